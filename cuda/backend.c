@@ -342,7 +342,8 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   return attention_run_many(&attention, &work, q->n_rows, stream, err);
 }
 
-/* The gated delta rule or Mamba-2 of several sequences: one launch for all single rows, one for each other part. */
+/* The gated delta rule or Mamba-2 of several sequences: one launch for all single rows, one for each other
+ * part. */
 static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, Error *err) {
   const size_t states = state_floats(&s->loaded->model->config);
   const bool at_once = delta_can_run(DELTA_STEP, &all, 1);

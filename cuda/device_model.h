@@ -46,8 +46,9 @@ typedef struct {
   const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
   const float *input_norm;      /* [hidden] */
   const float *sinks, *scalar;  /* [n_heads], [1] ModelLayer's; NULL: the model has none */
-  DeviceProjections qkv; /* q, k, v and, where it is a layer, attn_gate; or b, a, qkv, z of LAYER_DELTA (Mamba-2: no b), in of
-                          * LAYER_CONV */
+  /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA; or in of
+   * LAYER_CONV */
+  DeviceProjections qkv;
   DeviceDelta delta;
   DeviceConv conv;
   DeviceExperts experts;

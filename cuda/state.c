@@ -34,8 +34,8 @@ static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
                                                                   : 0);
 }
 
-/* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if the
- * model has none. */
+/* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
+ * the model has none. */
 static int delta_outputs(const DeltaConfig *d) {
   const int gates = d->rule == RULE_MAMBA2 ? 1 : 2;
   return delta_channels(d) + d->n_value_heads * (d->value_dim + gates);

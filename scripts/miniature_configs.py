@@ -156,7 +156,7 @@ def granite4(**config):
 
 
 def granite4_h(**config):
-    """A Mamba-2 layer, whose sizes are told apart, and one with attention, without a rope."""
+    """A Mamba-2 layer, whose sizes all differ, and one with attention, without a rope."""
     return granite4(**{"layer_types": ["mamba", "attention"], "position_embedding_type": "nope", "mamba_n_heads": 4,
                        "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_d_conv": 4,
                        "mamba_expand": 2, "mamba_conv_bias": True, "mamba_proj_bias": False, **config})

@@ -7,8 +7,8 @@
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
  * The first two need 4 taps and heads of 128 numbers, or for Mamba-2 states of 128 and heads of 64, which all
- * published models have. Mamba-2's outputs are normalised over all heads of a group, by a kernel of their own.
- * Kernels read the position from device memory, so a captured launch serves every step. */
+ * published models have. Mamba-2's outputs are normalised over all heads of a group by a kernel of their
+ * own. Kernels read the position from device memory, so a captured launch serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,8 +35,8 @@ typedef struct {
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
-   * [n_value_heads][value_dim]. The channels of values, of Mamba-2 also z, are overwritten. With `gates` b and
-   * a are not there; Mamba-2 has no b. */
+   * [n_value_heads][value_dim]. The channels of values, of Mamba-2 also z, are overwritten. With `gates` b
+   * and a are not there; Mamba-2 has no b. */
   float *projections;
   int stride;
   /* The step family can make b and a: their rows, dense (delta_step_takes()), and the step's input in fp16

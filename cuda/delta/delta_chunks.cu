@@ -1,4 +1,5 @@
-/* delta_chunks.cu - the gated delta rule and Mamba-2 for many tokens: chunks of 64 in matrix form on tensor cores.
+/* delta_chunks.cu - the gated delta rule and Mamba-2 for many tokens: chunks of 64 in matrix form on tensor
+ * cores.
  *
  * In a chunk, with G_i = ln(g_1 ... g_i), K, Q, V the chunk's rows and S [key][value] the state before it,
  * the changes d_i of the tokens (backend.h: beta (v - S^T k)) solve a triangular system, and all the rest is
@@ -7,10 +8,10 @@
  *     D = (1 + L)^-1 diag(beta) (V - diag(e^G) K S)
  *     O = diag(e^G) Q S + M D,                     M_ij = (q_i k_j) e^(G_i - G_j) for j <= i, else 0
  *     S = e^G_64 S + K^T diag(e^(G_64 - G)) D
- * Source: Yang, Kautz, Hatamizadeh (arXiv:2412.06464), section 3.3. Mamba-2's changes do not depend on each other:
+ * Source: Yang, Kautz, Hatamizadeh (arXiv:2412.06464), section 3.3. Mamba-2's changes are its values:
  *     D = V,   M_ij = (q_i k_j) e^(G_i - G_j) dt_j for j < i, and skip more for j = i
  *     S = e^G_64 S + K^T diag(e^(G_64 - G) dt) V,       dt the step sizes
- * (Dao and Gu, arXiv:2405.21060, section 6). Here q is a kMambaScale-th of C, and O is multiplied by that: C B may
+ * (Dao and Gu, arXiv:2405.21060, section 6). Here q is C / kMambaScale, and O is multiplied by that: C B may
  * be large, and M is fp16.
  *
  *   inputs  a warp takes 16 tokens of a head of q, k or v: convolution, norms          -> q, k, v in fp16
@@ -60,7 +61,7 @@ __device__ __forceinline__ Work work_of(const DeltaArgs &a) {
 
 constexpr int kWarpTokens = kChunk / kWarps;
 
-/* Block (head, chunk): heads of q, then of k, then of v, of which Mamba-2's are taken by two. A lane takes four
+/* Block (head, chunk): heads of q, then of k, then of v; of Mamba-2's values two heads. A lane takes four
  * channels. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_kernel(DeltaArgs a) {
   dependents_may_start();
@@ -78,7 +79,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_
   const Work work = work_of(a);
   const int pos = *a.pos;
   const size_t step = is_value ? (size_t)a.n_value_heads * a.value_dim : (size_t)n_q_k * kDim;
-  __half *to = is_value ? work.v + first * step + (head - n_q_k) * kDim : work.q_k + first * step + head * kDim;
+  __half *to =
+      is_value ? work.v + first * step + (head - n_q_k) * kDim : work.q_k + first * step + head * kDim;
 #pragma unroll
   for (int t = 0; t < 3; t++)
     x[t + 1] = load_4(first - 3 + t < a.n_tokens ? a.input(pos, first - 3 + t, channel) : NULL);
@@ -217,8 +219,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_
   __syncthreads();
   if (threadIdx.x >= kHalf && threadIdx.x < kChunk) s.logs[threadIdx.x] += first_half;
 
-  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of K K^T (not Mamba-2) and Q K^T, without columns right of the
-   * diagonal. */
+  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of Q K^T and, but for Mamba-2, K K^T, without columns right
+   * of the diagonal. */
   float k_k[kChunk / 8][4] = {}, q_k[kChunk / 8][4] = {};
 #pragma unroll
   for (int d = 0; d < kDim; d += 16) {
@@ -503,7 +505,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan
     copy_async_commit();
 
     multiply_square(out, s.mask + own * kSquare, s.changes, warp + 1, lane);
-    store_outputs(a, out, kMamba ? kMambaScale : a.q_scale, chunk * kChunk + own, a.first_value(head) + first_value);
+    store_outputs(a, out, kMamba ? kMambaScale : a.q_scale, chunk * kChunk + own,
+                  a.first_value(head) + first_value);
     change_state(state, s, keys, fade, warp, lane);
   }
   move_state<true>(state, kept, warp, lane);
@@ -524,8 +527,8 @@ size_t delta_chunks_workspace(const DeltaConfig &sizes, int max_tokens) {
 Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err) {
   const unsigned chunks = (unsigned)ceil_div(a.n_tokens, kChunk);
   const unsigned heads = (unsigned)(2 * a.n_key_heads + a.n_value_heads * a.value_dim / kDim);
-  TRY(launch(a.mamba ? delta_inputs_kernel<true> : delta_inputs_kernel<false>, dim3(heads, chunks), kThreads, 0,
-             stream, true, "delta rule", err, a));
+  TRY(launch(a.mamba ? delta_inputs_kernel<true> : delta_inputs_kernel<false>, dim3(heads, chunks), kThreads,
+             0, stream, true, "delta rule", err, a));
   return launch(a.mamba ? delta_system_kernel<true> : delta_system_kernel<false>,
                 dim3(chunks, a.n_value_heads), kThreads, 0, stream, true, "delta rule", err, a);
 }

@@ -1,4 +1,5 @@
-/* delta_kernels.cuh - argument, formulas and entry points of the kernels of the gated delta rule and Mamba-2. */
+/* delta_kernels.cuh - argument, formulas and entry points of the kernels of the gated delta rule and of
+ * Mamba-2. */
 #pragma once
 
 #include "cuda/delta/delta.h"
@@ -107,8 +108,8 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
   return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
 }
 
-/* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times silu(z),
- * replace z; the others are finished. */
+/* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
+ * silu(z), replace z; the others are finished. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
 /* The chunks family and the recurrence of the plain one, without the inputs that are kept and the norm: the
@@ -124,6 +125,6 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * silu(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
-/* Mamba-2: out = rmsnorm over the heads of each group (heads' outputs * silu(z)) * norm. `gated`: these products
- * are there, in place of z. */
+/* Mamba-2: out = rmsnorm over the heads of each group (heads' outputs * silu(z)) * norm. `gated`: these
+ * products are there, in place of z. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

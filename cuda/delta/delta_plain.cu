@@ -1,5 +1,5 @@
-/* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what all families
- * share: the inputs of the convolution that are kept, and the norm of the outputs.
+/* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what all
+ * families share: the inputs of the convolution that are kept, and the norm of the outputs.
  *
  * Every number is fp32. Reference: src/cpu/delta.c. */
 #include "cuda/delta/delta_kernels.cuh"
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;
   const bool is_value = part >= 2 * a.n_key_heads;
   const int width = is_value ? a.value_dim : a.key_dim;
-  const int first = is_value              ? a.places.v + (part - 2 * a.n_key_heads) * a.value_dim
+  const int first = is_value               ? a.places.v + (part - 2 * a.n_key_heads) * a.value_dim
                     : part < a.n_key_heads ? a.places.q + part * a.key_dim
                                            : a.places.k + (part - a.n_key_heads) * a.key_dim;
   float *to = (float *)a.workspace + (size_t)token * a.channels + first, squares = 0;

@@ -1,14 +1,15 @@
-/* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and o
- * in one kernel, but for the norm of Mamba-2's outputs, which are several heads'.
+/* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and
+ * o in one kernel, but for the norm of Mamba-2's outputs, which is over several heads.
  *
  * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value, 16 keys
- * each; a thread holds two rows, or one of Mamba-2's, which asks for no S^T k. With s = S^T k, the state before the decay g:
+ * each; a thread holds two rows, or one of Mamba-2's. With s = S^T k (of Mamba-2 0), the state before the
+ * decay g:
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * Single rows of many sequences have blocks of their own, blockIdx.y.
- * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. Since the last step no kernel wrote the state, and none of
- *          this step began before that one had ended (ops_set_step): it is read before the wait for the
- *          matmul of the projections.
+ * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. Since the last step no kernel wrote the
+ *          state, and none of this step began before that one had ended (ops_set_step): it is read before the
+ *          wait for the matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/linear/eight.cuh"
@@ -76,8 +77,7 @@ __device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int fir
                                            const float (*parts)[kTokens][2], Token *tokens) {
   const int lane = threadIdx.x % 32;
   float b = 0, decay = 0; /* of token `lane` */
-  if (std::is_void<T>::value && lane < a.n_tokens)
-    b = a.row(lane)[head], decay = a.a_of(lane, head);
+  if (std::is_void<T>::value && lane < a.n_tokens) b = a.row(lane)[head], decay = a.a_of(lane, head);
   if constexpr (!std::is_void<T>::value)
     for (int token = 0; token < a.n_tokens; token++) {
       const bool has = lane >= first && lane < kWarps;
@@ -148,7 +148,8 @@ __device__ __forceinline__ void finish_mamba(DeltaArgs &a, int head, int token, 
 }
 
 /* T: of the weights of b and a, or void. */
-template <class T, bool kMamba> __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
+template <class T, bool kMamba>
+__global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   constexpr int kValues = kMamba ? 64 : kDim, kRows = kValues / kBlockRows;
   __shared__ __align__(16) Token tokens[kTokens];
   __shared__ float parts[kWarps][kTokens][2];
@@ -197,8 +198,7 @@ template <class T, bool kMamba> __global__ void __launch_bounds__(kThreads, 1) d
 #pragma unroll
       for (int m = 0; m < kParts; m++) s[i][m] = make_float4(0, 0, 0, 0);
   __syncthreads();
-  for (int token = 0; token < a.n_tokens; token++)
-    advance<kMamba>(s, tokens[token], skip, row, lane % 8);
+  for (int token = 0; token < a.n_tokens; token++) advance<kMamba>(s, tokens[token], skip, row, lane % 8);
 #pragma unroll
   for (int i = 0; i < kRows; i++)
 #pragma unroll

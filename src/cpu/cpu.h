@@ -15,11 +15,11 @@ typedef struct {
 
 typedef struct {
   CpuLinear qkv, z, b, a;
-  const float *taps;             /* [conv][plan.channels], transposed; zeros after the last channel */
-  const float *conv_bias;        /* [plan.channels], zeros after the last one; NULL: there is none */
-  const float *rate, *dt_bias;   /* [n_value_heads] -exp(a_log), [n_value_heads] */
-  const float *skip, *norm;      /* DeltaLayer's; skip NULL: there is none */
-  const float *q_scales, *k_scales;   /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these
+  const float *taps;                /* [conv][plan.channels], transposed; zeros after the last channel */
+  const float *conv_bias;           /* [plan.channels], zeros after the last one; NULL: there is none */
+  const float *rate, *dt_bias;      /* [n_value_heads] -exp(a_log), [n_value_heads] */
+  const float *skip, *norm;         /* DeltaLayer's; skip NULL: there is none */
+  const float *q_scales, *k_scales; /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these
                                         * as weights and 1e-6 / key_dim as epsilon is q / |q| / sqrt(key_dim)
                                         * and k / |k| */
 } CpuDelta;

@@ -1,4 +1,5 @@
-/* delta.c - layers with the gated delta rule or Mamba-2, and their recurrent states (backend.h, norm_delta_rule).
+/* delta.c - layers with the gated delta rule or Mamba-2, and their recurrent states (backend.h,
+ * norm_delta_rule).
  *
  * Called by: backend.c, session.c through cpu_backend.   Calls: linear.c, the kernels.
  * Always true: each number of a state is computed by one thread, token by token, so that chunks and threads

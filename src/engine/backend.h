@@ -181,9 +181,9 @@ typedef struct {
   /* sqrt(sum(u^2) + 1e-6); g = exp(-exp(a_log) softplus(Wa h + dt_bias)); beta = sigmoid(Wb h). */          \
   /* Each value head has a state S [key_dim][value_dim], zeros before position 0: */                         \
   /* S = g S; S = S + k (beta (v - S^T k))^T; a = rmsnorm(S^T q) * norm * silu(Wz h) */                      \
-  /* With RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060): c = silu(convolution + its bias) holds v, k, q; dt = */   \
-  /* softplus(Wa h + dt_bias), at least least_step and at most largest_step; g = exp(-exp(a_log) dt); */        \
-  /* S = g S + k (dt v)^T; y = S^T q + skip v; a = rmsnorm(y * silu(Wz h)) * norm over each group's heads */    \
+  /* With RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060): c = silu(convolution + its bias) holds v, k and q; */  \
+  /* dt = softplus(Wa h + dt_bias), at least least_step, at most largest_step; g = exp(-exp(a_log) dt); */   \
+  /* S = g S + k (dt v)^T; y = S^T q + skip v; a = rmsnorm(y * silu(Wz h)) * norm over a group's heads */    \
   X(norm_delta_rule, (BackendState * state, TokenRange range, int layer, Error *err))                        \
   /* Replaces them in layers of LAYER_CONV: b, c, u = Win h + bias, hidden numbers each (h as above); */     \
   /* a = c * (causal convolution of b * u, each channel with its taps, + its bias) */                        \

@@ -360,7 +360,6 @@ LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which)
   const LayerKind kind = config_layer(config, layer).kind;
   if (which < CONV_TAPS) return kind == LAYER_DELTA ? delta_vector(&config->delta, which) : (LayerVector){0};
   if (kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
-  return which == CONV_TAPS
-             ? (LayerVector){"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16}
-             : (LayerVector){"conv.conv.bias", config->hidden, 0, DTYPE_F16};
+  return which == CONV_TAPS ? (LayerVector){"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16}
+                            : (LayerVector){"conv.conv.bias", config->hidden, 0, DTYPE_F16};
 }

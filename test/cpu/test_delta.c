@@ -1,5 +1,5 @@
-/* test_delta.c - the gated delta rule and Mamba-2 of the CPU backend against the same in doubles, in chunks and by
- * several threads, and its states when they are kept and taken back.
+/* test_delta.c - the gated delta rule and Mamba-2 of the CPU backend against the same in doubles, in chunks
+ * and by several threads, and its states when they are kept and taken back.
  *
  * Tolerance: states forget, and an output is a sum of at most 128 products that err by some units of 2^-24;
  * normalised outputs of about 1 are held to 1e-4. */
@@ -16,8 +16,8 @@ enum { HIDDEN = 24, TOKENS = 90, VOCAB = 50 };
   .n_key_heads = keys, .n_value_heads = values, .key_dim = k, .value_dim = v, .conv = taps
 #define MAMBA .rule = RULE_MAMBA2, .conv_bias = true, .least_step = 0.05, .largest_step = 0.2
 static const DeltaConfig sizes[] = {
-    {SIZES(1, 1, 1, 1, 1)},     {SIZES(2, 6, 8, 12, 4)},       {SIZES(3, 3, 20, 7, 2)},
-    {SIZES(1, 4, 16, 70, 3)},   {SIZES(2, 2, 128, 128, 4)},    {SIZES(1, 2, 5, 130, 16)},
+    {SIZES(1, 1, 1, 1, 1)},        {SIZES(2, 6, 8, 12, 4)},         {SIZES(3, 3, 20, 7, 2)},
+    {SIZES(1, 4, 16, 70, 3)},      {SIZES(2, 2, 128, 128, 4)},      {SIZES(1, 2, 5, 130, 16)},
     {SIZES(1, 1, 1, 1, 1), MAMBA}, {SIZES(2, 6, 12, 20, 3), MAMBA}, {SIZES(1, 4, 128, 64, 4), MAMBA}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
@@ -136,7 +136,8 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
   for (int i = 0; i < c->key_dim * c->value_dim; i++) s[i] *= decay;
   for (int j = 0; j < c->value_dim; j++) {
     double held = 0;
-    for (int i = 0; i < c->key_dim && c->rule == RULE_GATED_DELTA; i++) held += s[i * c->value_dim + j] * k[i];
+    for (int i = 0; i < c->key_dim && c->rule == RULE_GATED_DELTA; i++)
+      held += s[i * c->value_dim + j] * k[i];
     out[j] = 0;
     for (int i = 0; i < c->key_dim; i++) {
       s[i * c->value_dim + j] += k[i] * (v[j] - held) * beta;

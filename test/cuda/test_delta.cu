@@ -1,5 +1,5 @@
-/* test_delta.cu - the gated delta rule and Mamba-2 (cuda/delta) against the same token by token in double: every
- * family, for texts that come in steps of many lengths, with outputs and states after each.
+/* test_delta.cu - the gated delta rule and Mamba-2 (cuda/delta) against the same token by token in double:
+ * every family, for texts that come in steps of many lengths, with outputs and states after each.
  *
  * Tolerance, as error squares over squares (NMSE): an output is rounded to fp16, which errs by at most 2^-11,
  * 2.4e-7; all else of the families step and plain is fp32: 2.5e-7, and 1e-9 for states. Chunks round operands
@@ -182,8 +182,8 @@ static void compute(Text *t) {
       const Gates gates = gates_of(*t, token, head);
       for (int v = head * s.value_dim; v < (head + 1) * s.value_dim; v++) {
         const double value = c[t->places.v + v];
-        out[v] = advance(&state[(size_t)v * s.key_dim], q, k, value, exp(gates.log_decay), gates.beta, s.key_dim,
-                         t->mamba) +
+        out[v] = advance(&state[(size_t)v * s.key_dim], q, k, value, exp(gates.log_decay), gates.beta,
+                         s.key_dim, t->mamba) +
                  (t->mamba ? t->skip[head] * value : 0);
       }
     }
@@ -213,8 +213,8 @@ struct Simulation {
   explicit Simulation(const Text &text)
       : t(text), state((size_t)text.values * (size_t)text.sizes.key_dim, 0) {}
 
-  /* A head of a chunk of n tokens from `pos` on, whose q, k and v are c[token]; appends to outputs[token], which
-   * finish() takes. */
+  /* A head of a chunk of n tokens from `pos` on, whose q, k and v are c[token]; appends to outputs[token],
+   * which finish() takes. */
   void chunk_head(int head, int pos, int n, const std::vector<Row> &c, std::vector<Row> *outputs) {
     const DeltaConfig &s = t.sizes;
     const int dim = s.key_dim, key_head = head / (s.n_value_heads / s.n_key_heads),
@@ -230,9 +230,9 @@ struct Simulation {
     for (int i = 0; i < n; i++) {
       inverse[i][i] = 1;
       for (int j = 0; j <= i; j++)
-        mask[i][j] = in_half(dot(&c[i][at_q], &c[j][at_k], dim) * exp(logs[i] - logs[j]) *
-                                 (t.mamba ? betas[j] : 1) +
-                             (t.mamba && j == i ? t.skip[head] : 0));
+        mask[i][j] =
+            in_half(dot(&c[i][at_q], &c[j][at_k], dim) * exp(logs[i] - logs[j]) * (t.mamba ? betas[j] : 1) +
+                    (t.mamba && j == i ? t.skip[head] : 0));
       for (int j = 0; j < i && !t.mamba; j++) {
         const double l = betas[i] * dot(&c[i][at_k], &c[j][at_k], dim) * exp(logs[i] - logs[j]);
         for (int m = 0; m <= j; m++) inverse[i][m] -= l * inverse[j][m];
@@ -353,10 +353,11 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
     pos += n;
   }
   printf("%s%-6s key heads %d, value heads %d, %d x %d, %d taps: NMSE at most %.1e, states %.1e\n",
-         t.mamba ? "Mamba-2, " : "", names[family], t.sizes.n_key_heads, t.sizes.n_value_heads, t.sizes.key_dim, t.sizes.value_dim,
-         t.sizes.conv, worst_out, worst_state);
-  for (const void *at : {(const void *)rule.conv, (const void *)rule.conv_bias, (const void *)rule.skip, (const void *)rule.a_log, (const void *)rule.dt_bias,
-                         (const void *)rule.norm, (const void *)rule.state, (const void *)rule.workspace})
+         t.mamba ? "Mamba-2, " : "", names[family], t.sizes.n_key_heads, t.sizes.n_value_heads,
+         t.sizes.key_dim, t.sizes.value_dim, t.sizes.conv, worst_out, worst_state);
+  for (const void *at : {(const void *)rule.conv, (const void *)rule.conv_bias, (const void *)rule.skip,
+                         (const void *)rule.a_log, (const void *)rule.dt_bias, (const void *)rule.norm,
+                         (const void *)rule.state, (const void *)rule.workspace})
     CHECK(cudaFree((void *)at));
 }
 

@@ -68,10 +68,12 @@ static void qwen3_5(void **state) {
 static void mamba_2(void **state) {
   (void)state;
   ModelConfig c = accepted(
-      "{'model_type': 'granitemoehybrid', 'hidden_size': 1536, 'num_hidden_layers': 3, 'num_attention_heads': 12, "
+      "{'model_type': 'granitemoehybrid', 'hidden_size': 1536, 'num_hidden_layers': 3, "
+      "'num_attention_heads': 12, "
       "'num_key_value_heads': 4, 'intermediate_size': 512, 'shared_intermediate_size': 1024, "
       "'num_local_experts': 64, 'num_experts_per_tok': 6, 'layer_types': ['mamba', 'attention', 'mamba'], "
-      "'mamba_n_heads': 48, 'mamba_n_groups': 1, 'mamba_d_state': 128, 'mamba_d_head': 64, 'mamba_d_conv': 4}");
+      "'mamba_n_heads': 48, 'mamba_n_groups': 1, 'mamba_d_state': 128, 'mamba_d_head': 64, 'mamba_d_conv': "
+      "4}");
   assert_true(c.delta.rule == RULE_MAMBA2 && c.delta.conv_bias && !c.delta.biases);
   assert_true(c.delta.n_key_heads == 1 && c.delta.n_value_heads == 48 && c.delta.conv == 4);
   assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 64);
@@ -118,9 +120,11 @@ static void contradictions_are_refused(void **state) {
       {MAMBA("'num_hidden_layers': 1, 'layers_block_type': ['sliding_attention']"),
        "layers_block_type[0] is \"sliding_attention\", expected mamba or attention"},
       {MAMBA("'num_hidden_layers': 2, 'layer_types': ['mamba']"), "expected a list of 2 names"},
-      {MAMBA("'mamba_n_heads': 100"), "mamba_n_heads is 100, expected a divisor of mamba_expand * hidden_size"},
+      {MAMBA("'mamba_n_heads': 100"),
+       "mamba_n_heads is 100, expected a divisor of mamba_expand * hidden_size"},
       {MAMBA("'mamba_n_heads': 2"), "heads of 4096 numbers, expected at most 1024"},
-      {MAMBA("'mamba_d_head': 32"), "mamba_d_head is 32, expected mamba_expand * hidden_size / mamba_n_heads"},
+      {MAMBA("'mamba_d_head': 32"),
+       "mamba_d_head is 32, expected mamba_expand * hidden_size / mamba_n_heads"},
       {MAMBA("'mamba_n_groups': 3"), "mamba_n_heads is 128, expected a multiple of its 3 groups"},
       {MAMBA("'mamba_d_conv': 17"), "mamba_d_conv is 17"},
       {MAMBA("'time_step_limit': [1]"), "expected a list of two numbers"},

@@ -43,7 +43,7 @@ enum {
   HAS_ALPHA = 1 << 14,       /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   HAS_USE_BIAS = 1 << 15,    /* use_bias: all linear layers have one */
   HAS_HYBRID_LAYERS = 1 << 16, /* layer_types may name Mamba-2 layers, mamba_...; position_embedding_type */
-  HAS_LAYER_THETA = 1 << 17, /* layer_rope_theta: a theta for each layer, 0 for no rope */
+  HAS_LAYER_THETA = 1 << 17,   /* layer_rope_theta: a theta for each layer, 0 for no rope */
   HAS_LAYER_ROPE = 1 << 18,  /* layer_rope_theta: 0 for no rope, else the model's; absent: 0 in full layers */
   HAS_QK_FACTOR = 1 << 19,   /* qk_scale_factor, output_multiplier, post_norm_eps */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
@@ -189,8 +189,8 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
 
-/* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS. PRECOND
- * as above; the activation is filled. */
+/* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
+ * PRECOND as above; the activation is filled. */
 Status config_parse_mamba(const ConfigReader *r, ModelConfig *config);
 
 /* Fills experts, their names, and which layers are dense (experts.c). PRECOND config->layers is

@@ -126,8 +126,9 @@ typedef struct {
  * same matrix as q, whose outputs are for each head its query and then its gate. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
-/* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu, arXiv:2405.21060),
- * which adds to the state without asking what it holds. Mamba-2's C, B and x are q, k and v. */
+/* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu,
+ * arXiv:2405.21060), which adds to the state without asking what it holds. Mamba-2's C, B and x are q, k and
+ * v. */
 typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
 /* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in engine/backend.h. */
@@ -311,7 +312,8 @@ typedef struct {
   int q, k, v;
 } DeltaPlaces;
 DeltaPlaces delta_places(const DeltaConfig *delta);
-/* Numbers of a token's output that are normalised together: a head, or with RULE_MAMBA2 the heads of a group. */
+/* Numbers of a token's output that are normalised together: a head, or with RULE_MAMBA2 the heads of a
+ * group. */
 int delta_norm_width(const DeltaConfig *delta);
 /* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
  * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */

@@ -64,8 +64,8 @@ static Status parse_sizes(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_bool(r, "mamba_conv_bias", true, &delta->conv_bias));
   TRY(reader_bool(r, "mamba_proj_bias", false, &delta->biases));
   if (delta->n_value_heads % delta->n_key_heads != 0)
-    return reader_refuse(r, "mamba_n_heads is %d, expected a multiple of its %d groups",
-                         delta->n_value_heads, delta->n_key_heads);
+    return reader_refuse(r, "mamba_n_heads is %d, expected a multiple of its %d groups", delta->n_value_heads,
+                         delta->n_key_heads);
   if (config->activation != ACTIVATION_SILU)
     return reader_refuse(r, "hidden_act %s is not supported with Mamba-2 layers, expected silu",
                          activation_name(config->activation));

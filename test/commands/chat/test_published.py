@@ -70,6 +70,7 @@ PUBLISHED = {
     "mistralai/Ministral-3-8B-Instruct-2512": ("ministral3-text-part", None, "fp8", FP8),
     "allenai/Olmo-3-7B-Instruct": ("olmo3-layer-types", None, None, None),
     "ibm-granite/granite-4.0-micro": ("granite4-awq", None, "dense", None),
+    "ibm-granite/granite-4.0-h-tiny": ("granite4-h-moe-bf16", None, None, None),
     "LiquidAI/LFM2-1.2B": ("lfm2-bf16", None, None, None),
     "LiquidAI/LFM3-1.7B": ("lfm3-bf16", None, None, None),
 }

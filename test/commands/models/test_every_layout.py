@@ -25,7 +25,7 @@ import layouts  # noqa: E402
 DATA = ROOT / "test" / "data"
 NAMES = ["ernie-awq", "exaone4-awq", "gemma2-awq", "gemma3-awq", "gemma3-text-part", "glm-awq", "glm4-awq",
          "gemma4-e-text-part", "gemma4-moe-text-part", "gemma4-unified", "granite-awq", "granite-swa-awq",
-         "granite4-awq", "hunyuan-awq",
+         "granite4-awq", "granite4-h-awq", "hunyuan-awq",
          "lfm2-awq", "lfm3-awq", "llama3-awq", "ministral3-awq", "mistral-awq-128", "mistral3-text-part",
          "muse-glimmer-text-part", "olmo2-awq", "olmo3-yarn", "phi3-awq", "qwen2-awq", "qwen3-awq", "qwen3-moe-awq",
          "qwen3-next-awq", "qwen3_5-awq", "qwen3_5-moe-text-part", "seed-oss-awq", "smollm3-awq"]

@@ -180,7 +180,7 @@ def test_says_what_the_files_say(run, directory):
         assert (linear["in_fp8"], linear["in_fp4"]) == (len(in_fp8), len(in_fp4 - {"lm_head.weight"}))
     assert linear["dense"] == len(linear["dense_layers"])
     assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored
-                                      if not any(part in name for part in ("vision", "visual", "conv.conv")))
+                                      if not any(part in name for part in ("vision", "visual", "conv.conv", "conv1d")))
 
 
 def with_unit(size):
@@ -264,8 +264,8 @@ def delta_of(report, rule):
         return ""
     if rule == "mamba2":
         groups = f"{delta['n_key_heads']} group{'s' * (int(delta['n_key_heads']) > 1)}"
-        return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_value_heads']} heads of "
-                f"{delta['value_dim']}, {groups} with states of {delta['key_dim']}, convolution of {delta['conv']}")
+        return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_value_heads']} heads "
+                f"of {delta['value_dim']}, {groups} with states of {delta['key_dim']}, convolution of {delta['conv']}")
     return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_key_heads']} key heads of "
             f"{delta['key_dim']}, {delta['n_value_heads']} value heads of {delta['value_dim']}, convolution of "
             f"{delta['conv']}")
