@@ -352,6 +352,8 @@ static void make_wide_int8(Tiny *tiny, int n_in) {
   add_int8(tiny);
   tiny->n_layers = 1;
   tiny->intermediate = n_in;
+  for (int i = tiny->n_tensors; i-- > 0;)
+    if (strncmp(tiny->tensors[i].name, "model.layers.1.", 15) == 0) tiny_remove(tiny, tiny->tensors[i].name);
   add_int8_zeros(tiny, "gate_proj", n_in, tiny->hidden);
   add_int8_zeros(tiny, "up_proj", n_in, tiny->hidden);
   add_int8_zeros(tiny, "down_proj", tiny->hidden, n_in);

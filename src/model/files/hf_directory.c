@@ -1,6 +1,6 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
- * Called by: open.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c.
+ * Called by: open.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c, hf_unknown.c.
  * Tensor names are those of transformers (layers.c). No weights but the norms are read here. */
 #include <stdlib.h>
 #include <string.h>
@@ -146,11 +146,11 @@ static Status take_head(HfLoader *loader) {
   Linear *head = &model->head;
   if (model->config.text_part) model->config.tied_embeddings = !hf_has_linear(loader, loader->head);
   model_set_head(model, loader->head, NULL, DTYPE_F32);
-  if (model->config.tied_embeddings) return STATUS_OK;
-  const StoredTensor *bias = hf_find(loader, head->name, ".bias");
+  const StoredTensor *bias = hf_find(loader, loader->head, ".bias");
   if (bias)
     return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: an output head with a bias is not known",
                      bias->file, bias->name);
+  if (model->config.tied_embeddings) return STATUS_OK;
   TRY(hf_weights_take(loader, head->n_out, 0, head));
   model->config.quant.head = head->kind != LINEAR_DENSE;
   return STATUS_OK;
@@ -218,6 +218,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) find_gate_name(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = take_everything(&loader);
+  if (status == STATUS_OK) status = hf_refuse_unknown(&loader);
   if (status == STATUS_OK) key_heads_count(model);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
   if (status == STATUS_OK && !model->tokenizer_path) status = other_tokenizer_refuse(path, err);

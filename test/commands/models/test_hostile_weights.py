@@ -235,6 +235,24 @@ CASES = [
           ("a head that is not the embedding", config(tie_word_embeddings=False),
            "DIR/model.safetensors: tensor lm_head.weight is missing, and DIR/config.json does not say "
            "tie_word_embeddings: true")),
+    *kind("tensors that nothing takes",
+          ("a norm of queries", recast("model.layers.0.self_attn.q_norm.weight", "F16", (8,)),
+           "DIR/model.safetensors: tensor model.layers.0.self_attn.q_norm.weight is not known in a layer of "
+           "LlamaForCausalLM, so it computes something that auk does not"),
+          ("factors of activations", recast(f"{Q}.pre_quant_scale", "F32", (64,)),
+           "DIR/model.safetensors: tensor model.layers.0.self_attn.q_proj.pre_quant_scale is not known in a layer "
+           "of LlamaForCausalLM, so it computes something that auk does not"),
+          ("an adapter", recast(f"{Q}.lora_A", "F16", (4, 64)),
+           "DIR/model.safetensors: tensor model.layers.0.self_attn.q_proj.lora_A is not known in a layer of "
+           "LlamaForCausalLM, so it computes something that auk does not"),
+          ("the bias of a norm", recast("model.layers.4.input_layernorm.bias", "F16", (64,)),
+           "DIR/model.safetensors: tensor model.layers.4.input_layernorm.bias is not known in a layer of "
+           "LlamaForCausalLM, so it computes something that auk does not"),
+          ("a layer less than there is", config(num_hidden_layers=4),
+           "DIR/model.safetensors: tensor model.layers.4.input_layernorm.weight is of a layer that DIR/config.json "
+           "does not count: its num_hidden_layers is 4"),
+          ("the bias of a head that is the embedding", recast("lm_head.bias", "F16", (512,)),
+           "DIR/model.safetensors: tensor lm_head.bias: an output head with a bias is not known")),
     *kind("norms",
           ("infinite", number("model.norm.weight", 0, 0x7c00),
            "DIR/model.safetensors: tensor model.norm.weight: element 0 is inf, expected a finite number"),

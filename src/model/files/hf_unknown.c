@@ -1,0 +1,66 @@
+/* hf_unknown.c - refuses tensors that belong to a decoder layer and that no part of the model has taken.
+ *
+ * Called by: hf_directory.c.   Calls: layers.c, hf_tensors.c.
+ * A norm or a scale that stays unread changes every answer without a sign of it. Tensors outside the decoder
+ * (towers for images, layers that predict further tokens) are left alone. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "model/files/hf_tensors.h"
+#include "model/layers.h"
+
+/* True of a tensor of a layer that changes nothing: tables that are computed anew, scales of activations and
+ * of the KV cache, and what repeats the order and shape of weights. */
+static bool is_idle(const char *name) {
+  static const char *const parts[] = {
+      ".inv_freq",           ".cos_cached",       ".sin_cached",       ".masked_bias", ".input_scale",
+      ".input_global_scale", ".input_zero_point", ".q_scale",          ".k_scale",     ".v_scale",
+      ".kv_scale",           ".activation_scale", ".output_scale",     ".g_idx",       ".qzeros",
+      ".weight_g_idx",       ".weight_shape",     ".weight_zero_point"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (name_ends_with(name, parts[i])) return true;
+  return false;
+}
+
+/* True of keys and values that a checkpoint holds for a layer which takes those of another layer. */
+static bool is_shared(const ModelConfig *config, int layer, const char *name) {
+  return config_layer(config, layer).shares_kv && (strstr(name, ".k_") || strstr(name, ".v_"));
+}
+
+/* True if the layer predicts a further token, as in GLM 4.5: only such a layer normalises an embedding. */
+static bool predicts(const HfLoader *loader, long layer) {
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "%slayers.%ld.enorm", loader->body, layer);
+  return hf_find(loader, name, ".weight") != NULL;
+}
+
+/* PRECOND the tensor is not used. */
+static Status check_tensor(const HfLoader *loader, const StoredTensor *tensor) {
+  const ModelConfig *config = &loader->model->config;
+  const size_t n_body = strlen(loader->body);
+  if (strncmp(tensor->name, loader->body, n_body) != 0) return STATUS_OK;
+  const char *name = tensor->name + n_body;
+  static const char layers[] = "layers.";
+  if (strncmp(name, layers, sizeof layers - 1) != 0) return STATUS_OK;
+  char *end;
+  const long layer = strtol(name + sizeof layers - 1, &end, 10);
+  if (*end != '.' || layer < 0 || is_idle(name)) return STATUS_OK;
+  if (layer < config->n_layers && is_shared(config, (int)layer, name)) return STATUS_OK;
+  if (layer >= config->n_layers && predicts(loader, layer)) return STATUS_OK;
+  if (layer >= config->n_layers)
+    return error_set(loader->err, STATUS_MODEL,
+                     "%s: tensor %s is of a layer that %s does not count: its num_hidden_layers is %d",
+                     tensor->file, tensor->name, loader->config_path, config->n_layers);
+  return error_set(loader->err, STATUS_MODEL,
+                   "%s: tensor %s is not known in a layer of %s, so it computes something that auk does not",
+                   tensor->file, tensor->name, config->architecture);
+}
+
+Status hf_refuse_unknown(const HfLoader *loader) {
+  for (size_t i = 0; i < model_tensor_count(loader->model); i++) {
+    const StoredTensor *tensor = model_tensor(loader->model, i);
+    if (!tensor->used) TRY(check_tensor(loader, tensor));
+  }
+  return STATUS_OK;
+}
