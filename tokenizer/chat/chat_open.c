@@ -116,14 +116,28 @@ static Status parse_part(Chat *chat, const char *path, const char *source, Error
   return status;
 }
 
+/* Refuses what is neither a string nor a list of objects with names. A list without the name "default" is
+ * passed over. */
+static Status check_member(const Json *templates, const char *source, Error *err) {
+  char described[64];
+  int i = 0;
+  if (!templates || json_is_string(templates)) return STATUS_OK;
+  if (!json_is_array(templates))
+    return error_set(err, STATUS_MODEL, "%s: chat_template is %s, expected a string or an array", source,
+                     json_describe(templates, described));
+  for (const Json *item = json_first(templates); item; item = json_next(item), i++)
+    if (!json_is_string(json_member(item, "name")))
+      return error_set(err, STATUS_MODEL, "%s: chat_template[%d] is %s, expected an object with a name",
+                       source, i, json_describe(item, described));
+  return STATUS_OK;
+}
+
 /* Parses a member that is a string, or the entry `name` (NULL: "default") of a list of named ones. A member
  * of another type is refused only without `name`, since --chat-template is the way around it. */
 static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
   const Json *templates = json_member(config, "chat_template"), *found = NULL;
   char described[64];
-  if (!name && templates && !json_is_string(templates) && !json_is_array(templates))
-    return error_set(err, STATUS_MODEL, "%s: chat_template is %s, expected a string or an array", source,
-                     json_describe(templates, described));
+  if (!name) TRY(check_member(templates, source, err));
   if (json_is_string(templates) && !name) found = templates;
   for (const Json *item = json_first(templates); json_is_array(templates) && item; item = json_next(item))
     if (json_string_is(json_member(item, "name"), name ? name : "default"))
