@@ -295,6 +295,9 @@ static void parts_of_compressed(void **state) {
   tiny_remove(&tiny, Q ".weight_zero_point");
   ASSERT_REFUSED(&tiny, Q ".weight_zero_point is missing, although its weights are there");
   add_packed(&tiny);
+  tiny.extra_config = CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16", "");
+  ASSERT_REFUSED(&tiny, Q ".weight_zero_point has zero points that are not 0, although ", "says symmetric");
+  add_packed(&tiny);
   tiny_replace(&tiny, Q ".weight_packed", "I32", 2, OUT, IN / 4);
   ASSERT_REFUSED(&tiny, Q ".weight_packed is [32, 8], expected [32, 4]");
   add_packed(&tiny);
@@ -311,9 +314,27 @@ static void parts_of_compressed(void **state) {
   ASSERT_REFUSED(&tiny, Q ".weight_packed is quantised, but ", "has no quantization_config that says how");
 }
 
+/* Zero points that say what is so without them. */
+static void zero_points_of_a_symmetric_layer(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_packed(&tiny);
+  tiny.extra_config = CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16", "");
+  set_words(tiny_find(&tiny, Q ".weight_zero_point"), 0x88888888);
+  Opened opened = open_prepared(&tiny);
+  close_opened(&opened, &tiny);
+  add_int8(&tiny);
+  memset(add(&tiny, ".weight_zero_point", "I8", OUT, 1)->data, 0, OUT);
+  opened = open_prepared(&tiny);
+  close_opened(&opened, &tiny);
+}
+
 static void parts_of_int8(void **state) {
   (void)state;
   Tiny tiny;
+  add_int8(&tiny);
+  memset(add(&tiny, ".weight_zero_point", "I8", OUT, 1)->data, 1, OUT);
+  ASSERT_REFUSED(&tiny, Q ".weight_zero_point has zero points that are not 0, although ");
   add_int8(&tiny);
   tiny_remove(&tiny, Q ".weight_scale");
   ASSERT_REFUSED(&tiny, Q ".weight is I8, expected F16, BF16 or F32");
@@ -644,6 +665,7 @@ int main(void) {
       cmocka_unit_test(parts_of_awq),
       cmocka_unit_test(parts_of_gptq),
       cmocka_unit_test(parts_of_compressed),
+      cmocka_unit_test(zero_points_of_a_symmetric_layer),
       cmocka_unit_test(parts_of_int8),
       cmocka_unit_test(int8_sums_must_fit_32_bits),
       cmocka_unit_test(layouts_that_the_config_does_not_say),

@@ -355,6 +355,8 @@ static void other_autoround(void **state) {
       {"{'quant_method': 'auto-round', 'packing_format': 'gguf:q4'}", "AutoRound's packing gguf:q4 is not"},
       {"{'quant_method': 'auto-round', 'backend': 'mlx'}", "AutoRound's packing mlx is not"},
       {"{'quant_method': 'auto-round', 'packing_format': 'fake'}", "AutoRound's packing fake is not"},
+      {"{'quant_method': 'auto-round', 'packing_format': 'exl'}", "AutoRound's packing exl is not"},
+      {"{'quant_method': 'auto-round', 'packing_format': ''}", "AutoRound's packing  is not"},
       {"{'quant_method': 'auto-round', 'data_type': 'mx_fp'}", "data_type mx_fp is not supported"},
       {"{'quant_method': 'auto-round', 'act_bits': 8}", "act_bits is 8, expected 16"},
       {"{'quant_method': 'auto-round', 'bits': 2}", "GPTQ of 2 bits"},

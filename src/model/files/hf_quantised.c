@@ -187,10 +187,27 @@ static Status check_stated_shape(const QuantLayer *layer) {
                    (long long)layer->n_out, (long long)layer->n_in);
 }
 
+/* Refuses zero points of a layer that the config calls symmetric unless all are zero, which in words of 4 bits
+ * may be 8 and in words of 8 bits 128. */
+static Status check_no_zeros(const QuantLayer *layer) {
+  StoredTensor *tensor = hf_find(layer->loader, layer->linear->name, ".weight_zero_point");
+  if (!tensor) return STATUS_OK;
+  const unsigned char none = tensor->dtype != DTYPE_I32 ? 0 : layer->scheme.bits == 4 ? 0x88 : 0x80;
+  hf_use(layer->loader, tensor);
+  for (size_t i = 0; i < tensor->bytes; i++)
+    if (tensor->data[i] != none && tensor->data[i] != 0)
+      return error_set(layer->loader->err, STATUS_MODEL,
+                       "%s: tensor %s has zero points that are not 0, although %s says symmetric",
+                       tensor->file, tensor->name, layer->loader->config_path);
+  return STATUS_OK;
+}
+
 static Status take_compressed(const QuantLayer *layer, StoredWeights *stored) {
   TRY(check_stated_shape(layer));
   TRY(take_packed(layer, ".weight_packed", layer->n_out, layer->n_in / layer->per_word, &stored->weights));
-  if (!layer->scheme.symmetric)
+  if (layer->scheme.symmetric)
+    TRY(check_no_zeros(layer));
+  else
     TRY(take_zeros(layer, ".weight_zero_point", layer->n_out / layer->per_word, layer->n_groups,
                    &stored->zeros));
   TRY(take_groups(layer, ".weight_scale", DTYPE_OTHER, layer->n_out, layer->n_groups, &stored->scales));
@@ -202,6 +219,7 @@ enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
 
 static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
   TRY(hf_take_part(layer, ".weight", DTYPE_I8, layer->n_out, layer->n_in, "", &stored->weights));
+  TRY(check_no_zeros(layer));
   TRY(take_groups(layer, ".weight_scale", DTYPE_OTHER, layer->n_out, layer->n_groups, &stored->scales));
   if (stored->method == QUANT_INT8 && layer->n_in > MAX_INT8_INPUTS)
     return error_set(layer->loader->err, STATUS_MODEL,

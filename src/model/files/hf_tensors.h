@@ -42,7 +42,7 @@ Status hf_layer_take(HfLoader *loader, int index);
 Status hf_table_take(HfLoader *loader, const char *name, int n_rows, int n_columns, Matrix *table);
 bool hf_has_linear(const HfLoader *loader, const char *name);
 
-/* Refuses a tensor of a decoder layer that changes what is computed and that nothing has taken (hf_unknown.c). */
+/* Refuses a tensor of a decoder layer that changes what is computed and that nothing took (hf_unknown.c). */
 Status hf_refuse_unknown(const HfLoader *loader);
 
 /* Takes all experts of a layer, if it has experts (hf_experts.c). */

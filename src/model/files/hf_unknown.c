@@ -14,10 +14,10 @@
  * of the KV cache, and what repeats the order and shape of weights. */
 static bool is_idle(const char *name) {
   static const char *const parts[] = {
-      ".inv_freq",           ".cos_cached",       ".sin_cached",       ".masked_bias", ".input_scale",
-      ".input_global_scale", ".input_zero_point", ".q_scale",          ".k_scale",     ".v_scale",
-      ".kv_scale",           ".activation_scale", ".output_scale",     ".g_idx",       ".qzeros",
-      ".weight_g_idx",       ".weight_shape",     ".weight_zero_point"};
+      ".inv_freq",           ".cos_cached",       ".sin_cached",   ".masked_bias", ".input_scale",
+      ".input_global_scale", ".input_zero_point", ".q_scale",      ".k_scale",     ".v_scale",
+      ".kv_scale",           ".activation_scale", ".output_scale", ".g_idx",       ".qzeros",
+      ".weight_g_idx",       ".weight_shape"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (name_ends_with(name, parts[i])) return true;
   return false;

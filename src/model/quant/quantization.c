@@ -251,13 +251,13 @@ static Status parse_autoround(const ConfigReader *r, QuantConfig *quant) {
   TRY(reader_string(r, "packing_format", &format));
   if (!format) format = backend ? backend : "auto_round:auto_gptq";
   static const char *const others[] = {"llm_compressor", "fp8", "fp4", "mx", "gguf", "mlx", "fake"};
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-    if (holds(format, others[i]))
-      return reader_refuse(r,
-                           "AutoRound's packing %s is not supported, expected auto_round:auto_awq or "
-                           "auto_round:auto_gptq: export the model again in one of these",
-                           format);
-  }
+  bool known = holds(format, "round") || holds(format, "awq") || holds(format, "gptq");
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) known = known && !holds(format, others[i]);
+  if (!known)
+    return reader_refuse(r,
+                         "AutoRound's packing %s is not supported, expected auto_round:auto_awq or "
+                         "auto_round:auto_gptq: export the model again in one of these",
+                         format);
   if (holds(format, "awq")) {
     TRY(parse_awq_scheme(r, quant));
   } else {
