@@ -13,11 +13,16 @@
 /* True of a tensor of a layer that changes nothing: tables that are computed anew, scales of activations and
  * of the KV cache, and what repeats the order and shape of weights. */
 static bool is_idle(const char *name) {
-  static const char *const parts[] = {
-      ".inv_freq",           ".cos_cached",       ".sin_cached",   ".masked_bias", ".input_scale",
-      ".input_global_scale", ".input_zero_point", ".q_scale",      ".k_scale",     ".v_scale",
-      ".kv_scale",           ".activation_scale", ".output_scale", ".g_idx",       ".qzeros",
-      ".weight_g_idx",       ".weight_shape"};
+  static const char *const parts[] = {".inv_freq",         ".cos_cached",
+                                      ".sin_cached",       ".masked_bias",
+                                      ".input_scale",      ".input_global_scale",
+                                      ".input_zero_point", ".q_scale",
+                                      ".k_scale",          ".v_scale",
+                                      ".kv_scale",         ".k_zero_point",
+                                      ".v_zero_point",     ".activation_scale",
+                                      ".output_scale",     ".g_idx",
+                                      ".qzeros",           ".weight_g_idx",
+                                      ".weight_shape"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (name_ends_with(name, parts[i])) return true;
   return false;
@@ -28,11 +33,23 @@ static bool is_shared(const ModelConfig *config, int layer, const char *name) {
   return config_layer(config, layer).shares_kv && (strstr(name, ".k_") || strstr(name, ".v_"));
 }
 
-/* True if the layer predicts a further token, as in GLM 4.5: only such a layer normalises an embedding. */
+/* True if the layer predicts a further token, as in GLM 4.5: it alone joins an embedding to a state. */
 static bool predicts(const HfLoader *loader, long layer) {
-  char name[NAME_SIZE];
-  snprintf(name, sizeof name, "%slayers.%ld.enorm", loader->body, layer);
-  return hf_find(loader, name, ".weight") != NULL;
+  static const char *const parts[] = {"enorm", "hnorm", "eh_proj", "shared_head.norm"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    char name[NAME_SIZE];
+    snprintf(name, sizeof name, "%slayers.%ld.%s", loader->body, layer, parts[i]);
+    if (hf_has_linear(loader, name)) return true;
+  }
+  return false;
+}
+
+/* True of a bias of zeros: AutoGPTQ writes one for every linear layer. */
+static bool is_no_bias(const StoredTensor *tensor) {
+  if (!name_ends_with(tensor->name, ".bias")) return false;
+  for (size_t i = 0; i < tensor->bytes; i++)
+    if (tensor->data[i] != 0) return false;
+  return true;
 }
 
 /* PRECOND the tensor is not used. */
@@ -46,7 +63,8 @@ static Status check_tensor(const HfLoader *loader, const StoredTensor *tensor) {
   char *end;
   const long layer = strtol(name + sizeof layers - 1, &end, 10);
   if (*end != '.' || layer < 0 || is_idle(name)) return STATUS_OK;
-  if (layer < config->n_layers && is_shared(config, (int)layer, name)) return STATUS_OK;
+  if (layer < config->n_layers && (is_shared(config, (int)layer, name) || is_no_bias(tensor)))
+    return STATUS_OK;
   if (layer >= config->n_layers && predicts(loader, layer)) return STATUS_OK;
   if (layer >= config->n_layers)
     return error_set(loader->err, STATUS_MODEL,
