@@ -327,6 +327,11 @@ static void what_cannot_be_divided_is_refused(void **state) {
   w->model.config.qk_norm = QK_NORM_WHOLE;
   assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "TestForCausalLM has a norm over all heads of q and of k"));
+  LayerConfig layer;
+  make_recurrent(w, &layer, LAYER_DELTA);
+  w->model.config.delta.rule = RULE_MAMBA2;
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "Mamba-2 layers"));
 }
 
 static void weights_that_are_not_made_yet_stay_so(void **state) {
