@@ -98,23 +98,36 @@ static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Err
   return STATUS_OK;
 }
 
+/* Places the stored matrices of a layer, each under its first part. */
+static Status place_stored(Arena *arena, const Model *model, int index, Linear whole[N_LAYER_LINEARS],
+                           Error *err) {
+  const ModelConfig *config = &model->config;
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    if (!layer_linear_is_first(config, index, which)) continue;
+    int n_in, n_out;
+    layer_linear_sizes(config, index, which, &n_in, &n_out);
+    whole[which] = (Linear){.n_in = n_in,
+                            .n_out = layer_linear_stored(config, index, which).n_out,
+                            .name = layer_linear(&model->layers[index], which)->name};
+    if (which == LAYER_ROUTER || which == LAYER_SHARED_GATE) /* dense whatever the config says */
+      place_dense(arena, &whole[which]);
+    else
+      TRY(place_matrix(arena, model, &whole[which], err));
+  }
+  return STATUS_OK;
+}
+
 static Status place_linears(Arena *arena, const Model *model, int index, Error *err) {
   const ModelConfig *config = &model->config;
   const ModelLayer *layer = &model->layers[index];
   Linear whole[N_LAYER_LINEARS];
+  TRY(place_stored(arena, model, index, whole, err)); /* a first part need not be the first of `which` */
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, index, which);
     Linear *linear = layer_linear(layer, which);
     int n_in, n_out;
     layer_linear_sizes(config, index, which, &n_in, &n_out);
-    if (stored.first_part == which) {
-      whole[which] = (Linear){.n_in = n_in, .n_out = stored.n_out, .name = linear->name};
-      if (which == LAYER_ROUTER || which == LAYER_SHARED_GATE) /* dense whatever the config says */
-        place_dense(arena, &whole[which]);
-      else
-        TRY(place_matrix(arena, model, &whole[which], err));
-    }
     *linear = whole[stored.first_part];
     if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
     if (layer_linear_needs_bias(config, index, which)) linear->bias = place_vector(arena, n_out);

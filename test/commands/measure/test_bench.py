@@ -232,11 +232,13 @@ def test_a_config_is_enough(run, stories, tmp_path):
 
 
 def one_of_each_architecture():
-    """A miniature of each architecture with its weights as trained, and one with quantised weights."""
+    """A miniature of each architecture with its weights as trained, and one with quantised weights; likewise with
+    Mamba-2 layers."""
     found = {}
     for path in sorted((pathlib.Path(__file__).resolve().parents[2] / "data" / "miniatures").glob("*/config.json")):
         config = json.loads(path.read_text())
-        found.setdefault((config["architectures"][0], "quantization_config" in config), path)
+        mamba = "mamba" in (config.get("layer_types") or [])
+        found.setdefault((config["architectures"][0], "quantization_config" in config, mamba), path)
     return list(found.values())
 
 
