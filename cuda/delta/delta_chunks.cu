@@ -260,8 +260,10 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_
         else
           s.lower[i * kFloats + j + c] = j + c < i ? s.betas[i] * k_k[n][2 * h + c] * decay : 0;
       }
-      const __half2 pair = {clamp_half(mask[0]), clamp_half(mask[1])};
-      *(__half2 *)(masks + i * kChunk + j) = pair;
+      if (kMamba)
+        *(__half2 *)(masks + i * kChunk + j) = __half2{clamp_half(mask[0]), clamp_half(mask[1])};
+      else /* at most 1 */
+        *(uint32_t *)(masks + i * kChunk + j) = pack_half2(mask[0], mask[1]);
     }
   if (kMamba) return;
   __syncthreads();
