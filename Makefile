@@ -248,7 +248,11 @@ test-unit: $(TESTS)
 
 # Tests that need a GPU: test/cuda/*.cu, each a program, and test/cuda/test_*.py. Built elsewhere (STATIC=1), they run by
 # scripts/test_gpu.sh alone.
+# With PARTS that are programs alone, or pytests of auk, those programs alone are built.
 GPU_PROGRAMS := $(patsubst %.cu,$(BUILD)/%,$(wildcard test/cuda/*.cu))
+ifeq ($(filter-out test_% short fused,$(or $(PARTS),programs)),)
+GPU_PROGRAMS := $(filter $(PARTS:%=$(BUILD)/test/cuda/%),$(GPU_PROGRAMS))
+endif
 gpu-programs: $(BUILD)/auk $(GPU_PROGRAMS)
 
 $(BUILD)/test/cuda/%: $(BUILD)/test/cuda/%.o $(call archives,cuda) $(BUILD)/flags.link

@@ -94,3 +94,11 @@ def test_sanitizers_check_the_kernels_of_one_set_whole_and_none_where_parsers_ar
     assert "-fsanitize=address,undefined" in whole and "-fno-sanitize=null" not in whole
     assert "-fsanitize=address,undefined" in wider and "-fno-sanitize=null" in wider
     assert "-fsanitize=" not in kernels_command(make, tmp_path, "avx2", "FUZZ=1")
+
+
+@pytest.mark.parametrize("parts, built", [("", True), ("programs short", True), ("sweep-1", True), ("fused", False),
+                                          ("test_linear fused", False)])
+def test_programs_of_the_named_parts_alone_are_built(make, parts, built):
+    shown = make("--no-print-directory", "--eval", "show: ; @echo 'are: $(GPU_PROGRAMS)'", "show", "EMULATE=1",
+                 f"PARTS={parts}")
+    assert ("test_sample" in shown) == built and ("test_linear" in shown) == (built or "test_linear" in parts)
