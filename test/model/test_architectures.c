@@ -112,7 +112,8 @@ static const struct {
 static size_t n_dense(void) {
   size_t n = 0;
   for (size_t i = 0; i < n_architectures; i++)
-    n += !architectures[i].experts || architectures[i].experts->enable_key;
+    n += !architectures[i].experts || architectures[i].experts->enable_key ||
+         architectures[i].experts->may_be_none;
   return n;
 }
 

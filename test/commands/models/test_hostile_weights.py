@@ -245,7 +245,8 @@ CASES = [
           ("an adapter", recast(f"{Q}.lora_A", "F16", (4, 64)),
            "DIR/model.safetensors: tensor model.layers.0.self_attn.q_proj.lora_A is not known in a layer of "
            "LlamaForCausalLM, so it computes something that auk does not"),
-          ("the bias of a norm", recast("model.layers.4.input_layernorm.bias", "F16", (64,)),
+          ("the bias of a norm, not of zeros",
+           tensors(lambda table: table.update({"model.layers.4.input_layernorm.bias": ["F16", [64], b"\0\x3c" * 64]})),
            "DIR/model.safetensors: tensor model.layers.4.input_layernorm.bias is not known in a layer of "
            "LlamaForCausalLM, so it computes something that auk does not"),
           ("a layer less than there is", config(num_hidden_layers=4),
