@@ -2,7 +2,7 @@
 import pytest
 
 from hostile import (ANSWER, FAILED, WEIGHTS, became, both, check, config, entry, gone, kind, members, nested, number,
-                     put, raw, recast, safetensors, sparse, without)
+                     put, raw, recast, safetensors, sparse, tensors, without)
 
 Q = "model.layers.0.self_attn.q_proj"
 EMBEDDING = "model.embed_tokens.weight"
