@@ -184,6 +184,7 @@ WGMMA_F16_SHARED(32, SUMS_16, NAMES_16, "%16", "%17", "%18")
 WGMMA_F16_SHARED(64, SUMS_32, NAMES_32, "%32", "%33", "%34")
 WGMMA_F16_SHARED(80, SUMS_40, NAMES_40, "%40", "%41", "%42")
 WGMMA_F16_SHARED(128, SUMS_64, NAMES_64, "%64", "%65", "%66")
+WGMMA_F16_SHARED(256, SUMS_128, NAMES_128, "%128", "%129", "%130")
 
 #define EIGHT_INTS(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), \
                       "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])

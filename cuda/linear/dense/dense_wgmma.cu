@@ -5,8 +5,8 @@
  *
  * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut, so the matrix needs a
  * tile of 128 outputs for each SM to occupy them all (lm_head). Blocks stay and take every n-th tile; a
- * producer thread loads kStages stages of 64 inputs ahead, also over the end of a tile. Two warpgroups have
- * 64 outputs each; both operands come from shared memory.
+ * producer thread loads kStages stages of 64 inputs ahead, also over the end of a tile; its warpgroup gives
+ * registers to the others. Two warpgroups have 64 outputs each; both operands come from shared memory.
  *
  *   stage  w [128][128 bytes], x [kTokens][128 bytes], both in the 128-byte swizzle of the tensor copy
  *   full   completes when w and x have landed
@@ -23,7 +23,7 @@
 
 namespace {
 
-constexpr int kRows = 128, kIn = 64, kConsumers = 256, kThreads = kConsumers + 32;
+constexpr int kRows = 128, kIn = 64, kConsumers = 256, kThreads = kConsumers + 128;
 
 template <int kTokens_> struct Shape {
   static constexpr int kTokens = kTokens_, kWBytes = kRows * kIn * 2, kXBytes = kTokens * kIn * 2;
@@ -86,9 +86,11 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
     wgmma_wait<0>();
     if (threadIdx.x % 32 == 0) barrier_arrive(empty + used);
     const int token0 = first_token<S>(a, tile);
-    store_fragments<S::kTokens / 8>(a.out, tile / a.n_token_tiles * (kRows / kTileOut) + warp_of_block(),
-                                    token0, tile % a.n_token_tiles * S::kTokens,
-                                    min(a.n_tokens, token0 + S::kTokens), acc);
+#pragma unroll
+    for (int n = 0; n < S::kTokens; n += 64) /* store_fragments() copies its sums */
+      store_fragments<8>(a.out, tile / a.n_token_tiles * (kRows / kTileOut) + warp_of_block(), token0 + n,
+                         tile % a.n_token_tiles * S::kTokens, min(a.n_tokens, token0 + S::kTokens),
+                         acc + n / 2);
   }
 }
 
@@ -102,10 +104,13 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
   open_ring(full, empty, S::kStages, 1, kConsumers / 32);
   dependents_may_start();
   wait_for_previous();
-  if (warp_of_block() < kConsumers / 32)
+  if (warp_of_block() < kConsumers / 32) {
+    registers_up_to<232>();
     multiply_tiles<S>(a, stages, full, empty);
-  else if (threadIdx.x % 32 == 0)
-    load_tiles<S>(a, stages, full, empty);
+  } else {
+    registers_down_to<40>();
+    if (threadIdx.x == kConsumers) load_tiles<S>(a, stages, full, empty);
+  }
 #endif
 }
 
@@ -126,7 +131,8 @@ template <int kTokens> Status launch_shape(const LinearArgs &args, Error *err) {
 }
 
 Status launch_dense_wgmma(const LinearArgs &args, Error *err) {
-  return args.n_tokens <= 64 ? launch_shape<64>(args, err) : launch_shape<128>(args, err);
+  if (args.n_tokens <= 64) return launch_shape<64>(args, err);
+  return args.n_tokens <= 128 ? launch_shape<128>(args, err) : launch_shape<256>(args, err);
 }
 
 } // namespace
