@@ -89,17 +89,20 @@ static const LinearEntry expert_entries[] = {
  * inputs up to these counts; awq_ordered sums in its order; a forced tile shape of awq_tensorcore has one
  * tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma, dense_rows and awq_plain
  * sum a row's products in one order; int8_token's sums are exact. */
+/* clang-format off */
 static const LinearInvariant invariants[] = {
-    {AWQ4 | FP4, 64, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered"},
-    {FLOAT, 48, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered"},
-    {QUANT, 32, 3, false, "awq_tensorcore", NULL},
-    {QUANT, 8, 1, false, "awq_tensorcore_sm75", NULL},
-    {QUANT, INT_MAX, 0, false, "awq_plain", NULL},
-    {INT8, INT_MAX, 0, false, "int8_token", NULL},
-    {F16, INT_MAX, 0, true, "dense_wgmma", NULL},
-    {HALF, 128, 0, false, "dense_tensorcore", NULL},
-    {DENSE, 8, 0, false, "dense_rows", NULL},
+    /* weights, rows, variant, fills, name, many, most_rows */
+    {AWQ4 | FP4, 128, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered", 128},
+    {FLOAT, 48, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered", 144},
+    {QUANT, 32, 3, false, "awq_tensorcore", NULL, 0},
+    {QUANT, 8, 1, false, "awq_tensorcore_sm75", NULL, 0},
+    {QUANT, INT_MAX, 0, false, "awq_plain", NULL, 0},
+    {INT8, INT_MAX, 0, false, "int8_token", NULL, 0},
+    {F16, INT_MAX, 0, true, "dense_wgmma", NULL, 0},
+    {HALF, 128, 0, false, "dense_tensorcore", NULL, 0},
+    {DENSE, 8, 0, false, "dense_rows", NULL, 0},
 };
+/* clang-format on */
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -197,6 +200,13 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
       query->act == ACT_INT8 ? "int8" : "fp16", query->device.arch / 100, query->device.arch / 10 % 10);
 }
 
+/* An entry of the table by the name that it has there. */
+static const LinearEntry *entry_named(const char *name) {
+  int i = 0;
+  while (strcmp(entries[i].name, name) != 0) i++;
+  return &entries[i];
+}
+
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err) {
   for (size_t i = 0; query->n_experts == 0 && i < COUNT(invariants); i++) {
@@ -205,10 +215,10 @@ Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, c
     if ((*how)->fills && ceil_div(query->n_out, DISPATCH_TILE_OUT) < query->device.n_sms) continue;
     LinearQuery part = *query;
     if (part.n_tokens > (*how)->rows) part.n_tokens = (*how)->rows;
-    const LinearEntry *named = linear_entry(0);
-    for (int n = 1; strcmp(named->name, (*how)->name) != 0; n++) named = linear_entry(n);
-    if (!entry_runs(named, &part)) continue;
-    *entry = named;
+    if (!entry_runs(entry_named((*how)->name), &part)) continue;
+    *entry = entry_named((*how)->name);
+    if ((*how)->many && query->n_tokens > (*how)->most_rows && entry_runs(entry_named((*how)->many), query))
+      *entry = entry_named((*how)->many);
     return STATUS_OK;
   }
   return refuse(query, "no kernel whose sums are the same beside any rows", err);

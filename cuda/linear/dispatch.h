@@ -164,11 +164,12 @@ typedef struct {
   int variant;      /* LinearCall's: the tile shape, or 0 if the kernel's shapes give the same bits */
   bool fills;       /* only for matrices with a tile of DISPATCH_TILE_OUT outputs for each SM */
   const char *name; /* of an entry */
-  const char *many; /* the entry that gives the same bits faster for more than 3 such launches; or NULL */
+  const char *many; /* the entry that gives the same bits faster for more than most_rows rows; or NULL */
+  int most_rows;
 } LinearInvariant;
 
-/* How the query's matrix is multiplied under that name: the first that can run it, and its entry.
- * STATUS_MODEL if there is none. */
+/* How the query's matrix is multiplied under that name: the first that can run it, and the entry for its
+ * number of rows. STATUS_MODEL if there is none. */
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err);
 

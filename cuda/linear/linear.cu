@@ -165,19 +165,16 @@ static size_t output_bytes(LinearOutput output) {
   return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
 }
 
-/* LINEAR_INVARIANT: launches of a bounded number of rows by one kernel. */
+/* LINEAR_INVARIANT: one launch of any number of rows, or launches of a bounded number. */
 static Status run_invariant(LinearContext *c, const LinearCall *call, Error *err) {
   const LinearQuery query = linear_query(*call->weights, call->act, call->n_tokens, c->device);
   const LinearInvariant *how;
   const LinearEntry *entry;
   TRY(linear_invariant(&query, &how, &entry, err));
   LinearCall part = *call;
-  if (how->many && call->n_tokens > 3 * how->rows &&
-      linear_dispatch(&query, how->many, &entry, NULL) == STATUS_OK) {
-    part.kernel = how->many;
-    return linear_run(c, &part, err);
-  }
-  part.kernel = how->name, part.variant = how->variant;
+  part.kernel = entry->name;
+  if (strcmp(entry->name, how->name) != 0) return linear_run(c, &part, err);
+  part.variant = how->variant;
   for (int first = 0; first < call->n_tokens; first += part.n_tokens) {
     part.n_tokens = call->n_tokens - first < how->rows ? call->n_tokens - first : how->rows;
     part.x = (const __half *)call->x + (size_t)first * call->x_stride;

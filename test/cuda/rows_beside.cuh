@@ -84,30 +84,30 @@ static void check_same_norm(const char *kernel, WeightType type, int n_in, int n
   free_operands(&o);
 }
 
-/* int8_tiles: tiles of 128 and of 256 tokens give the same bits where no tile is cut, as on one SM. */
-static void check_same_tiles(int n_in, int n_out, int n_tokens) {
+/* The first n_variants tile shapes of a kernel give the same bits: those of int8_tiles where no tile is cut,
+ * as on one SM; those of awq_ordered always. */
+static void check_same_tiles(const char *kernel, ActType act, int n_variants, int n_in, int n_out,
+                             int n_tokens) {
   Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, 128, 24);
   Operands o = make_operands(&s, 1, n_tokens);
   const size_t n = (size_t)n_tokens * o.y_stride;
   const LinearEntry *chosen;
-  std::vector<float> y[2];
-  LinearCall call = {&o.w,     o.x,   o.x_stride,   n_tokens, LINEAR_TO_F32, NULL, o.y_stride,
-                     ACT_INT8, false, "int8_tiles", 1};
-  const bool runs = !linear_choice(context, &o.w, ACT_INT8, n_tokens, call.kernel, &chosen, &error);
-  for (; runs && call.variant <= 2; call.variant++) {
-    const int i = call.variant - 1;
-    MUST(linear_prepare(context, &o.w, ACT_INT8, n_tokens, call.kernel, &error));
-    CHECK(cudaMemsetAsync(o.y[i], 0xff, n * 4, stream));
-    call.y = o.y[i];
+  std::vector<float> first, y(n);
+  LinearCall call = {&o.w, o.x,   o.x_stride, n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride,
+                     act,  false, kernel,     1};
+  const bool runs = !linear_choice(context, &o.w, act, n_tokens, kernel, &chosen, &error);
+  for (; runs && call.variant <= n_variants; call.variant++) {
+    MUST(linear_prepare(context, &o.w, act, n_tokens, kernel, &error));
+    CHECK(cudaMemsetAsync(o.y[0], 0xff, n * 4, stream));
     MUST(linear_run(context, &call, &error));
     CHECK(cudaStreamSynchronize(stream));
-    y[i].resize(n);
-    CHECK(cudaMemcpy(&y[i][0], o.y[i], n * 4, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(&y[0], o.y[0], n * 4, cudaMemcpyDeviceToHost));
+    if (first.empty()) first = y;
+    const bool same = !memcmp(&first[0], &y[0], n * 4);
+    cases_run++;
+    failures += !same;
+    if (!same) printf("FAIL %s: tile shape %d differs in bits at %d rows\n", kernel, call.variant, n_tokens);
   }
-  const bool same = !runs || !memcmp(&y[0][0], &y[1][0], n * 4);
-  cases_run++;
-  failures += !same;
-  if (!same) printf("FAIL int8_tiles: the tile shapes differ in bits at %d rows\n", n_tokens);
   stored_free(&s);
   free_operands(&o);
 }
@@ -193,7 +193,7 @@ static void check_few_units(void) {
     check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66});
     check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
     check_counts(WEIGHT_AWQ4, 2560, 16, 128, {511, 512, 513, 640, 768});
-    for (int n_tokens : {66, 300, 512}) check_same_tiles(1408, 136, n_tokens);
+    for (int n_tokens : {66, 300, 512}) check_same_tiles("int8_tiles", ACT_INT8, 2, 1408, 136, n_tokens);
   });
   for (const char *sms : {"1", "6"}) /* whole tiles, and parts of them */
     with("int8_bytes,int8_token", sms, NULL, [] {
@@ -221,15 +221,17 @@ static void check_few_dense(void) {
 }
 
 /* The bits of narrow_wgmma from awq_ordered, whose tiles overlap the one before: cuts of a matrix of few
- * and of many tiles for 5 blocks, parts of an odd number of units. */
+ * and of many tiles for 5 blocks, parts of an odd number of units, launches of narrow_wgmma. */
 static void check_few_ordered(void) {
   with("awq_ordered,invariant", "5", NULL, [] {
-    check_counts(WEIGHT_AWQ4, 640, 264, 64, {43, 150}, 2);
+    check_counts(WEIGHT_AWQ4, 640, 264, 64, {43, 150}, 3);
     for (int n_out : {72, 264, 1000}) check_rows_beside(LINEAR_INVARIANT, 896, n_out, 128, {196, 1, -34, 64});
     check_rows_beside(LINEAR_INVARIANT, 1024, 136, 64, {200, -64});
     check_rows_beside(LINEAR_INVARIANT, 640, 264, 16, {200, -64}, WEIGHT_FP4);
     check_rows_beside(LINEAR_INVARIANT, 640, 264, 128, {150, -40}, WEIGHT_FP8);
   });
+  with("awq_ordered", "8", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 3, 1024, 200, 150); });
+  with("awq_ordered", "3", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 3, 1152, 72, 150); });
 }
 
 /* Matrices that go through cuBLAS in parts of 256 rows, the last of 8. */

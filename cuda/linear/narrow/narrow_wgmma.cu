@@ -10,8 +10,9 @@
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
- * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
- * bits do not depend on the rows beside it: all are in one tile, cuts and units are the same for all counts.
+ * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48), and
+ * with LINEAR_OF_128 up to 128 (FP8: 48), a row's bits do not depend on the rows beside it: all are in one
+ * tile, cuts and units are the same for all counts.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
  *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
@@ -24,18 +25,18 @@ namespace {
 using namespace wgmma_parts;
 
 /* Units are two tiles of 64 inputs where the ring then has enough stages. */
-template <class W> constexpr int tiles_of(int tokens) {
-  return tokens > 64 || (tokens == 64 && W::kVectors > 1) ? 1 : 2;
+template <class W> constexpr int tiles_of(int tokens, int out_groups) {
+  return (tokens > 64 && out_groups == 1) || (tokens >= 64 && W::kVectors > 1) ? 1 : 2;
 }
 
 /* Many tokens are multiplied step by step, for their registers. */
 template <class W, int kTokens, int kBlockIn, int kOutGroups>
-struct Shape
-    : ShapeOf<W, kTokens, tiles_of<W>(kTokens) * kTileIn, tiles_of<W>(kTokens) * kTileIn / kBlockIn,
-              kOutGroups, 4 / kOutGroups, tiles_of<W>(kTokens) * kTokens * 128, kTokens <= 32 ? 176 : 224> {
+struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
+                       tiles_of<W>(kTokens, kOutGroups) * kTileIn / kBlockIn, kOutGroups, 4 / kOutGroups,
+                       tiles_of<W>(kTokens, kOutGroups) * kTokens * 128, kTokens <= 32 ? 176 : 224> {
   static constexpr int kConsumers = 512;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
-  static constexpr int kTiles = tiles_of<W>(kTokens), kBatch = kTokens > 64 ? 1 : 2;
+  static constexpr int kTiles = tiles_of<W>(kTokens, kOutGroups), kBatch = kTokens > 64 ? 1 : 2;
 #endif
   /* Many sums need more registers, so the loaders are a whole warpgroup, which gives some. */
   static constexpr bool kMovesRegisters = kTokens >= 48;
@@ -183,7 +184,7 @@ template <int kTokens, int kOutGroups> Status launch_weights(const LinearArgs &a
   case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, 64, kOutGroups>>(args, err);
   default: break;
   }
-  constexpr int kMostBlockIn = tiles_of<Bits4>(kTokens) * kTileIn;
+  constexpr int kMostBlockIn = tiles_of<Bits4>(kTokens, kOutGroups) * kTileIn;
   if (args.w->group % kMostBlockIn == 0)
     return launch_shape<Shape<Bits4, kTokens, kMostBlockIn, kOutGroups>>(args, err);
   if (args.w->group % 64 == 0) return launch_shape<Shape<Bits4, kTokens, 64, kOutGroups>>(args, err);
@@ -229,8 +230,10 @@ Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   const TokenShape *s = shapes;
   while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
   bool wide = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, s->tokens) >= args.device.n_sms;
-  divide_tokens(args, &s, &wide);
-  wide |= args.variant == LINEAR_OF_128;
+  if (args.variant == LINEAR_OF_128)
+    wide = true;
+  else
+    divide_tokens(args, &s, &wide);
   if (args.variant > 0) s = &shapes[(args.variant - 1) / 2], wide = args.variant % 2 == 0;
   return s->launch[wide](args, err);
 }

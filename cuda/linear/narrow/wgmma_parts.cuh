@@ -35,9 +35,9 @@ struct ShapeOf {
   static constexpr int kTileRows = 4 * kOutGroups; /* of a block */
   static constexpr int kGroupThreads = 128 * kOutGroups, kConsumers = kInGroups * kGroupThreads;
   static constexpr int kSumFloats = kTokens / 2, kBlockIn = kUnit / kParts;
-  /* Groups give each other their sums in rounds of kRound fragments of 8 tokens. Each group gets kOwn of a
-   * round, and finishes kMine in all. */
-  static constexpr int kMostOfRound = kInGroups == 4 ? 4 : 8;
+  /* Groups give each other their sums in rounds of kRound fragments of 8 tokens, fewer where large stages
+   * leave little memory. Each group gets kOwn of a round, and finishes kMine in all. */
+  static constexpr int kMostOfRound = kInGroups == 4 || (kTokens > 64 && kXBytes_ > kTokens * 128) ? 4 : 8;
   static constexpr int kRounds = (kTokens / 8 + kMostOfRound - 1) / kMostOfRound;
   static constexpr int kRound = kTokens / 8 / kRounds, kOwn = (kRound + kInGroups - 1) / kInGroups;
   static constexpr int kMine = kRounds * kOwn;

@@ -2,17 +2,20 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * For up to 64 tokens (FP8: 48) and in tiles of 128 outputs narrow_wgmma cuts the inputs of a tile into
+ * For up to 128 tokens (FP8: 48) and in tiles of 128 outputs narrow_wgmma cuts the inputs of a tile into
  * parts, a block's each, and two groups of warps multiply every other unit of 128 inputs of a part
  * (wgmma_parts.cuh). Here a block has the whole tile of 128 outputs by kTokens tokens and computes these
- * chains one after another: in each part the units of the first group, then those of the second, from zero;
- * the two are added, and the parts in their order. Stages are loaded in the same order. The rest is as in
+ * chains one after another: in each part the units of the first group, then those of the second, each from
+ * zero; the two are added, and the parts in their order. The second chain starts while the last products of
+ * the first one run, so only a part's end waits. Stages are loaded in the same order. The rest is as in
  * awq_wgmma.cu.
  *
- * Blocks stay and take every n-th tile; tiles of the same outputs follow each other.
+ * Blocks stay and take every n-th tile; tiles of the same outputs follow each other. Where it is faster,
+ * narrow_wgmma itself takes 128 tokens at a time.
  * PRECOND  group % 64 == 0 (FP4: a tile's 64 inputs with four groups); x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include <algorithm>
+#include <iterator>
 
 #include "cuda/linear/narrow/wgmma_parts.cuh"
 #include "cuda/linear/wide/wgmma_tiles.cuh"
@@ -44,20 +47,32 @@ struct Args {
 
 constexpr int kGroups = 2; /* of warps in narrow_wgmma */
 
-/* Calls chain(first, n, group, part) for the sums of a tile in their order: units first, first + kGroups ..,
- * n of them, perhaps none. */
-template <class Chain>
-__device__ __forceinline__ void for_each_chain(const Args &a, int out_tile, Chain chain) {
+template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
+#pragma unroll
+  for (int i = 0; i < kN; i++) sums[i] = 0;
+}
+
+/* Units of one group of warps in a part of a tile: `first` and every kGroups-th after it. */
+struct Chain {
+  int first, n; /* n may be 0 */
+};
+
+/* Calls work(chains) for the parts of a tile in their order, with a chain of each group. */
+template <class Work> __device__ __forceinline__ void for_each_part(const Args &a, int out_tile, Work work) {
   const wgmma_parts::Cut &cut = a.cut;
-  const int begin = out_tile * a.n_units, end = begin + a.n_units, longer = cut.n_longer * (cut.n_units + 1);
+  const int begin = out_tile * a.n_units, end = begin + a.n_units;
+  const int longer = cut.n_longer * (cut.n_units + 1);
   int block = begin < longer ? begin / (cut.n_units + 1) : cut.n_longer + (begin - longer) / cut.n_units;
-  for (int at = begin, part = 0; at < end; block++, part++) {
+  for (int at = begin; at < end; block++) {
     const int before = at - wgmma_parts::first_unit(cut, block),
               n = min(wgmma_parts::first_unit(cut, block + 1), end) - at;
+    Chain chains[kGroups];
+#pragma unroll
     for (int group = 0; group < kGroups; group++) {
       const int first = (group - before) & (kGroups - 1);
-      chain(at - begin + first, (n - first + kGroups - 1) / kGroups, group, part);
+      chains[group] = {at - begin + first, (n - first + kGroups - 1) / kGroups};
     }
+    work(chains);
     at += n;
   }
 }
@@ -70,12 +85,14 @@ __device__ __forceinline__ void for_each_stage(const Args &a, unsigned char *sta
   int slot = 0, phase = 1;
   for (int tile = blockIdx.x; tile < a.n_tiles; tile += gridDim.x) {
     const int out_tile = tile / a.n_token_tiles, token_tile = tile % a.n_token_tiles;
-    for_each_chain(a, out_tile, [&](int first, int n, int, int) {
-      for (int i = 0; i < n; i++) {
-        barrier_wait(bar.empty + slot, phase);
-        load(stages + slot * S::kStageBytes, bar.full + slot, out_tile, token_tile, first + kGroups * i);
-        if (++slot == S::kStages) slot = 0, phase ^= 1;
-      }
+    for_each_part(a, out_tile, [&](const Chain(&chains)[kGroups]) {
+      for (const Chain &chain : chains)
+        for (int k = 0; k < chain.n; k++) {
+          barrier_wait(bar.empty + slot, phase);
+          load(stages + slot * S::kStageBytes, bar.full + slot, out_tile, token_tile,
+               chain.first + kGroups * k);
+          if (++slot == S::kStages) slot = 0, phase ^= 1;
+        }
     });
   }
 }
@@ -122,21 +139,26 @@ __device__ __forceinline__ void load_metas(const Args &a, unsigned char *stages,
   });
 }
 
+/* Multiplies the block's tiles. The second chain of a part begins while the last products of the first one
+ * run. */
 template <class S>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar) {
   Ring ring = {0, 0};
   unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
   for (int tile = blockIdx.x; tile < a.n_tiles; tile += gridDim.x) {
     const int out_tile = tile / a.n_token_tiles, token_tile = tile % a.n_token_tiles;
-    float acc[kSums<S>], of_part[kSums<S>], total[kSums<S>];
-    for_each_chain(a, out_tile, [&](int, int n, int group, int part) {
-      if (n > 0) multiply_steps<S, kTileIn>(acc, stages, bar, ring, n);
+    uint32_t q[2][4];
+    float even[kSums<S>], odd[kSums<S>], total[kSums<S>];
 #pragma unroll
-      for (int i = 0; i < kSums<S>; i++) {
-        if (n == 0) acc[i] = 0;
-        of_part[i] = group == 0 ? acc[i] : of_part[i] + acc[i];
-        if (group > 0) total[i] = part == 0 ? of_part[i] : total[i] + of_part[i];
-      }
+    for (int k = 0; k < kSums<S>; k++) total[k] = -0.0f; /* -0 + x is x for 0, too */
+    for_each_part(a, out_tile, [&](const Chain(&chains)[kGroups]) {
+      multiply_chain<S, kTileIn>(even, q, stages, bar, ring, chains[0].n, false);
+      multiply_chain<S, kTileIn>(odd, q, stages, bar, ring, chains[1].n, chains[0].n > 0);
+      finish_chains<S>(bar, ring);
+      if (chains[0].n == 0) set_zero(even);
+      if (chains[1].n == 0) set_zero(odd);
+#pragma unroll
+      for (int k = 0; k < kSums<S>; k++) total[k] += even[k] + odd[k];
     });
     const int token0 = S::first_token(a.n_tokens, token_tile),
               row = (out_tile * S::kTileRows + (int)threadIdx.x / 128 * 4) * kTileOut;
@@ -205,15 +227,55 @@ template <int kTokens> Status launch_weights(const LinearArgs &args, Error *err)
   }
 }
 
-/* Launches the first or the second shape, or the one expected to be faster: a unit of a tile of 64 tokens
- * takes three quarters of the time of one of 128 (awq_wgmma.cu). */
+/* Launches of kMostNarrow tokens by narrow_wgmma itself. */
+constexpr int kMostNarrow = 128;
+
+Status launch_narrow(const LinearArgs &args, Error *err) {
+  for (int first = 0; first < args.n_tokens; first += kMostNarrow) {
+    LinearArgs part = some_tokens(args, first, std::min(args.n_tokens - first, kMostNarrow));
+    part.variant = LINEAR_OF_128;
+    TRY(narrow_wgmma_kernel.launch(part, err));
+  }
+  return STATUS_OK;
+}
+
+double narrow_launches_us(const LinearArgs &args) {
+  double us = 0;
+  for (int first = 0; first < args.n_tokens; first += kMostNarrow)
+    us += 1.5 + narrow_us(args, std::min(args.n_tokens - first, kMostNarrow)); /* 1.5: tiles of 128 outputs */
+  return us;
+}
+
+/* A tile shape, or launches of narrow_wgmma. */
+struct Way {
+  Status (*launch)(const LinearArgs &args, Error *err);
+  int tokens;
+  double unit_us, end_us; /* 128 inputs of a tile; the end of a tile */
+};
+
+/* Times as measured on an H200 (cuda/LOG.md). */
+constexpr Way ways[] = {{launch_weights<64>, 64, 0.66, 2.7},
+                        {launch_weights<128>, 128, 0.82, 3.7},
+                        {launch_narrow, kMostNarrow, 0, 0}};
+
+/* Time of a launch and of the block with the most tiles. With FP8 narrow_wgmma has another order beyond 48
+ * tokens, and is never chosen. */
+double expected_us(const Way &way, const LinearArgs &args) {
+  if (way.launch == launch_narrow) return args.w->type == WEIGHT_FP8 ? 1e9 : narrow_launches_us(args);
+  const int n_tiles = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, way.tokens),
+            n_units = ceil_div(args.w->n_in, kUnitTiles * kTileIn);
+  return 3 + ceil_div(n_tiles, args.device.n_sms) * (n_units * way.unit_us + way.end_us);
+}
+
+/* Launches the `variant`-th way, or the one expected to be the fastest. */
 Status launch_awq_ordered(const LinearArgs &args, Error *err) {
-  const int n_out_tiles = ceil_div(args.w->n_out, Shape<Bits4, 64>::kTileRows * kTileOut);
-  const auto rounds = [&](int tokens) {
-    return ceil_div(n_out_tiles * ceil_div(args.n_tokens, tokens), args.device.n_sms);
-  };
-  const bool few = args.variant > 0 ? args.variant == 1 : 3 * rounds(64) < 4 * rounds(128);
-  return few ? launch_weights<64>(args, err) : launch_weights<128>(args, err);
+  if (args.variant > (int)std::size(ways))
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  if (args.variant > 0) return ways[args.variant - 1].launch(args, err);
+  const Way *fastest = std::min_element(std::begin(ways), std::end(ways), [&](const Way &a, const Way &b) {
+    return expected_us(a, args) < expected_us(b, args);
+  });
+  return fastest->launch(args, err);
 }
 
 } // namespace

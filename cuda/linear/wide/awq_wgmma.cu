@@ -163,12 +163,6 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
   return args.experts ? launch_one_of(expert_shapes, args, err) : launch_one_of(shapes, args, err);
 }
 
-/* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (cuda/LOG.md). */
-double narrow_us(const LinearArgs &args, int n_tokens) {
-  const double weights = (double)args.w->n_in * args.w->n_out * 1e-6, n = ceil_div(n_tokens, 16) * 16;
-  return 3 + 0.04 * n + weights * ((args.w->type == WEIGHT_FP8 ? 0.23 : 0.12) + 0.0022 * n);
-}
-
 constexpr int kMostNarrow = 128;     /* tokens that narrow_wgmma is meant for */
 constexpr double kWorthWhile = 0.96; /* what a second launch must make of the time */
 
@@ -202,17 +196,6 @@ size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
 
 /* A gated matmul of more tokens than this would push x out of L2 by its results, which are as large. */
 constexpr int kGatedTokens = 2048;
-
-/* The call of tokens [first, first + n). */
-LinearArgs some_tokens(const LinearArgs &args, int first, int n) {
-  LinearArgs part = args;
-  const bool halves = args.out.kind == LINEAR_TO_F16 || args.out.kind == LINEAR_SWIGLU_F16;
-  part.n_tokens = n;
-  part.x += (size_t)first * args.x_stride;
-  part.out.y = (unsigned char *)args.out.y + (size_t)first * args.out.stride * (halves ? 2 : 4);
-  if (args.out.row_factors) part.out.row_factors += first;
-  return part;
-}
 
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
   if (args.experts) return launch_best_shape(args, err);

@@ -436,12 +436,14 @@ template <class S, int kBlockIn> struct LaneTile {
   }
 };
 
-/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each. A stage is free when products of the
- * next one run. */
+/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each, once wgmma_wait<0>() says so: the last
+ * products still run at the end, so that a chain of other sums may follow at once. q: operands, the same for
+ * both. A stage is free when products of the next one run; follows: the stage before the first one is still
+ * to be freed so. */
 template <class S, int kBlockIn>
-__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
-                                               const Barriers &bar, Ring &ring, int n_steps) {
-  uint32_t q[2][4];
+__device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t (&q)[2][4],
+                                               unsigned char *stages, const Barriers &bar, Ring &ring,
+                                               int n_steps, bool follows) {
   for (int step = 0; step < n_steps; step++) {
     const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
     const unsigned char *stage = stages + slot * S::kStageBytes;
@@ -457,13 +459,26 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
         wgmma_f16<S::kTokens>(acc, q[j % 2], b + 2 * j, step > 0 || kk > 0 || j > 0);
         wgmma_commit();
         wgmma_wait<1>();
-        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
+        if (kk == 0 && j == 0 && (follows || step > 0)) release_before<S>(bar, ring.slot);
       }
     }
     if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
   }
+}
+
+/* Waits for the products of chains and frees the last stage. */
+template <class S> __device__ __forceinline__ void finish_chains(const Barriers &bar, const Ring &ring) {
   wgmma_wait<0>();
   release_before<S>(bar, ring.slot);
+}
+
+/* acc = the sums over the next n_steps steps. */
+template <class S, int kBlockIn>
+__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
+                                               const Barriers &bar, Ring &ring, int n_steps) {
+  uint32_t q[2][4];
+  multiply_chain<S, kBlockIn>(acc, q, stages, bar, ring, n_steps, false);
+  finish_chains<S>(bar, ring);
 }
 
 /* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, n): one step after
@@ -515,6 +530,23 @@ inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens,
   const QuantView w = quant_view(*args.w);
   return stream_k::even_work(ceil_div(w.n_tiles_out, tile_rows) * ceil_div(args.n_tokens, tokens),
                              w.n_tiles_in / tiles, args.device.n_sms, 4 / tiles);
+}
+
+/* The call of tokens [first, first + n). */
+inline LinearArgs some_tokens(const LinearArgs &args, int first, int n) {
+  LinearArgs part = args;
+  const bool halves = args.out.kind == LINEAR_TO_F16 || args.out.kind == LINEAR_SWIGLU_F16;
+  part.n_tokens = n;
+  part.x += (size_t)first * args.x_stride;
+  part.out.y = (unsigned char *)args.out.y + (size_t)first * args.out.stride * (halves ? 2 : 4);
+  if (args.out.row_factors) part.out.row_factors += first;
+  return part;
+}
+
+/* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (cuda/LOG.md). */
+inline double narrow_us(const LinearArgs &args, int n_tokens) {
+  const double weights = (double)args.w->n_in * args.w->n_out * 1e-6, n = ceil_div(n_tokens, 16) * 16;
+  return 3 + 0.04 * n + weights * ((args.w->type == WEIGHT_FP8 ? 0.23 : 0.12) + 0.0022 * n);
 }
 
 /* True if every 16 bytes of a row of y begin at a multiple of 16. */
