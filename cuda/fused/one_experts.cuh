@@ -1,8 +1,8 @@
 /* one_experts.cuh - a mixture of experts in the step of one token: which experts the token takes.
  *
  * The chosen experts are one gated product, whose FFN blocks are those of one expert after another. So the
- * matmuls are those of dense layers; only the table of stages says anew in each layer where they are loaded
- * from (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a hybrid's
+ * matmuls are those of dense layers; only the loading warps add the chosen experts' places to the table of stages
+ * (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a hybrid's
  * experts is its last choice, always the same; its weight is the sigmoid of its gate.
  *
  * Each cluster multiplies the whole router, in fp32. A block multiplies all rows by its own columns of x,
@@ -250,9 +250,9 @@ template <class B> __device__ __forceinline__ void choose(const B &b, const Cand
 }
 
 /* Writes the weight of each FFN block of the cluster. For one warp, once the experts are chosen. */
-template <class B> __device__ __forceinline__ void weigh(const B &b) {
+template <class B> __device__ __forceinline__ void weigh(const B &b, float inverse) {
   const StepShape &s = b.plan.shape;
-  const float inverse = inverse_of_x(b), best = b.chosen()[0];
+  const float best = b.chosen()[0];
   const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
   const bool chosen = b.lane() < b.n_routed(), joined = B::kJoined && b.lane() == b.n_routed();
   float logit = chosen ? b.chosen()[b.lane()] : 0;
@@ -292,8 +292,6 @@ template <class B> __device__ __forceinline__ void route(B &b, RouterSets<B> &ro
   const Candidate own = add_logits(b);
   b.sync();
   choose(b, own);
-  b.sync();
-  place_stages(b, b.ids());
   __syncwarp();
   if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
 }

@@ -279,8 +279,14 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if (fetched) fetch();
   take_x(b, matrix);
   b.sync();
-  if constexpr (B::kExperts)
-    if (matrix == GATE_UP && b.warp() == STEP_WARPS - 1) weigh(b); /* their weights are under way */
+  const auto keep_inverse = [&] {
+    const float inverse = inverse_of_x(b);
+    if (b.lane() == 0) b.vars().inverse = inverse;
+    if constexpr (B::kExperts)
+      if (matrix == GATE_UP) weigh(b, inverse);
+  };
+  const bool has_norm = matrix == QKV || matrix == GATE_UP;
+  if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1) keep_inverse(); /* the weights are under way */
   Inputs<kParts> in;
   bool is_new = true; /* a new split */
   bool is_first = true;
@@ -288,7 +294,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
-      place();
+      if (!is_first) place();
       take_inputs(in, matrix == O ? b.value_planes() : b.planes(),
                   matrix == O ? b.value_scales() : b.scales(), first, mine, b.lane());
     }
@@ -310,10 +316,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   }
   b.advance(share.run);
   /* This warp is ready before others. */
-  if ((matrix == QKV || matrix == GATE_UP) && b.warp() == STEP_WARPGROUP_WARPS - 1) {
-    const float inverse = inverse_of_x(b);
-    if (b.lane() == 0) b.vars().inverse = inverse;
-  }
+  if (!B::kExperts && has_norm && b.warp() == STEP_WARPGROUP_WARPS - 1) keep_inverse();
   b.sync();
 }
 

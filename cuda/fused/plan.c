@@ -124,8 +124,8 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
   off->stage_table = align_up(off->residual + plan->slice * 4, 16);
-  /* With experts a stage has copies from two of them. */
-  off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 2 : 1);
+  /* With experts a stage has copies from two of them, and entries of two words. */
+  off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 4 : 1);
   off->total = align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
   if (hybrid) {
     off->mixers = off->total;
@@ -133,8 +133,7 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
     off->total = off->gates + plan->heads_per_kv * s->head_dim * 4;
   }
   if (s->n_experts == 0) return;
-  off->places = off->total;
-  off->experts = off->places + stages * 4 * STEP_ENTRY_BYTES;
+  off->experts = off->total;
   const int words = s->n_experts + step_router_words(s) + most + 2 * s->n_chosen;
   off->total = align_up(off->experts + words * 4 + s->n_layers * 2 * (int)sizeof(uint64_t), 16);
 }

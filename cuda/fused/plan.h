@@ -73,7 +73,7 @@ enum {
   STEP_MAX_EXPERTS = STEP_WARPS * STEP_ROUTER_ROWS,
   STEP_MAX_CHOSEN = 16,
   STEP_VARS_BYTES = 736,     /* barriers and variables, with which shared memory begins (block.cuh) */
-  STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts two), or of tasks
+  STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts four), or of tasks
                           * (one_matmul.cuh) */
   STEP_LONG = 4096,          /* from this position on reading the cache limits attention */
   STEP_PREFETCH_STAGES = 16, /* stages prefetched into L2, where so many fit */
@@ -146,7 +146,6 @@ typedef struct {
   int experts;   /* float logits [n_experts], uint32 keys [n_experts], [STEP_WARPS]; float parts
                   * [STEP_BLOCKS][step_router_stride()]; RouterRows [n_layers]; float weights
                   * [most_ffn_blocks]; int ids, float logits [n_chosen] */
-  int places;    /* table of the stages of chosen experts (stages.cuh) */
   int mixers;    /* a hybrid: MixVars (one_block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */

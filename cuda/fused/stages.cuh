@@ -6,10 +6,10 @@
  * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles,
  * 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
  *
- * A mixture of experts has a table [stages][2 parts][4 tile rows], since a stage of down can begin with the
- * last groups of one choice and end with the first of the next. Its entries for gate and up and for down are
- * made anew in every layer, from a second table: for each entry {what it is in expert 0, 28 bits groups of an
- * expert, 4 bits choice}. */
+ * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can begin
+ * with the last groups of one choice and end with the first of the next: {what it is in expert 0, 28 bits groups
+ * of an expert, 4 bits choice}. For gate and up and for down the loading warps add the chosen expert's number of
+ * groups (entry_at()); the second word of qkv and o is 0. */
 #pragma once
 
 #include "cuda/fused/block.cuh"
@@ -26,8 +26,21 @@ struct StageTiles {
   int row, rows, group, groups;
 };
 
+/* Bytes of a copy's entry. */
+template <class B> constexpr int kCopyBytes = B::kExperts ? 8 : 4;
+
 template <class B> __device__ __forceinline__ uint32_t stage_entry(const B &b, int stage) {
-  return shared_address(b.smem) + b.plan.off.stage_table + stage * kStageCopies<B> * 4;
+  return shared_address(b.smem) + b.plan.off.stage_table + stage * kStageCopies<B> * kCopyBytes<B>;
+}
+
+/* The first group and the number of groups of a copy, from its entry. */
+template <class B> __device__ __forceinline__ uint32_t entry_at(const B &b, uint32_t at) {
+  if constexpr (B::kExperts) {
+    const uint2 place = load_shared_8(at);
+    return place.x + ((uint32_t)b.ids()[place.y & 15] * (place.y >> 4) << 5); /* 0, 0: no copy */
+  } else {
+    return load_shared_4(at);
+  }
 }
 
 /* The number in the matrix of the share's tile row i. */
@@ -50,13 +63,13 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
   return tile_row(share, i);
 }
 
-/* An entry of the second table. */
+/* An entry of a mixture of experts. */
 __device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, int choice) {
   static_assert(STEP_MAX_CHOSEN <= 16, "a choice has 4 bits");
   return make_uint2(first << 5 | groups, of_expert << 4 | choice);
 }
 
-/* The entry of the second table for a part of tile row `row` of a stage. */
+/* The entry of a part of tile row `row` of a stage of experts. */
 template <class B>
 __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const Share &share,
                                                  const StageTiles &stage, int row, int part) {
@@ -74,29 +87,10 @@ __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const S
                                 : make_uint2(0, 0);
 }
 
-/* Entries of the second table. */
-template <class B> __device__ __forceinline__ int n_places(const B &b, int matrix) {
-  return b.share_at(matrix).stages * kStageCopies<B>;
-}
-
-/* Makes the table's entries for gate and up and for down of experts ids[n_chosen]. For all warps that
- * multiply. */
-template <class B> __device__ __forceinline__ void place_stages(const B &b, const int *ids) {
-  const int n = n_places(b, GATE_UP) + n_places(b, DOWN);
-  const uint2 *from = (const uint2 *)(b.smem + b.plan.off.places);
-  uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table) + n_places(b, QKV) + n_places(b, O);
-#pragma unroll 1
-  for (int i = b.thread(); i < n; i += STEP_THREADS) {
-    const uint2 place = from[i];
-    to[i] = place.x + ((uint32_t)ids[place.y & 15] * (place.y >> 4) << 5); /* 0, 0: no copy */
-  }
-}
-
 /* Called by all threads of the block after make_share(). stage_of(b, share, i) is the share's i-th stage. */
 template <class B> __device__ __forceinline__ void make_stages(const B &b) {
   constexpr int kCopies = kStageCopies<B>;
   uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table);
-  uint2 *place = (uint2 *)(b.smem + b.plan.off.places);
 #pragma unroll 1
   for (int matrix = 0, all = 0; matrix < B::kShares; matrix++) {
     const Share &share = b.share_at(matrix);
@@ -104,20 +98,21 @@ template <class B> __device__ __forceinline__ void make_stages(const B &b) {
       if (threadIdx.x == 0) b.mix_vars().first_stage[matrix] = all;
       all += share.stages;
     }
-    const bool of_experts = B::kExperts && (matrix == GATE_UP || matrix == DOWN);
 #pragma unroll 1
     for (int i = threadIdx.x; i < share.stages * kCopies; i += STEP_ALL_THREADS) {
       const StageTiles stage = stage_of(b, share, i / kCopies);
       const int row = i % kStageRows, part = i % kCopies / kStageRows;
       const uint32_t index =
           tile_of(b, matrix, share, stage.row + row) * share.all_groups + share.group + stage.group;
-      if (of_experts)
-        place[i] = place_in_expert(b, matrix, share, stage, row, part);
+      const uint32_t own = row < stage.rows && part == 0 ? index << 5 | stage.groups : 0;
+      if constexpr (B::kExperts)
+        ((uint2 *)to)[i] = matrix == GATE_UP || matrix == DOWN
+                               ? place_in_expert(b, matrix, share, stage, row, part)
+                               : make_uint2(own, 0);
       else
-        to[i] = row < stage.rows && part == 0 ? index << 5 | stage.groups : 0;
+        to[i] = own;
     }
-    to += share.stages * kCopies;
-    if (of_experts) place += share.stages * kCopies;
+    to += share.stages * kCopies * (kCopyBytes<B> / 4);
   }
 }
 

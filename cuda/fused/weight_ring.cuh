@@ -67,12 +67,12 @@ template <class B, int kKind> struct Copier {
     const int n_groups = share.groups, lane = b.lane(),
               stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks) : n_groups << kLogUnit,
               place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
-    at += min(lane, kCopies - 1) * 4;
-    uint32_t now = load_shared_4(at);
+    at += min(lane, kCopies - 1) * kCopyBytes<B>;
+    uint32_t now = entry_at(b, at);
 #pragma unroll 1
     for (; n > 0; n--) {
-      at += kCopies * 4;
-      const uint32_t after = load_shared_4(at); /* unused after the last stage */
+      at += kCopies * kCopyBytes<B>;
+      const uint32_t after = entry_at(b, at); /* unused after the last stage */
       const int groups = now & 31, index = now >> 5;
       const unsigned char *from = from0 + ((size_t)index << kLogUnit);
       int bytes = groups << kLogUnit;
@@ -184,7 +184,7 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
         loader.weights(at, n, b.share(matrix),
                        (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
       }
-      at += n * kStageCopies<B> * 4;
+      at += n * kStageCopies<B> * kCopyBytes<B>;
     }
     now = after;
   }

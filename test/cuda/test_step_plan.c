@@ -34,11 +34,11 @@ static const char *const configs[] = {
  * bits. */
 static void check_stages(const StepPlan *plan) {
   const StepOffsets *off = &plan->off;
-  const int experts = plan->shape.n_experts, copies = experts ? 2 : 1; /* of a tile row of a stage */
-  const int rows = plan->slice / 16, room = (off->tasks - off->stage_table) / (copies * STEP_ENTRY_BYTES);
-  if (experts) { /* each copy is described in eight bytes */
-    assert_true(off->places - off->tasks >= room * STEP_ENTRY_BYTES);
-    assert_true(off->experts - off->places >= room * copies * STEP_ENTRY_BYTES / 4 * 8);
+  const int experts = plan->shape.n_experts, words = experts ? 4 : 1; /* of a tile row of a stage: two copies, two words each */
+  const int rows = plan->slice / 16, room = (off->tasks - off->stage_table) / (words * STEP_ENTRY_BYTES);
+  if (experts) {
+    assert_true(off->stage_table % 8 == 0 && off->experts % 16 == 0);
+    assert_true(off->experts - off->tasks >= room * STEP_ENTRY_BYTES);
     assert_true(off->total - off->experts >= (experts + step_router_words(&plan->shape) +
                                               plan->most_ffn_blocks + 2 * plan->shape.n_chosen) *
                                                      (int)sizeof(float) +
