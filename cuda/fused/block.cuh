@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "cuda/fused/sizes/models.cuh"
 #include "cuda/fused/step.h"
 #include "cuda/linear/quantise.cuh"
 #include "cuda/ops/elementwise.cuh"
@@ -74,7 +75,7 @@ struct Vectors {
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
-  uint64_t logits, routed;     /* experts: the router's logits have come; the table of stages is made */
+  uint64_t logits, routed;     /* experts: the router's logits have come; experts are chosen */
   uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
 };
 
@@ -158,10 +159,12 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
 /* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
- * heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared: several GPUs share each layer. */
+ * heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared: several GPUs share each layer. TheSizes: a
+ * model of sizes/models.cuh, or void. */
 template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool kWithTaps = false,
-          bool kShared = false>
+          bool kShared = false, class TheSizes = void>
 struct Form {
+  using Sizes = TheSizes;
   static constexpr bool kIsShared = kShared;
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
   static constexpr int kParts = STEP_GROUP / kGroup;
@@ -174,6 +177,7 @@ struct Form {
 
 /* The part of the context that both kernels share. */
 template <bool kDebug, class TheForm> struct Thread {
+  using Sizes = typename TheForm::Sizes;
   static constexpr bool kIsDebug = kDebug;
   static constexpr bool kIsShared = TheForm::kIsShared;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
@@ -194,6 +198,14 @@ template <bool kDebug, class TheForm> struct Thread {
    * matrix, and slot and parity of the next stage. It is one register, since it is live throughout. */
   uint32_t progress;
   long long waited; /* kDebug: cycles waited for stages */
+
+  /* The plan of the kernel's arguments, or the same as a constant. */
+  static __device__ __forceinline__ const StepPlan &plan_of_form(const Args &args) {
+    if constexpr (std::is_void<Sizes>::value)
+      return args.plan;
+    else
+      return sized_plan<Sizes>;
+  }
 
   /* Read from special registers at each use, here and below: kept, they would take up registers. */
   __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }

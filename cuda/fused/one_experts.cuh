@@ -1,9 +1,9 @@
 /* one_experts.cuh - a mixture of experts in the step of one token: which experts the token takes.
  *
  * The chosen experts are one gated product, whose FFN blocks are those of one expert after another. So the
- * matmuls are those of dense layers; only the loading warps add the chosen experts' places to the table of stages
- * (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a hybrid's
- * experts is its last choice, always the same; its weight is the sigmoid of its gate.
+ * matmuls are those of dense layers; only the loading warps add to the table of stages where the chosen
+ * experts lie (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a
+ * hybrid's experts is its last choice, always the same; its weight is the sigmoid of its gate.
  *
  * Each cluster multiplies the whole router, in fp32. A block multiplies all rows by its own columns of x,
  * which it has before the other blocks have them, and sends its part of each logit to the cluster's blocks:

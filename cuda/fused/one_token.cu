@@ -146,7 +146,21 @@ template <bool kQ8> static Kernel kernel_of_cache(const StepShape &shape, bool d
                               : kernel_of_groups<128, kQ8>(shape, debug);
 }
 
+/* The kernel that is compiled for a model's sizes if they are the shape's, else NULL. */
+template <class Sizes> static Kernel sized_kernel(const StepShape &shape) {
+  constexpr StepShape own = Sizes::shape();
+  using Sized = Form<own.group, own.head_dim, own.q8, (own.n_experts > 0), false, false, Sizes>;
+  return step_same_shape(&shape, &own) ? kernel<one::Block<false, Sized>> : NULL;
+}
+template <class... Each> static Kernel sized_kernel_of(Models<Each...>, const StepShape &shape) {
+  Kernel found = NULL;
+  ((found = found ? found : sized_kernel<Each>(shape)), ...);
+  return found;
+}
+
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps) {
+  const Kernel sized = debug || taps ? NULL : sized_kernel_of(SizedModels(), shape);
+  if (sized) return sized;
   if (shape.head_dim == STEP_WIDE_HEAD)
     return shape.n_experts > 0 ? kernel_of_groups<STEP_WIDE_HEAD, false, true>(shape, debug)
                                : kernel_of_groups<STEP_WIDE_HEAD, false>(shape, debug);

@@ -3,146 +3,28 @@
  * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs; areas
  * at the same offset are never in use at once (one_token.cu, few_tokens.cu), and all fit a block's
  * shared memory. */
-#include "cuda/fused/plan.h"
+#include "cuda/fused/sizes/plan_one.h"
 
 #include <stdint.h>
 #include <string.h>
 
-#include "cuda/ptx/ceil_div.h"
 #include "engine/backend.h"
 
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
-  PLANES = 2 * STEP_GROUP,           /* bytes of a token's group */
-  X_SCALES = 8,
 };
 
-static int align_up(int n, int to) {
-  return ceil_div(n, to) * to;
-}
-
-/* Bytes of a state of attention, and of a stage of keys and values. */
-static int state_bytes(const StepShape *s) {
-  return s->head_dim * 2 + 8;
-}
+/* Bytes of a stage of keys and values. */
 static int keys_bytes(const StepShape *s) {
   const KvType kv = s->q8 ? KV_Q8 : KV_F16;
   return step_keys(s) * (int)(kv_key_bytes(kv, s->head_dim) + kv_value_bytes(kv, s->head_dim));
-}
-
-static int larger(int a, int b) {
-  return a > b ? a : b;
-}
-
-KSplit step_split(int n_groups) {
-  for (int spans = ceil_div(n_groups, STEP_SPAN);; spans++) {
-    KSplit best = {0};
-    for (int k_warps = STEP_WARPGROUP_WARPS; k_warps >= 1; k_warps /= 2) {
-      const int splits = spans / k_warps, groups = ceil_div(n_groups, splits > 0 ? splits : 1);
-      if (splits * k_warps != spans || splits > STEP_MAX_SPLITS || groups > k_warps * STEP_SPAN) continue;
-      const bool keeps = STEP_WARPGROUPS % splits == 0,
-                 kept = best.splits && STEP_WARPGROUPS % best.splits == 0;
-      if (best.splits && (kept || !keeps)) continue;
-      best = (KSplit){.n_groups = n_groups,
-                      .splits = splits,
-                      .groups = groups,
-                      .k_warps = k_warps,
-                      .span = ceil_div(groups, k_warps),
-                      .rows = STEP_WARPGROUP_WARPS / k_warps};
-    }
-    if (best.splits) return best;
-  }
-}
-
-/* Bytes of tiles, scales and zeros. With one part zeros begin at a multiple of 8 bytes, their copies at one
- * of 16. FP4 has a byte for each scale, and factors in place of zeros. */
-static int bytes_of(int rows, int groups, int parts) {
-  if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
-  const int zeros = parts == 1 ? align_up(groups * 8 + 8, 16) : groups * parts * 8;
-  return rows * (groups * (1024 + 32 * parts) + zeros);
-}
-
-int step_stage_bytes(KSplit cut, int parts) {
-  return bytes_of(cut.rows, cut.groups, parts);
-}
-
-int step_stages(KSplit cut, int n_tile_rows) {
-  return ceil_div(n_tile_rows, cut.rows) * cut.splits;
-}
-
-/* --- one token */
-
-static int sums_bytes(KSplit cut, int tile_rows) {
-  return cut.splits * cut.k_warps * step_sums_stride(tile_rows) * (int)sizeof(float);
-}
-
-static void plan_one(const StepShape *s, StepPlan *plan) {
-  StepOffsets *off = &plan->off;
-  const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,
-            parts = step_parts(s);
-  plan->slice = s->hidden / STEP_BLOCKS;
-  plan->expert_blocks = s->n_experts > 0 ? step_expert_blocks(s) : 0;
-  plan->columns = 1;
-  plan->full = step_split(s->hidden / STEP_GROUP);
-  plan->o = step_split(plan->packs);
-  plan->stage_bytes = step_stage_bytes(plan->full, parts);
-  plan->lm_head_rows = larger(1, 16384 / (s->hidden * 2));
-  if (plan->lm_head_rows > STEP_LM_HEAD_ROWS) plan->lm_head_rows = STEP_LM_HEAD_ROWS;
-  plan->states = STEP_KEY_SETS * (step_keys(s) / 16) + 1;
-
-  int slot = larger(keys_bytes(s), plan->lm_head_rows * s->hidden * 2), stages = 0;
-  slot = larger(slot, larger(plan->stage_bytes, step_stage_bytes(plan->o, parts)));
-  int sums = sums_bytes(plan->o, rows);
-  const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* of clusters */
-  for (int less = 0; less < kinds; less++) {
-    const KSplit down = plan->down[less] = step_split(most - less);
-    slot = larger(slot, step_stage_bytes(down, parts));
-    sums = larger(sums, sums_bytes(down, rows));
-    stages = larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));
-  }
-  const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
-  stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
-  if (s->n_gpus > 1 && s->n_experts > 0)
-    slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zeros are longer */
-  plan->slot_bytes = align_up(slot, 128);
-
-  const int long_sums = larger(sums_bytes(plan->full, plan->all_packs), sums_bytes(plan->full, 2 * most));
-  const int state = heads * state_bytes(s), states = plan->states * state,
-            attention =
-                hybrid ? larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
-  const int projections = plan->all_packs * STEP_PACK * 4;
-  const int groups = larger(larger(s->hidden / STEP_GROUP, plan->packs), most);
-  off->x = STEP_VARS_BYTES;
-  off->long_sums = hybrid ? off->x + align_up(larger(s->hidden * 4, states), 16) : off->x;
-  off->sums = hybrid ? off->long_sums + align_up(long_sums, 16)
-                     : off->x + align_up(larger(s->hidden * 4, larger(long_sums, states)), 16);
-  off->planes = off->attention = off->delta = off->sums + align_up(sums, 16);
-  off->scales = off->planes + groups * PLANES;
-  off->exchange = align_up(
-      larger(off->scales + groups * step_x_scales(parts) * X_SCALES, off->attention + attention), 16);
-  off->heads = off->exchange + align_up(larger(projections, most * STEP_GROUP * 4), 16);
-  off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
-  off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
-  off->stage_table = align_up(off->residual + plan->slice * 4, 16);
-  /* With experts a stage has copies from two of them, and entries of two words. */
-  off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 4 : 1);
-  off->total = align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
-  if (hybrid) {
-    off->mixers = off->total;
-    off->gates = off->mixers + STEP_MIX_BYTES;
-    off->total = off->gates + plan->heads_per_kv * s->head_dim * 4;
-  }
-  if (s->n_experts == 0) return;
-  off->experts = off->total;
-  const int words = s->n_experts + step_router_words(s) + most + 2 * s->n_chosen;
-  off->total = align_up(off->experts + words * 4 + s->n_layers * 2 * (int)sizeof(uint64_t), 16);
 }
 
 /* --- several tokens */
 
 /* Bytes of a share's largest stage, and how many stages it has. */
 static int share_bytes(int n_groups, int parts) {
-  return bytes_of(STEP_WARPGROUP_WARPS, step_few_span(n_groups), parts);
+  return step_bytes_of(STEP_WARPGROUP_WARPS, step_few_span(n_groups), parts);
 }
 static int share_stages(int tile_rows, int n_groups) {
   return ceil_div(tile_rows, STEP_WARPGROUP_WARPS) * step_few_stages(n_groups);
@@ -159,7 +41,8 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   StepOffsets *off = &plan->off;
   const int tokens = plan->tokens, packs = plan->packs, ffn_blocks = plan->most_ffn_blocks;
   const int groups = s->hidden / STEP_GROUP, own_groups = ceil_div(groups, STEP_BLOCKS),
-            rows = own_groups * 8, parts = step_parts(s), x_scales = tokens * step_x_scales(parts) * X_SCALES;
+            rows = own_groups * 8, parts = step_parts(s),
+            x_scales = tokens * step_x_scales(parts) * STEP_X_SCALE_BYTES;
   plan->queries = plan->heads_per_kv * tokens;
   plan->columns = plan->queries <= 8 ? 1 : plan->queries <= 16 ? 2 : 4;
   plan->members = STEP_WARPGROUP_WARPS / plan->columns < 2 ? plan->columns : 2 * plan->columns;
@@ -169,15 +52,15 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   plan->stage_bytes = share_bytes(own_groups, parts);
 
   /* A slot holds the largest stage of any share, of the cache and of lm_head. */
-  const int shares[] = {own_groups, groups / STEP_BLOCKS, packs, ffn_blocks, larger(1, ffn_blocks - 1)};
-  int slot = larger(keys_bytes(s), STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD));
+  const int shares[] = {own_groups, groups / STEP_BLOCKS, packs, ffn_blocks, step_larger(1, ffn_blocks - 1)};
+  int slot = step_larger(keys_bytes(s), STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD));
   for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-    slot = larger(slot, share_bytes(shares[i], parts));
-  plan->slot_bytes = align_up(slot, 128);
+    slot = step_larger(slot, share_bytes(shares[i], parts));
+  plan->slot_bytes = step_align_up(slot, 128);
 
   const int stages = share_stages(STEP_BLOCKS * plan->all_packs, own_groups) + share_stages(rows, packs) +
                      share_stages(2 * STEP_BLOCKS * ffn_blocks, own_groups) + share_stages(rows, ffn_blocks);
-  const int inputs = larger(packs, ffn_blocks), owned = ceil_div(packs * tokens, STEP_BLOCKS);
+  const int inputs = step_larger(packs, ffn_blocks), owned = ceil_div(packs * tokens, STEP_BLOCKS);
   const int states = plan->states * plan->queries;
   off->squares = STEP_VARS_BYTES;
   off->x_scales = off->squares + groups * tokens * 4;
@@ -185,18 +68,20 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   off->rope = off->in_scales + inputs * x_scales;
   off->chunks = off->rope + STEP_MAX_HEAD_DIM / 2 * 8;
   off->stage_table = off->chunks + (1 + STEP_BLOCKS / tokens) * STEP_CHUNKS * 8;
-  off->chunk_sums = align_up(off->stage_table + stages * STEP_ENTRY_BYTES, 128);
+  off->chunk_sums = step_align_up(off->stage_table + stages * STEP_ENTRY_BYTES, 128);
   off->x = off->warp_values = off->chunk_sums;
   off->slice = off->warp_weights =
-      off->chunk_sums + larger(STEP_CHUNKS * STEP_CHUNK_BYTES, states * s->head_dim * 2);
-  off->heads = off->slice + larger(own_groups * tokens * PLANES, align_up(states * 8, 16));
+      off->chunk_sums + step_larger(STEP_CHUNKS * STEP_CHUNK_BYTES, states * s->head_dim * 2);
+  off->heads =
+      off->slice + step_larger(own_groups * tokens * STEP_PLANE_BYTES, step_align_up(states * 8, 16));
   off->states = off->heads + (plan->columns * 8 + 2 * tokens) * s->head_dim * 2;
   /* After x of lm_head, which peers send while this block still multiplies x of down. */
-  off->in = off->exchange =
-      larger(off->states + align_up(owned * STEP_BLOCKS * (STEP_PACK / s->head_dim) * state_bytes(s), 16),
-             off->x + groups * tokens * PLANES);
-  off->total = align_up(
-      off->in + larger(inputs * tokens * PLANES, 2 * STEP_WARPS * tokens * STEP_LM_HEAD_ROWS * 4), 128);
+  off->in = off->exchange = step_larger(
+      off->states + step_align_up(owned * STEP_BLOCKS * (STEP_PACK / s->head_dim) * step_state_bytes(s), 16),
+      off->x + groups * tokens * STEP_PLANE_BYTES);
+  off->total = step_align_up(off->in + step_larger(inputs * tokens * STEP_PLANE_BYTES,
+                                                   2 * STEP_WARPS * tokens * STEP_LM_HEAD_ROWS * 4),
+                             128);
 }
 
 /* --- both */
@@ -252,21 +137,6 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
   return STATUS_OK;
 }
 
-/* The largest of all clusters. */
-static Status plan_mixers(const StepShape *s, StepPlan *plan, Error *err) {
-  plan->heads_per_kv = plan->packs = plan->all_packs = 0;
-  for (int i = 0; i < 2 * s->n_clusters; i++) {
-    const bool delta = i % 2;
-    if (delta && s->delta_layers == 0) continue;
-    const StepMix mix = step_mix(s, delta, i / 2);
-    if (!delta) plan->heads_per_kv = larger(plan->heads_per_kv, mix.n);
-    plan->packs = larger(plan->packs, step_mix_groups(mix, delta));
-    plan->all_packs = larger(plan->all_packs, step_mix_packs(mix, delta));
-  }
-  if (plan->all_packs <= STEP_WARPS && plan->heads_per_kv <= STEP_MAX_SHARED_HEADS) return STATUS_OK;
-  return error_set(err, STATUS_MODEL, "one kernel a step: not with this number of heads of a cluster");
-}
-
 size_t step_memory(const StepShape *s, int tokens) {
   const size_t values = (size_t)tokens * (size_t)s->hidden;
   const size_t mail = s->n_gpus > 1 ? (size_t)s->n_gpus : 0;
@@ -278,25 +148,18 @@ size_t step_memory(const StepShape *s, int tokens) {
 Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
   memset(plan, 0, sizeof *plan);
   TRY(refuse(s, tokens, err));
-  plan->shape = *s;
-  plan->tokens = tokens;
-  const int sharers = step_sharers(s);
-  while (s->head_dim != STEP_WIDE_HEAD && 2 << plan->log_sharers <= sharers) plan->log_sharers++;
-  plan->attending = step_mix_clusters(s, false);
-  plan->heads_per_kv = s->n_heads / plan->attending;
-  plan->packs = step_packs(s) >> plan->log_sharers;
-  plan->all_packs = plan->packs + step_kv_packs(s);
-  if (s->head_dim == STEP_WIDE_HEAD) TRY(plan_mixers(s, plan, err));
-  plan->most_ffn_blocks = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
-  if (tokens == 1)
-    plan_one(s, plan);
-  else
+  if (tokens == 1) {
+    *plan = step_plan_one(s, keys_bytes(s));
+  } else {
+    plan->shape = *s;
+    plan->tokens = tokens;
+    step_plan_heads(s, plan);
     plan_several(s, plan);
-  plan->n_lm_head_stages = ceil_div(s->vocab_size, plan->lm_head_rows);
-  plan->n_slots = ((int)s->shared_bytes - plan->off.total) / plan->slot_bytes;
-  if (plan->n_slots > STEP_MAX_SLOTS) plan->n_slots = STEP_MAX_SLOTS;
-  if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;
-  plan->ring_at = tokens == 1 ? -plan->n_slots * plan->slot_bytes : plan->off.total;
+    step_plan_ring(s, plan);
+  }
+  if (s->head_dim == STEP_WIDE_HEAD &&
+      (plan->all_packs > STEP_WARPS || plan->heads_per_kv > STEP_MAX_SHARED_HEADS))
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with this number of heads of a cluster");
   if (plan->n_slots >= LEAST_SLOTS) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "one kernel %s: %d bytes of shared memory are needed", step_of[tokens],
                    plan->off.total + LEAST_SLOTS * plan->slot_bytes);

@@ -198,10 +198,23 @@ typedef struct {
 } StepPlan;
 
 #ifdef __CUDACC__
-#define STEP_BOTH __host__ __device__
+#define STEP_BOTH constexpr __host__ __device__
+#elif defined(__cplusplus)
+#define STEP_BOTH constexpr
 #else
 #define STEP_BOTH
 #endif
+
+/* Every field of a StepShape. */
+STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape *b) {
+  return a->hidden == b->hidden && a->intermediate == b->intermediate && a->n_layers == b->n_layers &&
+         a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->vocab_size == b->vocab_size &&
+         a->group == b->group && a->head_dim == b->head_dim && a->n_clusters == b->n_clusters &&
+         a->shared_bytes == b->shared_bytes && a->max_slots == b->max_slots && a->n_experts == b->n_experts &&
+         a->n_chosen == b->n_chosen && a->n_gpus == b->n_gpus && a->q8 == b->q8 &&
+         a->n_key_heads == b->n_key_heads && a->n_value_heads == b->n_value_heads &&
+         a->delta_layers == b->delta_layers;
+}
 
 /* --- hybrids */
 
@@ -366,15 +379,6 @@ STEP_BOTH static inline int step_few_span(int n_groups) {
 STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
   return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }
-
-/* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a
- * warp spends STEP_SPAN groups' time on each span of each tile row. Among equal cuts it prefers one that
- * keeps each warpgroup at the same split, then one with long stages of few tile rows. */
-KSplit step_split(int n_groups);
-/* Bytes of a stage, of the largest split, where each group has so many parts (step_parts()). */
-int step_stage_bytes(KSplit cut, int parts);
-/* The number of stages for n_tile_rows tile rows. */
-int step_stages(KSplit cut, int n_tile_rows);
 
 /* Bytes of device memory for the exchange between clusters in steps of up to `tokens`, for any
  * number of clusters; with several tokens also for the residual stream and the count of launches. */

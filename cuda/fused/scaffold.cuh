@@ -124,7 +124,8 @@ template <class B>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
 #if HAS_CLUSTERS
   extern __shared__ __align__(128) unsigned char shared[];
-  B b = {{B::base(shared, a.plan.ring_at), a, a.plan, 0, 0}};
+  const StepPlan &plan = B::plan_of_form(a);
+  B b = {{B::base(shared, plan.ring_at), a, plan, 0, 0}};
   b.mark_whole(0);
   begin(b);
   run_warps(b);

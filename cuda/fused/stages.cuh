@@ -6,10 +6,10 @@
  * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles,
  * 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
  *
- * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can begin
- * with the last groups of one choice and end with the first of the next: {what it is in expert 0, 28 bits groups
- * of an expert, 4 bits choice}. For gate and up and for down the loading warps add the chosen expert's number of
- * groups (entry_at()); the second word of qkv and o is 0. */
+ * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
+ * begin with the last groups of one choice and end with the first of the next: {what it is in expert 0,
+ * 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
+ * groups before the chosen expert's (entry_at()); the second word of qkv and o is 0. */
 #pragma once
 
 #include "cuda/fused/block.cuh"

@@ -34,7 +34,7 @@ static const char *const configs[] = {
  * bits. */
 static void check_stages(const StepPlan *plan) {
   const StepOffsets *off = &plan->off;
-  const int experts = plan->shape.n_experts, words = experts ? 4 : 1; /* of a tile row of a stage: two copies, two words each */
+  const int experts = plan->shape.n_experts, words = experts ? 4 : 1; /* of a tile row of a stage */
   const int rows = plan->slice / 16, room = (off->tasks - off->stage_table) / (words * STEP_ENTRY_BYTES);
   if (experts) {
     assert_true(off->stage_table % 8 == 0 && off->experts % 16 == 0);
