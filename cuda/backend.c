@@ -20,6 +20,7 @@
 #include "cuda/device.h"
 #include "cuda/draft.h"
 #include "cuda/fused/fused.h"
+#include "cuda/layers/copies.h"
 #include "cuda/layers/narrow.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
@@ -40,6 +41,7 @@ void cuda_unload(BackendModel *loaded) {
   linear_close(loaded->linear);
   cpu_products_close(loaded->cpu);
   draft_unload(loaded);
+  copies_release(loaded);
   weights_release(loaded);
   if (!loaded->target) nccl_leave(loaded->nccl);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
@@ -106,6 +108,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   TRY(choose_decode_step(loaded, loaded->target ? DECODE_KERNELS : options->decode_step, err));
   TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
   TRY(weights_load(loaded, options, err));
+  if (options->copies) TRY(copies_make(loaded, err));
   TRY(draft_load(loaded, err));
   if (loaded->n_host == 0) return fused_take_head(loaded, options->decode_step == DECODE_FUSED, err);
   if (options->decode_step == DECODE_FUSED)

@@ -106,6 +106,7 @@ struct BackendModel {
   cudaStream_t stream;
   LinearContext *linear;
   void *memory; /* all weights that lie on the device */
+  void *copies; /* rotated copies of some (layers/copies.h), or NULL */
   /* Only where weights do not fit (NULL, 0): */
   HostMatrix *host; /* [n_host] in the order of a step */
   int n_host;

@@ -10,6 +10,7 @@
 #include "cuda/backend.h"
 #include "cuda/device.h"
 #include "cuda/draft.h"
+#include "cuda/layers/copies.h"
 #include "cuda/ranks/calls.h"
 #include "cuda/residual.h"
 #include "cuda/tokens.h"
@@ -93,6 +94,7 @@ Status split_memory(const Model *model, const BackendOptions *options, DeviceMem
   if (n == 1) {
     TRY(device_use(options->gpu, err));
     TRY(weights_memory(model, options->weight_bytes, memory, err));
+    TRY(copies_bytes(model, options, &memory->copies, err));
     return device_bytes(&memory->free_bytes, &all_bytes, err);
   }
   TRY(split_shares(model, n, weights, err));

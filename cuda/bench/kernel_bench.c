@@ -148,7 +148,11 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
   for (int i = 0; i < m->n; i++)
     TRY(linear_lay_out(&m->copies[i], like->name, like->type, like->n_in, like->n_out, given_group(like),
                        like->interleaved, like->has_bias, &bytes, err));
-  bytes = (bytes + 255) / 256 * 256;
+  bool rotates;
+  TRY(linear_multiplies_bytes(b->options->gpu, &rotates, err));
+  const size_t placed = (bytes + 255) / 256 * 256,
+               rotated = rotates ? linear_rotated_bytes(&m->copies[0], b->options->kernel) : 0;
+  bytes = placed + rotated;
   TRY(cuda_status(cudaMalloc(&m->memory, (size_t)m->n * bytes), "no memory for matrices to time", err));
   TRY(cuda_status(cudaMalloc(&m->x, x_bytes), "no memory for activations", err));
   TRY(cuda_status(cudaMalloc(&m->y, y_bytes), "no memory for products", err));
@@ -158,8 +162,11 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
   TRY(cuda_status(cudaMemsetAsync(m->y, 0, y_bytes, b->stream), "cannot clear memory", err));
   TRY(random_numbers(m->x, WEIGHT_F16, x_bytes / 2, -1.7f, 1.7f, 1, b->stream, err));
   for (int i = 0; i < m->n; i++) {
-    TRY(linear_place(&m->copies[i], (char *)m->memory + (size_t)i * bytes, b->stream, err));
+    char *memory = (char *)m->memory + (size_t)i * bytes;
+    TRY(linear_place(&m->copies[i], memory, b->stream, err));
     TRY(random_linear(&m->copies[i], m->staging, staging_bytes, (uint64_t)i + 1, b->stream, err));
+    if (rotated > 0)
+      TRY(linear_rotate(&m->copies[i], memory + placed, m->staging, staging_bytes, b->stream, err));
   }
   return cuda_status(cudaStreamSynchronize(b->stream), "making matrices failed", err);
 }

@@ -19,7 +19,7 @@
 #define QUANT (INTS | FLOAT)
 #define WIDE  (AWQ4 | FLOAT) /* what awq_wgmma multiplies */
 #define INT8  (1u << WEIGHT_INT8)
-#define BYTES (AWQ4 | INT8) /* what int8_bytes multiplies */
+#define BYTES (AWQ4 | INT8) /* what int8_bytes multiplies: 4 bits if they have a rotated copy */
 #define F16   (1u << WEIGHT_F16)
 #define HALF  (F16 | 1u << WEIGHT_BF16)
 #define DENSE (HALF | 1u << WEIGHT_F32)
@@ -38,7 +38,7 @@
 #define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
-/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". int8_bytes takes 4 bits by name alone. */
+/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
   /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
   {AWQ4,  A16, 5, 24, 16,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
@@ -52,9 +52,9 @@ static const LinearEntry entries[] = {
   {QUANT, A16, 1,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
   {INTS,  A8,  1,  4,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
   {AWQ4,  A8,  9, 64, 64,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_WGMMA, "int8_wgmma"},
+  {BYTES, A8, 48,ANY,ANY,   0,ANY, 1, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
   {AWQ4,  A8, 65,ANY,ANY,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_TILES, "int8_tiles"},
   {INTS,  A8,  1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
-  {BYTES, A8, 48,ANY,ANY,   0,ANY,32, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
   {INT8,  A8,  1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
   {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
   {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
@@ -162,6 +162,7 @@ static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   if (!(entry->weights & 1u << query->weights) || entry->act != query->act) return false;
   if (query->device.arch < entry->min_arch || query->device.arch > entry->max_arch) return false;
   if (!group_fits(entry, query)) return false;
+  if (entry->launch == LAUNCH_INT8_BYTES && query->weights == WEIGHT_AWQ4 && !query->rotated) return false;
   return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
 

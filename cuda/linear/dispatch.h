@@ -139,6 +139,7 @@ typedef struct {
   int n_tokens;    /* > 0 */
   int n_experts;   /* 0, or the matrix is that of one token's choice among so many (linear.h) */
   DeviceLimits device;
+  bool rotated; /* 4 bits: the matrix has a copy in bytes (linear.h) */
 } LinearQuery;
 
 /* Entry i of the table in the order of choice; NULL past the last. */

@@ -29,21 +29,36 @@ static const LinearKernel *const kernels[LAUNCH_COUNT] = {
     &dense_wgmma_kernel, &awq_ordered_kernel,  &int8_bytes_kernel,
 };
 
+/* SM(...) or SM_90A */
+static Status arch_of(int gpu, int *arch, Error *err) {
+  int major = 0, minor = 0;
+  cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu);
+  if (!e) e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu);
+  *arch = SM(major, minor);
+#ifdef AUK_HAS_SM90A
+  if (*arch == SM(9, 0)) *arch = SM_90A;
+#endif
+  return cuda_status(e, "opening the device for the linear layers", err);
+}
+
+Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err) {
+  int arch = 0;
+  TRY(arch_of(gpu, &arch, err));
+  *multiplies = arch == SM_90A;
+  return STATUS_OK;
+}
+
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
   *out = NULL;
   LinearContext *c = (LinearContext *)mem_alloc(1, sizeof *c, "the context of the linear layers", err);
   if (!c) return STATUS_FAILED;
-  int major = 0, minor = 0, shared = 0;
-  cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu);
-  if (!e) e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu);
-  if (!e) e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
+  *out = c;
+  TRY(arch_of(gpu, &c->device.arch, err));
+  int shared = 0;
+  cudaError_t e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
   if (!e) e = cudaDeviceGetAttribute(&c->device.n_sms, cudaDevAttrMultiProcessorCount, gpu);
   if (!e) e = cudaMalloc((void **)&c->counters, kCounters * sizeof *c->counters);
   if (!e) e = cudaMemsetAsync(c->counters, 0, kCounters * sizeof *c->counters, stream);
-  c->device.arch = SM(major, minor);
-#ifdef AUK_HAS_SM90A
-  if (c->device.arch == SM(9, 0)) c->device.arch = SM_90A;
-#endif
   if (!e && c->device.arch == SM_90A) {
     const size_t bytes = (size_t)c->device.n_sms * kMailboxFloats * sizeof *c->mailbox;
     e = cudaMalloc((void **)&c->mailbox, bytes);
@@ -51,7 +66,6 @@ Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err
   }
   c->device.shared_bytes = (size_t)shared;
   c->stream = stream;
-  *out = c;
   return cuda_status(e, "opening the device for the linear layers", err);
 }
 

@@ -45,6 +45,7 @@ typedef struct {
   int n_experts, n_chosen;
   bool summed;
   const struct HostMatrix *host; /* its weights lie on the host (device_model.h); NULL: on the device */
+  const void *rotated;           /* 4 bits: a copy in bytes (linear_rotate()), or NULL */
 } DeviceLinear;
 
 /* One checkpoint layer within a DeviceLinear. */
@@ -105,8 +106,19 @@ Status linear_fill_fp4_scales(const DeviceLinear *linear, LinearPart part, int f
 Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const void *to, const float *staged,
                           cudaStream_t stream, Error *err);
 
-/* The outputs from first_out on, a multiple of 16, as a matrix of its own in the same memory. PRECOND neither
- * interleaved nor of experts. */
+/* Bytes of memory for a copy of a matrix of 4 bits that int8_bytes multiplies: rotated (wide/rotated.cuh), a
+ * byte for each weight and a scale for each output. kernel: the one that is forced, or NULL. 0: the matrix
+ * can have none, or is better off without: in groups of fewer than 64 inputs, where int8_mma's scales of x
+ * for each 32 inputs are finer than one for a row. */
+size_t linear_rotated_bytes(const DeviceLinear *linear, const char *kernel);
+
+/* Makes that copy of a filled matrix in `memory`, 256-byte aligned, on the stream, and sets linear->rotated.
+ * staging: device memory for at least 16 rows in fp16. */
+Status linear_rotate(DeviceLinear *linear, void *memory, void *staging, size_t staging_bytes,
+                     cudaStream_t stream, Error *err);
+
+/* The outputs from first_out on, a multiple of 16, as a matrix of its own in the same memory, without a
+ * rotated copy. PRECOND neither interleaved nor of experts. */
 DeviceLinear linear_outputs_from(const DeviceLinear *linear, int first_out);
 
 /* True if linear_round() takes this matrix. */
@@ -207,6 +219,9 @@ typedef struct {
 enum { LINEAR_MOST_PLANES = 32 };
 size_t linear_planes_bytes(int n_in, int n_tokens);
 int linear_planes_tokens(int n_tokens);
+
+/* *multiplies: the program has the chip's code that multiplies rotated copies. */
+Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err);
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);

@@ -51,6 +51,21 @@ struct LaneInputs {
   }
 };
 
+/* The inputs of a lane, inputs 2 t, 2 t + 1 of 16 and those 8 further, where lanes have four neighbours each.
+ * All lanes of a warp take part. */
+__device__ __forceinline__ LaneInputs from_neighbours(const __half2 (&pair)[2]) {
+  const int lane = threadIdx.x % 32, t = lane % 4;
+  LaneInputs in;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int other = lane / 4 * 4 + 2 * h + t / 2;
+    const uint32_t even = __shfl_sync(~0u, bits_half2(pair[0]), other),
+                   odd = __shfl_sync(~0u, bits_half2(pair[1]), other);
+    in.f16x2[h] = t % 2 ? odd : even;
+  }
+  return in;
+}
+
 /* A warp reads 128 inputs of one token from k0 on: lane l takes word j = l / 4 % 4 of tile l / 16 for t = l %
  * 4. Inputs past n_in are 0; kWhole promises that there are none. */
 template <bool kWhole>

@@ -119,6 +119,7 @@ static DeviceLinear outputs_of(const DeviceLinear *all, size_t first, int n_out)
   DeviceLinear w = *all;
   w.n_experts = 0;
   w.n_out = n_out;
+  w.rotated = NULL;
   const Areas skipped = areas_of_rows(all, first);
   if (w.tiles) w.tiles = (const char *)all->tiles + skipped.weights;
   if (w.dense) w.dense = (const char *)all->dense + skipped.weights;

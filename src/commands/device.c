@@ -416,11 +416,20 @@ static size_t memory_available(const Model *model) {
   return (size_t)available;
 }
 
+/* Decides on copies of weights, or says what was decided when the model was loaded. */
+static void count_copies(const Device *device, DeviceMemory *memory) {
+  const size_t left = memory->free_bytes > memory->weights ? memory->free_bytes - memory->weights : 0;
+  const bool fit = !device->without_copies && memory->copies <= left / 2;
+  if (!(device->loaded ? device->options.copies : fit)) memory->copies = 0;
+  memory->weights += memory->copies;
+}
+
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err) {
   if (device->backend->memory) {
     TRY(device->backend->memory(model, &device->options, memory, err));
     if (device->memory_limit && device->memory_limit < memory->free_bytes)
       memory->free_bytes = device->memory_limit;
+    count_copies(device, memory);
     return STATUS_OK;
   }
   *memory = (DeviceMemory){.weights = model->weight_bytes + model->made_bytes - model->replaced_bytes,
@@ -491,6 +500,10 @@ Status device_check_memory_bytes(Device *device, const Model *model, size_t stat
   TRY(device_memory(device, model, &memory, err));
   if (__builtin_add_overflow(state, memory.weights, &needed)) needed = SIZE_MAX;
   if (needed <= memory.free_bytes) return STATUS_OK;
+  if (memory.copies > 0 && !device->loaded) {
+    device->without_copies = true;
+    return device_check_memory_bytes(device, model, state, n_ctx, err);
+  }
   if (device->backend->memory) return check_both_memories(device, model, state, n_ctx, &memory, err);
   return error_set(err, STATUS_FAILED,
                    "not enough memory: %zu bytes needed (weights %zu, context of %d tokens %zu), %zu free; a "
@@ -569,6 +582,15 @@ static Status report_places(const Device *device, const Model *model, Error *err
   return STATUS_OK;
 }
 
+/* Decides whether load() makes copies of weights. */
+static Status choose_copies(Device *device, const Model *model, Error *err) {
+  DeviceMemory memory;
+  if (!device->backend->memory || !device->options.int8_activations) return STATUS_OK;
+  TRY(device_memory(device, model, &memory, err));
+  device->options.copies = memory.copies > 0;
+  return STATUS_OK;
+}
+
 /* Repacks weights, with a spinner on a terminal. */
 static Status prepare(const Device *device, Model *model, Error *err) {
   Spinner spinner = loading_spinner(device->flags->nth == 0);
@@ -586,6 +608,7 @@ Status device_load(Device *device, Model *model, Error *err) {
   TRY(device_fit(device, model, err)); /* some limits depend on the values of the scales */
   TRY(prepare(device, model, err));
   TRY(report_places(device, model, err));
+  TRY(choose_copies(device, model, err));
   int shown = -1;
   if (terminal_takes_escapes(STDERR_FILENO) && device->flags->nth == 0) {
     device->options.progress = show_progress;

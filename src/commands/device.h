@@ -46,6 +46,7 @@ typedef struct {
   int n_gpus;           /* that compute apart from each other; 1 on a CPU */
   ModelConfig part;     /* device_config() if several GPUs share the model */
   bool compared;        /* ranks_compare() was called */
+  bool without_copies;  /* DeviceMemory.copies do not fit beside what the sessions take */
 } Device;
 
 /* Refuses flags that are wrong, or that go with no device that may be chosen: STATUS_USAGE, without looking
@@ -80,7 +81,9 @@ Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
-/* Reports the device's memory and the part of the weights; at most --gpu-memory of it counts as free. */
+/* Reports the device's memory and the part of the weights; at most --gpu-memory of it counts as free. Copies
+ * count among the weights if they are made: unless without_copies, where they take at most half of what the
+ * weights leave free, so that a context has as much room at least. */
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
 /* "experts of layers 30 to 47": what stays on the host. */

@@ -114,6 +114,8 @@ typedef struct {
   size_t free_bytes; /* of it; on a CPU with what mapped weights occupy */
   size_t on_host;    /* bytes of weights that stay in the host's memory, beside a device with its own */
   int host_experts, host_layers; /* layers, the last ones, whose experts and whose matrices do */
+  /* Bytes of copies of weights that make long prompts faster (BackendOptions.copies), not among `weights`. */
+  size_t copies;
 } DeviceMemory;
 
 typedef struct {
@@ -127,6 +129,7 @@ typedef struct {
   size_t ranks_free_bytes; /* the least free memory of their GPUs */
   size_t weight_bytes; /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
   bool int8_activations;      /* CUDA: quantised layers multiply int8 activations (W4A8) */
+  bool copies;                /* CUDA: load() makes the copies of DeviceMemory.copies, too */
   bool no_graphs;             /* CUDA: launch every step kernel by kernel */
   DecodeStep decode_step;     /* CUDA */
   const BackendModel *target; /* CUDA, of a drafter: its stream, embedding and head are shared */

@@ -8,7 +8,6 @@
  *     variants=N          the first N tile shapes of each entry as well as its own choice
  *     wide=1              every entry at every count, not only near its own range
  *     dependent=1         programmatic dependent launch
- *     outliers=0          x without outliers: int8_bytes makes one byte of each number (1)
  *     out=FILE            all lines again
  *
  * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
@@ -99,13 +98,6 @@ static double time_calls(std::vector<DeviceLinear> &copies, LinearCall call) {
   return times[times.size() / 2] * 1e3 / (double)copies.size();
 }
 
-/* Takes from x what activation() makes large. */
-static __global__ void without_outliers(__half *x, int n_in) {
-  __half *row = x + (size_t)blockIdx.x * n_in;
-  for (int k = 7 + 61 * (int)threadIdx.x; k < n_in; k += 61 * (int)blockDim.x)
-    row[k] = __float2half_rn(__half2float(row[k]) / 8);
-}
-
 /* As many copies of one random matrix as L2 cannot hold. */
 static void make_copies(std::vector<DeviceLinear> &out, WeightType type, const Layer &l, int group,
                         double total_bytes) {
@@ -117,7 +109,10 @@ static void make_copies(std::vector<DeviceLinear> &out, WeightType type, const L
   double bytes = stored_weight_bytes(type, (size_t)l.n_in * l.n_out);
   int n = (int)(total_bytes / bytes) + 2;
   out.resize((size_t)n);
-  for (DeviceLinear &w : out) place(&w, parts, n_parts, interleaved, NULL, l.name, stream);
+  for (DeviceLinear &w : out) {
+    place(&w, parts, n_parts, interleaved, NULL, l.name, stream);
+    rotate(&w, stream);
+  }
   CHECK(cudaStreamSynchronize(stream));
   for (int i = 0; i < n_parts; i++) stored_free(&parts[i]);
 }
@@ -132,7 +127,7 @@ int main(int argc, char **argv) {
   std::vector<std::string> rows_wanted, shapes = {"qkv", "o", "gate_up", "down"}, types = {"4-bit", "fp16"};
   std::vector<int> counts = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   int variants = 0, group = 128;
-  bool wide = false, dependent = false, outliers = true;
+  bool wide = false, dependent = false;
   const char *out_path = NULL;
   for (int i = 1; i < argc; i++) {
     char *value = strchr(argv[i], '=');
@@ -156,8 +151,6 @@ int main(int argc, char **argv) {
       wide = atoi(value) != 0;
     } else if (key == "dependent") {
       dependent = atoi(value) != 0;
-    } else if (key == "outliers") {
-      outliers = atoi(value) != 0;
     } else if (key == "out") {
       out_path = value;
     } else {
@@ -177,7 +170,6 @@ int main(int argc, char **argv) {
   for (const Layer &l : layers) {
     if (!has(shapes, l.name)) continue;
     random_activations<<<1024, 256, 0, stream>>>(x, most, l.n_in, l.n_in, 3);
-    if (!outliers) without_outliers<<<(unsigned)most, 128, 0, stream>>>(x, l.n_in);
     for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16}) {
       if (!has(types, weight_type_name(type)) || (!strcmp(l.name, "head") && type != WEIGHT_F16)) continue;
       std::vector<DeviceLinear> copies;
@@ -225,7 +217,10 @@ int main(int argc, char **argv) {
           }
         }
       }
-      for (DeviceLinear &w : copies) cudaFree((void *)(w.dense ? w.dense : w.tiles));
+      for (DeviceLinear &w : copies) {
+        cudaFree((void *)(w.dense ? w.dense : w.tiles));
+        cudaFree((void *)w.rotated);
+      }
     }
   }
   if (out) fclose(out);

@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
   for (int i = 6; i < argc; i++) {
     for (KvType kv : {KV_F32, KV_Q8})
       if (strcmp(argv[i], kv_type_name(kv)) == 0) sizes.kv = kv;
-    options.int8_activations = options.int8_activations || strcmp(argv[i], "int8") == 0;
+    if (strcmp(argv[i], "int8") == 0) options.int8_activations = options.copies = true;
     options.no_graphs = options.no_graphs || strcmp(argv[i], "no-graphs") == 0;
   }
   MUST(backend->load(model, &options, &loaded, &error));

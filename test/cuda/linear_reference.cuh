@@ -76,52 +76,53 @@ static __global__ void expand_x(const __half *x, int stride, double *to, int n_i
   }
 }
 
-/* Weights of 4 bits as the bytes that int8_bytes.cu makes of them, times their output's scale. A thread has
- * an output. */
-static __global__ void expand_bytes(Stored s, double *w, int n_rows, int row0) {
+/* Mixes the bits of the index in `bits` of n numbers, n a multiple of the number with the highest of them. */
+__device__ static void mix_bits(double *v, int n, int bits) {
+  for (int step = 1; step <= bits; step *= 2)
+    for (int k = 0; bits & step && k < n; k++) {
+      if (k & step) continue;
+      const double a = v[k], b = v[k + step];
+      v[k] = a + b, v[k + step] = a - b;
+    }
+}
+
+/* Rotates and rounds a row as rotated.cuh does, with its rounding to fp16 between the two mma. The order of
+ * the results is that of the inputs. */
+__device__ static void rotate_row(double *v, int n) {
+  const int mixed = min(n & -n, 2048);
+  double top = 0;
+  for (int k = 0; k < n; k++) {
+    const int pairs = __popc(k & k >> 1 & 0x149) + (k >> 2 & k >> 5 & 1);
+    if (pairs % 2) v[k] = -v[k];
+  }
+  mix_bits(v, n, 0x1b);
+  for (int k = 0; k < n; k++) v[k] = __half2float(__float2half_rn((float)(v[k] / 16)));
+  mix_bits(v, n, 0xe4 & (mixed - 1));
+  mix_bits(v, n, 0x700 & (mixed - 1));
+  for (int k = 0; k < n; k++) v[k] = (double)(float)v[k], top = fmax(top, fabs(v[k]));
+  const float inverse = 127.0f / fmaxf((float)top, 1e-30f);
+  for (int k = 0; k < n; k++) v[k] = rintf((float)v[k] * inverse) * top / 127 * (16 / sqrt((double)mixed));
+}
+
+/* Weights of 4 bits as linear_rotate() makes bytes of them, times their output's scale. A thread has an
+ * output. scratch: [s.n_out][n_in] */
+static __global__ void expand_rotated(Stored s, double *scratch, double *w, int n_rows, int row0) {
   const int o = blockIdx.x * blockDim.x + threadIdx.x;
   if (o >= s.n_out) return;
-  float top = 0;
-  for (int group = 0; group < s.n_in / s.group; group++) {
-    const size_t at = (size_t)group * s.n_out + o;
-    const int z = s.zeros[at / 8] >> (4 * (o % 8 / 2 + o % 2 * 4)) & 15;
-    top = fmaxf(top, fabsf(__half2float(s.scales[at])) * (float)max(z, 15 - z));
-  }
-  const float inverse = top > 0 ? 32512.0f / top : 0.0f;
-  for (int k = 0; k < s.n_in; k++) {
-    const float scale = __half2float(s.scales[(size_t)(k / s.group) * s.n_out + o]);
-    const double weight = stored_weight(s, s.weights, s.zeros, s.scales, k, o);
-    const int number = scale != 0 ? (int)rint(weight / (double)scale) : 0, by = (int)rintf(scale * inverse);
-    w[(size_t)k * n_rows + row0 + o] = floor((number * by + 128) / 256.0) * (double)(top * (1.0f / 127));
-  }
+  double *v = scratch + (size_t)o * s.n_in;
+  for (int k = 0; k < s.n_in; k++)
+    v[k] = __half2float(__float2half_rn((float)stored_weight(s, s.weights, s.zeros, s.scales, k, o)));
+  rotate_row(v, s.n_in);
+  for (int k = 0; k < s.n_in; k++) w[(size_t)k * n_rows + row0 + o] = v[k];
 }
 
-/* x in double, rounded as round_planes() of int8_operands.cuh does. A thread has a token. */
-static __global__ void expand_x_planes(const __half *x, int stride, double *to, int n_in, int n_tokens) {
+/* x in double, rotated and rounded by rotated.cuh's rules. A thread has a token. */
+static __global__ void expand_x_rotated(const __half *x, int stride, double *to, int n_in, int n_tokens) {
   const int token = blockIdx.x * blockDim.x + threadIdx.x;
   if (token >= n_tokens) return;
-  const __half *row = x + (size_t)token * stride;
-  double squares = 0;
-  float top = 0, fine = 1;
-  for (int k = 0; k < n_in; k++) {
-    const float v = __half2float(row[k]);
-    squares += (double)v * (double)v;
-    top = fmaxf(top, fabsf(v));
-  }
-  const double cost = n_in / 12.0 * (double)top * (double)top / 127 / 127 / squares;
-  if (cost > 1e-3)
-    while (cost / (double)(fine * fine) > 2.5e-4) fine *= 2;
-  for (int k = 0; k < n_in; k++)
-    to[(size_t)token * n_in + k] =
-        (double)rintf(__half2float(row[k]) * (127.0f * fine / top)) * (double)(top * (1.0f / 127) / fine);
-}
-
-/* Keeps outliers in every third part of 128 inputs of every third token, and makes others small. */
-static __global__ void calm(__half *x, int stride, int n_in, int n_tokens) {
-  const int k = blockIdx.x * blockDim.x + threadIdx.x, token = blockIdx.y;
-  const bool stays = token % 3 == 1 && k / 128 % 3 == 1;
-  __half *at = x + (size_t)token * stride + k;
-  if (k < n_in && k % 61 == 7 && !stays) *at = __float2half_rn(__half2float(*at) / 8);
+  double *v = to + (size_t)token * n_in;
+  for (int k = 0; k < n_in; k++) v[k] = __half2float(x[(size_t)token * stride + k]);
+  rotate_row(v, n_in);
 }
 
 /* result[0] += sum (y - ref)^2, result[1] += sum ref^2, result[2] += differing bits of y and again,

@@ -254,6 +254,19 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool inter
   return memory;
 }
 
+/* Gives a matrix of 4 bits its rotated copy, if it can have one. Returns the memory to free, or NULL. */
+inline void *rotate(DeviceLinear *w, cudaStream_t stream) {
+  const size_t bytes = linear_rotated_bytes(w, "int8_bytes"), staging_bytes = (size_t)48 * w->n_in * 2;
+  void *memory = NULL, *staging;
+  if (bytes == 0) return NULL;
+  CHECK(cudaMalloc(&memory, bytes));
+  CHECK(cudaMalloc(&staging, staging_bytes));
+  MUST(linear_rotate(w, memory, staging, staging_bytes, stream, &error));
+  CHECK(cudaStreamSynchronize(stream));
+  cudaFree(staging);
+  return memory;
+}
+
 /* Every kernel there is: the table's, then the reference forms. */
 inline std::vector<LinearEntry> every_entry() {
   std::vector<LinearEntry> entries;

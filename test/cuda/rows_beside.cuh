@@ -47,7 +47,9 @@ static void check_rows_beside(const char *kernel, int n_in, int n_out, int group
   free_operands(&o);
 }
 
-/* LinearCall.norm of int8 kernels: the same bits as after the kernel of the RMSNorm. */
+/* LinearCall.norm of int8 kernels: the same bits as after the kernel of the RMSNorm. Rotated rows add their
+ * squares in another order, so that one in 2^10 numbers or so is another fp16: an NMSE of 2^-10 2^-22, and of
+ * some numbers another byte, which (4 / 127)^2 2^-8 bounds. */
 static void check_same_norm(const char *kernel, WeightType type, int n_in, int n_out, int group,
                             int n_tokens) {
   const LinearEntry *chosen;
@@ -74,8 +76,16 @@ static void check_same_norm(const char *kernel, WeightType type, int n_in, int n
     y[i].resize((size_t)n_tokens * o.y_stride);
     CHECK(cudaMemcpy(y[i].data(), o.y[0], y[i].size() * 4, cudaMemcpyDeviceToHost));
   }
+  double cost = 0, size = 0;
+  for (size_t i = 0; i < y[1].size(); i++) {
+    if ((int)(i % (size_t)o.y_stride) >= n_out) continue;
+    cost += ((double)y[1][i] - (double)y[0][i]) * ((double)y[1][i] - (double)y[0][i]);
+    size += (double)y[0][i] * (double)y[0][i];
+  }
+  const bool rotated = !strcmp(kernel, "int8_bytes") && type == WEIGHT_AWQ4;
   const bool same =
-      y[0].size() == y[1].size() && (y[0].empty() || !memcmp(&y[0][0], &y[1][0], y[0].size() * 4));
+      y[0].size() == y[1].size() &&
+      (y[0].empty() || (rotated ? cost <= 4e-6 * size : !memcmp(&y[0][0], &y[1][0], y[0].size() * 4)));
   cases_run++;
   failures += !same;
   if (!same) printf("FAIL %s: the norm of %d inputs gives other bits\n", kernel, n_in);
@@ -141,8 +151,8 @@ static void check_same_bytes(WeightType type, int n_in, int n_out, int n_tokens)
   free_operands(&o);
 }
 
-/* The integers of int8_bytes cost a token at most 1e-3 (int8_operands.cuh), and weights of 4 bits here 1e-4:
- * the largest of an output is about 0.33, the mean square 7.5e-3, (0.33 / 127)^2 / 12 / 7.5e-3 = 7.5e-5. */
+/* Rotated bytes cost a product some 2e-4: with largest numbers of 4 standard deviations a step is 4 / 127 of
+ * them, (4 / 127)^2 / 12 = 8e-5, of weights and of x, outliers in x or not. */
 static void check_cost_of_bytes(int n_in, int n_out, int group, int n_tokens) {
   Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 25);
   Operands o = make_operands(&s, 1, n_tokens);
@@ -157,23 +167,24 @@ static void check_cost_of_bytes(int n_in, int n_out, int group, int n_tokens) {
     size += y[0][i] * y[0][i];
   }
   cases_run++;
-  const bool more = !(cost <= 1.2e-3 * size);
+  const bool more = !(cost <= 3e-4 * size);
   failures += more;
   if (more) printf("FAIL int8_bytes costs an NMSE of %.3g\n", cost / size);
   stored_free(&s);
   free_operands(&o);
 }
 
-/* int8_bytes: x with and without high bytes, and with some in parts of both. */
-static void check_few_outliers(void) {
+/* int8_bytes of 4 bits: each size of the rotation's blocks, several warps of a row, tiles that end early. */
+static void check_few_rotated(void) {
   const char *asked = only;
   if (*asked && !wanted("int8_bytes")) return;
   only = "int8_bytes";
   check_cost_of_bytes(1024, 72, 128, 66);
-  few_outliers = true;
+  for (int n_in : {64, 128, 256, 512, 2048, 576, 640, 896, 1280})
+    check_counts(WEIGHT_AWQ4, n_in, 24, 64, {66}, 2);
   check_counts(WEIGHT_AWQ4, 1024, 136, 128, {1, 66, 300}, 2);
-  check_counts(WEIGHT_AWQ4, 4480, 24, 128, {66}, 2);
-  few_outliers = false, only = asked;
+  check_counts(WEIGHT_AWQ4, 4480, 8, 32, {66}, 2);
+  only = asked;
 }
 
 /* awq_wgmma on four SMs, where it leaves four of 260 tokens to narrow_wgmma. */

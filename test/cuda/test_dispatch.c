@@ -191,6 +191,12 @@ static void int8_activations_are_asked_for(void **state) {
   assert_string_equal(chosen_for(h200(65), WEIGHT_AWQ4, 64, ACT_INT8), "int8_tiles");
   small.n_tokens = 4096;
   assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_tiles");
+  small.rotated = true; /* a copy in bytes */
+  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_bytes");
+  small.n_tokens = 65;
+  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_bytes");
+  small.n_tokens = 64;
+  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_wgmma");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ8, 64, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_INT8), "none");
@@ -304,7 +310,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"int8_wgmma", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
                {"int8_tiles", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
                {"int8_mma", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM(7, 5), 0},
-               {"int8_bytes", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM_90A, SM_90A},
+               {"int8_bytes", WEIGHT_AWQ4, ACT_INT8, MANY, 1, SM_90A, SM_90A},
                {"int8_dp4a", WEIGHT_AWQ8, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
                {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
@@ -321,6 +327,10 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     query.weights = cases[i].weights, query.act = cases[i].act, query.device.arch = cases[i].arch;
     query.group = cases[i].group == 16 ? 384 : 6 * cases[i].group; /* FP8 wants multiples of 128 */
     query.n_in = 1920;
+    if (!strcmp(name, "int8_bytes")) { /* 4 bits need a copy in bytes */
+      assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_MODEL);
+      query.rotated = true;
+    }
     assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_OK);
     assert_string_equal(entry->name, name);
     LinearQuery other = query;

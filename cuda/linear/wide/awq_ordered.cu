@@ -232,7 +232,7 @@ constexpr int kMostNarrow = 128;
 
 Status launch_narrow(const LinearArgs &args, Error *err) {
   for (int first = 0; first < args.n_tokens; first += kMostNarrow) {
-    LinearArgs part = some_tokens(args, first, std::min(args.n_tokens - first, kMostNarrow));
+    LinearArgs part = tokens_of(args, first, std::min(args.n_tokens - first, kMostNarrow));
     part.variant = LINEAR_OF_128;
     TRY(narrow_wgmma_kernel.launch(part, err));
   }

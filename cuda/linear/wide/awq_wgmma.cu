@@ -201,10 +201,10 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
   if (args.experts) return launch_best_shape(args, err);
   const int at_once = args.w->interleaved ? kGatedTokens : args.n_tokens;
   for (int first = 0; first < args.n_tokens; first += at_once) {
-    const LinearArgs part = some_tokens(args, first, std::min(args.n_tokens - first, at_once));
+    const LinearArgs part = tokens_of(args, first, std::min(args.n_tokens - first, at_once));
     const int left = args.n_tokens > kMostNarrow ? tokens_left(part) : 0, n = part.n_tokens - left;
-    if (n > 0) TRY(launch_best_shape(some_tokens(part, 0, n), err));
-    if (left > 0) TRY(narrow_wgmma_kernel.launch(some_tokens(part, n, left), err));
+    if (n > 0) TRY(launch_best_shape(tokens_of(part, 0, n), err));
+    if (left > 0) TRY(narrow_wgmma_kernel.launch(tokens_of(part, n, left), err));
   }
   return STATUS_OK;
 }

@@ -1,22 +1,19 @@
 /* int8_gemm.cuh - y = W x of integers on Hopper, both operands from shared memory, sums exact in int32.
  *
- *     y[m][o] = s[o] d[m] sum_k W[o][k] X[m][k]       X = 128 high + low
+ *     y[m][o] = s[o] d[m] sum_k W[o][k] X[m][k]
  *
- * s is a scale for each output, d one for each token. W and X are bytes; with kPlanes == 2 an input beyond
- * -127 .. 127 has a second byte. Parts of 128 inputs in which a token of the tile has one (Args.flags) are
- * multiplied twice: first all high bytes, then the low ones, after the sums have been shifted. Integers add
- * up to the same whatever the order, so that a row's bits depend neither on where tiles are cut nor on the
- * rows beside it.
+ * s is a scale for each output, d one for each token. W and X are bytes. Integers add up to the same whatever
+ * the order, so that a row's bits depend neither on where tiles are cut nor on the rows beside it.
  *
  * A block is two consumer warpgroups, each 64 outputs by kTokens tokens, and a producer thread that loads
  * kStages parts ahead. Stream-K divides the work (stream_k.cuh).
  *
- *   W, X   rows of [n_in / 128][128 bytes], in the order of int8_operands.cuh
+ *   W, X   rows of [n_in / 128][128 bytes], both in the same order
  *   stage  W [128][128 bytes], X [kTokens][128 bytes], in the 128-byte swizzle
  *   full   completes when they have landed
  *   empty  completes when the consumer warps have read the stage
  *
- * PRECOND  |sum| < 2^31 for each y (int8_operands.cuh).
+ * PRECOND  n_in 2^14 < 2^31, which linear_lay_out() sees to.
  * READS    W once for every kTokens tokens, X once for every 128 outputs. */
 #pragma once
 
@@ -31,8 +28,8 @@ using wgmma_tiles::kStagingBytes;
 
 constexpr int kPart = 128; /* inputs of a part, and bytes of a row of a stage */
 
-template <int kTokens_, int kPlanes_> struct Shape {
-  static constexpr int kTokens = kTokens_, kPlanes = kPlanes_, kWarpgroups = 2;
+template <int kTokens_> struct Shape {
+  static constexpr int kTokens = kTokens_, kWarpgroups = 2;
   static constexpr int kRows = 64 * kWarpgroups, kConsumers = 128 * kWarpgroups, kThreads = kConsumers + 128;
   static constexpr int kTileRows = 4 * kWarpgroups;
   static constexpr int kWBytes = kRows * kPart, kXBytes = kTokens * kPart, kStageBytes = kWBytes + kXBytes;
@@ -42,15 +39,12 @@ template <int kTokens_, int kPlanes_> struct Shape {
   static constexpr int kLoadRegisters = 24, kMultiplyRegisters = 240; /* of a thread, as ShapeOf's */
 };
 
-constexpr int kFlagTokens = 256; /* that share a word of flags */
+constexpr int kPadTokens = 256; /* rows of X are padded to a multiple of it: whole tiles of any shape */
 
 struct Args {
-  CUtensorMap w, x;      /* boxes of 128 bytes of kRows rows, and of kTokens; x: low bytes, then high ones */
-  int padded;            /* rows of x's low bytes, a multiple of kFlagTokens */
-  const uint32_t *flags; /* [padded / kFlagTokens][n_words]: bit p % 32 of word p / 32 for part p */
-  int n_words;
+  CUtensorMap w, x; /* boxes of 128 bytes of kRows rows, and of kTokens */
   const float *w_scales, *x_scales;
-  int n_tokens, n_token_tiles, first_row; /* first_row: of the matrix, that W begins with */
+  int n_tokens, n_token_tiles;
   stream_k::Work work;
   int across, down, full; /* tile_at() */
   Epilogue out;
@@ -72,14 +66,6 @@ struct Ring {
   }
 };
 
-/* Flags of parts [begin, end) in word `word`. */
-__device__ __forceinline__ uint32_t flags_of(const uint32_t *flags, int word, int begin, int end) {
-  uint32_t bits = __ldcg(flags + word);
-  if (begin > word * 32) bits &= ~0u << (begin - word * 32);
-  if (end < word * 32 + 32) bits &= ~(~0u << (end - word * 32));
-  return bits;
-}
-
 /* A tile of outputs by tokens. */
 struct Tile {
   int out, token;
@@ -93,11 +79,6 @@ __device__ __forceinline__ Tile tile_at(const Args &a, int place) {
   const int row = place / a.across, column = place % a.across;
   const int i = column * a.down - max(column - a.full, 0) + row;
   return {i / a.n_token_tiles, i % a.n_token_tiles};
-}
-
-/* Where the flags of a tile of tokens lie. */
-template <class S> __device__ __forceinline__ const uint32_t *tile_flags(const Args &a, int token_tile) {
-  return a.flags + (size_t)(token_tile * S::kTokens / kFlagTokens) * a.n_words;
 }
 
 /* The producer thread. */
@@ -119,11 +100,6 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
     const int n = min(end - begin, a.work.n_steps - at.step), last = at.step + n;
     const Tile tile = tile_at(a, at.tile);
     const int token = tile.token * S::kTokens, row = tile.out * S::kRows;
-    if constexpr (S::kPlanes == 2)
-      for (int word = at.step / 32; word * 32 < last; word++)
-        for (uint32_t bits = flags_of(tile_flags<S>(a, tile.token), word, at.step, last); bits;
-             bits &= bits - 1)
-          load(row, a.padded + token, word * 32 + __popc(~bits & (bits - 1)));
     for (int part = at.step; part < last; part++) load(row, token, part);
     begin += n;
   }
@@ -144,10 +120,10 @@ template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages,
   return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
 }
 
-/* y (+)= the products of the next n stages, n > 0. A stage is free when the products of the next one run. */
+/* y = the products of the next n stages, n > 0. A stage is free when the products of the next one run. */
 template <class S>
 __device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], uint32_t stages, const Barriers &bar,
-                                         Ring &ring, int n, bool add) {
+                                         Ring &ring, int n) {
   int before = 0;
 #pragma unroll 1
   for (int i = 0; i < n; i++) {
@@ -159,7 +135,7 @@ __device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], uint32_t stag
 #pragma unroll
     for (int k = 0; k < kPart / 32; k++)
       wgmma_s8s8_shared<S::kTokens>(y, operand_b_at(w, k), operand_b_at(stage + S::kWBytes, k),
-                                    add || i > 0 || k > 0);
+                                    i > 0 || k > 0);
     wgmma_commit();
     wgmma_wait<1>();
     if (i > 0) release(bar, before);
@@ -178,7 +154,7 @@ __device__ __forceinline__ void store(const Args &a, const Tile &tile, const flo
                                       const float *d, const int (&y)[S::kTokens / 2],
                                       unsigned char *staging) {
   constexpr int kAtOnce = 128;
-  const int row0 = a.first_row + (tile.out * S::kTileRows + threadIdx.x / 128 * 4) * kTileOut;
+  const int row0 = (tile.out * S::kTileRows + threadIdx.x / 128 * 4) * kTileOut;
 #pragma unroll
   for (int part = 0; part < S::kTokens / kAtOnce; part++) {
     const int token0 = tile.token * S::kTokens + part * kAtOnce;
@@ -198,16 +174,6 @@ __device__ __forceinline__ void store(const Args &a, const Tile &tile, const flo
   }
 }
 
-/* Parts [begin, end) of the tile whose high bytes are multiplied. */
-template <class S>
-__device__ __forceinline__ int count_flags(const Args &a, int token_tile, int begin, int end) {
-  int n = 0;
-  if constexpr (S::kPlanes == 2)
-    for (int word = begin / 32; word * 32 < end; word++)
-      n += __popc(flags_of(tile_flags<S>(a, token_tile), word, begin, end));
-  return n;
-}
-
 /* Multiplies and stores all tiles of the block. */
 template <class S>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
@@ -224,19 +190,12 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
     const int n = min(end - begin, a.work.n_steps - at.step);
     const Tile tile = tile_at(a, at.tile);
     const int row = (tile.out * S::kTileRows + threadIdx.x / 32) * kTileOut + threadIdx.x % 32 / 4;
-    const int n_rows = a.out.n_out - a.first_row;
-    const float scale[2] = {row < n_rows ? __ldcg(a.w_scales + row) : 0.0f,
-                            row + 8 < n_rows ? __ldcg(a.w_scales + row + 8) : 0.0f};
+    const float scale[2] = {row < a.out.n_out ? __ldcg(a.w_scales + row) : 0.0f,
+                            row + 8 < a.out.n_out ? __ldcg(a.w_scales + row + 8) : 0.0f};
     float2 of_tokens = make_float2(0, 0);
     if (2 * thread < S::kTokens)
       of_tokens = __ldcg((const float2 *)(a.x_scales + tile.token * S::kTokens) + thread);
-    const int n_high = count_flags<S>(a, tile.token, at.step, at.step + n);
-    if (S::kPlanes == 2 && n_high > 0) {
-      multiply<S>(y, shared_address(stages), bar, ring, n_high, false);
-#pragma unroll
-      for (int i = 0; i < kSums; i++) y[i] = (int)((uint32_t)y[i] << 7);
-    }
-    multiply<S>(y, shared_address(stages), bar, ring, n, n_high > 0);
+    multiply<S>(y, shared_address(stages), bar, ring, n);
     if (2 * thread < S::kTokens) ((float2 *)d)[thread] = of_tokens;
     wgmma_tiles::sync_group<S::kWarpgroups>();
     if (stream_k::combine<kSums, S::kConsumers>(y, a.work, blockIdx.x, at.tile, begin, begin + n, threadIdx.x,
@@ -273,48 +232,41 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 
 /* A call's operands in device memory. */
 struct Operands {
-  int first_row, n_rows; /* of w: some of the matrix */
-  const void *w;         /* [n_rows rounded up to 16][parts][128] */
-  const float *w_scales; /* [n_rows] */
-  const void *x;         /* [kPlanes][padded][parts][128] */
+  const void *w;         /* [n_out rounded up to 16][parts][128] */
+  const float *w_scales; /* [n_out] */
+  const void *x;         /* [padded][parts][128] */
   const float *x_scales; /* [padded] */
-  const uint32_t *flags; /* kPlanes == 2: Args.flags */
   int *partial;
 };
 
 inline int padded_tokens(int n_tokens) {
-  return ceil_div(n_tokens, kFlagTokens) * kFlagTokens;
-}
-
-inline int flag_words(int n_in) {
-  return ceil_div(n_in, 32 * kPart);
+  return ceil_div(n_tokens, kPadTokens) * kPadTokens;
 }
 
 /* Workspace for the parts of tiles of the largest shape. */
 inline size_t partial_bytes(const DeviceLimits &device) {
-  typedef Shape<256, 2> S;
+  typedef Shape<256> S;
   return stream_k::partial_bytes(device.n_sms, S::kConsumers, S::kTokens / 2);
 }
 
-template <class S> stream_k::Work work_of(const LinearArgs &args, int n_rows) {
-  const int n_tiles = ceil_div(n_rows, S::kRows) * ceil_div(args.n_tokens, S::kTokens);
+template <class S> stream_k::Work work_of(const LinearArgs &args) {
+  const int n_tiles = ceil_div(args.w->n_out, S::kRows) * ceil_div(args.n_tokens, S::kTokens);
   return stream_k::even_work(n_tiles, ceil_div(args.w->n_in, kPart), args.device.n_sms, 2);
 }
 
 template <class S> Status launch_gemm(const LinearArgs &args, const Operands &of, Error *err) {
   const DeviceLinear *w = args.w;
   Args a = {};
-  a.work = work_of<S>(args, of.n_rows), a.first_row = of.first_row;
+  a.work = work_of<S>(args);
   a.across = std::max(1, (a.work.n_tiles + a.work.n_blocks / 2) / a.work.n_blocks);
   a.down = ceil_div(a.work.n_tiles, a.across), a.full = a.work.n_tiles - (a.down - 1) * a.across;
   a.n_tokens = args.n_tokens, a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
-  a.padded = padded_tokens(args.n_tokens), a.flags = of.flags, a.n_words = flag_words(w->n_in);
   a.w_scales = of.w_scales, a.x_scales = of.x_scales, a.partial = of.partial;
   a.counters = args.counters, a.out = args.out, a.vectors = wgmma_tiles::whole_vectors(args.out);
   const cuuint64_t halves = (cuuint64_t)ceil_div(w->n_in, kPart) * (kPart / 2);
-  TRY(map_boxes(of.w, {halves, (cuuint64_t)ceil_div(of.n_rows, kTileOut) * kTileOut, 0}, {halves * 2, 0},
+  TRY(map_boxes(of.w, {halves, (cuuint64_t)ceil_div(w->n_out, kTileOut) * kTileOut, 0}, {halves * 2, 0},
                 {kPart / 2, S::kRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B, w->name, &a.w, err));
-  TRY(map_boxes(of.x, {halves, (cuuint64_t)a.padded * S::kPlanes, 0}, {halves * 2, 0},
+  TRY(map_boxes(of.x, {halves, (cuuint64_t)padded_tokens(args.n_tokens), 0}, {halves * 2, 0},
                 {kPart / 2, S::kTokens, 1}, CU_TENSOR_MAP_SWIZZLE_128B, w->name, &a.x, err));
   return launch(kernel<S>, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                 args.dependent, w->name, err, a);

@@ -93,8 +93,7 @@ __global__ void __launch_bounds__(kThreads)
     quantise_norm(const float4 *rows, const float4 *weight, float eps, int n, unsigned char *to) {
   typedef Unit<kParts> X;
   dependents_may_start();
-  const int pieces = n / 4, token = blockIdx.x, row = token % kUnitTokens, lane = threadIdx.x % 32,
-            t = lane % 4;
+  const int pieces = n / 4, token = blockIdx.x, row = token % kUnitTokens, lane = threadIdx.x % 32;
   float4 w[2], v[2];
 #pragma unroll
   for (int c = 0; c < 2; c++) {
@@ -116,14 +115,7 @@ __global__ void __launch_bounds__(kThreads)
     if (i >= pieces) continue; /* whole warps */
     const __half2 pair[2] = {__floats2half2_rn(v[c].x * scale * w[c].x, v[c].y * scale * w[c].y),
                              __floats2half2_rn(v[c].z * scale * w[c].z, v[c].w * scale * w[c].w)};
-    LaneInputs in; /* inputs 2 t, 2 t + 1 of the 16, and those 8 further */
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int from = lane / 4 * 4 + 2 * h + t / 2;
-      const uint32_t even = __shfl_sync(~0u, *(const uint32_t *)&pair[0], from),
-                     odd = __shfl_sync(~0u, *(const uint32_t *)&pair[1], from);
-      in.f16x2[h] = t % 2 ? odd : even;
-    }
+    const LaneInputs in = from_neighbours(pair);
     float x[4];
     uint32_t word[1];
     in.floats(x);
@@ -131,7 +123,7 @@ __global__ void __launch_bounds__(kThreads)
         segment_max<32 / kParts>(fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3]))));
     quantise_by<1>(inverse_scale<1>(top), x, word);
     unsigned char *at = to + ((size_t)(token / kUnitTokens) * (n / kUnitIn) + i / 32) * X::kBytes;
-    *(uint32_t *)(at + row * kUnitIn + (lane / 4 ^ row % 8) * 16 + t * 4) = word[0];
+    *(uint32_t *)(at + row * kUnitIn + (lane / 4 ^ row % 8) * 16 + lane % 4 * 4) = word[0];
     if (lane % (32 / kParts) == 0)
       X::pair_of(at, row, lane / (32 / kParts))[row % 2] = __float_as_uint(top * (1.0f / 127));
   }
@@ -421,16 +413,22 @@ double expected_us(const LinearArgs &args, double unit_us, double cut_us, double
 }
 
 /* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be faster. */
-Status launch_int8_tiles(const LinearArgs &args, Error *err) {
-  const bool parts = args.w->group % kUnitIn != 0;
-  if (args.variant > (parts ? 1 : 2))
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
-  if (parts) return launch_shape<Shape<128, 2>>(args, err);
+Status launch_tokens(const LinearArgs &args, Error *err) {
+  if (args.w->group % kUnitIn != 0) return launch_shape<Shape<128, 2>>(args, err);
   /* Fitted to an H200 (cuda/LOG.md). The end of a tile of 256 tokens takes too long for fewer inputs. */
   const bool longer = args.n_tokens >= 512 && args.w->n_in >= 2560 &&
                       expected_us<Long>(args, 1.45, 1.5, 14) < expected_us<Short>(args, 0.765, 0.87, 3);
   return args.variant == 2 || (args.variant == 0 && longer) ? launch_shape<Long>(args, err)
                                                             : launch_shape<Short>(args, err);
+}
+
+Status launch_int8_tiles(const LinearArgs &args, Error *err) {
+  const int at_once = most_tokens(args, Short::kTileRows * kTileOut, Short::kTokens);
+  if (args.variant > (args.w->group % kUnitIn != 0 ? 1 : 2))
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  for (int first = 0; first < args.n_tokens; first += at_once)
+    TRY(launch_tokens(tokens_of(args, first, std::min(args.n_tokens - first, at_once)), err));
+  return STATUS_OK;
 }
 
 } // namespace

@@ -23,6 +23,23 @@ namespace wgmma_tiles {
 
 constexpr int kStagingBytes = 16384; /* for a warpgroup's results */
 
+/* Tokens [first, first + n) of a call that is not one of experts, as a call of their own. */
+inline LinearArgs tokens_of(const LinearArgs &args, int first, int n) {
+  const bool halves = args.out.kind == LINEAR_TO_F16 || args.out.kind == LINEAR_SWIGLU_F16;
+  LinearArgs part = args;
+  part.n_tokens = n;
+  if (args.x) part.x += (size_t)first * args.x_stride;
+  if (args.norm.rows) part.norm.rows += (size_t)first * args.w->n_in;
+  part.out.y = (unsigned char *)args.out.y + (size_t)first * args.out.stride * (halves ? 2 : 4);
+  if (args.out.row_factors) part.out.row_factors += first;
+  return part;
+}
+
+/* Tokens of a launch of tiles of so many outputs and tokens: as many as there are counters for. */
+inline int most_tokens(const LinearArgs &args, int tile_outputs, int tile_tokens) {
+  return std::max(kCounters / ceil_div(args.w->n_out, tile_outputs), 1) * tile_tokens;
+}
+
 /* Sizes that follow from those of a shape. kBlocks: blocks of inputs with a scale of their own in a tile. */
 template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2>
 struct ShapeOf {
@@ -530,17 +547,6 @@ inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens,
   const QuantView w = quant_view(*args.w);
   return stream_k::even_work(ceil_div(w.n_tiles_out, tile_rows) * ceil_div(args.n_tokens, tokens),
                              w.n_tiles_in / tiles, args.device.n_sms, 4 / tiles);
-}
-
-/* The call of tokens [first, first + n). */
-inline LinearArgs some_tokens(const LinearArgs &args, int first, int n) {
-  LinearArgs part = args;
-  const bool halves = args.out.kind == LINEAR_TO_F16 || args.out.kind == LINEAR_SWIGLU_F16;
-  part.n_tokens = n;
-  part.x += (size_t)first * args.x_stride;
-  part.out.y = (unsigned char *)args.out.y + (size_t)first * args.out.stride * (halves ? 2 : 4);
-  if (args.out.row_factors) part.out.row_factors += first;
-  return part;
 }
 
 /* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (cuda/LOG.md). */

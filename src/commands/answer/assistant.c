@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/size_text.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 #include "commands/keep/start.h"
@@ -477,6 +478,10 @@ static void print_settings(const Assistant *a) {
              a->model->config.architecture, a->device.backend->name, a->session_options.n_ctx,
              a->chat ? chat_source(a->chat) : "none", s->temperature, s->top_k, s->top_p, s->min_p,
              s->repetition_penalty, (unsigned long long)s->seed);
+  DeviceMemory memory;
+  if (a->device.options.copies && device_memory(&a->device, a->model, &memory, NULL) == STATUS_OK)
+    print_note("steps of many rows read the weights as bytes, %s of GPU memory beside the others",
+               size_text(memory.copies).text);
 }
 
 Status assistant_check_weights(const Assistant *a, Error *err) {
