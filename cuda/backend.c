@@ -688,9 +688,9 @@ Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error
   const char *step = loaded->decode_step == DECODE_FUSED  ? "cluster"
                      : loaded->decode_step == DECODE_AUTO ? "one kernel"
                                                           : "kernels";
-  const int used =
-      snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name,
-               loaded->act == ACT_INT8 ? "int8" : "f16", loaded->kernel ? loaded->kernel : "chosen", step);
+  const char *act = loaded->act == ACT_F16 ? "f16" : loaded->copies ? "int8 by bytes" : "int8";
+  const int used = snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name, act,
+                            loaded->kernel ? loaded->kernel : "chosen", step);
   if (loaded->n_host > 0 && used > 0 && (size_t)used < size)
     snprintf(out + used, size - (size_t)used, ", on the host experts of %d and matrices of %d layers by %s",
              loaded->n_host_experts, loaded->n_host_layers, cpu_products_arithmetic(loaded->cpu));
