@@ -207,6 +207,17 @@ def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch):
         assert evaluate(auk, folder, "--decode-step", "cluster").tobytes() == expected.tobytes(), seed
 
 
+@pytest.mark.parametrize("kind", ["experts", "hybrid with experts"])
+def test_a_plan_that_is_a_constant_changes_no_bit(auk, tmp_path, monkeypatch, kind):
+    """The emulator has kernels for these sizes (cuda/fused/sizes/models.cuh); with less memory it takes others."""
+    if not EMULATED:
+        pytest.skip("the models of the table are large")
+    folder = make_model(tmp_path / "model", kind)
+    expected = evaluate(auk, folder, "--decode-step", "cluster", n=3)
+    monkeypatch.setenv("EMULATED_SHARED", str((227 << 10) - 16))
+    assert evaluate(auk, folder, "--decode-step", "cluster", n=3).tobytes() == expected.tobytes()
+
+
 def test_a_prompts_states_lie_where_one_kernel_reads_them(auk, tmp_path):
     """The other kernels compute four tokens at a time, then one kernel the ninth."""
     folder = make_model(tmp_path / "hybrid", "hybrid")
