@@ -294,7 +294,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
-      if (!is_first) place();
+      if (!B::kExperts || !is_first) place(); /* in registers, it costs FP4 2% (cuda/LOG.md) */
       take_inputs(in, matrix == O ? b.value_planes() : b.planes(),
                   matrix == O ? b.value_scales() : b.scales(), first, mine, b.lane());
     }

@@ -26,8 +26,8 @@
  *   int8 entries: against the matmul of the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
  *   int8_token: the same with one sum of all inputs, which is rounded to fp32 once, as are the product of the
  *     scales and that of both: (3 * 2^-24)^2 = 3.2e-14 at most.
- *   int8_bytes of 4 bits: against the same rotated bytes. fp32 sums of the rotation have one number in 10^5
- *     rounded to its neighbour, where the mean square is 32^2: 1e-8. Held to 1e-7.
+ *   int8_bytes of 4 bits: against the same rotated bytes. fp32 sums of the rotation round one number in 10^5
+ *     to its neighbour, where the mean square is 32^2: 1e-8. Held to 1e-7.
  * All are inside the 5e-7 that fp16 activations are allowed. Two runs, the second with dependent launch, must
  * agree to the bit, and nothing past the outputs may be written. */
 #include <algorithm>
@@ -42,7 +42,6 @@ static int failures, cases_run;
 static int part = 1, n_parts = 1; /* of a sweep */
 static const char *only = "";     /* entries to try, or after a '-' not to try */
 static bool few;                  /* `test_linear few` */
-
 static bool wanted(const char *kernel) {
   bool but = *only == '-';
   size_t n = strlen(kernel);
@@ -649,8 +648,8 @@ static void check_few(void) {
 static void check_few_wgmma(void) {
   const int gated[] = {24, 24}, wide[] = {104, 104};
   check_few_left();
-  if (*only && !wanted("awq_wgmma")) return;
   const char *asked = only;
+  if (*asked && !wanted("awq_wgmma")) return;
   only = "awq_wgmma";
   check_counts(WEIGHT_AWQ4, 192, 136, 64, {43, 300}, 7);
   check_counts(WEIGHT_AWQ4, 1024, 72, 32, {43, 300}, 7);
