@@ -56,10 +56,14 @@ Status copies_make(BackendModel *loaded, Error *err) {
   Copies copies = {.kernel = loaded->kernel, .stream = loaded->stream};
   TRY(visit_layers(&copies, loaded, err));
   if (copies.used == 0) return STATUS_OK;
-  TRY(cuda_status(cudaMalloc(&loaded->copies, copies.used), "no memory for copies of the weights", err));
+  if (cudaMalloc(&loaded->copies, copies.used) || cudaMalloc(&copies.staging, staging_bytes)) {
+    cudaGetLastError(); /* another process took the memory: the model runs without copies */
+    copies_release(loaded);
+    loaded->copies = NULL;
+    return STATUS_OK;
+  }
   copies.memory = loaded->copies, copies.used = 0;
-  Status status = cuda_status(cudaMalloc(&copies.staging, staging_bytes), "no memory for loading", err);
-  if (!status) status = visit_layers(&copies, loaded, err);
+  Status status = visit_layers(&copies, loaded, err);
   if (!status) status = cuda_status(cudaStreamSynchronize(loaded->stream), "loading failed", err);
   cudaFree(copies.staging);
   return status;

@@ -8,6 +8,6 @@
  * or the chip has no kernel for them. */
 Status copies_bytes(const Model *model, const BackendOptions *options, size_t *bytes, Error *err);
 
-/* Makes them, after the weights have been loaded. */
+/* Makes them, after the weights have been loaded, or none where there is no memory for them. */
 Status copies_make(BackendModel *loaded, Error *err);
 void copies_release(BackendModel *loaded);

@@ -54,10 +54,12 @@ static Status find_trained(Guesser *g, const Model *target, const char **path, b
   return file_is_directory(*path) ? config_is_draft(*path, is_trained, err) : STATUS_OK;
 }
 
-/* The drafter's device is its target's, but for what belongs to that one's model. */
+/* The drafter's device is its target's, but for what belongs to that one's model. It has no copies of its
+ * weights: the memory that they would take is planned for the target's state. */
 static void take_device(Guesser *g, const Device *device) {
   g->device = *device;
   g->device.loaded = NULL;
+  g->device.without_copies = true, g->device.options.copies = false;
   g->device.part = (ModelConfig){.layers = NULL};
 }
 
