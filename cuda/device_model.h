@@ -22,7 +22,7 @@ typedef struct {
 /* The vectors of DeltaLayer (model.h); NULL in other layers. */
 typedef struct {
   const float *conv, *conv_bias;       /* [channels][taps], [channels] or NULL */
-  const float *a_log, *dt_bias, *skip; /* [n_value_heads]; skip NULL but for Mamba-2 */
+  const float *a_log, *dt_bias, *skip; /* [n_value_heads]; skip: Mamba-2 only, else NULL */
   const float *norm;                   /* [value_dim], or Mamba-2's [n_value_heads * value_dim] */
 } DeviceDelta;
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
 
 /* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
- * workspace, and normalises those of q and k but for Mamba-2. A warp takes a block. */
+ * workspace, and normalises q and k, except for Mamba-2. A warp takes a block. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
   const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;

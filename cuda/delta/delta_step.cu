@@ -2,7 +2,7 @@
  * o in one kernel, but for the norm of Mamba-2's outputs, which is over several heads.
  *
  * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value, 16 keys
- * each; a thread holds two rows, or one of Mamba-2's. With s = S^T k (of Mamba-2 0), the state before the
+ * each; a thread holds two rows, or one of Mamba-2's. With s = S^T k (for Mamba-2 0), the state before the
  * decay g:
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.

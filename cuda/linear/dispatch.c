@@ -85,10 +85,11 @@ static const LinearEntry expert_entries[] = {
 };
 /* clang-format on */
 
-/* The first match wins. Why the bits are the same: narrow_wgmma has all rows in one tile, and units of 128
- * inputs up to these counts; awq_ordered sums in its order; a forced tile shape of awq_tensorcore has one
- * tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma, dense_rows and awq_plain
- * sum a row's products in one order; int8_token's sums are exact. */
+/* The first match wins; LinearInvariant (dispatch.h) says what the columns are. Why the bits are the same:
+ * narrow_wgmma has up to `rows` rows in one tile, and units of 128 inputs; awq_ordered sums in the order of
+ * narrow_wgmma; a forced tile shape of awq_tensorcore has one tile of tokens, so that stream-K divides each
+ * matrix in one way; dense_wgmma, dense_rows and awq_plain sum a row's products in one order; int8_token's
+ * sums are exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
     /* weights, rows, variant, fills, name, many, most_rows */

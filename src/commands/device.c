@@ -416,7 +416,7 @@ static size_t memory_available(const Model *model) {
   return (size_t)available;
 }
 
-/* Decides on copies of weights, or says what was decided when the model was loaded. */
+/* Before loading: decides on copies of weights. Afterwards: counts them if they were planned. */
 static void count_copies(const Device *device, DeviceMemory *memory) {
   const size_t left = memory->free_bytes > memory->weights ? memory->free_bytes - memory->weights : 0;
   const bool fit = !device->without_copies && memory->copies <= left / 2;

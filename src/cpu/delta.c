@@ -82,8 +82,8 @@ static float *v_of(const DeltaWork *work, int row, int head) {
   return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
 }
 
-/* Normalises q and k of one key head in one row, but Mamba-2's, and makes the decays and betas of its value
- * heads; Mamba-2's beta is the step size. */
+/* Normalises q and k of one key head in one row (not for Mamba-2), then computes the decays and betas of its
+ * value heads; for Mamba-2 beta is the step size. */
 static void prepare_head(const DeltaWork *work, int row, int key_head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;

@@ -131,7 +131,7 @@ typedef struct {
   const float *q, *k; /* [key_dim] normalised */
   const float *v;     /* of the columns */
   float decay, beta;
-  bool only_adds; /* Mamba-2: what the state already holds of k does not count */
+  bool only_adds; /* Mamba-2: nothing that the state has for k is subtracted */
 } DeltaToken;
 
 typedef struct {

@@ -32,7 +32,7 @@ static Status parse_step_limit(const ConfigReader *r, DeltaConfig *delta) {
   return STATUS_OK;
 }
 
-/* mamba_d_head may be "auto": what the heads have of mamba_expand * hidden_size. */
+/* A head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or exactly this. */
 static Status parse_head_size(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   static const char key[] = "mamba_d_head";
   int expand;
