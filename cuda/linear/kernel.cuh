@@ -32,6 +32,11 @@ struct LinearArgs {
 
 constexpr int kCounters = 1 << 16, kMailboxFloats = 24576;
 
+/* Bytes of a number that the call writes. */
+inline size_t output_bytes(LinearOutput output) {
+  return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
+}
+
 struct LinearKernel {
   size_t (*workspace)(const DeviceLinear *w, int n_tokens, const DeviceLimits &device); /* bytes; NULL: 0 */
   Status (*launch)(const LinearArgs &args, Error *err);

@@ -174,11 +174,6 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           call->next};
 }
 
-/* Bytes of a number that the call writes. */
-static size_t output_bytes(LinearOutput output) {
-  return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
-}
-
 /* LINEAR_INVARIANT: one launch of any number of rows, or launches of a bounded number. */
 static Status run_invariant(LinearContext *c, const LinearCall *call, Error *err) {
   const LinearQuery query = linear_query(*call->weights, call->act, call->n_tokens, c->device);

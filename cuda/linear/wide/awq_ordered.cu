@@ -228,8 +228,6 @@ template <int kTokens> Status launch_weights(const LinearArgs &args, Error *err)
 }
 
 /* Launches of kMostNarrow tokens by narrow_wgmma itself. */
-constexpr int kMostNarrow = 128;
-
 Status launch_narrow(const LinearArgs &args, Error *err) {
   for (int first = 0; first < args.n_tokens; first += kMostNarrow) {
     LinearArgs part = tokens_of(args, first, std::min(args.n_tokens - first, kMostNarrow));

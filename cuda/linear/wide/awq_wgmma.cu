@@ -163,7 +163,6 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
   return args.experts ? launch_one_of(expert_shapes, args, err) : launch_one_of(shapes, args, err);
 }
 
-constexpr int kMostNarrow = 128;     /* tokens that narrow_wgmma is meant for */
 constexpr double kWorthWhile = 0.96; /* what a second launch must make of the time */
 
 /* How many tokens at the end narrow_wgmma multiplies, since they would fill little of a tile: 1,056 tokens

@@ -25,12 +25,11 @@ constexpr int kStagingBytes = 16384; /* for a warpgroup's results */
 
 /* Tokens [first, first + n) of a call that is not one of experts, as a call of their own. */
 inline LinearArgs tokens_of(const LinearArgs &args, int first, int n) {
-  const bool halves = args.out.kind == LINEAR_TO_F16 || args.out.kind == LINEAR_SWIGLU_F16;
   LinearArgs part = args;
   part.n_tokens = n;
   if (args.x) part.x += (size_t)first * args.x_stride;
   if (args.norm.rows) part.norm.rows += (size_t)first * args.w->n_in;
-  part.out.y = (unsigned char *)args.out.y + (size_t)first * args.out.stride * (halves ? 2 : 4);
+  part.out.y = (unsigned char *)args.out.y + (size_t)first * args.out.stride * output_bytes(args.out.kind);
   if (args.out.row_factors) part.out.row_factors += first;
   return part;
 }
@@ -549,6 +548,8 @@ inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens,
                              w.n_tiles_in / tiles, args.device.n_sms, 4 / tiles);
 }
 
+constexpr int kMostNarrow = 128; /* tokens that narrow_wgmma is meant for */
+
 /* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (cuda/LOG.md). */
 inline double narrow_us(const LinearArgs &args, int n_tokens) {
   const double weights = (double)args.w->n_in * args.w->n_out * 1e-6, n = ceil_div(n_tokens, 16) * 16;
@@ -557,8 +558,7 @@ inline double narrow_us(const LinearArgs &args, int n_tokens) {
 
 /* True if every 16 bytes of a row of y begin at a multiple of 16. */
 inline bool whole_vectors(const Epilogue &out) {
-  bool halves = out.kind == LINEAR_TO_F16 || out.kind == LINEAR_SWIGLU_F16;
-  return (uintptr_t)out.y % 16 == 0 && out.stride * (halves ? 2 : 4) % 16 == 0;
+  return (uintptr_t)out.y % 16 == 0 && out.stride * output_bytes(out.kind) % 16 == 0;
 }
 
 /* The common arguments of a call in tiles and steps of a shape. */
