@@ -1,5 +1,5 @@
 /* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge/merge_parts.c.   Calls: map_claim_life.c,
- * map_resume.c.
+ * map_resume.c, map_records.c.
  *
  * Always true: the results of a block appear whole and once, whatever processes do; that two processes answer
  *              the same block is possible (one was slow to prove that it lives), but costs time alone. */
@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include "base/file.h"
 #include "commands/common.h"
 #include "commands/map/map_claim_life.h"
+#include "commands/map/map_results.h"
 
 typedef enum { BLOCK_OPEN, BLOCK_MINE, BLOCK_DONE } BlockState;
 
@@ -329,10 +331,20 @@ Status claims_next(Claims *c, bool may_wait, size_t *block, bool *found, bool *a
 
 /* --- giving */
 
-static Status place(const Path *path, const void *bytes, size_t size, bool *placed, Error *err) {
+uint64_t claims_hash_start(size_t block) {
+  char name[32];
+  const int size = snprintf(name, sizeof name, "%08zu", block);
+  return record_hash(RECORD_HASH_START, name, (size_t)size);
+}
+
+static Status place(const Path *path, uint64_t start, const void *bytes, size_t size, bool *placed,
+                    Error *err) {
   AtomicFile file;
+  char hash[RESULT_HASH_SIZE + 1];
+  snprintf(hash, sizeof hash, "%016" PRIx64, record_hash(start, bytes, size));
   TRY(atomic_file_open(path->text, &file, err));
   Status status = atomic_file_write(&file, bytes, size, err);
+  if (status == STATUS_OK) status = atomic_file_write(&file, hash, RESULT_HASH_SIZE, err);
   if (status == STATUS_OK) status = atomic_file_place(&file, placed, err);
   atomic_file_abort(&file);
   return status;
@@ -342,7 +354,7 @@ Status claims_give(Claims *c, size_t block, const void *bytes, size_t size, bool
   const char *root = c->options.directory;
   const Path mine = block_path(root, "taken/", block, c->owner), done = block_path(root, "done/", block, "");
   *given = exists(&mine);
-  if (*given) TRY(place(&done, bytes, size, given, err));
+  if (*given) TRY(place(&done, claims_hash_start(block), bytes, size, given, err));
   let_go(c, block);
   set_state(c, block, *given ? BLOCK_DONE : BLOCK_OPEN);
   return STATUS_OK;

@@ -4,7 +4,7 @@
  *
  *     DIR/job/settings             as the head of OUT.resume: every process must find its own like it
  *     DIR/taken/00000012/OWNER     block 12 is OWNER's, which is the machine, the process and a random number
- *     DIR/done/00000012            the results of block 12, whole
+ *     DIR/done/00000012            the results of block 12, whole, then a hash of them: 16 hexadecimal digits
  *     DIR/alive/OWNER              a number that OWNER changes while it lives
  *
  * A directory that is not empty cannot be replaced by rename(): so one process alone moves its own directory
@@ -38,6 +38,9 @@ Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size,
 /* Lets others take what was not given. NULL is fine. */
 void claims_close(Claims *claims);
 
+/* What the hash of a block's results continues (record_hash()): that of its name, so that the results of
+ * another block are noticed under this name. */
+uint64_t claims_hash_start(size_t block);
 /* Appends the name of a block's results, "DIR/done/00000012", and a NUL. */
 Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err);
 /* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */

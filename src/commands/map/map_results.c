@@ -18,7 +18,6 @@
 #include "base/output.h"
 #include "commands/common.h"
 
-enum { HASH_SIZE = 16 }; /* hexadecimal digits */
 static const size_t result_limit = (size_t)256 << 20;
 
 static Status refuse(const char *path, const char *why, Error *err) {
@@ -77,6 +76,7 @@ static Status open_earlier(Results *results, bool has_results, Error *err) {
   if (!options->is_block) TRY(map_resume_open(options->path, &agreed, has_results, &results->resume, err));
   TRY(record_reader_attach(results->descriptor, options->path, rules, &results->earlier, err));
   results->reading = true;
+  results->read_hash = options->block_hash;
   if (!retry || !has_results) return STATUS_OK;
   TRY(atomic_file_open(options->path, &results->rewritten, err));
   if (atomic_file_is_new(&results->rewritten)) return STATUS_OK;
@@ -119,15 +119,16 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
 
 /* Why an object with these settings is refused; NULL if they are equal. */
 static const char *other_settings(const Json *tree, uint64_t expected) {
-  char hash[HASH_SIZE + 1];
+  char hash[RESULT_HASH_SIZE + 1];
   const Json *settings = json_member(tree, "settings");
   size_t size = 0;
   if (!settings || !json_is_string(settings))
     return "was written by an earlier auk, which did not say with what settings: begin another file";
   snprintf(hash, sizeof hash, "%016" PRIx64, expected);
   const char *text = json_string(settings, &size);
-  return size == HASH_SIZE && memcmp(text, hash, size) == 0 ? NULL
-                                                            : "was made with another model or other settings";
+  return size == RESULT_HASH_SIZE && memcmp(text, hash, size) == 0
+             ? NULL
+             : "was made with another model or other settings";
 }
 
 /* The index of the record's result, as a run over all records counts. */
@@ -147,7 +148,7 @@ static bool read_object(const Record *line, const ResultsOptions *options, Earli
   const Json *input = json_member(tree, "input"), *number = json_member(tree, "index");
   const char *hash = input && json_is_string(input) ? json_string(input, &size) : "";
   if (number && json_int64(number, &index) && index == (int64_t)index_of(options, line) &&
-      size == HASH_SIZE && strspn(hash, "0123456789abcdef") == size)
+      size == RESULT_HASH_SIZE && strspn(hash, "0123456789abcdef") == size)
     ours = sscanf(hash, "%" SCNx64, &earlier->input) == 1;
   earlier->is_error = json_member(tree, "error") != NULL;
   *wrong = other_settings(tree, options->settings->hash);
@@ -186,8 +187,7 @@ static Status read_earlier(Results *results, EarlierResult *earlier, Error *err)
     return error_set(err, STATUS_USAGE, "%s: result %zu has no end", results->options.path, line->index);
   if (results->options.format == RESULTS_JSON) return read_earlier_object(results, earlier, err);
   earlier->is_error = line->size >= 2 && memcmp(line->text, "\\!", 2) == 0;
-  if (!line->ended) return STATUS_OK;
-  if (results->resume.descriptor < 0) return STATUS_OK; /* a block of --claim */
+  if (!line->ended || results->options.is_block) return STATUS_OK;
   return map_resume_read(&results->resume, line->index, line->hash, &earlier->input, err);
 }
 
@@ -220,11 +220,34 @@ static Status end_earlier(Results *results, Error *err) {
   return STATUS_OK;
 }
 
+/* Called after the last result of a block, with what follows it: the hash of all results. */
+static Status end_block(Results *results, const Record *last, Error *err) {
+  char hash[RESULT_HASH_SIZE + 1];
+  snprintf(hash, sizeof hash, "%016" PRIx64, results->read_hash);
+  if (last && last->size == RESULT_HASH_SIZE && memcmp(last->text, hash, RESULT_HASH_SIZE) == 0)
+    return end_earlier(results, err);
+  return refuse(results->options.path,
+                "this is not what --claim wrote there: the file was changed since; remove it, and run the "
+                "command again",
+                err);
+}
+
+static void hash_result(Results *results) {
+  const uint64_t hash = record_hash(results->read_hash, results->last.text, results->last.size);
+  results->read_hash = record_hash(hash, &results->earlier.rules.end, 1);
+}
+
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err) {
   *found = false;
   *earlier = (EarlierResult){0};
   if (!results->reading) return STATUS_OK;
   TRY(record_reader_next(&results->earlier, &results->last, found, err));
+  if (results->options.is_block && !(*found && results->last.ended)) {
+    const Record *last = *found ? &results->last : NULL;
+    *found = false;
+    return end_block(results, last, err);
+  }
+  if (*found) hash_result(results);
   if (*found) TRY(read_earlier(results, earlier, err));
   *found = *found && results->last.ended;
   return *found ? STATUS_OK : end_earlier(results, err);

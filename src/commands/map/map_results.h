@@ -9,6 +9,8 @@
 #include "commands/map/map_records.h"
 #include "commands/map/map_resume.h"
 
+enum { RESULT_HASH_SIZE = 16 }; /* hexadecimal digits */
+
 typedef struct {
   const char *path; /* NULL: standard output */
   ResultsFormat format;
@@ -18,7 +20,8 @@ typedef struct {
   RecordShare share;           /* the records that have results here */
   int n_copies;                /* results to each of them; 0: one */
   const char *merged_with;     /* the file is only read, and its settings are compared with this file's */
-  bool is_block;               /* only read: a block of --claim, beside which there is no OUT.resume */
+  bool is_block;               /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
+  uint64_t block_hash;         /* with is_block: claims_hash_start() */
 } ResultsOptions;
 
 typedef struct {
@@ -36,6 +39,7 @@ typedef struct {
   RecordReader earlier; /* reads the existing results */
   Record last;          /* the last one read */
   bool reading;         /* more existing results may follow */
+  uint64_t read_hash;   /* with is_block: of the bytes of all results read */
   AtomicFile rewritten; /* with retry: replaces the file after the existing results */
   size_t n_results;     /* results kept or added */
   uint64_t end;         /* their bytes */

@@ -26,7 +26,9 @@ Status merge_part_open(const MergeParts *m, MergePart *part, Error *err) {
                                   .share = part->share,
                                   .n_copies = (int)m->n_copies,
                                   .merged_with = m->block ? NULL : m->name,
-                                  .is_block = m->block > 0};
+                                  .is_block = m->block > 0,
+                                  .block_hash =
+                                      m->block ? claims_hash_start(part->share.first / m->block) : 0};
   return results_open(&options, &part->results, err);
 }
 
@@ -42,7 +44,7 @@ static Status count(const MergeParts *m, MergePart *part, Error *err) {
   }
   results_close(&part->results, NULL);
   TRY(status);
-  if (part->n <= part->expected) return STATUS_OK;
+  if (m->block ? part->n == part->expected : part->n <= part->expected) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s has %zu results, expected %zu", part->path, part->n,
                    part->expected);
 }
@@ -177,11 +179,6 @@ static void note_block(const MergeParts *m, const MergePart *part) {
   char owner[OWNER_SIZE];
   const size_t first = part->share.first + 1, block = part->share.first / m->block;
   const size_t last = part->share.first + part->expected / m->n_copies;
-  if (file_exists(part->path)) {
-    print_note("%s has %zu of %zu results: remove it, and run the command again", part->path, part->n,
-               part->expected);
-    return;
-  }
   claims_owner(m->name, block, owner);
   if (*owner)
     print_note("records %zu to %zu are missing: %s has taken them", first, last, owner);

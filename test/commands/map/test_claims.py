@@ -123,8 +123,34 @@ def test_results_of_a_block_that_were_changed_are_refused(run, job, tmp_path):  
     for changed in (whole.replace(b'"index": 3', b'"index": 4'), whole + whole):
         block.write_bytes(changed)
         assert run("merge", claims).returncode == 2
-    block.write_bytes(whole[:-1])
-    assert b"0 of 1 results: remove it, and run the command again" in run("merge", claims).stderr
     block.unlink()
     run(*job, *DRAWN, "--json", "--claim", claims)
     assert run("merge", claims).returncode == 1
+
+
+def test_a_block_ends_in_a_hash_by_which_any_change_is_noticed(run, job, tmp_path):  # noqa: F811
+    for flags in ([], ["--json"], ["-0"]):
+        if "-0" in flags:
+            (tmp_path / "in").write_bytes((tmp_path / "in").read_bytes().replace(b"\n", b"\0"))
+        claims = tmp_path / f"claims{len(flags)}{''.join(flags)}"
+        run(*job, *DRAWN, *flags, "--claim", claims)
+        merged = run("merge", claims).stdout
+        block, other = claims / "done" / "00000003", claims / "done" / "00000005"
+        whole = block.read_bytes()
+        # As many results as before: a letter is another, an answer is empty, or they are another block's.
+        changes = [whole[:-1], whole[:-16], whole[:-1] + b"g", b"", bytes([whole[0] ^ 1]) + whole[1:], b"x" + whole,
+                   other.read_bytes()]
+        if not flags:
+            changes += [b"\n" + whole[-16:], whole[:-17] + b"\r" + whole[-17:]]
+        for changed in changes:
+            block.write_bytes(changed)
+            refused = run("merge", claims)
+            assert refused.returncode == 2 and not refused.stdout and b"done/00000003: " in refused.stderr, changed
+            if not flags:
+                assert b"this is not what --claim wrote there" in refused.stderr
+                assert b"remove it, and run the command again" in refused.stderr
+        block.unlink()
+        assert b"are missing: run the command again" in run("merge", claims).stderr
+        run(*job, *DRAWN, *flags, "--claim", claims)
+        if not flags:
+            assert run("merge", claims).stdout == merged
