@@ -526,6 +526,24 @@ static void refuses_groups_that_do_not_fit(void **state) {
   ASSERT_REFUSED(&tiny, Q ".qweight is quantised, but ", "config.json has no quantization_config");
 }
 
+static void takes_a_head_with_a_bias_of_zeros(void **state) {
+  (void)state;
+  Tiny tiny;
+  for (int tied = 0; tied < 2; tied++) {
+    tiny_qwen3(&tiny);
+    if (tied) tiny_remove(&tiny, "lm_head.weight");
+    tiny.tied = tied;
+    TinyTensor *bias = tiny_add(&tiny, "lm_head.bias", "F16", 1, 40, 1);
+    memset(bias->data, 0, bias->bytes);
+    char *directory = write_tiny(&tiny);
+    Model *model = open_fine(directory, NULL);
+    assert_null(model->head.bias.data);
+    model_close(model);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+}
+
 static void refuses_heads(void **state) {
   (void)state;
   Tiny tiny;
@@ -538,7 +556,7 @@ static void refuses_heads(void **state) {
   ASSERT_REFUSED(&tiny, "lm_head has a qweight and a weight, expected one of them");
   tiny_qwen3(&tiny);
   tiny_add(&tiny, "lm_head.bias", "F16", 1, 40, 1);
-  ASSERT_REFUSED(&tiny, "lm_head.bias: an output head with a bias is not known");
+  ASSERT_REFUSED(&tiny, "lm_head.bias: an output head with a bias, other than one of zeros, is not known");
 }
 
 static void refuses_norms_that_are_not_finite(void **state) {
@@ -573,6 +591,7 @@ int main(void) {
       cmocka_unit_test(refuses_every_other_dtype),
       cmocka_unit_test(refuses_other_quantisations),
       cmocka_unit_test(refuses_groups_that_do_not_fit),
+      cmocka_unit_test(takes_a_head_with_a_bias_of_zeros),
       cmocka_unit_test(refuses_heads),
       cmocka_unit_test(refuses_norms_that_are_not_finite),
   };

@@ -12,8 +12,9 @@ typedef struct Chat Chat; /* a parsed template and what it is rendered with; rea
 /* Opens the template of a conversation.
  *   choice NULL   the checkpoint's own: DIRECTORY/chat_template.jinja, else the chat_template of
  *                 tokenizer_config.json (a string, or the one named "default" in a list), else that of
- *                 chat_template.json; without one, the built-in whose control tokens are special tokens of
- *                 the tokenizer (ChatML, Llama 3, ...); without either, *chat is NULL and this is STATUS_OK
+ *                 chat_template.json; lists without that name are refused; where there is no template, the
+ *                 built-in whose control tokens are special tokens of the tokenizer (ChatML, Llama 3, ...);
+ *                 without either, *chat is NULL and this is STATUS_OK
  *   choice NAME   one of the checkpoint's list or of its additional_chat_templates/, or a built-in
  *   choice FILE   a path (it has a '/' or exists): its text is the template
  * Special tokens (bos_token, ...: strings or objects with "content") come from tokenizer_config.json and

@@ -116,8 +116,19 @@ static Status parse_part(Chat *chat, const char *path, const char *source, Error
   return status;
 }
 
-/* Refuses what is neither a string nor a list of objects with names. A list without the name "default" is
- * passed over. */
+/* Appends ", NAME" for each name of a list of templates, as far as there is room. */
+static void append_names(const Json *templates, char *known, size_t capacity) {
+  size_t n = strlen(known);
+  for (const Json *item = json_is_array(templates) ? json_first(templates) : NULL; item;
+       item = json_next(item)) {
+    size_t size;
+    const Json *own = json_member(item, "name");
+    if (!json_is_string(own) || n + 64 > capacity) continue;
+    n += (size_t)snprintf(known + n, capacity - n, "%s%.50s", n ? ", " : "", json_string(own, &size));
+  }
+}
+
+/* Refuses what is neither a string nor a list of objects with names. */
 static Status check_member(const Json *templates, const char *source, Error *err) {
   char described[64];
   int i = 0;
@@ -151,6 +162,18 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
+/* Refuses lists of templates that have no "default": transformers does not choose among others either. */
+static Status refuse_lists(const Json *config, const Json *own, Error *err) {
+  char known[512] = "";
+  append_names(json_member(config, "chat_template"), known, sizeof known);
+  append_names(json_member(own, "chat_template"), known, sizeof known);
+  if (!*known) return STATUS_OK;
+  return error_set(err, STATUS_MODEL,
+                   "none of this model's chat templates is named \"default\": choose one with "
+                   "--chat-template: %s",
+                   known);
+}
+
 /* Parses the checkpoint's own template, searched in transformers' order; chat->template stays NULL without
  * one. */
 static Status parse_own(Chat *chat, const char *directory, const Json *config, const char *name, Error *err) {
@@ -165,6 +188,7 @@ static Status parse_own(Chat *chat, const char *directory, const Json *config, c
   Json *own;
   TRY(read_json(directory, "chat_template.json", &own, err));
   status = parse_member(chat, own, "chat_template.json", name, err);
+  if (status == STATUS_OK && !name && !chat->template) status = refuse_lists(config, own, err);
   json_free(own);
   return status;
 }
@@ -188,15 +212,7 @@ static Status refuse_name(const char *name, const Json *config, Error *err) {
   size_t n = 0;
   for (const ChatBuiltin *builtin = chat_builtins; builtin->name; builtin++)
     n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", builtin->name);
-  const Json *templates = json_member(config, "chat_template");
-  for (const Json *item = json_is_array(templates) ? json_first(templates) : NULL; item;
-       item = json_next(item)) {
-    size_t size;
-    const Json *own = json_member(item, "name");
-    if (!json_is_string(own) || n > sizeof known - 64) continue;
-    const char *text = json_string(own, &size);
-    n += (size_t)snprintf(known + n, sizeof known - n, ", %.50s", text);
-  }
+  append_names(json_member(config, "chat_template"), known, sizeof known);
   return error_set(err, STATUS_USAGE, "there is no chat template \"%s\": expected a file, or one of %s", name,
                    known);
 }

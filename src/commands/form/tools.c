@@ -95,7 +95,10 @@ static bool has_format(const Chat *chat, const KnownFormat *it) {
 
 static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *tokenizer, Error *err) {
   if (!chat_takes_tools(chat))
-    return error_set(err, STATUS_USAGE, "--tools: the chat template (%s) takes no tools", chat_source(chat));
+    return error_set(err, STATUS_USAGE,
+                     "--tools: the chat template (%s) takes no tools; some checkpoints have one that does: "
+                     "--chat-template tool_use",
+                     chat_source(chat));
   for (size_t i = 0; i < sizeof known / sizeof *known && !tools->format; i++)
     if (has_format(chat, &known[i])) tools->format = &known[i].format;
   if (!tools->format)

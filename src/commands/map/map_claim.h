@@ -38,8 +38,8 @@ Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size,
 /* Lets others take what was not given. NULL is fine. */
 void claims_close(Claims *claims);
 
-/* What the hash of a block's results continues (record_hash()): that of its name, so that the results of
- * another block are noticed under this name. */
+/* The hash of a block's name, which that of its results continues (record_hash()): so another block's results
+ * are noticed under this name. */
 uint64_t claims_hash_start(size_t block);
 /* Appends the name of a block's results, "DIR/done/00000012", and a NUL. */
 Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err);

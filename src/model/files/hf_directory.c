@@ -147,8 +147,9 @@ static Status take_head(HfLoader *loader) {
   if (model->config.text_part) model->config.tied_embeddings = !hf_has_linear(loader, loader->head);
   model_set_head(model, loader->head, NULL, DTYPE_F32);
   const StoredTensor *bias = hf_find(loader, loader->head, ".bias");
-  if (bias)
-    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: an output head with a bias is not known",
+  if (bias && !hf_is_no_bias(bias))
+    return error_set(loader->err, STATUS_MODEL,
+                     "%s: tensor %s: an output head with a bias, other than one of zeros, is not known",
                      bias->file, bias->name);
   if (model->config.tied_embeddings) return STATUS_OK;
   TRY(hf_weights_take(loader, head->n_out, 0, head));

@@ -44,8 +44,7 @@ static bool predicts(const HfLoader *loader, long layer) {
   return false;
 }
 
-/* True of a bias of zeros: AutoGPTQ writes one for every linear layer. */
-static bool is_no_bias(const StoredTensor *tensor) {
+bool hf_is_no_bias(const StoredTensor *tensor) {
   if (!name_ends_with(tensor->name, ".bias")) return false;
   for (size_t i = 0; i < tensor->bytes; i++)
     if (tensor->data[i] != 0) return false;
@@ -63,7 +62,7 @@ static Status check_tensor(const HfLoader *loader, const StoredTensor *tensor) {
   char *end;
   const long layer = strtol(name + sizeof layers - 1, &end, 10);
   if (*end != '.' || layer < 0 || is_idle(name)) return STATUS_OK;
-  if (layer < config->n_layers && (is_shared(config, (int)layer, name) || is_no_bias(tensor)))
+  if (layer < config->n_layers && (is_shared(config, (int)layer, name) || hf_is_no_bias(tensor)))
     return STATUS_OK;
   if (layer >= config->n_layers && predicts(loader, layer)) return STATUS_OK;
   if (layer >= config->n_layers)
