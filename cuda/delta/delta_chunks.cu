@@ -65,6 +65,7 @@ constexpr int kWarpTokens = kChunk / kWarps;
  * channels. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_kernel(DeltaArgs a) {
   dependents_may_start();
+  a.fix_sizes<kMamba>();
   const int lane = threadIdx.x % 32, head = blockIdx.x, n_q_k = 2 * a.n_key_heads;
   const bool is_value = head >= n_q_k, is_query = head < a.n_key_heads;
   const int first = blockIdx.y * kChunk + threadIdx.x / 32 * kWarpTokens,
@@ -90,7 +91,7 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_
 #pragma unroll
     for (int t = 0; t < 3; t++) x[t] = x[t + 1];
     x[3] = load_4(token < a.n_tokens ? a.input(pos, token, channel) : NULL);
-    float4 out = convolve_4(taps, x, bias);
+    float4 out = convolve_4<kMamba>(taps, x, bias);
     if (!is_value && !kMamba) out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps));
     if (is_query && kMamba) out = scaled_4(out, 1 / kMambaScale);
     if (token >= a.n_tokens) out = make_float4(0, 0, 0, 0);
@@ -202,6 +203,7 @@ __device__ __forceinline__ void invert(System &s) {
 /* Block (chunk, value head). */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_kernel(DeltaArgs a) {
   begin_overlapping();
+  a.fix_sizes<kMamba>();
   __shared__ __align__(16) System s;
   const Work work = work_of(a);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -427,6 +429,7 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
  * come in three groups a chunk, each begun when its place is free and awaited before a barrier. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   begin_overlapping();
+  a.fix_sizes<kMamba>();
   extern __shared__ __align__(16) unsigned char shared[];
   Scan &s = *(Scan *)shared;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

@@ -34,6 +34,10 @@ struct DeltaArgs {
   int n_singles;
   size_t state_step;
 
+  /* The rule and the sizes of the step and chunks families, as constants of their kernels. */
+  template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
+    mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
+  }
   /* Makes this the argument of a single row's block; false: there is none. */
   __device__ __forceinline__ bool take_single(const SingleRow &single) {
     const size_t at = single.sequence * state_step;
@@ -87,12 +91,14 @@ __device__ __forceinline__ float4 load_4(const float *from) {
   return from ? *(const float4 *)from : make_float4(0, 0, 0, 0);
 }
 
-/* silu of the convolution of four neighbouring channels, with biases or none; taps: 4 of each channel, x: the
- * inputs, the oldest first. */
+/* silu of the convolution of four neighbouring channels; taps: 4 of each channel, x: the inputs, the oldest
+ * first. */
+template <bool kBias>
 __device__ __forceinline__ float4 convolve_4(const float4 (&taps)[4], const float4 (&x)[4],
                                              float4 bias = make_float4(0, 0, 0, 0)) {
   const auto sum = [](float4 w, float a, float b, float c, float d, float plus) {
-    return silu(w.x * a + w.y * b + w.z * c + w.w * d + plus);
+    const float mixed = w.x * a + w.y * b + w.z * c + w.w * d;
+    return silu(kBias ? mixed + plus : mixed);
   };
   return make_float4(sum(taps[0], x[0].x, x[1].x, x[2].x, x[3].x, bias.x),
                      sum(taps[1], x[0].y, x[1].y, x[2].y, x[3].y, bias.y),

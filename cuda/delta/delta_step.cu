@@ -34,7 +34,7 @@ __device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, 
   for (int t = 0; t < 4; t++) x[t] = load_4(a.input(pos, token - 3 + t, channel));
   if (a.n_tokens == 1 && (part == 2 || head % a.group == 0))
     *(float4 *)(a.inputs + (size_t)(pos % 4) * a.channels + channel) = x[3];
-  float4 out = convolve_4(taps, x, bias);
+  float4 out = convolve_4<kMamba>(taps, x, bias);
   if (part < 2 && !kMamba)
     out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps) * (part == 0 ? a.q_scale : 1));
   *(float4 *)((part == 0 ? to.q : part == 1 ? to.k : to.v) + threadIdx.x % 32 * 4) = out;
@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   __shared__ __align__(16) Token tokens[kTokens];
   __shared__ float parts[kWarps][kTokens][2];
   dependents_may_start();
+  a.fix_sizes<kMamba>();
   if (a.singles && !a.take_single(a.singles[blockIdx.y])) {
     wait_for_previous(); /* so that the next kernel waits for the one before this */
     return;

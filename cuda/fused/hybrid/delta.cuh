@@ -122,7 +122,7 @@ template <class B> __device__ __forceinline__ void convolve_pack(const B &b, con
   const int channels = (2 * b.plan.shape.n_key_heads + b.plan.shape.n_value_heads) * STEP_PACK;
   if (b.rank() == kAppender)
     *(float4 *)(b.delta_inputs() + (size_t)(b.vars().pos % STEP_DELTA_TAPS) * channels + f.channel) = own;
-  float4 out = convolve_4(f.taps, inputs);
+  float4 out = convolve_4<false>(f.taps, inputs);
   if (pack < 2 * mix.n_keys)
     out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps) *
                             (pack < mix.n_keys ? b.args.mixers.q_scale : 1));
