@@ -263,21 +263,28 @@ Status descriptor_write(int descriptor, const char *name, const void *bytes, siz
   return STATUS_OK;
 }
 
-/* Gives the name file->temporary to the open file if that has none, else creates a file of this name. */
-static bool take_name(AtomicFile *file, mode_t mode) {
-  if (!file->unnamed) {
-    file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    return file->descriptor >= 0;
-  }
+/* Gives an unnamed file a name that nothing has yet, else fails with EEXIST. */
+static bool link_unnamed(AtomicFile *file, const char *name) {
   char self[PROC_PATH_SIZE];
   snprintf(self, sizeof self, PROC_PATH, file->descriptor);
-  if (linkat(AT_FDCWD, self, AT_FDCWD, file->temporary, AT_SYMLINK_FOLLOW) != 0) return false;
+  if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) != 0) return false;
   file->unnamed = false;
   return true;
 }
 
+/* Gives the name file->temporary to the open file if that has none, else creates a file of this name. */
+static bool take_name(AtomicFile *file, mode_t mode) {
+  if (file->unnamed) return link_unnamed(file, file->temporary);
+  file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  return file->descriptor >= 0;
+}
+
 /* Finds a temporary name in the target's directory, as rename() cannot cross file systems. The name does not
- * contain the target's, which may already be as long as a name can be. */
+ * contain the target's, which may already be as long as a name can be.
+ *
+ * A process that is killed while its file has such a name leaves it. No later writer removes it, because
+ * nothing proves that its owner is gone: a PID is of one host and one namespace, locks need not reach other
+ * hosts that share the directory, and the file of a writer that waits may be old. */
 static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
   char *directory = path_directory(file->path, err);
   if (!directory) return STATUS_FAILED;
@@ -290,7 +297,7 @@ static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
       status = STATUS_OK;
       break;
     }
-    bool taken = errno == EEXIST && attempt < 1000; /* left by a process of the same number that was killed */
+    bool taken = errno == EEXIST && attempt < 1000; /* left by a killed process that had the same number */
     if (!taken) status = system_error(err, STATUS_FAILED, file->path, "write there");
     free(file->temporary);
     file->temporary = NULL;
@@ -401,36 +408,62 @@ Status atomic_file_sync(AtomicFile *file, Error *err) {
   return system_error(err, STATUS_FAILED, file->path, "write to disk");
 }
 
+/* Closes what was written: close() reports what a network file system could not store, so no file gets its
+ * name before. The system stores and reports at every close() of a descriptor, also where a duplicate stays
+ * open, by which an unnamed file is linked after it. */
+static Status close_written(AtomicFile *file, Error *err) {
+  const int descriptor = file->descriptor;
+  int kept = -1;
+  if (file->unnamed && (kept = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) < 0)
+    return system_error(err, STATUS_FAILED, file->path, "write");
+  file->descriptor = kept;
+  if (close(descriptor) == 0 || errno == EINTR) return STATUS_OK; /* EINTR leaves it closed on Linux */
+  return system_error(err, STATUS_FAILED, file->path, "write");
+}
+
 /* Renames a file from its temporary name to the target's. Without `replaces`, a file system that does not
  * know RENAME_NOREPLACE (NFS) links the file under the new name and removes the temporary one. */
-static bool take_final_name(AtomicFile *file, bool replaces) {
+static bool rename_temporary(AtomicFile *file, bool replaces) {
   if (replaces && rename(file->temporary, file->path) != 0) return false;
   if (!replaces && renameat2(AT_FDCWD, file->temporary, AT_FDCWD, file->path, RENAME_NOREPLACE) != 0) {
     if (errno != EINVAL && errno != ENOSYS) return false;
     if (link(file->temporary, file->path) != 0) return false;
     unlink(file->temporary);
   }
-  if (!file->fleeting) sync_directory(file->path);
   free(file->temporary);
   file->temporary = NULL;
   return true;
 }
 
+/* Gives a complete file the target's name; *placed is false if that is taken and must not be replaced.
+ *
+ * An unnamed file is linked under the final name at once. linkat() replaces nothing: to replace a file, it
+ * links a temporary name, which rename() moves. A process that is killed during these two calls leaves the
+ * complete file under the temporary name, so nothing that can take long may come between them. */
+static Status take_final_name(AtomicFile *file, bool replaces, bool *placed, Error *err) {
+  const bool linked = file->unnamed && link_unnamed(file, file->path);
+  if (file->unnamed) { /* still */
+    *placed = replaces || errno != EEXIST;
+    if (!*placed) return STATUS_OK;
+    if (errno != EEXIST) return system_error(err, STATUS_FAILED, file->path, "write there");
+    TRY(take_temporary_name(file, 0, err));
+  }
+  if (!linked && !rename_temporary(file, replaces)) {
+    *placed = replaces || errno != EEXIST;
+    if (!*placed) return STATUS_OK;
+    return error_set(err, STATUS_FAILED, "%s: cannot rename %s to it: %s", file->path, file->temporary,
+                     strerror(errno));
+  }
+  if (!file->fleeting) sync_directory(file->path);
+  return STATUS_OK;
+}
+
 static Status commit(AtomicFile *file, bool replaces, bool *placed, Error *err) {
   *placed = true;
+  const bool is_new = atomic_file_is_new(file);
   Status status = atomic_file_sync(file, err);
-  if (status == STATUS_OK && file->unnamed) status = take_temporary_name(file, 0, err);
-  int descriptor = file->descriptor;
-  file->descriptor = -1;
-  /* close() reports what a network file system could not store. EINTR leaves it closed on Linux. */
-  if (close(descriptor) != 0 && errno != EINTR && status == STATUS_OK)
-    status = system_error(err, STATUS_FAILED, file->path, "write");
-  if (status == STATUS_OK && file->temporary && !take_final_name(file, replaces)) {
-    *placed = replaces || errno != EEXIST;
-    if (*placed)
-      status = error_set(err, STATUS_FAILED, "%s: cannot rename %s to it: %s", file->path, file->temporary,
-                         strerror(errno));
-  }
+  if (status == STATUS_OK) status = close_written(file, err);
+  if (status == STATUS_OK && is_new) status = take_final_name(file, replaces, placed, err);
   atomic_file_abort(file); /* releases what is left: everything after a failure, the path after success */
   return status;
 }

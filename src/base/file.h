@@ -67,8 +67,10 @@ char *path_directory(const char *path, Error *err);
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
 
 /* A file that appears at `path` complete or not at all: it is written without a name in its directory (under
- * a temporary name if the file system has no O_TMPFILE), then synced and renamed. After a failure or
- * atomic_file_abort() `path` is untouched and no temporary file is left. A character device or fifo
+ * a temporary name if the file system has no O_TMPFILE), then synced and named. After a failure or
+ * atomic_file_abort() `path` is untouched and no temporary file is left. A kill leaves none either, with two
+ * exceptions: `.auk-PID-N.tmp` stays without O_TMPFILE, and where the kill comes between the two calls that
+ * replace an older file; it is complete then. A character device or fifo
  * (/dev/stdout, /dev/full), or the file that standard output or error is redirected to, is written directly.
  * A symbolic link is followed. Writes are not buffered: hand over large pieces. */
 typedef struct {

@@ -79,7 +79,7 @@ static Status list_names(const char *directory, const char *prefix, const char *
     if (ours)
       status = add(list, entry->d_name, &info, err);
     else if (fnmatch(".auk-*.tmp", entry->d_name, 0) == 0 && time(NULL) - info.st_mtime > 24 * 60 * 60)
-      /* a temporary file of a killed process, on a file system without unnamed files (base/file.c) */
+      /* a killed process left it (base/file.h, AtomicFile) */
       unlinkat(dirfd(listing), entry->d_name, 0);
   }
   closedir(listing);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -24,9 +25,26 @@
 /* In place of the C library's: each error is an errno, 0 where the call works. */
 static struct {
   bool no_proc; /* /proc is not mounted, as far as access() can see */
-  int sync, close, place;
+  int sync, close, place, link;
   int n_syncs;
 } faults;
+
+/* The calls that make a file whole and give it its name, a letter each (see the callers of note()). */
+static struct {
+  char letters[32];
+  size_t n, killed_after; /* after so many calls the process kills itself; 0: never */
+} calls;
+
+static void note(char letter) {
+  if (calls.n < sizeof calls.letters - 1) calls.letters[calls.n++] = letter;
+  calls.letters[calls.n] = 0;
+  if (calls.n == calls.killed_after) kill(getpid(), SIGKILL);
+}
+
+static bool is_regular(int descriptor) {
+  struct stat info;
+  return fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+}
 
 int access(const char *name, int mode) {
   if (!faults.no_proc || strncmp(name, "/proc/", 6) != 0) return faccessat(AT_FDCWD, name, mode, 0);
@@ -35,7 +53,7 @@ int access(const char *name, int mode) {
 }
 
 int fsync(int descriptor) {
-  (void)descriptor;
+  note(is_regular(descriptor) ? 's' : 'd');
   faults.n_syncs++;
   errno = faults.sync;
   return faults.sync ? -1 : 0;
@@ -43,17 +61,36 @@ int fsync(int descriptor) {
 
 /* Fails for regular files, which are closed all the same. */
 int close(int descriptor) {
-  struct stat info;
-  const bool fails = faults.close && fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+  const bool regular = is_regular(descriptor), fails = faults.close && regular;
   const int result = (int)syscall(SYS_close, descriptor);
+  if (regular) note('c');
   if (fails) errno = faults.close;
   return fails ? -1 : result;
 }
 
 int renameat2(int old_directory, const char *old, int new_directory, const char *new, unsigned flags) {
-  if (!faults.place) return (int)syscall(SYS_renameat2, old_directory, old, new_directory, new, flags);
-  errno = faults.place;
-  return -1;
+  const int result =
+      faults.place ? -1 : (int)syscall(SYS_renameat2, old_directory, old, new_directory, new, flags);
+  note('P');
+  if (faults.place) errno = faults.place;
+  return result;
+}
+
+int rename(const char *old, const char *new) {
+  const int result = (int)syscall(SYS_renameat2, AT_FDCWD, old, AT_FDCWD, new, 0);
+  note('R');
+  return result;
+}
+
+/* 'T': to a temporary name; 'L': to the final one, 'E' if that is taken. */
+int linkat(int old_directory, const char *old, int new_directory, const char *new, int flags) {
+  const int result =
+      faults.link ? -1 : (int)syscall(SYS_linkat, old_directory, old, new_directory, new, flags);
+  const int error = faults.link ? faults.link : errno;
+  const bool temporary = strstr(new, "/.auk-") != NULL;
+  note(temporary ? 'T' : result && error == EEXIST ? 'E' : 'L');
+  errno = error;
+  return result;
 }
 
 static int n_open(void) {
@@ -68,6 +105,7 @@ static int n_open_before;
 
 static int begin(void **state) {
   memset(&faults, 0, sizeof faults);
+  memset(&calls, 0, sizeof calls);
   n_open_before = n_open();
   return make_own_directory(state);
 }
@@ -95,6 +133,12 @@ static Status write_new(const char *path, bool fleeting, Finish *finish, Error *
   file.fleeting = fleeting;
   assert_int_equal(atomic_file_write(&file, "new", 3, err), STATUS_OK);
   return finish(&file, err);
+}
+
+static void skip_without_unnamed_files(void) {
+  const int unnamed = open(own_directory, O_TMPFILE | O_WRONLY, 0600);
+  if (unnamed < 0) skip();
+  close(unnamed);
 }
 
 /* A file has a temporary name from the beginning where its file system, or a missing /proc, asks for it. */
@@ -125,6 +169,26 @@ static void an_interrupted_close_is_no_failure(void **state) {
   faults.close = EINTR;
   assert_int_equal(write_new(path, false, atomic_file_commit, &err), STATUS_OK);
   assert_content(path, "new");
+}
+
+/* To be linked after close() has reported, an unnamed file needs a second descriptor. */
+static void a_file_without_a_free_descriptor_fails(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err = {{0}};
+  struct rlimit limit, small;
+  const char *path = in_directory(own_directory, "file");
+  skip_without_unnamed_files();
+  assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  small = limit;
+  small.rlim_cur = (rlim_t)file.descriptor + 1; /* all below are open: open() takes the lowest */
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+  const Status status = atomic_file_commit(&file, &err);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  assert_int_equal(status, STATUS_FAILED);
+  assert_message(&err, path, strerror(EMFILE));
+  assert_int_equal(n_entries(), 0);
 }
 
 static void a_synced_file_is_synced_before_it_is_committed(void **state) {
@@ -174,6 +238,103 @@ static void a_file_that_needs_a_name_from_the_beginning_takes_a_free_one(void **
   assert_int_equal(n_entries(), 3);
 }
 
+/* Every way to a name: close() has reported before, nothing comes between a temporary name and the renaming,
+ * and a name that is free needs no temporary one. */
+static const struct {
+  bool no_proc, old, fleeting, places; /* old: there is a file of the name */
+  const char *calls;                   /* a second 'c' closes the duplicate by which the file was linked */
+} ways[] = {
+    {false, false, false, false, "scLdc"}, {false, true, false, false, "scETRdc"},
+    {false, false, true, false, "cLc"},    {false, true, true, false, "cETRc"},
+    {false, false, false, true, "scLdc"},  {false, true, false, true, "scEc"},
+    {true, false, false, false, "scRd"},   {true, true, false, false, "scRd"},
+    {true, false, false, true, "scPd"},    {true, true, false, true, "scP"},
+};
+static const int n_ways = sizeof ways / sizeof *ways;
+
+/* Writes a file and names it; the calls are those after the writing. */
+static Status take_way(int way, const char *path, size_t killed_after) {
+  unlink(path);
+  if (ways[way].old) put(path, "old");
+  faults.no_proc = ways[way].no_proc;
+  AtomicFile file;
+  TRY(atomic_file_open(path, &file, NULL));
+  file.fleeting = ways[way].fleeting;
+  TRY(atomic_file_write(&file, "new", 3, NULL));
+  calls.n = 0;
+  calls.killed_after = killed_after;
+  return ways[way].places ? place(&file, NULL) : atomic_file_commit(&file, NULL);
+}
+
+static void a_name_is_taken_by_the_shortest_way(void **state) {
+  (void)state;
+  const char *path = in_directory(own_directory, "file");
+  skip_without_unnamed_files();
+  for (int way = 0; way < n_ways; way++) {
+    assert_int_equal(take_way(way, path, 0), STATUS_OK);
+    assert_string_equal(calls.letters, ways[way].calls);
+    assert_content(path, ways[way].old && ways[way].places ? "old" : "new");
+    assert_int_equal(n_entries(), 1);
+  }
+}
+
+/* A kill after any call leaves the old file or the whole new one. The whole new file can stay under its
+ * temporary name too: between the two calls that replace a file, and without unnamed files. */
+static void a_kill_leaves_another_file_only_between_link_and_rename(void **state) {
+  (void)state;
+  skip_without_unnamed_files();
+  for (int way = 0; way < n_ways; way++) {
+    const char *const expected = ways[way].calls;
+    for (size_t n = 1; n <= strlen(expected); n++) {
+      int status;
+      char name[64];
+      const char *path = in_directory(own_directory, "file");
+      empty_own_directory();
+      const pid_t child = fork();
+      if (child == 0) _exit(take_way(way, path, n) == STATUS_OK ? 1 : 2);
+      assert_int_equal(waitpid(child, &status, 0), child);
+      assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+      snprintf(name, sizeof name, ".auk-%ld-0.tmp", (long)child);
+      const char *temporary = in_directory(own_directory, name);
+      bool is_new = false, left = ways[way].no_proc;
+      for (size_t i = 0; i < n; i++) {
+        if (strchr("LRP", expected[i]) && !(ways[way].places && ways[way].old)) is_new = true;
+        if (expected[i] == 'T') left = true;
+      }
+      left = left && !is_new;
+      if (is_new || ways[way].old)
+        assert_content(path, is_new ? "new" : "old");
+      else
+        assert_false(file_is_named(path));
+      if (left) assert_content(temporary, "new");
+      assert_int_equal(n_entries(), left + (is_new || ways[way].old));
+    }
+  }
+}
+
+/* Another process may take the name while the file is written, or remove the file that has it. */
+static void a_name_may_be_taken_or_become_free_meanwhile(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err = {{0}};
+  const char *path = in_directory(own_directory, "file");
+  for (int i = 0; i < 4; i++) {
+    const bool taken = i & 1, places = i & 2;
+    bool placed = false;
+    unlink(path);
+    if (!taken) put(path, "old");
+    assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
+    assert_int_equal(atomic_file_write(&file, "new", 3, &err), STATUS_OK);
+    if (taken) put(path, "old");
+    if (!taken) assert_int_equal(unlink(path), 0);
+    assert_int_equal(places ? atomic_file_place(&file, &placed, &err) : atomic_file_commit(&file, &err),
+                     STATUS_OK);
+    if (places) assert_int_equal(placed, !taken);
+    assert_content(path, taken && places ? "old" : "new");
+    assert_int_equal(n_entries(), 1);
+  }
+}
+
 /* Some file systems know no RENAME_NOREPLACE, and say so with one of two errors. */
 static void a_placed_file_replaces_nothing(void **state) {
   (void)state;
@@ -204,11 +365,14 @@ static void a_file_that_cannot_be_placed_is_no_file_that_was_there(void **state)
   (void)state;
   Error err = {{0}};
   const char *path = in_directory(own_directory, "file");
-  faults.place = EPERM;
-  assert_int_equal(write_new(path, false, place, &err), STATUS_FAILED);
-  assert_message(&err, path, "cannot rename");
-  assert_message(&err, path, strerror(EPERM));
-  assert_int_equal(n_entries(), 0);
+  faults.place = faults.link = EPERM;
+  for (int no_proc = 0; no_proc < 2; no_proc++) {
+    faults.no_proc = no_proc;
+    assert_int_equal(write_new(path, false, place, &err), STATUS_FAILED);
+    assert_message(&err, path, no_proc ? "cannot rename" : "cannot write there");
+    assert_message(&err, path, strerror(EPERM));
+    assert_int_equal(n_entries(), 0);
+  }
 }
 
 static void a_placed_file_that_is_fleeting_is_not_synced(void **state) {
@@ -421,8 +585,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       IN_DIRECTORY(what_cannot_reach_the_disk_does_not_get_its_name),
       IN_DIRECTORY(an_interrupted_close_is_no_failure),
+      IN_DIRECTORY(a_file_without_a_free_descriptor_fails),
       IN_DIRECTORY(a_synced_file_is_synced_before_it_is_committed),
       IN_DIRECTORY(a_file_that_needs_a_name_from_the_beginning_takes_a_free_one),
+      IN_DIRECTORY(a_name_is_taken_by_the_shortest_way),
+      IN_DIRECTORY(a_kill_leaves_another_file_only_between_link_and_rename),
+      IN_DIRECTORY(a_name_may_be_taken_or_become_free_meanwhile),
       IN_DIRECTORY(a_placed_file_replaces_nothing),
       IN_DIRECTORY(a_file_that_cannot_be_placed_is_no_file_that_was_there),
       IN_DIRECTORY(a_placed_file_that_is_fleeting_is_not_synced),

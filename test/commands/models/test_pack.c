@@ -25,7 +25,7 @@
 
 /* The calls that make files durable or give them names, in place of the C library's. */
 typedef struct {
-  enum { SYNC_FILE, SYNC_DIRECTORY, LINK, NAME } kind;
+  enum { SYNC_FILE, SYNC_DIRECTORY, NAME } kind;
   ino_t inode;   /* of the file */
   char name[64]; /* NAME: the file's, without its folder */
 } Step;
@@ -53,9 +53,11 @@ int fsync(int descriptor) {
   return S_ISREG(info.st_mode) && fails() ? -1 : 0;
 }
 
+/* Temporary names do not count. */
 static void note_name(const char *from, const char *to) {
   struct stat info;
   assert_int_equal(stat(from, &info), 0);
+  if (strstr(to, "/.auk-")) return;
   snprintf(add_step(NAME, &info)->name, sizeof steps->name, "%s", strrchr(to, '/') + 1);
 }
 
@@ -70,9 +72,7 @@ int renameat2(int from_directory, const char *from, int to_directory, const char
 }
 
 int linkat(int from_directory, const char *from, int to_directory, const char *to, int flags) {
-  struct stat info;
-  assert_int_equal(stat(from, &info), 0);
-  add_step(LINK, &info);
+  note_name(from, to);
   return fails() ? -1 : (int)syscall(SYS_linkat, from_directory, from, to_directory, to, flags);
 }
 
@@ -143,18 +143,20 @@ static void assert_old(void) {
 
 static void whichever_step_fails_leaves_what_was_there(void **state) {
   (void)state;
-  int call = 1;
-  for (;; call++) {
-    const bool there = call % 2; /* an older packed file */
-    if (there) put_old();
-    if (pack(call) == 0) break;
-    assert_int_equal(n_failing, call); /* nothing more was tried */
-    assert_int_equal(count_entries(), there);
-    if (there) assert_old();
+  for (int there = 0; there < 2; there++) { /* an older packed file */
+    int call = 1;
+    for (;; call++) {
+      if (there) put_old();
+      if (pack(call) == 0) break;
+      assert_int_equal(n_failing, call); /* nothing more was tried */
+      assert_int_equal(count_entries(), there);
+      if (there) assert_old();
+      empty_own_directory();
+    }
+    assert_in_range(call, 9, 40); /* four files were synced and named at least */
+    assert_int_equal(count_entries(), 4);
     empty_own_directory();
   }
-  assert_in_range(call, 9, 40); /* four files were synced and named at least */
-  assert_int_equal(count_entries(), 4);
 }
 
 int main(void) {
