@@ -1,15 +1,18 @@
 /* allreduce.cuh - all-reduce across clusters through L2. One 64-bit word per column holds a fixed-point sum
  * and a count of contributions: each cluster adds its part once and polls until the count is full.
  *
- *     totals  uint64 [3 buffers][tokens][hidden]      o | down in even layers | down in odd layers
- *     last    uint64 [n_clusters][3][tokens][hidden]  the word when this cluster last found it complete
+ *     totals  uint64 [3 buffers][words]      o | down in even layers | down in odd layers
+ *     last    uint64 [n_clusters][3][words]  the word when this cluster last found it complete
+ *
+ * A buffer has a word for each column (of several tokens, of each token's columns, few_residual.cuh) and, for
+ * one token of a mixture of experts, one for each row of the router, whose logits are added up with o.
  *
  *     a word   63 ................... 5 | 4 .. 0
  *              sum of all contributions | their number
  *              in units of 2^-26        | (all modulo 2^64: nothing is ever cleared)
  *
  * A contribution is one atomic addition of 32 * fixed + 1. A sum is complete when the word has grown by as
- * many contributions as there are contributors; there are at most 16, so their number modulo 32
+ * many contributions as there are contributors; there are at most 24, so their number modulo 32
  * distinguishes some from all. The sum is the growth less that number, carries and overflows included.
  * Value and number share a word, so neither fence nor flag is needed, and integers add up to the same bits
  * in any order.
@@ -20,7 +23,7 @@
  * each word is as all clusters last found it.
  *
  * A contribution is rounded to 2^-26, the last place of floats from 1/8 on. Infinity, NaN, and values of
- * 2^23 and more are added as 2^28. With 1 to 16 of them the sum (modulo 2^33 in a word) is beyond 2^27,
+ * 2^22 and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27,
  * where no sum of proper values is, and is read as NaN. So NaN reaches the logits, and the words stay
  * valid. */
 #pragma once
@@ -31,17 +34,19 @@
 namespace step {
 
 constexpr float kFixedOne = 1 << 26; /* 1.0 in fixed point */
-constexpr float kMaxPart = 1 << 23, kMaxSum = 1 << 27, kNotANumber = 1 << 28;
-static_assert(STEP_SUM_BUFFERS == 3 && STEP_MAX_CLUSTERS < 32,
+constexpr float kMaxPart = 1 << 22, kMaxSum = 1 << 27, kNotANumber = 1 << 28;
+/* Clusters, and for a logit the blocks of the cluster that multiplies its row of the router. */
+constexpr int kMaxContributors = STEP_MAX_CLUSTERS + STEP_BLOCKS;
+static_assert(STEP_SUM_BUFFERS == 3 && kMaxContributors < 32,
               "the count distinguishes some contributors from all");
-static_assert(STEP_MAX_CLUSTERS * kMaxPart <= kMaxSum &&
-                  kNotANumber - STEP_MAX_CLUSTERS * kMaxPart >= kMaxSum &&
-                  STEP_MAX_CLUSTERS * kNotANumber * kFixedOne * 32 <= 0x1p63f,
-              "one to all parts that are no number are beyond any sum of numbers, modulo 2^64 too");
+static_assert(kMaxContributors * kMaxPart <= kMaxSum &&
+                  kNotANumber - kMaxContributors * kMaxPart >= kMaxSum &&
+                  kNotANumber * kFixedOne * 32 == 0x1p59f,
+              "one to 31 parts that are no number are beyond any sum of numbers, modulo 2^64 too");
 
-/* The sum of matrix O or DOWN in a layer. */
+/* The sum of matrix O or DOWN in a layer, or of the logits. */
 struct Sum {
-  uint64_t *totals; /* [tokens][hidden]: its buffer */
+  uint64_t *totals; /* its buffer */
   int contributors;
 };
 

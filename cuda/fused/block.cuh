@@ -15,8 +15,8 @@
 
 namespace step {
 
-/* A layer in the table in device memory: 12 pointers, three a matrix, which lanes read as an array
- * (weight_ring.cuh), and with experts the router's weights and the gate of the MLP beside them. */
+/* A layer in the table in device memory: 12 pointers, three a matrix, and those of experts, which lanes read as
+ * an array (weight_ring.cuh). */
 struct Matrix {
   const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
 };
@@ -24,7 +24,8 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES };
 struct Layer {
   Matrix matrices[MATRICES];
   const unsigned char *router;      /* fp16 or bf16 [n_experts][router_stride] */
-  const unsigned char *shared_gate; /* of the router's type, [hidden] */
+  const unsigned char *shared_gate; /* of the router's type, [hidden]: of the MLP beside the experts */
+  const float *folded_router;       /* folded_router.h; one token */
 };
 
 struct Args {
@@ -75,6 +76,7 @@ struct Vectors {
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
+  uint64_t columns;            /* experts: the block's columns of the residual stream are there */
   uint64_t logits, routed;     /* experts: the router's logits have come; experts are chosen */
   uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
 };
@@ -490,11 +492,33 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
   if (lane % kLanes == 0) scales[lane / kLanes * stride] = make_float2(d, d * (float)sum);
 }
 
+/* Experts of a block, at most, which are neighbours: their rows of the folded router, and their logits, are its
+ * own. */
+template <class B> __device__ __forceinline__ int folded_share(const B &b) {
+  return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
+}
+
+/* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. Four neighbours are in
+ * one stage, the next four in the next one; the gate of the MLP beside the experts is in the last stage of the
+ * last block. */
+template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
+  constexpr int kRows = B::kHybrid ? 8 : 4;
+  const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;
+  if (i < kRows) return own < folded_share(b) && expert < b.plan.shape.n_experts ? expert : -1;
+  const bool is_gate =
+      B::kJoined && i == kRows && stage == STEP_FOLDED_STAGES - 1 && b.rank() == STEP_BLOCKS - 1;
+  return is_gate ? b.plan.shape.n_experts : -1;
+}
+
 /* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
  * rows agree, since every matrix has an even number of groups. */
 template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return kParts == 1 && (share.group + g0) % 2 != 0;
 }
+
+/* Logarithms of the bytes of a group's tiles and, but for FP4, of its parts, in a tile row of 16 outputs. */
+constexpr int kLogTiles = 10;
+template <int kParts> constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
 
 /* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
 template <int kParts> constexpr int kScaleBytes = (kIsFp4<kParts> ? 16 : 32) * kParts;

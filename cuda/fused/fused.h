@@ -23,7 +23,7 @@ int fused_clusters(const BackendModel *loaded);
  * fp16 does not hold the numbers, separate kernels run, or it is an error if the fused step is `demanded`. */
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
 
-/* The most bytes of device memory that a session takes for them, whether or not they serve the model. */
+/* The most bytes of device memory that a session takes for them; 0 if they do not serve the config. */
 size_t fused_bytes(const ModelConfig *config);
 
 /* Opens the kernels for steps of up to options->max_chunk tokens; those of several tokens only if they

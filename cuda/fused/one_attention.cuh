@@ -284,6 +284,14 @@ template <class B> __device__ __forceinline__ void merge_blocks(const B &b, floa
   if constexpr (B::kHybrid) multiply_gates(b, pack, v);
 }
 
+/* With experts keeps a warp's outputs for the folded router: 16 g + 2 t, + 8, + 1 and + 9 of a group of 128. */
+template <class B> __device__ __forceinline__ void keep_outputs(const B &b, int group, const float (&v)[4]) {
+  if constexpr (B::kExperts) {
+    float *to = b.outputs() + group * STEP_PACK + (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;
+    *(float2 *)to = make_float2(v[0], v[2]), *(float2 *)(to + 8) = make_float2(v[1], v[3]);
+  }
+}
+
 /* Waits for the states of the cluster's blocks, and quantises attention's output, one warp a pack, into the
  * area of q, k and v. */
 template <class B> __device__ __forceinline__ void take_states(B &b) {
@@ -293,6 +301,7 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
   if (pack < b.plan.packs) {
     float v[4];
     merge_blocks(b, v);
+    keep_outputs(b, pack, v);
     store_group<B::kParts>(v, b.value_planes() + pack * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
                            64, b.value_scales() + pack * kXScales<B::kParts>, 1, lane);
   }

@@ -8,12 +8,6 @@ namespace step::one {
 
 constexpr int kColumns = 32; /* columns of hidden that a warp normalises at once */
 
-/* Where a layer's router lies, and the gate of the MLP beside its experts: kept in shared memory, so that no
- * thread waits for a pointer. */
-struct RouterRows {
-  const unsigned char *rows, *shared_gate;
-};
-
 template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   static constexpr int kTokens = 1;
   using Base = Thread<kDebug, TheForm>;
@@ -26,9 +20,6 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
 
   __device__ __forceinline__ float *x() const { return (float *)(smem + plan.off.x); }
   __device__ __forceinline__ float *sums(const Share &share) const { return (float *)(smem + share.sums_at); }
-  /* A mixture of experts: x of gate and up in this block's columns, for the router. It takes the place of the
-   * partial sums of o, which the same threads have read. */
-  __device__ __forceinline__ float *own_x() const { return (float *)(smem + plan.off.sums); }
   __device__ __forceinline__ float *squares() const { return (float *)(smem + plan.off.small); }
   __device__ __forceinline__ float *residual() const { return (float *)(smem + plan.off.residual); }
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(squares() + plan.shape.hidden / 32); }
@@ -47,21 +38,21 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *delta_squares() const {
     return delta_outputs() + STEP_DELTA_HEADS * STEP_PACK;
   }
-  /* A mixture of experts: the router's logits; their keys; the best key of each warp; the blocks' parts
-   * of the logits and of the gate; where each layer's router lies; the weight of each FFN block's choice; the
-   * chosen experts and their logits. */
-  __device__ __forceinline__ float *logits() const { return (float *)(smem + plan.off.experts); }
-  __device__ __forceinline__ uint32_t *keys() const { return (uint32_t *)(logits() + plan.shape.n_experts); }
-  __device__ __forceinline__ uint32_t *best_keys() const { return keys() + plan.shape.n_experts; }
-  __device__ __forceinline__ float *router_parts(int rank) const {
-    return (float *)(best_keys() + STEP_WARPS) + rank * step_router_stride(&plan.shape);
+  /* A mixture of experts: the output of attention or of the delta rule, for the router. */
+  __device__ __forceinline__ float *outputs() const {
+    return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
   }
-  __device__ __forceinline__ RouterRows *routers() const { return (RouterRows *)router_parts(STEP_BLOCKS); }
-  __device__ __forceinline__ float *block_weights() const {
-    return (float *)(routers() + plan.shape.n_layers);
-  }
-  __device__ __forceinline__ int *ids() const { return (int *)(block_weights() + plan.most_ffn_blocks); }
+  /* The chosen experts and their logits; the weight of each FFN block's choice; the router's logits without the
+   * factor 1 / rms, that of the gate last; this block's columns of the residual stream, for the router. */
+  __device__ __forceinline__ int *ids() const { return (int *)(smem + plan.off.experts); }
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
+  __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }
+  __device__ __forceinline__ float *logits() const {
+    return (float *)ids() + (2 * plan.shape.n_chosen + plan.most_ffn_blocks + 3) / 4 * 4;
+  }
+  __device__ __forceinline__ float *router_columns() const {
+    return logits() + (step_router_rows(&plan.shape) + 3) / 4 * 4;
+  }
   /* The number of choices that the router makes; with kJoined one more follows, whose id stays n_experts. */
   __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
@@ -102,9 +93,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   /* Sums of squares of a value head's outputs: one of each warp of each block. */
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
-  __device__ __forceinline__ int logits_bytes() const {
-    return STEP_BLOCKS * (plan.shape.n_experts + kJoined) * 4;
-  }
+  __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
 };
 

@@ -5,15 +5,17 @@
  * experts lie (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a
  * hybrid's experts is its last choice, always the same; its weight is the sigmoid of its gate.
  *
- * Each cluster multiplies the whole router, in fp32. A block multiplies all rows by its own columns of x,
- * which it has before the other blocks have them, and sends its part of each logit to the cluster's blocks:
+ * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h):
  *
- *     warp w, set s     rows 8 (16 s + w) .. + 7
- *     lane l            columns 256 i + 8 l .. + 7 of the block's
+ *     R (w * r)   the last warp of each block, while the others make qkv and attend: some rows of the router in
+ *                 each cluster, and of these the columns that the block owns
+ *     F a         the warps that multiply, just before o: the cluster's columns of a, and some rows of the
+ *                 folded router in each block
  *
- * Then each block adds up the parts and chooses, all blocks alike. An expert is chosen if fewer than n_routed
- * others are better. All 16 warps rank candidates: experts no worse than the n_routed-th best of the warps'
- * best ones. NaN counts as the largest or the smallest number, so that whatever is chosen is an expert. */
+ * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits and
+ * sends them to its cluster; then the last warp of each block chooses, all alike, while the others add o to the
+ * residual stream and make x. An expert is chosen if fewer than n_routed others are better. NaN counts as the
+ * largest or the smallest number, so that whatever is chosen is an expert. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -21,66 +23,52 @@
 
 namespace step::one {
 
-/* Sets of STEP_ROUTER_ROWS rows of the router in a warp, at most. */
-template <class B> constexpr int kRouterSets = B::kHybrid ? 2 : 1;
-
-/* A thread's parts of its sets of the router's rows, in registers: eight inputs of each row. The first set is
- * loaded before x has come. Loads of both at once would delay the wait for x, so the second set's are issued
- * when the block has sent x; they find the rows in L2 (prefetch_router()). */
-template <class B> struct RouterSets { uint4 v[kRouterSets<B>][STEP_ROUTER_ROWS]; };
+/* Four times as many are the experts of a lane in a choice, and the rows of a stage of the folded router. */
+template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of a warp at once */
 
-/* The first row of a warp's set; a set has STEP_ROUTER_ROWS rows or, past the last expert, none. */
-template <class B> __device__ __forceinline__ int first_row(const B &b, int set) {
-  return (set * STEP_WARPS + b.warp()) * STEP_ROUTER_ROWS;
+/* The sum of the logits: a word has a contribution of each cluster that attends, and one of each block of the
+ * cluster that has its row of the router. */
+template <class B> __device__ __forceinline__ Sum sum_of_logits(const B &b) {
+  Sum sum = sum_of(b, O, b.layer());
+  sum.contributors += STEP_BLOCKS;
+  return sum;
 }
 
-/* True in the warp that multiplies the gate of the MLP beside the experts. */
-template <class B> __device__ __forceinline__ bool has_gate(const B &b) {
-  return B::kJoined && b.warp() == STEP_WARPS - 1;
+/* The word of a logit: they follow those of the columns of o. */
+template <class B> __device__ __forceinline__ int word_of_logit(const B &b, int logit) {
+  return b.plan.shape.hidden + logit;
 }
 
-/* The column of the thread's inputs, from `begin` on of the block's. */
-template <class B> __device__ __forceinline__ int column_of(const B &b, int begin) {
-  return b.rank() * b.plan.slice + min(begin + 8 * b.lane(), b.plan.slice - 8);
+template <class B> __device__ __forceinline__ void contribute_logit(const B &b, int logit, float part) {
+  contribute(sum_of_logits(b).totals + word_of_logit(b, logit), part);
 }
 
-/* Loads the thread's inputs of a set's rows, those from `begin` on of the block's. */
-template <class B>
-__device__ __forceinline__ void load_set(const B &b, uint4 (&to)[STEP_ROUTER_ROWS], int set, int begin) {
-  const int row = first_row(b, set);
-  if (row >= b.plan.shape.n_experts) return;
-  const unsigned char *at =
-      b.routers()[b.layer()].rows + ((size_t)row * b.args.router_stride + column_of(b, begin)) * 2;
+/* Lanes that differ in kBit exchange halves of their 2 kN sums; each keeps one half, and adds the other's. */
+template <int kBit, int kN, int kAll> __device__ __forceinline__ void halve(float (&v)[kAll]) {
+  const bool upper = threadIdx.x & kBit;
 #pragma unroll
-  for (int i = 0; i < STEP_ROUTER_ROWS; i++)
-    to[i] = load_once((const uint4 *)at), at += b.args.router_stride * 2;
+  for (int i = 0; i < kN; i++) {
+    const float given = upper ? v[i] : v[i + kN], kept = upper ? v[i + kN] : v[i];
+    v[i] = kept + __shfl_xor_sync(~0u, given, kBit);
+  }
 }
 
-/* The thread's inputs of the gate, those from `begin` on of the block's. */
-template <class B> __device__ __forceinline__ const unsigned char *gate_at(const B &b, int begin) {
-  return b.routers()[b.layer()].shared_gate + column_of(b, begin) * 2;
+/* Adds up n numbers of each lane over the warp: lane l gets the sum of number l / (32 / n). */
+template <int n> __device__ __forceinline__ float sum_rows(float (&v)[n]) {
+  static_assert(n == 1 || n == 2 || n == 8, "as there are kinds of calls");
+  if constexpr (n == 1) return warp_sum(v[0]);
+  if constexpr (n == 2) {
+    halve<16, 1>(v);
+    return lanes_sum<8, 4, 2, 1>(v[0]);
+  } else {
+    halve<16, 4>(v), halve<8, 2>(v), halve<4, 1>(v);
+    return lanes_sum<2, 1>(v[0]);
+  }
 }
 
-/* Brings the next layer's router into L2, each block a part of it, by warps that have no columns of x where
- * hidden is 2,048 or less. */
-template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
-  const int line = (STEP_THREADS - 1 - b.thread()) * (int)gridDim.x + (int)blockIdx.x,
-            bytes = b.plan.shape.n_experts * b.args.router_stride * 2;
-  if (line * 128 < bytes && b.layer() + 1 < b.plan.shape.n_layers)
-    prefetch_l1(b.routers()[b.layer() + 1].rows + line * 128);
-}
-
-/* Loads the first inputs of the first set. */
-template <class B> __device__ __forceinline__ RouterSets<B> load_router(const B &b, bool wanted) {
-  RouterSets<B> sets = {};
-  if (!wanted) return sets;
-  load_set(b, sets.v[0], 0, 0);
-  if (has_gate(b)) prefetch_l1(gate_at(b, 0)); /* registers are few */
-  if constexpr (B::kHybrid) prefetch_router(b);
-  return sets;
-}
+/* --- R (w * r) */
 
 /* Adds the product of eight weights and x. */
 template <bool kBf16>
@@ -104,71 +92,147 @@ __device__ __forceinline__ void add_rows(const B &b, float (&sum)[n], const uint
   }
 }
 
-/* Lanes that differ in kBit exchange halves of their 2 kN sums; each keeps one half, and adds the other's. */
-template <int kBit, int kN> __device__ __forceinline__ void halve(float (&v)[STEP_ROUTER_ROWS]) {
-  const bool upper = threadIdx.x & kBit;
-#pragma unroll
-  for (int i = 0; i < kN; i++) {
-    const float given = upper ? v[i] : v[i + kN], kept = upper ? v[i + kN] : v[i];
-    v[i] = kept + __shfl_xor_sync(~0u, given, kBit);
-  }
-}
-
-/* Sums a set's numbers over the warp, and sends them to the cluster: lane l sends four to peer l % 8. */
-template <class B>
-__device__ __forceinline__ void send_set(const B &b, float (&sum)[STEP_ROUTER_ROWS], int set) {
-  static_assert(STEP_ROUTER_ROWS == 8 && STEP_BLOCKS == 8, "three halvings, then a sum of four lanes");
-  halve<16, 4>(sum), halve<8, 2>(sum), halve<4, 1>(sum);
-  const float own = lanes_sum<2, 1>(sum[0]); /* of row lane / 4 */
-  const int half = b.lane() & 16, peer = b.lane() & 7, row = first_row(b, set);
-  const float4 four = {__shfl_sync(~0u, own, half), __shfl_sync(~0u, own, half + 4),
-                       __shfl_sync(~0u, own, half + 8), __shfl_sync(~0u, own, half + 12)};
-  if ((b.lane() & 8) == 0 && row < b.plan.shape.n_experts)
-    send_16(peer_address(b.router_parts(b.rank()) + row + half / 4, peer), bits_of(four),
-            peer_address(&b.barriers().logits, peer));
-}
-
-/* The thread's inputs from `begin` on of the block's; 0 past the last. */
-template <class B> __device__ __forceinline__ void own_inputs(const B &b, float (&x)[8], int begin) {
+/* The lane's inputs from `begin` on of the block's columns: residual stream times the norm's weight, 0 past the
+ * last column. */
+template <class B> __device__ __forceinline__ void router_inputs(const B &b, float (&x)[8], int begin) {
   const int column = begin + 8 * b.lane();
   const bool any = column < b.plan.slice;
-  const float4 *from = (const float4 *)(b.own_x() + (any ? column : 0));
-  const float4 low = from[0], high = from[1];
-  x[0] = any ? low.x : 0, x[1] = any ? low.y : 0, x[2] = any ? low.z : 0, x[3] = any ? low.w : 0;
-  x[4] = any ? high.x : 0, x[5] = any ? high.y : 0, x[6] = any ? high.z : 0, x[7] = any ? high.w : 0;
+  const float *from = b.router_columns() + (any ? column : 0),
+              *norm = b.vectors().mlp_norm + b.rank() * b.plan.slice + (any ? column : 0);
+#pragma unroll
+  for (int i = 0; i < 8; i += 4) {
+    const float4 r = *(const float4 *)(from + i), w = __ldg((const float4 *)(norm + i));
+    x[i] = any ? r.x * w.x : 0, x[i + 1] = any ? r.y * w.y : 0;
+    x[i + 2] = any ? r.z * w.z : 0, x[i + 3] = any ? r.w * w.w : 0;
+  }
 }
 
-/* Multiplies a set by the block's columns of x, and sends the block's parts of the logits, without the factor
- * 1 / rms, to the cluster. */
-template <class B>
-__device__ __forceinline__ void multiply_set(const B &b, uint4 (&rows)[STEP_ROUTER_ROWS], int set) {
-  float sum[STEP_ROUTER_ROWS] = {};
+/* Multiplies n rows of the block's columns, from `rows` on, and adds the results to logits from `first` on. Of
+ * several GPUs, which have the same residual stream, the first one does. x: the lane's first inputs. */
+template <int n, class B>
+__device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const unsigned char *rows,
+                                                int first) {
+  const size_t stride = (size_t)b.args.router_stride * 2;
+  float sum[n] = {};
+  rows += b.rank() * b.plan.slice * 2;
 #pragma unroll 1
   for (int begin = 0;;) {
-    float x[8];
-    own_inputs(b, x, begin);
-    add_rows(b, sum, rows, x);
+    uint4 v[n];
+#pragma unroll
+    for (int i = 0; i < n; i++)
+      v[i] = load_once((const uint4 *)(rows + i * stride + min(begin + 8 * b.lane(), b.plan.slice - 8) * 2));
+    if (b.plan.slice > kRouterStep) router_inputs(b, x, begin);
+    add_rows(b, sum, v, x);
     begin += kRouterStep;
     if (begin >= b.plan.slice) break;
-    load_set(b, rows, set, begin);
   }
-  send_set(b, sum, set);
+  float own = sum_rows(sum);
+  if (B::kIsShared && b.args.peers.rank > 0) own = 0;
+  if (b.lane() % (32 / n) == 0) contribute_logit(b, first + b.lane() / (32 / n), own);
 }
 
-/* The same of the gate of the MLP beside the experts. */
-template <class B> __device__ __forceinline__ void multiply_gate(const B &b) {
-  float sum[1] = {};
+/* The block's part of the logits that the residual stream makes, of the cluster's rows of the router. */
+template <class B> __device__ __forceinline__ void route_residual(const B &b) {
+  const Layer &layer = b.args.layers[b.layer()];
+  float x[8];
+  router_inputs(b, x, 0);
 #pragma unroll 1
-  for (int begin = 0; begin < b.plan.slice; begin += kRouterStep) {
-    const uint4 own[1] = {__ldg((const uint4 *)gate_at(b, begin))};
-    float x[8];
-    own_inputs(b, x, begin);
-    add_rows(b, sum, own, x);
+  for (int row = b.cluster() * STEP_ROUTER_ROWS; row < b.plan.shape.n_experts;
+       row += b.plan.shape.n_clusters * STEP_ROUTER_ROWS)
+    multiply_router<STEP_ROUTER_ROWS>(b, x, layer.router + (size_t)row * b.args.router_stride * 2, row);
+  if constexpr (B::kJoined)
+    if (b.cluster() == b.plan.shape.n_clusters - 1)
+      multiply_router<1>(b, x, layer.shared_gate, b.plan.shape.n_experts);
+}
+
+/* Brings the cluster's rows of the next layer's router, as far as they are the block's, into L2. */
+template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
+  if (b.layer() + 1 >= b.plan.shape.n_layers) return;
+  const unsigned char *rows = b.args.layers[b.layer() + 1].router + b.rank() * b.plan.slice * 2;
+#pragma unroll 1
+  for (int row = b.cluster() * STEP_ROUTER_ROWS + b.lane() / 4; row < b.plan.shape.n_experts;
+       row += b.plan.shape.n_clusters * STEP_ROUTER_ROWS)
+    for (int at = b.lane() % 4 * 64; at < b.plan.slice; at += 256)
+      prefetch_l1(rows + ((size_t)row * b.args.router_stride + at) * 2);
+}
+
+/* --- F a */
+
+/* The stage of the warpgroup's rows of the folded router. */
+template <class B> __device__ __forceinline__ RingCursor folded_stage(const B &b) {
+  RingCursor cursor = b.next();
+  cursor.move(b.warp() >> 2, b.plan.n_slots);
+  return cursor;
+}
+
+template <class B> __device__ __forceinline__ bool folded_is_full(const B &b) {
+  return b.stage_is_full(folded_stage(b));
+}
+
+/* Multiplies the cluster's outputs by the folded router, and adds the results to the logits: a row a warp, in
+ * hybrids two, and one warp has the gate of the MLP beside the experts, too. */
+template <class B> __device__ __forceinline__ void route_outputs(B &b) {
+  const RingCursor cursor = folded_stage(b);
+  const int n_groups = b.share(O).n_groups, stage = b.warp() >> 2, row = b.warp() & 3;
+  const bool has_gate = B::kJoined && folded_row(b, stage, 4 * kQuads<B> + row) >= 0;
+  b.wait_for_stage(cursor);
+  const float4 *x = (const float4 *)b.outputs() + b.lane(),
+               *rows = (const float4 *)b.stage(cursor) + row * n_groups * 32 + b.lane();
+  const int quad_stride = 4 * n_groups * 32;
+  const auto product = [](const float4 &w, const float4 &v) {
+    return (w.x * v.x + w.y * v.y) + (w.z * v.z + w.w * v.w);
+  };
+  float sum[kQuads<B>] = {}, gate = 0;
+#pragma unroll 2
+  for (int i = 0; i < n_groups; i++) {
+    const float4 own = x[32 * i];
+#pragma unroll
+    for (int quad = 0; quad < kQuads<B>; quad++) sum[quad] += product(rows[quad * quad_stride + 32 * i], own);
+    if (has_gate) gate += product(rows[kQuads<B> * quad_stride + 32 * i], own);
   }
-  const float all = warp_sum(sum[0]);
-  if (b.lane() < STEP_BLOCKS)
-    send_4(peer_address(b.router_parts(b.rank()) + b.plan.shape.n_experts, b.lane()), __float_as_uint(all),
-           peer_address(&b.barriers().logits, b.lane()));
+  __syncwarp();
+  if (b.lane() == 0) barrier_arrive(b.empty_at(cursor));
+  b.advance(run_of(STEP_FOLDED_STAGES, b.plan.n_slots));
+  const float own = sum_rows(sum);
+  constexpr int kLanes = 32 / kQuads<B>;
+  const int logit = folded_row(b, stage, 4 * (b.lane() / kLanes) + row);
+  if (b.lane() % kLanes == 0 && logit >= 0) contribute_logit(b, logit, own);
+  if (!has_gate) return;
+  gate = warp_sum(gate);
+  if (b.lane() == 0) contribute_logit(b, b.plan.shape.n_experts, gate);
+}
+
+/* --- the choice */
+
+/* Experts of a lane in a choice: kEach l .. kEach l + kEach - 1. */
+template <class B> constexpr int kEach = 4 * kQuads<B>;
+
+/* Waits for this block's share of the logits, those of neighbours, and sends them to the cluster. The last block
+ * has the gate of the MLP beside the experts, too. */
+template <class B> __device__ __forceinline__ void send_logits(const B &b) {
+  const int n_experts = b.plan.shape.n_experts, first = folded_share(b) * b.rank(),
+            n = min(folded_share(b), n_experts - first); /* a multiple of 4 */
+  const bool has_gate = B::kJoined && b.rank() == STEP_BLOCKS - 1;
+  if (n <= 0 && !has_gate) return;
+  /* No two blocks of a cluster may poll the same word. */
+  const int word = word_of_logit(b, n > 0 ? first + min(b.lane(), n - 1) : n_experts);
+  float logit[1 + B::kJoined];
+  if constexpr (B::kJoined)
+    poll_sums<2>(b, sum_of_logits(b), {word, has_gate ? word_of_logit(b, n_experts) : word}, logit);
+  else
+    poll_sums<1>(b, sum_of_logits(b), {word}, logit);
+  const int peer = b.lane() & 7;
+  const uint32_t barrier = peer_address(&b.barriers().logits, peer);
+#pragma unroll
+  for (int i = 0; i < kQuads<B>; i++) {
+    const int at = 4 * (4 * i + b.lane() / 8);
+    const float4 four = {__shfl_sync(~0u, logit[0], at), __shfl_sync(~0u, logit[0], at + 1),
+                         __shfl_sync(~0u, logit[0], at + 2), __shfl_sync(~0u, logit[0], at + 3)};
+    if (at < n) send_16(peer_address(b.logits() + first + at, peer), bits_of(four), barrier);
+  }
+  if constexpr (B::kJoined)
+    if (has_gate && b.lane() < STEP_BLOCKS)
+      send_4(peer_address(b.logits() + n_experts, peer), __float_as_uint(logit[1]), barrier);
 }
 
 /* A float's bits in the order of numbers; at least 1, and less than the largest integer. */
@@ -177,89 +241,116 @@ __device__ __forceinline__ uint32_t ordered(float v) {
   return min(max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u), 0xfffffffeu);
 }
 
-/* An expert's logit, and the key by which experts are compared. */
-struct Candidate {
-  float logit;
-  uint32_t key; /* 0: no expert */
+/* The keys of a lane's experts; 0: no expert. */
+template <class B> __device__ __forceinline__ void take_keys(const B &b, uint32_t (&key)[kEach<B>]) {
+  const int first = kEach<B> * b.lane();
+  const bool any = first < b.plan.shape.n_experts; /* a multiple of 8 */
+#pragma unroll
+  for (int i = 0; i < kEach<B>; i += 4) {
+    const float4 four = *(const float4 *)(b.logits() + (any ? first + i : 0));
+    key[i] = any ? ordered(four.x) : 0, key[i + 1] = any ? ordered(four.y) : 0;
+    key[i + 2] = any ? ordered(four.z) : 0, key[i + 3] = any ? ordered(four.w) : 0;
+  }
+}
+
+/* True if fewer than n_routed experts are better than this one; of equal ones the first is the better. */
+template <class B> __device__ __forceinline__ bool is_chosen(const B &b, int expert, uint32_t key) {
+  int better = 0;
+#pragma unroll 1
+  for (int i = 0; i < b.plan.shape.n_experts; i++) better += ordered(b.logits()[i]) >= key + (i >= expert);
+  return better < b.n_routed();
+}
+
+/* Writes the chosen experts and their logits, in the order of their numbers. For one warp, whose instructions
+ * are few since each takes it several cycles (LOG.md): it finds the n_routed-th largest key, by a maximum over
+ * the warp in each turn, and takes the experts that are not below it. Equal ones leave in the same turn; if too
+ * many remain therefore, each is compared with all. */
+template <class B> __device__ __forceinline__ void choose(const B &b) {
+  const int first = kEach<B> * b.lane();
+  uint32_t key[kEach<B>], least = 0;
+  take_keys(b, key);
+#pragma unroll 1
+  for (int turn = 0; turn < b.n_routed(); turn++) {
+    uint32_t own = key[0];
+#pragma unroll
+    for (int i = 1; i < kEach<B>; i++) own = max(own, key[i]);
+    least = __reduce_max_sync(~0u, own);
+#pragma unroll
+    for (int i = 0; i < kEach<B>; i++) key[i] = key[i] == least ? 0 : key[i];
+  }
+  least = max(least, 1u);
+  take_keys(b, key);
+  uint32_t chosen[kEach<B>]; /* lanes whose i-th expert is chosen */
+  int n = 0;
+#pragma unroll
+  for (int i = 0; i < kEach<B>; i++) {
+    chosen[i] = __ballot_sync(~0u, key[i] >= least);
+    n += __popc(chosen[i]);
+  }
+  if (n > b.n_routed()) {
+#pragma unroll
+    for (int i = 0; i < kEach<B>; i++)
+      chosen[i] = __ballot_sync(~0u, is_chosen(b, first + i, key[i]) && key[i] >= least);
+  }
+  int place = 0;
+#pragma unroll
+  for (int i = 0; i < kEach<B>; i++) place += __popc(chosen[i] & ((1u << b.lane()) - 1));
+#pragma unroll
+  for (int i = 0; i < kEach<B>; i++)
+    if (chosen[i] >> b.lane() & 1)
+      b.ids()[place] = first + i, b.chosen()[place] = b.logits()[first + i], place++;
+}
+
+/* Stages of gate and up that the last warp brings into L2 as soon as the experts are known, before the loading warps
+ * have issued their first copies. More delay what the blocks send each other meanwhile (LOG.md). */
+constexpr int kPrefetched = 2;
+
+/* What lanes 2 i and 2 i + 1 prefetch: the tiles and the scales of stage i. Found before the experts are known. */
+struct Prefetch {
+  const unsigned char *matrix;
+  uint2 entry;
 };
 
-/* Adds up the blocks' parts of the warp's experts' logits: kSharers lanes share an expert. Lane l gets expert
- * first + l % kEach; it and the warp's best key are in shared memory after the block's next barrier. */
-template <class B> __device__ __forceinline__ Candidate add_logits(const B &b) {
-  constexpr int kEach = kRouterSets<B> * STEP_ROUTER_ROWS, kSharers = 32 / kEach,
-                kParts = STEP_BLOCKS / kSharers;
-  static_assert(kSharers == 4 || kSharers == 2, "the lanes that share an expert");
-  const int expert = b.warp() * kEach + b.lane() % kEach, part = b.lane() / kEach;
-  const bool is_one = expert < b.plan.shape.n_experts;
-  const float *from = b.router_parts(part * kParts) + (is_one ? expert : 0);
-  const int stride = (int)(b.router_parts(1) - b.router_parts(0));
-  Candidate own = {};
-#pragma unroll
-  for (int i = 0; i < kParts; i++) own.logit += from[i * stride];
-  if constexpr (kSharers == 4) own.logit = lanes_sum<8>(own.logit);
-  own.logit = lanes_sum<16>(own.logit);
-  own.key = is_one ? ordered(own.logit) : 0;
-  if (is_one && part == 0) b.logits()[expert] = own.logit, b.keys()[expert] = own.key;
-  const uint32_t best = __reduce_max_sync(~0u, own.key);
-  if (b.lane() == 0) b.best_keys()[b.warp()] = best;
-  return own;
+template <class B> __device__ __forceinline__ Prefetch prefetch_of_lane(const B &b) {
+  const Matrix &m = b.args.layers[b.layer()].matrices[GATE_UP];
+  int first = b.share(QKV).stages + b.share(O).stages;
+  if constexpr (B::kHybrid) first = b.mix_vars().first_stage[GATE_UP];
+  const int stage = min(b.lane() / 2, b.share(GATE_UP).stages - 1);
+  return {b.lane() % 2 ? m.scales : m.tiles, load_shared_8(stage_entry(b, first + stage))};
 }
 
-/* The n_routed-th largest of the warps' best keys, which no chosen expert's is below; 0 if fewer warps than
- * that have experts. */
-template <class B> __device__ __forceinline__ uint32_t least_key(const B &b) {
-  const uint32_t own = b.best_keys()[b.lane() % STEP_WARPS];
-  int n = 0; /* keys that are no smaller than the lane's */
-#pragma unroll
-  for (int i = 0; i < STEP_WARPS; i += 4) {
-    const uint4 four = *(const uint4 *)(b.best_keys() + i);
-    n += (four.x >= own) + (four.y >= own) + (four.z >= own) + (four.w >= own);
-  }
-  return __reduce_max_sync(~0u, n >= b.n_routed() ? own : 0u);
+template <class B> __device__ __forceinline__ void start_prefetch(const B &b, const Prefetch &own) {
+  if (b.lane() >= 2 * kPrefetched) return;
+  const int log_unit = b.lane() % 2 ? 5 + kLogParts<B::kParts> : kLogTiles;
+  const uint32_t place = place_of_entry(b, own.entry);
+  prefetch_bulk(own.matrix + ((size_t)(place >> 5) << log_unit), (int)(place & 31) << log_unit);
 }
 
-/* Writes those of the warp's experts that are chosen, and their logits, at their ranks: the best is first; of
- * equal ones the first is the better. own: add_logits(), before a barrier of the block. */
-template <class B> __device__ __forceinline__ void choose(const B &b, const Candidate &own) {
-  constexpr int kEach = kRouterSets<B> * STEP_ROUTER_ROWS;
-  const uint32_t least = max(least_key(b), 1u);
-  uint32_t candidates = __ballot_sync(~0u, b.lane() < kEach && own.key >= least);
-  if (candidates == 0) return;
-  uint4 all[kRouterSets<B>];
-#pragma unroll
-  for (int set = 0; set < kRouterSets<B>; set++) {
-    const int first = 128 * set + 4 * b.lane();
-    const bool any = first < b.plan.shape.n_experts; /* a multiple of 8 */
-    all[set] = *(const uint4 *)(b.keys() + (any ? first : 0));
-    if (!any) all[set] = make_uint4(0, 0, 0, 0);
-  }
-#pragma unroll 1
-  for (; candidates != 0; candidates &= candidates - 1) {
-    const int lane = __ffs(candidates) - 1, expert = b.warp() * kEach + lane;
-    const uint32_t key = __shfl_sync(~0u, own.key, lane);
-    int better = 0;
-#pragma unroll
-    for (int set = 0; set < kRouterSets<B>; set++) {
-      const int before = expert - 128 * set - 4 * b.lane(); /* so many of the lane's come before it */
-      better += (all[set].x >= key + (before <= 0)) + (all[set].y >= key + (before <= 1)) +
-                (all[set].z >= key + (before <= 2)) + (all[set].w >= key + (before <= 3));
-    }
-    const int rank = __reduce_add_sync(~0u, better);
-    if (b.lane() == lane && rank < b.n_routed()) b.ids()[rank] = expert, b.chosen()[rank] = own.logit;
-  }
+/* The last warp's part of a layer: the logits of the residual stream, and the choice. */
+template <class B> __device__ __forceinline__ void route(B &b) {
+  b.wait(b.barriers().columns, b.layer() & 1, STEP_AT_ROUTES);
+  route_residual(b);
+  prefetch_router(b);
+  const Prefetch prefetch = prefetch_of_lane(b);
+  send_logits(b);
+  b.wait(b.barriers().logits, b.layer() & 1, STEP_AT_ROUTES);
+  if (b.lane() == 0) barrier_expect(&b.barriers().logits, b.logits_bytes());
+  choose(b);
+  __syncwarp();
+  if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
+  start_prefetch(b, prefetch);
 }
 
-/* Writes the weight of each FFN block of the cluster. For one warp, once the experts are chosen. */
+/* Writes the weight of each FFN block of the cluster, once the experts are chosen. For one warp. */
 template <class B> __device__ __forceinline__ void weigh(const B &b, float inverse) {
   const StepShape &s = b.plan.shape;
-  const float best = b.chosen()[0];
-  const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
+  b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
   const bool chosen = b.lane() < b.n_routed(), joined = B::kJoined && b.lane() == b.n_routed();
-  float logit = chosen ? b.chosen()[b.lane()] : 0;
-  if constexpr (B::kJoined) {
-    const float gate = warp_sum(b.lane() < STEP_BLOCKS ? b.router_parts(b.lane())[s.n_experts] : 0);
-    if (joined) logit = gate;
-  }
+  float best = b.chosen()[chosen ? b.lane() : 0];
+#pragma unroll
+  for (int i = 16; i > 0; i /= 2) best = fmaxf(best, __shfl_xor_sync(~0u, best, i));
+  const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
+  const float logit = chosen ? b.chosen()[b.lane()] : joined ? b.logits()[s.n_experts] : 0;
   /* The MLP beside the experts has the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
@@ -278,22 +369,6 @@ template <class B> __device__ __forceinline__ void weigh(const B &b, float inver
     const float of_block = __shfl_sync(~0u, weight, choice);
     if (i < share.n_groups) b.block_weights()[i] = of_block;
   }
-}
-
-/* Chooses the experts of the layer from the block's columns of x and what the other blocks make of theirs;
- * weigh() follows while the experts' weights are loaded. rows: load_router(). */
-template <class B> __device__ __forceinline__ void route(B &b, RouterSets<B> &rows) {
-  if constexpr (kRouterSets<B> == 2) load_set(b, rows.v[1], 1, 0);
-  b.sync(); /* the block's columns of x */
-#pragma unroll
-  for (int set = 0; set < kRouterSets<B>; set++) multiply_set(b, rows.v[set], set);
-  if (has_gate(b)) multiply_gate(b);
-  b.wait_again(b.barriers().logits, b.layer(), b.logits_bytes(), STEP_AT_ROUTES);
-  const Candidate own = add_logits(b);
-  b.sync();
-  choose(b, own);
-  __syncwarp();
-  if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
 }
 
 } // namespace step::one

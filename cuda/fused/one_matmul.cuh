@@ -252,6 +252,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     to = sums + (entry >> kSumsBit<B>)*4;
   };
   RingCursor cursor = b.next();
+  const bool routes =
+      B::kExperts && matrix == O; /* stages of the folded router come first, one a warpgroup */
+  if (routes) cursor.move(STEP_FOLDED_STAGES, b.plan.n_slots);
   cursor.move(warpgroup, b.plan.n_slots);
   Task<kParts> task = {}; /* cleared, or the compiler keeps it live from one matmul to the next */
   auto fetch = [&] {
@@ -275,10 +278,13 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   };
   int left = share.stages - warpgroup;
   place();
-  bool fetched = left > 0 && b.stage_is_full(cursor);
+  /* Only once the warpgroup's stage before is there, the parity of the next is certain (set_in_flight()). */
+  bool fetched = left > 0 && (!routes || folded_is_full(b)) && b.stage_is_full(cursor);
   if (fetched) fetch();
   take_x(b, matrix);
   b.sync();
+  if constexpr (B::kExperts)
+    if (routes) route_outputs(b);
   const auto keep_inverse = [&] {
     const float inverse = inverse_of_x(b);
     if (b.lane() == 0) b.vars().inverse = inverse;

@@ -16,12 +16,17 @@
 
 namespace step::one {
 
+/* Words of a buffer of totals. */
+template <class B> __device__ __forceinline__ int sum_words(const B &b) {
+  return B::kExperts ? step_sum_words(&b.plan.shape) : b.plan.shape.hidden;
+}
+
 template <class B> __device__ __forceinline__ Sum sum_of(const B &b, int matrix, int layer) {
   const StepShape &s = b.plan.shape;
   const int buffer = matrix == DOWN ? 1 + (layer & 1) : 0;
   if constexpr (B::kHybrid)
     if (matrix == O) return {b.args.totals, b.mix_vars().contributors[step_is_delta(&s, layer)]};
-  return {b.args.totals + buffer * s.hidden, matrix == DOWN ? s.n_clusters : b.plan.attending};
+  return {b.args.totals + buffer * sum_words(b), matrix == DOWN ? s.n_clusters : b.plan.attending};
 }
 
 /* Four neighbouring outputs of a matmul, added up over the warps along k. */
@@ -54,32 +59,32 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
   }
 }
 
-/* The sum of the lane's column over all GPUs. own: this GPU's sum; tag: the low bits of its word.
+/* The sum of the lane's word over all GPUs. own: this GPU's sum; tag: the low bits of its word.
  *
- *     mail  uint64 [3 buffers][GPUs][hidden]      63 .. 32 | 31 .. 0
+ *     mail  uint64 [3 buffers][GPUs][words]       63 .. 32 | 31 .. 0
  *           of each GPU, by sender                 the sum  | the tag
  *
  * The sums are floats, added in the order of the GPUs: all get the same bits. The clusters of a GPU send its
- * sums in turn, 32 columns each. The tag is the word's number of contributions modulo 32. All GPUs count
- * alike, as split.c lets only parts with as many clusters do this, and each use of a buffer adds 1 to 16, so
+ * sums in turn, 32 words each. The tag is the word's number of contributions modulo 32. All GPUs count
+ * alike, as split.c lets only parts with as many clusters do this, and each use of a buffer adds 1 to 24, so
  * the tag differs from that of the buffer's last use. A buffer is used again only after every reader of every
  * GPU has contributed to a sum that the sender had to wait for. With experts all GPUs choose the same ones,
- * since x, and so the router's logits, have the same bits on each. */
+ * since the router's logits are such sums. */
 template <class B>
 __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int column, float own,
                                              uint32_t tag) {
   const StepPeers &peers = b.args.peers;
-  const int hidden = b.plan.shape.hidden;
+  const int words = sum_words(b);
   const size_t at = (size_t)(sum.totals - b.args.totals) * peers.n + column;
   if (column / kColumns % b.plan.shape.n_clusters == b.cluster())
     for (int gpu = 0; gpu < peers.n; gpu++)
       if (gpu != peers.rank)
-        store_peer(peers.mail[gpu] + at + peers.rank * hidden, (uint64_t)__float_as_uint(own) << 32 | tag);
+        store_peer(peers.mail[gpu] + at + peers.rank * words, (uint64_t)__float_as_uint(own) << 32 | tag);
   float all = 0;
   for (int gpu = 0; gpu < peers.n; gpu++) {
     float part = own;
     if (gpu != peers.rank) {
-      const uint64_t *from = peers.mail[peers.rank] + at + gpu * hidden;
+      const uint64_t *from = peers.mail[peers.rank] + at + gpu * words;
       Waiting waiting;
       uint64_t word = load_peer(from);
       while ((uint32_t)word != tag && !waiting.gives_up(peers, gpu)) word = load_peer(from);
@@ -91,24 +96,42 @@ __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int col
   return all;
 }
 
-/* The lane's column, summed over the clusters. */
-template <class B> __device__ __forceinline__ float poll_sum(const B &b, const Sum &sum, int column) {
-  const uint64_t *from = sum.totals + column;
-  uint64_t *kept = sum.totals + column + (1 + b.cluster()) * STEP_SUM_BUFFERS * b.plan.shape.hidden;
-  uint64_t total = load_relaxed_8(from);
-  const uint64_t last = *kept;
+/* The lane's kN words, summed over the clusters. One block of each cluster polls a word. */
+template <int kN, class B>
+__device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const int (&word)[kN],
+                                          float (&sums)[kN]) {
+  const size_t kept_at = (size_t)(1 + b.cluster()) * STEP_SUM_BUFFERS * sum_words(b);
+  uint64_t total[kN], last[kN];
+#pragma unroll
+  for (int i = 0; i < kN; i++) total[i] = load_relaxed_8(sum.totals + word[i]);
+#pragma unroll
+  for (int i = 0; i < kN; i++) last[i] = sum.totals[word[i] + kept_at];
   const long long since = B::kIsDebug ? clock64() : 0;
   for (;;) { /* reads again only what was incomplete */
-    const bool whole = is_complete(total, last, sum.contributors);
+    bool whole = true;
+#pragma unroll
+    for (int i = 0; i < kN; i++) whole &= is_complete(total[i], last[i], sum.contributors);
     if (__all_sync(~0u, whole)) break;
-    if (B::kIsDebug && !whole) b.check_patience(since, STEP_AT_VALUES, column, (int)(total - last & 31));
+    if (B::kIsDebug && !whole)
+      b.check_patience(since, STEP_AT_VALUES, word[0], (int)(total[0] - last[0] & 31));
     backoff();
-    if (!whole) total = load_relaxed_8(from);
+#pragma unroll
+    for (int i = 0; i < kN; i++)
+      if (!is_complete(total[i], last[i], sum.contributors)) total[i] = load_relaxed_8(sum.totals + word[i]);
   }
-  *kept = total;
-  const float whole = sum_since(total, last, sum.contributors);
-  if constexpr (B::kIsShared) return sum_of_gpus(b, sum, column, whole, (uint32_t)total & 31);
-  return whole;
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    sum.totals[word[i] + kept_at] = total[i];
+    sums[i] = sum_since(total[i], last[i], sum.contributors);
+    if constexpr (B::kIsShared) sums[i] = sum_of_gpus(b, sum, word[i], sums[i], (uint32_t)total[i] & 31);
+  }
+}
+
+/* The lane's column, summed over the clusters. */
+template <class B> __device__ __forceinline__ float poll_sum(const B &b, const Sum &sum, int column) {
+  float own[1];
+  poll_sums<1>(b, sum, {column}, own);
+  return own[0];
 }
 
 __device__ __forceinline__ uint4 bits_of(const float4 &v) {
@@ -142,9 +165,9 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
     float *kept = b.residual() + span * kColumns + b.lane();
     const float residual = layer < 0 ? embedded(b.args, 0, column) : *kept + poll_sum(b, sum, column);
     *kept = residual;
+    if (B::kExperts && matrix == QKV) b.router_columns()[span * kColumns + b.lane()] = residual;
     if (!wanted) continue;
     const float x = residual * weight;
-    if (B::kExperts && matrix == GATE_UP) b.own_x()[span * kColumns + b.lane()] = x;
     const int quad = b.lane() & 7;
     const float4 v = {__shfl_sync(~0u, x, 4 * quad), __shfl_sync(~0u, x, 4 * quad + 1),
                       __shfl_sync(~0u, x, 4 * quad + 2), __shfl_sync(~0u, x, 4 * quad + 3)};
@@ -156,6 +179,11 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
   }
   if constexpr (B::kTaps)
     if (matrix == QKV) keep_tap(b, layer);
+  if constexpr (B::kExperts)
+    if (matrix == QKV) {
+      __syncwarp();
+      if (b.lane() == 0) barrier_arrive(&b.barriers().columns);
+    }
   b.mark(matrix == QKV ? STEP_MARK_X_SENT : STEP_MARK_X_SENT_O);
 }
 

@@ -7,8 +7,9 @@
  *   qkv       a tile row of each head -> cluster
  *   attention the block's keys -> cluster
  *   o         partial sums of all columns -> all clusters
+ *   (experts) parts of the router's logits -> all clusters      the same, of the residual stream alone
  *   norm      residual += o; x * norm -> cluster                the same
- *   experts   the columns' parts of all logits -> cluster; the choice   the same
+ *   (experts) logits -> cluster; the choice                     the same
  *   gate, up  features of the FFN blocks -> cluster             the same
  *   down      partial sums of all columns -> all clusters       the same
  *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
@@ -21,7 +22,7 @@
  * because a peer writes only after it has received what this block makes after its last read:
  *   x         x of a matmul, then its partial sums (not those of o, down) | states of the warps
  *   planes    x as integers | states of the cluster's blocks
- *   exchange  q, k, v; attention's output || the gated product
+ *   exchange  q, k, v | attention's output (experts: also as floats, for the router) || the gated product
  * An arriving x overwrites only what was read before this block's last contribution to it.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
@@ -44,9 +45,6 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
   make_tasks(b);
   if (B::kExperts && threadIdx.x < b.plan.shape.n_chosen)
     b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
-  if constexpr (B::kExperts)
-    for (int i = threadIdx.x; i < b.plan.shape.n_layers; i += STEP_ALL_THREADS)
-      b.routers()[i] = {b.args.layers[i].router, b.args.layers[i].shared_gate};
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
@@ -61,17 +59,26 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
   begin_barrier(b.barriers().gated, b.gated_bytes());
   if (B::kExperts) {
+    barrier_init(&b.barriers().columns, STEP_WARPS);
     begin_barrier(b.barriers().logits, b.logits_bytes());
-    barrier_init(&b.barriers().routed, STEP_WARPS);
+    barrier_init(&b.barriers().routed, 1);
   }
 }
 
-/* The last warp's work. */
+/* The last warp's work: with neither recurrent layers nor experts, whose places are known too late, it
+ * prefetches. */
 template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
-  if constexpr (B::kHybrid)
-    send_gate_rows(b);
-  else if constexpr (!B::kExperts) /* whose places are known too late */
+  if constexpr (!B::kHybrid && !B::kExperts) {
     prefetch_stages(b);
+  } else {
+    int n_delta = 0;
+#pragma unroll 1
+    for (; b.layer() < b.plan.shape.n_layers; b.go_to(MATRICES)) {
+      if constexpr (B::kHybrid)
+        if (b.is_delta()) send_gate_row(b, n_delta++);
+      if constexpr (B::kExperts) route(b);
+    }
+  }
 }
 
 /* Waits for x of a matmul, and quantises it. */

@@ -12,6 +12,9 @@
 
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
+  /* A warpgroup without a head of the delta rule passes over the stages of all heads, and looks for its next one
+   * before these have been read: what had its slot before must be a stage that has been. */
+  LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
 
 /* Bytes of a stage of keys and values. */
@@ -140,7 +143,8 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
 size_t step_memory(const StepShape *s, int tokens) {
   const size_t values = (size_t)tokens * (size_t)s->hidden;
   const size_t mail = s->n_gpus > 1 ? (size_t)s->n_gpus : 0;
-  if (tokens == 1) return (1 + STEP_MAX_CLUSTERS + mail) * STEP_SUM_BUFFERS * values * sizeof(uint64_t);
+  if (tokens == 1)
+    return (1 + STEP_MAX_CLUSTERS + mail) * STEP_SUM_BUFFERS * (size_t)step_sum_words(s) * sizeof(uint64_t);
   return (2 * STEP_SUM_TURNS * sizeof(uint64_t) + STEP_MAX_CLUSTERS * sizeof(float)) * values +
          sizeof(uint64_t); /* and the count of launches */
 }
@@ -160,9 +164,10 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
   if (s->head_dim == STEP_WIDE_HEAD &&
       (plan->all_packs > STEP_WARPS || plan->heads_per_kv > STEP_MAX_SHARED_HEADS))
     return error_set(err, STATUS_MODEL, "one kernel a step: not with this number of heads of a cluster");
-  if (plan->n_slots >= LEAST_SLOTS) return STATUS_OK;
+  const int least = s->head_dim == STEP_WIDE_HEAD ? LEAST_SLOTS_OF_HYBRID : LEAST_SLOTS;
+  if (plan->n_slots >= least) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "one kernel %s: %d bytes of shared memory are needed", step_of[tokens],
-                   plan->off.total + LEAST_SLOTS * plan->slot_bytes);
+                   plan->off.total + least * plan->slot_bytes);
 }
 
 /* --- which models */
@@ -287,6 +292,10 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->activation != ACTIVATION_SILU) return "another activation than silu";
   if (c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1) return "capped or divided scores";
   return c->residual_scale != 1 ? "a scaled residual stream" : NULL;
+}
+
+bool step_supports_config(const ModelConfig *c) {
+  return unsupported_config(c) == NULL;
 }
 
 Status step_supports(const Model *model, Error *err) {

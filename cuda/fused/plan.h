@@ -69,10 +69,11 @@ enum {
   STEP_KEYS_Q8 = 64,         /* of one in 8 bits, which makes as many bytes */
   STEP_KEYS_256 = 16,        /* of one with heads of 256, in halves */
   STEP_MAX_HIDDEN = 8192,
-  STEP_ROUTER_ROWS = 8, /* rows of the router that a warp multiplies; a hybrid's multiplies twice as many */
-  STEP_MAX_EXPERTS = STEP_WARPS * STEP_ROUTER_ROWS,
+  STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
+  STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* of a block's rows of the folded router */
+  STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* a hybrid: twice as many */
   STEP_MAX_CHOSEN = 16,
-  STEP_VARS_BYTES = 736,     /* barriers and variables, with which shared memory begins (block.cuh) */
+  STEP_VARS_BYTES = 752,     /* barriers and variables, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts four), or of tasks
                           * (one_matmul.cuh) */
   STEP_LONG = 4096,          /* from this position on reading the cache limits attention */
@@ -143,9 +144,8 @@ typedef struct {
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
-  int experts;   /* float logits [n_experts], uint32 keys [n_experts], [STEP_WARPS]; float parts
-                  * [STEP_BLOCKS][step_router_stride()]; RouterRows [n_layers]; float weights
-                  * [most_ffn_blocks]; int ids, float logits [n_chosen] */
+  int experts;   /* int ids, float logits [n_chosen]; weights [most_ffn_blocks]; logits
+                  * [step_router_rows()]; the block's columns of the residual stream [slice] */
   int mixers;    /* a hybrid: MixVars (one_block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
@@ -316,15 +316,22 @@ STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
   return s->intermediate / STEP_GROUP / s->n_chosen;
 }
 
-/* Floats between the parts of two blocks of the router's logits, in other banks; a hybrid's gate of the MLP
- * beside the experts follows the logits. */
-STEP_BOTH static inline int step_router_stride(const StepShape *s) {
-  return s->n_experts + 4;
+/* Rows of the router: one for each expert and, in a hybrid, the gate of the MLP beside the experts. */
+STEP_BOTH static inline int step_router_rows(const StepShape *s) {
+  return s->n_experts == 0 ? 0 : s->n_experts + (s->head_dim == STEP_WIDE_HEAD);
 }
 
-/* Words in which a block chooses: keys of experts, the best of each warp, and the blocks' parts of logits. */
-STEP_BOTH static inline int step_router_words(const StepShape *s) {
-  return s->n_experts + STEP_WARPS + STEP_BLOCKS * step_router_stride(s);
+/* Words of a buffer of the all-reduce of one token: a word for each column, then one for each row of the
+ * router. */
+STEP_BOTH static inline int step_sum_words(const StepShape *s) {
+  return s->hidden + (step_router_rows(s) + 31) / 32 * 32;
+}
+
+/* Rows of the folded router (folded_router.h) in a stage of a block, at most: four for each STEP_MAX_EXPERTS,
+ * and the gate. */
+STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
+  if (s->n_experts == 0) return 0;
+  return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
 }
 
 /* Parts of STEP_GROUP inputs with a scale and a zero point each; FP4: with a scale each. */
@@ -335,6 +342,11 @@ STEP_BOTH static inline int step_parts(const StepShape *s) {
 /* Scales of STEP_GROUP inputs of x: one a part, but with FP4 one for all of them. */
 STEP_BOTH static inline int step_x_scales(int parts) {
   return parts == STEP_FP4_PARTS ? 1 : parts;
+}
+
+/* Bytes of 128 inputs of o as planes with their scales, a multiple of 16. */
+STEP_BOTH static inline int step_value_bytes(const StepShape *s) {
+  return 2 * STEP_GROUP + (step_x_scales(step_parts(s)) + 1) / 2 * 16;
 }
 
 /* Positions in a stage of the KV cache. */
@@ -392,6 +404,9 @@ Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err)
  * attention and the FFN only, 4 bits in groups of 32, 64 or 128 or FP4, head_dim 64 or 128 (hybrids: 256), an
  * fp16 lm_head, no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
+
+/* False if a model's config alone has that reason. */
+bool step_supports_config(const ModelConfig *config);
 
 /* The part of a shape that a config alone determines, and the group of a model's shape. */
 StepShape step_shape(const ModelConfig *config);

@@ -54,7 +54,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  *
  *     QKV      normalise(): residual += down of the previous layer, x;   attend()
  *     O        x is attention's output;                                  all-reduce
- *     GATE_UP  normalise(): residual += o, x; with experts route();      gated product
+ *     GATE_UP  normalise(): residual += o, x;                            gated product
  *     DOWN     x is the gated product;                                   all-reduce
  *
  * A cluster without a KV head has only the last two, but its residual stream takes every sum. With several
@@ -76,13 +76,7 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
           break;
         }
       }
-      if constexpr (B::kExperts) {
-        auto rows = load_router(b, matrix == GATE_UP); /* before x is there */
-        normalise(b, matrix, wanted);
-        if (matrix == GATE_UP) route(b, rows);
-      } else {
-        normalise(b, matrix, wanted);
-      }
+      normalise(b, matrix, wanted);
       if (!wanted) {
         b.go_to(GATE_UP);
         continue;

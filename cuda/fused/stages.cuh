@@ -33,14 +33,15 @@ template <class B> __device__ __forceinline__ uint32_t stage_entry(const B &b, i
   return shared_address(b.smem) + b.plan.off.stage_table + stage * kStageCopies<B> * kCopyBytes<B>;
 }
 
-/* The first group and the number of groups of a copy, from its entry. */
+/* The first group and the number of groups of a copy, from its entry: of experts, and of any model. */
+template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &b, const uint2 &entry) {
+  return entry.x + ((uint32_t)b.ids()[entry.y & 15] * (entry.y >> 4) << 5); /* 0, 0: no copy */
+}
 template <class B> __device__ __forceinline__ uint32_t entry_at(const B &b, uint32_t at) {
-  if constexpr (B::kExperts) {
-    const uint2 place = load_shared_8(at);
-    return place.x + ((uint32_t)b.ids()[place.y & 15] * (place.y >> 4) << 5); /* 0, 0: no copy */
-  } else {
+  if constexpr (B::kExperts)
+    return place_of_entry(b, load_shared_8(at));
+  else
     return load_shared_4(at);
-  }
 }
 
 /* The number in the matrix of the share's tile row i. */

@@ -6,6 +6,7 @@
 
 #include "cuda/delta/delta.h"
 #include "cuda/fused/block.cuh"
+#include "cuda/fused/folded_router.h"
 #include "cuda/ptx/launch.cuh"
 
 using step::Args;
@@ -72,7 +73,7 @@ int step_clusters(int gpu, size_t shared) {
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: table of layers, their vectors, then the words that clusters exchange */
+/* --- device memory: table of layers, their vectors, folded routers, then the words that clusters exchange */
 
 static int vectors_stride(const StepShape &s) {
   return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
@@ -102,7 +103,7 @@ static long first_row_of_a(const DeviceLayer *l, const StepShape &s) {
              : ((const char *)gates[1].dense - (const char *)gates[0].dense) / 2 / (long)gates[0].stride;
 }
 
-static Layer layer_of(const DeviceLayer *from) {
+static Layer layer_of(const DeviceLayer *from, const float *folded) {
   const DeviceExperts &e = from->experts;
   const bool experts = e.down.n_out > 0;
   const DeviceLinear *matrices[] = {projections_of(from), &from->o,
@@ -111,6 +112,7 @@ static Layer layer_of(const DeviceLayer *from) {
   Layer l = {};
   l.router = (const unsigned char *)e.router.dense,
   l.shared_gate = (const unsigned char *)e.shared_gate.dense;
+  l.folded_router = folded;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
     l.matrices[i] = {(const unsigned char *)w.tiles, (const unsigned char *)w.scales,
@@ -119,11 +121,13 @@ static Layer layer_of(const DeviceLayer *from) {
   return l;
 }
 
-/* Waits for the stream. */
-static Status copy_layers(const DeviceLayer *from, int n, void *to, cudaStream_t stream, Error *err) {
+/* Waits for the stream. folded: the memory of folded routers. */
+static Status copy_layers(const DeviceLayer *from, const StepShape &s, float *folded, void *to,
+                          cudaStream_t stream, Error *err) {
+  const int n = s.n_layers;
   Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
   if (!layers) return STATUS_FAILED;
-  for (int i = 0; i < n; i++) layers[i] = layer_of(&from[i]);
+  for (int i = 0; i < n; i++) layers[i] = layer_of(&from[i], folded_router(&s, folded, i));
   cudaError_t failed =
       cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
   if (!failed) failed = cudaStreamSynchronize(stream);
@@ -166,8 +170,13 @@ static Status copy_deltas(const DeviceLayer *from, const StepShape &s, void *to,
   return cuda_status(failed, "cannot copy the layers' places", err);
 }
 
+static size_t routers_bytes(const StepShape &s, int tokens) {
+  return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
+}
+
 size_t step_bytes(const StepShape *s, int tokens) {
-  return layers_bytes(*s) + vectors_bytes(*s) + deltas_bytes(*s) + align_up(step_memory(s, tokens));
+  return layers_bytes(*s) + vectors_bytes(*s) + deltas_bytes(*s) + routers_bytes(*s, tokens) +
+         align_up(step_memory(s, tokens));
 }
 
 /* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
@@ -239,6 +248,8 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   const StepShape &s = plan.shape;
   const size_t values = (size_t)plan.tokens * (size_t)s.hidden;
   float *vectors = (float *)((char *)memory + layers_bytes(s));
+  void *deltas = (char *)vectors + vectors_bytes(s);
+  float *folded = (float *)((char *)deltas + deltas_bytes(s));
   for (bool debug : {false, true})
     TRY(cuda_status(cudaFuncSetAttribute(kernel_of(plan, debug, m->taps.n > 0),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -248,15 +259,16 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   TRY(cuda_status(cudaMemsetAsync(memory, 0, step_bytes(&s, plan.tokens), stream), "cannot clear memory",
                   err));
   TRY(copy_vectors(m, s, vectors, stream, err));
-  TRY(copy_layers(m->layers, s.n_layers, memory, stream, err));
+  if (plan.tokens == 1) TRY(fold_routers(&s, m->layers, folded, stream, err));
+  TRY(copy_layers(m->layers, s, folded, memory, stream, err));
   a->plan = plan;
   a->layers = (const Layer *)memory;
   a->vectors = vectors;
   a->vectors_stride = vectors_stride(s);
-  TRY(copy_deltas(m->layers, s, (char *)vectors + vectors_bytes(s), stream, err));
-  TRY(set_mixers(&a->mixers, m, s, (char *)vectors + vectors_bytes(s), err));
-  a->totals = (uint64_t *)((char *)vectors + vectors_bytes(s) + deltas_bytes(s));
-  a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * values;
+  TRY(copy_deltas(m->layers, s, deltas, stream, err));
+  TRY(set_mixers(&a->mixers, m, s, deltas, err));
+  a->totals = (uint64_t *)((char *)folded + routers_bytes(s, plan.tokens));
+  a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * (size_t)step_sum_words(&s);
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
   set_model(a, m);

@@ -54,11 +54,11 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
-   * matrix. */
-  __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share,
-                                          const unsigned char *from0) {
-    constexpr int kParts = B::kParts, kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
-    constexpr int kLogUnit = kKind == TILES ? 10 : (kKind == SCALES ? 5 : 3) + kLogParts;
+   * matrix. waits: first, but after all preparations, for the choice of experts. */
+  __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
+                                          bool waits) {
+    constexpr int kParts = B::kParts;
+    constexpr int kLogUnit = kKind == TILES ? kLogTiles : (kKind == SCALES ? 5 : 3) + kLogParts<kParts>;
     constexpr int kBefore = /* bytes of a group */
         kKind == TILES    ? 0
         : kKind == SCALES ? 1024
@@ -68,11 +68,12 @@ template <class B, int kKind> struct Copier {
               stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks) : n_groups << kLogUnit,
               place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
     at += min(lane, kCopies - 1) * kCopyBytes<B>;
+    if (waits) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
     uint32_t now = entry_at(b, at);
 #pragma unroll 1
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
-      const uint32_t after = entry_at(b, at); /* unused after the last stage */
+      const uint32_t after = entry_at(b, at); /* after the last stage: what lies there, unused */
       const int groups = now & 31, index = now >> 5;
       const unsigned char *from = from0 + ((size_t)index << kLogUnit);
       int bytes = groups << kLogUnit;
@@ -108,6 +109,19 @@ template <class B, int kKind> struct Copier {
       const int bytes = min(kKeys, pos - key) * kRow;
       stage(kKind * kKeys * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
             kKind < ZEROS ? bytes : 0);
+    }
+  }
+
+  /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for each
+   * warpgroup. */
+  __device__ __forceinline__ void folded(const float *from, const Share &o) {
+    const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
+#pragma unroll 1
+    for (int i = 0; i < STEP_FOLDED_STAGES; i++) {
+      const int row = folded_row(b, i, lane);
+      const bool mine = kKind == TILES && row >= 0;
+      stage(lane * bytes, from + (size_t)(row * o.all_groups + o.group) * STEP_GROUP, bytes, mine,
+            bytes * __popc(__ballot_sync(~0u, mine)));
     }
   }
 
@@ -162,10 +176,12 @@ __device__ __forceinline__ void load_history(Copier<B, kKind> &loader, int pos) 
 template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
   static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
                 "lanes read a layer as pointers");
+  constexpr int kFolded = offsetof(Layer, folded_router) / 8,
+                kPointers = B::kExperts ? kFolded + 1 : 3 * MATRICES;
   const int pos = b.vars().pos, n_layers = b.plan.shape.n_layers;
   Copier<B, kKind> loader(b, min(b.args.in_flight + (pos >= STEP_LONG), b.args.most_in_flight));
   auto pointers_of = [&](int layer) {
-    return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), 3 * MATRICES - 1));
+    return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));
   };
   unsigned long long now = pointers_of(0);
 #pragma unroll 1
@@ -175,14 +191,17 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
 #pragma unroll 1
     for (int matrix = QKV; matrix < MATRICES; matrix++) {
       const int n = b.share(matrix).stages;
-      if (B::kExperts && matrix == GATE_UP) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
       if (matrix >= GATE_UP || b.has_kv_head()) {
-        if (matrix == O) load_history(loader, pos);
+        if (matrix == O) {
+          load_history(loader, pos);
+          if constexpr (B::kExperts) loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
+        }
         if constexpr (B::kHybrid)
           at = stage_entry(
               b, b.mix_vars().first_stage[matrix <= O && b.is_delta() ? MATRICES + matrix : matrix]);
         loader.weights(at, n, b.share(matrix),
-                       (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
+                       (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind),
+                       B::kExperts && matrix == GATE_UP);
       }
       at += n * kStageCopies<B> * kCopyBytes<B>;
     }

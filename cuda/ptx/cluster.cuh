@@ -108,6 +108,11 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int byt
                : "memory");
 }
 
+/* Brings `bytes` of device memory, a multiple of 16, into L2. 9.7.9 "cp.async.bulk.prefetch". */
+__device__ __forceinline__ void prefetch_bulk(const void *from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 /* Address of this block's p in the shared memory of block `rank` of the cluster, for send_. 9.7.9 "mapa". */
 __device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
   uint32_t r;

@@ -39,12 +39,13 @@ static void check_stages(const StepPlan *plan) {
   if (experts) {
     assert_true(off->stage_table % 8 == 0 && off->experts % 16 == 0);
     assert_true(off->experts - off->tasks >= room * STEP_ENTRY_BYTES);
-    assert_true(off->total - off->experts >= (experts + step_router_words(&plan->shape) +
-                                              plan->most_ffn_blocks + 2 * plan->shape.n_chosen) *
-                                                     (int)sizeof(float) +
-                                                 plan->shape.n_layers * 16);
+    assert_true(off->total - off->experts >=
+                (experts + plan->slice + plan->most_ffn_blocks + 2 * plan->shape.n_chosen) *
+                    (int)sizeof(float));
     assert_true(plan->most_ffn_blocks <= step_expert_blocks(&plan->shape));
-    assert_true(off->planes - off->sums >= plan->slice * (int)sizeof(float)); /* x for the router */
+    /* the output of attention, for the router; rows of the folded router in a stage */
+    assert_true(off->heads - off->exchange >= plan->packs * (step_value_bytes(&plan->shape) + STEP_PACK * 4));
+    assert_true(plan->slot_bytes >= STEP_WARPGROUP_WARPS * plan->packs * STEP_PACK * (int)sizeof(float));
   }
   assert_true((plan->off.total - plan->off.tasks) / STEP_ENTRY_BYTES >= room);
   assert_true(STEP_SPAN * STEP_WARPGROUP_WARPS < 32);

@@ -52,27 +52,22 @@ __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned ch
   return sum;
 }
 
-/* The work of the last warp: in each layer of the delta rule the product of x with this block's row, that of
- * b or a of one of the cluster's value heads. */
-template <class B> __device__ __forceinline__ void send_gate_rows(B &b) {
+/* The product of x with this block's row, that of b or a of one of the cluster's value heads, in a layer of the
+ * delta rule. For the last warp. n: how many such layers came before. */
+template <class B> __device__ __forceinline__ void send_gate_row(B &b, int n) {
   const StepMixers &m = b.args.mixers;
   const StepMix mix = b.mix_vars().mixes[1];
   const int row = b.rank(), first_a = B::kIsShared ? m.first_a : b.plan.shape.n_value_heads;
   if (row >= 2 * mix.n) return;
   const size_t at =
       (size_t)(row < mix.n ? mix.first + row : first_a + mix.first + row - mix.n) * m.gates_stride;
-  int n = 0;
-#pragma unroll 1
-  for (; b.layer() < b.plan.shape.n_layers; b.go_to(MATRICES)) {
-    if (!b.is_delta()) continue;
-    const unsigned char *from = (const unsigned char *)m.layers[b.layer()].gates + at * 2;
-    for (int i = 128 * b.lane(); i < 2 * b.plan.shape.hidden; i += 4096) prefetch_l1(from + i);
-    b.wait(b.mix_vars().x_has_come, n++ & 1, STEP_AT_X);
-    const float sum = warp_sum(multiply_gate_row(b, from, m.gates_bf16));
-    if (b.lane() < STEP_BLOCKS)
-      send_4(peer_address(b.mix_vars().gates + row, b.lane()), __float_as_uint(sum),
-             peer_address(&b.barriers().projections, b.lane()));
-  }
+  const unsigned char *from = (const unsigned char *)m.layers[b.layer()].gates + at * 2;
+  for (int i = 128 * b.lane(); i < 2 * b.plan.shape.hidden; i += 4096) prefetch_l1(from + i);
+  b.wait(b.mix_vars().x_has_come, n & 1, STEP_AT_X);
+  const float sum = warp_sum(multiply_gate_row(b, from, m.gates_bf16));
+  if (b.lane() < STEP_BLOCKS)
+    send_4(peer_address(b.mix_vars().gates + row, b.lane()), __float_as_uint(sum),
+           peer_address(&b.barriers().projections, b.lane()));
 }
 
 /* --- q, k, v and z */
@@ -236,6 +231,7 @@ template <class B> __device__ __forceinline__ void take_outputs(B &b) {
   if (group < step_mix_groups(b.mix(), delta)) {
     float v[4];
     delta ? normalise_delta_outputs(b, v) : merge_blocks(b, v);
+    keep_outputs(b, group, v);
     store_group<B::kParts>(v, b.value_planes() + group * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
                            64, b.value_scales() + group * kXScales<B::kParts>, 1, lane);
   }

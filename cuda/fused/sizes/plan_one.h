@@ -121,6 +121,8 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
     sums = step_larger(sums, step_sums_bytes(down, rows));
     stages = step_larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));
   }
+  const int outputs = plan->packs * STEP_PACK * 4; /* of attention, or of the delta rule, for the router */
+  slot = step_larger(slot, step_folded_rows(s) * outputs);
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
   stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
   if (s->n_gpus > 1 && s->n_experts > 0)
@@ -132,7 +134,8 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   const int state = heads * step_state_bytes(s), states = plan->states * state,
             attention =
                 hybrid ? step_larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
-  const int projections = plan->all_packs * STEP_PACK * 4;
+  const int projections = plan->all_packs * STEP_PACK * 4,
+            inputs_of_o = plan->packs * step_value_bytes(s) + (s->n_experts > 0 ? outputs : 0);
   const int groups = step_larger(step_larger(s->hidden / STEP_GROUP, plan->packs), most);
   off->x = STEP_VARS_BYTES;
   off->long_sums = hybrid ? off->x + step_align_up(step_larger(s->hidden * 4, states), 16) : off->x;
@@ -143,7 +146,8 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   off->exchange = step_align_up(step_larger(off->scales + groups * step_x_scales(parts) * STEP_X_SCALE_BYTES,
                                             off->attention + attention),
                                 16);
-  off->heads = off->exchange + step_align_up(step_larger(projections, most * STEP_GROUP * 4), 16);
+  off->heads = off->exchange +
+               step_align_up(step_larger(step_larger(projections, inputs_of_o), most * STEP_GROUP * 4), 16);
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
   off->stage_table = step_align_up(off->residual + plan->slice * 4, 16);
@@ -157,8 +161,9 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   }
   if (s->n_experts == 0) return;
   off->experts = off->total;
-  const int words = s->n_experts + step_router_words(s) + most + 2 * s->n_chosen;
-  off->total = step_align_up(off->experts + words * 4 + s->n_layers * 2 * (int)sizeof(uint64_t), 16);
+  const int words =
+      step_align_up(2 * s->n_chosen + most, 4) + step_align_up(step_router_rows(s), 4) + plan->slice;
+  off->total = step_align_up(off->experts + words * 4, 16);
 }
 
 /* The ring takes what the areas leave. Also of several tokens. */

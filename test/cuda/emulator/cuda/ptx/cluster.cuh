@@ -55,6 +55,8 @@ inline void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier
   emulator::copy_bulk(emulator::shared_pointer(to), from, bytes, emulator::shared_pointer(barrier));
 }
 
+inline void prefetch_bulk(const void *, int) {}
+
 inline uint32_t peer_address(const void *p, int rank) {
   return emulator::peer_address(p, rank);
 }

@@ -1,0 +1,30 @@
+/* folded_router.h - the router of a layer of experts times the matrix o before it, for a step of one token.
+ *
+ * The router reads x = w * (r + O a): r is the residual stream before the layer's o, a the output of attention
+ * or of the delta rule, w the weight of the norm. Multiplication is linear, so its logits, but for the factor
+ * 1 / rms(x) that they all share, are
+ *
+ *     R x = R (w * r) + F a,      F[e][i] = sum over o of R[e][o] w[o] O[o][i]
+ *
+ * F, the folded router, is computed once, in fp32 from exact 4-bit weights. In a step the first term needs
+ * only what the layer begins with, and the second is multiplied beside O a. So experts are known when the sum
+ * of o is, and their weights are loaded while x is made (one_experts.cuh).
+ *
+ * Called by: step.cu.   Always true: rows are those of step_router_rows(), columns the inputs of the layer's
+ * o; [layers][rows][columns]. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/device_model.h"
+#include "cuda/fused/plan.h"
+
+/* Bytes of the folded routers of all layers; 0 without experts, and with more than a plan takes. */
+size_t folded_bytes(const StepShape *shape);
+
+/* Where a layer's folded router begins in the memory of all. */
+float *folded_router(const StepShape *shape, float *all, int layer);
+
+/* Computes the folded routers of all layers. Enqueued; o has 4 bits. */
+Status fold_routers(const StepShape *shape, const DeviceLayer *layers, float *all, cudaStream_t stream,
+                    Error *err);
