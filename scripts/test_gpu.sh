@@ -27,7 +27,7 @@ for file in test/cuda/test_*.cu; do
   file=${file##*/}
   programs="$programs${programs:+ }${file%.cu}"
 done
-fused='one_kernel_is and qwen2 or several_rows and qwen3-3 or fall_behind'
+fused='one_kernel_is and (qwen2 or tie) or several_rows and qwen3-3 or fall_behind'
 # Each kind of arithmetic once, one token at a time and many; on a chip with clusters also a decode step as one kernel.
 short='gpu_equals_cpu and f16 and (stories260K-awq or gemma2) or single_tokens and (stories260K or granite)'
 short="$short or graphs_change and stories260K-awq or penalties or records or two_gpus or $fused"

@@ -15,8 +15,8 @@
 
 namespace step {
 
-/* A layer in the table in device memory: 12 pointers, three a matrix, and those of experts, which lanes read as
- * an array (weight_ring.cuh). */
+/* A layer in the table in device memory: 12 pointers, three a matrix, and those of experts. Lanes read them
+ * as an array (weight_ring.cuh). */
 struct Matrix {
   const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
 };
@@ -492,15 +492,15 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
   if (lane % kLanes == 0) scales[lane / kLanes * stride] = make_float2(d, d * (float)sum);
 }
 
-/* Experts of a block, at most, which are neighbours: their rows of the folded router, and their logits, are its
- * own. */
+/* Experts of a block, at most. They are neighbours; the block multiplies their rows of the folded router, and
+ * waits for their logits. */
 template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
-/* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. Four neighbours are in
- * one stage, the next four in the next one; the gate of the MLP beside the experts is in the last stage of the
- * last block. */
+/* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. A stage has four
+ * neighbours, the next stage the next four. The last stage of the last block also has the gate of the MLP
+ * beside the experts. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;

@@ -284,7 +284,7 @@ template <class B> __device__ __forceinline__ void merge_blocks(const B &b, floa
   if constexpr (B::kHybrid) multiply_gates(b, pack, v);
 }
 
-/* With experts keeps a warp's outputs for the folded router: 16 g + 2 t, + 8, + 1 and + 9 of a group of 128. */
+/* Keeps a warp's outputs 16 g + 2 t, + 8, + 1 and + 9 of a group of 128 for the folded router of experts. */
 template <class B> __device__ __forceinline__ void keep_outputs(const B &b, int group, const float (&v)[4]) {
   if constexpr (B::kExperts) {
     float *to = b.outputs() + group * STEP_PACK + (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;

@@ -42,8 +42,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *outputs() const {
     return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
   }
-  /* The chosen experts and their logits; the weight of each FFN block's choice; the router's logits without the
-   * factor 1 / rms, that of the gate last; this block's columns of the residual stream, for the router. */
+  /* The chosen experts and their logits; the weight of each FFN block's choice; the router's logits without
+   * the factor 1 / rms, that of the gate last; this block's columns of the residual stream for the router. */
   __device__ __forceinline__ int *ids() const { return (int *)(smem + plan.off.experts); }
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
   __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }

@@ -20,7 +20,7 @@
  * below: subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh. */
 #pragma once
 
-#include "cuda/fused/one_experts.cuh"
+#include "cuda/fused/experts/one_experts.cuh"
 #include "cuda/fused/one_fp4.cuh"
 #include "cuda/fused/one_residual.cuh"
 
@@ -251,11 +251,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     }
     to = sums + (entry >> kSumsBit<B>)*4;
   };
-  RingCursor cursor = b.next();
-  const bool routes =
-      B::kExperts && matrix == O; /* stages of the folded router come first, one a warpgroup */
-  if (routes) cursor.move(STEP_FOLDED_STAGES, b.plan.n_slots);
-  cursor.move(warpgroup, b.plan.n_slots);
+  RingCursor cursor = first_stage(b, matrix);
   Task<kParts> task = {}; /* cleared, or the compiler keeps it live from one matmul to the next */
   auto fetch = [&] {
     const uint32_t stage = b.stage_address(cursor), empty = b.empty_at(cursor);
@@ -278,13 +274,12 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   };
   int left = share.stages - warpgroup;
   place();
-  /* Only once the warpgroup's stage before is there, the parity of the next is certain (set_in_flight()). */
-  bool fetched = left > 0 && (!routes || folded_is_full(b)) && b.stage_is_full(cursor);
+  bool fetched = left > 0 && first_is_full(b, matrix, cursor);
   if (fetched) fetch();
   take_x(b, matrix);
   b.sync();
   if constexpr (B::kExperts)
-    if (routes) route_outputs(b);
+    if (matrix == O) route_outputs(b);
   const auto keep_inverse = [&] {
     const float inverse = inverse_of_x(b);
     if (b.lane() == 0) b.vars().inverse = inverse;

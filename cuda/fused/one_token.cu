@@ -30,10 +30,10 @@
 #include "cuda/fused/scaffold.cuh"
 
 #if HAS_CLUSTERS
+#include "cuda/fused/experts/one_experts.cuh"
 #include "cuda/fused/hybrid/delta.cuh"
 #include "cuda/fused/l2_prefetch.cuh"
 #include "cuda/fused/one_attention.cuh"
-#include "cuda/fused/one_experts.cuh"
 #include "cuda/fused/one_lm_head.cuh"
 #include "cuda/fused/one_matmul.cuh"
 #include "cuda/fused/one_residual.cuh"

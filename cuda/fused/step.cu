@@ -6,7 +6,7 @@
 
 #include "cuda/delta/delta.h"
 #include "cuda/fused/block.cuh"
-#include "cuda/fused/folded_router.h"
+#include "cuda/fused/experts/folded_router.h"
 #include "cuda/ptx/launch.cuh"
 
 using step::Args;

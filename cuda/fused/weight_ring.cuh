@@ -112,8 +112,8 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for each
-   * warpgroup. */
+  /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for
+   * each warpgroup. */
   __device__ __forceinline__ void folded(const float *from, const Share &o) {
     const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
 #pragma unroll 1

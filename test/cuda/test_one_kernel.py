@@ -29,6 +29,9 @@ QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim
 HYBRID = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "head_dim": 256,
           "num_attention_heads": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
           "linear_conv_kernel_dim": 4, "layer_types": ["linear_attention", "full_attention"]}
+EXPERTS = {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 24,
+           "num_attention_heads": 8, "num_experts_per_tok": 6, "moe_intermediate_size": 768, "norm_topk_prob": True,
+           "decoder_sparse_step": 1, "mlp_only_layers": []}
 KINDS = {  # what the architectures and checkpoints that it serves differ in: config, inputs in a group of weights
     "qwen3": (QWEN3, 128),
     "qwen2": ({**QWEN3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, 128),
@@ -36,10 +39,9 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "qwen3 in FP4": (QWEN3, 16),
     # 36 FFN blocks, 6 of each choice: a cluster's first and last ones are of two experts. Where there are eight
     # clusters, four share a KV head.
-    "experts": ({**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 24,
-                 "num_attention_heads": 8,
-                 "num_experts_per_tok": 6, "moe_intermediate_size": 768, "norm_topk_prob": True,
-                 "decoder_sparse_step": 1, "mlp_only_layers": []}, 128),
+    "experts": (EXPERTS, 128),
+    # Four neighbours have the same logits each: of the second-best four, the first two are taken.
+    "experts that tie": (EXPERTS, 128),
     # A block multiplies the router by 384 columns, 256 of them at once.
     "experts of hidden 3072": ({**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
                                 "num_experts": 40, "num_attention_heads": 8, "num_experts_per_tok": 8,
@@ -65,6 +67,7 @@ HIDDENS = {"experts of hidden 3072": 3072}
 GATES = ["in_proj_b", "in_proj_a", "shared_expert_gate", "mlp.gate"]
 UNLIKE = 34  # so many experts differ; the others repeat them
 BF16 = ["qwen3 in FP4", "qwen3 in groups of 32"]  # embedding and head, as compressed-tensors' checkpoints have them
+TIES = ["experts that tie"]
 BF16_ROUTERS = ["hybrid with experts"]  # and the gate of the MLP beside the experts
 TIED = ["qwen3 in groups of 32"]
 
@@ -120,7 +123,9 @@ def tensors_of(kind, random, hidden):
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
         if experts:
-            tensors[prefix + "mlp.gate.weight"] = router_halves(dense(experts, hidden))
+            rows = dense(experts, hidden)
+            rows = rows[np.arange(experts) // 4 * 4] if kind in TIES else rows
+            tensors[prefix + "mlp.gate.weight"] = router_halves(rows)
         if shared:
             tensors[prefix + "mlp.shared_expert_gate.weight"] = router_halves(dense(1, hidden))
         mixer = mixer_of(config, layer, hidden)
@@ -194,17 +199,18 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
-def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind, seeds, n", [("qwen3", (1, 2), 8), ("experts", (1,), 3)])
+def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch, kind, seeds, n):
     """A peer that has a block's products may go on and overwrite what lanes of that block have yet to read: with these
     seeds it did where the lanes of a warp did not read before the first of them sent (send_gated())."""
     if not EMULATED:
         pytest.skip("only the emulated GPU lets single lanes fall behind")
-    folder = make_model(tmp_path / "qwen3", "qwen3")
-    expected = evaluate(auk, folder, "--decode-step", "cluster")
+    folder = make_model(tmp_path / "model", kind)
+    expected = evaluate(auk, folder, "--decode-step", "cluster", n=n)
     monkeypatch.setenv("EMULATED_BEHIND", "1")
-    for seed in 1, 2:
+    for seed in seeds:
         monkeypatch.setenv("EMULATED_SEED", str(seed))
-        assert evaluate(auk, folder, "--decode-step", "cluster").tobytes() == expected.tobytes(), seed
+        assert evaluate(auk, folder, "--decode-step", "cluster", n=n).tobytes() == expected.tobytes(), seed
 
 
 @pytest.mark.parametrize("kind", ["experts", "hybrid with experts"])

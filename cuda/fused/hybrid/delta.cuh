@@ -52,8 +52,9 @@ __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned ch
   return sum;
 }
 
-/* The product of x with this block's row, that of b or a of one of the cluster's value heads, in a layer of the
- * delta rule. For the last warp. n: how many such layers came before. */
+/* In a layer of the delta rule: multiplies x by this block's row, that of b or a of one of the cluster's
+ * value heads, and sends the result to the cluster. For the last warp. n: how many such layers came before.
+ */
 template <class B> __device__ __forceinline__ void send_gate_row(B &b, int n) {
   const StepMixers &m = b.args.mixers;
   const StepMix mix = b.mix_vars().mixes[1];

@@ -1,8 +1,8 @@
 /* folded_router.h - the router of a layer of experts times the matrix o before it, for a step of one token.
  *
- * The router reads x = w * (r + O a): r is the residual stream before the layer's o, a the output of attention
- * or of the delta rule, w the weight of the norm. Multiplication is linear, so its logits, but for the factor
- * 1 / rms(x) that they all share, are
+ * The router reads x = w * (r + O a): r is the residual stream before the layer's o, a the output of
+ * attention or of the delta rule, w the weight of the norm. Multiplication is linear, so its logits, but for
+ * the factor 1 / rms that they all share, are
  *
  *     R x = R (w * r) + F a,      F[e][i] = sum over o of R[e][o] w[o] O[o][i]
  *

@@ -7,15 +7,15 @@
  *
  * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h):
  *
- *     R (w * r)   the last warp of each block, while the others make qkv and attend: some rows of the router in
- *                 each cluster, and of these the columns that the block owns
- *     F a         the warps that multiply, just before o: the cluster's columns of a, and some rows of the
- *                 folded router in each block
+ *     R (w * r)   by the last warp of each block, while the others make qkv and attend: a cluster multiplies
+ *                 some rows of the router, a block their inputs in its own columns
+ *     F a         by the warps that multiply, just before o: a block multiplies some rows of the folded
+ *                 router by its cluster's outputs
  *
- * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits and
- * sends them to its cluster; then the last warp of each block chooses, all alike, while the others add o to the
- * residual stream and make x. An expert is chosen if fewer than n_routed others are better. NaN counts as the
- * largest or the smallest number, so that whatever is chosen is an expert. */
+ * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits
+ * and sends them to its cluster; then the last warp of each block chooses, all alike, while the others add o
+ * to the residual stream and make x. An expert is chosen if fewer than n_routed others are better. NaN counts
+ * as the largest or the smallest number, so that whatever is chosen is an expert. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -92,8 +92,8 @@ __device__ __forceinline__ void add_rows(const B &b, float (&sum)[n], const uint
   }
 }
 
-/* The lane's inputs from `begin` on of the block's columns: residual stream times the norm's weight, 0 past the
- * last column. */
+/* The lane's inputs from `begin` on of the block's columns: residual stream times the norm's weight; 0 past
+ * the last column. */
 template <class B> __device__ __forceinline__ void router_inputs(const B &b, float (&x)[8], int begin) {
   const int column = begin + 8 * b.lane();
   const bool any = column < b.plan.slice;
@@ -107,8 +107,9 @@ template <class B> __device__ __forceinline__ void router_inputs(const B &b, flo
   }
 }
 
-/* Multiplies n rows of the block's columns, from `rows` on, and adds the results to logits from `first` on. Of
- * several GPUs, which have the same residual stream, the first one does. x: the lane's first inputs. */
+/* Multiplies the block's columns of n rows, from `rows` on, and adds the results to logits from `first` on.
+ * If several GPUs share the layer, all have the same residual stream, and only the first adds it. x: the
+ * lane's first inputs. */
 template <int n, class B>
 __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const unsigned char *rows,
                                                 int first) {
@@ -165,8 +166,21 @@ template <class B> __device__ __forceinline__ RingCursor folded_stage(const B &b
   return cursor;
 }
 
-template <class B> __device__ __forceinline__ bool folded_is_full(const B &b) {
-  return b.stage_is_full(folded_stage(b));
+/* The warpgroup's first stage of a matrix. Before those of o come the stages of the folded router. */
+template <class B> __device__ __forceinline__ RingCursor first_stage(const B &b, int matrix) {
+  RingCursor cursor = b.next();
+  if (B::kExperts && matrix == O) cursor.move(STEP_FOLDED_STAGES, b.plan.n_slots);
+  cursor.move(b.warp() >> 2, b.plan.n_slots);
+  return cursor;
+}
+
+/* True once that stage is loaded. The parity of its barrier says so only if the warpgroup's stage before it
+ * is loaded (step.cu, set_in_flight()). */
+template <class B>
+__device__ __forceinline__ bool first_is_full(const B &b, int matrix, const RingCursor &cursor) {
+  if constexpr (B::kExperts)
+    if (matrix == O && !b.stage_is_full(folded_stage(b))) return false;
+  return b.stage_is_full(cursor);
 }
 
 /* Multiplies the cluster's outputs by the folded router, and adds the results to the logits: a row a warp, in
@@ -207,8 +221,8 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
 /* Experts of a lane in a choice: kEach l .. kEach l + kEach - 1. */
 template <class B> constexpr int kEach = 4 * kQuads<B>;
 
-/* Waits for this block's share of the logits, those of neighbours, and sends them to the cluster. The last block
- * has the gate of the MLP beside the experts, too. */
+/* Waits for this block's share of the logits, those of neighbours, and sends them to the cluster. The last
+ * block has the gate of the MLP beside the experts, too. */
 template <class B> __device__ __forceinline__ void send_logits(const B &b) {
   const int n_experts = b.plan.shape.n_experts, first = folded_share(b) * b.rank(),
             n = min(folded_share(b), n_experts - first); /* a multiple of 4 */
@@ -261,10 +275,10 @@ template <class B> __device__ __forceinline__ bool is_chosen(const B &b, int exp
   return better < b.n_routed();
 }
 
-/* Writes the chosen experts and their logits, in the order of their numbers. For one warp, whose instructions
- * are few since each takes it several cycles (LOG.md): it finds the n_routed-th largest key, by a maximum over
- * the warp in each turn, and takes the experts that are not below it. Equal ones leave in the same turn; if too
- * many remain therefore, each is compared with all. */
+/* Writes the chosen experts and their logits, in the order of their numbers. For one warp. A turn removes the
+ * largest key; the key of the last turn bounds the chosen ones. Equal keys leave in the same turn, so the
+ * bound can be too low; then each expert that is not below it is compared with all. Other ways of choosing
+ * took longer (LOG.md). */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int first = kEach<B> * b.lane();
   uint32_t key[kEach<B>], least = 0;
@@ -301,11 +315,11 @@ template <class B> __device__ __forceinline__ void choose(const B &b) {
       b.ids()[place] = first + i, b.chosen()[place] = b.logits()[first + i], place++;
 }
 
-/* Stages of gate and up that the last warp brings into L2 as soon as the experts are known, before the loading warps
- * have issued their first copies. More delay what the blocks send each other meanwhile (LOG.md). */
+/* Stages of gate and up that the last warp brings into L2 as soon as the experts are known, before the
+ * loading warps have issued their first copies. With more, messages between blocks are late (LOG.md). */
 constexpr int kPrefetched = 2;
 
-/* What lanes 2 i and 2 i + 1 prefetch: the tiles and the scales of stage i. Found before the experts are known. */
+/* A lane's part of the prefetch: lanes 2 i and 2 i + 1 have the tiles and the scales of stage i. */
 struct Prefetch {
   const unsigned char *matrix;
   uint2 entry;
