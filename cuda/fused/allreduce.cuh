@@ -1,5 +1,5 @@
 /* allreduce.cuh - all-reduce across clusters through L2. One 64-bit word per column holds a fixed-point sum
- * and a count of contributions: each cluster adds its part once and polls until the count is full.
+ * and a count of contributions: each contributor adds its part once; readers poll until the count is full.
  *
  *     totals  uint64 [3 buffers][words]      o | down in even layers | down in odd layers
  *     last    uint64 [n_clusters][3][words]  the word when this cluster last found it complete
@@ -19,8 +19,10 @@
  *
  * A buffer is used again only after every reader has contributed to a sum that the next writer waits for.
  * For o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since
- * clusters without a KV head do not contribute to o. `last` is kept for the next launch: after a launch
- * each word is as all clusters last found it.
+ * clusters without a KV head do not contribute to o. Logits of the next layer may come before its o: a block
+ * adds to them when its columns of down are complete. Each cluster's part of those needs the gated product of
+ * all of its blocks, and so their experts, for which they have read the logits before. `last` is kept for
+ * the next launch: after a launch each word is as all clusters last found it.
  *
  * A contribution is rounded to 2^-26, the last place of floats from 1/8 on. Infinity, NaN, and values of
  * 2^22 and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27,

@@ -72,7 +72,7 @@ struct Vectors {
 
 /* full and empty belong to the slots of the ring. The others count bytes from the cluster's blocks, in one
  * phase a layer; but x has in the kernel of one token a phase before each matmul that reads it, and in those
- * of several tokens a single one, before lm_head. */
+ * of several tokens a single one, before lm_head; columns and routed count arrivals of this block's warps. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
@@ -498,9 +498,9 @@ template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
-/* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. A stage has four
- * neighbours, the next stage the next four. The last stage of the last block also has the gate of the MLP
- * beside the experts. */
+/* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. Rows 0 to 3 are four
+ * neighbours, those of the next stage the next four; a hybrid's rows 4 to 7 lie 16 further. The last stage of
+ * the last block also has the gate of the MLP beside the experts. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;

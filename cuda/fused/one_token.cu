@@ -15,8 +15,8 @@
  *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
  *
  * "-> cluster" is st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
- * clusters" is allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), and one prefetches
- * (l2_prefetch.cuh).
+ * clusters" is allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), and the last one
+ * does what run_last_warp() says.
  *
  * Shared memory is the ring, then StepOffsets. Three areas serve several uses in turn. Uses do not collide,
  * because a peer writes only after it has received what this block makes after its last read:

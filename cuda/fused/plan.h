@@ -136,7 +136,8 @@ typedef struct {
   /* one token */
   int x;         /* float [hidden]: x of qkv, gate and up, lm_head, then partial sums; states of warps.
                   * Several tokens: [groups of hidden], x of lm_head as integers, then halves */
-  int exchange;  /* float: q, k, v, attention's output; the gated product. Several tokens: lm_head's sums */
+  int exchange;  /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
+                  * Several tokens: lm_head's sums */
   int sums;      /* float: partial sums of o and down */
   int planes;    /* [groups][256]: x of a matmul as two int8 planes; with FP4 as halves */
   int attention; /* same place: half [8][heads of KV head][head_dim], then float2 {maximum, sum} [8][heads] */
@@ -146,7 +147,7 @@ typedef struct {
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
   int experts;   /* int ids, float logits [n_chosen]; weights [most_ffn_blocks]; logits
                   * [step_router_rows()]; the block's columns of the residual stream [slice] */
-  int mixers;    /* a hybrid: MixVars (one_block.cuh) */
+  int mixers;    /* a hybrid: MixVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
   int long_sums; /* float: partial sums of qkv, gate and up; where x is, but in a hybrid elsewhere */

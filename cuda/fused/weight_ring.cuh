@@ -7,7 +7,7 @@
  * all bytes have come. The warps wait only for free slots, and the first also for earlier stages: no more
  * than `in_flight` are under way, because the exchange between blocks and clusters queues after them. The
  * ring fills while the other warps wait. In a step of one token a fourth warp then prefetches the next stages
- * into L2 (l2_prefetch.cuh). */
+ * into L2 (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
 #pragma once
 
 #include "cuda/attention/q8.cuh"
@@ -113,13 +113,14 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for
-   * each warpgroup. */
+   * each warpgroup. A stage without rows gets the first row, since one without bytes would be full before
+   * earlier stages are, and the parity of later ones would be uncertain (step.cu, set_in_flight()). */
   __device__ __forceinline__ void folded(const float *from, const Share &o) {
     const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
 #pragma unroll 1
     for (int i = 0; i < STEP_FOLDED_STAGES; i++) {
-      const int row = folded_row(b, i, lane);
-      const bool mine = kKind == TILES && row >= 0;
+      const int own = folded_row(b, i, lane), row = max(own, 0);
+      const bool mine = kKind == TILES && (own >= 0 || lane == 0);
       stage(lane * bytes, from + (size_t)(row * o.all_groups + o.group) * STEP_GROUP, bytes, mine,
             bytes * __popc(__ballot_sync(~0u, mine)));
     }

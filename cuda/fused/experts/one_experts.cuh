@@ -204,16 +204,17 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
     for (int quad = 0; quad < kQuads<B>; quad++) sum[quad] += product(rows[quad * quad_stride + 32 * i], own);
     if (has_gate) gate += product(rows[kQuads<B> * quad_stride + 32 * i], own);
   }
-  __syncwarp();
-  if (b.lane() == 0) barrier_arrive(b.empty_at(cursor));
   b.advance(run_of(STEP_FOLDED_STAGES, b.plan.n_slots));
   const float own = sum_rows(sum);
   constexpr int kLanes = 32 / kQuads<B>;
   const int logit = folded_row(b, stage, 4 * (b.lane() / kLanes) + row);
   if (b.lane() % kLanes == 0 && logit >= 0) contribute_logit(b, logit, own);
-  if (!has_gate) return;
-  gate = warp_sum(gate);
-  if (b.lane() == 0) contribute_logit(b, b.plan.shape.n_experts, gate);
+  if (has_gate) {
+    gate = warp_sum(gate);
+    if (b.lane() == 0) contribute_logit(b, b.plan.shape.n_experts, gate);
+  }
+  __syncwarp(); /* the sums over the warp have waited for all loads from the stage */
+  if (b.lane() == 0) barrier_arrive(b.empty_at(cursor));
 }
 
 /* --- the choice */
@@ -228,7 +229,7 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
             n = min(folded_share(b), n_experts - first); /* a multiple of 4 */
   const bool has_gate = B::kJoined && b.rank() == STEP_BLOCKS - 1;
   if (n <= 0 && !has_gate) return;
-  /* No two blocks of a cluster may poll the same word. */
+  /* No two blocks of a cluster poll the same word: each poll rewrites the cluster's `last` of it. */
   const int word = word_of_logit(b, n > 0 ? first + min(b.lane(), n - 1) : n_experts);
   float logit[1 + B::kJoined];
   if constexpr (B::kJoined)
@@ -319,7 +320,8 @@ template <class B> __device__ __forceinline__ void choose(const B &b) {
  * loading warps have issued their first copies. With more, messages between blocks are late (LOG.md). */
 constexpr int kPrefetched = 2;
 
-/* A lane's part of the prefetch: lanes 2 i and 2 i + 1 have the tiles and the scales of stage i. */
+/* A lane's part of the prefetch: lanes 2 i and 2 i + 1 have the tiles and the scales of the first tile row of
+ * stage i. */
 struct Prefetch {
   const unsigned char *matrix;
   uint2 entry;
