@@ -12,8 +12,8 @@
 
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
-  /* A warpgroup without a head of the delta rule passes over the stages of all heads, and looks for its next
-   * one before these have been read: what had its slot before must be a stage that has been read. */
+  /* A warpgroup without a head of the delta rule skips the heads' stages, and polls its next stage before
+   * they are read. The slot's previous stage must come before the heads', so that parity is valid. */
   LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
 

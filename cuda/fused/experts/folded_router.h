@@ -10,8 +10,7 @@
  * only what the layer begins with, and the second is multiplied beside O a. So experts are known when the sum
  * of o is, and their weights are loaded while x is made (one_experts.cuh).
  *
- * Called by: step.cu.   Always true: rows are those of step_router_rows(), columns the inputs of the layer's
- * o; [layers][rows][columns]. */
+ * Called by: step.cu.   Always true: fp32 [layers][step_router_rows()][inputs of the layer's o]. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,7 +18,7 @@
 #include "cuda/device_model.h"
 #include "cuda/fused/plan.h"
 
-/* Bytes of the folded routers of all layers; 0 without experts, and with more than a plan takes. */
+/* Bytes of the folded routers of all layers; 0 without experts or with too many for a plan. */
 size_t folded_bytes(const StepShape *shape);
 
 /* Where a layer's folded router begins in the memory of all. */

@@ -23,13 +23,13 @@
 
 namespace step::one {
 
-/* Four times as many are the experts of a lane in a choice, and the rows of a stage of the folded router. */
+/* A lane chooses among 4 kQuads experts; a stage has 4 kQuads rows of the folded router, and the gate. */
 template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of a warp at once */
 
-/* The sum of the logits: a word has a contribution of each cluster that attends, and one of each block of the
- * cluster that has its row of the router. */
+/* The sum of the logits: a word gets F a from each cluster that attends, and eight parts of R (w * r) from the
+ * cluster that has its row of the router, one from each block. */
 template <class B> __device__ __forceinline__ Sum sum_of_logits(const B &b) {
   Sum sum = sum_of(b, O, b.layer());
   sum.contributors += STEP_BLOCKS;
@@ -132,7 +132,7 @@ __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const
   if (b.lane() % (32 / n) == 0) contribute_logit(b, first + b.lane() / (32 / n), own);
 }
 
-/* The block's part of the logits that the residual stream makes, of the cluster's rows of the router. */
+/* Adds the block's part of R (w * r), for the cluster's rows of the router, to the logits. */
 template <class B> __device__ __forceinline__ void route_residual(const B &b) {
   const Layer &layer = b.args.layers[b.layer()];
   float x[8];
@@ -146,7 +146,7 @@ template <class B> __device__ __forceinline__ void route_residual(const B &b) {
       multiply_router<1>(b, x, layer.shared_gate, b.plan.shape.n_experts);
 }
 
-/* Brings the cluster's rows of the next layer's router, as far as they are the block's, into L2. */
+/* Prefetches the block's columns of the cluster's rows of the next layer's router. */
 template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
   if (b.layer() + 1 >= b.plan.shape.n_layers) return;
   const unsigned char *rows = b.args.layers[b.layer() + 1].router + b.rank() * b.plan.slice * 2;
@@ -174,8 +174,8 @@ template <class B> __device__ __forceinline__ RingCursor first_stage(const B &b,
   return cursor;
 }
 
-/* True once that stage is loaded. The parity of its barrier says so only if the warpgroup's stage before it
- * is loaded (step.cu, set_in_flight()). */
+/* True once first_stage() is loaded. The parity of its barrier is valid only after the warpgroup's previous
+ * stage is loaded (step.cu, set_in_flight()). */
 template <class B>
 __device__ __forceinline__ bool first_is_full(const B &b, int matrix, const RingCursor &cursor) {
   if constexpr (B::kExperts)
