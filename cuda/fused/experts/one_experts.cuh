@@ -28,8 +28,8 @@ template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of a warp at once */
 
-/* The sum of the logits: a word gets F a from each cluster that attends, and eight parts of R (w * r) from the
- * cluster that has its row of the router, one from each block. */
+/* The sum of the logits: a word gets F a from each cluster that attends, and eight parts of R (w * r) from
+ * the cluster that has its row of the router, one from each block. */
 template <class B> __device__ __forceinline__ Sum sum_of_logits(const B &b) {
   Sum sum = sum_of(b, O, b.layer());
   sum.contributors += STEP_BLOCKS;
