@@ -20,7 +20,7 @@
  * A buffer is used again only after every reader has contributed to a sum that the next writer waits for.
  * For o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since
  * clusters without a KV head do not contribute to o. Logits of the next layer may come before its o: a block
- * adds to them when its columns of down are complete. Each cluster's part of those needs the gated product of
+ * adds to them when its columns of down are complete. A cluster adds to down only with the gated product of
  * all of its blocks, and so their experts, for which they have read the logits before. `last` is kept for
  * the next launch: after a launch each word is as all clusters last found it.
  *
