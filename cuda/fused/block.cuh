@@ -113,6 +113,7 @@ struct Share {
   int log_run, split;    /* tile_row() */
   int tile[2], stride[2];
   RingRun run;
+  int x_at, x_scales_at;    /* offsets in shared memory of x as planes, and of its scales */
   int sums_at, sums_stride; /* offset in shared memory; floats between sums of warps along k */
 };
 
@@ -472,24 +473,43 @@ __device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)
   return top * (Fp4::kOfScale / kLargestHalf);
 }
 
-/* Quantises the lane's four values (k, k + 8, k + 1, k + 9) of a group, and stores them at its words of both
- * planes; {scale, scale * sum} of part i goes to scales[i * stride]. FP4: halves, and their scale. */
+/* Quantises the lane's four values (k, k + 8, k + 1, k + 9) of a group to its words of both planes. Returns
+ * {scale, scale * sum} of the lane's part. FP4: halves, and their scale. */
+template <int kParts>
+__device__ __forceinline__ float2 group_words(const float (&v)[4], uint32_t (&word)[2]) {
+  if constexpr (kIsFp4<kParts>) {
+    return make_float2(halves_of(v, word), 0);
+  } else {
+    int sum;
+    const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
+    return make_float2(d, d * (float)sum);
+  }
+}
+
+/* Stores the lane's words of a group at `to`. */
+template <int kParts>
+__device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned char *to, int plane_bytes) {
+  if constexpr (kIsFp4<kParts>) {
+    *(uint2 *)to = make_uint2(word[0], word[1]);
+  } else {
+    *(uint32_t *)to = word[0];
+    *(uint32_t *)(to + plane_bytes) = word[1];
+  }
+}
+
+/* Both; what group_words() returns of part i goes to scales[i * stride], in FP4 the scale alone. */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {
-  constexpr int kLanes = 32 / kParts;
+  constexpr int kLanes = 32 / kXScales<kParts>;
   uint32_t word[2];
-  int sum;
-  if constexpr (kIsFp4<kParts>) {
-    const float d = halves_of(v, word);
-    *(uint2 *)to = make_uint2(word[0], word[1]);
-    if (lane == 0) scales->x = d;
-    return;
-  }
-  const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
-  *(uint32_t *)to = word[0];
-  *(uint32_t *)(to + plane_bytes) = word[1];
-  if (lane % kLanes == 0) scales[lane / kLanes * stride] = make_float2(d, d * (float)sum);
+  const float2 scale = group_words<kParts>(v, word);
+  store_words<kParts>(word, to, plane_bytes);
+  if (lane % kLanes > 0) return;
+  if constexpr (kIsFp4<kParts>)
+    scales->x = scale.x;
+  else
+    scales[lane / kLanes * stride] = scale;
 }
 
 /* Experts of a block, at most. They are neighbours; the block multiplies their rows of the folded router, and

@@ -26,6 +26,12 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int rope_token() const { return 0; }
   __device__ __forceinline__ unsigned char *planes() const { return smem + plan.off.planes; }
   __device__ __forceinline__ float2 *scales() const { return (float2 *)(smem + plan.off.scales); }
+  /* x of qkv, gate and up. */
+  __device__ __forceinline__ unsigned char *x_planes() const { return smem + plan.off.x_planes; }
+  __device__ __forceinline__ float2 *x_scales() const { return (float2 *)(smem + plan.off.x_scales); }
+  __device__ __forceinline__ bool owns_groups() const {
+    return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
+  }
   /* Attention's output has planes of its own, since it is made from states that lie in the place of the
    * others. */
   __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
@@ -42,16 +48,22 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *outputs() const {
     return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
   }
-  /* The chosen experts and their logits; the weight of each FFN block's choice; the router's logits without
-   * the factor 1 / rms, that of the gate last; this block's columns of the residual stream for the router. */
+  /* The chosen experts and their logits; the weight of each FFN block's choice; keys of the router's logits
+   * without the factor 1 / rms (key_of()), then the gate's logit; this block's columns of the residual stream
+   * for the router. */
   __device__ __forceinline__ int *ids() const { return (int *)(smem + plan.off.experts); }
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
   __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }
-  __device__ __forceinline__ float *logits() const {
-    return (float *)ids() + (2 * plan.shape.n_chosen + plan.most_ffn_blocks + 3) / 4 * 4;
+  __device__ __forceinline__ uint32_t *keys() const {
+    return (uint32_t *)ids() + (2 * plan.shape.n_chosen + plan.most_ffn_blocks + 3) / 4 * 4;
   }
   __device__ __forceinline__ float *router_columns() const {
-    return logits() + (step_router_rows(&plan.shape) + 3) / 4 * 4;
+    return (float *)keys() + (step_router_rows(&plan.shape) + 3) / 4 * 4;
+  }
+  /* The keys of each block's best experts, the best first: [8][n_candidates()]. */
+  __device__ __forceinline__ int n_candidates() const { return step_candidates(&plan.shape); }
+  __device__ __forceinline__ uint32_t *candidates() const {
+    return (uint32_t *)(router_columns() + plan.slice);
   }
   /* The number of choices that the router makes; with kJoined one more follows, whose id stays n_experts. */
   __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
@@ -66,9 +78,15 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
       return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
   }
 
-  /* Bytes of a barrier's phase: x and its sums of squares; q, k and v; states; the gated product. */
-  __device__ __forceinline__ int x_bytes() const {
-    return plan.shape.hidden * 4 + plan.shape.hidden / kColumns * 4;
+  /* Bytes of a barrier's phase: x, as floats or as planes with their scales, and its sums of squares; x of
+   * the next phase after that of a matrix of this layer; q, k and v; states; the gated product. */
+  __device__ __forceinline__ int x_bytes(bool floats) const {
+    const int hidden = plan.shape.hidden,
+              planes = 2 * hidden + hidden / STEP_GROUP * kXScales<Base::kParts> * 8;
+    return (floats || !owns_groups() ? hidden * 4 : planes) + hidden / kColumns * 4;
+  }
+  __device__ __forceinline__ int x_bytes_after(int matrix) const {
+    return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1); /* lm_head has floats */
   }
   __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
   __device__ __forceinline__ int states_bytes() const {
@@ -130,8 +148,12 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   } else {
     place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
   }
+  s.x_at = full ? p.off.x_planes : matrix == O ? p.off.exchange : p.off.planes;
+  s.x_scales_at = full          ? p.off.x_scales
+                  : matrix == O ? p.off.exchange + p.packs * 2 * STEP_GROUP
+                                : p.off.scales;
   s.sums_stride = step_sums_stride(s.n_rows);
-  s.sums_at = full ? (B::kHybrid ? p.off.long_sums : p.off.x) : p.off.sums;
+  s.sums_at = full ? p.off.long_sums : p.off.sums;
   s.splits = cut.splits, s.groups = cut.groups, s.span = cut.span;
   s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
   s.inverse = (65535 + cut.splits) / cut.splits;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w
 }
 
 template <class B> __device__ __forceinline__ void lm_head(B &b) {
-  b.wait_again(b.barriers().x, b.x_before(QKV), b.x_bytes(), STEP_AT_X);
+  b.wait(b.barriers().x, b.x_before(QKV) & 1, STEP_AT_X);
   const float inverse = inverse_of_x(b);
   const StepPlan &p = b.plan;
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;

@@ -276,8 +276,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   place();
   bool fetched = left > 0 && first_is_full(b, matrix, cursor);
   if (fetched) fetch();
+  const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
-  b.sync();
+  if (!has_norm || !b.owns_groups()) b.sync();
   if constexpr (B::kExperts)
     if (matrix == O) route_outputs(b);
   const auto keep_inverse = [&] {
@@ -286,7 +287,6 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     if constexpr (B::kExperts)
       if (matrix == GATE_UP) weigh(b, inverse);
   };
-  const bool has_norm = matrix == QKV || matrix == GATE_UP;
   if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1) keep_inverse(); /* the weights are under way */
   Inputs<kParts> in;
   bool is_new = true; /* a new split */
@@ -296,8 +296,8 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
       if (!B::kExperts || !is_first) place(); /* in registers, it costs FP4 2% (cuda/LOG.md) */
-      take_inputs(in, matrix == O ? b.value_planes() : b.planes(),
-                  matrix == O ? b.value_scales() : b.scales(), first, mine, b.lane());
+      take_inputs(in, b.smem + share.x_at, (const float2 *)(b.smem + share.x_scales_at), first, mine,
+                  b.lane());
     }
     if (!fetched) {
       b.wait_for_stage(cursor);

@@ -6,7 +6,8 @@
  * down through L2 (allreduce.cuh), and reads the totals.
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms
- * follows after the matmul. */
+ * follows after the matmul. If the columns are whole groups of 128, they go quantised, so that no block waits
+ * until all of x is there and quantises it; else, and for lm_head, as floats. */
 #pragma once
 
 #include "cuda/fused/allreduce.cuh"
@@ -42,20 +43,25 @@ template <class B> __device__ __forceinline__ float4 four_rows(const B &b, const
   return v;
 }
 
+/* An output of a matmul, added up over the warps along k. */
+template <class B> __device__ __forceinline__ float one_row(const B &b, const Share &share, int row) {
+  const int warps = share.splits << share.log_k_warps, stride = share.sums_stride;
+  const float *from = b.sums(share) + row;
+  float v = *from;
+#pragma unroll 4
+  for (int k = 1; k < warps; k++) v += *(from += stride);
+  return v;
+}
+
 /* Contributes this cluster's partial sums after a matmul, a column a thread. */
 template <class B> __device__ __forceinline__ void contribute_sums(const B &b, int matrix) {
   const int slice = b.plan.slice;
   const Sum sum = sum_of(b, matrix, b.layer());
   const Share &share = b.share(matrix);
-  const int warps = share.splits << share.log_k_warps, stride = share.sums_stride;
   uint64_t *to = sum.totals + b.rank() * slice;
 #pragma unroll 1
   for (int i = b.thread(); i < slice; i += STEP_THREADS) {
-    const float *from = b.sums(share) + i;
-    float v = *from;
-#pragma unroll 4
-    for (int k = 1; k < warps; k++) v += *(from += stride);
-    contribute(to + i, v);
+    contribute(to + i, one_row(b, share, i));
   }
 }
 
@@ -149,29 +155,77 @@ template <class B> __device__ __forceinline__ void keep_tap(const B &b, int laye
     to[span * kColumns + b.lane()] = b.residual()[span * kColumns + b.lane()];
 }
 
+/* The norm's weights of the lane's four inputs of a group: k, k + 1, then k + 8, k + 9. */
+struct GroupNorm {
+  float2 low, high;
+};
+
+/* The lane's k. */
+template <class B> __device__ __forceinline__ int input_of_lane(const B &b) {
+  return (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;
+}
+
+/* Quantises a group of the block's x, once the warpgroup has written its residual stream, and sends it to the
+ * cluster. Each of the four warps makes all of it, and sends it to two blocks. */
+template <class B> __device__ __forceinline__ void send_planes(const B &b, const GroupNorm &norm, int group) {
+  constexpr int kScales = kXScales<B::kParts>, kLanes = 32 / kScales;
+  const float2 *r = (const float2 *)(b.residual() + group * STEP_GROUP + input_of_lane(b));
+  const float2 low = r[0], high = r[4];
+  const float x[4] = {low.x * norm.low.x, high.x * norm.high.x, low.y * norm.low.y, high.y * norm.high.y};
+  uint32_t word[2];
+  const float2 scale = group_words<B::kParts>(x, word);
+  unsigned char *words = b.planes() + b.warp() * 2 * STEP_GROUP; /* scratch: lanes read each other's */
+  store_words<B::kParts>(word, words + word_at<B::kParts>(b.lane(), STEP_GROUP), 64);
+  __syncwarp();
+  const uint4 own = *(const uint4 *)(words + (b.lane() & 15) * 16);
+  const int to = b.rank() * (b.plan.slice / STEP_GROUP) + group, first = 2 * (b.warp() & 3);
+  const int peer = first + (b.lane() >> 4), second = first + (b.lane() & 1);
+  send_16(peer_address(b.x_planes() + to * 2 * STEP_GROUP + (b.lane() & 15) * 16, peer), own,
+          peer_address(&b.barriers().x, peer));
+  if (b.lane() % kLanes < 2)
+    send_8(peer_address(b.x_scales() + to * kScales + b.lane() / kLanes, second),
+           make_uint2(__float_as_uint(scale.x), __float_as_uint(scale.y)),
+           peer_address(&b.barriers().x, second));
+}
+
 /* Before qkv (and lm_head) and before gate and up: adds the output of down or o to the residual stream, which
- * the embedding begins, and if `wanted`, sends x = residual * norm of this block's columns to the cluster. */
+ * the embedding begins (make_tables()), and if `wanted`, sends x = residual * norm of this block's columns to
+ * the cluster. */
 template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
   const int layer = matrix == QKV ? b.layer() - 1 : b.layer(); /* of down or o; -1: before the first */
-  const int norm = b.layer() * b.args.vectors_stride + (matrix == QKV ? 0 : b.plan.shape.hidden);
-  const int spans = b.plan.slice / kColumns, first_column = b.rank() * b.plan.slice + b.lane();
+  const int spans = b.plan.slice / kColumns, first_column = b.rank() * b.plan.slice;
+  const float *norm = b.args.vectors + (b.layer() * b.args.vectors_stride +
+                                        (matrix == QKV ? 0 : b.plan.shape.hidden) + first_column);
+  const bool planes = b.owns_groups() && b.layer() < b.plan.shape.n_layers;
   Sum sum = {};
   if (layer >= 0) sum = sum_of(b, matrix == QKV ? DOWN : O, layer);
   b.mark(matrix == QKV ? STEP_MARK_SUM : STEP_MARK_SUM_O);
 #pragma unroll 1
   for (int span = b.warp(); span < spans; span += STEP_WARPS) {
-    const int column = first_column + span * kColumns;
-    const float weight = __ldg(b.args.vectors + (norm + column));
-    float *kept = b.residual() + span * kColumns + b.lane();
-    const float residual = layer < 0 ? embedded(b.args, 0, column) : *kept + poll_sum(b, sum, column);
+    const int own = span * kColumns + b.lane();
+    const float *of_group = norm + (span & ~3) * kColumns + input_of_lane(b);
+    GroupNorm group_norm;
+    float weight;
+    if (planes)
+      group_norm = {__ldg((const float2 *)of_group), __ldg((const float2 *)of_group + 4)};
+    else
+      weight = __ldg(norm + own);
+    float *kept = b.residual() + own;
+    const float residual = *kept + (layer < 0 ? 0 : poll_sum(b, sum, first_column + own));
     *kept = residual;
-    if (B::kExperts && matrix == QKV) b.router_columns()[span * kColumns + b.lane()] = residual;
+    if (B::kExperts && matrix == QKV) b.router_columns()[own] = residual;
     if (!wanted) continue;
-    const float x = residual * weight;
-    const int quad = b.lane() & 7;
-    const float4 v = {__shfl_sync(~0u, x, 4 * quad), __shfl_sync(~0u, x, 4 * quad + 1),
-                      __shfl_sync(~0u, x, 4 * quad + 2), __shfl_sync(~0u, x, 4 * quad + 3)};
-    send_to_cluster<3>(b.x() + column - b.lane() + 4 * quad, bits_of(v), b.barriers().x, b.lane());
+    if (planes) {
+      sync_warpgroup(b.warp() >> 2);
+      send_planes(b, group_norm, span / 4);
+    } else {
+      const float x = residual * weight;
+      const int quad = b.lane() & 7;
+      const float4 v = {__shfl_sync(~0u, x, 4 * quad), __shfl_sync(~0u, x, 4 * quad + 1),
+                        __shfl_sync(~0u, x, 4 * quad + 2), __shfl_sync(~0u, x, 4 * quad + 3)};
+      send_to_cluster<3>(b.x() + first_column + span * kColumns + 4 * quad, bits_of(v), b.barriers().x,
+                         b.lane());
+    }
     const float squares = warp_sum(residual * residual);
     if (b.lane() < STEP_BLOCKS)
       send_4(peer_address(b.squares() + b.rank() * spans + span, b.lane()), __float_as_uint(squares),
@@ -189,37 +243,36 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
 
 /* 1 / rms of the x that came last, by which x or the matmul's output is multiplied. For whole warps. */
 template <class B> __device__ __forceinline__ float inverse_of_x(const B &b) {
-  const int hidden = b.plan.shape.hidden;
   float squares = 0;
 #pragma unroll 1
-  for (int i = 4 * b.lane(); i < hidden / kColumns; i += 128) {
+  for (int i = 4 * b.lane(); i < b.plan.shape.hidden / kColumns; i += 128) {
     const float4 v = *(const float4 *)(b.squares() + i);
     squares += (v.x + v.y) + (v.z + v.w);
   }
   squares = warp_sum(squares);
-  return rsqrtf(__fdividef(squares, small_float(hidden)) + b.args.norm_eps);
+  return rsqrtf(__fdividef(squares, small_float(b.plan.shape.hidden)) + b.args.norm_eps);
 }
 
-/* Sends this block's features of the gated product to the cluster: 8 lanes compute the same four, one for
- * each peer. */
+/* Sends this block's features of the gated product to the cluster, four by eight lanes: lanes i and i + 4
+ * compute feature i, and each lane sends all four to one peer. */
 template <class B> __device__ __forceinline__ void send_gated(B &b) {
   const float inverse = b.vars().inverse;
   const Share &share = b.share(GATE_UP);
-  const int peer = b.lane() & 7, quads = 2 * share.n_rows;
+  const int peer = b.lane() & 7, group = b.lane() & ~7, quads = 2 * share.n_rows;
 #pragma unroll 1
-  for (int item = b.thread() >> 3; item < quads; item += STEP_THREADS / 8) {
-    const int row = (item >> 1) * 16 + (item & 1) * 4;
-    float4 gate = four_rows(b, share, row), up = four_rows(b, share, row + 8), v;
-    auto gated = [&](float g, float u) { return silu(g * inverse) * (u * inverse); };
-    v.x = gated(gate.x, up.x), v.y = gated(gate.y, up.y), v.z = gated(gate.z, up.z),
-    v.w = gated(gate.w, up.w);
-    if constexpr (B::kExperts) {
-      const float weight = b.block_weights()[item >> 2];
-      v.x *= weight, v.y *= weight, v.z *= weight, v.w *= weight;
-    }
-    __syncwarp(); /* a peer that has all features may send x, which overwrites the sums */
+  for (int first = b.warp() * 4; first < quads; first += STEP_THREADS / 8) {
+    const int item = min(first + (b.lane() >> 3), quads - 1);
+    const int row = (item >> 1) * 16 + (item & 1) * 4 + (b.lane() & 3);
+    const float gate = one_row(b, share, row) * inverse, up = one_row(b, share, row + 8) * inverse;
+    float v = silu(gate) * up;
+    if constexpr (B::kExperts) v *= b.block_weights()[item >> 2];
+    /* The shuffles wait until all lanes have read their sums: a peer that has all features may send x, which
+     * overwrites them. */
+    const float4 four = {__shfl_sync(~0u, v, group), __shfl_sync(~0u, v, group + 1),
+                         __shfl_sync(~0u, v, group + 2), __shfl_sync(~0u, v, group + 3)};
     const float *to = b.exchange() + (item >> 2) * STEP_GROUP + b.rank() * 16 + (item & 3) * 4;
-    send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers().gated, peer));
+    if (first + (b.lane() >> 3) < quads)
+      send_16(peer_address(to, peer), bits_of(four), peer_address(&b.barriers().gated, peer));
   }
 }
 

@@ -40,15 +40,18 @@
 
 namespace step::one {
 
+/* Tables, and the residual stream, which the embedding begins. */
 template <class B> __device__ __forceinline__ void make_tables(B &b) {
   make_stages(b);
   make_tasks(b);
+  for (int i = threadIdx.x; i < b.plan.slice; i += STEP_ALL_THREADS)
+    b.residual()[i] = embedded(b.args, 0, b.rank() * b.plan.slice + i);
   if (B::kExperts && threadIdx.x < b.plan.shape.n_chosen)
     b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
-  begin_barrier(b.barriers().x, b.x_bytes());
+  begin_barrier(b.barriers().x, b.x_bytes(false));
   if constexpr (B::kHybrid) {
     begin_barrier(b.barriers().projections, b.projection_bytes_from(0));
     begin_barrier(b.barriers().states, b.states_bytes_from(0));
@@ -61,7 +64,7 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   if (B::kExperts) {
     barrier_init(&b.barriers().columns, STEP_WARPS);
     begin_barrier(b.barriers().logits, b.logits_bytes());
-    barrier_init(&b.barriers().routed, 1);
+    barrier_init(&b.barriers().routed, STEP_BLOCKS);
   }
 }
 
@@ -81,7 +84,7 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   }
 }
 
-/* Waits for x of a matmul, and quantises it. */
+/* Waits for x of a matmul, and quantises it if its owners have not. */
 template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   if (matrix == O) {
     if constexpr (B::kHybrid)
@@ -94,8 +97,9 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
     b.wait_again(b.barriers().gated, b.layer(), b.gated_bytes(), STEP_AT_GATED);
     b.mark(STEP_MARK_GATED);
   } else {
-    b.wait_again(b.barriers().x, b.x_before(matrix), b.x_bytes(), STEP_AT_X);
+    b.wait_again(b.barriers().x, b.x_before(matrix), b.x_bytes_after(matrix), STEP_AT_X);
     b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
+    if (b.owns_groups()) return;
     if constexpr (B::kHybrid)
       if (matrix == QKV && b.is_delta() && threadIdx.x == 0) barrier_arrive(&b.mix_vars().x_has_come);
   }

@@ -73,7 +73,7 @@ enum {
   STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* of a block's rows of the folded router */
   STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* a hybrid: twice as many */
   STEP_MAX_CHOSEN = 16,
-  STEP_VARS_BYTES = 752,     /* barriers and variables, with which shared memory begins (block.cuh) */
+  STEP_VARS_BYTES = 784,     /* barriers and variables, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts four), or of tasks
                           * (one_matmul.cuh) */
   STEP_LONG = 4096,          /* from this position on reading the cache limits attention */
@@ -134,8 +134,10 @@ typedef struct {
   int total;
 
   /* one token */
-  int x;         /* float [hidden]: x of qkv, gate and up, lm_head, then partial sums; states of warps.
+  int x;         /* float [hidden]: x of lm_head; of qkv, gate and up, too, unless a block owns whole groups
+                  * (step_owns_groups()); then partial sums; states of warps.
                   * Several tokens: [groups of hidden], x of lm_head as integers, then halves */
+  int x_planes;  /* [groups][256]: x of qkv, gate and up, like planes */
   int exchange;  /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
                   * Several tokens: lm_head's sums */
   int sums;      /* float: partial sums of o and down */
@@ -145,21 +147,23 @@ typedef struct {
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
-  int experts;   /* int ids, float logits [n_chosen]; weights [most_ffn_blocks]; logits
-                  * [step_router_rows()]; the block's columns of the residual stream [slice] */
+  int experts;   /* int ids, float logits [n_chosen]; weights [most_ffn_blocks]; keys of logits
+                  * [step_router_rows()]; the block's columns of the residual stream [slice]; candidates
+                  * [8][step_candidates()] */
   int mixers;    /* a hybrid: MixVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
-  int long_sums; /* float: partial sums of qkv, gate and up; where x is, but in a hybrid elsewhere */
+  int long_sums; /* float: partial sums of qkv, gate and up */
 
   /* several tokens */
-  int squares;  /* float [tokens][groups of hidden]: sums of squares of the residual stream */
-  int x_scales; /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`, of the last x */
-  int in_scales;    /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
-  int rope;         /* float2 [64]: for the token that this block adds up */
-  int chunks;       /* barriers of chunks */
-  int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
-  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers; FP4: as halves */
+  int squares;    /* float [tokens][groups of hidden]: sums of squares of the residual stream */
+  int x_scales;   /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`, of the last x.
+                 * One token: of x_planes */
+  int in_scales;  /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
+  int rope;       /* float2 [64]: for the token that this block adds up */
+  int chunks;     /* barriers of chunks */
+  int chunk_sums; /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
+  int slice;      /* [groups of the block's columns]: x of qkv, gate and up as integers; FP4: as halves */
   int warp_values;  /* half [states][queries][head_dim]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
   int states; /* half [packs of the block][8][128], then float2 {maximum, sum} [packs][8][heads of a pack] */
@@ -229,7 +233,7 @@ enum {
   STEP_HYBRID_LAYERS = 64,
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
   STEP_HYBRID_POSITIONS = 40960, /* longer contexts: separate kernels, which read keys and values once */
-  STEP_MIX_BYTES = 448,          /* MixVars (block.cuh) */
+  STEP_MIX_BYTES = 464,          /* MixVars (block.cuh) */
 };
 
 /* A cluster's part of a hybrid's layers of a kind: n query heads of one KV head, or n value heads and the
@@ -328,6 +332,12 @@ STEP_BOTH static inline int step_sum_words(const StepShape *s) {
   return s->hidden + (step_router_rows(s) + 31) / 32 * 32;
 }
 
+/* How many of a block's experts compete for being chosen: as many as the router chooses, rounded up to a
+ * multiple of four. */
+STEP_BOTH static inline int step_candidates(const StepShape *s) {
+  return (s->n_chosen - (s->head_dim == STEP_WIDE_HEAD) + 3) / 4 * 4;
+}
+
 /* Rows of the folded router (folded_router.h) in a stage of a block, at most: four for each STEP_MAX_EXPERTS,
  * and the gate. */
 STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
@@ -348,6 +358,13 @@ STEP_BOTH static inline int step_x_scales(int parts) {
 /* Bytes of 128 inputs of o as planes with their scales, a multiple of 16. */
 STEP_BOTH static inline int step_value_bytes(const StepShape *s) {
   return 2 * STEP_GROUP + (step_x_scales(step_parts(s)) + 1) / 2 * 16;
+}
+
+/* True if a block quantises its columns of x before it sends them to the cluster: with experts, where the
+ * columns are whole groups of inputs. In a hybrid the last warp needs x as floats; without experts it was
+ * slower (LOG.md). */
+STEP_BOTH static inline bool step_owns_groups(const StepShape *s) {
+  return s->n_experts > 0 && s->head_dim != STEP_WIDE_HEAD && s->hidden % (STEP_BLOCKS * STEP_GROUP) == 0;
 }
 
 /* Positions in a stage of the KV cache. */

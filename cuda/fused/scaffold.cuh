@@ -76,6 +76,8 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
           break;
         }
       }
+      if constexpr (B::kExperts)
+        if (matrix == GATE_UP) choose(b);
       normalise(b, matrix, wanted);
       if (!wanted) {
         b.go_to(GATE_UP);
@@ -93,8 +95,8 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
   b.mark_whole(2);
 }
 
-/* Sixteen warps multiply, three load, and the last one prefetches, chooses experts or makes the gated
- * product. Registers move between whole warpgroups. */
+/* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits or the gates
+ * of the delta rule. Registers move between whole warpgroups. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();

@@ -137,6 +137,21 @@ static void check_odd_zeros(const StepPlan *plan, KSplit cut, int first_group) {
   assert_true(cut.rows * (cut.groups * (1024 + 32) + room * 8) <= plan->slot_bytes);
 }
 
+/* x of qkv, gate and up has room as planes. Peers that own whole groups may send it while a block still reads
+ * its sums of down, its states of attention or its x of down, and a warp reads it while others write sums. */
+static void check_x(const StepPlan *plan) {
+  const StepShape *s = &plan->shape;
+  const StepOffsets *off = &plan->off;
+  const int groups = s->hidden / STEP_GROUP, end = off->x_scales + groups * step_x_scales(step_parts(s)) * 8;
+  assert_true(off->x_planes % 16 == 0 && off->x_scales % 8 == 0);
+  assert_true(off->x_scales - off->x_planes >= groups * 2 * STEP_GROUP);
+  if (step_owns_groups(s))
+    assert_true(off->x <= off->x_planes && end <= off->long_sums && end <= off->sums &&
+                off->exchange - off->planes >= STEP_WARPS * 2 * STEP_GROUP);
+  else
+    assert_true(off->x_planes == off->planes && off->x_scales == off->scales && end <= off->exchange);
+}
+
 /* The sums of n_rows tile rows, and of the ones that fill the last stage, lie within `bytes`, and their
  * offset fits a task's 21 bits. A stage lies within its slot, and what warps read after it, in place of
  * groups that they do not have, is still shared memory. Zeros are copied from an even group to an even

@@ -102,8 +102,9 @@ static void check_hybrid(const StepPlan *plan) {
   if (s->n_experts == 0) return;
   assert_true(off->stage_table % 8 == 0);
   assert_true(off->experts >= off->gates + plan->heads_per_kv * 256 * 4 && off->experts % 16 == 0);
-  assert_true(off->total - off->experts >=
-              (s->n_experts + 4 + plan->slice + plan->most_ffn_blocks + 2 * s->n_chosen) * 4);
+  assert_true(off->total - off->experts >= (s->n_experts + 4 + plan->slice + plan->most_ffn_blocks +
+                                            2 * s->n_chosen + STEP_BLOCKS * (s->n_chosen - 1)) *
+                                               4);
   assert_true(plan->most_ffn_blocks <= step_expert_blocks(s));
   /* the outputs of attention and of the delta rule, for the router; rows of the folded router in a stage */
   assert_true(off->heads - off->exchange >= plan->packs * (step_value_bytes(s) + STEP_PACK * 4));

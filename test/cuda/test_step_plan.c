@@ -39,9 +39,9 @@ static void check_stages(const StepPlan *plan) {
   if (experts) {
     assert_true(off->stage_table % 8 == 0 && off->experts % 16 == 0);
     assert_true(off->experts - off->tasks >= room * STEP_ENTRY_BYTES);
-    assert_true(off->total - off->experts >=
-                (experts + plan->slice + plan->most_ffn_blocks + 2 * plan->shape.n_chosen) *
-                    (int)sizeof(float));
+    assert_true(off->total - off->experts >= (experts + plan->slice + plan->most_ffn_blocks +
+                                              2 * plan->shape.n_chosen + STEP_BLOCKS * plan->shape.n_chosen) *
+                                                 (int)sizeof(float));
     assert_true(plan->most_ffn_blocks <= step_expert_blocks(&plan->shape));
     /* the output of attention, for the router; rows of the folded router in a stage */
     assert_true(off->heads - off->exchange >= plan->packs * (step_value_bytes(&plan->shape) + STEP_PACK * 4));
@@ -64,7 +64,7 @@ static void check_places(const StepPlan *plan) {
   check_stages(plan);
   const int packs = plan->packs, rows = plan->slice / 16, ffn_blocks = s->intermediate / STEP_GROUP;
   const int most_ffn_blocks = plan->most_ffn_blocks, state = plan->heads_per_kv * (s->head_dim * 2 + 8);
-  const int most_groups[] = {s->hidden / STEP_GROUP, packs, most_ffn_blocks};
+  const int most_groups[] = {packs, most_ffn_blocks};
   assert_int_equal(packs * STEP_PACK, plan->heads_per_kv * s->head_dim);
   assert_int_equal((plan->all_packs - packs) * STEP_PACK, 2 * s->head_dim);
   assert_true(off->sums - off->x >= s->hidden * 4 && off->sums - off->x >= plan->states * state);
@@ -75,9 +75,11 @@ static void check_places(const StepPlan *plan) {
     assert_true(off->scales - off->planes >= most_groups[i] * 2 * STEP_GROUP);
     assert_true(off->exchange - off->scales >= most_groups[i] * step_x_scales(step_parts(s)) * 8);
   }
-  check_share(plan, plan->full, plan->all_packs, off->sums - off->x, 0, s->hidden / STEP_GROUP);
+  check_x(plan);
+  check_share(plan, plan->full, plan->all_packs, off->sums - off->long_sums, 0, s->hidden / STEP_GROUP);
   for (int c = 0; c < s->n_clusters; c++) {
-    check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->x, 0, s->hidden / STEP_GROUP);
+    check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->long_sums, 0,
+                s->hidden / STEP_GROUP);
     check_share(plan, down_of(plan, c), rows, off->planes - off->sums, step_first_ffn_block(s, c),
                 ffn_blocks);
     check_odd_zeros(plan, down_of(plan, c), step_first_ffn_block(s, c));

@@ -13,9 +13,8 @@
  *                 router by its cluster's outputs
  *
  * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits
- * and sends them to its cluster; then the last warp of each block chooses, all alike, while the others add o
- * to the residual stream and make x. An expert is chosen if fewer than n_routed others are better. NaN counts
- * as the largest or the smallest number, so that whatever is chosen is an expert. */
+ * and sends them to its cluster; then eight warps of each block choose, all blocks alike, while the others
+ * add o to the residual stream and make x. An expert is chosen if fewer than n_routed others are better. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -23,7 +22,7 @@
 
 namespace step::one {
 
-/* A lane chooses among 4 kQuads experts; a stage has 4 kQuads rows of the folded router, and the gate. */
+/* A stage has 4 kQuads rows of the folded router, and the gate; a block at most 16 kQuads experts. */
 template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of a warp at once */
@@ -219,11 +218,22 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
 
 /* --- the choice */
 
-/* Experts of a lane in a choice: kEach l .. kEach l + kEach - 1. */
-template <class B> constexpr int kEach = 4 * kQuads<B>;
+/* A logit as an integer key: larger logits have larger keys. The low five bits are 31 - the expert's place
+ * among its block's experts. So no two experts of a block have the same key, and of equal logits the first
+ * wins; but logits closer than 4e-6 of their size count as equal. NaN counts as the largest or the smallest
+ * number. Every key is larger than 31 and less than ~0. */
+constexpr uint32_t kPlaceBits = 31;
+__device__ __forceinline__ uint32_t key_of(float logit, int place) {
+  const uint32_t bits = __float_as_uint(logit), ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return (min(max(ordered, 0x20u), 0xffffffdfu) & ~kPlaceBits) | (kPlaceBits - place);
+}
+__device__ __forceinline__ float logit_of(uint32_t key) {
+  const uint32_t ordered = (key & ~kPlaceBits) | 16;
+  return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
+}
 
-/* Waits for this block's share of the logits, those of neighbours, and sends them to the cluster. The last
- * block has the gate of the MLP beside the experts, too. */
+/* Waits for this block's share of the logits, those of neighbours, and sends their keys to the cluster. The
+ * last block has the gate of the MLP beside the experts, too. */
 template <class B> __device__ __forceinline__ void send_logits(const B &b) {
   const int n_experts = b.plan.shape.n_experts, first = folded_share(b) * b.rank(),
             n = min(folded_share(b), n_experts - first); /* a multiple of 4 */
@@ -237,83 +247,74 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
   else
     poll_sums<1>(b, sum_of_logits(b), {word}, logit);
   const int peer = b.lane() & 7;
-  const uint32_t barrier = peer_address(&b.barriers().logits, peer);
+  const uint32_t barrier = peer_address(&b.barriers().logits, peer), key = key_of(logit[0], b.lane());
 #pragma unroll
   for (int i = 0; i < kQuads<B>; i++) {
     const int at = 4 * (4 * i + b.lane() / 8);
-    const float4 four = {__shfl_sync(~0u, logit[0], at), __shfl_sync(~0u, logit[0], at + 1),
-                         __shfl_sync(~0u, logit[0], at + 2), __shfl_sync(~0u, logit[0], at + 3)};
-    if (at < n) send_16(peer_address(b.logits() + first + at, peer), bits_of(four), barrier);
+    const uint4 four = {__shfl_sync(~0u, key, at), __shfl_sync(~0u, key, at + 1),
+                        __shfl_sync(~0u, key, at + 2), __shfl_sync(~0u, key, at + 3)};
+    if (at < n) send_16(peer_address(b.keys() + first + at, peer), four, barrier);
   }
   if constexpr (B::kJoined)
     if (has_gate && b.lane() < STEP_BLOCKS)
-      send_4(peer_address(b.logits() + n_experts, peer), __float_as_uint(logit[1]), barrier);
+      send_4(peer_address(b.keys() + n_experts, peer), __float_as_uint(logit[1]), barrier);
 }
 
-/* A float's bits in the order of numbers; at least 1, and less than the largest integer. */
-__device__ __forceinline__ uint32_t ordered(float v) {
-  const uint32_t bits = __float_as_uint(v);
-  return min(max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u), 0xfffffffeu);
-}
-
-/* The keys of a lane's experts; 0: no expert. */
-template <class B> __device__ __forceinline__ void take_keys(const B &b, uint32_t (&key)[kEach<B>]) {
-  const int first = kEach<B> * b.lane();
-  const bool any = first < b.plan.shape.n_experts; /* a multiple of 8 */
-#pragma unroll
-  for (int i = 0; i < kEach<B>; i += 4) {
-    const float4 four = *(const float4 *)(b.logits() + (any ? first + i : 0));
-    key[i] = any ? ordered(four.x) : 0, key[i + 1] = any ? ordered(four.y) : 0;
-    key[i + 2] = any ? ordered(four.z) : 0, key[i + 3] = any ? ordered(four.w) : 0;
-  }
-}
-
-/* True if fewer than n_routed experts are better than this one; of equal ones the first is the better. */
-template <class B> __device__ __forceinline__ bool is_chosen(const B &b, int expert, uint32_t key) {
+/* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other can be among the
+ * chosen ones. For one warp: a lane counts which of a block's experts are better than its own; where they are
+ * few, two lanes count half of them each. */
+template <class B> __device__ __forceinline__ void sort_share(const B &b, int of) {
+  constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
+  const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
+  const bool any = own < folded_share(b) && expert < b.plan.shape.n_experts;
+  const uint32_t key = any ? b.keys()[expert] : kPlaceBits - own; /* below all experts */
   int better = 0;
-#pragma unroll 1
-  for (int i = 0; i < b.plan.shape.n_experts; i++) better += ordered(b.logits()[i]) >= key + (i >= expert);
-  return better < b.n_routed();
+#pragma unroll
+  for (int i = 0; i < kCompared; i++) better += __shfl_sync(~0u, key, i + half * kCompared) > key;
+  if (kLanes == 2) better += __shfl_xor_sync(~0u, better, 16);
+  if (half == 0 && better < b.n_candidates()) b.candidates()[of * b.n_candidates() + better] = key;
 }
 
-/* Writes the chosen experts and their logits, in the order of their numbers. For one warp. A turn removes the
- * largest key; the key of the last turn bounds the chosen ones. Equal keys leave in the same turn, so the
- * bound can be too low; then each expert that is not below it is compared with all. Other ways of choosing
- * took longer (LOG.md). */
-template <class B> __device__ __forceinline__ void choose(const B &b) {
-  const int first = kEach<B> * b.lane();
-  uint32_t key[kEach<B>], least = 0;
-  take_keys(b, key);
+/* Writes those of block `of`'s candidates that are chosen, at their rank among all. For one warp, once all
+ * candidates are there: four lanes compare a candidate, each with those of two blocks. Of equal logits the
+ * earlier block's is better. */
+template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
+  const int n = b.n_candidates(), part = b.lane() & 3;
 #pragma unroll 1
-  for (int turn = 0; turn < b.n_routed(); turn++) {
-    uint32_t own = key[0];
+  for (int first = 0; first < n; first += 8) {
+    const int i = first + b.lane() / 4;
+    const uint32_t key = b.candidates()[of * n + min(i, n - 1)], logit = key & ~kPlaceBits;
+    int rank = part == of / 2 ? i : 0; /* its own block's are sorted */
 #pragma unroll
-    for (int i = 1; i < kEach<B>; i++) own = max(own, key[i]);
-    least = __reduce_max_sync(~0u, own);
-#pragma unroll
-    for (int i = 0; i < kEach<B>; i++) key[i] = key[i] == least ? 0 : key[i];
+    for (int j = 0; j < 2; j++) {
+      const int block = 2 * part + j;
+      const uint32_t least = block == of ? ~0u : block > of ? logit + kPlaceBits + 1 : logit;
+#pragma unroll 4
+      for (int k = 0; k < n; k += 4) {
+        const uint4 other = *(const uint4 *)(b.candidates() + block * n + k);
+        rank += (other.x >= least) + (other.y >= least) + (other.z >= least) + (other.w >= least);
+      }
+    }
+    rank = lanes_sum<1, 2>(rank);
+    if (part == 0 && i < n && rank < b.n_routed()) {
+      b.ids()[rank] = folded_share(b) * of + (int)(kPlaceBits - (key & kPlaceBits));
+      b.chosen()[rank] = logit_of(key);
+    }
   }
-  least = max(least, 1u);
-  take_keys(b, key);
-  uint32_t chosen[kEach<B>]; /* lanes whose i-th expert is chosen */
-  int n = 0;
-#pragma unroll
-  for (int i = 0; i < kEach<B>; i++) {
-    chosen[i] = __ballot_sync(~0u, key[i] >= least);
-    n += __popc(chosen[i]);
-  }
-  if (n > b.n_routed()) {
-#pragma unroll
-    for (int i = 0; i < kEach<B>; i++)
-      chosen[i] = __ballot_sync(~0u, is_chosen(b, first + i, key[i]) && key[i] >= least);
-  }
-  int place = 0;
-#pragma unroll
-  for (int i = 0; i < kEach<B>; i++) place += __popc(chosen[i] & ((1u << b.lane()) - 1));
-#pragma unroll
-  for (int i = 0; i < kEach<B>; i++)
-    if (chosen[i] >> b.lane() & 1)
-      b.ids()[place] = first + i, b.chosen()[place] = b.logits()[first + i], place++;
+}
+
+/* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
+ * which have no columns of the residual stream if each block owns at most eight groups. */
+template <class B> __device__ __forceinline__ void choose(const B &b) {
+  const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
+  if (of < 0) return;
+  b.wait(b.barriers().logits, b.layer() & 1, STEP_AT_ROUTES);
+  if (of == 0 && b.lane() == 0) barrier_expect(&b.barriers().logits, b.logits_bytes());
+  sort_share(b, of);
+  named_barrier_sync<7, 32 * STEP_BLOCKS>();
+  rank_candidates(b, of);
+  __syncwarp();
+  if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
 }
 
 /* Stages of gate and up that the last warp brings into L2 as soon as the experts are known, before the
@@ -342,18 +343,14 @@ template <class B> __device__ __forceinline__ void start_prefetch(const B &b, co
   prefetch_bulk(own.matrix + ((size_t)(place >> 5) << log_unit), (int)(place & 31) << log_unit);
 }
 
-/* The last warp's part of a layer: the logits of the residual stream, and the choice. */
+/* The last warp's part of a layer: the logits, and the first stages of the chosen experts. */
 template <class B> __device__ __forceinline__ void route(B &b) {
   b.wait(b.barriers().columns, b.layer() & 1, STEP_AT_ROUTES);
   route_residual(b);
   prefetch_router(b);
   const Prefetch prefetch = prefetch_of_lane(b);
   send_logits(b);
-  b.wait(b.barriers().logits, b.layer() & 1, STEP_AT_ROUTES);
-  if (b.lane() == 0) barrier_expect(&b.barriers().logits, b.logits_bytes());
-  choose(b);
-  __syncwarp();
-  if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
+  b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
   start_prefetch(b, prefetch);
 }
 
@@ -366,14 +363,14 @@ template <class B> __device__ __forceinline__ void weigh(const B &b, float inver
 #pragma unroll
   for (int i = 16; i > 0; i /= 2) best = fmaxf(best, __shfl_xor_sync(~0u, best, i));
   const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
-  const float logit = chosen ? b.chosen()[b.lane()] : joined ? b.logits()[s.n_experts] : 0;
+  const float logit = chosen ? b.chosen()[b.lane()] : joined ? __uint_as_float(b.keys()[s.n_experts]) : 0;
   /* The MLP beside the experts has the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
   if (!b.args.renormalise) {
     all = 0;
 #pragma unroll 1
-    for (int i = b.lane(); i < s.n_experts; i += 32) all += exponential(b.logits()[i]);
+    for (int i = b.lane(); i < s.n_experts; i += 32) all += exponential(logit_of(b.keys()[i]));
   }
   all = warp_sum(all);
   const float weight = __fdividef(joined ? 1 : own, joined ? 1 + own : all);

@@ -64,7 +64,7 @@ struct Qwen3_8_27B {
 struct TestExperts {
   static constexpr StepShape shape() {
     StepShape s = shape_of_hopper();
-    s.hidden = 512, s.n_layers = 2, s.n_heads = 8, s.n_kv_heads = 2, s.head_dim = 128, s.vocab_size = 512;
+    s.hidden = 1024, s.n_layers = 2, s.n_heads = 8, s.n_kv_heads = 2, s.head_dim = 128, s.vocab_size = 512;
     s.n_experts = 24, s.n_chosen = 6, s.intermediate = 6 * 768, s.group = 128, s.n_clusters = 16;
     return s;
   }

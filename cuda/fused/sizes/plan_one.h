@@ -136,16 +136,25 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
                 hybrid ? step_larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
   const int projections = plan->all_packs * STEP_PACK * 4,
             inputs_of_o = plan->packs * step_value_bytes(s) + (s->n_experts > 0 ? outputs : 0);
-  const int groups = step_larger(step_larger(s->hidden / STEP_GROUP, plan->packs), most);
-  off->x = STEP_VARS_BYTES;
-  off->long_sums = hybrid ? off->x + step_align_up(step_larger(s->hidden * 4, states), 16) : off->x;
-  off->sums = hybrid ? off->long_sums + step_align_up(long_sums, 16)
-                     : off->x + step_align_up(step_larger(s->hidden * 4, step_larger(long_sums, states)), 16);
+  const bool owns = step_owns_groups(s);
+  const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
+            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs), most);
+  /* In a hybrid the last warp reads x while the others multiply. */
+  const int floats = step_align_up(step_larger(s->hidden * 4, states), 16);
+  off->x = off->x_planes = STEP_VARS_BYTES;
+  off->x_scales = off->x_planes + x_groups * STEP_PLANE_BYTES;
+  off->long_sums = hybrid ? off->x + floats
+                   : owns ? step_align_up(off->x_scales + x_groups * x_scale_bytes, 16)
+                          : off->x;
+  off->sums = step_larger(off->x + floats, off->long_sums + step_align_up(long_sums, 16));
   off->planes = off->attention = off->delta = off->sums + step_align_up(sums, 16);
   off->scales = off->planes + groups * STEP_PLANE_BYTES;
-  off->exchange = step_align_up(step_larger(off->scales + groups * step_x_scales(parts) * STEP_X_SCALE_BYTES,
-                                            off->attention + attention),
-                                16);
+  if (!owns) off->x_planes = off->planes, off->x_scales = off->scales;
+  /* Where a block owns whole groups, each warp exchanges a group of x between its lanes in `planes`. */
+  off->exchange =
+      step_align_up(step_larger(step_larger(off->scales + groups * x_scale_bytes, off->attention + attention),
+                                off->planes + (owns ? STEP_WARPS * STEP_PLANE_BYTES : 0)),
+                    16);
   off->heads = off->exchange +
                step_align_up(step_larger(step_larger(projections, inputs_of_o), most * STEP_GROUP * 4), 16);
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
@@ -161,8 +170,8 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   }
   if (s->n_experts == 0) return;
   off->experts = off->total;
-  const int words =
-      step_align_up(2 * s->n_chosen + most, 4) + step_align_up(step_router_rows(s), 4) + plan->slice;
+  const int words = step_align_up(2 * s->n_chosen + most, 4) + step_align_up(step_router_rows(s), 4) +
+                    plan->slice + STEP_BLOCKS * step_candidates(s);
   off->total = step_align_up(off->experts + words * 4, 16);
 }
 
