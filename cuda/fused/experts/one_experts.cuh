@@ -276,8 +276,8 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
 }
 
 /* Writes those of block `of`'s candidates that are chosen, at their rank among all. For one warp, once all
- * candidates are there: four lanes compare a candidate, each with those of two blocks. Of equal logits the
- * earlier block's is better. */
+ * candidates are there: four lanes compare a candidate, each with those of two blocks. Among equal logits
+ * the earlier block's is better. */
 template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
   const int n = b.n_candidates(), part = b.lane() & 3;
 #pragma unroll 1
