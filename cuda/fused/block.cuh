@@ -497,7 +497,8 @@ __device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned 
   }
 }
 
-/* Both; what group_words() returns of part i goes to scales[i * stride], in FP4 the scale alone. */
+/* Quantises a group and stores its words; what group_words() returns of part i goes to scales[i * stride], in
+ * FP4 the scale alone. */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {

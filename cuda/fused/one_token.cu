@@ -20,7 +20,8 @@
  *
  * Shared memory is the ring, then StepOffsets. Three areas serve several uses in turn. Uses do not collide,
  * because a peer writes only after it has received what this block makes after its last read:
- *   x         x of a matmul, then its partial sums (not those of o, down) | states of the warps
+ *   x         x of a matmul, then its partial sums (not those of o, down); where blocks own whole groups,
+ *             x lies before the sums, as integers | states of the warps
  *   planes    x as integers | states of the cluster's blocks
  *   exchange  q, k, v | attention's output (experts: also as floats, for the router) || the gated product
  * An arriving x overwrites only what was read before this block's last contribution to it.

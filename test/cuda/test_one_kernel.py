@@ -189,8 +189,9 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     if EMULATED and kind == "experts of hidden 3072":
         pytest.skip("takes an emulated GPU minutes")
     folder = make_model(tmp_path / kind, kind)
-    one = evaluate(auk, folder, "--decode-step", "cluster")
-    others = evaluate(auk, folder, "--decode-step", "kernels")
+    n = 4 if EMULATED and kind in HIDDENS else 8 if EMULATED else 24
+    one = evaluate(auk, folder, "--decode-step", "cluster", n=n)
+    others = evaluate(auk, folder, "--decode-step", "kernels", n=n)
     assert one.tobytes() != others.tobytes(), "one of them was not computed"
     mean, worst, same, decided = compare.report(others, one)
     print(f"{kind}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
@@ -201,7 +202,7 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
-@pytest.mark.parametrize("kind, seeds, n", [("qwen3", (1, 2), 8), ("experts", (1,), 3)])
+@pytest.mark.parametrize("kind, seeds, n", [("qwen3", (1, 2), 8), ("experts", (1,), 1)])
 def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch, kind, seeds, n):
     """A peer that has a block's products may go on and overwrite what lanes of that block have yet to read: with these
     seeds it did where the lanes of a warp did not read before the first of them sent (send_gated())."""
@@ -222,10 +223,11 @@ def test_a_plan_that_is_a_constant_changes_no_bit(auk, tmp_path, monkeypatch, ki
     if not EMULATED:
         pytest.skip("the models of the table are large")
     folder = make_model(tmp_path / "model", kind)
-    expected = evaluate(auk, folder, "--decode-step", "cluster", n=3)
+    n = 1 if kind in HIDDENS else 2
+    expected = evaluate(auk, folder, "--decode-step", "cluster", n=n)
     for shared in (227 << 10) - 16, SMALL[kind]:
         monkeypatch.setenv("EMULATED_SHARED", str(shared))
-        assert evaluate(auk, folder, "--decode-step", "cluster", n=3).tobytes() == expected.tobytes(), shared
+        assert evaluate(auk, folder, "--decode-step", "cluster", n=n).tobytes() == expected.tobytes(), shared
 
 
 def test_a_prompts_states_lie_where_one_kernel_reads_them(auk, tmp_path):

@@ -219,8 +219,8 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
 /* --- the choice */
 
 /* A logit as an integer key: larger logits have larger keys. The low five bits are 31 - the expert's place
- * among its block's experts. So no two experts of a block have the same key, and of equal logits the first
- * wins; but logits closer than 4e-6 of their size count as equal. NaN counts as the largest or the smallest
+ * among its block's experts. So no two experts of a block have the same key. Logits that agree in all but
+ * their last five bits count as equal, and the first of them wins. NaN counts as the largest or the smallest
  * number. Every key is larger than 31 and less than ~0. */
 constexpr uint32_t kPlaceBits = 31;
 __device__ __forceinline__ uint32_t key_of(float logit, int place) {
@@ -304,7 +304,8 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
 }
 
 /* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
- * which have no columns of the residual stream if each block owns at most eight groups. */
+ * one for each block of the cluster. Up to a hidden size of 2,048 they own no columns of the residual stream;
+ * beyond, their columns of x wait for the choice. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
   if (of < 0) return;
