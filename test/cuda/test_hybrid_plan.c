@@ -81,6 +81,7 @@ static void check_hybrid(const StepPlan *plan) {
   check_mixes(plan, false);
   check_mixes(plan, true);
   assert_true(off->long_sums - off->x >= s->hidden * 4 && off->long_sums - off->x >= plan->states * state);
+  check_x(plan);
   assert_true(off->exchange - off->attention >= STEP_BLOCKS * state);
   assert_true(off->exchange - off->attention >= STEP_DELTA_HEADS * (128 + 32) * 4);
   assert_true(off->heads - off->exchange >= plan->all_packs * STEP_PACK * 4);
