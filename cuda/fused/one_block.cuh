@@ -29,6 +29,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   /* x of qkv, gate and up. */
   __device__ __forceinline__ unsigned char *x_planes() const { return smem + plan.off.x_planes; }
   __device__ __forceinline__ float2 *x_scales() const { return (float2 *)(smem + plan.off.x_scales); }
+  /* Kernels of other forms have no code for it. */
   __device__ __forceinline__ bool owns_groups() const {
     return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
   }
@@ -78,16 +79,17 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
       return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
   }
 
-  /* Bytes of a barrier's phase: x, as floats or as planes with their scales, and its sums of squares; x of
-   * the next phase after that of a matrix of this layer; q, k and v; states; the gated product. */
-  __device__ __forceinline__ int x_bytes(bool floats) const {
+  /* Bytes of a barrier's phase: x and its sums of squares, of which lm_head wants floats. */
+  __device__ __forceinline__ int x_bytes(bool of_lm_head) const {
     const int hidden = plan.shape.hidden,
               planes = 2 * hidden + hidden / STEP_GROUP * kXScales<Base::kParts> * 8;
-    return (floats || !owns_groups() ? hidden * 4 : planes) + hidden / kColumns * 4;
+    return (of_lm_head || !owns_groups() ? hidden * 4 : planes) + hidden / kColumns * 4;
   }
+  /* The same of the phase that follows x of a matrix of this layer. */
   __device__ __forceinline__ int x_bytes_after(int matrix) const {
-    return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1); /* lm_head has floats */
+    return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
   }
+  /* Bytes of q, k and v, and of states; gated_bytes() and logits_bytes(): of the gated product, of logits. */
   __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
@@ -148,10 +150,9 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   } else {
     place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
   }
-  s.x_at = full ? p.off.x_planes : matrix == O ? p.off.exchange : p.off.planes;
-  s.x_scales_at = full          ? p.off.x_scales
-                  : matrix == O ? p.off.exchange + p.packs * 2 * STEP_GROUP
-                                : p.off.scales;
+  const unsigned char *x = full ? b.x_planes() : matrix == O ? b.value_planes() : b.planes();
+  const float2 *x_scales = full ? b.x_scales() : matrix == O ? b.value_scales() : b.scales();
+  s.x_at = (int)(x - b.smem), s.x_scales_at = (int)((const unsigned char *)x_scales - b.smem);
   s.sums_stride = step_sums_stride(s.n_rows);
   s.sums_at = full ? p.off.long_sums : p.off.sums;
   s.splits = cut.splits, s.groups = cut.groups, s.span = cut.span;

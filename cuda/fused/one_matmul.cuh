@@ -3,8 +3,8 @@
  *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
  *
  * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a
- * time. Stage i of a share belongs to warpgroup i % 4. Each of its warps takes a tile row by at most four
- * groups:
+ * time, unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each of
+ * its warps takes a tile row by at most four groups:
  *
  *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
  *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |
@@ -212,8 +212,8 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   }
 }
 
-/* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x and quantised it.
- * Then all warps may read the sums.
+/* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it
+ * if it came as floats. Then all warps may read the sums.
  *
  * A warp loads its part of a stage into registers at once, and does so before x has come if the stage is
  * there: four more stages are in flight during that wait. Half of the warpgroups begin half a matmul of
@@ -278,7 +278,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if (fetched) fetch();
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
-  if (!has_norm || !b.owns_groups()) b.sync();
+  if (!has_norm || !b.owns_groups()) b.sync(); /* other warps have made planes; those of peers are there */
   if constexpr (B::kExperts)
     if (matrix == O) route_outputs(b);
   const auto keep_inverse = [&] {

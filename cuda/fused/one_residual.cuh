@@ -60,9 +60,7 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
   const Share &share = b.share(matrix);
   uint64_t *to = sum.totals + b.rank() * slice;
 #pragma unroll 1
-  for (int i = b.thread(); i < slice; i += STEP_THREADS) {
-    contribute(to + i, one_row(b, share, i));
-  }
+  for (int i = b.thread(); i < slice; i += STEP_THREADS) contribute(to + i, one_row(b, share, i));
 }
 
 /* The sum of the lane's word over all GPUs. own: this GPU's sum; tag: the low bits of its word.
@@ -144,6 +142,12 @@ __device__ __forceinline__ uint4 bits_of(const float4 &v) {
   return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
 }
 
+/* The values of four lanes, from lane `first` on, each `step` further than the one before. */
+__device__ __forceinline__ uint4 four_lanes(uint32_t v, int first, int step = 1) {
+  return make_uint4(__shfl_sync(~0u, v, first), __shfl_sync(~0u, v, first + step),
+                    __shfl_sync(~0u, v, first + 2 * step), __shfl_sync(~0u, v, first + 3 * step));
+}
+
 /* Copies what this thread has just added to the residual stream, after a layer's down. */
 template <class B> __device__ __forceinline__ void keep_tap(const B &b, int layer) {
   const StepTaps &taps = b.args.taps;
@@ -174,7 +178,8 @@ template <class B> __device__ __forceinline__ void send_planes(const B &b, const
   const float x[4] = {low.x * norm.low.x, high.x * norm.high.x, low.y * norm.low.y, high.y * norm.high.y};
   uint32_t word[2];
   const float2 scale = group_words<B::kParts>(x, word);
-  unsigned char *words = b.planes() + b.warp() * 2 * STEP_GROUP; /* scratch: lanes read each other's */
+  unsigned char *words =
+      b.planes() + b.warp() * 2 * STEP_GROUP; /* scratch: a lane sends 16 bytes of four lanes */
   store_words<B::kParts>(word, words + word_at<B::kParts>(b.lane(), STEP_GROUP), 64);
   __syncwarp();
   const uint4 own = *(const uint4 *)(words + (b.lane() & 15) * 16);
@@ -219,12 +224,9 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
       sync_warpgroup(b.warp() >> 2);
       send_planes(b, group_norm, span / 4);
     } else {
-      const float x = residual * weight;
-      const int quad = b.lane() & 7;
-      const float4 v = {__shfl_sync(~0u, x, 4 * quad), __shfl_sync(~0u, x, 4 * quad + 1),
-                        __shfl_sync(~0u, x, 4 * quad + 2), __shfl_sync(~0u, x, 4 * quad + 3)};
-      send_to_cluster<3>(b.x() + first_column + span * kColumns + 4 * quad, bits_of(v), b.barriers().x,
-                         b.lane());
+      const int quad = 4 * (b.lane() & 7);
+      send_to_cluster<3>(b.x() + first_column + span * kColumns + quad,
+                         four_lanes(__float_as_uint(residual * weight), quad), b.barriers().x, b.lane());
     }
     const float squares = warp_sum(residual * residual);
     if (b.lane() < STEP_BLOCKS)
@@ -268,11 +270,10 @@ template <class B> __device__ __forceinline__ void send_gated(B &b) {
     if constexpr (B::kExperts) v *= b.block_weights()[item >> 2];
     /* The shuffles wait until all lanes have read their sums: a peer that has all features may send x, which
      * overwrites them. */
-    const float4 four = {__shfl_sync(~0u, v, group), __shfl_sync(~0u, v, group + 1),
-                         __shfl_sync(~0u, v, group + 2), __shfl_sync(~0u, v, group + 3)};
+    const uint4 four = four_lanes(__float_as_uint(v), group);
     const float *to = b.exchange() + (item >> 2) * STEP_GROUP + b.rank() * 16 + (item & 3) * 4;
     if (first + (b.lane() >> 3) < quads)
-      send_16(peer_address(to, peer), bits_of(four), peer_address(&b.barriers().gated, peer));
+      send_16(peer_address(to, peer), four, peer_address(&b.barriers().gated, peer));
   }
 }
 

@@ -3,13 +3,13 @@
  *
  *   layer     a cluster with a KV head                          a cluster without
  *   norm      residual += down of the previous layer            the same
- *             x * norm -> cluster                                -
+ *             x * norm -> cluster (experts: quantised)           -
  *   qkv       a tile row of each head -> cluster
  *   attention the block's keys -> cluster
  *   o         partial sums of all columns -> all clusters
  *   (experts) parts of the router's logits -> all clusters      the same, of the residual stream alone
+ *   (experts) keys of logits -> cluster; the choice             the same
  *   norm      residual += o; x * norm -> cluster                the same
- *   (experts) logits -> cluster; the choice                     the same
  *   gate, up  features of the FFN blocks -> cluster             the same
  *   down      partial sums of all columns -> all clusters       the same
  *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
@@ -22,7 +22,8 @@
  * because a peer writes only after it has received what this block makes after its last read:
  *   x         x of a matmul, then its partial sums (not those of o, down); where blocks own whole groups,
  *             x lies before the sums, as integers | states of the warps
- *   planes    x as integers | states of the cluster's blocks
+ *   planes    x as integers (where blocks own whole groups: x of down alone, and scratch of each warp) |
+ *             states of the cluster's blocks
  *   exchange  q, k, v | attention's output (experts: also as floats, for the router) || the gated product
  * An arriving x overwrites only what was read before this block's last contribution to it.
  *
@@ -52,7 +53,7 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
-  begin_barrier(b.barriers().x, b.x_bytes(false));
+  begin_barrier(b.barriers().x, b.x_bytes(false)); /* of the first layer, not of lm_head */
   if constexpr (B::kHybrid) {
     begin_barrier(b.barriers().projections, b.projection_bytes_from(0));
     begin_barrier(b.barriers().states, b.states_bytes_from(0));
@@ -65,7 +66,7 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   if (B::kExperts) {
     barrier_init(&b.barriers().columns, STEP_WARPS);
     begin_barrier(b.barriers().logits, b.logits_bytes());
-    barrier_init(&b.barriers().routed, STEP_BLOCKS);
+    barrier_init(&b.barriers().routed, STEP_BLOCKS + 1); /* the warps that choose, and the last one */
   }
 }
 

@@ -134,14 +134,16 @@ typedef struct {
   int total;
 
   /* one token */
-  int x;         /* float [hidden]: x of lm_head; of qkv, gate and up, too, unless a block owns whole groups
+  int x;        /* float [hidden]: x of lm_head; of qkv, gate and up, too, unless a block owns whole groups
                   * (step_owns_groups()); then partial sums; states of warps.
                   * Several tokens: [groups of hidden], x of lm_head as integers, then halves */
-  int x_planes;  /* [groups][256]: x of qkv, gate and up, like planes */
-  int exchange;  /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
+  int x_planes; /* [groups][256]: x of qkv, gate and up, like planes; where x is if a block owns whole groups,
+                  * else where planes are. Its scales: x_scales */
+  int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
                   * Several tokens: lm_head's sums */
-  int sums;      /* float: partial sums of o and down */
-  int planes;    /* [groups][256]: x of a matmul as two int8 planes; with FP4 as halves */
+  int sums;     /* float: partial sums of o and down */
+  int planes;   /* [groups][256]: x of a matmul as two int8 planes; with FP4 as halves. If a block owns whole
+                  * groups: x of down alone, and scratch of each warp [16][256] */
   int attention; /* same place: half [8][heads of KV head][head_dim], then float2 {maximum, sum} [8][heads] */
   int scales;    /* float2 [groups][step_x_scales()] {scale, scale * sum} */
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
@@ -153,7 +155,8 @@ typedef struct {
   int mixers;    /* a hybrid: MixVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
-  int long_sums; /* float: partial sums of qkv, gate and up */
+  int long_sums; /* float: partial sums of qkv, gate and up; where x is, but in a hybrid, and if a block owns
+                  * whole groups, behind it */
 
   /* several tokens */
   int squares;    /* float [tokens][groups of hidden]: sums of squares of the residual stream */

@@ -14,7 +14,8 @@
  *
  * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits
  * and sends them to its cluster; then eight warps of each block choose, all blocks alike, while the others
- * add o to the residual stream and make x. An expert is chosen if fewer than n_routed others are better. */
+ * add o to the residual stream and make x. The best n_routed experts are chosen; of equal logits the first is
+ * the better. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -251,8 +252,7 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
 #pragma unroll
   for (int i = 0; i < kQuads<B>; i++) {
     const int at = 4 * (4 * i + b.lane() / 8);
-    const uint4 four = {__shfl_sync(~0u, key, at), __shfl_sync(~0u, key, at + 1),
-                        __shfl_sync(~0u, key, at + 2), __shfl_sync(~0u, key, at + 3)};
+    const uint4 four = four_lanes(key, at);
     if (at < n) send_16(peer_address(b.keys() + first + at, peer), four, barrier);
   }
   if constexpr (B::kJoined)
@@ -261,8 +261,8 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
 }
 
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other can be among the
- * chosen ones. For one warp: a lane counts which of a block's experts are better than its own; where they are
- * few, two lanes count half of them each. */
+ * chosen ones. For one warp: a lane counts which of a block's experts are better than its own; where a block
+ * has at most 16, lanes l and l + 16 have the same expert and count half of them each. */
 template <class B> __device__ __forceinline__ void sort_share(const B &b, int of) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
@@ -351,6 +351,8 @@ template <class B> __device__ __forceinline__ void route(B &b) {
   prefetch_router(b);
   const Prefetch prefetch = prefetch_of_lane(b);
   send_logits(b);
+  __syncwarp();
+  if (b.lane() == 0) barrier_arrive(&b.barriers().routed); /* so that this warp is never a layer behind */
   b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
   start_prefetch(b, prefetch);
 }

@@ -176,14 +176,13 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
     const float out = decay * seen + change * both, x = out * z[value];
     /* Four values of the warp to the eight blocks, a lane each. */
     const float squares = (part == 0 ? out * out : 0);
-    const float4 four = {__shfl_sync(~0u, x, 0), __shfl_sync(~0u, x, 8), __shfl_sync(~0u, x, 16),
-                         __shfl_sync(~0u, x, 24)};
+    const uint4 four = four_lanes(__float_as_uint(x), 0, 8);
     const float sum = lanes_sum<8, 16>(squares); /* in lanes 0, 8, 16 and 24 */
     const float all = __shfl_sync(~0u, sum, 0);
     if (lane < STEP_BLOCKS) {
       const uint32_t barrier = peer_address(&b.barriers().states, lane);
       float *to = b.delta_outputs() + head * STEP_PACK + b.rank() * STEP_DELTA_ROWS + 4 * wg_warp;
-      send_16(peer_address(to, lane), bits_of(four), barrier);
+      send_16(peer_address(to, lane), four, barrier);
       float *to_squares =
           b.delta_squares() + head * B::kDeltaSquares + b.rank() * STEP_WARPGROUP_WARPS + wg_warp;
       send_4(peer_address(to_squares, lane), __float_as_uint(all), barrier);
