@@ -105,7 +105,7 @@ BELOW_model     := model base
 BELOW_constrain := constrain tokenizer base
 BELOW_tokenizer := tokenizer base
 BELOW_base      := base
-BELOW_fuzz      := $(BELOW_commands)
+BELOW_fuzz      := fuzz model constrain tokenizer base
 
 # src/cpu/kernels.c is compiled once for each instruction set; the program picks one when it starts.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -135,6 +135,9 @@ ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \
   $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard test/cuda/emulator/*.cpp))
 endif
+# What the programs in test/fuzz use of the rooms that are above model.
+OBJECTS_fuzz := $(foreach name,common conversation conversation_file form input_text map_prompt map_records map_results \
+  map_resume map_settings npy prefix_file tools written_calls,$(filter %/$(name).o,$(OBJECTS_commands) $(OBJECTS_engine)))
 archive_of = $(if $(filter cuda commands,$(1)),$(BUILD),$(HOST))/$(1).a
 archives = $(foreach room,$(BELOW_$(1)),$(call archive_of,$(room)))
 libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
@@ -267,7 +270,19 @@ test-gpu: gpu-programs
 fuzz:
 	@MAKE="$(MAKE)" sh scripts/fuzz.sh $(FUZZ_SECONDS)
 
-fuzz-programs: $(FUZZERS)
+# clang also reads every other C file of the program, as far as its own code, without making machine code of it.
+fuzz-programs: $(FUZZERS) $(BUILD)/other-files-read
+
+CLANG_READS = $(CC) $(AUK_CPPFLAGS) $(CUDA_CPPFLAGS) $(filter-out -fsanitize=%,$(AUK_CFLAGS)) -fsyntax-only \
+  -Xclang -emit-llvm-only -Xclang -disable-llvm-passes
+READ_ALONE := $(patsubst $(BUILD)/%.o,%.c,$(filter-out $(OBJECTS_fuzz) %/kernels.avx2.o %/kernels.avx512.o \
+  %/kernels.baseline.o,$(foreach room,commands terminal engine cpu cuda,$(OBJECTS_$(room)))))
+$(BUILD)/other-files-read: $(READ_ALONE) src/cpu/kernels.c $(wildcard src/*/*.h src/*/*/*.h cuda/*/*.h) $(BUILD)/flags
+	$(Q)$(CLANG_READS) $(READ_ALONE)
+	$(Q)$(foreach isa,$(ISAS),$(CLANG_READS) -DKERNELS_ISA=$(isa) $(ISA_FLAGS_$(isa)) src/cpu/kernels.c &&) touch $@
+
+$(BUILD)/fuzz.a: $(OBJECTS_fuzz)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,fuzz) $(BUILD)/flags.link
 	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,fuzz)
