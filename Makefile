@@ -195,10 +195,11 @@ $(foreach folder,$(sort $(BUILD) $(HOST)),$(eval $(call rule_of_objects,$(folder
 $(KNOW_CUDA:%.c=$(BUILD)/%.o): $(BUILD)/flags.cuda
 $(KNOW_CUDA:%.c=$(BUILD)/%.o): private AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 
-# Sanitizers multiply what compilers need for kernels. No fuzz program computes, so there kernels have none. Of the sets
-# of one source, the baseline has all checks, the others those that find what wider vectors can do wrong.
-KERNELS_CFLAGS = $(if $(filter 1,$(FUZZ)),$(filter-out -fsanitize=%,$(AUK_CFLAGS)) -O1,\
-  $(AUK_CFLAGS) $(if $(filter 1,$(SANITIZE)),-O1 $(if $(filter-out baseline,$*),$(FEWER_CHECKS)),-O3))
+# Sanitizers multiply what compilers need for kernels. Of the sets of one source, the baseline has all checks, the
+# others those that find what wider vectors can do wrong. To follow variables through -O3 (-g) takes gcc a quarter of
+# its time, and finds few that are not optimised out: lines are enough.
+KERNELS_CFLAGS = $(AUK_CFLAGS) $(if $(filter -g,$(CFLAGS)),-g1) \
+  $(if $(filter 1,$(SANITIZE)),-O1 $(if $(filter-out baseline,$*),$(FEWER_CHECKS)),-O3)
 FEWER_CHECKS   = -fno-sanitize=null,alignment,object-size,pointer-overflow
 $(HOST)/src/cpu/kernels.%.o: src/cpu/kernels.c $(HOST)/flags
 	@mkdir -p $(@D)
