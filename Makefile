@@ -105,7 +105,7 @@ BELOW_model     := model base
 BELOW_constrain := constrain tokenizer base
 BELOW_tokenizer := tokenizer base
 BELOW_base      := base
-BELOW_fuzz      := $(BELOW_commands)
+BELOW_fuzz      := fuzz model constrain tokenizer base
 
 # src/cpu/kernels.c is compiled once for each instruction set; the program picks one when it starts.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -135,6 +135,9 @@ ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \
   $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard test/cuda/emulator/*.cpp))
 endif
+# What the programs in test/fuzz use of the rooms that are above model.
+OBJECTS_fuzz := $(foreach name,common conversation conversation_file form input_text map_prompt map_records map_results \
+  map_resume map_settings npy prefix_file tools written_calls,$(filter %/$(name).o,$(OBJECTS_commands) $(OBJECTS_engine)))
 archive_of = $(if $(filter cuda commands,$(1)),$(BUILD),$(HOST))/$(1).a
 archives = $(foreach room,$(BELOW_$(1)),$(call archive_of,$(room)))
 libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
@@ -192,10 +195,11 @@ $(foreach folder,$(sort $(BUILD) $(HOST)),$(eval $(call rule_of_objects,$(folder
 $(KNOW_CUDA:%.c=$(BUILD)/%.o): $(BUILD)/flags.cuda
 $(KNOW_CUDA:%.c=$(BUILD)/%.o): private AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 
-# Sanitizers multiply what compilers need for kernels. No fuzz program computes, so there kernels have none. Of the sets
-# of one source, the baseline has all checks, the others those that find what wider vectors can do wrong.
-KERNELS_CFLAGS = $(if $(filter 1,$(FUZZ)),$(filter-out -fsanitize=%,$(AUK_CFLAGS)) -O1,\
-  $(AUK_CFLAGS) $(if $(filter 1,$(SANITIZE)),-O1 $(if $(filter-out baseline,$*),$(FEWER_CHECKS)),-O3))
+# Sanitizers multiply what compilers need for kernels. Of the sets of one source, the baseline has all checks, the
+# others those that find what wider vectors can do wrong. To follow variables through -O3 (-g) takes gcc a quarter of
+# its time, and finds few that are not optimised out: lines are enough.
+KERNELS_CFLAGS = $(AUK_CFLAGS) $(if $(filter -g,$(CFLAGS)),-g1) \
+  $(if $(filter 1,$(SANITIZE)),-O1 $(if $(filter-out baseline,$*),$(FEWER_CHECKS)),-O3)
 FEWER_CHECKS   = -fno-sanitize=null,alignment,object-size,pointer-overflow
 $(HOST)/src/cpu/kernels.%.o: src/cpu/kernels.c $(HOST)/flags
 	@mkdir -p $(@D)
@@ -208,31 +212,33 @@ $(BUILD)/nccl/libnccl.so.2: test/cuda/emulator/nccl/nccl.cpp $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -std=c++17 -Wall -Wextra -Werror -O2 -fPIC -shared -o $@ $<
 AUK_LDFLAGS += $(foreach name,cudaLaunchHostFunc cudaStreamIsCapturing emulated_graphs,-Wl,--export-dynamic-symbol=$(name))
-# Every .cu and .cuh is rewritten a little, to $(BUILD)/emulated, and is C++ then.
+# Every .cu and .cuh is rewritten a little, to $(HOST)/emulated, and is C++ then.
 CXX = g++
 EMULATED_FLAGS = -std=c++17 -w -Wno-psabi -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \
   -DEMULATED_ARCH=$(EMULATED_ARCH) $(if $(filter 90,$(EMULATED_ARCH)),-D__CUDA_ARCH_FEAT_SM90_ALL -DAUK_HAS_SM90A) \
-  -include cuda_runtime.h -Itest/cuda/emulator -I$(BUILD)/emulated
-EMULATED_HEADERS := $(patsubst %,$(BUILD)/emulated/%,$(wildcard $(CUDA_FOLDERS:=/*.cuh) test/cuda/*.cuh))
-$(BUILD)/emulated/%: % scripts/emulate.sed
+  -include cuda_runtime.h -Itest/cuda/emulator -I$(HOST)/emulated
+EMULATED_HEADERS := $(patsubst %,$(HOST)/emulated/%,$(wildcard $(CUDA_FOLDERS:=/*.cuh) test/cuda/*.cuh))
+COMPILE_EMULATED = sh scripts/compile_emulated.sh $@ $< $(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS)
+$(HOST)/emulated/%: % scripts/emulate.sed
 	@mkdir -p $(@D)
 	@sed -E -f scripts/emulate.sed $< >$@
-$(BUILD)/%.o: $(BUILD)/emulated/%.cu $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
+$(BUILD)/%.o: $(HOST)/emulated/%.cu $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
 	@mkdir -p $(@D)
-	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -x c++ -c -o $@ $<
+	$(Q)$(COMPILE_EMULATED)
 $(BUILD)/%.o: %.cpp $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
 	@mkdir -p $(@D)
-	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(COMPILE_EMULATED)
 # Without debugging information, which takes a ninth of the compiler's time.
 EMULATED_CFLAGS = $(filter-out -g,$(CFLAGS)) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
+# Kernels compile with -Og in less than half of the time of -O2, and run as fast on an emulated GPU, which mostly
+# switches from thread to thread. Its matmuls are loops.
+$(patsubst %.cu,$(BUILD)/%.o,$(wildcard $(CUDA_FOLDERS:=/*.cu))): private EMULATED_CFLAGS += -Og
+$(BUILD)/test/cuda/emulator/tensor.o: private EMULATED_CFLAGS += -O3
 else
 $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
 endif
-
-# The many forms of the fused step compile with -O1 in two thirds of the time, and run as fast on an emulated GPU.
-$(BUILD)/cuda/fused/one_token.o $(BUILD)/cuda/fused/few_tokens.o: private EMULATED_CFLAGS += -O1
 
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
 $(BUILD)/cuda/ops/sample.o $(BUILD)/cuda/ops/sample_top_k.o: private AUK_NVCCFLAGS += -fmad=false
@@ -265,7 +271,19 @@ test-gpu: gpu-programs
 fuzz:
 	@MAKE="$(MAKE)" sh scripts/fuzz.sh $(FUZZ_SECONDS)
 
-fuzz-programs: $(FUZZERS)
+# clang also reads every other C file of the program, as far as its own code, without making machine code of it.
+fuzz-programs: $(FUZZERS) $(BUILD)/other-files-read
+
+CLANG_READS = $(CC) $(AUK_CPPFLAGS) $(CUDA_CPPFLAGS) $(filter-out -fsanitize=%,$(AUK_CFLAGS)) -fsyntax-only \
+  -Xclang -emit-llvm-only -Xclang -disable-llvm-passes
+READ_ALONE := $(patsubst $(BUILD)/%.o,%.c,$(filter-out $(OBJECTS_fuzz) %/kernels.avx2.o %/kernels.avx512.o \
+  %/kernels.baseline.o,$(foreach room,commands terminal engine cpu cuda,$(OBJECTS_$(room)))))
+$(BUILD)/other-files-read: $(READ_ALONE) src/cpu/kernels.c $(wildcard src/*/*.h src/*/*/*.h cuda/*/*.h) $(BUILD)/flags
+	$(Q)$(CLANG_READS) $(READ_ALONE)
+	$(Q)$(foreach isa,$(ISAS),$(CLANG_READS) -DKERNELS_ISA=$(isa) $(ISA_FLAGS_$(isa)) src/cpu/kernels.c &&) touch $@
+
+$(BUILD)/fuzz.a: $(OBJECTS_fuzz)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,fuzz) $(BUILD)/flags.link
 	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,fuzz)

@@ -204,8 +204,10 @@ def sums(values):
 
 def levels(group, zero, scale):
     """q - z: the nearest representable multiples of the scale."""
-    k = np.rint(group / scale)
-    return np.clip(k, -zero, 15 - zero, out=k)
+    k = group / scale
+    np.rint(k, out=k)
+    np.maximum(k, -zero, out=k)  # np.clip() takes twice as long for bounds that are arrays
+    return np.minimum(k, 15 - zero, out=k)
 
 
 def fit(group, importance, zero, scale):
@@ -220,16 +222,16 @@ def fit(group, importance, zero, scale):
     return best, sums(difference * difference * importance)
 
 
-def quantise_group(group, importance):
+def quantise_group(group, importance, shifts=SHIFTS, shrinks=SHRINKS):
     """n columns' groups [size][n] fp32, what each row's squared errors count [size][1]
     -> q uint8 [size][n], zero uint8 [n], scale fp16 [n]."""
     low, high = np.minimum(group.min(axis=0), 0), np.maximum(group.max(axis=0), 0)
     near = np.rint(-low * 15 / np.maximum(high - low, SMALLEST))
     best_error, best_zero, best_scale = np.full_like(low, np.inf), np.zeros_like(low), np.ones_like(low)
-    for shift in SHIFTS:
+    for shift in shifts:
         zero = np.clip(near + shift, 0, 15)
         whole = np.maximum(-low / np.maximum(zero, 0.5), high / np.maximum(15 - zero, 0.5))
-        for shrink in SHRINKS:
+        for shrink in shrinks:
             scale, error = fit(group, importance, zero, np.maximum(whole * np.float32(shrink), SMALLEST))
             better = error < best_error
             best_error, best_zero, best_scale = (
@@ -239,15 +241,17 @@ def quantise_group(group, importance):
     return q.astype(np.uint8), best_zero.astype(np.uint8), best_scale.astype(np.float16)
 
 
-def awq_quantise(weight, group, importance=None):
+def awq_quantise(weight, group, importance=None, search=True):
     """Dense fp32 [n_out][n_in] -> q [n_in][n_out], zeros [n_in / group][n_out], scales [n_in / group][n_out].
     group -1: the whole input. importance [n_in]: the mean square of each input, so that what is made least is
-    the layer's error rather than the weights'; None: all alike."""
+    the layer's error rather than the weights'; None: all alike. search=False: the zero and the scale that a
+    group's span suggests, in a twentieth of the time, for random weights."""
     columns = np.ascontiguousarray(weight.T, np.float32)
     group = len(columns) if group == -1 else group
     importance = np.ones(len(columns)) if importance is None else importance
     importance = importance.astype(np.float32)[:, None]
-    parts = [quantise_group(columns[i:i + group], importance[i:i + group])
+    candidates = (SHIFTS, SHRINKS) if search else (SHIFTS[:1], SHRINKS[:1])
+    parts = [quantise_group(columns[i:i + group], importance[i:i + group], *candidates)
              for i in range(0, len(columns), group)]
     q, zeros, scales = zip(*parts)
     return np.concatenate(q), np.stack(zeros), np.stack(scales)

@@ -133,7 +133,7 @@ def tensors_of(kind, random, hidden):
         for name, (n_out, n_in) in (mixer | mlps).items():
             weight = dense(n_out, n_in)
             tensors |= (layouts.float_tensors(prefix + name, weight, "nvfp4-packed", None, None)[0] if group == 16 else
-                        checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(weight, group)))
+                        checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(weight, group, search=False)))
             if config["model_type"] == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
                 tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
         if "linear_attn.out_proj" in mixer:
@@ -171,7 +171,7 @@ def make_model(folder, kind, hidden=None, **more):
     return folder
 
 
-def evaluate(auk, folder, *flags, n=8 if EMULATED else 24, chunk=1):
+def evaluate(auk, folder, *flags, n=5 if EMULATED else 24, chunk=1):
     ids, out = folder / "ids", folder / "logits.npy"
     ids.write_text(" ".join(map(str, np.random.default_rng(3).integers(3, VOCAB, n))))
     done = subprocess.run([*auk, "eval", "-m", folder, "--ids-file", ids, "--logits-out", out, "--device", "cuda",

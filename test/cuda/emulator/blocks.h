@@ -10,7 +10,15 @@
 #include <semaphore.h>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #include "emulator.h"
+
+/* Saves the callee-saved registers on the present stack, stores its pointer in *from, and continues on
+ * another stack. */
+extern "C" void emulator_switch(void **from, void *to);
 
 namespace emulator {
 
@@ -62,19 +70,16 @@ struct Wait {
 constexpr unsigned kNothing = 0;
 constexpr Wait kRuns = {&kNothing, 0, 1}, kEnded = {&kNothing, 0, 0}, kPolls = {nullptr, 0, 0};
 
-struct Fiber {
+/* The members that every switch touches come first, in one line of the caches. */
+struct alignas(64) Fiber {
   void *stack_pointer;
+  int lane, warp;
+  Place place;
+  const char *what;     /* the instruction it waits in, for the report of a hang */
+  const void *about;    /* the barrier in shared memory, if it waits for one */
   unsigned char *stack; /* [kStack] */
   void *fake_stack;     /* ASan's */
-  Place place;
-  int lane, warp;
   bool done;
-  /* It waits while (*watched & mask) == old, or while all of `polls` is unchanged, or only for its turn. */
-  const unsigned *watched;
-  unsigned mask, old;
-  bool polling;
-  const char *what;  /* the instruction it waits in, for the report of a hang */
-  const void *about; /* the barrier in shared memory, if it waits for one */
   std::vector<Poll> polls;
   bool at_cluster_barrier; /* arrived, did not wait yet */
   unsigned cluster_generation;
@@ -182,6 +187,17 @@ void prepare_block(Worker *w, const Launch &launch, const char *name, const std:
 void choose_order(Worker *w, bool varied, uint64_t chance);
 void run_prepared_block(Worker *w);
 
+inline void switch_to(void **from, void *to, void **fake, const void *stack, size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_start_switch_fiber(fake, stack, size);
+  emulator_switch(from, to);
+  __sanitizer_finish_switch_fiber(fake ? *fake : nullptr, nullptr, nullptr);
+#else
+  (void)fake, (void)stack, (void)size;
+  emulator_switch(from, to);
+#endif
+}
+
 /* Lets other fibers run while (*watched & mask) == old. */
 void wait_while(const unsigned *watched, unsigned mask, unsigned old, const char *what,
                 const void *about = nullptr);
@@ -193,6 +209,8 @@ void progress(Worker *w);
 [[noreturn]] void tell_hang(Residents &home);
 
 /* --- resident.cpp */
+/* Switches to the next thread that can go on, of this block or of another resident one. */
+void take_turns();
 uint64_t random_number(Residents &home);
 /* The block whose turn is next: `w` (may be NULL) if it can go on. Lands what is due meanwhile. */
 Worker *choose_block(Residents &home, Worker *w);
@@ -200,7 +218,6 @@ Worker *choose_block(Residents &home, Worker *w);
 bool can_go(Worker *w);
 /* Called where a barrier lets a thread go on: now and then it goes on much later than its warp's others. */
 void may_fall_behind();
-void hand_over(Worker *from, Worker *to);
 void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread);
 
 /* --- cluster.cpp */

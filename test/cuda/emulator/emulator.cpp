@@ -14,7 +14,6 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
 #endif
 
 namespace emulator {
@@ -29,9 +28,6 @@ constexpr long kGuardedStacks = 16384; /* a guard page costs the host two mappin
 
 } // namespace
 
-/* Saves the callee-saved registers on the present stack, stores its pointer in *from, and continues on
- * another stack. */
-extern "C" void emulator_switch(void **from, void *to);
 extern "C" void emulator_start(void);
 
 #if defined __x86_64__
@@ -89,30 +85,6 @@ emulator_start:
 #endif
 
 namespace {
-
-void switch_to(void **from, void *to, void **fake, const void *stack, size_t size) {
-#ifdef __SANITIZE_ADDRESS__
-  __sanitizer_start_switch_fiber(fake, stack, size);
-  emulator_switch(from, to);
-  __sanitizer_finish_switch_fiber(fake ? *fake : nullptr, nullptr, nullptr);
-#else
-  (void)fake, (void)stack, (void)size;
-  emulator_switch(from, to);
-#endif
-}
-
-/* Switches to the next thread that can go on, of this block or of another resident one. */
-void take_turns() {
-  Worker *w = worker;
-  w->home->clock++;
-  Worker *next = choose_block(*w->home, w);
-  if (next != w) hand_over(w, next);
-  if (w->next == w->current) return;
-  Fiber &from = w->fibers[w->current], &to = w->fibers[w->next];
-  w->current = w->next;
-  place = &to.place;
-  switch_to(&from.stack_pointer, to.stack_pointer, from.done ? nullptr : &from.fake_stack, to.stack, kStack);
-}
 
 /* Releases the barrier if all threads that are left have arrived. */
 void release(Barrier &barrier, int expected) {

@@ -31,12 +31,15 @@ void take(sem_t *semaphore) {
   }
 }
 
-bool waits(const Worker *w, int i) {
-  const Wait &wait = w->waits[i];
-  if (wait.watched) return (*wait.watched & wait.mask) == wait.old;
+bool polls_in_vain(const Worker *w, int i) {
   for (const Poll &poll : w->fibers[i].polls)
     if (memcmp(poll.at, poll.value, (size_t)poll.bytes) != 0) return false;
   return true;
+}
+
+inline bool waits(const Worker *w, int i) {
+  const Wait &wait = w->waits[i];
+  return wait.watched ? (*wait.watched & wait.mask) == wait.old : polls_in_vain(w, i);
 }
 
 /* Lets all threads that wait for memory look again; false if there are none. */
@@ -257,9 +260,35 @@ Worker *choose_block(Residents &home, Worker *w) {
   }
 }
 
-void hand_over(Worker *from, Worker *to) {
-  sem_post(&to->turn);
-  take(&from->turn);
+/* can_go() for the thread that is next most often: the following lane of this warp. */
+static inline bool next_lane_can_go(Worker *w) {
+  const Fiber &now = w->fibers[w->current];
+  const Warp &warp = w->warps[now.warp];
+  const size_t at = (size_t)w->place_of_lane[now.lane] + 1;
+  if (w->jumps || at == w->lane_order.size() || warp.at_barrier == warp.n_live) return false;
+  const int i = now.warp * 32 + w->lane_order[at];
+  if (i >= w->n_threads || waits(w, i)) return false;
+  w->yielded = false;
+  w->next = i;
+  return true;
+}
+
+void take_turns() {
+  Worker *w = worker;
+  Residents &home = *w->home;
+  home.clock++;
+  if (home.blocks.size() > 1 || !home.later.empty() || !next_lane_can_go(w)) {
+    Worker *next = choose_block(home, w);
+    if (next != w) {
+      sem_post(&next->turn);
+      take(&w->turn);
+    }
+  }
+  if (w->next == w->current) return;
+  Fiber &from = w->fibers[w->current], &to = w->fibers[w->next];
+  w->current = w->next;
+  place = &to.place;
+  switch_to(&from.stack_pointer, to.stack_pointer, from.done ? nullptr : &from.fake_stack, to.stack, kStack);
 }
 
 void tell_hang(Residents &home) {

@@ -1,11 +1,12 @@
-/* tensor.cpp - tensor maps and their copies, matmuls of a warpgroup, and its registers: cuda/ptx/wgmma.cuh,
- * as its comments and the PTX ISA 9.0 define it.
+/* tensor.cpp - matmuls of a warp (cuda/ptx/ptx.cuh), tensor maps and their copies, matmuls of a warpgroup, and
+ * its registers: cuda/ptx/wgmma.cuh, as its comments and the PTX ISA 9.0 define it.
  *
- * Called by: cuda/ptx/wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
+ * Called by: cuda/ptx/ptx.cuh and wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
  * wgmma reads its operands, and returns its sums, when the thread waits for it; until then the sums are
  * NaN, or as integers -1. */
 #include "blocks.h"
 #include "cuda.h"
+#include "cuda/ptx/ptx.cuh"
 
 extern "C" {
 #include "base/half.h"
@@ -194,6 +195,82 @@ void multiply_what_is_waited_for(unsigned char (*values)[64]) {
 }
 
 } // namespace
+
+/* --- matmuls of a warp */
+
+/* f16_to_float() of each, without a branch: compilers do several at once. */
+static void widen(const uint16_t *from, float *to, int n) {
+  for (int i = 0; i < n; i++) {
+    const uint32_t magnitude = (uint32_t)(from[i] & 0x7fff) << 13;
+    uint32_t bits = float_bits(bits_float(magnitude) * 0x1p112f);
+    bits |= magnitude >= 0x0f800000 ? 0x7f800000 : 0;
+    to[i] = bits_float(bits | (uint32_t)(from[i] & 0x8000) << 16);
+  }
+}
+
+/* Where the sum of column `column` of a row is. */
+template <class T> static T *sum_at(unsigned char (*values)[64], int row, int column) {
+  const Fragments<T> *f = (const Fragments<T> *)values[row % 8 * 4 + column / 2];
+  return f->c + row / 8 * 2 + column % 2;
+}
+
+/* sums[8] += a[n_k] b[n_k][8]; registers of 16 bytes, which compilers know best, hold two or four sums. */
+template <class T, int n_k> static void add_products(T *sums, const T *a, const T (*b)[8]) {
+  typedef T Part __attribute__((vector_size(16)));
+  constexpr int kParts = 8 * sizeof(T) / sizeof(Part);
+  Part sum[kParts];
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; i++) sum[i] = ((const Part *)sums)[i];
+  for (int k = 0; k < n_k; k++)
+#pragma GCC unroll 4
+    for (int i = 0; i < kParts; i++) sum[i] += a[k] * ((const Part *)b[k])[i];
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; i++) ((Part *)sums)[i] = sum[i];
+}
+
+/* Products are exact, sums are taken in double and rounded once. */
+void multiply_halves(unsigned char (*values)[64]) {
+  uint16_t a_halves[16][16], b_halves[16][8];
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; lane++) {
+    const Fragments<float> *f = (const Fragments<float> *)values[lane];
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; i++) memcpy(&a_halves[g + i % 2 * 8][2 * t + i / 2 * 8], &f->a[i], 4);
+    for (int i = 0; i < 2; i++)
+      for (int e = 0; e < 2; e++) b_halves[2 * t + e + i * 8][g] = (uint16_t)(f->b[i] >> 16 * e);
+  }
+  widen(a_halves[0], a[0], 16 * 16);
+  widen(b_halves[0], b[0], 16 * 8);
+  alignas(16) double wide_a[16][16], wide_b[16][8], sums[8];
+  for (int i = 0; i < 16 * 16; i++) wide_a[0][i] = a[0][i];
+  for (int i = 0; i < 16 * 8; i++) wide_b[0][i] = b[0][i];
+  for (int row = 0; row < 16; row++) {
+    for (int n = 0; n < 8; n++) sums[n] = *sum_at<float>(values, row, n);
+    add_products<double, 16>(sums, wide_a[row], wide_b);
+    for (int n = 0; n < 8; n++) *sum_at<float>(values, row, n) = (float)sums[n];
+  }
+}
+
+/* a's are Byte, signed or not, b's are signed. fp32 holds sums of 32 products exactly. */
+template <class Byte> void multiply_bytes(unsigned char (*values)[64]) {
+  Byte bytes[16][32];
+  alignas(16) float a[16][32], b[32][8];
+  for (int lane = 0; lane < 32; lane++) {
+    const Fragments<int> *f = (const Fragments<int> *)values[lane];
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; i++) memcpy(&bytes[g + i % 2 * 8][4 * t + i / 2 * 16], &f->a[i], 4);
+    for (int i = 0; i < 2; i++)
+      for (int e = 0; e < 4; e++) b[4 * t + e + i * 16][g] = (int8_t)(f->b[i] >> 8 * e);
+  }
+  for (int i = 0; i < 16 * 32; i++) a[0][i] = bytes[0][i];
+  for (int row = 0; row < 16; row++) {
+    alignas(16) float sums[8] = {};
+    add_products<float, 32>(sums, a[row], b);
+    for (int n = 0; n < 8; n++) *sum_at<int>(values, row, n) += (int)sums[n];
+  }
+}
+template void multiply_bytes<uint8_t>(unsigned char (*values)[64]);
+template void multiply_bytes<int8_t>(unsigned char (*values)[64]);
 
 /* --- tensor maps */
 

@@ -70,50 +70,9 @@ template <class T> struct Fragments {
   T *c;
 };
 
-inline float half_of(uint32_t pair, int which) {
-  return f16_to_float((uint16_t)(pair >> 16 * which));
-}
-
-/* c[16][8] += a[16][16] b[16][8]: products are exact, sums are taken in double and rounded once. */
-inline void multiply_halves(unsigned char (*values)[64]) {
-  float a[16][16], b[16][8];
-  for (int lane = 0; lane < 32; lane++) {
-    const Fragments<float> *f = (const Fragments<float> *)values[lane];
-    int g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 4; i++)
-      for (int e = 0; e < 2; e++) a[g + i % 2 * 8][2 * t + e + i / 2 * 8] = half_of(f->a[i], e);
-    for (int i = 0; i < 2; i++)
-      for (int e = 0; e < 2; e++) b[2 * t + e + i * 8][g] = half_of(f->b[i], e);
-  }
-  for (int lane = 0; lane < 32; lane++) {
-    float *c = ((const Fragments<float> *)values[lane])->c;
-    for (int i = 0; i < 4; i++) {
-      int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      double sum = c[i];
-      for (int k = 0; k < 16; k++) sum += (double)a[row][k] * b[k][column];
-      c[i] = (float)sum;
-    }
-  }
-}
-
-/* c[16][8] += a[16][32] b[32][8] of bytes: a's are Byte, signed or not, b's are signed. */
-template <class Byte> void multiply_bytes(unsigned char (*values)[64]) {
-  Byte a[16][32];
-  int8_t b[32][8];
-  for (int lane = 0; lane < 32; lane++) {
-    const Fragments<int> *f = (const Fragments<int> *)values[lane];
-    int g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 4; i++)
-      for (int e = 0; e < 4; e++) a[g + i % 2 * 8][4 * t + e + i / 2 * 16] = (Byte)(f->a[i] >> 8 * e);
-    for (int i = 0; i < 2; i++)
-      for (int e = 0; e < 4; e++) b[4 * t + e + i * 16][g] = (int8_t)(f->b[i] >> 8 * e);
-  }
-  for (int lane = 0; lane < 32; lane++) {
-    int *c = ((const Fragments<int> *)values[lane])->c;
-    for (int i = 0; i < 4; i++)
-      for (int k = 0; k < 32; k++) c[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
-  }
-}
+/* c[16][8] += a[16][16] b[16][8] of halves, and of bytes (tensor.cpp). */
+void multiply_halves(unsigned char (*values)[64]);
+template <class Byte> void multiply_bytes(unsigned char (*values)[64]);
 
 } // namespace emulator
 
