@@ -276,8 +276,8 @@ fuzz-programs: $(FUZZERS) $(BUILD)/other-files-read
 
 CLANG_READS = $(CC) $(AUK_CPPFLAGS) $(CUDA_CPPFLAGS) $(filter-out -fsanitize=%,$(AUK_CFLAGS)) -fsyntax-only \
   -Xclang -emit-llvm-only -Xclang -disable-llvm-passes
-READ_ALONE := $(patsubst $(BUILD)/%.o,%.c,$(filter-out $(OBJECTS_fuzz) %/kernels.avx2.o %/kernels.avx512.o \
-  %/kernels.baseline.o,$(foreach room,commands terminal engine cpu cuda,$(OBJECTS_$(room)))))
+READ_ALONE := $(wildcard $(patsubst $(BUILD)/%.o,%.c,$(filter-out $(OBJECTS_fuzz),$(foreach room,commands terminal \
+  engine cpu cuda,$(OBJECTS_$(room))))))
 $(BUILD)/other-files-read: $(READ_ALONE) src/cpu/kernels.c $(wildcard src/*/*.h src/*/*/*.h cuda/*/*.h) $(BUILD)/flags
 	$(Q)$(CLANG_READS) $(READ_ALONE)
 	$(Q)$(foreach isa,$(ISAS),$(CLANG_READS) -DKERNELS_ISA=$(isa) $(ISA_FLAGS_$(isa)) src/cpu/kernels.c &&) touch $@
