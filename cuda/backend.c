@@ -2,7 +2,8 @@
  * repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Calls: products.h, attention.h, delta.h, short_conv.h, experts.h, norm_rope.h, tokens.h, fused.h, state.h.
+ * Calls: layers/mlp.h, products.h, attention.h, delta.h, short_conv.h, norm_rope.h, tokens.h, fused.h,
+ *        state.h.
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. A
  *              step's position and ids lie in device memory, so the graph of a step (begin_step .. end_step)
  *              serves later ones that differ in nothing else (step_graphs.h). */
@@ -21,6 +22,7 @@
 #include "cuda/draft.h"
 #include "cuda/fused/fused.h"
 #include "cuda/layers/copies.h"
+#include "cuda/layers/mlp.h"
 #include "cuda/layers/narrow.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
@@ -75,13 +77,17 @@ static Status prepare(BackendModel *loaded, const StateOptions *options, Error *
   for (int i = 0; i < loaded->model->config.n_layers; i++) {
     const DeviceLayer *layer = &loaded->layers[i];
     TRY(prepare_projections(loaded, &layer->qkv, max_tokens, kernel, err));
-    TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, kernel, err));
+    if (layer->o.n_out > 0)
+      TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, kernel, err));
     TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, kernel, err));
     if (layer->gate_up.n_parts > 0)
       TRY(linear_prepare(loaded->linear, &layer->down, loaded->act, max_tokens, kernel, err));
     if (layer->experts.down.n_out == 0) continue;
     TRY(linear_prepare(loaded->linear, &layer->experts.gate_up, ACT_F16, max_tokens, forced, err));
     TRY(linear_prepare(loaded->linear, &layer->experts.down, ACT_F16, max_tokens, forced, err));
+    if (layer->experts.latent_in.n_out == 0) continue;
+    TRY(linear_prepare(loaded->linear, &layer->experts.latent_in, loaded->act, max_tokens, kernel, err));
+    TRY(linear_prepare(loaded->linear, &layer->experts.latent_out, loaded->act, max_tokens, kernel, err));
   }
   TRY(prepare_inputs(loaded, max_tokens, kernel, err));
   TRY(draft_prepare(loaded, max_tokens, err));
@@ -466,164 +472,6 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   return residual_linear(s, &l->o, s->a, n_rows,
                          (Norms){l->attn_post_norm, NULL, experts ? NULL : l->mlp_norm}, first_sum(layer),
                          err);
-}
-
-/* g = activation(Wgate h) * (Wup h), times factors [n_tokens] unless NULL. */
-static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors,
-                               LinearNorm norm, Error *err) {
-  const BackendModel *m = s->loaded;
-  const DeviceLayer *l = &m->layers[layer];
-  const int n = config_layer(&m->model->config, layer).intermediate;
-  if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
-    LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
-                                    padded_row(n));
-    call.row_factors = factors, call.norm = norm;
-    return products_run(s, &call, err);
-  }
-  TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
-  const Gated gated = {.activation = m->model->config.activation,
-                       .factor = 1,
-                       .gate = s->gate_up,
-                       .up = s->gate_up + n,
-                       .gate_stride = 2 * (size_t)n,
-                       .up_stride = 2 * (size_t)n,
-                       .n = n,
-                       .out = s->g,
-                       .out_stride = padded_row(n),
-                       .row_factors = factors};
-  return ops_gated(&gated, n_tokens, m->stream, err);
-}
-
-static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
-  const DeviceLayer *l = &s->loaded->layers[layer];
-  const DeviceProjections *p = &l->gate_up;
-  const int n = rows_of(s, span);
-  if (narrow_takes(s, layer, n)) return narrow_norm_gate_up(s, layer, n, err);
-  const LinearNorm norm =
-      p->parts[0].interleaved
-          ? products_own_norm(s, p, l->mlp_norm, residual_eps(&s->loaded->model->config), n)
-          : (LinearNorm){0};
-  if (!norm.rows) TRY(residual_norm_input(s, l->mlp_norm, n, err));
-  return multiply_gate_up(s, n, layer, NULL, norm, err);
-}
-
-static Norms mlp_norms(const BackendModel *m, int layer) {
-  const DeviceLayer *l = &m->layers[layer];
-  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end comes */
-  return (Norms){l->mlp_post_norm, is_last ? l->scalar : NULL, is_last ? next_attn_norm(m, layer) : NULL};
-}
-
-static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
-  const Norms norms = mlp_norms(s->loaded, layer);
-  if (narrow_takes(s, layer, rows_of(s, span))) return narrow_down_residual(s, layer, rows_of(s, span), err);
-  return residual_linear(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms,
-                         first_sum(layer) + 1, err);
-}
-
-/* Normalises x and chooses experts; h, expert_h and choices take the results. */
-static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
-  const BackendModel *m = s->loaded;
-  const ModelConfig *c = &m->model->config;
-  const DeviceExperts *e = &m->layers[layer].experts;
-  const Router router = {.config = &c->experts,
-                         .hidden = c->hidden,
-                         .eps = residual_eps(c),
-                         .x = s->x,
-                         .norm = m->layers[layer].mlp_norm,
-                         .x_factor = (float)c->residual_scale,
-                         .h = s->h,
-                         .h_stride = s->h_stride,
-                         .experts_norm = e->norm,
-                         .router_scale = e->router_scale,
-                         .experts_h = s->expert_h,
-                         .router = &e->router,
-                         .shared_gate = e->shared_gate.n_out > 0 ? &e->shared_gate : NULL,
-                         .choice_bias = e->choice_bias,
-                         .scales = e->scales,
-                         .joined = e->gate_up.n_experts > c->experts.n_experts,
-                         .to = s->choices};
-  s->normed = NOT_NORMED;
-  return experts_route(&router, n_tokens, m->shared_bytes, m->stream, err);
-}
-
-/* to = the sum of the chosen experts, or with `add` to += that. */
-static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
-  const BackendModel *m = s->loaded;
-  const ModelConfig *c = &m->model->config;
-  const DeviceExperts *e = &m->layers[layer].experts;
-  const ExpertChoices *choices = &s->choices;
-  const void *h = e->norm ? s->expert_h : s->h;
-  if (products_on_cpu(m, &e->gate_up, n_tokens)) return products_sum_experts(s, e, h, n_tokens, add, to, err);
-  const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
-                      linear_experts_as_one(m->linear, &e->down);
-  ExpertConfig all = c->experts; /* and the MLP beside them, if it is one of them */
-  all.n_experts = e->gate_up.n_experts, all.n_chosen = e->gate_up.n_chosen;
-  if (!as_one) TRY(experts_order(&all, choices, n_tokens, m->stream, err));
-  const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens);
-  const LinearExperts one = {.ids = choices->ids}, same = {.ids = choices->ids, .known = true},
-                      many = {.ids = choices->ids,
-                              .begins = choices->begins,
-                              .choices = choices->choices,
-                              .gathered = gathered};
-  if (gathered) {
-    TRY(experts_gather(choices, all.n_chosen, h, s->h_stride, n_tokens, s->gathered, m->stream, err));
-    h = s->gathered;
-  }
-  const float *factors = as_one ? choices->weights : choices->place_weights;
-  LinearCall gate_up = products_call(s, &e->gate_up, h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g,
-                                     s->expert_stride);
-  gate_up.gated = c->activation;
-  LinearCall down =
-      products_call(s, &e->down, s->expert_g, s->expert_stride, n_tokens,
-                    as_one && add ? LINEAR_ADD_F32 : LINEAR_TO_F32, as_one ? to : s->expert_y, c->hidden);
-  gate_up.row_factors = down.row_factors = factors;
-  gate_up.experts = as_one ? &one : &many;
-  down.experts = as_one ? &same : &many;
-  TRY(products_run(s, &gate_up, err));
-  TRY(products_run(s, &down, err));
-  return as_one
-             ? STATUS_OK
-             : experts_sum(choices, all.n_chosen, s->expert_y, c->hidden, n_tokens, add, to, m->stream, err);
-}
-
-/* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(s) * shared_post_norm) * norms.post), and h. e
- * is the sum of the experts, s the output of the MLP beside them. One GPU: e is in s->branch, s in
- * s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of s. */
-static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const DeviceLayer *l = &s->loaded->layers[layer];
-  const DeviceExperts *e = &l->experts;
-  const bool shared = l->gate_up.n_parts > 0;
-  float *own = s->branch, *beside = s->shared_branch;
-  if (s->peers.n > 0) {
-    TRY(residual_sum(s, shared ? 2 * n_tokens : n_tokens, sum, &own, err));
-    beside = own + (size_t)n_tokens * (size_t)c->hidden;
-  }
-  TRY(experts_add_norms(own, e->post_norm, shared ? beside : NULL, e->shared_post_norm, post_eps(c),
-                        c->hidden, n_tokens, s->loaded->stream, err));
-  return residual_add(s, own, false, n_tokens, mlp_norms(s->loaded, layer), sum, err);
-}
-
-static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const DeviceLayer *l = &s->loaded->layers[layer];
-  const DeviceExperts *e = &l->experts;
-  const int n_tokens = rows_of(s, span), sum = first_sum(layer) + 1;
-  const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || residual_sums_branches(s);
-  float *to = to_branch ? residual_branch(s, sum) : s->x;
-  TRY(route(s, n_tokens, layer, err));
-  TRY(sum_experts(s, n_tokens, layer, !to_branch && s->peers.rank == 0, to, err));
-  if (l->gate_up.n_parts > 0) { /* the MLP beside them */
-    const float *factors = e->shared_gate.n_out > 0 ? s->choices.shared_factors : NULL;
-    float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;
-    TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));
-    TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
-                        e->post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, e->post_norm ? apart : to, c->hidden,
-                        err));
-  }
-  if (e->post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
-  return to_branch ? residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err)
-                   : residual_sum_x(s, n_tokens, err);
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times

@@ -34,9 +34,11 @@ typedef struct {
 
 /* Weights of ExpertLayer (model.h); zeros in layers without experts. */
 typedef struct {
-  DeviceLinear router, shared_gate;  /* dense */
-  DeviceLinear gate_up, down;        /* all experts: gate and up interleaved, down summed (linear.h) */
-  const float *choice_bias, *scales; /* [n_experts] or NULL */
+  DeviceLinear router, shared_gate; /* dense */
+  /* All experts (linear.h): gate and up interleaved, or up alone with config.ungated; down summed. */
+  DeviceLinear gate_up, down;
+  DeviceLinear latent_in, latent_out;                              /* only with ExpertConfig.latent */
+  const float *choice_bias, *scales;                               /* [n_experts] or NULL */
   const float *router_scale, *norm, *post_norm, *shared_post_norm; /* [hidden] or NULL */
 } DeviceExperts;
 
@@ -52,8 +54,8 @@ typedef struct {
   DeviceDelta delta;
   DeviceConv conv;
   DeviceExperts experts;
-  DeviceLinear o, down;      /* down, gate_up: zeros if a layer has experts alone */
-  DeviceProjections gate_up; /* one part: interleaved, or gate before up; two parts: gate, up */
+  DeviceLinear o, down; /* o: zeros of LAYER_MLP_ALONE; down, gate_up: zeros without an MLP beside experts */
+  DeviceProjections gate_up; /* one part: interleaved, gate before up, or up alone; two parts: gate, up */
   DeviceLinear input_gate, input_projection; /* only with config.per_layer_width */
 } DeviceLayer;
 

@@ -56,7 +56,7 @@ static int inputs_of(const DeviceLinear *w) {
 
 /* Numbers that the CPU gives for a row. */
 static int outputs_of(const BackendModel *m, const DeviceLinear *w) {
-  return w->n_experts > 0 ? m->model->config.hidden : w->interleaved ? w->n_out / 2 : w->n_out;
+  return w->n_experts > 0 ? expert_row_width(&m->model->config) : w->interleaved ? w->n_out / 2 : w->n_out;
 }
 
 /* Runs on a thread of the CUDA driver, which may call nothing of CUDA. */
@@ -85,20 +85,20 @@ static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, 
   return cuda_status(cudaLaunchHostFunc(m->stream, multiply, call), "cannot call the CPU", err);
 }
 
-Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int n_tokens,
-                            bool add, float *to, Error *err) {
+Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
+                            int n_tokens, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
   const size_t n = (size_t)n_tokens * (size_t)experts->gate_up.n_chosen;
-  const int hidden = m->model->config.hidden;
+  const int width = expert_row_width(&m->model->config);
   TRY(cuda_status(cudaMemcpyAsync(s->host.ids, s->choices.ids, n * sizeof *s->host.ids,
                                   cudaMemcpyDeviceToHost, m->stream),
                   "cannot copy the choice of experts", err));
   TRY(cuda_status(cudaMemcpyAsync(s->host.weights, s->choices.weights, n * sizeof *s->host.weights,
                                   cudaMemcpyDeviceToHost, m->stream),
                   "cannot copy the choice of experts", err));
-  TRY(run_on_cpu(s, &experts->gate_up, x, s->h_stride, n_tokens, err));
-  return ops_take_rows(s->host.y, hidden, n_tokens, add ? TAKE_ADD_F32 : TAKE_F32, NULL, to, hidden,
-                       m->stream, err);
+  TRY(run_on_cpu(s, &experts->gate_up, x, x_stride, n_tokens, err));
+  return ops_take_rows(s->host.y, width, n_tokens, add ? TAKE_ADD_F32 : TAKE_F32, NULL, to, width, m->stream,
+                       err);
 }
 
 /* --- wherever they are */

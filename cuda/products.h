@@ -42,9 +42,10 @@ Status products_project(BackendState *s, const DeviceProjections *p, int first_p
 /* True if the CPU computes the experts of this layer for so many rows. */
 bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_rows);
 
-/* to = the sum of the chosen experts of x, or with `add` to += that. PRECOND products_on_cpu(gate_up). */
-Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int n_tokens,
-                            bool add, float *to, Error *err);
+/* to = the sum of the chosen experts of x, or with `add` to += that; x f16 [n_tokens][x_stride], to
+ * [n_tokens][expert_row_width()]. PRECOND products_on_cpu(gate_up). */
+Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
+                            int n_tokens, bool add, float *to, Error *err);
 
 /* The pinned memory for calls of the CPU; nothing if all weights are on the device. Close also after a
  * failure. */

@@ -214,9 +214,13 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
   s->g = arena_take(&mlp, chunk * sizes.intermediate, 2);
   s->input_gate = arena_take(&mlp, inputs, sizeof(float));
+  const size_t row = choices ? (size_t)expert_row_width(c) : 0, latent = (size_t)c->experts.latent;
+  s->expert_up = arena_take(&mlp, c->ungated ? choices * (size_t)s->expert_stride : 0, sizeof(float));
+  s->latent_h = arena_take(&mlp, chunk * (size_t)padded_row((int)latent), 2);
+  s->latent_sum = arena_take(&mlp, chunk * latent, sizeof(float));
   s->gathered =
       mlp.base ? (char *)mlp.base + mlp.used : NULL; /* narrower than expert_y, and dead before it */
-  s->expert_y = arena_take(&mlp, choices * (size_t)c->hidden, sizeof(float));
+  s->expert_y = arena_take(&mlp, choices * (size_t)padded_row((int)row), sizeof(float));
   if (mlp.used > m->used) m->used = mlp.used;
   s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
   s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));

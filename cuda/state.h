@@ -82,8 +82,13 @@ struct BackendState {
   ExpertChoices choices; /* of the last layer with experts */
   void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
   void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] as g; zeros past the expert's width */
+  float *expert_up;      /* [max_chunk * n_chosen][expert_stride] with config.ungated */
+  /* With ExpertConfig.latent, L: f16 [max_chunk][L, padded] latent_in's output, then the experts' sum;
+   * [max_chunk][L] that sum. */
+  void *latent_h;
+  float *latent_sum;
   void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; lies on expert_y */
-  float *expert_y; /* [max_chunk * n_chosen][hidden] what experts give */
+  float *expert_y; /* [max_chunk * n_chosen][expert_row_width()] what experts give */
   float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; of one of
                          * several GPUs the sums of the experts' outputs before it */
   float *inputs;        /* [max_chunk][n_layers][per_layer_width] set by embed */

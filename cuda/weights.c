@@ -60,7 +60,7 @@ typedef struct {
                    Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
   /* Matrices of all experts; of each the n layers in `parts` (EXPERT_GATE ..), interleaved if there are
-   * two. */
+   * two. EXPERT_DOWN is summed. */
   Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                     Error *err);
 } Pass;
@@ -142,7 +142,7 @@ static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, 
 static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
-  if (config_layer(config, i).intermediate == 0 || e->own_norms || loader->stays ||
+  if (config_layer(config, i).intermediate == 0 || e->own_norms || e->latent > 0 || loader->stays ||
       i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
       e->n_experts >= LINEAR_MAX_EXPERTS)
     return false;
@@ -153,7 +153,7 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return alike;
 }
 
-/* Router and experts. The router is always on the device. */
+/* Router and experts. The router and the matrices of a latent space are always on the device. */
 static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExperts *to,
                             const ModelLayer *from, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
@@ -162,9 +162,14 @@ static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExper
   TRY(visit_matrix(loader, pass, &to->router, &from->moe.router, err));
   if (layer_linear_exists(config, i, LAYER_SHARED_GATE))
     TRY(visit_matrix(loader, pass, &to->shared_gate, &from->moe.shared_gate, err));
+  if (config->experts.latent > 0) {
+    TRY(visit_matrix(loader, pass, &to->latent_in, &from->moe.latent_in, err));
+    TRY(visit_matrix(loader, pass, &to->latent_out, &from->moe.latent_out, err));
+  }
   loader->joined = shared_joins(loader, i, from);
   loader->stays = i >= config->n_layers - loader->host_experts;
-  TRY(pass->experts(loader, &to->gate_up, from, (const int[]){EXPERT_GATE, EXPERT_UP}, 2, err));
+  const int parts[] = {EXPERT_GATE, EXPERT_UP}, first = config->ungated ? 1 : 0;
+  TRY(pass->experts(loader, &to->gate_up, from, parts + first, 2 - first, err));
   TRY(pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err));
   loader->stays = stays;
   return STATUS_OK;
@@ -179,8 +184,9 @@ static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to
   if (own.n_experts > 0) TRY(visit_experts(loader, pass, i, &to->experts, from, err));
   to->gate_up.n_parts = 0;
   if (own.intermediate == 0 || (own.n_experts > 0 && loader->joined)) return STATUS_OK;
-  TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
-                        err));
+  const Linear *const inputs[] = {&from->gate, &from->up};
+  const int first = config->ungated ? 1 : 0;
+  TRY(visit_projections(loader, pass, &to->gate_up, inputs + first, 2 - first, swiglu, err));
   return visit_matrix(loader, pass, &to->down, &from->down, err);
 }
 
@@ -199,7 +205,7 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const Linear *inputs[MAX_PROJECTIONS];
   const int n_inputs = input_projections(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
-  TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
+  if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
   TRY(visit_mlp(loader, pass, i, to, from, err));
   if (config->per_layer_width == 0) return STATUS_OK;
   TRY(visit_matrix(loader, pass, &to->input_gate, &from->input_gate, err));
@@ -384,7 +390,7 @@ static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *
   size_t bytes;
   TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, n_experts * n * first->n_out,
                      linear_group(first), n > 1, first->bias.data != NULL, &bytes, err));
-  TRY(linear_lay_out_experts(to, n_experts, experts->n_chosen + more, n == 1, err));
+  TRY(linear_lay_out_experts(to, n_experts, experts->n_chosen + more, parts[0] == EXPERT_DOWN, err));
   return place_laid_out(loader, to, bytes, parts, n, err);
 }
 

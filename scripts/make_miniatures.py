@@ -25,8 +25,8 @@ import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
                                YARN_MSCALE, awq, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
                                glm4, granite, granite4, granite4_h, granite_swa, hunyuan, lfm2, lfm3, llama, longrope,
-                               ministral3, mistral, muse_glimmer, new_names, olmo2, olmo3, phi3, qwen2, qwen3,
-                               qwen3_5, seed_oss, smollm3, with_vision)
+                               ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2, olmo3, phi3, qwen2,
+                               qwen3, qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
@@ -338,6 +338,31 @@ MINIATURES.update({
 })
 
 
+# Layers that mix tokens or are an MLP, without gates: as a pattern and as a list, under both prefixes, experts one by
+# one and all together, with biases, groups, a limit of the step size, and a latent space.
+MINIATURES.update({
+    "nemotron-h-awq": dict(config=nemotron_h(
+        hybrid_override_pattern="M*-M-", num_hidden_layers=5, hidden_size=64, mamba_num_heads=8, mamba_head_dim=64,
+        ssm_state_size=128, n_groups=2, intermediate_size=96, quantization_config=AWQ32),
+        names=("backbone.", "lm_head"), matters=[{"layer_norm_epsilon": 0.1}]),
+    "nemotron-h-moe-bf16": dict(config=nemotron_h(
+        layers_block_type=["mamba", "moe", "attention", "moe"], num_hidden_layers=4, mamba_num_heads=6, conv_kernel=3,
+        n_groups=3, use_bias=True, mlp_bias=True, time_step_min=0.125, time_step_limit=[0.125, float("inf")],
+        n_group=4, topk_group=2, torch_dtype="bfloat16"), bias="mudl", names=("backbone.", "lm_head"), matters=[
+            {"time_step_min": 1e-30}, {"num_experts_per_tok": 2}, {"routed_scaling_factor": 1.0}, {"topk_group": 3},
+            {"norm_topk_prob": False}, {"layer_norm_epsilon": 0.1}]),
+    "nemotron-h-latent-awq": dict(config=nemotron_h(
+        layers_block_type=["linear_attention", "moe", "full_attention", "mlp"], num_hidden_layers=4,
+        hidden_size=64, intermediate_size=64, moe_latent_size=32, use_conv_bias=False, mamba_num_heads=8,
+        mamba_head_dim=8, quantization_config=awq(32, modules_to_not_convert=["latent_proj"])),
+        names=("backbone.", "lm_head"), matters=[{"layer_norm_epsilon": 0.1}]),
+    "nemotron-h-latent-all": dict(config=nemotron_h(
+        layers_block_type=["linear_attention", "moe", "full_attention"], num_hidden_layers=3, moe_latent_size=16,
+        mlp_bias=True, n_routed_experts=6, torch_dtype="float32"), bias="udl", experts="all", matters=[
+            {"num_experts_per_tok": 2}]),
+})
+
+
 MINIATURES.update(EXPERT_MINIATURES)
 MINIATURES.update(PART_MINIATURES)
 MINIATURES.update(DENSE_MINIATURES)
@@ -363,7 +388,9 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         return (rng.standard_normal(shape) * std).astype(np.float32)
 
     # Tied heads: rows of this length make logits of a standard deviation near 3.
-    put(body + "embed_tokens.weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
+    nemotron = config["model_type"] == "nemotron_h"
+    put(body + ("embeddings" if nemotron else "embed_tokens") + ".weight",
+        normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if width := config.get("hidden_size_per_layer_input"):
         n_columns = config["num_hidden_layers"] * width
         put(body + "embed_tokens_per_layer.weight",
@@ -404,9 +431,10 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             tensors[prefix + "norm.weight"] = 1 + normal(values // n_values, std=0.25)
         if is_mamba(config, layer):
             heads, values, channels = mamba_sizes(config)
-            prefix += "mamba."
-            put(prefix + "conv1d.weight", normal(channels, 1, config["mamba_d_conv"], std=0.7))
-            if config["mamba_conv_bias"]:
+            prefix += "mixer." if nemotron else "mamba."
+            taps, conv_bias = ("conv_kernel", "use_conv_bias") if nemotron else ("mamba_d_conv", "mamba_conv_bias")
+            put(prefix + "conv1d.weight", normal(channels, 1, config[taps], std=0.7))
+            if config[conv_bias]:
                 put(prefix + "conv1d.bias", normal(channels, std=0.5))
             put(prefix + "dt_bias", normal(heads, std=1.0) - 1)
             put(prefix + "A_log", normal(heads, std=0.7))
@@ -417,7 +445,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if config["conv_bias"]:
                 put(prefix + "conv.conv.bias", normal(hidden, std=0.5))
     last = 1 if "muse" in config["model_type"] else middle
-    put(body + ("embedding_norm" if is_lfm(config) else "norm") + ".weight", last + normal(hidden, std=0.25))
+    final_norm = "embedding_norm" if is_lfm(config) else "norm_f" if nemotron else "norm"
+    put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
     tied = config.get("tie_word_embeddings", "gemma" in config["model_type"])
     if not config.get("tie_embedding", tied):
         put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))

@@ -162,6 +162,21 @@ def granite4_h(**config):
                        "mamba_expand": 2, "mamba_conv_bias": True, "mamba_proj_bias": False, **config})
 
 
+def nemotron_h(**config):
+    """Sizes that all differ; Mamba-2's heads are not expand * hidden_size numbers."""
+    config = llama(**{"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": 32,
+                      "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+                      "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2,
+                      "conv_kernel": 4, "expand": 2, "chunk_size": 16, "use_conv_bias": True, "use_bias": False,
+                      "mamba_hidden_act": "silu", "mlp_hidden_act": "relu2", "mlp_bias": False,
+                      "attention_bias": False, "layer_norm_epsilon": 1e-05, "time_step_min": 1e-30,
+                      "time_step_limit": [0.0, float("inf")], "n_routed_experts": 8, "num_experts_per_tok": 3,
+                      "moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 64, "n_shared_experts": 1,
+                      "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+                      "residual_in_fp32": False, "tie_word_embeddings": False, **config})
+    return {key: value for key, value in config.items() if key not in ("rms_norm_eps", "hidden_act", "rope_theta")}
+
+
 def granite_swa(**config):
     return granite(**{"architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa", "hidden_size": 32,
                       "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,

@@ -1,7 +1,7 @@
 """miniature_dense.py - miniatures of dense families that differ little from those of make_miniatures.py. Used by:
 make_miniatures.py."""
 
-from miniature_configs import AWQ32, LLAMA3, gemma, granite, llama
+from miniature_configs import AWQ32, LLAMA3, YARN, gemma, granite, llama
 
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
          "quantization_config": AWQ32}
@@ -50,7 +50,15 @@ def ministral(**config):
                       "sliding_window": 16, "layer_types": ["full_attention", "sliding_attention"], **config})
 
 
+def arcee(**config):
+    return llama(**{**SMALL, "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
+                    "attention_bias": False, "mlp_bias": False, **config})
+
+
 DENSE_MINIATURES = {
+    "arcee-awq": dict(config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
+    "arcee-biases": dict(config=arcee(attention_bias=True, mlp_bias=True, torch_dtype="bfloat16",
+                                      quantization_config=None), bias="qkvoud", matters=[{"rope_theta": 100.0}]),
     "gemma-awq": dict(config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
     "vaultgemma-awq": dict(config=vaultgemma(), matters=[
         {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 96},

@@ -22,6 +22,7 @@ NAMES = {
     "afmoe": ("mlp.router.gate", *QWEN[1:]),
     "granitemoe_swa": ("block_sparse_moe.router", None, None, "block_sparse_moe.experts.gate_up_proj",
                        "block_sparse_moe.experts.down_proj"),
+    "nemotron_h": ("mixer.gate", "mixer.experts", PROJECTIONS[1:], "mixer.experts.up_proj", "mixer.experts.down_proj"),
 }
 NAMES["granitemoeshared"] = NAMES["granitemoehybrid"] = NAMES["granitemoe"]
 # Kinds with a bias that chooses: its name, and how far its numbers are from 0.
@@ -30,7 +31,8 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "minimax_m2": ("block_sparse_moe.e_score_correction_bias", 0.3),
           "dots1": ("mlp.gate.e_score_correction_bias", 0.3), "solar_open": ("mlp.gate.e_score_correction_bias", 0.3),
           "exaone_moe": ("mlp.e_score_correction_bias", 0.3), "hy_v3": ("mlp.expert_bias", 0.3),
-          "afmoe": ("mlp.expert_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0)}
+          "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
+          "kolibri1": ("moe.router.expert_bias", 1.0)}
 
 
 def sizes(config):
@@ -63,6 +65,7 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
     """Adds the router and the experts of a layer. stored: "each"; "all"; for gpt-oss "mxfp4"; "inputs-first"."""
     kind, hidden = config["model_type"], config["hidden_size"]
     n, width = sizes(config)
+    outer = config.get("moe_latent_size") or hidden
     router, each, names, all_gate_up, all_down = NAMES.get(kind, QWEN)
     # Outputs of a standard deviation near 2: the chosen experts differ in weight.
     put(prefix + router + ".weight", normal(n, hidden, std=(40 if kind == "gemma4_text" else 2) / hidden**0.5))
@@ -78,8 +81,8 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
         tensors[prefix + "mlp.moe_statics.e_score_correction_bias"] = normal(1, n, std=0.1)
     if kind in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
         put(prefix + "mlp.shared_expert_gate.weight", normal(1, hidden, std=1 / hidden**0.5))
-    gate_up = normal(n, 2 * width, hidden, std=1.5 / hidden**0.5)
-    down = normal(n, hidden, width, std=1.5 / width**0.5)
+    gate_up = normal(n, (len(names or PROJECTIONS) - 1) * width, outer, std=1.5 / outer**0.5)
+    down = normal(n, outer, width, std=1.5 / width**0.5)
     if kind == "gpt_oss":
         put(prefix + all_gate_up + "_bias", normal(n, 2 * width, std=0.5))
         put(prefix + all_down + "_bias", normal(n, hidden, std=0.5))
@@ -96,7 +99,7 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
         put(prefix + all_down, down)
     else:
         for e in range(n):
-            parts = (gate_up[e, :width], gate_up[e, width:], down[e])
+            parts = (*np.split(gate_up[e], len(gate_up[e]) // width), down[e])
             for name, weight in zip(names, parts):
                 whole = f"{prefix}{each}.{e}.{name}"
                 quant = quantised(config, whole)
@@ -146,6 +149,9 @@ def merged(tensors, kind):
             out[name] = array
     for prefix, experts in parts.items():
         n = 1 + max(expert for expert, _ in experts)
+        if (0, "gate_proj") not in experts and (0, "up_proj") in experts:
+            out.update({prefix + name: np.stack([experts[e, name] for e in range(n)]) for name in PROJECTIONS[1:]})
+            continue
         gate, up, down = PROJECTIONS if (0, "gate_proj") in experts else ("w1", "w3", "w2")
         out[prefix + "gate_up_proj"] = np.stack([
             np.concatenate([experts[e, gate], experts[e, up]]) for e in range(n)])

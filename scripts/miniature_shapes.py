@@ -18,8 +18,22 @@ HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3"
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
+PATTERN = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe", "mamba": "linear_attention",
+           "attention": "full_attention"}
+
+
+def block_of(config, layer):
+    """The block that a layer of Nemotron-H has; None in other models."""
+    if config["model_type"] != "nemotron_h":
+        return None
+    name = (config.get("layers_block_type") or config["hybrid_override_pattern"])[layer]
+    return PATTERN.get(name, name)
+
+
 def has_experts(config, layer):
     """True if a layer has experts."""
+    if block_of(config, layer):
+        return block_of(config, layer) == "moe"
     if config["model_type"] == "granitemoehybrid":
         return config["num_local_experts"] > 0
     if config["model_type"] not in EXPERT_KINDS:
@@ -34,7 +48,7 @@ def has_experts(config, layer):
 def shared_width(config):
     """The width of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
     for key in ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts"):
-        if key in config:
+        if key in config and config["model_type"] != "nemotron_h":
             return config[key] * config["moe_intermediate_size"]
     if config["model_type"] == "hunyuan_v1_moe":
         return config["intermediate_size"]
@@ -116,13 +130,37 @@ def delta_sizes(config):
 
 def is_mamba(config, layer):
     """True if a layer has Mamba-2."""
+    if block_of(config, layer):
+        return block_of(config, layer) == "linear_attention"
     return config["model_type"] == "granitemoehybrid" and config["layer_types"][layer] == "mamba"
 
 
 def mamba_sizes(config):
     """heads, numbers of all heads, channels of the convolution"""
+    if config["model_type"] == "nemotron_h":
+        heads, values = config["mamba_num_heads"], config["mamba_num_heads"] * config["mamba_head_dim"]
+        return heads, values, values + 2 * config["n_groups"] * config["ssm_state_size"]
     values = config["mamba_expand"] * config["hidden_size"]
     return config["mamba_n_heads"], values, values + 2 * config["mamba_n_groups"] * config["mamba_d_state"]
+
+
+def nemotron_shapes(config, layer):
+    """The linears of a layer of Nemotron-H, which is attention, Mamba-2, an MLP, or experts and an MLP."""
+    hidden, block = config["hidden_size"], block_of(config, layer)
+    q, kv = (config[heads] * config["head_dim"] for heads in ("num_attention_heads", "num_key_value_heads"))
+    if block == "linear_attention":
+        heads, values, channels = mamba_sizes(config)
+        return {"mixer.in_proj": ("m", values + channels + heads, hidden), "mixer.out_proj": ("m", hidden, values)}
+    if block == "full_attention":
+        return {"mixer.q_proj": ("q", q, hidden), "mixer.k_proj": ("k", kv, hidden),
+                "mixer.v_proj": ("v", kv, hidden), "mixer.o_proj": ("o", hidden, q)}
+    moe, latent = block == "moe", config.get("moe_latent_size") if block == "moe" else None
+    inner = config["moe_shared_expert_intermediate_size" if moe else "intermediate_size"]
+    name = "mixer.shared_experts" if moe else "mixer"
+    shapes = {name + ".up_proj": ("u", inner, hidden), name + ".down_proj": ("d", hidden, inner)}
+    if latent:
+        shapes.update({"mixer.fc1_latent_proj": ("l", latent, hidden), "mixer.fc2_latent_proj": ("l", hidden, latent)})
+    return shapes
 
 
 def mlp_shapes(config, layer):
@@ -150,6 +188,8 @@ def mlp_shapes(config, layer):
     if is_lfm(config):
         return {"feed_forward.w1": ("g", inner, hidden), "feed_forward.w3": ("u", inner, hidden),
                 "feed_forward.w2": ("d", hidden, inner)}
+    if kind == "arcee":
+        return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
     return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
             "mlp.down_proj": ("d", hidden, inner)}
@@ -157,6 +197,8 @@ def mlp_shapes(config, layer):
 
 def linear_shapes(config, layer):
     """name -> (letter, n_out, n_in) of a layer's linears"""
+    if block_of(config, layer):
+        return nemotron_shapes(config, layer)
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head, kv_heads = head_sizes(config, layer)
     q, kv = heads * head, kv_heads * head
@@ -213,6 +255,8 @@ AFTER = ("olmo2", "olmo3", "exaone4", "flex_olmo")
 
 def norm_widths(config, layer):
     """name -> width of a layer's norms"""
+    if block_of(config, layer):
+        return {"norm": config["hidden_size"]}
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head, _ = head_sizes(config, layer)
     if is_lfm(config):

@@ -58,7 +58,8 @@ def text_name(name, several, renamed):
     name = name.removeprefix("thinker.")
     for old, new in renamed.items():
         name = name.replace(old, new)
-    for old, new in (("language_model.model.", "model.language_model."), ("language_model.lm_head.", "lm_head.")):
+    for old, new in (("backbone.", "model."), ("language_model.model.", "model.language_model."),
+                     ("language_model.lm_head.", "lm_head.")):
         if name.startswith(old):
             return new + name[len(old):]
     named = ("model.language_model.", "model.text_model.", "model.visual.")

@@ -314,7 +314,7 @@ static int layer_matrices(const DeviceLayer *l, LayerMatrix out[MAX_MATRICES]) {
   int n = 0;
   for (int i = 0; i < l->qkv.n_parts; i++)
     out[n++] = (LayerMatrix){input_name(&l->qkv, i), &l->qkv.parts[i], LINEAR_TO_F32};
-  out[n++] = (LayerMatrix){"o", &l->o, LINEAR_ADD_F32};
+  if (l->o.n_out > 0) out[n++] = (LayerMatrix){"o", &l->o, LINEAR_ADD_F32};
   for (int i = 0; i < l->gate_up.n_parts; i++)
     out[n++] = (LayerMatrix){l->gate_up.n_parts == 1 ? "gate_up" : gate_up[i], &l->gate_up.parts[i],
                              l->gate_up.parts[i].interleaved ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};

@@ -79,7 +79,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
       return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
   }
 
-  /* Bytes of a barrier's phase: x and its sums of squares, of which lm_head wants floats. */
+  /* Bytes of a barrier's phase: x and its sums of squares; x of lm_head is floats. */
   __device__ __forceinline__ int x_bytes(bool of_lm_head) const {
     const int hidden = plan.shape.hidden,
               planes = 2 * hidden + hidden / STEP_GROUP * kXScales<Base::kParts> * 8;

@@ -155,8 +155,8 @@ typedef struct {
   int mixers;    /* a hybrid: MixVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
-  int long_sums; /* float: partial sums of qkv, gate and up; where x is, but in a hybrid, and if a block owns
-                  * whole groups, behind it */
+  int long_sums; /* float: partial sums of qkv, gate and up; in the place of x, but in a hybrid, and if a
+                  * block owns whole groups, after it */
 
   /* several tokens */
   int squares;    /* float [tokens][groups of hidden]: sums of squares of the residual stream */

@@ -282,6 +282,7 @@ __global__ void gate_heads_kernel(const float *gates, size_t stride, int step, b
   *at = __floats2half2_rn(value.x / (1 + expf(-gate[0])), value.y / (1 + expf(-gate[by_head ? 0 : 1])));
 }
 
+/* `up` may be `gate`. */
 template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   begin_overlapping();
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -289,8 +290,9 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
               up = a.up[blockIdx.y * a.up_stride + i];
   const float factor = a.row_factors ? a.row_factors[blockIdx.y] : 1.0f;
-  ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] =
-      clamp_half(gated_product(kActivation, gate, up) * factor);
+  const float product =
+      kActivation == ACTIVATION_RELU ? (gate < 0 ? 0 : gate) * up : gated_product(kActivation, gate, up);
+  ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] = clamp_half(product * factor);
 }
 
 __global__ void finish_logits_kernel(float *logits, size_t n, float divisor, float cap) {
@@ -415,12 +417,23 @@ Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t
   }
 }
 
+constexpr int kMostRows = 65535; /* of gridDim.y */
+
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err) {
   auto kernel = call->activation == ACTIVATION_SILU        ? gated_kernel<ACTIVATION_SILU>
                 : call->activation == ACTIVATION_GELU_TANH ? gated_kernel<ACTIVATION_GELU_TANH>
+                : call->activation == ACTIVATION_RELU      ? gated_kernel<ACTIVATION_RELU>
                                                            : gated_kernel<ACTIVATION_CLAMPED>;
-  return launch(kernel, dim3((call->n + 255) / 256, n_tokens), 256, 0, stream, true, "gated product", err,
-                *call);
+  Gated part = *call;
+  for (int first = 0; first < n_tokens; first += kMostRows) { /* rows of experts may be more than a grid's */
+    const int n = n_tokens - first < kMostRows ? n_tokens - first : kMostRows;
+    part.gate = call->gate + first * call->gate_stride;
+    part.up = call->up + first * call->up_stride;
+    part.out = (__half *)call->out + (size_t)first * call->out_stride;
+    if (call->row_factors) part.row_factors = call->row_factors + first;
+    TRY(launch(kernel, dim3((call->n + 255) / 256, n), 256, 0, stream, true, "gated product", err, part));
+  }
+  return STATUS_OK;
 }
 
 Status ops_gate_heads(const float *gates, size_t stride, int step, bool by_head, int n_heads, int head_dim,

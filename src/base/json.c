@@ -35,11 +35,11 @@ static void restore_strings(cJSON *item) {
   }
 }
 
-Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
-                  size_t n_skips, Json **tree, Error *err) {
+static Status parse(const char *name, Status refused, bool python, const char *text, size_t size,
+                    JsonSkip *skips, size_t n_skips, Json **tree, Error *err) {
   Buffer copy = {0};
   if (tree) *tree = NULL;
-  Status status = json_validate(name, refused, text, size, skips, n_skips, tree ? &copy : NULL, err);
+  Status status = json_validate(name, refused, python, text, size, skips, n_skips, tree ? &copy : NULL, err);
   if (status == STATUS_OK && tree) {
     *tree = cJSON_ParseWithLength(copy.data, copy.size);
     if (*tree)
@@ -49,6 +49,16 @@ Status json_parse(const char *name, Status refused, const char *text, size_t siz
   }
   buffer_release(&copy);
   return status;
+}
+
+Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
+                  size_t n_skips, Json **tree, Error *err) {
+  return parse(name, refused, false, text, size, skips, n_skips, tree, err);
+}
+
+Status json_parse_python(const char *name, Status refused, const char *text, size_t size, Json **tree,
+                         Error *err) {
+  return parse(name, refused, true, text, size, NULL, 0, tree, err);
 }
 
 void json_free(Json *tree) {

@@ -34,6 +34,10 @@ typedef struct {
  * At most 32 skips. */
 Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
                   size_t n_skips, Json **tree, Error *err);
+/* The same of a file that Python may have written: Infinity is a value, too, and stands in the tree as
+ * transformers 5 writes it, {"__float__": "Infinity"}. */
+Status json_parse_python(const char *name, Status refused, const char *text, size_t size, Json **tree,
+                         Error *err);
 void json_free(Json *tree);
 
 /* The member's value; NULL if it is absent or null, or if `object` is no object. */

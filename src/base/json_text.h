@@ -24,9 +24,9 @@ static inline const char *json_pass_space(const char *at, const char *end) {
 
 /* Validates text[0..size) to RFC 8259, fills the skips' spans, and appends to `copy` (unless NULL) the text
  * for cJSON: skipped members are null, U+0000 is C0 80, a number is a string of JSON_NUMBER_MARK and its
- * text. */
-Status json_validate(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
-                     size_t n_skips, Buffer *copy, Error *err);
+ * text. python: as json_parse_python() says. */
+Status json_validate(const char *name, Status refused, bool python, const char *text, size_t size,
+                     JsonSkip *skips, size_t n_skips, Buffer *copy, Error *err);
 
 /* Appends the text between a string's quotes with escapes decoded; a lone surrogate becomes U+FFFD. */
 Status json_unescape(const char *text, size_t size, Buffer *out, Error *err);

@@ -17,6 +17,7 @@ typedef struct {
   const char *name; /* of the text, for messages */
   Status refused;
   const char *text, *at, *end;
+  bool python;     /* Infinity is a value */
   int depth;       /* of open objects and arrays */
   size_t n_values; /* in the tree so far */
   JsonSkip *skips;
@@ -323,6 +324,14 @@ static Status container(Validator *v, uint32_t below) {
   return refuse(v, key, "duplicate key \"%.*s\"", shown > 100 ? 100 : shown, key);
 }
 
+/* Python's json module reads and writes it, although no JSON has it. */
+static Status infinity(Validator *v) {
+  static const char object[] = "{\"__float__\":\"Infinity\"}";
+  const char *from = v->at;
+  TRY(literal(v, "Infinity"));
+  return copy_instead(v, from, v->at, object, sizeof object - 1);
+}
+
 /* `below`: bit mask of the skips whose paths lead through this value. */
 static Status value(Validator *v, uint32_t below) {
   bool escaped;
@@ -336,6 +345,7 @@ static Status value(Validator *v, uint32_t below) {
   case 'f': return literal(v, "false");
   case 'n': return literal(v, "null");
   case '-': return number(v);
+  case 'I': return v->python ? infinity(v) : expected(v, "a value");
   default: return digit_at(v) ? number(v) : expected(v, "a value");
   }
 }
@@ -351,8 +361,8 @@ static Status whole_text(Validator *v) {
   return v->at == v->end ? STATUS_OK : expected(v, "the end of the text");
 }
 
-Status json_validate(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
-                     size_t n_skips, Buffer *copy, Error *err) {
+Status json_validate(const char *name, Status refused, bool python, const char *text, size_t size,
+                     JsonSkip *skips, size_t n_skips, Buffer *copy, Error *err) {
   if (size > JSON_MAX_SIZE)
     return error_set(err, refused, "%s: %zu bytes of JSON, expected at most %zu", name, size, JSON_MAX_SIZE);
   if (n_skips > JSON_MAX_SKIPS)
@@ -361,6 +371,7 @@ Status json_validate(const char *name, Status refused, const char *text, size_t 
   if (size == 0) return error_set(err, refused, "%s: empty, expected JSON", name);
   Validator v = {.name = name,
                  .refused = refused,
+                 .python = python,
                  .text = text,
                  .at = text,
                  .end = text + size,

@@ -183,6 +183,7 @@ static size_t widest_input(const StatePlan *plan) {
   int widest = plan->hidden > plan->heads ? plan->hidden : plan->heads;
   if (widest < plan->intermediate) widest = plan->intermediate;
   if (widest < plan->expert_width) widest = plan->expert_width;
+  if (widest < plan->expert_row) widest = plan->expert_row;
   if (widest < plan->states) widest = plan->states;
   if (widest < plan->pairs) widest = plan->pairs;
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
@@ -235,6 +236,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   }
   raise_to(&plan.routes, config->experts.n_experts);
   raise_to(&plan.expert_width, config->experts.width);
+  if (config->experts.n_experts) raise_to(&plan.expert_row, expert_row_width(config));
   if (plan.n_ropes > 1 && config->local_rope.rotary_dim > config->rope.rotary_dim)
     plan.angles = config->local_rope.rotary_dim / 2;
   return plan;
@@ -273,13 +275,14 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
   if (widest < delta) widest = delta;
   if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
+  if (widest < (size_t)plan->expert_row) widest = (size_t)plan->expert_row;
   size_t sums = product_of(widest, splits * rows),
          others = product_of((size_t)plan->hidden, MAX_SPLITS * rows);
   if (sums < others) sums = others;
   const size_t chosen = product_of((size_t)config->experts.n_chosen, rows);
   others = product_of(chosen, 2 * (size_t)plan->expert_width * splits);
   if (sums < others) sums = others;
-  others = product_of(chosen, (size_t)plan->hidden * MAX_SPLITS);
+  others = product_of(chosen, (size_t)plan->expert_row * MAX_SPLITS);
   if (sums < others) sums = others;
   others = product_of((size_t)config->draft.target_hidden, MAX_SPLITS * rows);
   if (sums < others) sums = others;
@@ -289,16 +292,17 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
 
 static void take_expert_memory(Arena *arena, const ModelConfig *config, const StatePlan *plan, size_t rows,
                                ExpertMemory *memory) {
-  const size_t routes = product_of(rows, (size_t)plan->routes), hidden = (size_t)plan->hidden,
+  const size_t routes = product_of(rows, (size_t)plan->routes), row = (size_t)plan->expert_row,
                chosen = product_of(rows, (size_t)config->experts.n_chosen);
   memory->routes = take(arena, routes, sizeof(float));
   memory->scores = take(arena, routes, sizeof(float));
   memory->shared_gates = take(arena, rows, sizeof(float));
   memory->choices = take(arena, chosen, sizeof *memory->choices);
   memory->ends = take(arena, (size_t)config->experts.n_experts, sizeof *memory->ends);
-  memory->gathered = take(arena, product_of(chosen, hidden), sizeof(float));
+  memory->latents = config->experts.latent ? take(arena, product_of(rows, row), sizeof(float)) : NULL;
+  memory->gathered = take(arena, product_of(chosen, row), sizeof(float));
   memory->inner = take(arena, product_of(chosen, (size_t)plan->expert_width), sizeof(float));
-  memory->beside = take(arena, product_of(rows, hidden), sizeof(float));
+  memory->beside = take(arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   memory->groups = take(arena, (size_t)config->experts.n_experts + 1, sizeof *memory->groups);
 }
 
@@ -587,6 +591,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
   const CpuLayer *weights = &state->loaded->layers[layer];
   const Matmul matmul = {.w = weights->up,
                          .gate = weights->gate,
+                         .own_gate = state->loaded->model->config.ungated,
                          .activation = state->loaded->model->config.activation,
                          .y = state->g,
                          .y_stride = (size_t)state->plan.intermediate};

@@ -34,7 +34,7 @@ typedef struct {
 } CpuExpert;
 
 typedef struct {
-  CpuLinear router, shared_gate;
+  CpuLinear router, shared_gate, latent_in, latent_out;
   CpuExpert *each;                   /* [n_experts] */
   const float *choice_bias, *scales; /* [n_experts] or NULL */
   const float *router_scale, *norm, *post_norm,
@@ -90,10 +90,10 @@ typedef struct {
   int inputs;                                                /* the inputs of all layers together; likewise */
   int states, pairs; /* of a drafter: the target's states of a token; an embedding and a state; likewise */
   int queries, channels, delta_heads, delta_width; /* likewise; 0 where the model has none */
-  int routes, expert_width;                        /* outputs of the router, width of an expert; likewise */
-  size_t recurrent_bytes;                          /* the states of all layers together */
-  int n_segments, n_ropes, angles;                 /* angles: of a row of one rope */
-  int n_sequences, n_table;                        /* n_table: entries of a page table */
+  int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
+  size_t recurrent_bytes;               /* the states of all layers together */
+  int n_segments, n_ropes, angles;      /* angles: of a row of one rope */
+  int n_sequences, n_table;             /* n_table: entries of a page table */
 } StatePlan;
 
 /* The cache of one layer; layers that share one have the same. */
@@ -113,9 +113,10 @@ typedef struct {
 } MatmulScratch;
 
 /* y = w x + bias for each row; with add, y += scale * (w x + bias); with gate, y = activation(gate x) *
- * (w x), both with their biases. */
+ * (w x), both with their biases; with own_gate the same with w for gate. */
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
+  bool own_gate;
   Activation activation;
   bool add;
   float scale;
@@ -147,7 +148,8 @@ typedef struct {
   float *shared_gates;    /* [max_chunk] */
   ExpertChoice *choices;  /* [max_chunk][n_chosen] */
   int *ends;              /* [n_experts] */
-  float *gathered;        /* [max_chunk * n_chosen][plan.hidden] */
+  float *latents;         /* [max_chunk][plan.expert_row] with ExpertConfig.latent: input, then sum */
+  float *gathered;        /* [max_chunk * n_chosen][plan.expert_row] */
   float *inner;           /* [max_chunk * n_chosen][plan.expert_width] */
   float *beside;          /* [max_chunk][plan.hidden] */
   MatmulGroup *groups;    /* [n_experts + 1] */

@@ -6,6 +6,7 @@
  *
  *     gathered   | rows of expert 0 | rows of expert 3 | rows of expert 4 | ...   by expert, then by row
  *     inner      the same rows as gate and up make them; `gathered` then takes the outputs of down
+ *     latents    with ExpertConfig.latent: a row's input of its experts, then their sum
  *
  * Always true: a row adds up its experts in the order of their scores, so that its bits do not depend on the
  *              other rows. */
@@ -21,6 +22,8 @@ CpuExperts cpu_take_experts(const ModelConfig *config, const ExpertLayer *from, 
   const float plus = config->norm_plus_one;
   CpuExperts made = {.router = cpu_take_linear(&from->router, place, next),
                      .shared_gate = cpu_take_linear(&from->shared_gate, place, next),
+                     .latent_in = cpu_take_linear(&from->latent_in, place, next),
+                     .latent_out = cpu_take_linear(&from->latent_out, place, next),
                      .each = each,
                      .choice_bias = cpu_take_vector(&from->choice_bias, 0, place, next),
                      .scales = cpu_take_vector(&from->scales, 0, place, next),
@@ -147,12 +150,19 @@ static void choose_experts(BackendState *state, int n_rows, int layer, const flo
 
 /* --- their products */
 
+/* y = w x + bias for rows of x. */
+static void project(BackendState *state, CpuLinear w, const float *x, int x_stride, int n_rows, float *y,
+                    int y_stride) {
+  const Matmul matmul = {.w = w, .y = y, .y_stride = (size_t)y_stride};
+  run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
+}
+
 /* Places the choices, and copies the rows there. */
 static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;
   place_choices(memory->choices, n_rows * config->experts.n_chosen, config->experts.n_experts, memory->ends);
-  const size_t stride = (size_t)state->plan.hidden, n_chosen = (size_t)config->experts.n_chosen;
+  const size_t stride = (size_t)state->plan.expert_row, n_chosen = (size_t)config->experts.n_chosen;
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
     for (size_t i = 0; i < n_chosen; i++)
@@ -167,23 +177,24 @@ static int make_groups(BackendState *state, int layer, bool down) {
   const CpuLayer *weights = &loaded->layers[layer];
   const ExpertLayer *moe = &loaded->model->layers[layer].moe;
   ExpertMemory *memory = &state->experts;
-  const size_t hidden = (size_t)state->plan.hidden, width = (size_t)state->plan.expert_width;
-  const Activation activation = loaded->model->config.activation;
+  const size_t row = (size_t)state->plan.expert_row, width = (size_t)state->plan.expert_width;
+  const ModelConfig *config = &loaded->model->config;
   int n = 0;
-  for (int e = 0, from = 0; e < loaded->model->config.experts.n_experts; from = memory->ends[e++]) {
+  for (int e = 0, from = 0; e < config->experts.n_experts; from = memory->ends[e++]) {
     const CpuExpert *expert = &weights->experts.each[e];
-    float *outer = memory->gathered + (size_t)from * hidden, *inner = memory->inner + (size_t)from * width;
+    float *outer = memory->gathered + (size_t)from * row, *inner = memory->inner + (size_t)from * width;
     if (memory->ends[e] == from) continue;
     if (!down) model_prepare_expert(loaded->model, &moe->experts[e], loaded->n_threads);
     const Matmul there = {.w = expert->up,
                           .gate = expert->gate,
-                          .activation = activation,
+                          .own_gate = config->ungated,
+                          .activation = config->activation,
                           .y = inner,
                           .y_stride = width},
-                 back = {.w = expert->down, .y = outer, .y_stride = hidden};
+                 back = {.w = expert->down, .y = outer, .y_stride = row};
     memory->groups[n++] = (MatmulGroup){.matmul = down ? back : there,
                                         .x = down ? inner : outer,
-                                        .x_stride = down ? width : hidden,
+                                        .x_stride = down ? width : row,
                                         .n_rows = memory->ends[e] - from};
   }
   return n;
@@ -192,13 +203,14 @@ static int make_groups(BackendState *state, int layer, bool down) {
 /* Adds a group for the MLP beside them, if there is one. */
 static int add_beside(BackendState *state, int n_rows, int layer, bool down, const float *from, int n) {
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const Activation activation = state->loaded->model->config.activation;
+  const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;
   const size_t hidden = (size_t)state->plan.hidden, g = (size_t)state->plan.intermediate;
   if (!weights->down.linear) return n;
   const Matmul there = {.w = weights->up,
                         .gate = weights->gate,
-                        .activation = activation,
+                        .own_gate = config->ungated,
+                        .activation = config->activation,
                         .y = state->g,
                         .y_stride = g},
                back = {.w = weights->down, .y = memory->beside, .y_stride = hidden};
@@ -215,15 +227,28 @@ static int add_beside(BackendState *state, int n_rows, int layer, bool down, con
 static void add_up(const BackendState *state, int row, float *sum) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;
-  const int n_chosen = config->experts.n_chosen;
+  const int n_chosen = config->experts.n_chosen, width = expert_row_width(config);
   const ExpertChoice *chosen = memory->choices + (size_t)row * (size_t)n_chosen;
-  memset(sum, 0, (size_t)config->hidden * sizeof *sum);
+  memset(sum, 0, (size_t)width * sizeof *sum);
   for (int i = 0; i < n_chosen; i++) {
-    const float *out = memory->gathered + (size_t)chosen[i].place * (size_t)state->plan.hidden;
-    for (int c = 0; c < config->hidden; c++) sum[c] += chosen[i].weight * out[c];
+    const float *out = memory->gathered + (size_t)chosen[i].place * (size_t)state->plan.expert_row;
+    for (int c = 0; c < width; c++) sum[c] += chosen[i].weight * out[c];
   }
 }
 
+/* h = the sum of each row's experts, or latent_out of it. */
+static void sum_experts(BackendState *state, int n_rows, int layer) {
+  const StatePlan *plan = &state->plan;
+  float *latents = state->experts.latents, *sums = latents ? latents : state->h;
+#pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < n_rows; r++)
+    add_up(state, r, sums + (size_t)r * (size_t)(latents ? plan->expert_row : plan->hidden));
+  if (latents)
+    project(state, state->loaded->layers[layer].experts.latent_out, latents, plan->expert_row, n_rows,
+            state->h, plan->hidden);
+}
+
+/* Adds the experts' sum, which is in h, and the MLP beside them to x. */
 static void finish_row(BackendState *state, int row, int layer) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
@@ -233,7 +258,6 @@ static void finish_row(BackendState *state, int row, int layer) {
   const int hidden = config->hidden;
   float *x = state->x + at, *sum = state->h + at, *beside = state->experts.beside + at;
   const double eps = config->norm_eps, post_eps = config->post_norm_eps != 0 ? config->post_norm_eps : eps;
-  add_up(state, row, sum);
   if (experts->post_norm) loaded->kernels->rms_norm(sum, experts->post_norm, hidden, post_eps, sum);
   if (weights->down.linear) {
     float factor = 1;
@@ -268,12 +292,17 @@ void cpu_experts(BackendState *state, int n_rows, int layer) {
     from = own_inputs(state, n_rows, layer, from);
   } else {
     choose_experts(state, n_rows, layer, from);
-    gather(state, n_rows, from);
+    float *latents = state->experts.latents;
+    if (latents)
+      project(state, weights->experts.latent_in, from, state->plan.hidden, n_rows, latents,
+              state->plan.expert_row);
+    gather(state, n_rows, latents ? latents : from);
   }
   for (int down = 0; down < 2; down++) {
     const int n = add_beside(state, n_rows, layer, down, from, make_groups(state, layer, down));
     run_groups(loaded, &state->scratch, state->experts.groups, n);
   }
+  sum_experts(state, n_rows, layer);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) finish_row(state, r, layer);
 }

@@ -126,6 +126,11 @@ static void clamped_multiply(float *gate, const float *up, int n) {
   }
 }
 
+/* NaN stays NaN. */
+static void relu_multiply(float *gate, const float *up, int n) {
+  for (int i = 0; i < n; i++) gate[i] = (gate[i] < 0 ? 0 : gate[i]) * up[i];
+}
+
 static void sigmoid(float *x, int n) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_set(1) / (vf_exp(-vf_load(x + i)) + 1));
@@ -194,7 +199,8 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .rms_norm = rms_norm,
     .activate = {[ACTIVATION_SILU] = silu_multiply,
                  [ACTIVATION_GELU_TANH] = gelu_multiply,
-                 [ACTIVATION_CLAMPED] = clamped_multiply},
+                 [ACTIVATION_CLAMPED] = clamped_multiply,
+                 [ACTIVATION_RELU] = relu_multiply},
     .sigmoid = sigmoid,
     .convolve = convolve,
     .gated_convolve = gated_convolve,

@@ -170,7 +170,7 @@ typedef struct {
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
-  /* gate[i] = f(gate[i]) * up[i], f by Activation. */
+  /* gate[i] = f(gate[i]) * up[i], f by Activation; `up` may be `gate`. */
   void (*activate[N_ACTIVATIONS])(float *gate, const float *up, int n);
 
   /* x[i] = 1 / (1 + e^-x[i]) */

@@ -33,6 +33,8 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
     }
     kernels->activate[matmul->activation](gate, up, n);
     up = gate;
+  } else if (matmul->own_gate) {
+    kernels->activate[matmul->activation](up, up, n);
   }
   if (matmul->add) {
     for (int c = 0; c < n; c++) y[first + c] += up[c] * matmul->scale;

@@ -80,6 +80,7 @@ void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows) {
   const CpuLayer *weights = &products->loaded->layers[layer];
   const Matmul matmul = {.w = weights->up,
                          .gate = weights->gate,
+                         .own_gate = products->loaded->model->config.ungated,
                          .activation = products->loaded->model->config.activation,
                          .y = rows.y,
                          .y_stride = (size_t)rows.y_stride};

@@ -1,7 +1,8 @@
 /* forward.c - see forward.h.
  *
  * Called by: session.c, batch.c, drafters/published.c. The order of the calls is the transformer:
- *   x = x + attention(norm(x)); x = x + mlp(norm(x)) */
+ *   x = x + attention(norm(x)); x = x + mlp(norm(x))
+ * A layer of Nemotron-H has one of the two. */
 #include "engine/forward.h"
 
 Status forward_check_ids(const ModelConfig *config, const char *name, const int32_t *ids, int n, Error *err) {
@@ -22,10 +23,10 @@ static Status run_layers(const Backend *backend, BackendState *state, const Mode
     if (kind == LAYER_CONV) TRY(backend->norm_short_conv(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->norm_qkv_rope_append(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->attention(state, range, layer, err));
-    TRY(backend->out_proj_residual(state, range, layer, err));
+    if (kind != LAYER_MLP_ALONE) TRY(backend->out_proj_residual(state, range, layer, err));
     if (config_layer(config, layer).n_experts > 0) {
       TRY(backend->norm_experts_residual(state, range, layer, err));
-    } else {
+    } else if (!config_layer(config, layer).no_mlp) {
       TRY(backend->norm_gate_up(state, range, layer, err));
       TRY(backend->down_residual(state, range, layer, err));
     }

@@ -100,10 +100,11 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
     cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar) + layer_vector_bytes(layer);
-    if (config_layer(c, i).kind != LAYER_ATTENTION) {
+    const LayerKind kind = config_layer(c, i).kind;
+    if (kind == LAYER_DELTA || kind == LAYER_CONV) {
       cost.bytes += (double)config_state_numbers(c, i) * sizeof(float);
       cost.flop += state_flop(c, i, n_rows);
-    } else {
+    } else if (kind == LAYER_ATTENTION) {
       cost.bytes += seen_before(c, i, n_past) * (double)kv_token_bytes(c, config_layer(c, i).kv_layer, kv);
       cost.flop += attention_flop(c, i, n_past, n_rows);
     }

@@ -139,6 +139,7 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
 static Status place_experts(Arena *arena, const Model *model, int index, Error *err) {
   const ModelConfig *config = &model->config;
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
+    if (!layer_linear_exists(config, index, which)) continue;
     Linear *linear = layer_linear(&model->layers[index], which);
     *linear = (Linear){.name = linear->name};
     layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
@@ -222,7 +223,8 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   model->theta_source = model->eps_source = "config.json";
   TRY(read_config(path, &model->config, err));
   model->config.delta.interleaved = false; /* as model_prepare() makes them */
-  TRY(model_make_layers(model, "model.", err));
+  const char *body = model->config.names.body;
+  TRY(model_make_layers(model, body ? body : "model.", err));
   Arena arena = {0};
   TRY(place_tensors(&arena, model, err));
   TRY(reserve(model, arena.used, err));

@@ -3,6 +3,7 @@
 #include "model/layers.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef enum {
   WIDTH_HIDDEN,
@@ -19,13 +20,15 @@ typedef enum {
   WIDTH_CONV,
   WIDTH_EXPERTS,     /* their number */
   WIDTH_SHARED_GATE, /* 1 */
+  WIDTH_LATENT,      /* of the experts' inputs and outputs, where it is not hidden */
 } Width;
 
 enum {
   IN_ATTENTION = 1 << LAYER_ATTENTION,
   IN_DELTA = 1 << LAYER_DELTA,
   IN_CONV = 1 << LAYER_CONV,
-  IN_ALL = IN_ATTENTION | IN_DELTA | IN_CONV
+  IN_MIXERS = IN_ATTENTION | IN_DELTA | IN_CONV,
+  IN_ALL = IN_MIXERS | 1 << LAYER_MLP_ALONE
 };
 
 static const struct {
@@ -39,7 +42,7 @@ static const struct {
   [LAYER_Q]         = { "self_attn.q_proj", AT(q), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_QUERIES },
   [LAYER_K]         = { "self_attn.k_proj", AT(k), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
   [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
-  [LAYER_O]         = { "self_attn.o_proj", AT(o), IN_ALL, WIDTH_HEADS, WIDTH_HIDDEN },
+  [LAYER_O]         = { "self_attn.o_proj", AT(o), IN_MIXERS, WIDTH_HEADS, WIDTH_HIDDEN },
   [LAYER_GATE]      = { "mlp.gate_proj", AT(gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
   [LAYER_DOWN]      = { "mlp.down_proj", AT(down), IN_ALL, WIDTH_INTERMEDIATE, WIDTH_HIDDEN },
   [LAYER_UP]        = { "mlp.up_proj", AT(up), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
@@ -55,6 +58,8 @@ static const struct {
   [LAYER_ROUTER]      = { "mlp.gate", AT(moe.router), IN_ALL, WIDTH_HIDDEN, WIDTH_EXPERTS },
   [LAYER_SHARED_GATE] =
     { "mlp.shared_expert_gate", AT(moe.shared_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_SHARED_GATE },
+  [LAYER_LATENT_IN]   = { "mlp.fc1_latent_proj", AT(moe.latent_in), IN_ALL, WIDTH_HIDDEN, WIDTH_LATENT },
+  [LAYER_LATENT_OUT]  = { "mlp.fc2_latent_proj", AT(moe.latent_out), IN_ALL, WIDTH_LATENT, WIDTH_HIDDEN },
 /* clang-format on */
 #undef AT
 };
@@ -113,6 +118,13 @@ const char *layer_linear_name(int which) {
   return linears[which].name;
 }
 
+void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
+                     size_t size) {
+  const char *block = config->names.block, *dot = strchr(part, '.');
+  const bool replaced = block && dot; /* a norm's name has no block */
+  snprintf(out, size, "%slayers.%d.%s%s", body, layer, replaced ? block : "", replaced ? dot : part);
+}
+
 static int width_of(const ModelConfig *config, int layer, Width width) {
   const DeltaConfig *delta = &config->delta;
   const LayerConfig own = config_layer(config, layer);
@@ -137,6 +149,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_EXPERTS: return own.n_experts;
   case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
   case WIDTH_CONV: return 3 * config->hidden;
+  case WIDTH_LATENT: return own.n_experts > 0 ? config->experts.latent : 0;
   case WIDTH_HIDDEN: break;
   }
   return config->hidden;
@@ -144,9 +157,10 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
 
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out) {
   if (is_of_expert(which)) {
+    const int outer = expert_row_width(config), inner = config->experts.width;
     const bool down = expert_part(which) == EXPERT_DOWN;
-    *n_in = down ? config->experts.width : config->hidden;
-    *n_out = down ? config->hidden : config->experts.width;
+    *n_in = down ? inner : outer;
+    *n_out = down ? outer : inner;
     return;
   }
   *n_in = width_of(config, layer, linears[which].in);
@@ -156,6 +170,8 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
 
 bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   const LayerConfig own = config_layer(config, layer);
+  if (config->ungated && (is_of_expert(which) ? expert_part(which) == EXPERT_GATE : which == LAYER_GATE))
+    return false;
   if (is_of_expert(which)) return expert_of(which) < own.n_experts;
   if (!(linears[which].kinds >> own.kind & 1)) return false;
   if (which == LAYER_K && own.shares_kv) return false;
@@ -175,7 +191,7 @@ bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
   if (is_of_expert(which)) return config->experts.biases;
   if (which == LAYER_ROUTER) return config->experts.router_bias;
   if (which <= LAYER_V) return config->qkv_bias;
-  if (which >= N_COMMON_LINEARS) return false;
+  if (which >= N_COMMON_LINEARS && which != LAYER_LATENT_IN && which != LAYER_LATENT_OUT) return false;
   return which == LAYER_O ? config->o_bias : config->mlp_bias;
 }
 
@@ -278,7 +294,10 @@ static const char *own_norm_name(const TensorNames *names, int which) {
 
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width) {
   const char *name = own_norm_name(&config->names, which);
+  const LayerConfig own = config_layer(config, layer);
   if (which < LAYER_Q_NORM) {
+    const bool of_mixer = which == LAYER_ATTN_NORM || which == LAYER_ATTN_POST_NORM;
+    if (of_mixer ? own.kind == LAYER_MLP_ALONE : own.no_mlp) return NULL;
     *width = config->hidden;
     const char *usual = norm_names[config->norms][which];
     return usual && name ? name : usual;
@@ -287,7 +306,6 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     *width = config->hidden;
     return config->per_layer_width > 0 ? "post_per_layer_input_norm" : NULL;
   }
-  const LayerConfig own = config_layer(config, layer);
   if (which >= LAYER_EXPERT_NORM) {
     static const char *const of_experts[] = {"pre_feedforward_layernorm_2", "post_feedforward_layernorm_2",
                                              "post_feedforward_layernorm_1"};

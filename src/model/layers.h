@@ -23,6 +23,8 @@ enum {
   LAYER_INPUT_PROJECTION,
   LAYER_ROUTER,
   LAYER_SHARED_GATE,
+  LAYER_LATENT_IN,
+  LAYER_LATENT_OUT,
   N_LAYER_LINEARS
 };
 
@@ -38,6 +40,11 @@ int layer_linear_count(const ModelConfig *config, int layer);
 /* Linear layer `which` (LAYER_Q .. layer_linear_count()) of a layer; const is dropped, as strchr() does. */
 Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
+
+/* out[size] = the whole name of a part of a layer, "model.layers.3.self_attn.q_proj", from what names begin
+ * with ("model."), the layer's number and the part's name, where config.names.block replaces "self_attn". */
+void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
+                     size_t size);
 
 /* True if the layer has linear layer `which`; the Linear of one that it lacks has n_out 0. */
 bool layer_linear_exists(const ModelConfig *config, int layer, int which);

@@ -64,7 +64,7 @@ static Status make_experts(Model *model, const char *body, Error *err) {
     for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, layer); which++, name++) {
       char part[LINEAR_NAME_SIZE];
       expert_linear_name(config, which, part);
-      snprintf(*name, sizeof *name, "%slayers.%d.%.40s", body, layer, part);
+      layer_full_name(config, body, layer, part, *name, sizeof *name);
       layer_linear(&model->layers[layer], which)->name = *name;
     }
     next += config_layer(config, layer).n_experts;
@@ -83,8 +83,8 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
   for (size_t i = 0; i < n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];
-      snprintf(name, LINEAR_NAME_SIZE, "%slayers.%zu.%s", body, i,
-               layer_linear_stored(&model->config, (int)i, which).name);
+      layer_full_name(&model->config, body, (int)i, layer_linear_stored(&model->config, (int)i, which).name,
+                      name, LINEAR_NAME_SIZE);
       layer_linear(&model->layers[i], which)->name = name;
     }
   }

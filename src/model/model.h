@@ -132,7 +132,7 @@ typedef struct {
 /* One of a layer's experts: an MLP of the width config.experts.width. Experts are stored one by one, or all
  * of a layer in tensors with one dimension more: these Linears are then views into them. */
 typedef struct {
-  Linear gate, up, down; /* hidden -> width twice, and back */
+  Linear gate, up, down; /* expert_row_width() -> width twice, and back; config.ungated: gate has n_out 0 */
 } Expert;
 
 /* Weights of an MLP with experts (backend.h, norm_experts_residual). The MLP beside them, which every token
@@ -142,6 +142,9 @@ typedef struct {
   Expert *experts;    /* [n_experts] */
   Linear shared_gate; /* hidden -> 1, dense; n_out 0 unless config.experts.shared_gate */
   Vector choice_bias; /* [n_experts]; data NULL unless config.experts.choice_bias */
+  /* hidden -> latent, and back; n_out 0 unless config.experts.latent: what the experts read is latent_in of
+   * the layer's input, and latent_out multiplies their sum. */
+  Linear latent_in, latent_out;
   /* Only with config.experts.own_norms. [n_experts]: factors of the experts' weights. [hidden] each: what
    * multiplies the router's normalised input; norms of the experts' input, of their output, and of the output
    * of the MLP beside them. */
@@ -150,23 +153,25 @@ typedef struct {
 } ExpertLayer;
 
 typedef struct {
-  Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
+  Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER, and of LAYER_MLP_ALONE */
   DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
   ConvLayer conv;   /* of LAYER_CONV; likewise */
   /* In a model's part (slice.h) outputs of delta.qkv or conv.in that follow its own; else n_out 0. */
   Linear more[2];
   /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back; no v with k_as_v,
    * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden;
-   * LAYER_CONV: hidden -> hidden */
+   * LAYER_CONV: hidden -> hidden; of LAYER_MLP_ALONE n_out is 0 */
   Linear q, k, v, o;
   Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
   Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */
   Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
-  Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER */
-  Linear gate, up, down; /* hidden -> intermediate twice, and back; n_out 0 where experts are alone */
-  ExpertLayer moe;       /* of layers with experts (config_layer().n_experts) */
-  Vector mlp_post_norm;  /* [hidden] output of down; data NULL with NORM_BEFORE */
+  Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER, and with no_mlp */
+  /* hidden -> intermediate twice, and back; n_out 0 where experts are alone, or with no_mlp, and of gate with
+   * config.ungated */
+  Linear gate, up, down;
+  ExpertLayer moe;      /* of layers with experts (config_layer().n_experts) */
+  Vector mlp_post_norm; /* [hidden] output of down; data NULL with NORM_BEFORE */
   /* Only with config.per_layer_width: hidden -> per_layer_width and back, and [hidden] its output. */
   Linear input_gate, input_projection;
   Vector input_norm;

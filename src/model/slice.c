@@ -79,6 +79,12 @@ static int mlp_unit(Units units, LayerConfig layer) {
 
 /* --- what can be divided */
 
+static bool has_single_blocks(const ModelConfig *c) {
+  for (int i = 0; i < c->n_layers; i++)
+    if (config_layer(c, i).kind == LAYER_MLP_ALONE || config_layer(c, i).no_mlp) return true;
+  return false;
+}
+
 /* A part of the model that hinders every division, or NULL. */
 static const char *undivided_part(const ModelConfig *c) {
   const struct {
@@ -87,6 +93,7 @@ static const char *undivided_part(const ModelConfig *c) {
   } parts[] = {
       {c->delta.rule == RULE_MAMBA2, "Mamba-2 layers"},
       {c->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
+      {has_single_blocks(c), "layers that are attention or an MLP alone"},
       {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},
       {c->per_layer_width > 0, "inputs of each layer"},
   };
@@ -331,7 +338,7 @@ static void cut_inputs(Linear *l, Share share) {
 
 /* Reduces an MLP to a share of its hidden units. */
 static Status cut_mlp(Linear *gate, Linear *up, Linear *down, Share share, Error *err) {
-  TRY(cut_outputs(gate, share, err));
+  if (gate->n_out > 0) TRY(cut_outputs(gate, share, err));
   TRY(cut_outputs(up, share, err));
   cut_inputs(down, share);
   return STATUS_OK;

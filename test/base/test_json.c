@@ -68,6 +68,26 @@ static void texts_of_the_grammar_are_accepted(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) json_free(accepted(cases[i].text, cases[i].size));
 }
 
+/* As Python's json module writes it; nothing else of its own is taken. */
+static void infinity_may_be_pythons(void **state) {
+  (void)state;
+  static const char text[] = "{\"a\": [0.0, Infinity]}", object[] = "{\"b\": -Infinity}";
+  Json *tree;
+  Error err;
+  assert_int_equal(json_parse_python("f", STATUS_MODEL, text, sizeof text - 1, &tree, &err), STATUS_OK);
+  const Json *list = json_member(tree, "a"), *second = json_next(json_first(list));
+  assert_int_equal(json_count(list), 2);
+  assert_true(json_string_is(json_member(second, "__float__"), "Infinity"));
+  json_free(tree);
+  assert_int_equal(json_parse_python("f", STATUS_MODEL, object, sizeof object - 1, &tree, &err),
+                   STATUS_MODEL);
+  assert_string_equal(err.text, "f:1:8: expected a digit, found 'I'");
+  json_free(tree);
+  assert_int_equal(json_parse_python("f", STATUS_MODEL, "[Inf]", 5, &tree, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "f:1:2: expected Infinity");
+  json_free(tree);
+}
+
 static void other_texts_are_refused_with_their_place(void **state) {
   (void)state;
   static const Case cases[] = {
@@ -554,6 +574,7 @@ static void duplicates_among_many_keys_are_found_in_linear_time(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_the_grammar_are_accepted),
+      cmocka_unit_test(infinity_may_be_pythons),
       cmocka_unit_test(other_texts_are_refused_with_their_place),
       cmocka_unit_test(nesting_is_limited_to_512),
       cmocka_unit_test(strings_keep_every_byte),

@@ -103,6 +103,8 @@ static const struct {
   {"HeliumForCausalLM", "helium", 48000, 2560, 7040, 24, 20, 20, 128, 4096, 1e-8, 1, 2, false, 1e5, "silu"},
   {"CwmForCausalLM", "cwm", 128256, 6144, 21504, 64, 48, 8, 128, 131072, 1e-5, 128000, 128001, false, 1e6,
    "silu"},
+  {"ArceeForCausalLM", "arcee", 32000, 2560, 18432, 32, 32, 32, 80, 4096, 1e-5, 128000, 128001, false, 1e4,
+   "relu2"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -254,6 +256,7 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"hyperclovax", "am", "gggg"},
                                          {"internlm3", "am", "gggg"},
                                          {"helium", "m", "gggg"},
+                                         {"arcee", "am", "gggg"},
                                          {"iquestcoder", "am", "gggg"},
                                          {"cwm', 'rope_scaling': {'type': 'default'}, 'x': '", "m", "gGGG"},
                                          {"muse_glimmer', 'text_config': {'x': '", "al", "GGGn"}};

@@ -1,6 +1,6 @@
 /* test_delta_config.c - kinds of layers and sizes of the gated delta rule and of Mamba-2 in config.json, as
- * transformers 5.23 reads them (configuration_qwen3_5.py, configuration_granitemoehybrid.py), and what is
- * refused. */
+ * transformers 5.23 reads them (configuration_qwen3_5.py, configuration_granitemoehybrid.py,
+ * configuration_nemotron_h.py), and what is refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +13,15 @@
 
 #include "config_text.h"
 
-/* Kinds of layers as letters: d(elta rule), a(ttention). */
+/* Kinds of layers as letters: d(elta rule), a(ttention), m(LP alone), e(xperts alone). */
 static void assert_kinds(const char *text, const char *expected) {
   char found[64] = "";
   ModelConfig c = accepted(text);
   for (int i = 0; i < c.n_layers && i < 63; i++)
-    found[i] = config_layer(&c, i).kind == LAYER_DELTA ? 'd' : 'a';
+    found[i] = config_layer(&c, i).kind == LAYER_DELTA       ? 'd'
+               : config_layer(&c, i).kind == LAYER_ATTENTION ? 'a'
+               : config_layer(&c, i).n_experts > 0           ? 'e'
+                                                             : 'm';
   assert_string_equal(found, expected);
   config_release(&c);
 }
@@ -99,6 +102,54 @@ static void mamba_2(void **state) {
   config_release(&c);
 }
 
+#define NEMOTRON(members) "{'model_type': 'nemotron_h', " members "}"
+
+/* As NVIDIA-Nemotron-3-Nano-30B-A3B has it, Python's Infinity included, but for the number of layers. */
+static void nemotron_h(void **state) {
+  (void)state;
+  ModelConfig c = accepted(NEMOTRON(
+      "'hidden_size': 2688, 'hybrid_override_pattern': 'MEM*E-', 'num_hidden_layers': 52, "
+      "'mamba_num_heads': 64, 'mamba_head_dim': 64, 'ssm_state_size': 128, 'n_groups': 8, 'conv_kernel': 4, "
+      "'time_step_limit': [0.0, Infinity], 'num_attention_heads': 32, 'num_key_value_heads': 2, "
+      "'intermediate_size': 1856, 'moe_intermediate_size': 1856, 'n_routed_experts': 128, "
+      "'num_experts_per_tok': 6, 'moe_shared_expert_intermediate_size': 3712, 'routed_scaling_factor': 2.5"));
+  assert_int_equal(c.n_layers, 6); /* as the pattern says, whatever num_hidden_layers is */
+  assert_true(c.ungated && c.activation == ACTIVATION_RELU);
+  assert_true(c.delta.rule == RULE_MAMBA2 && c.delta.conv_bias && !c.delta.biases);
+  assert_true(c.delta.n_key_heads == 8 && c.delta.n_value_heads == 64 && c.delta.conv == 4);
+  assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 64);
+  assert_true(c.delta.least_step == 0 && isinf(c.delta.largest_step));
+  assert_int_equal(delta_norm_width(&c.delta), 512);
+  assert_true(c.experts.n_experts == 128 && c.experts.n_chosen == 6 && c.experts.scale == 2.5);
+  assert_true(c.experts.width == 1856 && c.experts.shared_width == 3712 && c.experts.latent == 0);
+  assert_int_equal(expert_row_width(&c), 2688);
+  static const int widths[] = {0, 3712, 0, 0, 3712, 1856};
+  for (int i = 0; i < 6; i++) {
+    const LayerConfig layer = config_layer(&c, i);
+    assert_int_equal(layer.intermediate, widths[i]);
+    assert_int_equal(layer.n_experts, i == 1 || i == 4 ? 128 : 0);
+    assert_int_equal(layer.no_mlp, widths[i] == 0);
+    assert_int_equal(layer.rope, ROPE_NONE);
+    assert_int_equal(config_state_numbers(&c, i) > 0, i == 0 || i == 2);
+    assert_int_equal(config_kv_numbers(&c, i), i == 3 ? 2 * 2 * 128 : 0);
+  }
+  config_release(&c);
+  assert_kinds(NEMOTRON("'hybrid_override_pattern': 'MEM*E-'"), "dedaem");
+  assert_kinds(NEMOTRON("'layers_block_type': ['mamba', 'attention', 'mlp', 'moe']"), "dame");
+  assert_kinds(NEMOTRON("'layer_types': ['linear_attention', 'full_attention', 'mlp']"), "dam");
+  c = accepted(NEMOTRON("'layers_block_type': ['mamba', 'mlp'], 'mamba_n_groups': 4, 'n_groups': 2, "
+                        "'mamba_d_conv': 3, 'mamba_conv_bias': false, 'mamba_dt_limit': [0.5, 2], "
+                        "'use_bias': true, 'mlp_bias': true"));
+  assert_true(c.delta.n_key_heads == 4 && c.delta.conv == 3 && !c.delta.conv_bias && c.delta.biases);
+  assert_true(c.delta.least_step == 0.5 && c.delta.largest_step == 2 && c.mlp_bias && !c.qkv_bias);
+  assert_int_equal(c.experts.n_experts, 0);
+  config_release(&c);
+  c = accepted(NEMOTRON("'layers_block_type': ['moe', 'full_attention'], 'moe_latent_size': 1024"));
+  assert_true(c.experts.latent == 1024 && expert_row_width(&c) == 1024 && c.delta.n_key_heads == 0);
+  assert_false(config_has_states(&c));
+  config_release(&c);
+}
+
 static void contradictions_are_refused(void **state) {
   (void)state;
   static const char *const cases[][2] = {
@@ -127,6 +178,20 @@ static void contradictions_are_refused(void **state) {
        "mamba_d_head is 32, expected mamba_expand * hidden_size / mamba_n_heads"},
       {MAMBA("'mamba_n_groups': 3"), "mamba_n_heads is 128, expected a multiple of its 3 groups"},
       {MAMBA("'mamba_d_conv': 17"), "mamba_d_conv is 17"},
+      {NEMOTRON("'hidden_size': 64"),
+       "layers_block_type is missing, expected a list of names, or hybrid_override_pattern"},
+      {NEMOTRON("'hybrid_override_pattern': 'MXM'"), "has \"X\" at 1, expected M, *, - or E"},
+      {NEMOTRON("'hybrid_override_pattern': ''"), "hybrid_override_pattern has 0 layers, expected 1 to 4096"},
+      {NEMOTRON("'layers_block_type': 'MEM'"), "layers_block_type is \"MEM\", expected a list of names"},
+      {NEMOTRON("'layers_block_type': ['mamba', 'conv']"),
+       "layers_block_type[1] is \"conv\", expected linear_attention, full_attention, mlp or moe"},
+      {NEMOTRON("'layers_block_type': ['mamba'], 'n_groups': 3"),
+       "mamba_num_heads is 128, expected a multiple of its 3 groups"},
+      {NEMOTRON("'layers_block_type': ['mamba'], 'mamba_hidden_act': 'relu'"),
+       "mamba_hidden_act relu is not supported, expected silu"},
+      {NEMOTRON("'layers_block_type': ['mlp'], 'mlp_hidden_act': 'silu'"),
+       "mlp_hidden_act silu is not supported, expected relu2"},
+      {NEMOTRON("'layers_block_type': ['mamba'], 'time_step_limit': [Infinity, 1]"), "expected a number"},
       {MAMBA("'time_step_limit': [1]"), "expected a list of two numbers"},
       {MAMBA("'time_step_limit': [1, 'x']"), "expected a number"},
       {MAMBA("'time_step_limit': [1, 0.5]"), "expected two ascending numbers"},
@@ -145,6 +210,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(qwen3_5),
       cmocka_unit_test(mamba_2),
+      cmocka_unit_test(nemotron_h),
       cmocka_unit_test(contradictions_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,8 @@ static const struct {
   {"flex_olmo", "", 7, 5, 11008, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
   {"kolibri1", "", 384, 6, 512, 512, SCORE_CHOSEN_SIGMOID, false, true, false, false, "eeee", 1},
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
+  {"nemotron_h", ", 'layers_block_type': ['moe', 'moe', 'moe', 'moe']", 8, 2, 7688, 7688, SCORE_SIGMOID, true,
+   true, false, false, "eeee", 1},
     /* clang-format on */
 };
 
@@ -80,7 +82,9 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(config_layer(&c, 3).intermediate, defaults[i].shared_width);
     assert_int_equal(config_layer(&c, 0).intermediate,
                      defaults[i].layers[0] == 'd' ? c.intermediate : defaults[i].shared_width);
-    assert_int_equal(c.activation, defaults[i].biases ? ACTIVATION_CLAMPED : ACTIVATION_SILU);
+    assert_int_equal(c.activation, defaults[i].biases ? ACTIVATION_CLAMPED
+                                   : c.ungated        ? ACTIVATION_RELU
+                                                      : ACTIVATION_SILU);
     config_release(&c);
   }
 }

@@ -352,7 +352,8 @@ template <class B> __device__ __forceinline__ void route(B &b) {
   const Prefetch prefetch = prefetch_of_lane(b);
   send_logits(b);
   __syncwarp();
-  if (b.lane() == 0) barrier_arrive(&b.barriers().routed); /* so that this warp is never a layer behind */
+  if (b.lane() == 0)
+    barrier_arrive(&b.barriers().routed); /* so that this warp stays in the same layer as the others */
   b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
   start_prefetch(b, prefetch);
 }

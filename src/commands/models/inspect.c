@@ -146,6 +146,15 @@ static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *
                        delta->conv);
 }
 
+/* Layers that are an MLP alone. */
+static Status print_blocks(Buffer *out, const ModelConfig *config, Error *err) {
+  const int n = config_count_layers(config, LAYER_MLP_ALONE, config->n_layers);
+  if (n == 0) return STATUS_OK;
+  TRY(inspect_begin_line(out, "blocks", err));
+  return buffer_printf(out, err, "%d of %d layers mix tokens and have no MLP, the others are an MLP alone",
+                       config->n_layers - n, config->n_layers);
+}
+
 /* True if layer `other` has the sizes of `layer`, and takes its values from the same matrix. */
 static bool same_sizes(const ModelConfig *config, int layer, int other) {
   const LayerConfig a = config_layer(config, layer), b = config_layer(config, other);
@@ -358,6 +367,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_sizes(out, &model->config, err));
   TRY(print_experts(out, &model->config, err));
   TRY(print_state_layers(out, &model->config, err));
+  TRY(print_blocks(out, &model->config, err));
   TRY(print_other_sizes(out, &model->config, err));
   TRY(print_windows(out, &model->config, err));
   TRY(print_rope(out, model, err));

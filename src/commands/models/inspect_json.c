@@ -168,7 +168,7 @@ static Status put_layer_ropes(Writer *w, const ModelConfig *config) {
 }
 
 static Status put_state_layers(Writer *w, const ModelConfig *config) {
-  static const char *const kinds[N_LAYER_KINDS] = {"attention", "delta", "conv"};
+  static const char *const kinds[N_LAYER_KINDS] = {"attention", "delta", "conv", "mlp"};
   const DeltaConfig *delta = &config->delta;
   TRY(open_member(w, "layer_kinds", "["));
   for (int layer = 0; layer < config->n_layers; layer++)

@@ -100,7 +100,7 @@ static Status read_json(const char *directory, const char *name, Json **tree, Er
   MappedFile file = {0};
   Status status = file_map(path, STATUS_MODEL, &file, err);
   if (status == STATUS_OK)
-    status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, tree, err);
+    status = json_parse_python(path, STATUS_MODEL, (const char *)file.data, file.size, tree, err);
   file_unmap(&file);
   free(path);
   return status == STATUS_MODEL ? STATUS_OK : status;

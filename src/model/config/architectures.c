@@ -99,6 +99,14 @@ static const ExpertNames qwen_names = {.router = "mlp.gate",
                                           GATE_UP_DOWN,
                                           ALL_IN("mlp.experts")};
 
+static const ExpertNames nemotron_names = {.router = "mlp.gate",
+                                           .choice_bias = "mlp.gate.e_score_correction_bias",
+                                           .shared = SHARED_EXPERTS,
+                                           .each = "mlp.experts",
+                                           GATE_UP_DOWN,
+                                           .all_gate_up = "mlp.experts.up_proj",
+                                           .all_down = "mlp.experts.down_proj"};
+
 static const ExpertFamily
     qwen2_moe = {.n_experts = 60,
                  .n_chosen = 4,
@@ -171,6 +179,18 @@ static const ExpertFamily
                 .scale_key = "routed_scaling_factor",
                 .grouped = true,
                 .names = &glm_names},
+    nemotron_moe = {.n_experts = 8,
+                    .n_chosen = 2,
+                    .width = 7688,
+                    .score = SCORE_SIGMOID,
+                    .renormalise = RENORMALISE_UNLESS_KEY,
+                    .sum_plus = 1e-20,
+                    .shared_width_key = "moe_shared_expert_intermediate_size",
+                    .shared_width = 7688,
+                    .scale_key = "routed_scaling_factor",
+                    .grouped = true,
+                    .latent = true,
+                    .names = &nemotron_names},
     ernie_moe = {.n_experts = 64,
                  .n_chosen = 6,
                  .width = 1536,
@@ -596,6 +616,16 @@ const Architecture architectures[] = {
     .names = { .attn_post_norm = "post_attn_norm", .mlp_norm = "post_attention_layernorm",
                .mlp_post_norm = "post_ffn_norm" },
     .experts = &kolibri1 },
+  { .architecture = "ArceeForCausalLM", .model_type = "arcee", /* AFM 4.5B */
+    {  32000, 2560, 18432, 32, 32,  0,   0,   4096, 128000, 128001, 1e-5,   10000 },
+    .ungated = true, .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
+  { .architecture = "NemotronHForCausalLM", .model_type = "nemotron_h", /* Nemotron-H, Nano 2, 3 and 3.5 */
+    { 131072, 4096, 21504,  4, 32,  8, 128,   4096,      1,      2, 1e-5,   10000 },
+    .ungated = true, .single_blocks = true, .activation_key = "mlp_hidden_act",
+    .eps_key = "layer_norm_epsilon", .members = HAS_MLP_BIAS,
+    .names = { .block = "mixer", .attn_norm = "norm", .mlp_norm = "norm", .final_norm = "norm_f",
+               .embedding = "embeddings", .body = "backbone." },
+    .experts = &nemotron_moe },
   { .architecture = "FlintForCausalLM", .model_type = "flint",
     { 150144, 2048,  6144, 49, 32,  4, 128, 262144,     -1,     -1, 1e-6,   10000 },
     .qk_norm = QK_NORM_HEADS, .attn_sinks = true, .windows = WINDOW_SOME_FULL_NOPE, .window = 513,
@@ -614,7 +644,8 @@ const size_t n_architectures = sizeof architectures / sizeof *architectures;
 const char *activation_name(Activation activation) {
   static const char *const names[N_ACTIVATIONS] = {[ACTIVATION_SILU] = "silu",
                                                    [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh",
-                                                   [ACTIVATION_CLAMPED] = "clamped silu"};
+                                                   [ACTIVATION_CLAMPED] = "clamped silu",
+                                                   [ACTIVATION_RELU] = "relu2"};
   return names[activation];
 }
 

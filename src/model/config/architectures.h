@@ -96,6 +96,7 @@ typedef struct {
   const char *scale_key;               /* routed_scaling_factor, or another name; NULL: none */
   double scale;                        /* its default; 0: 1 */
   bool grouped;                        /* n_group, topk_group */
+  bool latent;                         /* moe_latent_size */
   bool lists;                          /* numbers of experts may be lists, of one number for each layer */
   bool clamped;                        /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
@@ -131,6 +132,8 @@ typedef struct {
   bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
   bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
+  bool ungated;           /* as in ModelConfig; the activation is relu2 */
+  bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
@@ -192,6 +195,11 @@ Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
 /* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
  * PRECOND as above; the activation is filled. */
 Status config_parse_mamba(const ConfigReader *r, ModelConfig *config);
+
+/* The same of an architecture with single_blocks, and which layers have an MLP, or experts (mamba.c). PRECOND
+ * n_layers is config_count_blocks(), the number of layers that the config lists. */
+Status config_parse_blocks(const ConfigReader *r, ModelConfig *config);
+Status config_count_blocks(const ConfigReader *r, int *n_layers);
 
 /* Fills experts, their names, and which layers are dense (experts.c). PRECOND config->layers is
  * allocated; the activation and the MLP's width are filled. */

@@ -120,7 +120,9 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
   TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
   const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
   TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
-  TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
+  TRY(arch->single_blocks
+          ? config_count_blocks(r, &config->n_layers)
+          : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
   return parse_heads(r, arch, config);
@@ -138,8 +140,10 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
                {"gelu_new", ACTIVATION_GELU_TANH}};
   const char *name, *key = arch->activation_key ? arch->activation_key : "hidden_act";
   TRY(reader_string(r, key, &name));
-  config->activation = arch->activation;
-  if (!name) return STATUS_OK;
+  config->activation = arch->ungated ? ACTIVATION_RELU : arch->activation;
+  config->ungated = arch->ungated;
+  if (!name || (arch->ungated && strcmp(name, "relu2") == 0)) return STATUS_OK;
+  if (arch->ungated) return reader_refuse(r, "%s %s is not supported, expected relu2", key, name);
   if (arch->gelu_is_tanh && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     config->activation = known[i].activation;
@@ -335,7 +339,9 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
  * inputs. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
-  const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs + 3 * (size_t)config->experts.n_experts;
+  const bool latent = config->experts.latent > 0;
+  const size_t linears =
+      7 + (size_t)gate + 2 * (size_t)inputs + 2 * (size_t)latent + 3 * (size_t)config->experts.n_experts;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + 1 + (size_t)inputs, file,
                             err);
 }

@@ -57,21 +57,24 @@ typedef struct {
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
 /* The part of a layer that mixes tokens: attention over keys and values; the gated delta rule, or a short
- * convolution, which have a recurrent state instead of a cache. */
-typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, N_LAYER_KINDS } LayerKind;
+ * convolution, which have a recurrent state instead of a cache; or nothing: the layer is an MLP alone
+ * (Nemotron-H). */
+typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYER_KINDS } LayerKind;
 
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
 typedef struct {
   LayerKind kind;
   int n_kv_heads, head_dim;
-  int intermediate; /* width of the MLP; with experts of the MLP beside them, 0: there is none */
-  int window;       /* sliding window: a position sees itself and the window - 1 before; 0: all */
+  /* Width of the MLP, 0 with no_mlp; with experts of the MLP beside them, 0: there is none. */
+  int intermediate;
+  int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
   LayerRope rope;
   bool k_as_v;    /* values are the keys before their norm: there is no v_proj (Gemma 4) */
   bool shares_kv; /* it has no keys and values: it uses those of kv_layer, before it (Gemma 4) */
   int kv_layer;   /* config_layer() sets it to the layer itself unless shares_kv */
   bool dense;     /* it has no experts, although the model has (ModelConfig.experts) */
+  bool no_mlp;    /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
   int n_experts;  /* config_layer() sets it to the model's, or to 0 in a layer without experts */
 } LayerConfig;
 
@@ -82,21 +85,30 @@ typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 /* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 
-/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), or
+ * max(x, 0).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
-typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_CLAMPED, N_ACTIVATIONS } Activation;
+typedef enum {
+  ACTIVATION_SILU,
+  ACTIVATION_GELU_TANH,
+  ACTIVATION_CLAMPED,
+  ACTIVATION_RELU,
+  N_ACTIVATIONS
+} Activation;
 
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
  * theirs. */
 typedef struct {
+  const char *block; /* stands for "self_attn", "mlp", "mamba" in all names: "mixer" gives "mixer.q_proj" */
   const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
   const char *o;                          /* in layers with attention */
   const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
   const char *sinks;
-  const char *final_norm; /* in the whole model, not in a layer */
+  /* These three name parts of the whole model. body: what names begin with if none begins with "model.". */
+  const char *final_norm, *embedding, *body;
 } TensorNames;
 
 /* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
@@ -165,6 +177,7 @@ typedef struct {
   int n_experts;     /* of each layer but LayerConfig.dense ones; 0: the model has no experts */
   int n_chosen;      /* of a token: 1 .. n_experts, at most MAX_CHOSEN */
   int width;         /* of an expert: outputs of its gate and up */
+  int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */
   int shared_width;  /* of the MLP beside them that every token passes; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
   bool renormalise;  /* the weights are divided by their sum + sum_plus */
@@ -257,6 +270,9 @@ typedef struct {
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
+  /* MLPs and experts have no gate of their own: up's output is both, so that with ACTIVATION_RELU g is the
+   * square of max(up, 0) (relu2). */
+  bool ungated;
   int per_layer_width;    /* numbers of a token's own input of each layer (Gemma 4 E2B and E4B); 0: none */
   int per_layer_vocab;    /* rows of the inputs' table, at least vocab_size */
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
@@ -318,6 +334,8 @@ int delta_norm_width(const DeltaConfig *delta);
 /* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
  * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
+/* Numbers of an expert's input, and of its output. */
+int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);
 /* True if the layer has the model's own sizes. */

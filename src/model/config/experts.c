@@ -83,6 +83,8 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
   if (family->shared_width_key)
     TRY(reader_int(r, family->shared_width_key, family->shared_width > 0, MAX_INTERMEDIATE,
                    family->shared_width, &experts->shared_width));
+  static const char latent[] = "moe_latent_size";
+  if (family->latent) TRY(reader_int(r, latent, 1, MAX_HIDDEN, 0, &experts->latent));
   if (!family->shared_count_key) return STATUS_OK;
   int n;
   TRY(reader_int(r, family->shared_count_key, 0, MAX_EXPERTS, family->n_shared, &n));
@@ -242,7 +244,8 @@ Status config_parse_experts(const ConfigReader *r, const Architecture *arch, Mod
   config->expert_names = family->names;
   if (family->clamped) config->activation = ACTIVATION_CLAMPED;
   int n_layers = 0;
-  for (int layer = 0; layer < config->n_layers; layer++) n_layers += !config->layers[layer].dense;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    n_layers += config_layer(config, layer).n_experts > 0;
   if (n_layers == 0) config->experts = (ExpertConfig){0};
   if ((int64_t)n_layers * config->experts.n_experts <= MAX_ALL_EXPERTS) return STATUS_OK;
   return reader_refuse(r, "%d layers of %d experts are too many, expected at most %d experts in all",

@@ -1,8 +1,8 @@
-/* mamba.c - layers with Mamba-2 beside attention in config.json (Granite 4.0): their sizes, which layers they
- * are, and whether attention has a rope.
+/* mamba.c - layers with Mamba-2 beside attention in config.json (Granite 4.0, Nemotron-H): their sizes, which
+ * layers they are, and whether attention has a rope.
  *
- * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23,
- * models/granitemoehybrid/configuration_granitemoehybrid.py and modeling_granitemoehybrid.py. */
+ * Called by: positions.c, config.c.   Calls: reader.c. Source: transformers 5.23, configuration_NAME.py and
+ * modeling_NAME.py of models/granitemoehybrid and models/nemotron_h. */
 #include <math.h>
 #include <string.h>
 
@@ -13,9 +13,8 @@ static bool is_infinity(const Json *value) {
   return json_string_is(json_member(value, "__float__"), "Infinity");
 }
 
-/* time_step_limit: the least and the largest step size; absent: 0 and infinity. */
-static Status parse_step_limit(const ConfigReader *r, DeltaConfig *delta) {
-  static const char key[] = "time_step_limit";
+/* The least and the largest step size; absent: 0 and infinity. */
+static Status parse_step_limit(const ConfigReader *r, const char *key, DeltaConfig *delta) {
   const Json *limits = json_member(r->object, key);
   delta->least_step = 0, delta->largest_step = INFINITY;
   if (!limits || reader_is_null(r, key)) return STATUS_OK;
@@ -32,8 +31,31 @@ static Status parse_step_limit(const ConfigReader *r, DeltaConfig *delta) {
   return STATUS_OK;
 }
 
-/* A head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or exactly this. */
-static Status parse_head_size(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
+/* --- sizes */
+
+/* The keys of a family, and their defaults. */
+typedef struct {
+  const char *heads, *groups, *states, *taps, *conv_bias, *bias, *step_limit;
+  int n_heads, n_groups, n_states;
+} MambaKeys;
+
+static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaConfig *delta) {
+  delta->rule = RULE_MAMBA2;
+  TRY(reader_int(r, keys->heads, 1, MAX_HEADS, keys->n_heads, &delta->n_value_heads));
+  TRY(reader_int(r, keys->groups, 1, MAX_HEADS, keys->n_groups, &delta->n_key_heads));
+  TRY(reader_int(r, keys->states, 1, MAX_DELTA_DIM, keys->n_states, &delta->key_dim));
+  TRY(reader_int(r, keys->taps, 1, MAX_CONV_TAPS, 4, &delta->conv));
+  TRY(reader_bool(r, keys->conv_bias, true, &delta->conv_bias));
+  TRY(reader_bool(r, keys->bias, false, &delta->biases));
+  if (delta->n_value_heads % delta->n_key_heads != 0)
+    return reader_refuse(r, "%s is %d, expected a multiple of its %d groups", keys->heads,
+                         delta->n_value_heads, delta->n_key_heads);
+  return parse_step_limit(r, keys->step_limit, delta);
+}
+
+/* Granite: a head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or exactly
+ * this. */
+static Status parse_granite_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   static const char key[] = "mamba_d_head";
   int expand;
   TRY(reader_int(r, "mamba_expand", 1, MAX_HIDDEN, 2, &expand));
@@ -54,24 +76,51 @@ static Status parse_head_size(const ConfigReader *r, const ModelConfig *config, 
                        delta->value_dim, (long long)own);
 }
 
-static Status parse_sizes(const ConfigReader *r, ModelConfig *config) {
-  DeltaConfig *delta = &config->delta;
-  delta->rule = RULE_MAMBA2;
-  TRY(reader_int(r, "mamba_n_heads", 1, MAX_HEADS, 128, &delta->n_value_heads));
-  TRY(reader_int(r, "mamba_n_groups", 1, MAX_HEADS, 1, &delta->n_key_heads));
-  TRY(reader_int(r, "mamba_d_state", 1, MAX_DELTA_DIM, 256, &delta->key_dim));
-  TRY(reader_int(r, "mamba_d_conv", 1, MAX_CONV_TAPS, 4, &delta->conv));
-  TRY(reader_bool(r, "mamba_conv_bias", true, &delta->conv_bias));
-  TRY(reader_bool(r, "mamba_proj_bias", false, &delta->biases));
-  if (delta->n_value_heads % delta->n_key_heads != 0)
-    return reader_refuse(r, "mamba_n_heads is %d, expected a multiple of its %d groups", delta->n_value_heads,
-                         delta->n_key_heads);
+static Status parse_granite_sizes(const ConfigReader *r, ModelConfig *config) {
+  static const MambaKeys keys = {.heads = "mamba_n_heads",
+                                 .groups = "mamba_n_groups",
+                                 .states = "mamba_d_state",
+                                 .taps = "mamba_d_conv",
+                                 .conv_bias = "mamba_conv_bias",
+                                 .bias = "mamba_proj_bias",
+                                 .step_limit = "time_step_limit",
+                                 .n_heads = 128,
+                                 .n_groups = 1,
+                                 .n_states = 256};
+  TRY(parse_sizes(r, &keys, &config->delta));
   if (config->activation != ACTIVATION_SILU)
     return reader_refuse(r, "hidden_act %s is not supported with Mamba-2 layers, expected silu",
                          activation_name(config->activation));
-  TRY(parse_step_limit(r, delta));
-  return parse_head_size(r, config, delta);
+  return parse_granite_head(r, config, &config->delta);
 }
+
+/* The first of two keys if it is given, else the second. */
+static const char *either(const ConfigReader *r, const char *first, const char *second) {
+  return json_member(r->object, first) ? first : second;
+}
+
+/* Nemotron-H: heads are as many and as large as it says, whatever `expand` is. Older configs have other names
+ * for some members. */
+static Status parse_nemotron_sizes(const ConfigReader *r, ModelConfig *config) {
+  const MambaKeys keys = {.heads = "mamba_num_heads",
+                          .groups = either(r, "mamba_n_groups", "n_groups"),
+                          .states = "ssm_state_size",
+                          .taps = either(r, "mamba_d_conv", "conv_kernel"),
+                          .conv_bias = either(r, "mamba_conv_bias", "use_conv_bias"),
+                          .bias = "use_bias",
+                          .step_limit = either(r, "mamba_dt_limit", "time_step_limit"),
+                          .n_heads = 128,
+                          .n_groups = 8,
+                          .n_states = 128};
+  const char *activation;
+  TRY(parse_sizes(r, &keys, &config->delta));
+  TRY(reader_string(r, "mamba_hidden_act", &activation));
+  if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
+    return reader_refuse(r, "mamba_hidden_act %s is not supported, expected silu", activation);
+  return reader_int(r, "mamba_head_dim", 1, MAX_DELTA_DIM, 64, &config->delta.value_dim);
+}
+
+/* --- layers */
 
 /* layer_types, in older configs layers_block_type; absent: all layers are Mamba-2's. */
 static Status parse_kinds(const ConfigReader *r, ModelConfig *config) {
@@ -99,9 +148,74 @@ static Status parse_kinds(const ConfigReader *r, ModelConfig *config) {
 Status config_parse_mamba(const ConfigReader *r, ModelConfig *config) {
   const char *positions;
   TRY(parse_kinds(r, config));
-  if (config_count_layers(config, LAYER_DELTA, config->n_layers) > 0) TRY(parse_sizes(r, config));
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) > 0) TRY(parse_granite_sizes(r, config));
   TRY(reader_string(r, "position_embedding_type", &positions));
   for (int layer = 0; (!positions || strcmp(positions, "rope") != 0) && layer < config->n_layers; layer++)
     config->layers[layer].rope = ROPE_NONE;
   return STATUS_OK;
+}
+
+/* --- layers of one block */
+
+/* The names of blocks in a list and in one of transformers 4, and their letters in a pattern. */
+static const struct {
+  const char *name, *old_name;
+  char letter;
+  LayerConfig layer;
+} blocks[] = {
+    {"linear_attention", "mamba", 'M', {.kind = LAYER_DELTA, .no_mlp = true}},
+    {"full_attention", "attention", '*', {.kind = LAYER_ATTENTION, .no_mlp = true}},
+    {"mlp", "mlp", '-', {.kind = LAYER_MLP_ALONE, .dense = true}},
+    {"moe", "moe", 'E', {.kind = LAYER_MLP_ALONE}},
+};
+enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
+
+/* Finds the list of blocks or, without one, the pattern; refuses a config with neither. */
+static Status find_blocks(const ConfigReader *r, const char **key, const Json **list, const char **pattern) {
+  static const char *const keys[] = {"layers_block_type", "layer_types", NULL};
+  *key = reader_first_key(r->object, keys);
+  *list = *key ? json_member(r->object, *key) : NULL;
+  *pattern = NULL;
+  if (*list && !json_is_array(*list)) return reader_expected(r, *key, *list, "a list of names");
+  if (*list) return STATUS_OK;
+  *key = "hybrid_override_pattern";
+  TRY(reader_string(r, *key, pattern));
+  return *pattern ? STATUS_OK
+                  : reader_refuse(r, "%s is missing, expected a list of names, or %s", keys[0], *key);
+}
+
+/* num_hidden_layers does not count, as in transformers. */
+Status config_count_blocks(const ConfigReader *r, int *n_layers) {
+  const char *key, *pattern;
+  const Json *list;
+  TRY(find_blocks(r, &key, &list, &pattern));
+  const size_t n = list ? json_count(list) : strlen(pattern);
+  if (n < 1 || n > MAX_LAYERS)
+    return reader_refuse(r, "%s has %zu layers, expected 1 to %d", key, n, MAX_LAYERS);
+  *n_layers = (int)n;
+  return STATUS_OK;
+}
+
+Status config_parse_blocks(const ConfigReader *r, ModelConfig *config) {
+  const char *key, *pattern;
+  const Json *list;
+  char found[64];
+  TRY(find_blocks(r, &key, &list, &pattern));
+  const Json *item = json_first(list);
+  for (int layer = 0; layer < config->n_layers; layer++, item = list ? json_next(item) : NULL) {
+    int block = 0;
+    while (block < N_BLOCKS &&
+           !(list ? json_string_is(item, blocks[block].name) || json_string_is(item, blocks[block].old_name)
+                  : pattern[layer] == blocks[block].letter))
+      block++;
+    if (block == N_BLOCKS && list)
+      return reader_refuse(r, "%s[%d] is %s, expected linear_attention, full_attention, mlp or moe", key,
+                           layer, json_describe(item, found));
+    if (block == N_BLOCKS)
+      return reader_refuse(r, "%s has \"%c\" at %d, expected M, *, - or E", key, pattern[layer], layer);
+    config->layers[layer] = blocks[block].layer;
+    config->layers[layer].rope = ROPE_NONE;
+  }
+  return config_count_layers(config, LAYER_DELTA, config->n_layers) > 0 ? parse_nemotron_sizes(r, config)
+                                                                        : STATUS_OK;
 }

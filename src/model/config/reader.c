@@ -76,7 +76,7 @@ Status reader_object(const ConfigReader *r, const char *key, ConfigReader *membe
 
 Status reader_open(const char *file, const char *text, size_t size, Json **tree, ConfigReader *r,
                    Error *err) {
-  TRY(json_parse(file, STATUS_MODEL, text, size, NULL, 0, tree, err));
+  TRY(json_parse_python(file, STATUS_MODEL, text, size, tree, err));
   *r = (ConfigReader){.object = *tree, .err = err};
   snprintf(r->name, sizeof r->name, "%s", file);
   return json_is_object(*tree) ? STATUS_OK : reader_expected(r, "its JSON", *tree, "an object");

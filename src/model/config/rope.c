@@ -97,11 +97,15 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   LayerConfig own = config->layers ? config->layers[layer] : (LayerConfig){0};
   if (!own.n_kv_heads) own.n_kv_heads = config->n_kv_heads;
   if (!own.head_dim) own.head_dim = config->head_dim;
-  own.n_experts = own.dense ? 0 : config->experts.n_experts;
+  own.n_experts = own.dense || own.no_mlp ? 0 : config->experts.n_experts;
   if (own.n_experts > 0) own.intermediate = config->experts.shared_width;
-  if (!own.n_experts && !own.intermediate) own.intermediate = config->intermediate;
+  if (!own.n_experts && !own.intermediate && !own.no_mlp) own.intermediate = config->intermediate;
   if (!own.shares_kv) own.kv_layer = layer;
   return own;
+}
+
+int expert_row_width(const ModelConfig *config) {
+  return config->experts.latent ? config->experts.latent : config->hidden;
 }
 
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
@@ -113,7 +117,7 @@ int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
 bool config_layer_is_alike(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
   return own.n_kv_heads == config->n_kv_heads && own.head_dim == config->head_dim &&
-         (own.n_experts > 0 || own.intermediate == config->intermediate);
+         (own.n_experts > 0 || own.no_mlp || own.intermediate == config->intermediate);
 }
 
 size_t config_state_numbers(const ModelConfig *config, int layer) {
@@ -128,7 +132,9 @@ size_t config_state_numbers(const ModelConfig *config, int layer) {
 }
 
 bool config_has_states(const ModelConfig *config) {
-  return config_count_layers(config, LAYER_ATTENTION, config->n_layers) < config->n_layers;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config_state_numbers(config, layer) > 0) return true;
+  return false;
 }
 
 size_t config_kv_numbers(const ModelConfig *config, int layer) {

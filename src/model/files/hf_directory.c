@@ -67,7 +67,7 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
     int rank = stored.taps ? 3 : 1;
     Vector *out = layer_vector_of(layer, which);
     char name[NAME_SIZE];
-    snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, index, stored.name);
+    layer_full_name(&loader->model->config, loader->body, index, stored.name, name, sizeof name);
     const StoredTensor *tensor = hf_find(loader, name, "");
     if (which == EXPERT_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
       rank = 2;
@@ -157,9 +157,13 @@ static Status take_head(HfLoader *loader) {
   return STATUS_OK;
 }
 
+static const char *embedding_name(const ModelConfig *config) {
+  return config->names.embedding ? config->names.embedding : "embed_tokens";
+}
+
 static Status take_everything(HfLoader *loader) {
   Model *model = loader->model;
-  TRY(hf_table_take(loader, "embed_tokens", model->config.vocab_size, model->config.hidden,
+  TRY(hf_table_take(loader, embedding_name(&model->config), model->config.vocab_size, model->config.hidden,
                     &model->embedding));
   TRY(take_layer_inputs(loader));
   for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
@@ -172,7 +176,7 @@ static Status take_everything(HfLoader *loader) {
 
 /* Finds the prefixes of tensor names: of a text model, which Qwen2-VL and Qwen2.5-VL have, too; of a
  * multimodal model as transformers 4.51 saves it, and as later versions do; of Qwen's Omni models; of
- * Idefics 3 and SmolVLM. */
+ * Idefics 3 and SmolVLM. Nemotron-H has a prefix of its own, and "model." as transformers 5 saves it. */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;
@@ -182,12 +186,16 @@ static void find_names(HfLoader *loader) {
                {"thinker.model.", "thinker.lm_head"},
                {"thinker.model.language_model.", "thinker.lm_head"},
                {"model.text_model.", "lm_head"}};
-  size_t n = loader->model->config.text_part ? sizeof names / sizeof *names : 1;
+  const ModelConfig *config = &loader->model->config;
+  size_t n = config->text_part ? sizeof names / sizeof *names : 1;
+  char embedding[NAME_SIZE];
+  snprintf(embedding, sizeof embedding, "%s.weight", embedding_name(config));
   for (size_t i = n; i-- > 0;) {
     loader->body = names[i].body;
     loader->head = names[i].head;
-    if (hf_find(loader, loader->body, "embed_tokens.weight")) return;
+    if (hf_find(loader, loader->body, embedding)) return;
   }
+  if (config->names.body) loader->body = config->names.body;
 }
 
 /* LFM3's gate of attention is gate_proj in checkpoints (transformers, conversion_mapping.py), and g_proj in

@@ -154,18 +154,21 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
   return take_bias(loader, rows, linear);
 }
 
-/* Takes the experts' gate and up, or their down, out of tensors of all experts. */
+/* Takes the experts' gate and up (up alone where MLPs are ungated), or their down, out of tensors of all
+ * experts. */
 static Status take_of_all(HfLoader *loader, const AllExperts *all, bool gate_up, Expert *experts,
                           StoredTensor *views) {
   const bool alternate = loader->model->config.expert_names->alternate;
-  const int n_out = (int)all->n_out, half = n_out / 2;
+  const bool gated = !loader->model->config.ungated;
+  const int n_out = (int)all->n_out, half = gated ? n_out / 2 : 0;
   Status status = STATUS_OK;
   for (int e = 0; e < all->n_experts && status == STATUS_OK; e++, views += N_VIEW_KINDS) {
     Expert *expert = &experts[e];
     make_views(all, e, views);
     loader->views = views;
     if (!gate_up) status = take_linear(loader, (Rows){n_out, 0, 0}, all->inputs_first, &expert->down);
-    if (gate_up) status = take_linear(loader, (Rows){n_out, 0, alternate}, all->inputs_first, &expert->gate);
+    if (gate_up && gated)
+      status = take_linear(loader, (Rows){n_out, 0, alternate}, all->inputs_first, &expert->gate);
     if (gate_up && status == STATUS_OK)
       status =
           take_linear(loader, (Rows){n_out, alternate ? 1 : half, alternate}, all->inputs_first, &expert->up);
@@ -189,12 +192,13 @@ static Status refuse_more(HfLoader *loader, const char *first_name, int n_expert
 static Status take_each(HfLoader *loader, int index, int n_experts) {
   const ModelConfig *config = &loader->model->config;
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
+    if (!layer_linear_exists(config, index, which)) continue;
     Linear *linear = layer_linear(&loader->model->layers[index], which);
     TRY(take_linear(loader, (Rows){linear->n_out, 0, 0}, false, linear));
   }
   char name[NAME_SIZE], part[LINEAR_NAME_SIZE];
-  expert_linear_name(config, expert_linear(n_experts, EXPERT_GATE), part);
-  snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, index, part);
+  expert_linear_name(config, expert_linear(n_experts, config->ungated ? EXPERT_UP : EXPERT_GATE), part);
+  layer_full_name(config, loader->body, index, part, name, sizeof name);
   return refuse_more(loader, name, n_experts);
 }
 
@@ -204,23 +208,26 @@ static AllExperts all_experts(const HfLoader *loader, int index, const char *nam
                     .n_out = n_out,
                     .n_in = n_in,
                     .inputs_first = config->expert_names->inputs_first == INPUTS_ARE_FIRST};
-  snprintf(all.base, sizeof all.base, "%slayers.%d.%s", loader->body, index, name);
+  layer_full_name(config, loader->body, index, name, all.base, sizeof all.base);
   return all;
 }
 
 Status hf_experts_take(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   const ExpertNames *names = config->expert_names;
-  const int n_experts = config_layer(config, index).n_experts, width = config->experts.width;
+  const int n_experts = config_layer(config, index).n_experts, width = config->experts.width,
+            outer = expert_row_width(config);
   ModelLayer *layer = &loader->model->layers[index];
   bool has_gate_up, has_down;
   if (n_experts == 0) return STATUS_OK;
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
     Linear *linear = layer_linear(layer, which);
-    layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
+    if (layer_linear_exists(config, index, which))
+      layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
   }
-  AllExperts gate_up = all_experts(loader, index, names->all_gate_up, 2 * width, config->hidden),
-             down = all_experts(loader, index, names->all_down, config->hidden, width);
+  const int n_inner = config->ungated ? width : 2 * width;
+  AllExperts gate_up = all_experts(loader, index, names->all_gate_up, n_inner, outer),
+             down = all_experts(loader, index, names->all_down, outer, width);
   TRY(find_all(loader, &gate_up, &has_gate_up));
   TRY(find_all(loader, &down, &has_down));
   if (!has_gate_up && !has_down) return take_each(loader, index, n_experts);

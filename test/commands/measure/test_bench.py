@@ -344,6 +344,20 @@ def expected_bytes_of_lfm2():
     return 2 * (10 * convolution + 6 * attention + hidden + 65536 * hidden)
 
 
+def expected_bytes_of_nemotron_h():
+    """3 Nano 30B-A3B: 23 layers with Mamba-2, six of them dense, six with dense attention, 23 with experts."""
+    def nvfp4(weights, n=1):  # n matrices, each with a table of what the 256 scales are for
+        return weights // 2 + weights // 16 + n * 1024
+
+    hidden, channels = 2688, 4096 + 2 * 8 * 128
+    inputs, outputs = (4096 + channels + 64) * hidden, 4096 * hidden
+    vectors = 2 * (5 * channels + 3 * 64 + 4096)
+    mamba = 17 * nvfp4(inputs + outputs, 2) + 6 * 2 * (inputs + outputs) + 23 * vectors
+    attention = 6 * 2 * (2 * 4096 + 2 * 256) * hidden
+    experts = nvfp4(2 * (128 * 1856 + 3712) * hidden, 2 * 129) + 2 * 128 * hidden + 4 * 128
+    return mamba + attention + 23 * experts + 2 * 53 * hidden + 2 * 2 * 131072 * hidden
+
+
 def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
     """None is run: a context of a billion tokens fits no memory, and the refusal says what the weights would take."""
     folders = sorted((root / "test" / "data" / "configs").iterdir())
@@ -359,6 +373,7 @@ def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
                 "Qwen3-30B-A3B-AWQ": expected_bytes_of_qwen3_moe(),
                 "Qwen3.6-35B-A3B-INT4": expected_bytes_of_qwen3_5_moe(),
                 "gpt-oss-20b": expected_bytes_of_gpt_oss(),
+                "Nemotron-3-Nano-30B-A3B-NVFP4": expected_bytes_of_nemotron_h(),
                 "gemma-4-31B-it-qat-w4a16-ct": expected_bytes_of_gemma_4()}
     assert [folder.name for folder in folders] == sorted(expected)
     for folder in folders:

@@ -27,8 +27,9 @@ NAMES = ["ernie-awq", "exaone4-awq", "gemma2-awq", "gemma3-awq", "gemma3-text-pa
          "gemma4-e-text-part", "gemma4-moe-text-part", "gemma4-unified", "granite-awq", "granite-swa-awq",
          "granite4-awq", "granite4-h-awq", "hunyuan-awq",
          "lfm2-awq", "lfm3-awq", "llama3-awq", "ministral3-awq", "mistral-awq-128", "mistral3-text-part",
-         "muse-glimmer-text-part", "olmo2-awq", "olmo3-yarn", "phi3-awq", "qwen2-awq", "qwen3-awq", "qwen3-moe-awq",
-         "qwen3-next-awq", "qwen3_5-awq", "qwen3_5-moe-text-part", "seed-oss-awq", "smollm3-awq"]
+         "muse-glimmer-text-part", "nemotron-h-awq", "nemotron-h-latent-awq", "olmo2-awq", "olmo3-yarn", "phi3-awq",
+         "qwen2-awq", "qwen3-awq", "qwen3-moe-awq", "qwen3-next-awq",
+         "qwen3_5-awq", "qwen3_5-moe-text-part", "seed-oss-awq", "smollm3-awq"]
 OTHERWISE = ["gptq-4", "packed-4", "gptq-8", "packed-8"]
 PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 BYTES = {**PACKED, "format": "int-quantized"}

@@ -73,6 +73,14 @@ def of_experts(report):
                for layer in report["layers"] if layer["n_experts"])
 
 
+def of_blocks(report, stored):
+    """The matrices of a model whose layers have one block each; Mamba-2 has two."""
+    kinds, n_experts = report["layer_kinds"], [layer["n_experts"] for layer in report["layers"]]
+    n = 4 * kinds.count("attention") + 2 * kinds.count("delta") + 2 * kinds.count("mlp")
+    latent = sum("fc1_latent_proj" in name for name in {name.rsplit(".", 1)[0] for name in stored})
+    return n + sum(2 * e + (e > 0) for e in n_experts) + 2 * latent
+
+
 def one_by_one(stored):
     """The tensors of all experts of gpt-oss as those of each."""
     ends, apart = {"_blocks": ".weight_packed", "_scales": ".weight_scale", "_bias": ".bias"}, {}
@@ -97,7 +105,8 @@ def test_says_what_the_files_say(run, directory):
     whole = config.get("thinker_config", config)  # of models that also speak
     several = "text_config" in whole
     text = whole["text_config"] if several else config
-    spelt = {"rms_norm_eps": text.get("norm_eps"), **text, "intermediate_size": mlp_width(text)}
+    spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon")), **text,
+             "intermediate_size": mlp_width(text)}
     if not spelt["intermediate_size"]:  # all layers have experts
         spelt["intermediate_size"] = report["intermediate_size"]
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -149,9 +158,12 @@ def test_says_what_the_files_say(run, directory):
     delta = report["delta"]
     of_states = -2 if delta and delta["rule"] == "mamba2" else 1  # matrices more than with attention
     n_delta, n_conv = report["layer_kinds"].count("delta"), report["layer_kinds"].count("conv")
-    assert linear["quantised"] + linear["dense"] == (
-        matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
-        - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
+    expected = (matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
+                - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
+    expected -= len(layers) * (report["activation"] == "relu2")  # no gate
+    if "mlp" in report["layer_kinds"]:
+        expected = of_blocks(report, stored)
+    assert linear["quantised"] + linear["dense"] == expected
     assert (delta is None) == (n_delta == 0) and (report["short_conv"] == 0) == (n_conv == 0)
     if not delta:
         assert report["recurrent_bytes"] == 4 * n_conv * max(0, int(report["short_conv"]) - 1) * report["hidden_size"]
@@ -159,9 +171,11 @@ def test_says_what_the_files_say(run, directory):
         assert report["short_conv"] == text["conv_L_cache"]
     if delta:
         mamba = delta["rule"] == "mamba2"
-        keys = (("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv") if mamba else
+        keys = (("n_groups", "mamba_num_heads", "ssm_state_size", "conv_kernel") if "ssm_state_size" in text else
+                ("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv") if mamba else
                 ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim"))
-        head = (text["mamba_expand"] * text["hidden_size"] // text["mamba_n_heads"] if mamba
+        head = (text["mamba_head_dim"] if "ssm_state_size" in text
+                else text["mamba_expand"] * text["hidden_size"] // text["mamba_n_heads"] if mamba
                 else text["linear_value_head_dim"])
         members = ("n_key_heads", "n_value_heads", "key_dim", "conv")
         assert delta == {"rule": "mamba2" if mamba else "gated_delta", "value_dim": head,
@@ -302,7 +316,8 @@ def other_sizes(report):
     """A line for each run of layers that are not as the model's own numbers say."""
     own = {"intermediate_size": report["intermediate_size"], "num_key_value_heads": report["num_key_value_heads"],
            "head_dim": report["head_dim"], "k_as_v": False, "shared": False}
-    layers = [{**{key: own["intermediate_size"] if key == "intermediate_size" and int(layer["n_experts"]) else value
+    layers = [{**{key: own["intermediate_size"] if key == "intermediate_size" and (
+                  int(layer["n_experts"]) or not int(value)) else value
                   for key, value in layer.items() if key not in ("kv_layer", "n_experts")},
                "shared": int(layer["kv_layer"]) != index} for index, layer in enumerate(report["layers"])]
     for layer, first, last in runs_of(layers, lambda it: it != own):
@@ -355,6 +370,8 @@ def lines_of(report):
         ("Mamba-2", delta_of(report, "mamba2")),
         ("delta rule", delta_of(report, "gated_delta")),
         ("convolutions", convolutions_of(report)),
+        ("blocks", f"{len(report['layers']) - alone} of {len(report['layers'])} layers mix tokens and have no MLP, the "
+         "others are an MLP alone" if (alone := report["layer_kinds"].count("mlp")) else ""),
         *other_sizes(report),
         ("windows", ", ".join(windows)),
         ("rope", f"theta {report['rope_theta']} ({report['rope_theta_source']}){scaling_of(report['rope_scaling'])}"),
