@@ -22,6 +22,7 @@
 #include "cuda/draft.h"
 #include "cuda/fused/fused.h"
 #include "cuda/layers/copies.h"
+#include "cuda/layers/latent.h"
 #include "cuda/layers/mlp.h"
 #include "cuda/layers/narrow.h"
 #include "cuda/ops/norm_rope.h"
@@ -77,6 +78,14 @@ static Status prepare(BackendModel *loaded, const StateOptions *options, Error *
   for (int i = 0; i < loaded->model->config.n_layers; i++) {
     const DeviceLayer *layer = &loaded->layers[i];
     TRY(prepare_projections(loaded, &layer->qkv, max_tokens, kernel, err));
+    if (layer->q.n_out > 0)
+      TRY(linear_prepare(loaded->linear, &layer->q, loaded->act, max_tokens, kernel, err));
+    if (layer->key_heads.n_out > 0) {
+      const ModelConfig *c = &loaded->model->config;
+      const int places = c->n_heads * latent_rows(c, max_tokens);
+      TRY(linear_prepare(loaded->linear, &layer->key_heads, ACT_F16, places, NULL, err));
+      TRY(linear_prepare(loaded->linear, &layer->value_heads, ACT_F16, places, NULL, err));
+    }
     if (layer->o.n_out > 0)
       TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, kernel, err));
     TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, kernel, err));
@@ -149,6 +158,7 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
 static Status check_invariant(const BackendModel *loaded, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   const char *what = c->experts.n_experts > 0  ? "experts"
+                     : c->latent.kv_rank > 0   ? "latent attention"
                      : loaded->act == ACT_INT8 ? "int8 activations"
                      : loaded->kernel          ? "a kernel of your choice"
                      : loaded->n_host > 0      ? "weights that the CPU multiplies"
@@ -325,6 +335,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_rows = rows_of(s, span);
   const int stride = s->projection_stride;
+  if (s->loaded->model->config.latent.kv_rank) return latent_project(s, layer, n_rows, err);
   if (narrow_takes(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
   LinearCall call = products_call(s, l->qkv.parts, NULL, 0, n_rows, LINEAR_TO_F32, s->projections, stride);
   call.norm = products_own_norm(s, &l->qkv, l->attn_norm, residual_eps(&s->loaded->model->config), n_rows);
@@ -468,6 +479,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   if (narrow_takes(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
+  if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)
+    TRY(latent_values(s, layer, n_rows, err));
   const bool experts = config_layer(c, layer).n_experts > 0; /* the router normalises its input itself */
   return residual_linear(s, &l->o, s->a, n_rows,
                          (Norms){l->attn_post_norm, NULL, experts ? NULL : l->mlp_norm}, first_sum(layer),

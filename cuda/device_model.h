@@ -45,12 +45,16 @@ typedef struct {
 typedef struct {
   /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
-  const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
-  const float *input_norm;      /* [hidden] */
-  const float *sinks, *scalar;  /* [n_heads], [1] ModelLayer's; NULL: the model has none */
+  const float *q_norm, *k_norm;      /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
+  const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] of latent attention */
+  const float *input_norm;           /* [hidden] */
+  const float *sinks, *scalar;       /* [n_heads], [1] ModelLayer's; NULL: the model has none */
   /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA; or in of
-   * LAYER_CONV */
+   * LAYER_CONV; or q_a, or q without a q_rank, and kv_a of latent attention */
   DeviceProjections qkv;
+  /* Only with latent attention: q with a q_rank; the heads' parts of kv_b (ModelLayer), laid out as summed
+   * experts, one of them for each head. */
+  DeviceLinear q, key_heads, value_heads;
   DeviceDelta delta;
   DeviceConv conv;
   DeviceExperts experts;

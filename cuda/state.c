@@ -9,6 +9,7 @@
 #include "cuda/attention/attention.h"
 #include "cuda/delta/delta.h"
 #include "cuda/device.h"
+#include "cuda/layers/latent.h"
 #include "cuda/products.h"
 #include "cuda/rows.h"
 
@@ -180,6 +181,23 @@ static void take_caches(BackendState *s, const ModelConfig *c, DeviceArena *m) {
   for (int i = 0; i < 2; i++) s->halves[i] = arena_take(m, largest, 2);
 }
 
+/* Memory of latent attention; none for other models. */
+static void place_latent(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+  const LatentConfig *latent = &c->latent;
+  const int widest_in = latent->kv_rank > latent->nope_dim ? latent->kv_rank : latent->nope_dim,
+            widest_out = latent->kv_rank > latent->value_dim ? latent->kv_rank : latent->value_dim;
+  const size_t chunk = (size_t)s->options.max_chunk, n_heads = latent->kv_rank ? (size_t)c->n_heads : 0,
+               places = n_heads * (size_t)latent_rows(c, s->options.max_chunk),
+               queries = n_heads * (size_t)(latent->nope_dim + latent->rope_dim);
+  s->head_x_stride = padded_row(widest_in);
+  s->latent_in = arena_take(m, chunk * (size_t)padded_row(latent_inputs(c)), sizeof(float));
+  s->q_latents = arena_take(m, chunk * (size_t)padded_row(latent->q_rank), 2);
+  s->latent_queries = arena_take(m, latent->q_rank ? chunk * queries : 0, sizeof(float));
+  s->head_x = arena_take(m, places * (size_t)s->head_x_stride, 2);
+  s->head_y = arena_take(m, places * (size_t)widest_out, sizeof(float));
+  s->head_begins = arena_take(m, n_heads ? n_heads + 1 : 0, sizeof(int));
+}
+
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
@@ -209,6 +227,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * sizes.heads, 2);
   s->a = arena_take(m, chunk * sizes.heads, 2);
+  place_latent(s, c, m);
   s->delta_workspace =
       arena_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));

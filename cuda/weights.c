@@ -60,7 +60,7 @@ typedef struct {
                    Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
   /* Matrices of all experts; of each the n layers in `parts` (EXPERT_GATE ..), interleaved if there are
-   * two. EXPERT_DOWN is summed. */
+   * two. EXPERT_DOWN is summed, and so are the matrices of heads (KEY_HEADS ..): each has an x of its own. */
   Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                     Error *err);
 } Pass;
@@ -81,11 +81,13 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
  * since kernels of few tokens multiply them themselves if they are a matrix of their own (delta.h). */
 static int input_projections(const ModelConfig *config, int layer, const ModelLayer *from,
                              const Linear *out[MAX_PROJECTIONS]) {
-  static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z,  LAYER_CONV_IN,
-                               LAYER_Q,       LAYER_K,       LAYER_V,         LAYER_ATTN_GATE};
+  static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z,
+                               LAYER_CONV_IN, LAYER_Q,       LAYER_K,         LAYER_V,
+                               LAYER_Q_A,     LAYER_KV_A,    LAYER_ATTN_GATE};
   int n = 0;
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
     if (!layer_linear_exists(config, layer, inputs[i])) continue;
+    if (inputs[i] == LAYER_Q && config->latent.q_rank) continue; /* it multiplies another input */
     out[n++] = layer_linear(from, inputs[i]);
     const bool more = inputs[i] == LAYER_DELTA_QKV || inputs[i] == LAYER_CONV_IN;
     for (int k = 0; more && k < 2 && from->more[k].n_out > 0; k++) out[n++] = &from->more[k];
@@ -121,7 +123,9 @@ static const float **norm_of(DeviceLayer *l, int which) {
                                               &l->input_norm,
                                               &l->experts.norm,
                                               &l->experts.post_norm,
-                                              &l->experts.shared_post_norm};
+                                              &l->experts.shared_post_norm,
+                                              &l->q_a_norm,
+                                              &l->kv_a_norm};
   return norms[which];
 }
 
@@ -130,9 +134,14 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
+/* Parts besides EXPERT_GATE and its like: those of latent attention. Each head has one matrix of each. */
+enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
+
 /* Layer `part` of an expert; expert n_experts is the MLP beside the experts. */
 static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, int expert, int part) {
   const Linear *const shared[] = {&from->gate, &from->up, &from->down};
+  if (part == KEY_HEADS) return &from->key_heads[expert];
+  if (part == VALUE_HEADS) return &from->value_heads[expert];
   if (expert == loader->loaded->model->config.experts.n_experts) return shared[part];
   return layer_linear(from, expert_linear(expert, part));
 }
@@ -175,6 +184,20 @@ static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExper
   return STATUS_OK;
 }
 
+/* The matrices of latent attention that do not read the layer's input. The device always has heads' own. */
+static Status visit_latent(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
+                           Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const bool stays = loader->stays;
+  if (config->latent.kv_rank == 0 || config_layer(config, i).kind != LAYER_ATTENTION) return STATUS_OK;
+  if (config->latent.q_rank) TRY(visit_matrix(loader, pass, &to->q, &from->q, err));
+  loader->stays = false;
+  TRY(pass->experts(loader, &to->key_heads, from, (const int[]){KEY_HEADS}, 1, err));
+  TRY(pass->experts(loader, &to->value_heads, from, (const int[]){VALUE_HEADS}, 1, err));
+  loader->stays = stays;
+  return STATUS_OK;
+}
+
 /* The MLP, or the experts and the MLP beside them. */
 static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
                         Error *err) {
@@ -205,6 +228,7 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const Linear *inputs[MAX_PROJECTIONS];
   const int n_inputs = input_projections(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
+  TRY(visit_latent(loader, pass, i, to, from, err));
   if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
   TRY(visit_mlp(loader, pass, i, to, from, err));
   if (config->per_layer_width == 0) return STATUS_OK;
@@ -376,8 +400,11 @@ static Status check_alike(const Linear *first, const Linear *l, Error *err) {
 
 static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                             Error *err) {
-  const ExpertConfig *experts = &loader->loaded->model->config.experts;
-  const int more = loader->joined ? 1 : 0, n_experts = experts->n_experts + more;
+  const ModelConfig *config = &loader->loaded->model->config;
+  const bool heads = parts[0] >= N_EXPERT_LINEARS;
+  const int more = loader->joined ? 1 : 0,
+            n_experts = heads ? config->n_heads : config->experts.n_experts + more,
+            n_chosen = heads ? 1 : config->experts.n_chosen + more;
   const Linear *first = expert_layer(loader, from, 0, parts[0]);
   for (int e = 0; e < n_experts; e++)
     for (int i = 0; i < n; i++) {
@@ -390,7 +417,7 @@ static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *
   size_t bytes;
   TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, n_experts * n * first->n_out,
                      linear_group(first), n > 1, first->bias.data != NULL, &bytes, err));
-  TRY(linear_lay_out_experts(to, n_experts, experts->n_chosen + more, parts[0] == EXPERT_DOWN, err));
+  TRY(linear_lay_out_experts(to, n_experts, n_chosen, heads || parts[0] == EXPERT_DOWN, err));
   return place_laid_out(loader, to, bytes, parts, n, err);
 }
 
@@ -415,9 +442,9 @@ static Status lay_out(Loader *loader, Error *err) {
   return visit(loader, &pass, err);
 }
 
-/* Matrices of a layer that may be on the host: projections, o, gate and up, down, the experts' two, and those
- * of per-layer inputs. */
-enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 6 };
+/* Matrices of a layer that may be on the host: projections, latent attention's q, o, gate and up, down, the
+ * experts' two, and those of per-layer inputs. */
+enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 7 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
  * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */

@@ -24,9 +24,9 @@ import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
                                YARN_MSCALE, awq, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
-                               glm4, granite, granite4, granite4_h, granite_swa, hunyuan, lfm2, lfm3, llama, longrope,
-                               ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2, olmo3, phi3, qwen2,
-                               qwen3, qwen3_5, seed_oss, smollm3, with_vision)
+                               glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2, lfm3, llama,
+                               longrope, ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2, olmo3, phi3,
+                               qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
@@ -342,24 +342,57 @@ MINIATURES.update({
 # one and all together, with biases, groups, a limit of the step size, and a latent space.
 MINIATURES.update({
     "nemotron-h-awq": dict(config=nemotron_h(
-        hybrid_override_pattern="M*-M-", num_hidden_layers=5, hidden_size=64, mamba_num_heads=8, mamba_head_dim=64,
+        hybrid_override_pattern="M*-", num_hidden_layers=3, hidden_size=64, mamba_num_heads=8, mamba_head_dim=64,
         ssm_state_size=128, n_groups=2, intermediate_size=96, quantization_config=AWQ32),
         names=("backbone.", "lm_head"), matters=[{"layer_norm_epsilon": 0.1}]),
     "nemotron-h-moe-bf16": dict(config=nemotron_h(
-        layers_block_type=["mamba", "moe", "attention", "moe"], num_hidden_layers=4, mamba_num_heads=6, conv_kernel=3,
+        layers_block_type=["mamba", "attention", "moe"], num_hidden_layers=3, mamba_num_heads=6, conv_kernel=3,
         n_groups=3, use_bias=True, mlp_bias=True, time_step_min=0.125, time_step_limit=[0.125, float("inf")],
-        n_group=4, topk_group=2, torch_dtype="bfloat16"), bias="mudl", names=("backbone.", "lm_head"), matters=[
+        n_group=4, topk_group=2, moe_intermediate_size=16, torch_dtype="bfloat16"), bias="mudl",
+        names=("backbone.", "lm_head"), matters=[
             {"time_step_min": 1e-30}, {"num_experts_per_tok": 2}, {"routed_scaling_factor": 1.0}, {"topk_group": 3},
             {"norm_topk_prob": False}, {"layer_norm_epsilon": 0.1}]),
     "nemotron-h-latent-awq": dict(config=nemotron_h(
         layers_block_type=["linear_attention", "moe", "full_attention", "mlp"], num_hidden_layers=4,
-        hidden_size=64, intermediate_size=64, moe_latent_size=32, use_conv_bias=False, mamba_num_heads=8,
-        mamba_head_dim=8, quantization_config=awq(32, modules_to_not_convert=["latent_proj"])),
-        names=("backbone.", "lm_head"), matters=[{"layer_norm_epsilon": 0.1}]),
-    "nemotron-h-latent-all": dict(config=nemotron_h(
-        layers_block_type=["linear_attention", "moe", "full_attention"], num_hidden_layers=3, moe_latent_size=16,
-        mlp_bias=True, n_routed_experts=6, torch_dtype="float32"), bias="udl", experts="all", matters=[
-            {"num_experts_per_tok": 2}]),
+        hidden_size=64, intermediate_size=64, moe_latent_size=16, use_conv_bias=False, mamba_num_heads=8,
+        mamba_head_dim=8, quantization_config=awq(32, modules_to_not_convert=["latent_proj", ".experts."])),
+        experts="all", matters=[{"layer_norm_epsilon": 0.1}, {"num_experts_per_tok": 2}]),
+})
+
+
+# Latent attention: with and without a latent of queries, with YaRN, whose factors scale scores as well, and in models
+# with and without experts.
+LATENT_YARN = {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0,
+               "beta_slow": 0.5, "mscale": 0.5, "mscale_all_dim": 0.9}
+MISTRAL4 = {"rope_type": "yarn", "type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16,
+            "max_position_embeddings": 128, "llama_4_scaling_beta": 0.1}
+MINIATURES.update({
+    "glm4-moe-lite-awq": dict(config=latent(
+        architectures=["Glm4MoeLiteForCausalLM"], model_type="glm4_moe_lite", hidden_size=64, kv_lora_rank=64,
+        q_lora_rank=32, n_routed_experts=6, quantization_config=AWQ32), matters=[
+            {"rope_theta": 100.0}, {"rope_interleave": False}, {"routed_scaling_factor": 1.0}]),
+    "deepseek-v3-bf16": dict(config=latent(
+        architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", attention_bias=True, n_group=4, topk_group=2,
+        moe_intermediate_size=16, rope_scaling=LATENT_YARN, torch_dtype="bfloat16"), bias="xko", matters=[
+            {"rope_scaling": {**LATENT_YARN, "mscale_all_dim": 0.0}}, {"rope_scaling": None}, {"topk_group": 3},
+            {"rope_scaling": {**LATENT_YARN, "mscale": 0.9}}]),
+    "deepseek-v2-awq": dict(config=latent(
+        architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", q_lora_rank=None, topk_method="greedy",
+        n_shared_experts=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
+        kv_lora_rank=32, v_head_dim=16, rope_scaling=LATENT_YARN,
+        quantization_config=AWQ32), matters=[{"rope_scaling": None}, {"routed_scaling_factor": 1.0}]),
+    "mistral4-text-part": dict(config=with_vision(
+        "Mistral3ForConditionalGeneration", "mistral3", {key: value for key, value in latent(
+            architectures=["Mistral4ForCausalLM"], model_type="mistral4", n_group=2, topk_group=1, v_head_dim=16,
+            num_hidden_layers=1, first_k_dense_replace=0, rope_parameters=MISTRAL4,
+            torch_dtype="bfloat16").items() if key != "rope_theta"},
+        {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
+        names=("model.language_model.", "lm_head"), matters=[]),
+    "youtu-f16": dict(config=latent(
+        architectures=["YoutuForCausalLM"], model_type="youtu", tie_word_embeddings=True, qk_rope_head_dim=16,
+        num_hidden_layers=1), matters=[
+            {"rope_theta": 100.0}, {"rope_interleave": False}]),
 })
 
 

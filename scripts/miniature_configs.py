@@ -177,6 +177,21 @@ def nemotron_h(**config):
     return {key: value for key, value in config.items() if key not in ("rms_norm_eps", "hidden_act", "rope_theta")}
 
 
+def latent(**config):
+    """Latent attention whose sizes all differ; three experts of eight, and an MLP beside them from layer 1 on."""
+    config = llama(**{"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2,
+                      "q_lora_rank": 24, "kv_lora_rank": 48, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+                      "v_head_dim": 32, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1,
+                      "moe_intermediate_size": 32, "first_k_dense_replace": 1, "norm_topk_prob": True,
+                      "routed_scaling_factor": 1.5, "n_group": 1, "topk_group": 1, "attention_bias": False,
+                      "rope_interleave": True, "rope_theta": 1000.0, "tie_word_embeddings": False,
+                      "pad_token_id": 96, **config})
+    if config["model_type"] == "glm4_moe_lite":
+        del config["first_k_dense_replace"]
+        config["mlp_layer_types"] = ["dense", "sparse"]
+    return config
+
+
 def granite_swa(**config):
     return granite(**{"architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa", "hidden_size": 32,
                       "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,

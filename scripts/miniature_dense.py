@@ -57,8 +57,6 @@ def arcee(**config):
 
 DENSE_MINIATURES = {
     "arcee-awq": dict(config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
-    "arcee-biases": dict(config=arcee(attention_bias=True, mlp_bias=True, torch_dtype="bfloat16",
-                                      quantization_config=None), bias="qkvoud", matters=[{"rope_theta": 100.0}]),
     "gemma-awq": dict(config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
     "vaultgemma-awq": dict(config=vaultgemma(), matters=[
         {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 96},

@@ -31,6 +31,8 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "minimax_m2": ("block_sparse_moe.e_score_correction_bias", 0.3),
           "dots1": ("mlp.gate.e_score_correction_bias", 0.3), "solar_open": ("mlp.gate.e_score_correction_bias", 0.3),
           "exaone_moe": ("mlp.e_score_correction_bias", 0.3), "hy_v3": ("mlp.expert_bias", 0.3),
+          "deepseek_v3": ("mlp.gate.e_score_correction_bias", 0.3),
+          "glm4_moe_lite": ("mlp.gate.e_score_correction_bias", 0.3),
           "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
           "kolibri1": ("moe.router.expert_bias", 1.0)}
 

@@ -8,11 +8,14 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
           "exaone_moe": "mlp.shared_experts", "solar_open": "mlp.shared_experts", "afmoe": "mlp.shared_experts",
           "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "hunyuan_v1_moe": "mlp.shared_mlp",
-          "hy_v3": "mlp.shared_mlp", "glm4v_moe_text": "mlp.shared_experts"}
+          "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
+          "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
+          "glm4v_moe_text": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
-                "kolibri1", "flint", "glm4v_moe_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
+                "kolibri1", "flint", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4",
+                "qwen3_vl_moe_text", "qwen3_omni_moe_text")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
@@ -218,6 +221,16 @@ def linear_shapes(config, layer):
         shapes = {"conv.in_proj": ("c", 3 * hidden, hidden), "conv.out_proj": ("c", hidden, hidden)}
     elif kind == "phi3":
         shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
+    elif config.get("kv_lora_rank"):
+        rank, rope, nope, value = (config[key] for key in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim",
+                                                           "v_head_dim"))
+        inputs = config["q_lora_rank"] or hidden
+        shapes = {"self_attn.q_b_proj" if config["q_lora_rank"] else "self_attn.q_proj":
+                  ("q", heads * (nope + rope), inputs), "self_attn.kv_a_proj_with_mqa": ("k", rank + rope, hidden),
+                  "self_attn.kv_b_proj": ("b", heads * (nope + value), rank),
+                  "self_attn.o_proj": ("o", hidden, heads * value)}
+        if config["q_lora_rank"]:
+            shapes["self_attn.q_a_proj"] = ("x", config["q_lora_rank"], hidden)
     else:
         with_gate = 2 if kind in DELTA_KINDS else 1
         shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
@@ -282,6 +295,10 @@ def norm_widths(config, layer):
     if kind == "kolibri1":
         norms += ["post_attn_norm", "post_ffn_norm"]
     widths = {norm: hidden for norm in norms}
+    if config.get("kv_lora_rank"):
+        widths["self_attn.kv_a_layernorm"] = config["kv_lora_rank"]
+        if config["q_lora_rank"]:
+            widths["self_attn.q_a_layernorm"] = config["q_lora_rank"]
     q_and_k = kind.startswith("qwen3") or kind in HEAD_NORMS or is_gemma4(config)
     q_and_k = q_and_k or bool(kind == "glm4_moe" and config.get("use_qk_norm"))
     if q_and_k and not is_delta(config, layer):

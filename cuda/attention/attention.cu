@@ -82,7 +82,7 @@ static int tokens_per_launch(const Attention *a) {
 
 bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens) {
   if (n_tokens < 1) return false;
-  if (family == ATTENTION_PLAIN) return a->head_dim <= MAX_HEAD_DIM && n_tokens <= 65535;
+  if (family == ATTENTION_PLAIN) return a->head_dim <= MAX_HEAD_ROW && n_tokens <= 65535;
   AttentionArgs args = kernel_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
   if (a->kv == KV_F32 || with_head_size(args, NULL, exists) != STATUS_OK) return false;

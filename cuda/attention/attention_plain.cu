@@ -77,6 +77,8 @@ Status launch_plain(const AttentionArgs &a, int n_tokens, cudaStream_t stream, E
   auto kernel = capped ? attention_plain_kernel<T, 8, true> : attention_plain_kernel<T, 8, false>;
   if (a.head_dim > 256)
     kernel = capped ? attention_plain_kernel<T, 16, true> : attention_plain_kernel<T, 16, false>;
+  if (a.head_dim > 512)
+    kernel = capped ? attention_plain_kernel<T, 20, true> : attention_plain_kernel<T, 20, false>;
   if (a.whole) kernel = attention_plain_kernel<T, 16, false, true>;
   return launch(kernel, dim3(a.n_heads, n_tokens), kWarps * 32, 0, stream, true, "attention", err, a);
 }

@@ -392,7 +392,8 @@ static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t str
 template <typename T, Pairing kPairing>
 static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int dim = heads->head_dim;
-  auto run = dim > 256   ? append_heads<T, kPairing, 8, 1>
+  auto run = dim > 512   ? append_heads<T, kPairing, 10, 1>
+             : dim > 256 ? append_heads<T, kPairing, 8, 1>
              : dim > 128 ? append_heads<T, kPairing, 4, 1>
                          : append_heads<T, kPairing, 2, 1>;
   if constexpr (sizeof(T) <= sizeof(__half))

@@ -66,8 +66,8 @@ static void divide(const float *out, float sum, int n, float *value) {
 }
 
 static void attend_queries(const AttentionWork *work, int kv_head, int first, int n) {
-  float q[MAX_QUERIES * MAX_HEAD_DIM], out[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
-  float part[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
+  float q[MAX_QUERIES * MAX_HEAD_ROW], out[MAX_QUERIES * MAX_HEAD_ROW] __attribute__((aligned(64)));
+  float part[MAX_QUERIES * MAX_HEAD_ROW] __attribute__((aligned(64)));
   SoftmaxSum sums[MAX_QUERIES] = {0}, parts[MAX_QUERIES];
   const Kernels *kernels = work->state->loaded->kernels;
   for (int i = 0; i < n; i++) {
@@ -145,7 +145,7 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
       int kv_head = head / work->group, query = head % work->group, first = query / MAX_QUERIES * MAX_QUERIES;
       int n = work->group - first < MAX_QUERIES ? work->group - first : MAX_QUERIES;
       size_t at = (size_t)(kv_head * work->group + first) * (size_t)n_segments + (size_t)(query - first);
-      float out[MAX_HEAD_DIM] __attribute__((aligned(64)));
+      float out[MAX_HEAD_ROW] __attribute__((aligned(64)));
       SoftmaxSum sum = {0};
       for (int segment = 0; segment < n_segments; segment++, at += (size_t)n)
         kernels->merge(&sum, out, state->part_sums[at], state->part_outs + at * width, work->v_width);

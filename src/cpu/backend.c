@@ -55,6 +55,10 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .k = cpu_take_linear(&from->k, place, &next),
         .v = cpu_take_linear(&from->v, place, &next),
         .o = cpu_take_linear(&from->o, place, &next),
+        .q_a = cpu_take_linear(&from->q_a, place, &next),
+        .kv_a = cpu_take_linear(&from->kv_a, place, &next),
+        .q_a_norm = cpu_take_vector(&from->q_a_norm, plus, place, &next),
+        .kv_a_norm = cpu_take_vector(&from->kv_a_norm, plus, place, &next),
         .attn_gate = cpu_take_linear(&from->attn_gate, place, &next),
         .gate = cpu_take_linear(&from->gate, place, &next),
         .up = cpu_take_linear(&from->up, place, &next),
@@ -186,6 +190,8 @@ static size_t widest_input(const StatePlan *plan) {
   if (widest < plan->expert_row) widest = plan->expert_row;
   if (widest < plan->states) widest = plan->states;
   if (widest < plan->pairs) widest = plan->pairs;
+  if (widest < plan->queries) widest = plan->queries;
+  if (widest < plan->q_rank) widest = plan->q_rank;
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
@@ -226,6 +232,14 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.intermediate, own.intermediate);
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
+  }
+  const LatentConfig *latent = &config->latent;
+  const int head = latent->nope_dim + latent->rope_dim;
+  if (latent->kv_rank) {
+    raise_to(&plan.queries, (int64_t)config->n_heads * (head > latent->value_dim ? head : latent->value_dim));
+    raise_to(&plan.q_rank, latent->q_rank);
+    raise_to(&plan.kv_a, latent->kv_rank + latent->rope_dim);
+    raise_to(&plan.head_in, latent->kv_rank > latent->nope_dim ? latent->kv_rank : latent->nope_dim);
   }
   raise_to(&plan.intermediate, config->per_layer_width); /* layer_end's scratch is that of the MLP */
   raise_to(&plan.inputs, (int64_t)config->n_layers * config->per_layer_width);
@@ -270,7 +284,8 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
                rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
                logit_rows = (size_t)options->max_logit_rows < rows ? (size_t)options->max_logit_rows : rows;
   size_t widest = /* of outputs whose inputs are a row of x */
-      (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries;
+      (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries +
+      (size_t)plan->q_rank + (size_t)plan->kv_a;
   const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
   if (widest < delta) widest = delta;
   if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
@@ -321,6 +336,10 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->v = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->gates = take(&arena, product_of(rows, (size_t)plan->gates), sizeof(float));
   state->queries = take(&arena, product_of(rows, (size_t)plan->queries), sizeof(float));
+  state->q_latents = take(&arena, product_of(rows, (size_t)plan->q_rank), sizeof(float));
+  state->kv_latents = take(&arena, product_of(rows, (size_t)plan->kv_a), sizeof(float));
+  state->head_inputs = take(
+      &arena, product_of(product_of((size_t)config->n_heads, rows), (size_t)plan->head_in), sizeof(float));
   state->channels = take(&arena, product_of(rows, (size_t)plan->channels), sizeof(float));
   state->decays = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
   state->betas = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
@@ -344,7 +363,9 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   if (config->quant.int8_activations) {
     RoundedRows *rounded = &state->scratch.rounded;
     rounded->stride = widest_input(plan);
-    const size_t all = product_of(rows, 1 + (size_t)config->experts.n_chosen);
+    const size_t heads = config->latent.kv_rank ? (size_t)config->n_heads : 0,
+                 chosen = 1 + (size_t)config->experts.n_chosen;
+    const size_t all = product_of(rows, heads > chosen ? heads : chosen);
     rounded->numbers = take(&arena, product_of(all, rounded->stride), sizeof(int16_t));
     rounded->scales = take(&arena, all, sizeof(float));
   }
@@ -517,6 +538,10 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
   const bool gate_in_q = config->attn_gate == ATTN_GATE_IN_Q;
+  if (config->latent.kv_rank) {
+    cpu_latent_project(state, range, layer, cpu_normalised(state, range.n_tokens, weights->attn_norm));
+    return STATUS_OK;
+  }
   /* A layer may lack some of them. */
   const Matmul all[] = {
       {.w = weights->q,
@@ -581,8 +606,12 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   const ModelConfig *config = &state->loaded->model->config;
   if (config->attn_gate != ATTN_GATE_NONE && config_layer(config, layer).kind == LAYER_ATTENTION)
     apply_gates(state, range.n_tokens, layer);
-  pad_rows(state->q, state->plan.heads, range.n_tokens, weights->o.linear->n_in);
-  matmul_residual(state, weights->o, state->q, state->plan.heads, range.n_tokens, weights->attn_post_norm);
+  const bool latent = config->latent.kv_rank > 0 && config_layer(config, layer).kind == LAYER_ATTENTION;
+  float *from = latent ? state->queries : state->q;
+  const int stride = latent ? state->plan.queries : state->plan.heads;
+  if (latent) cpu_latent_values(state, range.n_tokens, layer);
+  pad_rows(from, stride, range.n_tokens, weights->o.linear->n_in);
+  matmul_residual(state, weights->o, from, stride, range.n_tokens, weights->attn_post_norm);
   return STATUS_OK;
 }
 

@@ -50,8 +50,10 @@ typedef struct {
   const float *input_norm;      /* [hidden] or NULL */
   /* linear NULL: the layer has no such matrix */
   CpuLinear q, k, v, o, attn_gate, gate, up, down, input_gate, input_projection;
-  CpuDelta delta; /* of LAYER_DELTA */
-  CpuConv conv;   /* of LAYER_CONV */
+  CpuLinear q_a, kv_a;               /* of latent attention */
+  const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] or NULL */
+  CpuDelta delta;                    /* of LAYER_DELTA */
+  CpuConv conv;                      /* of LAYER_CONV */
   CpuExperts experts;
 } CpuLayer;
 
@@ -90,6 +92,7 @@ typedef struct {
   int inputs;                                                /* the inputs of all layers together; likewise */
   int states, pairs; /* of a drafter: the target's states of a token; an embedding and a state; likewise */
   int queries, channels, delta_heads, delta_width; /* likewise; 0 where the model has none */
+  int q_rank, kv_a, head_in;                       /* of latent attention; likewise */
   int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
   size_t recurrent_bytes;               /* the states of all layers together */
   int n_segments, n_ropes, angles;      /* angles: of a row of one rope */
@@ -164,7 +167,11 @@ struct BackendState {
   float *x;              /* [max_chunk][plan.hidden] the residual stream */
   float *h;              /* [max_chunk][plan.hidden] normalised */
   float *q;              /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
-  float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q) */
+  float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q); of latent
+                          * attention the heads' queries, then their outputs */
+  float *q_latents;      /* [max_chunk][plan.q_rank] of latent attention: q_a's outputs */
+  float *kv_latents;     /* [max_chunk][plan.kv_a] kv_a's outputs */
+  float *head_inputs;    /* [n_heads][max_chunk][plan.head_in] inputs of the heads' parts of kv_b */
   float *k, *v;          /* [max_chunk][plan.kv_heads] */
   float *gates;          /* [max_chunk][plan.gates] attn_gate's outputs */
   float *channels;       /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
@@ -274,6 +281,11 @@ Status cpu_state_write(BackendState *state, int slot, int layer, const void *fro
  * output before o. `from`: [range.n_tokens][plan.hidden]. */
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);
 void cpu_short_conv(BackendState *state, TokenRange range, int layer, const float *from);
+
+/* latent.c: queries, and the cache's rows, of normalised rows `from`; then `queries` = the heads' values of
+ * what attention left in q. */
+void cpu_latent_project(BackendState *state, TokenRange range, int layer, const float *from);
+void cpu_latent_values(BackendState *state, int n_rows, int layer);
 
 /* The operation `attention`: replaces the queries in state->q by its output. */
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);

@@ -96,8 +96,9 @@ static void choose(const ExpertConfig *config, const CpuExperts *layer, float *o
   const int n = config->n_experts;
   float sum = 0;
   score(config->score, outputs, n, weights);
-  /* Softmax keeps the order: without a bias the outputs themselves choose, which no rounding makes equal. */
-  if (layer->choice_bias || config->score == SCORE_SIGMOID)
+  /* Softmax keeps the order: without a bias and groups, whose scores are added, the outputs themselves
+   * choose, which no rounding makes equal. */
+  if (layer->choice_bias || config->score == SCORE_SIGMOID || config->n_groups > 1)
     for (int e = 0; e < n; e++) {
       if (config->score != SCORE_CHOSEN_SIGMOID) outputs[e] = weights[e];
       if (layer->choice_bias) outputs[e] += layer->choice_bias[e];

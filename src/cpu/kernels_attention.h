@@ -51,7 +51,7 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
     for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = k[d];
     memcpy((float *)kv->v + row, v, dim * sizeof *v);
   } else if (kv->type == KV_Q8) {
-    int8_t *keys = (int8_t *)kv->k + column, q[MAX_HEAD_DIM];
+    int8_t *keys = (int8_t *)kv->k + column, q[MAX_HEAD_ROW];
     const int n = kv->head_dim, n_scales = kv_key_scales(kv->type, n);
     uint16_t *scales = kv->k_scales + kv_scale_at(kv, position);
     for (int i = 0, d = 0; i < n_scales; i++, d += KEY_SCALE_DIMS)
@@ -59,7 +59,7 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
     for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = q[d];
     kv->v_scales[position] = to_q8(v, kv->head_dim, (int8_t *)kv->v + row);
   } else {
-    uint16_t *keys = (uint16_t *)kv->k + column, half[MAX_HEAD_DIM];
+    uint16_t *keys = (uint16_t *)kv->k + column, half[MAX_HEAD_ROW];
     to_f16(k, kv->head_dim, half);
     for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = half[d];
     to_f16(v, kv->head_dim, (uint16_t *)kv->v + row);

@@ -51,6 +51,8 @@ static CpuLinear linear_of(const CpuLayer *layer, int which) {
   case LAYER_GATE: return layer->gate;
   case LAYER_UP: return layer->up;
   case LAYER_DOWN: return layer->down;
+  case LAYER_Q_A: return layer->q_a;
+  case LAYER_KV_A: return layer->kv_a;
   case LAYER_ATTN_GATE: return layer->attn_gate;
   case LAYER_DELTA_QKV: return layer->delta.qkv;
   case LAYER_DELTA_Z: return layer->delta.z;

@@ -153,6 +153,8 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
   ModelLayer *layer = &model->layers[index];
   TRY(place_linears(arena, model, index, err));
   TRY(place_experts(arena, model, index, err));
+  if (layer->key_heads)
+    TRY(latent_heads_place(model, index, place(arena, latent_heads_bytes(model, index), 1), err));
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
     const LayerVector stored = layer_vector_stored(&model->config, index, which);
     if (!stored.name) continue;
@@ -191,7 +193,9 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   model->final_norm = place_vector(arena, config->hidden);
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
-  model->weight_bytes = arena->weight_bytes;
+  model->made_bytes = 0; /* a checkpoint has no keys' parts of heads: model_prepare() makes them */
+  for (int i = 0; i < config->n_layers; i++) model->made_bytes += latent_heads_bytes(model, i);
+  model->weight_bytes = arena->weight_bytes - model->made_bytes;
   return STATUS_OK;
 }
 
@@ -225,6 +229,7 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   model->config.delta.interleaved = false; /* as model_prepare() makes them */
   const char *body = model->config.names.body;
   TRY(model_make_layers(model, body ? body : "model.", err));
+  TRY(latent_heads_open(model, err));
   Arena arena = {0};
   TRY(place_tensors(&arena, model, err));
   TRY(reserve(model, arena.used, err));
@@ -385,6 +390,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_vector(&layer->sinks, -1, 1, &random);
     fill_vector(&layer->scalar, 1, 1, &random);
     fill_linears(config, i, layer, &random);
+    for (int h = 0; layer->key_heads && h < config->n_heads; h++) fill_matrix(&layer->key_heads[h], &random);
     fill_state_vectors(layer, &random);
     fill_expert_vectors(&layer->moe, &random);
   }

@@ -21,6 +21,11 @@ typedef enum {
   WIDTH_EXPERTS,     /* their number */
   WIDTH_SHARED_GATE, /* 1 */
   WIDTH_LATENT,      /* of the experts' inputs and outputs, where it is not hidden */
+  WIDTH_Q_INPUT,     /* hidden, or the queries' latent */
+  WIDTH_Q_RANK,      /* that of latent attention; 0: there is none */
+  WIDTH_KV_A,
+  WIDTH_KV_RANK,
+  WIDTH_KV_B,
 } Width;
 
 enum {
@@ -39,7 +44,7 @@ static const struct {
 } linears[N_LAYER_LINEARS] = {
 #define AT(member) offsetof(ModelLayer, member)
     /* clang-format off */
-  [LAYER_Q]         = { "self_attn.q_proj", AT(q), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_QUERIES },
+  [LAYER_Q]         = { "self_attn.q_proj", AT(q), IN_ATTENTION, WIDTH_Q_INPUT, WIDTH_QUERIES },
   [LAYER_K]         = { "self_attn.k_proj", AT(k), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
   [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
   [LAYER_O]         = { "self_attn.o_proj", AT(o), IN_MIXERS, WIDTH_HEADS, WIDTH_HIDDEN },
@@ -59,6 +64,9 @@ static const struct {
   [LAYER_SHARED_GATE] =
     { "mlp.shared_expert_gate", AT(moe.shared_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_SHARED_GATE },
   [LAYER_LATENT_IN]   = { "mlp.fc1_latent_proj", AT(moe.latent_in), IN_ALL, WIDTH_HIDDEN, WIDTH_LATENT },
+  [LAYER_Q_A]         = { "self_attn.q_a_proj", AT(q_a), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_Q_RANK },
+  [LAYER_KV_A] = { "self_attn.kv_a_proj_with_mqa", AT(kv_a), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_A },
+  [LAYER_KV_B]        = { "self_attn.kv_b_proj", AT(kv_b), IN_ATTENTION, WIDTH_KV_RANK, WIDTH_KV_B },
   [LAYER_LATENT_OUT]  = { "mlp.fc2_latent_proj", AT(moe.latent_out), IN_ALL, WIDTH_LATENT, WIDTH_HIDDEN },
 /* clang-format on */
 #undef AT
@@ -127,13 +135,17 @@ void layer_full_name(const ModelConfig *config, const char *body, int layer, con
 
 static int width_of(const ModelConfig *config, int layer, Width width) {
   const DeltaConfig *delta = &config->delta;
+  const LatentConfig *latent = &config->latent;
   const LayerConfig own = config_layer(config, layer);
   const int heads = config->n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
   switch (width) {
   case WIDTH_HEADS:
     if (own.kind == LAYER_CONV) return config->hidden;
+    if (latent->kv_rank) return config->n_heads * latent->value_dim;
     return own.kind == LAYER_ATTENTION ? heads : values;
-  case WIDTH_QUERIES: return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
+  case WIDTH_QUERIES:
+    if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
+    return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
   case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
   case WIDTH_INTERMEDIATE: return own.intermediate;
   case WIDTH_INPUT: return config->per_layer_width;
@@ -149,6 +161,11 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_EXPERTS: return own.n_experts;
   case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
   case WIDTH_CONV: return 3 * config->hidden;
+  case WIDTH_Q_INPUT: return latent->q_rank ? latent->q_rank : config->hidden;
+  case WIDTH_Q_RANK: return latent->q_rank;
+  case WIDTH_KV_A: return latent->kv_rank ? latent->kv_rank + latent->rope_dim : 0;
+  case WIDTH_KV_RANK: return latent->kv_rank;
+  case WIDTH_KV_B: return config->n_heads * (latent->nope_dim + latent->value_dim);
   case WIDTH_LATENT: return own.n_experts > 0 ? config->experts.latent : 0;
   case WIDTH_HIDDEN: break;
   }
@@ -174,6 +191,7 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
     return false;
   if (is_of_expert(which)) return expert_of(which) < own.n_experts;
   if (!(linears[which].kinds >> own.kind & 1)) return false;
+  if ((which == LAYER_K || which == LAYER_V) && config->latent.kv_rank) return false;
   if (which == LAYER_K && own.shares_kv) return false;
   if (which == LAYER_V && (own.shares_kv || own.k_as_v)) return false;
   return width_of(config, layer, linears[which].in) > 0 && width_of(config, layer, linears[which].out) > 0;
@@ -190,7 +208,8 @@ bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
     return config->delta.biases;
   if (is_of_expert(which)) return config->experts.biases;
   if (which == LAYER_ROUTER) return config->experts.router_bias;
-  if (which <= LAYER_V) return config->qkv_bias;
+  if (which == LAYER_Q_A || which == LAYER_KV_A) return config->o_bias;
+  if (which <= LAYER_V) return config->qkv_bias && !config->latent.kv_rank;
   if (which >= N_COMMON_LINEARS && which != LAYER_LATENT_IN && which != LAYER_LATENT_OUT) return false;
   return which == LAYER_O ? config->o_bias : config->mlp_bias;
 }
@@ -220,7 +239,8 @@ static const char *own_linear_name(const ModelConfig *config, int layer, int whi
       [LAYER_ATTENTION] = names->o,
       [LAYER_DELTA] = config->delta.rule == RULE_MAMBA2 ? "mamba.out_proj" : "linear_attn.out_proj",
       [LAYER_CONV] = "conv.out_proj"};
-  const char *const own[N_LAYER_LINEARS] = {[LAYER_O] = outs[config_layer(config, layer).kind],
+  const char *const own[N_LAYER_LINEARS] = {[LAYER_Q] = config->latent.q_rank ? "self_attn.q_b_proj" : NULL,
+                                            [LAYER_O] = outs[config_layer(config, layer).kind],
                                             [LAYER_GATE] = names->gate,
                                             [LAYER_UP] = names->up,
                                             [LAYER_DOWN] = names->down,
@@ -266,6 +286,8 @@ static const size_t norms[N_LAYER_NORMS] = {
     [LAYER_EXPERT_NORM] = offsetof(ModelLayer, moe.norm),
     [LAYER_EXPERT_POST_NORM] = offsetof(ModelLayer, moe.post_norm),
     [LAYER_SHARED_POST_NORM] = offsetof(ModelLayer, moe.shared_post_norm),
+    [LAYER_Q_A_NORM] = offsetof(ModelLayer, q_a_norm),
+    [LAYER_KV_A_NORM] = offsetof(ModelLayer, kv_a_norm),
 };
 
 /* post_attention_layernorm names another norm in NORM_BEFORE than in the others. */
@@ -305,6 +327,11 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
   if (which == LAYER_INPUT_NORM) {
     *width = config->hidden;
     return config->per_layer_width > 0 ? "post_per_layer_input_norm" : NULL;
+  }
+  if (which == LAYER_Q_A_NORM || which == LAYER_KV_A_NORM) {
+    *width = which == LAYER_Q_A_NORM ? config->latent.q_rank : config->latent.kv_rank;
+    if (own.kind != LAYER_ATTENTION || *width == 0) return NULL;
+    return which == LAYER_Q_A_NORM ? "self_attn.q_a_layernorm" : "self_attn.kv_a_layernorm";
   }
   if (which >= LAYER_EXPERT_NORM) {
     static const char *const of_experts[] = {"pre_feedforward_layernorm_2", "post_feedforward_layernorm_2",

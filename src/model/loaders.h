@@ -46,6 +46,17 @@ Status float_scales_make(Model *model, const StoredWeights *stored, int n_thread
 Status key_heads_order(Model *model, int n_threads, Error *err);
 void key_heads_count(Model *model);
 
+/* The heads of latent attention (latent_heads.c): latent_heads_open() allocates key_heads and value_heads of
+ * all layers, latent_heads_shape() gives them their shapes once kv_b has its own, and adds to made_bytes;
+ * latent_heads_make() makes the keys' weights. PRECOND of the last: kv_b has its data. latent_heads_place()
+ * is for a dummy, whose keys' weights lie at `keys`. latent_heads_bytes() is the memory of a layer's keys'
+ * weights. All do nothing for other models. */
+size_t latent_heads_bytes(const Model *model, int layer);
+Status latent_heads_open(Model *model, Error *err);
+Status latent_heads_shape(Model *model, Error *err);
+Status latent_heads_make(Model *model, int n_threads, Error *err);
+Status latent_heads_place(const Model *model, int layer, const void *keys, Error *err);
+
 struct ModelFiles {
   char *path;                   /* as given to model_open(); for messages */
   WeightFiles weights;          /* of a directory */

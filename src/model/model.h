@@ -162,6 +162,13 @@ typedef struct {
    * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden;
    * LAYER_CONV: hidden -> hidden; of LAYER_MLP_ALONE n_out is 0 */
   Linear q, k, v, o;
+  /* Only with latent attention (LatentConfig), which has no k and v: hidden -> q_rank (n_out 0 without one);
+   * hidden -> kv_rank, and then rope_dim; kv_rank -> for each head nope_dim of its key and then value_dim. q
+   * is q_rank or hidden -> n_heads * (nope_dim + rope_dim), o n_heads * value_dim -> hidden. */
+  Linear q_a, kv_a, kv_b;
+  Vector q_a_norm, kv_a_norm; /* [q_rank], [kv_rank] of their outputs */
+  /* [n_heads] parts of kv_b: nope_dim -> kv_rank, its transpose, dense; kv_rank -> value_dim. */
+  Linear *key_heads, *value_heads;
   Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
   Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */

@@ -52,12 +52,12 @@ static void check(const ModelConfig *c) {
   require(in_range(c->n_layers, 1, 4096) && in_range(c->n_heads, 1, 1 << 14) &&
           in_range(c->n_kv_heads, 1, 1 << 14));
   require(c->n_heads % c->n_kv_heads == 0);
-  require(in_range(c->head_dim, 2, MAX_HEAD_DIM) && c->head_dim % 2 == 0);
+  require(in_range(c->head_dim, 2, MAX_HEAD_ROW) && c->head_dim % 2 == 0);
   require(in_range(c->vocab_size, 1, 1 << 23) && in_range(c->max_position, 1, 1 << 30));
   require(c->norm_eps >= 0 && c->norm_eps <= 1 && c->rope.theta >= 1);
   for (int i = 0; i < c->n_layers; i++) {
     const LayerConfig layer = config_layer(c, i);
-    require(layer.window >= 0 && in_range(layer.head_dim, 2, MAX_HEAD_DIM) && layer.head_dim % 2 == 0);
+    require(layer.window >= 0 && in_range(layer.head_dim, 2, MAX_HEAD_ROW) && layer.head_dim % 2 == 0);
     require(in_range(layer.n_kv_heads, 1, c->n_heads) && c->n_heads % layer.n_kv_heads == 0);
     require(layer.rope == ROPE_NONE ||
             (layer.rope == ROPE_LOCAL ? &c->local_rope : &c->rope)->rotary_dim <= layer.head_dim);

@@ -105,6 +105,8 @@ static const struct {
    "silu"},
   {"ArceeForCausalLM", "arcee", 32000, 2560, 18432, 32, 32, 32, 80, 4096, 1e-5, 128000, 128001, false, 1e4,
    "relu2"},
+  {"YoutuForCausalLM", "youtu", 128256, 2048, 6144, 32, 16, 1, 576, 131072, 1e-6, 128000, 128001, true, 1e4,
+   "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -151,7 +153,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
         : strstr(defaults[at].architecture, "GlmFor") || strstr(defaults[at].architecture, "Glm4For") ? 2
                                                                                                       : 1;
     const bool gemma4 = strncmp(defaults[at].model_type, "gemma4", 6) == 0;
-    assert_int_equal(c.rope.rotary_dim, gemma4 ? 512 : defaults[at].head_dim / part);
+    const bool latent = strcmp(defaults[at].model_type, "youtu") == 0;
+    assert_int_equal(c.rope.rotary_dim, gemma4 ? 512 : latent ? 64 : defaults[at].head_dim / part);
     assert_int_equal(c.max_position, defaults[at].max_position);
     assert_true(c.norm_eps == defaults[at].norm_eps && c.rope.theta == defaults[at].rope_theta);
     assert_int_equal(c.bos, defaults[at].bos);
@@ -258,6 +261,7 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"helium", "m", "gggg"},
                                          {"arcee", "am", "gggg"},
                                          {"iquestcoder", "am", "gggg"},
+                                         {"youtu", "a", "gggg"},
                                          {"cwm', 'rope_scaling': {'type': 'default'}, 'x': '", "m", "gGGG"},
                                          {"muse_glimmer', 'text_config': {'x': '", "al", "GGGn"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_dense());
@@ -503,7 +507,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
        "take a dense model"},
       {NULL, "{'model_type': 'phimoe', 'num_experts': 128}",
        "model_type phimoe is not supported: it is a mixture of experts (num_experts)"},
-      {NULL, "{'architectures': ['DeepseekV3ForCausalLM'], 'n_routed_experts': 256}", "a mixture of experts"},
+      {NULL, "{'architectures': ['DeepseekV32ForCausalLM'], 'n_routed_experts': 256}",
+       "a mixture of experts"},
       {NULL, "{'architectures': ['MambaForCausalLM'], 'model_type': 'mamba', 'text_config': {}}",
        "architecture MambaForCausalLM is not supported; models.md lists those that are"},
       {NULL, "{'model_type': 'molmo2', 'vision_config': {}}",
@@ -530,8 +535,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {NULL, "{'model_type': 'gemma3'}",
        "text_config is missing, expected the config of Gemma3ForConditionalGeneration's text part"},
       {NULL, "{'model_type': 'gemma3', 'text_config': [1]}", "text_config is an array, expected an object"},
-      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'mistral4'}}",
-       "text_config: model_type mistral4 is not supported in Mistral3ForConditionalGeneration"},
+      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'mistral5'}}",
+       "text_config: model_type mistral5 is not supported in Mistral3ForConditionalGeneration"},
       {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'llama4'}}",
        "text_config: model_type llama4 is not supported in Mistral3ForConditionalGeneration"},
       {NULL, "{'architectures': ['Mistral4ForCausalLM'], 'model_type': 'mistral4', 'n_routed_experts': 128}",

@@ -46,6 +46,11 @@ static const struct {
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
   {"nemotron_h", ", 'layers_block_type': ['moe', 'moe', 'moe', 'moe']", 8, 2, 7688, 7688, SCORE_SIGMOID, true,
    true, false, false, "eeee", 1},
+  {"deepseek_v2", ", 'num_experts_per_tok': 6", 64, 6, 1407, 2814, SCORE_SOFTMAX, false, false, false, false,
+   "eeee", 1},
+  {"deepseek_v3", ", 'n_group': 1, 'topk_group': 1", 256, 8, 2048, 2048, SCORE_SIGMOID, true, true, false,
+   false, "ddde", 2.5},
+  {"glm4_moe_lite", "", 64, 4, 1536, 1536, SCORE_SIGMOID, true, true, false, false, "deee", 1.8},
     /* clang-format on */
 };
 
@@ -113,6 +118,9 @@ static void layers_may_be_dense(void **state) {
       {"'model_type': 'hy_v3', 'first_k_dense_replace': 2, 'mlp_layer_types': null", "deee"},
       {"'model_type': 'solar_open', 'first_k_dense_replace': 2", "eeee"},
       {"'model_type': 'afmoe', 'num_dense_layers': 2", "ddee"},
+      {"'model_type': 'deepseek_v2', 'num_experts_per_tok': 2, 'first_k_dense_replace': 1", "deee"},
+      {"'model_type': 'deepseek_v3', 'first_k_dense_replace': 2", "ddee"},
+      {"'model_type': 'glm4_moe_lite', 'mlp_layer_types': ['dense', 'dense', 'sparse', 'sparse']", "ddee"},
       {"'model_type': 'flint', 'mlp_only_layers': []", "eeee"},
       {"'model_type': 'flint', 'mlp_only_layers': [3]", "eeed"},
   };

@@ -95,6 +95,17 @@ static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
                                                           : ", q and k norms over all heads");
 }
 
+static Status print_latent(Buffer *out, const ModelConfig *config, Error *err) {
+  const LatentConfig *latent = &config->latent;
+  if (!latent->kv_rank) return STATUS_OK;
+  TRY(inspect_begin_line(out, "latent", err));
+  TRY(buffer_printf(out, err, "the cache has a latent of %d and a key of %d for all heads", latent->kv_rank,
+                    latent->rope_dim));
+  if (latent->q_rank) TRY(buffer_printf(out, err, ", queries one of %d", latent->q_rank));
+  return buffer_printf(out, err, "; heads of %d + %d, values of %d", latent->nope_dim, latent->rope_dim,
+                       latent->value_dim);
+}
+
 static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) {
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
@@ -365,6 +376,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   const Model *model = inspection->model;
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
+  TRY(print_latent(out, &model->config, err));
   TRY(print_experts(out, &model->config, err));
   TRY(print_state_layers(out, &model->config, err));
   TRY(print_blocks(out, &model->config, err));

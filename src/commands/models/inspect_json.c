@@ -187,6 +187,17 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   return close_member(w, "}");
 }
 
+static Status put_latent(Writer *w, const LatentConfig *latent) {
+  if (!latent->kv_rank) return put_raw(w, "latent_attention", "null");
+  TRY(open_member(w, "latent_attention", "{"));
+  TRY(put_int(w, "kv_lora_rank", latent->kv_rank));
+  TRY(put_int(w, "q_lora_rank", latent->q_rank));
+  TRY(put_int(w, "qk_nope_head_dim", latent->nope_dim));
+  TRY(put_int(w, "qk_rope_head_dim", latent->rope_dim));
+  TRY(put_int(w, "v_head_dim", latent->value_dim));
+  return close_member(w, "}");
+}
+
 static Status put_experts(Writer *w, const Model *model) {
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
@@ -389,6 +400,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, const Predi
   TRY(put_sizes(&writer, inspection));
   TRY(put_arithmetic(&writer, model));
   TRY(put_state_layers(&writer, &model->config));
+  TRY(put_latent(&writer, &model->config.latent));
   TRY(put_experts(&writer, model));
   TRY(put_layers(&writer, &model->config));
   TRY(put_positions(&writer, model));

@@ -96,6 +96,8 @@ typedef struct {
   const char *scale_key;               /* routed_scaling_factor, or another name; NULL: none */
   double scale;                        /* its default; 0: 1 */
   bool grouped;                        /* n_group, topk_group */
+  int n_groups, n_chosen_groups;       /* their defaults; 0: 1 */
+  bool greedy;                         /* topk_method must be greedy */
   bool latent;                         /* moe_latent_size */
   bool lists;                          /* numbers of experts may be lists, of one number for each layer */
   bool clamped;                        /* the activation is ACTIVATION_CLAMPED */
@@ -114,6 +116,7 @@ typedef struct {
     int bos, eos; /* -1: none */
     double norm_eps, rope_theta;
   };
+  LatentConfig latent; /* with latent_attention: likewise */
 
   /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
@@ -130,6 +133,7 @@ typedef struct {
   bool o_bias;            /* default of HAS_ATTENTION_BIAS */
   bool fused;             /* q, k, v are stored as one matrix, gate and up as another */
   bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
+  bool latent_attention;  /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
   bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
   bool ungated;           /* as in ModelConfig; the activation is relu2 */
@@ -200,6 +204,11 @@ Status config_parse_mamba(const ConfigReader *r, ModelConfig *config);
  * n_layers is config_count_blocks(), the number of layers that the config lists. */
 Status config_parse_blocks(const ConfigReader *r, ModelConfig *config);
 Status config_count_blocks(const ConfigReader *r, int *n_layers);
+
+/* Fills latent, n_heads, n_kv_heads and head_dim of an architecture with latent_attention (latent.c), and
+ * attention_scale once the rope is filled. */
+Status config_parse_latent(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+void config_scale_latent(ModelConfig *config);
 
 /* Fills experts, their names, and which layers are dense (experts.c). PRECOND config->layers is
  * allocated; the activation and the MLP's width are filled. */

@@ -24,6 +24,7 @@ enum {
   MAX_LAYERS = 4096,
   MAX_HEADS = 1 << 14,
   MAX_HEAD_DIM = 512,
+  MAX_HEAD_ROW = 640, /* head_dim with latent attention (LatentConfig) */
   MAX_DELTA_DIM = 1024,
   MAX_CONV_TAPS = 16,
   MAX_POSITION = 1 << 30,
@@ -138,6 +139,19 @@ typedef struct {
  * same matrix as q, whose outputs are for each head its query and then its gate. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
+/* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads:
+ * its latent and one rotated key. Keys and values of heads would be products of that latent. Instead, a
+ * head's part of kv_b_proj multiplies its query, and what attention gives it. So attention has one KV head,
+ * whose values are its keys: n_kv_heads is 1, head_dim is rope_dim + kv_rank. As stored, a head has
+ * nope_dim + rope_dim numbers. */
+typedef struct {
+  int kv_rank;   /* numbers of the latent; 0: the model has usual attention */
+  int q_rank;    /* of the latent of queries; 0: there is none */
+  int nope_dim;  /* numbers of a head's query and key without a rope */
+  int rope_dim;  /* with it: even */
+  int value_dim; /* numbers of a head's output */
+} LatentConfig;
+
 /* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu,
  * arXiv:2405.21060), which adds to the state without asking what it holds. Mamba-2's C, B and x are q, k and
  * v. */
@@ -246,10 +260,11 @@ typedef struct {
   int hidden;                        /* hidden_size: width of the residual stream */
   int intermediate;                  /* intermediate_size: width of the MLP */
   int n_layers, n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0 */
-  int head_dim;                      /* even, 2..MAX_HEAD_DIM; need not be hidden / n_heads */
-  int vocab_size;                    /* rows of the embedding */
-  int max_position;                  /* max_position_embeddings: the longest context */
-  double norm_eps;                   /* rms_norm_eps */
+  /* Even, 2..MAX_HEAD_DIM, with latent attention up to MAX_HEAD_ROW; need not be hidden / n_heads. */
+  int head_dim;
+  int vocab_size;   /* rows of the embedding */
+  int max_position; /* max_position_embeddings: the longest context */
+  double norm_eps;  /* rms_norm_eps */
 
   NormPlacement norms;
   bool embedding_norm;   /* embeddings are normalised, without weights (Muse Glimmer) */
@@ -263,6 +278,7 @@ typedef struct {
   const ExpertNames *expert_names; /* NULL unless the model has experts */
   bool attn_sinks;                 /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
+  LatentConfig latent;
   DeltaConfig delta;
   ConvConfig conv;
   ExpertConfig experts;

@@ -95,9 +95,11 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
   return STATUS_OK;
 }
 
-static Status parse_groups(const ConfigReader *r, ExpertConfig *experts) {
-  TRY(reader_int(r, "n_group", 1, MAX_EXPERTS, 1, &experts->n_groups));
-  TRY(reader_int(r, "topk_group", 1, MAX_EXPERTS, 1, &experts->n_chosen_groups));
+static Status parse_groups(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
+  const int usual = family->n_groups ? family->n_groups : 1,
+            usually = family->n_chosen_groups ? family->n_chosen_groups : 1;
+  TRY(reader_int(r, "n_group", 1, MAX_EXPERTS, usual, &experts->n_groups));
+  TRY(reader_int(r, "topk_group", 1, MAX_EXPERTS, usually, &experts->n_chosen_groups));
   const int n = experts->n_groups, chosen = experts->n_chosen_groups;
   if (experts->n_experts % n != 0 || (n > 1 && experts->n_experts / n < 2))
     return reader_refuse(r, "n_group is %d, expected a divisor of the %d experts, in groups of two or more",
@@ -130,7 +132,7 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
     TRY(reader_double(r, "moe_norm_min", 0, 1e-6, family->sum_plus, &least));
     experts->sum_plus = least;
   }
-  return family->grouped ? parse_groups(r, experts) : STATUS_OK;
+  return family->grouped ? parse_groups(r, family, experts) : STATUS_OK;
 }
 
 /* --- layers without experts */
@@ -214,6 +216,12 @@ static Status refuse_members(const ConfigReader *r, const ExpertFamily *family, 
     return reader_refuse(r, "use_sliding_window is true, which is not supported in %s, expected false",
                          config->architecture);
   TRY(reader_refuse_given(r, "clip_qkv"));
+  if (family->greedy) {
+    const char *method;
+    TRY(reader_string(r, "topk_method", &method));
+    if (method && strcmp(method, "greedy") != 0)
+      return reader_refuse(r, "topk_method %s is not supported, expected greedy", method);
+  }
   if (!family->clamped) return STATUS_OK;
   double limit, alpha;
   TRY(reader_double(r, "swiglu_limit", 0, 1e6, 7, &limit));

@@ -141,6 +141,8 @@ static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scalin
                                const ModelConfig *config, RopeConfig *rope) {
   double part;
   double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
+  rope->rotary_dim = config->latent.rope_dim;
+  if (arch->latent_attention) return STATUS_OK;
   if (arch->members & HAS_ROTARY_DIM && json_member(r->object, "rotary_dim")) {
     int turned;
     TRY(reader_int(r, "rotary_dim", 1, config->head_dim, config->head_dim, &turned));
@@ -458,6 +460,10 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (!arch->proportional_rope)
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
+  if (arch->latent_attention) {
+    TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
+    config_scale_latent(config);
+  }
   if (arch->members & HAS_DELTA) {
     TRY(config_parse_delta(r, config));
     config->delta.interleaved = config->delta.n_key_heads > 0 && arch->members & HAS_INTERLEAVED_DELTA;

@@ -226,7 +226,9 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) find_names(&loader);
   if (status == STATUS_OK) find_gate_name(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
+  if (status == STATUS_OK) status = latent_heads_open(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);
+  if (status == STATUS_OK) status = latent_heads_shape(model, err);
   if (status == STATUS_OK) status = hf_refuse_unknown(&loader);
   if (status == STATUS_OK) key_heads_count(model);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);

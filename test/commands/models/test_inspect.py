@@ -107,6 +107,11 @@ def test_says_what_the_files_say(run, directory):
     text = whole["text_config"] if several else config
     spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon")), **text,
              "intermediate_size": mlp_width(text)}
+    latent = report["latent_attention"]
+    if latent:  # one row of the cache for all heads
+        spelt["num_key_value_heads"] = 1
+        assert latent == {key: text[key] or 0 for key in latent}
+    assert bool(latent) == ("kv_lora_rank" in text)
     if not spelt["intermediate_size"]:  # all layers have experts
         spelt["intermediate_size"] = report["intermediate_size"]
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -123,7 +128,7 @@ def test_says_what_the_files_say(run, directory):
         for part, size in (("q", with_gate * report["num_attention_heads"]), ("k", layer["num_key_value_heads"])):
             shapes = [stored[name][1] for name in stored
                       if name.endswith(f"layers.{index}.self_attn.{part}_proj.weight")]
-            assert not shapes or shapes[0][0] == size * layer["head_dim"]
+            assert not shapes or latent or shapes[0][0] == size * layer["head_dim"]
     assert report["kv_bytes_per_token"]["f16"] == sum(
         4 * layer["num_key_value_heads"] * layer["head_dim"] for index, layer in enumerate(layers)
         if layer["kv_layer"] == index and report["layer_kinds"][index] == "attention")
@@ -161,6 +166,8 @@ def test_says_what_the_files_say(run, directory):
     expected = (matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
                 - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
     expected -= len(layers) * (report["activation"] == "relu2")  # no gate
+    if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
+        expected += len(layers) * (latent["q_lora_rank"] > 0)
     if "mlp" in report["layer_kinds"]:
         expected = of_blocks(report, stored)
     assert linear["quantised"] + linear["dense"] == expected
@@ -345,6 +352,13 @@ def experts_of(report):
             + ", gated" * (experts["shared_gate"] and int(experts["shared_intermediate_size"]) > 0))
 
 
+def latent_of(latent):
+    return latent and (
+        f"the cache has a latent of {latent['kv_lora_rank']} and a key of {latent['qk_rope_head_dim']} for all heads"
+        + f", queries one of {latent['q_lora_rank']}" * (int(latent["q_lora_rank"]) > 0)
+        + f"; heads of {latent['qk_nope_head_dim']} + {latent['qk_rope_head_dim']}, values of {latent['v_head_dim']}")
+
+
 def lines_of(report):
     """The report for people, made from the report for programs."""
     norms = {None: "", "heads": ", q and k norms", "whole": ", q and k norms over all heads"}
@@ -366,6 +380,7 @@ def lines_of(report):
          f"{report['max_position_embeddings']}"),
         ("attention", f"{report['num_attention_heads']} heads, {report['num_key_value_heads']} for keys and values, "
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
+        ("latent", latent_of(report["latent_attention"])),
         ("experts", experts_of(report)),
         ("Mamba-2", delta_of(report, "mamba2")),
         ("delta rule", delta_of(report, "gated_delta")),
