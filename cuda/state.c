@@ -146,17 +146,23 @@ static size_t part_bytes(KvType kv, int head_dim, CachePart part) {
   }
 }
 
-/* Positions times KV heads of a layer's own cache. */
-static size_t cache_rows(const ModelConfig *c, const StateOptions *o, int layer) {
-  const bool has = config_kv_numbers(c, layer) > 0;
-  return has ? (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o) : 0;
+/* Latent attention's values are its keys, which are then kept once. In 8 bits their scales differ: a value
+ * has one, a key one for 16 numbers. */
+static bool keys_are_values(const ModelConfig *c, const StateOptions *o) {
+  return c->latent.kv_rank > 0 && o->kv != KV_Q8;
+}
+
+/* Positions times KV heads of a part of a layer's own cache. */
+static size_t cache_rows(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
+  if (config_kv_numbers(c, layer) == 0 || (part == VALUES && keys_are_values(c, o))) return 0;
+  return (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o);
 }
 
 /* Bytes of a part in the caches before a layer's: each cache begins at a multiple of 256. */
 static size_t part_before(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
   DeviceArena before = {0};
   for (int i = 0; i < layer; i++)
-    arena_take(&before, cache_rows(c, o, i), part_bytes(o->kv, config_layer(c, i).head_dim, part));
+    arena_take(&before, cache_rows(c, o, i, part), part_bytes(o->kv, config_layer(c, i).head_dim, part));
   return before.used;
 }
 
@@ -175,7 +181,7 @@ static void take_caches(BackendState *s, const ModelConfig *c, DeviceArena *m) {
   const StateOptions *o = &s->options;
   size_t largest = 0;
   for (int i = 0; i < c->n_layers && o->kv == KV_Q8; i++)
-    largest = most(largest, cache_rows(c, o, i) * (size_t)config_layer(c, i).head_dim);
+    largest = most(largest, cache_rows(c, o, i, KEYS) * (size_t)config_layer(c, i).head_dim);
   for (CachePart part = 0; part < CACHE_PARTS; part++)
     s->cache[part] = arena_take(m, part_before(c, o, c->n_layers, part), 1);
   for (int i = 0; i < 2; i++) s->halves[i] = arena_take(m, largest, 2);
@@ -279,6 +285,7 @@ static Status place_layers(BackendState *s, Error *err) {
       memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
     for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
       s->layers[i].cache[part] = (char *)s->cache[part] + part_before(c, &s->options, from, part);
+    if (keys_are_values(c, &s->options)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
   }
   return STATUS_OK;
 }
@@ -319,11 +326,13 @@ static Status open_sequences(BackendState *s, Error *err) {
   Status status = STATUS_OK;
   for (int i = 0; i < c->n_layers && !status; i++) {
     const LayerConfig own = config_layer(c, i);
-    const size_t rows = config_kv_numbers(c, i) ? (size_t)own.n_kv_heads * KV_PAGE_TOKENS : 0;
-    for (CachePart part = 0; part < CACHE_PARTS; part++)
+    for (CachePart part = 0; part < CACHE_PARTS; part++) {
+      const bool has = cache_rows(c, &s->options, i, part) > 0;
+      const size_t rows = has ? (size_t)own.n_kv_heads * KV_PAGE_TOKENS : 0;
       places[i * CACHE_PARTS + part] =
           (CachePlace){(size_t)((char *)s->layers[i].cache[part] - (char *)s->cache[KEYS]),
                        rows * part_bytes(s->options.kv, own.head_dim, part)};
+    }
     if (own.kind != LAYER_ATTENTION) continue;
     const Attention attention = state_attention(s, i);
     const int blocks = attention_unit_blocks(&attention), tokens = attention_tile_tokens(&attention);
@@ -456,7 +465,8 @@ Status state_wait(BackendState *s, Error *err) {
 }
 
 /* Copies a run of rows for each KV head. Heads are page_positions() rows apart in the cache, and n_stored
- * rows on the host (0: as many as are copied). */
+ * rows on the host (0: as many as are copied). The host has rows of values even where the cache has keys
+ * alone: they are then the same. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);

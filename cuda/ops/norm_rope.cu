@@ -220,7 +220,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   const size_t to_step = (size_t)(is_query ? 1 : a.n_ctx) * a.head_dim;
   const int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
   __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
-  if (position < 0 && !is_query) return;
+  if (!is_query && (position < 0 || (is_value && !a.v_cache))) return;
   T *to_cache = (T *)(is_value ? a.v_cache : a.k_cache);
   size_t cache_row; /* of a key or value */
   if (!is_query) {

@@ -76,7 +76,7 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
  * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position pos[t] of
  * the cache (pages.h) unless that is negative. k_as_v: there are no projections of v, v is k before
- * its norm. */
+ * its norm. v_cache NULL: v is not kept. */
 typedef struct QkvHeads {
   int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
   int n_ctx;                         /* positions of a page */

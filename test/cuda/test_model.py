@@ -40,9 +40,10 @@ BOUND = 2e-5
 # Random models whose attention is sharp: x and weights of the product qkv in fp16 cost 8.3e-5, 2.7e-5, 2.0e-5 there,
 # 2.4e-5 in qwen3_5 (the same token by token, where all but the inputs of matmuls is fp32),
 # by cuda/LOG.md, "Three miniatures" (an fp16 cache alone, on the CPU, up to 8.8e-6).
+# In deepseek-v2-awq, whose scores have YaRN's factor twice, queries and their products in fp16 cost 2.4e-5.
 # Theirs is the bound of all layouts and architectures on GPUs.
-SHARP = dict.fromkeys(["gemma3-awq", "gemma4-bf16", "gemma4-e", "ministral3-text-part", "phi3-longrope-long",
-                       "qwen3_5", "smollm3-awq"], 1e-4)
+SHARP = dict.fromkeys(["deepseek-v2-awq", "gemma3-awq", "gemma4-bf16", "gemma4-e", "ministral3-text-part",
+                       "phi3-longrope-long", "qwen3_5", "smollm3-awq"], 1e-4)
 FP16_KERNELS = {"awq_planes": ["--chunk", "8"], "awq_tensorcore": [], "awq_wgmma": [],
                 "narrow_wgmma": ["--chunk", "128"],
                 "planes_wgmma": ["--chunk", "24"]}
