@@ -76,6 +76,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .norm_after_rope = c->qk_norm_after_rope,
       .plain_qk_norm = c->qk_norm_plain,
       .v_norm = c->v_norm,
+      .value_zeros = c->latent.rope_dim, /* as cpu_append() has them */
       .k_as_v = own.k_as_v || c->latent.kv_rank > 0,
       .query_scale_beta = (float)c->query_scale_beta,
       .query_scale_step = (float)c->query_scale_step,

@@ -38,6 +38,10 @@ static const char *unsupported_part(const ModelConfig *config) {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
+      {config->latent.kv_rank > 0 && config->n_heads > LINEAR_MAX_EXPERTS,
+       "latent attention with more than 1024 heads"},
+      {config->latent.kv_rank % 16 != 0 || config->latent.value_dim % 16 != 0,
+       "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;
@@ -52,6 +56,9 @@ static Status refuse(const Model *model, const char *words, Error *err) {
 Status cuda_check_model(const Model *model, Error *err) {
   const char *part = unsupported_part(&model->config);
   if (part) return refuse(model, part, err);
+  for (int i = 0; i < model->config.n_layers; i++)
+    if (model->layers[i].key_heads && model->layers[i].kv_b.kind == LINEAR_INT8)
+      return refuse(model, "latent attention with kv_b_proj in W8A8", err);
   bool fit = model->dummy || scales_fit_fp16(&model->head);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
     for (int which = 0; which < layer_linear_count(&model->config, i); which++)

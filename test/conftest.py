@@ -5,7 +5,9 @@
 import os
 import pathlib
 import shlex
+import shutil
 import signal
+import sys
 import tempfile
 
 import pytest
@@ -72,3 +74,46 @@ def shared():
     if not folder.is_dir():
         pytest.skip("needs larger data, which is not committed")
     return folder
+
+
+@pytest.fixture
+def latent_checkpoint(tmp_path):
+    """latent_checkpoint(group=0, **sizes): a checkpoint of latent attention with random weights in fp16, or AWQ's in
+    groups; sizes are members of config.json."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import checkpoint
+    import miniature_shapes
+    import numpy as np
+
+    youtu = ROOT / "test" / "data" / "miniatures" / "youtu-f16"
+
+    def make(group=0, **sizes):
+        config = {**checkpoint.read_json(youtu / "config.json"), "num_key_value_heads": sizes["num_attention_heads"],
+                  **sizes}
+        numbers = np.random.default_rng(1)
+        hidden = config["hidden_size"]  # the embedding is the head, too: logits of a standard deviation of 2
+        tensors = {"model.norm.weight": np.ones(hidden), "model.embed_tokens.weight": numbers.normal(
+            size=(config["vocab_size"], hidden), scale=2 / hidden**0.5)}
+        tensors = {name: array.astype(np.float16) for name, array in tensors.items()}
+        for layer in range(config["num_hidden_layers"]):
+            prefix = f"model.layers.{layer}."
+            for name, width in miniature_shapes.norm_widths(config, layer).items():
+                tensors[prefix + name + ".weight"] = numbers.uniform(0.5, 1.5, width).astype(np.float16)
+            for name, (_, n_out, n_in) in miniature_shapes.linear_shapes(config, layer).items():
+                weight = numbers.normal(size=(n_out, n_in), scale=n_in**-0.5).astype(np.float32)
+                if group:
+                    quantised = checkpoint.awq_quantise(weight, group, search=False)
+                    tensors.update(checkpoint.awq_tensors(prefix + name, *quantised))
+                else:
+                    tensors[prefix + name + ".weight"] = weight.astype(np.float16)
+        if group:
+            config["quantization_config"] = {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": group,
+                                             "zero_point": True, "modules_to_not_convert": None}
+        folder = tmp_path / "latent"
+        folder.mkdir()
+        shutil.copy(youtu / "tokenizer.json", folder)
+        checkpoint.write_json(str(folder / "config.json"), config)
+        checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
+        return folder
+
+    return make

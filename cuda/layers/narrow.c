@@ -33,6 +33,7 @@ bool narrow_takes(const BackendState *s, int layer, int n_rows) {
   if (n_rows < LEAST_ROWS || n_rows > most_rows(l)) return false;
   if (m->kernel || s->options.invariant || s->peers.n > 0) return false;
   if (config_layer(c, layer).kind != LAYER_ATTENTION || c->attn_gate != ATTN_GATE_NONE) return false;
+  if (c->latent.kv_rank > 0) return false; /* o multiplies value_heads' outputs, not attention's */
   if (!l->attn_norm || !l->mlp_norm || l->attn_post_norm || l->mlp_post_norm || l->scalar) return false;
   if (c->per_layer_width > 0 || l->experts.down.n_out > 0) return false;
   if (l->qkv.n_parts != 1 || l->gate_up.n_parts != 1 || !l->gate_up.parts[0].interleaved) return false;

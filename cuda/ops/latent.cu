@@ -36,6 +36,13 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(Latent a) {
   for (int i = threadIdx.x; i < rank; i += kThreads) key[rope + i] = kv[i] * scale * a.kv_norm[i];
 }
 
+/* Notes where each head's places begin, once for all blocks. */
+__device__ __forceinline__ void note_begins(const Latent &a, int head, int token, int n_tokens) {
+  if (token > 0 || threadIdx.x > 0) return;
+  a.begins[head] = head * n_tokens;
+  if (head == 0) a.begins[a.n_heads] = a.n_heads * n_tokens;
+}
+
 /* A block takes a head of a token. */
 __global__ void __launch_bounds__(kThreads) queries_kernel(Latent a, int n_tokens) {
   begin_overlapping();
@@ -45,9 +52,7 @@ __global__ void __launch_bounds__(kThreads) queries_kernel(Latent a, int n_token
   __half *x = (__half *)a.x + ((size_t)head * n_tokens + token) * a.x_stride;
   for (int i = threadIdx.x; i < nope; i += kThreads) x[i] = clamp_half(query[i]);
   for (int i = threadIdx.x; i < rope; i += kThreads) row[i] = query[nope + i];
-  if (token > 0 || threadIdx.x > 0) return;
-  a.begins[head] = head * n_tokens;
-  if (head == 0) a.begins[a.n_heads] = a.n_heads * n_tokens;
+  note_begins(a, head, token, n_tokens);
 }
 
 __global__ void __launch_bounds__(kThreads) keys_kernel(Latent a, const float *y, int n_tokens) {
@@ -64,6 +69,7 @@ __global__ void __launch_bounds__(kThreads) outputs_kernel(Latent a, const __hal
   const __half *from = out + ((size_t)token * a.n_heads + head) * row_width(a) + a.sizes.rope_dim;
   __half *x = (__half *)a.x + ((size_t)head * n_tokens + token) * a.x_stride;
   for (int i = threadIdx.x; i < a.sizes.kv_rank; i += kThreads) x[i] = from[i];
+  note_begins(a, head, token, n_tokens);
 }
 
 __global__ void __launch_bounds__(kThreads)

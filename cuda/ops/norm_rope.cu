@@ -200,14 +200,15 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   const int step = is_query ? a.query_step : a.head_dim;
   const float *from = a.projections + row * a.stride +
                       (is_query ? own * step : a.n_heads * a.query_step + (own - a.n_heads) * step);
+  const int zeros = is_value ? a.value_zeros : 0;
   float low[kHeads][kMaxPairs], high[kHeads][kMaxPairs];
 #pragma unroll
   for (int h = 0; h < kHeads; h++)
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
-      int pair = lane + 32 * i;
-      low[h][i] = pair < half ? from[h * step + pair + pairs.low(pair)] : 0;
-      high[h][i] = pair < half ? from[h * step + pair + pairs.high(pair)] : 0;
+      const int pair = lane + 32 * i, at_low = pair + pairs.low(pair), at_high = pair + pairs.high(pair);
+      low[h][i] = pair < half && at_low >= zeros ? from[h * step + at_low] : 0;
+      high[h][i] = pair < half && at_high >= zeros ? from[h * step + at_high] : 0;
     }
   const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.n_rotated;
   float2 angle[kMaxPairs];

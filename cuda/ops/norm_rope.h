@@ -94,6 +94,7 @@ typedef struct QkvHeads {
   void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
   int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
+  int value_zeros;                          /* the first numbers of v that become 0 */
   bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights of q and k, and of v */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
 } QkvHeads;

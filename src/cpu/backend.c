@@ -279,7 +279,9 @@ static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions
 /* The most sums of one run_matmuls(): outputs times splits of their inputs times rows. A dense lm_head needs
  * none. */
 static size_t n_parts(const ModelConfig *config, const StateOptions *options, const StatePlan *plan) {
-  const size_t splits = config->draft.kind ? MAX_SPLITS : (size_t)matmul_splits_of(config->hidden),
+  const int row = config->hidden > plan->q_rank ? config->hidden : plan->q_rank, /* q_b's input is q_a's */
+      inputs = row > plan->head_in ? row : plan->head_in;
+  const size_t splits = config->draft.kind ? MAX_SPLITS : (size_t)matmul_splits_of(inputs),
                vocab = (size_t)config->vocab_size,
                rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
                logit_rows = (size_t)options->max_logit_rows < rows ? (size_t)options->max_logit_rows : rows;

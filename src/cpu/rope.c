@@ -96,6 +96,8 @@ void cpu_append(BackendState *state, TokenRange range, int layer) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
     if (own.k_as_v || config->latent.kv_rank) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
+    /* Nothing reads the values of a key's part with a rope: with q8 they would only make the scale larger. */
+    memset(v, 0, (size_t)config->latent.rope_dim * sizeof *v);
     if (config->v_norm) norm_values(state->loaded, &own, v);
     norm_rope_heads(state, &own, state->loaded->layers[layer].k_norm, r, own.n_kv_heads, 1, k);
     for (size_t i = 0; i < (size_t)own.n_kv_heads; i++) {

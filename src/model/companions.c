@@ -78,6 +78,7 @@ static const struct {
 } other_tokenizers[] = {
     {"tokenizer.model", "SentencePiece", CONVERT},
     {"merges.txt", "GPT-2's way to store it", CONVERT},
+    {"tiktoken.model", "tiktoken's ranks", "name the same family's tokenizer.json with --tokenizer"},
     {"tekken.json", "Mistral's own", "name one of the same family with --tokenizer"},
 };
 

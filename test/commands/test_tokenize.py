@@ -226,6 +226,13 @@ def test_mistakes(run, stories, tmp_path, arguments, status, message):
     assert message.replace("EMPTY", str(tmp_path)) in done.stderr.decode()
 
 
+def test_ranks_of_tiktoken_are_refused_with_what_to_do(run, tmp_path):
+    (tmp_path / "tiktoken.model").write_bytes(b"IQ== 0\n")
+    done = run("tokenize", "-m", tmp_path, "a")
+    assert done.returncode == 3 and done.stdout == b""
+    assert b"only tiktoken.model (tiktoken's ranks), expected tokenizer.json; name the same family's" in done.stderr
+
+
 def test_sentencepiece_is_refused_with_what_to_do(run, tmp_path):
     (tmp_path / "tokenizer.model").write_bytes(b"")
     done = run("tokenize", "-m", tmp_path, "a")

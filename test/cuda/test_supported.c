@@ -106,6 +106,20 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
   TAKEN(conv.taps, 3);
+  REFUSED(latent.kv_rank, 24, "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16");
+  REFUSED(latent.value_dim, 8, "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16");
+  ModelConfig config = like_qwen3();
+  config.latent = (LatentConfig){.kv_rank = 64, .nope_dim = 24, .rope_dim = 8, .value_dim = 48};
+  Error err;
+  Model model = {.config = config, .layers = layers};
+  assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
+  config.n_heads = 1025;
+  refused(config, "latent attention with more than 1024 heads");
+  Linear heads[1] = {0};
+  layers[1].key_heads = heads, layers[1].kv_b.kind = LINEAR_INT8;
+  config.n_heads = 8;
+  refused(config, "latent attention with kv_b_proj in W8A8");
+  layers[1] = (ModelLayer){0};
 }
 
 static Status with_scales(float last, bool dummy, Error *err) {

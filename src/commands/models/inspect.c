@@ -101,7 +101,7 @@ static Status print_latent(Buffer *out, const ModelConfig *config, Error *err) {
   TRY(inspect_begin_line(out, "latent", err));
   TRY(buffer_printf(out, err, "the cache has a latent of %d and a key of %d for all heads", latent->kv_rank,
                     latent->rope_dim));
-  if (latent->q_rank) TRY(buffer_printf(out, err, ", queries one of %d", latent->q_rank));
+  if (latent->q_rank) TRY(buffer_printf(out, err, ", queries have one of %d", latent->q_rank));
   return buffer_printf(out, err, "; heads of %d + %d, values of %d", latent->nope_dim, latent->rope_dim,
                        latent->value_dim);
 }

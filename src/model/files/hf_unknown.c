@@ -19,7 +19,7 @@ static bool is_idle(const char *name) {
                                       ".input_zero_point", ".q_scale",
                                       ".k_scale",          ".v_scale",
                                       ".kv_scale",         ".k_zero_point",
-                                      ".v_zero_point",     ".activation_scale",
+                                      ".v_zero_point",     "activation_scale",
                                       ".output_scale",     ".g_idx",
                                       ".qzeros",           ".weight_g_idx",
                                       ".weight_shape"};

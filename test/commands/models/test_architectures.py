@@ -111,6 +111,8 @@ SAME = {
         name.replace("self_attn.gate_proj", "self_attn.g_proj"): array for name, array in tensors.items()}),
     "granite's tensors of others": ("granite-awq", None, lambda tensors: {
         **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
+    "scales of activations beside experts in one tensor": ("mistral4-text-part", None, lambda tensors: {
+        **tensors, "model.language_model.layers.0.mlp.experts.down_proj_activation_scale": np.ones(8, np.float32)}),
 }
 
 

@@ -355,7 +355,7 @@ def experts_of(report):
 def latent_of(latent):
     return latent and (
         f"the cache has a latent of {latent['kv_lora_rank']} and a key of {latent['qk_rope_head_dim']} for all heads"
-        + f", queries one of {latent['q_lora_rank']}" * (int(latent["q_lora_rank"]) > 0)
+        + f", queries have one of {latent['q_lora_rank']}" * (int(latent["q_lora_rank"]) > 0)
         + f"; heads of {latent['qk_nope_head_dim']} + {latent['qk_rope_head_dim']}, values of {latent['v_head_dim']}")
 
 
