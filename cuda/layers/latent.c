@@ -6,7 +6,7 @@
 #include "cuda/residual.h"
 #include "cuda/rows.h"
 
-enum { MOST_PLACES = 1 << 15 };
+enum { MOST_PLACES = 1 << 15 }; /* n_heads * rows at once, which bounds head_x and head_y */
 
 static int query_numbers(const ModelConfig *c) {
   return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
@@ -87,7 +87,8 @@ Status latent_values(BackendState *s, int layer, int n_rows, Error *err) {
   for (int first = 0; first < n_rows; first += step) {
     const int n = n_rows - first < step ? n_rows - first : step;
     const Latent part = rows_from(s, layer, first);
-    /* The values of rows before lie before what is read: they are no wider. */
+    /* In place: an output row is no wider than an input row (value_dim <= head_dim), so the outputs of
+     * earlier parts end before this part's inputs. */
     TRY(ops_latent_outputs(&part, (const char *)s->a + (size_t)first * width * 2, n, m->stream, err));
     TRY(multiply_heads(s, &l->value_heads, n, c->latent.value_dim, err));
     TRY(ops_latent_values(&part, s->head_y, n, (char *)s->a + (size_t)first * (size_t)out_stride * 2,

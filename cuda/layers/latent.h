@@ -6,10 +6,10 @@
 
 /* Numbers of a row of s->latent_in: queries, or their latent, then kv_a's outputs. */
 int latent_inputs(const ModelConfig *config);
-/* Most rows whose heads are multiplied at once. */
+/* Rows in one call of the heads' matmuls: max_chunk, or as many as have 2^15 places (ops/latent.h). */
 int latent_rows(const ModelConfig *config, int max_chunk);
 
-/* Normalises x, and makes q, and keys and values in the cache. */
+/* s->q and the tokens' rows in the cache, from the RMSNorm of the residual stream. */
 Status latent_project(BackendState *s, int layer, int n_rows, Error *err);
-/* a = each head's value_heads times what attention left in a. */
+/* In place: s->a, [n_rows][n_heads][head_dim] of attention, becomes [n_rows][n_heads * value_dim]. */
 Status latent_values(BackendState *s, int layer, int n_rows, Error *err);

@@ -1,4 +1,4 @@
-/* latent.cu - see latent.h. Each kernel moves every number once. */
+/* latent.cu - see latent.h. The kernels copy; norms_kernel alone computes, and reads a latent twice. */
 #include "cuda/ops/latent.h"
 
 #include "cuda/ops/elementwise.cuh"

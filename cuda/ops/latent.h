@@ -2,8 +2,8 @@
  * model/config/config.h).
  * Called by: layers/latent.c.   Reference: src/cpu/latent.c.
  *
- * Heads are multiplied by matrices of their own as experts are (linear.h): a place is a head's row of one
- * token, head h's first at h * n_tokens. H: rope_dim + kv_rank, the width of a row of the cache. */
+ * Heads are multiplied by matrices of their own, as experts are (linear.h): place h * n_tokens + t is head h
+ * of token t. H: rope_dim + kv_rank, the width of a row of the cache. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,11 +21,11 @@ typedef struct {
   const float *in; /* [n_tokens][in_stride]: q_a's outputs (or without q_rank all queries), then kv_a's */
   size_t in_stride;
   const float *q_norm, *kv_norm; /* [q_rank], [kv_rank] */
-  void *q_latents;               /* f16 [n_tokens][q_stride]: normalised; not without q_rank */
+  void *q_latents;               /* f16 [n_tokens][q_stride]: normalised; not used if q_rank is 0 */
   int q_stride;
   const float *queries; /* [n_tokens][query_stride], each head nope_dim + rope_dim numbers */
   size_t query_stride;
-  float *rows; /* [n_tokens][row_stride]: for each head H numbers of a query, then H of the key */
+  float *rows; /* [n_tokens][row_stride]: n_heads queries of H numbers, then one key of H */
   size_t row_stride;
   void *x;      /* f16 [n_heads * n_tokens][x_stride] by places */
   int x_stride; /* at least nope_dim and kv_rank */
@@ -38,7 +38,8 @@ Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, E
 Status ops_latent_queries(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 /* The queries of `rows` from rope_dim on = y, fp32 [n_heads * n_tokens][kv_rank] by places. */
 Status ops_latent_keys(const Latent *call, const float *y, int n_tokens, cudaStream_t stream, Error *err);
-/* x = a from rope_dim on; a f16 [n_tokens][n_heads][H]. Sets begins. */
+/* x[place] = a[t][h][rope_dim .. H), the weighted sum of latents; a f16 [n_tokens][n_heads][H]. Sets
+ * begins. */
 Status ops_latent_outputs(const Latent *call, const void *a, int n_tokens, cudaStream_t stream, Error *err);
 /* out = y, fp32 [n_heads * n_tokens][value_dim] by places; out f16 [n_tokens][out_stride]. */
 Status ops_latent_values(const Latent *call, const float *y, int n_tokens, void *out, int out_stride,

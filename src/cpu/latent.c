@@ -18,14 +18,14 @@ static float *head_input(const BackendState *state, int head, int row) {
   return state->head_inputs + ((size_t)head * rows + (size_t)row) * (size_t)state->plan.head_in;
 }
 
-/* Copies n numbers to a head's input, and zeros up to ALIGN_FLOATS. */
+/* Copies n numbers to a head's input, and pads it with zeros to a multiple of ALIGN_FLOATS. */
 static void take_input(const BackendState *state, int head, int row, const float *from, int n) {
   float *to = head_input(state, head, row);
   memcpy(to, from, (size_t)n * sizeof *to);
   for (int i = n; i < cpu_padded(n); i++) to[i] = 0;
 }
 
-/* y of each head = its own matrix times its input, in columns from `first` on, `step` apart. */
+/* For each head h: columns h * step on of y's rows = matrices[h] times the head's input. */
 static void multiply_heads(BackendState *state, const Linear *matrices, int n_rows, float *y, size_t y_stride,
                            int step) {
   enum { BLOCK = 32 };
@@ -46,7 +46,7 @@ static void multiply_heads(BackendState *state, const Linear *matrices, int n_ro
   }
 }
 
-/* Normalises the latents of n numbers in rows. */
+/* RMSNorm in place of the first n numbers of each row. */
 static void normalise(const BackendState *state, float *rows, int stride, int n_rows, int n,
                       const float *norm) {
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)

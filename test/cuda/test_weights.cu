@@ -191,15 +191,17 @@ static void expect_projections(const DeviceProjections *p, std::vector<const Lin
     expect(w->n_out == rows && p->first[part] == first, "the outputs", layers[i]->name);
     first += rows;
   }
-  expect(p->n_parts == part, "how many matrices there are", layers[0]->name);
+  expect(p->n_parts == part, "how many matrices there are", layers.empty() ? "a layer" : layers[0]->name);
 }
 
-/* The layers that multiply the input of attention, delta rule or convolution, in the order of outputs. */
+/* The layers that multiply the input of attention, delta rule or convolution, in the order of outputs. With a
+ * latent of queries, q multiplies that. */
 static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   std::vector<const Linear *> layers;
-  for (const Linear *linear : {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.z,
-                               &from->conv.in, &from->q, &from->k, &from->v, &from->attn_gate})
-    if (linear->n_out > 0) layers.push_back(linear);
+  for (const Linear *linear :
+       {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.z, &from->conv.in, &from->q, &from->k,
+        &from->v, &from->q_a, &from->kv_a, &from->attn_gate})
+    if (linear->n_out > 0 && !(linear == &from->q && from->q_a.n_out > 0)) layers.push_back(linear);
   return layers;
 }
 
@@ -215,8 +217,9 @@ static void expect_expert(const DeviceExperts &got, int e, const Linear *gate, c
                           const Linear *down_from, cudaStream_t stream) {
   const DeviceLinear gate_up = linear_expert(&got.gate_up, e), down = linear_expert(&got.down, e);
   const Matrix8 pair(&gate_up, stream);
-  expect_linear(pair, 0, 2, gate);
-  expect_linear(pair, 1, 2, up);
+  const bool gated = gate->n_out > 0;
+  if (gated) expect_linear(pair, 0, 2, gate);
+  expect_linear(pair, gated ? 1 : 0, gated ? 2 : 1, up);
   expect_linear(Matrix8(&down, stream), 0, 1, down_from);
 }
 
@@ -230,8 +233,25 @@ static void expect_experts(const DeviceExperts &got, const ExpertLayer &from, in
 static void expect_mlp(const DeviceLayer *to, const ModelLayer *from, int n, bool silu, cudaStream_t stream) {
   if (n > 0 && to->gate_up.n_parts == 0)
     return expect_expert(to->experts, n, &from->gate, &from->up, &from->down, stream);
-  expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, stream);
+  std::vector<const Linear *> layers = {&from->gate, &from->up};
+  if (from->gate.n_out == 0) layers.erase(layers.begin());
+  expect_projections(&to->gate_up, layers, silu, stream);
   expect_linear(Matrix8(&to->down, stream), 0, 1, &from->down);
+}
+
+/* The matrices of latent attention besides those of inputs_of(), and the two of a latent space of experts. */
+static void expect_latents(const DeviceLayer *to, const ModelLayer *from, int n_heads, cudaStream_t stream) {
+  expect_norm(to->q_a_norm, from->q_a_norm, false, "q_a_norm");
+  expect_norm(to->kv_a_norm, from->kv_a_norm, false, "kv_a_norm");
+  if (from->q_a.n_out > 0) expect_linear(Matrix8(&to->q, stream), 0, 1, &from->q);
+  for (int h = 0; from->key_heads && h < n_heads; h++) {
+    const DeviceLinear key = linear_expert(&to->key_heads, h), value = linear_expert(&to->value_heads, h);
+    expect_linear(Matrix8(&key, stream), 0, 1, &from->key_heads[h]);
+    expect_linear(Matrix8(&value, stream), 0, 1, &from->value_heads[h]);
+  }
+  if (from->moe.latent_in.n_out == 0) return;
+  expect_linear(Matrix8(&to->experts.latent_in, stream), 0, 1, &from->moe.latent_in);
+  expect_linear(Matrix8(&to->experts.latent_out, stream), 0, 1, &from->moe.latent_out);
 }
 
 static void expect_layers(const BackendModel &loaded) {
@@ -253,10 +273,11 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->conv.taps, from->conv.taps, false, "conv.conv.weight");
     expect_norm(to->conv.bias, from->conv.bias, false, "conv.conv.bias");
     expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
-    expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
+    if (from->o.n_out > 0) expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
+    expect_latents(to, from, model->config.n_heads, loaded.stream);
     const int n_experts = config_layer(&model->config, i).n_experts;
     expect_experts(to->experts, from->moe, n_experts, loaded.stream);
-    if (from->gate.n_out > 0) expect_mlp(to, from, n_experts, silu, loaded.stream);
+    if (from->up.n_out > 0) expect_mlp(to, from, n_experts, silu, loaded.stream);
     expect_norm(to->sinks, from->sinks, false, "sinks");
     expect_norm(to->scalar, from->scalar, false, "layer_scalar");
     expect_norm(to->input_norm, from->input_norm, one, "input_norm");

@@ -140,10 +140,10 @@ typedef struct {
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
 /* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads:
- * its latent and one rotated key. Keys and values of heads would be products of that latent. Instead, a
- * head's part of kv_b_proj multiplies its query, and what attention gives it. So attention has one KV head,
- * whose values are its keys: n_kv_heads is 1, head_dim is rope_dim + kv_rank. As stored, a head has
- * nope_dim + rope_dim numbers. */
+ * one rotated key, rope_dim, then the latent, kv_rank. Keys and values of single heads are never made: the
+ * transpose of kv_b_proj's key part multiplies the head's query, and its value part multiplies the output
+ * of attention. So attention has one KV head, whose values are its keys: n_kv_heads is 1, head_dim is
+ * rope_dim + kv_rank. A head of q_proj (or q_b_proj) has nope_dim + rope_dim outputs. */
 typedef struct {
   int kv_rank;   /* numbers of the latent; 0: the model has usual attention */
   int q_rank;    /* of the latent of queries; 0: there is none */

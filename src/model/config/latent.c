@@ -34,8 +34,8 @@ Status config_parse_latent(const ConfigReader *r, const Architecture *arch, Mode
                        latent->kv_rank, latent->rope_dim, MAX_HEAD_ROW);
 }
 
-/* Scores are scaled by the stored heads' size and, with YaRN, by the square of a factor of the text's length:
- * (0.1 mscale_all_dim ln(factor) + 1)^2. */
+/* attention_scale = (nope_dim + rope_dim)^-1/2. With YaRN it is multiplied by mscale^2, where
+ * mscale = 0.1 mscale_all_dim ln(factor) + 1, if factor > 1. */
 void config_scale_latent(ModelConfig *config) {
   const LatentConfig *latent = &config->latent;
   const RopeConfig *rope = &config->rope;

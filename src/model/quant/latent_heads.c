@@ -1,11 +1,10 @@
 /* latent_heads.c - the parts of kv_b_proj that belong to one head of latent attention.
  *
  * Called by: hf_directory.c, dummy.c (shapes), repack.c (model_prepare).
- * A head has nope_dim outputs for its key and value_dim for its value (LatentConfig). Its value's part is a
- * view of them. Its key's part is their transpose, since attention multiplies queries by it. It is dense: in
- * the type of a dense kv_b_proj, else in fp16, which rounds a weight by at most 2^-11 of it (the mean KL
- * divergence of a miniature with an fp32 cache is 5e-7). Where kv_b_proj rounds its inputs to int8, its keys'
- * part does not.
+ * A head has nope_dim outputs for its key and value_dim for its value (LatentConfig). value_heads[h] is a
+ * view of the head's value outputs; key_heads[h] is a copy of its key outputs, transposed, since attention
+ * multiplies queries by it. The copy is dense: in the type of a dense kv_b_proj, else in fp16, which rounds
+ * a weight by at most 2^-11 of it. Where kv_b_proj rounds its inputs to int8, the copy does not.
  *
  *     kv_b_proj        | key of head 0 | value of head 0 | key of head 1 | ...     outputs, of kv_rank inputs
  *     key_heads[0]     kv_rank outputs of nope_dim inputs
