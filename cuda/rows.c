@@ -68,7 +68,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .query_step = query_outputs(c, &own) / c->n_heads,
       .q = s->q,
       .k_cache = keys,
-      .v_cache = values == keys ? NULL : values, /* latent attention keeps them once */
+      .v_cache = values == keys ? NULL : values, /* latent attention's are a part of its keys */
       .k_scales = s->layers[layer].cache[KEY_SCALES],
       .v_scales = s->layers[layer].cache[VALUE_SCALES],
       .rotary_dim = own.rope == ROPE_NONE ? 0 : 2 * m->ropes[own.rope].n_pairs,
@@ -76,8 +76,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .norm_after_rope = c->qk_norm_after_rope,
       .plain_qk_norm = c->qk_norm_plain,
       .v_norm = c->v_norm,
-      .value_zeros = c->latent.rope_dim, /* as cpu_append() has them */
-      .k_as_v = own.k_as_v || c->latent.kv_rank > 0,
+      .k_as_v = own.k_as_v,
       .query_scale_beta = (float)c->query_scale_beta,
       .query_scale_step = (float)c->query_scale_step,
   };

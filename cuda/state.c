@@ -114,8 +114,9 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
     const LayerConfig own = config_layer(c, layer);
     sizes.heads = most(sizes.heads, (size_t)padded_row(c->n_heads * own.head_dim));
     sizes.intermediate = most(sizes.intermediate, (size_t)padded_row(own.intermediate));
-    sizes.workspace = most(sizes.workspace,
-                           attention_workspace_bytes(c->n_heads, own.n_kv_heads, own.head_dim, unit_places));
+    sizes.workspace =
+        most(sizes.workspace, attention_workspace_bytes(c->n_heads, own.n_kv_heads, own.head_dim,
+                                                        c->latent.kv_rank, unit_places));
     const int projections = attention_outputs(c, &own);
     if (sizes.projections < projections) sizes.projections = projections;
   }
@@ -128,7 +129,10 @@ static int unit_places(const ModelConfig *c, const StateOptions *o) {
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
     const LayerConfig own = config_layer(c, layer);
     if (own.kind != LAYER_ATTENTION) continue;
-    const Attention a = {.n_heads = c->n_heads, .n_kv_heads = own.n_kv_heads, .head_dim = own.head_dim};
+    const Attention a = {.n_heads = c->n_heads,
+                         .n_kv_heads = own.n_kv_heads,
+                         .head_dim = own.head_dim,
+                         .value_dims = c->latent.kv_rank};
     const int places =
         attention_fixed_places(attention_unit_blocks(&a), o->n_sequences + GUESS_ROWS, o->n_ctx);
     if (most < places) most = places;
@@ -146,15 +150,14 @@ static size_t part_bytes(KvType kv, int head_dim, CachePart part) {
   }
 }
 
-/* Latent attention's values are its keys, which are then kept once. In 8 bits their scales differ: a value
- * has one, a key one for 16 numbers. */
-static bool keys_are_values(const ModelConfig *c, const StateOptions *o) {
-  return c->latent.kv_rank > 0 && o->kv != KV_Q8;
+/* Latent attention's values are a part of its keys, which are then kept once. */
+static bool keys_are_values(const ModelConfig *c) {
+  return c->latent.kv_rank > 0;
 }
 
 /* Positions times KV heads of a part of a layer's own cache. */
 static size_t cache_rows(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
-  if (config_kv_numbers(c, layer) == 0 || (part == VALUES && keys_are_values(c, o))) return 0;
+  if (config_kv_numbers(c, layer) == 0 || (part == VALUES && keys_are_values(c))) return 0;
   return (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o);
 }
 
@@ -184,7 +187,7 @@ static void take_caches(BackendState *s, const ModelConfig *c, DeviceArena *m) {
     largest = most(largest, cache_rows(c, o, i, KEYS) * (size_t)config_layer(c, i).head_dim);
   for (CachePart part = 0; part < CACHE_PARTS; part++)
     s->cache[part] = arena_take(m, part_before(c, o, c->n_layers, part), 1);
-  for (int i = 0; i < 2; i++) s->halves[i] = arena_take(m, largest, 2);
+  for (int i = 0; i < 2; i++) s->halves[i] = arena_take(m, i == 1 && keys_are_values(c) ? 0 : largest, 2);
 }
 
 /* Memory of latent attention; none for other models. */
@@ -285,7 +288,7 @@ static Status place_layers(BackendState *s, Error *err) {
       memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
     for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
       s->layers[i].cache[part] = (char *)s->cache[part] + part_before(c, &s->options, from, part);
-    if (keys_are_values(c, &s->options)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
+    if (keys_are_values(c)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
   }
   return STATUS_OK;
 }
@@ -369,6 +372,7 @@ Attention state_attention(const BackendState *s, int layer) {
       .q = s->q,
       .k = s->layers[layer].cache[KEYS],
       .v = s->layers[layer].cache[VALUES],
+      .value_dims = c->latent.kv_rank,
       .k_scales = s->layers[layer].cache[KEY_SCALES],
       .v_scales = s->layers[layer].cache[VALUE_SCALES],
       .k_halves = s->halves[0],

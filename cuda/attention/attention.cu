@@ -40,7 +40,7 @@ static size_t tickets_bytes(int unit_places) {
 static AttentionArgs kernel_args(const Attention *a) {
   AttentionArgs args = {};
   args.n_heads = a->n_heads, args.n_kv_heads = a->n_kv_heads, args.head_dim = a->head_dim;
-  args.n_ctx = a->n_ctx, args.window = a->window;
+  args.n_ctx = a->n_ctx, args.window = a->window, args.value_dims = a->value_dims;
   args.scale_log2 = (float)(kLog2E * a->scale);
   if (a->cap != 0) {
     args.cap_log2 = (float)(kLog2E * a->cap);
@@ -61,13 +61,19 @@ static AttentionArgs kernel_args(const Attention *a) {
   return args;
 }
 
-/* Columns of a block of decode: its accumulators are in registers. */
+/* Columns of a block of decode: its accumulators are in registers. With latent attention: rows of wgmma's
+ * tile, or any number where its sizes have only the plain kernel. */
 static int columns_per_block(const Attention *a) {
+  if (a->value_dims > 0) {
+    const int rows = attention_wgmma_rows(kernel_args(a));
+    return rows > 0 ? rows : kMaxColumns;
+  }
   return a->head_dim == 512 ? 8 : a->head_dim == 256 ? 16 : kMaxColumns;
 }
 
-/* Blocks among which decode divides the query heads of a KV head, because a block has too few columns: the
- * least divisor of their count with which they fit. Each of them reads the keys and values. */
+/* Blocks among which decode, or with latent attention wgmma, divides the query heads of a KV head, because a
+ * block has too few columns: the least divisor of their count with which they fit. Each of them reads the keys
+ * and values. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
@@ -80,25 +86,40 @@ static int tokens_per_launch(const Attention *a) {
   return columns_per_block(a) / (a->n_heads / a->n_kv_heads / kv_sharers(a));
 }
 
+/* The kernel's argument with the KV heads of the blocks that share them (AttentionArgs.kv_sharers). */
+static AttentionArgs shared_args(const Attention *a) {
+  AttentionArgs args = kernel_args(a);
+  args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
+  return args;
+}
+
+/* wgmma's argument: only with latent attention its blocks share KV heads. */
+static AttentionArgs wgmma_args(const Attention *a) {
+  return a->value_dims > 0 ? shared_args(a) : kernel_args(a);
+}
+
+static bool wgmma_can_run(const Attention *a, int n_tokens) {
+  const AttentionArgs args = wgmma_args(a);
+  const int group = args.n_heads / args.n_kv_heads, rows = attention_wgmma_rows(args);
+  if (a->whole && (n_tokens * group > rows || a->window > 0)) return false;
+  if (a->value_dims > 0 && a->cap > 0) return false;
+  return a->wgmma_sms > 0 && group <= rows && attention_wgmma_shared(args) <= a->shared_bytes;
+}
+
 bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens) {
   if (n_tokens < 1) return false;
   if (family == ATTENTION_PLAIN) return a->head_dim <= MAX_HEAD_ROW && n_tokens <= 65535;
-  AttentionArgs args = kernel_args(a);
+  const AttentionArgs args = kernel_args(a), shared = shared_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
-  if (a->kv == KV_F32 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
+  if (a->kv == KV_F32) return false;
   if (a->whole && (family == ATTENTION_PREFILL || a->head_dim != kWholeHead || a->cap > 0 || a->kv != KV_F16))
     return false;
-  const bool one_tile = n_tokens * (a->n_heads / a->n_kv_heads) <= attention_wgmma_rows(a->head_dim);
-  if (a->whole && family == ATTENTION_WGMMA && (!one_tile || a->window > 0)) return false;
-  if (family == ATTENTION_WGMMA)
-    return a->wgmma_sms > 0 && a->head_dim % 64 == 0 &&
-           a->n_heads / a->n_kv_heads <= attention_wgmma_rows(a->head_dim) &&
-           attention_wgmma_shared(a->head_dim) <= a->shared_bytes;
+  if (family == ATTENTION_WGMMA) return wgmma_can_run(a, n_tokens);
+  if (a->value_dims > 0 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
   if (family == ATTENTION_PREFILL)
     return a->n_heads <= 65535 && attention_prefill_shared(args) <= a->shared_bytes;
-  args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
   const int at_once = std::min(n_tokens, tokens_per_launch(a));
-  return args.n_kv_heads <= MAX_HEADS && attention_decode_shared(args, at_once) <= a->shared_bytes;
+  return shared.n_kv_heads <= MAX_HEADS && attention_decode_shared(shared, at_once) <= a->shared_bytes;
 }
 
 /* A single token always takes decode, since its step is captured in a graph. */
@@ -125,7 +146,7 @@ AttentionFamily attention_choose(const Attention *a, int n_tokens) {
 int attention_division(const Attention *a, int n_tokens) {
   const AttentionFamily family = attention_choose(a, n_tokens);
   const int n_splits =
-      family == ATTENTION_WGMMA ? attention_wgmma_splits(kernel_args(a), n_tokens, a->past) : 1;
+      family == ATTENTION_WGMMA ? attention_wgmma_splits(wgmma_args(a), n_tokens, a->past) : 1;
   return ATTENTION_FAMILIES * n_splits + family;
 }
 
@@ -140,21 +161,20 @@ Status attention_wgmma_sms(int gpu, int *n_sms, Error *err) {
   return STATUS_OK;
 }
 
-size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int unit_places) {
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places) {
   Attention a = {};
-  a.n_heads = n_heads, a.n_kv_heads = n_kv_heads, a.head_dim = head_dim;
+  a.n_heads = n_heads, a.n_kv_heads = n_kv_heads, a.head_dim = head_dim, a.value_dims = value_dims;
   const int blocks = n_kv_heads * kv_sharers(&a);
   const size_t decode = (size_t)blocks * decode_splits(blocks, head_dim) * columns_per_block(&a);
   const size_t units = (size_t)places_of(unit_places) * align_up(n_heads / blocks, 8);
   const size_t columns =
-      std::max(std::max(decode, units), (size_t)kSplitUnits * attention_wgmma_rows(head_dim));
+      std::max(std::max(decode, units), (size_t)kSplitUnits * attention_wgmma_rows(kernel_args(&a)));
   return tickets_bytes(unit_places) + columns * (2 + head_dim) * sizeof(float);
 }
 
 static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, cudaStream_t stream,
                          Error *err) {
   int at_once = tokens_per_launch(a);
-  args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
   for (int first = 0; first < n_tokens; first += at_once) {
     const int n = std::min(n_tokens - first, at_once);
     args.first_token = first;
@@ -174,7 +194,9 @@ static Status unpack(const Attention *a, AttentionArgs *args, int n_tokens, int 
 
 Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, cudaStream_t stream,
                      Error *err) {
-  AttentionArgs args = kernel_args(a);
+  AttentionArgs args = family == ATTENTION_DECODE  ? shared_args(a)
+                       : family == ATTENTION_WGMMA ? wgmma_args(a)
+                                                   : kernel_args(a);
   if (family == ATTENTION_WGMMA || family == ATTENTION_PREFILL)
     TRY(unpack(a, &args, n_tokens, 0, stream, err));
   switch (family) {
@@ -189,6 +211,7 @@ Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, c
 
 /* The family of tiles; plain: of all tokens. */
 static AttentionFamily tile_family(const Attention *a) {
+  if (a->value_dims > 0) return attention_can_run(ATTENTION_WGMMA, a, 1) ? ATTENTION_WGMMA : ATTENTION_PLAIN;
   if (!attention_can_run(ATTENTION_DECODE, a, 1)) return ATTENTION_PLAIN;
   if (attention_can_run(ATTENTION_WGMMA, a, 1)) return ATTENTION_WGMMA;
   return attention_can_run(ATTENTION_PREFILL, a, 1) ? ATTENTION_PREFILL : ATTENTION_PLAIN;
@@ -205,7 +228,10 @@ bool attention_many_make_planes(const Attention *a) {
 
 int attention_tile_tokens(const Attention *a) {
   switch (tile_family(a)) {
-  case ATTENTION_WGMMA: return attention_wgmma_rows(a->head_dim) / (a->n_heads / a->n_kv_heads);
+  case ATTENTION_WGMMA: {
+    const AttentionArgs args = wgmma_args(a);
+    return attention_wgmma_rows(args) / (args.n_heads / args.n_kv_heads);
+  }
   case ATTENTION_PREFILL: return kPrefillRows;
   default: return 0;
   }
@@ -235,19 +261,21 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
 
 Status attention_run_many(const Attention *a, const AttentionWork *work, int n_tokens, cudaStream_t stream,
                           Error *err) {
-  AttentionArgs args = kernel_args(a);
   const AttentionFamily family = tile_family(a);
-  if (family == ATTENTION_PLAIN) return attention_plain(args, a->kv, n_tokens, stream, err);
-  args.units = work->units, args.tiles = work->tiles;
+  if (family == ATTENTION_PLAIN) return attention_plain(kernel_args(a), a->kv, n_tokens, stream, err);
   if (work->n_tiles > 0) {
-    AttentionArgs halves = args;
-    TRY(unpack(a, &halves, n_tokens, work->n_tiles, stream, err));
+    AttentionArgs args = family == ATTENTION_WGMMA ? wgmma_args(a) : kernel_args(a);
+    args.tiles = work->tiles;
+    TRY(unpack(a, &args, n_tokens, work->n_tiles, stream, err));
     TRY(family == ATTENTION_WGMMA
-            ? attention_wgmma_tiles(halves, n_tokens, work->n_tiles, a->wgmma_sms, stream, err)
-            : attention_prefill(halves, n_tokens, work->n_tiles, stream, err));
+            ? attention_wgmma_tiles(args, n_tokens, work->n_tiles, a->wgmma_sms, stream, err)
+            : attention_prefill(args, n_tokens, work->n_tiles, stream, err));
   }
   if (work->n_units == 0) return STATUS_OK;
-  args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
+  AttentionArgs args = shared_args(a);
+  args.units = work->units;
   args.unit_places = places_of(a->unit_places);
-  return attention_decode(args, 1, work->n_units, stream, err);
+  if (a->value_dims > 0) TRY(unpack(a, &args, n_tokens, work->n_units, stream, err));
+  return a->value_dims > 0 ? attention_wgmma_units(args, n_tokens, work->n_units, a->wgmma_sms, stream, err)
+                           : attention_decode(args, 1, work->n_units, stream, err);
 }

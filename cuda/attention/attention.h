@@ -56,13 +56,16 @@ typedef struct {
   const int *pos;      /* device: [n_tokens] a token at position p sees keys 0 .. p */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
+  /* Latent attention's: the last value_dims numbers of a key are its value (v is not read), and out has rows of
+   * so many numbers. 0: values are v's. */
+  int value_dims;
   /* With KV_Q8, on the device: fp16 scales [n_pages][n_kv_heads][n_ctx], of keys each kv_key_scales() of
    * them, n_ctx a multiple of 64; and memory for a cache of k's and v's shape in fp16, into which wgmma and
    * prefill unpack what their tokens see. */
   const void *k_scales, *v_scales;
   void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
-  void *out;            /* device: fp16 [n_tokens][n_heads][head_dim] */
+  void *out;            /* device: fp16 [n_tokens][n_heads][head_dim, or value_dims] */
   /* In the place of out, or NULL: the same numbers as planes, in tiles of planes_tokens tokens (LinearCall's
    * planes). PRECOND attention_makes_planes(). */
   void *planes;
@@ -96,7 +99,7 @@ Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 
 /* Most bytes that a family needs for partial results of one layer. Layers of all sizes share the
  * largest of their workspaces. unit_places: attention_fixed_places(), the most of all layers; or 0. */
-size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int unit_places);
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places);
 
 /* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,

@@ -16,8 +16,10 @@ struct AttentionArgs {
   const void *q, *k, *v;
   const __half *k_scales, *v_scales; /* of a cache in 8 bits (q8.cuh); else NULL */
   AttentionPages pages;
-  const AttentionUnit
-      *units; /* decode: of the launch's blocks; NULL: one token, or several at consecutive positions */
+  int value_dims; /* > 0: the last numbers of a key are its value: Attention.value_dims */
+  /* decode, and wgmma with value_dims: of the launch's blocks; NULL: one token, or several at consecutive
+   * positions */
+  const AttentionUnit *units;
   const AttentionTile *tiles; /* wgmma, prefill: of several sequences; or NULL */
   __half *out;
   unsigned char *planes; /* in the place of out, or NULL: Attention.planes */
@@ -28,11 +30,11 @@ struct AttentionArgs {
   float cap_log2;      /* log2(e) * cap; 0: no cap */
   int whole;           /* not prefill: attention.h */
   const float *sinks;  /* [n_heads] or NULL */
-  int kv_sharers; /* decode: blocks that share a KV head, each for some of its query heads. n_kv_heads counts
+  int kv_sharers;      /* blocks that share a KV head, each for some of its query heads. n_kv_heads counts
                    * the head once for each of them: kv_head / kv_sharers is its number in the cache */
   union {
     int first_token; /* decode: the launch's first token */
-    int unit_places; /* decode with units: places of partial results, of all KV heads together */
+    int unit_places; /* with units: places of partial results, of all KV heads together */
   };
 };
 
@@ -124,10 +126,10 @@ __device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a,
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionArgs &a);
 
-size_t attention_wgmma_shared(int head_dim);
-
-/* Rows of the wgmma family's tile, tokens x query heads per KV head. */
-int attention_wgmma_rows(int head_dim);
+/* The same of wgmma, and rows of its tile, tokens x query heads per KV head. SIZE_MAX and 0 if it has no
+ * kernel for such heads. */
+size_t attention_wgmma_shared(const AttentionArgs &a);
+int attention_wgmma_rows(const AttentionArgs &a);
 
 /* n_blocks: of each KV head. They are splits of the keys, or with a.units units of one token each. */
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err);
@@ -141,8 +143,12 @@ Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms
 /* The tiles of a.tiles, of a step of n_tokens. */
 Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, int n_sms,
                              cudaStream_t stream, Error *err);
+/* The units of a.units, likewise. PRECOND a.value_dims > 0. */
+Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
+                             cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
 /* Writes the keys and values that a step's tokens see from a cache in 8 bits to the same rows of k and v.
- * With a.tiles those of the tiles' sequences. */
+ * With a.tiles or a.units those of their sequences, n_tiles the number of either. With a.value_dims keys
+ * alone. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

@@ -32,6 +32,8 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
     query[i] = dim < a.head_dim ? __half2float(q[dim]) * (kCapped ? 1 : a.scale_log2) : 0;
     o[i] = 0;
   }
+  const bool one_row = a.value_dims > 0;
+  const T *values = (const T *)(one_row ? a.k : a.v);
   for (int key = oldest + warp; key <= limit; key += kWarps) {
     float score = 0;
     const size_t row = rows.at(key), at = row * a.head_dim;
@@ -50,7 +52,8 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * cached((const T *)a.v, at + dim, v_scale);
+      const __half *scale = one_row ? k_scales + dim / KEY_SCALE_DIMS : v_scale;
+      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * cached(values, at + dim, scale);
     }
   }
 
@@ -64,10 +67,11 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
     high = fmaxf(high, maxima[w]); /* finite: a token always sees its own key */
   float total = sink_weight(a, head, high);
   for (int w = 0; w < kWarps; w++) total += power_of_2(maxima[w] - high) * sums[w];
-  for (int dim = threadIdx.x; dim < a.head_dim; dim += kWarps * 32) {
+  const int n_values = one_row ? a.value_dims : a.head_dim, first = a.head_dim - n_values;
+  for (int i = threadIdx.x; i < n_values; i += kWarps * 32) {
     float value = 0;
-    for (int w = 0; w < kWarps; w++) value += power_of_2(maxima[w] - high) * outputs[w][dim];
-    a.out[((size_t)token * a.n_heads + head) * a.head_dim + dim] = __float2half_rn(value / total);
+    for (int w = 0; w < kWarps; w++) value += power_of_2(maxima[w] - high) * outputs[w][first + i];
+    a.out[((size_t)token * a.n_heads + head) * n_values + i] = __float2half_rn(value / total);
   }
 }
 

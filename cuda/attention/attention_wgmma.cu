@@ -7,6 +7,8 @@
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
+ *            With latent attention a key's last numbers are its value: there are stages of keys alone, each of
+ *            which is read twice and is free when its values have been multiplied
  *   full     completes when the copies have landed; empty: when all consumer warps have read
  *
  * The scores of a step of keys are multiplied while the values of the step before are, and softmax follows
@@ -34,20 +36,24 @@ constexpr int kWarpgroups = 2, kConsumers = kWarpgroups * 128, kThreads = kConsu
 constexpr int kLoadRegisters = 24, kMultiplyRegisters = 240, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
 static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
 
-template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_> struct Shape {
-  static constexpr int kHeadDim = kHeadDim_, kKeys = kKeys_, kStages = kStages_;
+template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_, int kValues_ = kHeadDim_> struct Shape {
+  static constexpr int kHeadDim = kHeadDim_, kKeys = kKeys_, kStages = kStages_, kValues = kValues_;
+  static constexpr bool kOneRow = kValues < kHeadDim; /* the last kValues numbers of a key are its value */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses a number that the code for another chip does not use */
   static constexpr bool kTurns = kTurns_;
 #endif
-  static constexpr int kDims = kHeadDim < 256 ? kHeadDim : 256; /* of a warpgroup's output */
-  static constexpr int kSharers = kHeadDim / kDims;             /* warpgroups with the same rows */
+  static constexpr int kDims = kValues < 256 ? kValues : 256; /* of a warpgroup's output */
+  static constexpr int kSharers = kValues / kDims;            /* warpgroups with the same rows */
   static constexpr int kRows = 64 * kWarpgroups / kSharers;
   static constexpr int kQueryBytes = kRows * kHeadDim * 2, kTileBytes = kKeys * kHeadDim * 2;
-  static constexpr size_t kSharedBytes = kQueryBytes + 2 * kStages * kTileBytes + 1024; /* to align it */
-  static_assert(kKeys % 16 == 0 && kHeadDim % 64 == 0, "operands are whole swizzle rows");
+  static constexpr int kTiles = kOneRow ? kStages : 2 * kStages;
+  static constexpr size_t kSharedBytes = kQueryBytes + kTiles * kTileBytes + 1024; /* to align it */
+  static_assert(kKeys % 16 == 0 && kHeadDim % 64 == 0 && kValues % 64 == 0,
+                "operands are whole swizzle rows");
 };
 
-/* The division of the work, computed on the host. With tiles of several sequences n_splits is 1. */
+/* The division of the work, computed on the host. With tiles or units of several sequences n_splits is 1;
+ * n_tiles is then the number of them. */
 struct Division {
   int n_tokens, tile_tokens, n_tiles, n_splits;
 };
@@ -66,6 +72,7 @@ struct Unit {
   int length;     /* keys in the sequence's cache */
   int begin, end; /* steps */
   int used;       /* splits that have keys */
+  size_t place;   /* among the parts of all units, each with partial_stride() rows */
 };
 
 /* Tile `tile` of the launch. */
@@ -75,12 +82,24 @@ __device__ __forceinline__ AttentionTile tile_of(const Args &args, int tile) {
   return {first, min(args.by.tile_tokens, args.by.n_tokens - first), args.a.pos[0] + args.by.n_tokens, 0};
 }
 
-/* The split's part of the steps that a tile sees. */
-__device__ __forceinline__ Unit unit_at(const Args &args, int keys, int tile, int kv_head, int split) {
-  const AttentionTile t = tile_of(args, tile);
-  const int pos = args.a.pos[t.row], start = args.a.window > 0 ? max(0, pos + 1 - args.a.window) / keys : 0;
-  const int end = (pos + t.n_tokens - 1) / keys + 1, n = end - start,
-            per_split = (n + args.by.n_splits - 1) / args.by.n_splits, begin = start + split * per_split;
+/* The split's part of the steps that a tile sees. With units of several sequences (AttentionArgs.units), which
+ * only latent attention has here, `tile` is the unit's number, and the unit says which split it is. */
+template <class S>
+__device__ __forceinline__ Unit unit_at(const Args &args, int tile, int kv_head, int split) {
+  const AttentionArgs &a = args.a;
+  int n_splits = args.by.n_splits, first_place = tile * n_splits;
+  AttentionTile t = {};
+  if (S::kOneRow && a.units) {
+    const AttentionUnit u = a.units[tile];
+    if (u.row < 0) return {};
+    t = {u.row, 1, a.pos[u.row] + 1, 0};
+    split = u.split, n_splits = u.n_splits, first_place = u.first;
+  } else {
+    t = tile_of(args, tile);
+  }
+  const int pos = a.pos[t.row], start = a.window > 0 ? max(0, pos + 1 - a.window) / S::kKeys : 0;
+  const int end = (pos + t.n_tokens - 1) / S::kKeys + 1, n = end - start,
+            per_split = (n + n_splits - 1) / n_splits, begin = start + split * per_split;
   return {kv_head,
           t.row,
           t.n_tokens,
@@ -88,35 +107,34 @@ __device__ __forceinline__ Unit unit_at(const Args &args, int keys, int tile, in
           t.length,
           begin,
           min(end, begin + per_split),
-          (n + per_split - 1) / per_split};
+          (n + per_split - 1) / per_split,
+          (size_t)first_place * a.n_kv_heads + (size_t)kv_head * n_splits + split};
 }
 
 /* Unit i in the order of work: tiles with more keys first. */
-[[maybe_unused]] __device__ __forceinline__ Unit unit_of(const Args &args, int keys, int i) {
+template <class S> [[maybe_unused]] __device__ __forceinline__ Unit unit_of(const Args &args, int i) {
   const int split = i % args.by.n_splits, kv_head = i / args.by.n_splits % args.a.n_kv_heads,
             tile = args.by.n_tiles - 1 - i / args.by.n_splits / args.a.n_kv_heads;
-  return unit_at(args, keys, tile, kv_head, split);
+  return unit_at<S>(args, tile, kv_head, split);
 }
 
-/* Partial results of the splits, in the workspace: [tile][KV head][split][row]. */
+/* Rows of a tile that are not padding. */
+__host__ __device__ inline int partial_stride(const Args &args) {
+  return args.by.tile_tokens * (args.a.n_heads / args.a.n_kv_heads);
+}
+
+/* Partial results of the splits, in the workspace: [place][row]. */
 struct Partials {
   float2 *states; /* maximum, sum */
-  float *outputs; /* [head_dim], relative to the maximum */
-  __host__ __device__ Partials(void *at, size_t rows)
-      : states((float2 *)at), outputs((float *)((float2 *)at + rows)) {}
+  float *outputs; /* [kValues], relative to the maximum */
+  __device__ __forceinline__ Partials(const Args &args) {
+    const AttentionArgs &a = args.a;
+    const size_t places =
+        a.units ? (size_t)a.unit_places : (size_t)args.by.n_tiles * a.n_kv_heads * args.by.n_splits;
+    states = (float2 *)a.partials;
+    outputs = (float *)(states + places * partial_stride(args));
+  }
 };
-
-__host__ __device__ inline size_t partial_rows(const Division &by, int n_kv_heads, int rows) {
-  return (size_t)by.n_tiles * n_kv_heads * by.n_splits * rows;
-}
-
-__device__ __forceinline__ size_t partial_row(const Args &args, int kv_head, int first_token, int split,
-                                              int rows, int row) {
-  return (((size_t)(first_token / args.by.tile_tokens) * args.a.n_kv_heads + kv_head) * args.by.n_splits +
-          split) *
-             rows +
-         row;
-}
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -161,13 +179,14 @@ template <class S>
 __device__ __forceinline__ void load_units(const Args &args, unsigned char *shared, const Barriers &bar,
                                            int n_units) {
   unsigned char *keys = shared + S::kQueryBytes, *values = keys + S::kStages * S::kTileBytes;
-  const int group = args.a.n_heads / args.a.n_kv_heads;
+  const int group = args.a.n_heads / args.a.n_kv_heads, sharers = args.a.kv_sharers;
   const int query_bytes = group * args.by.tile_tokens * S::kHeadDim * 2;
   Ring<S::kStages> of_keys, of_values;
   int query_phase = 1;
   for (int i = 0; unit_number(i) < n_units; i++) {
-    const Unit unit = unit_of(args, S::kKeys, unit_number(i));
-    const CacheRows rows(args.a.pages, unit.first_token, args.a.n_kv_heads, unit.kv_head, args.a.n_ctx);
+    const Unit unit = unit_of<S>(args, unit_number(i));
+    const CacheRows rows(args.a.pages, unit.first_token, args.a.n_kv_heads / sharers, unit.kv_head / sharers,
+                         args.a.n_ctx);
     const auto load = [&](const CUtensorMap &map, unsigned char *stages, uint64_t *full, uint64_t *empty,
                           const Ring<S::kStages> &ring, int step) {
       load_tile_of<S>(map, stages, full, empty, ring, rows, step, args.box_keys, unit.length);
@@ -182,12 +201,12 @@ __device__ __forceinline__ void load_units(const Args &args, unsigned char *shar
         for (int d = 0; d < S::kHeadDim / 64; d++)
           copy_box(shared + d * S::kRows * 128, &args.q, bar.queries_full, d * 64, unit.kv_head * group,
                    unit.first_token);
-      } else {
+      } else if (!S::kOneRow) {
         load(args.v, values, bar.values_full, bar.values_empty, of_values, step - 1);
         of_values.advance();
       }
     }
-    if (unit.begin >= unit.end) continue;
+    if (S::kOneRow || unit.begin >= unit.end) continue;
     load(args.v, values, bar.values_full, bar.values_empty, of_values, unit.end - 1);
     of_values.advance();
   }
@@ -320,11 +339,11 @@ __device__ __forceinline__ uint4 gather_block(uint32_t (&w)[4]) {
 
 /* Writes a warpgroup's output of a unit, from first_dim on: the result, or a split's part. */
 template <class S, bool kPlanes>
-__device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, int split, const Rows<S> &rows,
+__device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, const Rows<S> &rows,
                                            const float (&o)[S::kDims / 2], int first_row, int first_dim) {
   const AttentionArgs &a = args.a;
   const int t = threadIdx.x % 4;
-  const Partials partials(a.partials, partial_rows(args.by, a.n_kv_heads, S::kRows));
+  const Partials partials(args);
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int token = unit.first_token + rows.token[h];
@@ -342,7 +361,7 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, i
         store_planes<8>(a, token, head, v, valid);
         continue;
       }
-      __half *to = a.out + ((size_t)token * a.n_heads + head) * S::kHeadDim + first_dim + t * 8;
+      __half *to = a.out + ((size_t)token * a.n_heads + head) * S::kValues + first_dim + t * 8;
 #pragma unroll
       for (int d = 0; d < S::kDims / 8; d += 4) {
         uint32_t words[4];
@@ -353,9 +372,8 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, i
         if (valid) *(uint4 *)(to + d * 8) = block;
       }
     } else if (valid) {
-      const size_t row =
-          partial_row(args, unit.kv_head, unit.first_token, split, S::kRows, first_row + 8 * h);
-      float *to = partials.outputs + row * S::kHeadDim + first_dim + 2 * t;
+      const size_t row = unit.place * partial_stride(args) + first_row + 8 * h;
+      float *to = partials.outputs + row * S::kValues + first_dim + 2 * t;
 #pragma unroll
       for (int d = 0; d < S::kDims / 8; d++)
         *(float2 *)(to + d * 8) = make_float2(o[d * 4 + 2 * h], o[d * 4 + 2 * h + 1]);
@@ -370,7 +388,7 @@ template <class S>
 __device__ __forceinline__ void zero_values(unsigned char *values, int first, int warpgroup) {
   for (int i = first * 8 + threadIdx.x % 128; i < S::kKeys * 8; i += 128)
 #pragma unroll
-    for (int d = 0; d < S::kHeadDim / 64; d++)
+    for (int d = 0; d < S::kValues / 64; d++)
       *(uint4 *)(values + d * S::kKeys * 128 + i * 16) = make_uint4(0, 0, 0, 0);
   fence_stores_for_wgmma();
   warpgroup_sync(warpgroup);
@@ -383,10 +401,13 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
   const int first_row = warpgroup / S::kSharers * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
   const int first_dim = warpgroup % S::kSharers * S::kDims;
-  unsigned char *keys = shared + S::kQueryBytes, *values = keys + S::kStages * S::kTileBytes;
+  unsigned char *keys = shared + S::kQueryBytes;
+  unsigned char *values = S::kOneRow ? keys + (S::kHeadDim - S::kValues) / 64 * S::kKeys * 128
+                                     : keys + S::kStages * S::kTileBytes;
   const uint64_t queries_at = operand_b(shared + warpgroup / S::kSharers * 64 * 128),
                  keys_at = operand_b(keys),
                  values_at = operand_b_columns(values + first_dim / 64 * S::kKeys * 128, S::kKeys * 128);
+  uint64_t *values_empty = S::kOneRow ? bar.keys_empty : bar.values_empty;
   const int window = args.a.window;
   Ring<S::kStages> ring, next;
   int query_phase = 0;
@@ -396,7 +417,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
 
   if (warpgroup == 1) end_turn<S>(warpgroup);
   for (int i = 0; unit_number(i) < n_units; i++) {
-    const Unit unit = unit_of(args, S::kKeys, unit_number(i));
+    const Unit unit = unit_of<S>(args, unit_number(i));
     if (unit.begin >= unit.end) continue;
     const int first_pos = unit.pos, length = unit.length;
     /* Steps before and after these need no mask. */
@@ -413,7 +434,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     multiply_keys<S>(s, queries_at, keys_at + next.slot * (S::kTileBytes / 16));
     wgmma_commit();
     wgmma_wait<0>();
-    if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
+    if (!S::kOneRow && lane == 0) barrier_arrive(bar.keys_empty + next.slot);
     next.advance();
     const auto weigh = [&](int step) {
       if (kCapped) {
@@ -433,18 +454,23 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
       wgmma_fence();
       multiply_keys<S>(s, queries_at, keys_at + next.slot * (S::kTileBytes / 16));
       wgmma_commit();
-      barrier_wait(bar.values_full + ring.slot, ring.phase);
+      if (!S::kOneRow) barrier_wait(bar.values_full + ring.slot, ring.phase);
       multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
       wgmma_commit();
       end_turn<S>(warpgroup);
       wgmma_wait<1>();
-      if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
+      if (!S::kOneRow && lane == 0) barrier_arrive(bar.keys_empty + next.slot);
       next.advance();
       weigh(step);
       compute_now(s); /* keeps softmax before the branch of the next line */
-      if (step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
+      /* With two stages for keys and values the next keys come into the stage that is freed below: a wait that
+       * is over takes the place of theirs. */
+      constexpr bool kWaitNow = !S::kOneRow || S::kStages > 2;
+      const Ring<S::kStages> &done = kWaitNow ? next : ring;
+      if (step + 1 < unit.end) barrier_wait(bar.keys_full + done.slot, done.phase);
       wgmma_wait<0>();
-      if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
+      if (lane == 0) barrier_arrive(values_empty + ring.slot);
+      if (!kWaitNow && step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
       ring.advance();
       pack_weights<S>(p, s);
       /* After the first steps most maxima rise no more, and o stays as it is. */
@@ -454,16 +480,16 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
           o[d * 4] *= keep[0], o[d * 4 + 1] *= keep[0], o[d * 4 + 2] *= keep[1], o[d * 4 + 3] *= keep[1];
     }
     if (lane == 0) barrier_arrive(bar.queries_empty);
-    barrier_wait(bar.values_full + ring.slot, ring.phase);
+    if (!S::kOneRow) barrier_wait(bar.values_full + ring.slot, ring.phase);
     if (unit.end * S::kKeys > length)
       zero_values<S>(values + ring.slot * S::kTileBytes, length - (unit.end - 1) * S::kKeys, warpgroup);
     wgmma_fence();
     multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
     wgmma_commit();
     wgmma_wait<0>();
-    if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
+    if (lane == 0) barrier_arrive(values_empty + ring.slot);
     ring.advance();
-    store_unit<S, kPlanes>(args, unit, unit_number(i) % args.by.n_splits, rows, o, first_row, first_dim);
+    store_unit<S, kPlanes>(args, unit, rows, o, first_row, first_dim);
   }
 }
 
@@ -502,39 +528,43 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
 #endif
 }
 
-/* Merges the splits of a tile's rows: a warp for each token and head. */
+/* Merges the splits of a tile's rows: a warp for each token and head, with latent attention four, for 128 of
+ * its numbers each. With units blockIdx.y is a unit, of which the first of each token merges. */
 constexpr int kMergeWarps = 4;
 template <class S, bool kPlanes = false>
 __global__ void __launch_bounds__(kMergeWarps * 32)
     attention_merge_kernel(const __grid_constant__ Args args) {
   begin_overlapping();
+  constexpr int kOwn = S::kOneRow ? 128 : S::kValues, kParts = S::kValues / kOwn; /* numbers of a warp */
   const AttentionArgs &a = args.a;
-  const int i = blockIdx.x * kMergeWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (i >= args.by.n_tokens * a.n_heads) return;
-  const int token = i / a.n_heads, head = i % a.n_heads, group = a.n_heads / a.n_kv_heads;
-  const int kv_head = head / group, tile = token / args.by.tile_tokens;
-  const Unit unit = unit_at(args, S::kKeys, tile, kv_head, 0);
-  if (unit.used == 1) return;
-  const Partials partials(a.partials, partial_rows(args.by, a.n_kv_heads, S::kRows));
-  const int row = (token - unit.first_token) * group + head % group;
-  const size_t first = partial_row(args, kv_head, unit.first_token, 0, S::kRows, row);
+  const int at = blockIdx.x * kMergeWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int i = at / kParts, part = at % kParts;
+  const bool units = S::kOneRow && a.units;
+  if (i >= (units ? 1 : args.by.n_tokens) * a.n_heads || (units && a.units[blockIdx.y].split > 0)) return;
+  const int head = i % a.n_heads, group = a.n_heads / a.n_kv_heads, kv_head = head / group;
+  const int tile = units ? blockIdx.y : i / a.n_heads / args.by.tile_tokens;
+  const Unit unit = unit_at<S>(args, tile, kv_head, 0);
+  if (unit.used <= 1) return;
+  const int token = units ? unit.first_token : i / a.n_heads, stride = partial_stride(args);
+  const Partials partials(args);
+  const size_t first = unit.place * stride + (token - unit.first_token) * group + head % group;
   const float2 *states = partials.states + first;
   float high = -INFINITY;
-  for (int split = lane; split < unit.used; split += 32) high = fmaxf(high, states[split * S::kRows].x);
+  for (int split = lane; split < unit.used; split += 32) high = fmaxf(high, states[split * stride].x);
   high = lanes_max<16, 8, 4, 2, 1>(high);
-  constexpr int kVectors = (S::kHeadDim / 4 + 31) / 32; /* of a lane */
+  constexpr int kVectors = (kOwn / 4 + 31) / 32, kAtOnce = S::kOneRow ? 8 : 4; /* of a lane; loads */
   float total = 0;
   float4 o[kVectors] = {};
-#pragma unroll 4
+#pragma unroll kAtOnce
   for (int split = 0; split < unit.used; split++) {
-    const float2 state = states[split * S::kRows];
+    const float2 state = states[split * stride];
     const float weight = power_of_2(state.x - high);
     const float4 *from =
-        (const float4 *)(partials.outputs + (first + (size_t)split * S::kRows) * S::kHeadDim);
+        (const float4 *)(partials.outputs + (first + (size_t)split * stride) * S::kValues + part * kOwn);
     total += weight * state.y;
 #pragma unroll
     for (int j = 0; j < kVectors; j++)
-      if (S::kHeadDim >= 128 || lane < S::kHeadDim / 4) {
+      if (kOwn >= 128 || lane < kOwn / 4) {
         const float4 v = from[j * 32 + lane];
         o[j].x += weight * v.x, o[j].y += weight * v.y, o[j].z += weight * v.z, o[j].w += weight * v.w;
       }
@@ -545,10 +575,10 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
                          make_float4(o[0].x * scale, o[0].y * scale, o[0].z * scale, o[0].w * scale));
     return;
   }
-  uint2 *to = (uint2 *)(a.out + (size_t)i * S::kHeadDim);
+  uint2 *to = (uint2 *)(a.out + ((size_t)token * a.n_heads + head) * S::kValues + part * kOwn);
 #pragma unroll
   for (int j = 0; j < kVectors; j++)
-    if (S::kHeadDim >= 128 || lane < S::kHeadDim / 4)
+    if (kOwn >= 128 || lane < kOwn / 4)
       to[j * 32 + lane] =
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
 }
@@ -556,9 +586,10 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
  * `longest` is the length of the longest split, in steps, of as many splits as fit; of the numbers of splits
  * with that length the least is taken, and only if it saves two steps, since the merge takes as long as one
- * (cuda/LOG.md). */
+ * (cuda/LOG.md). One token's division does not depend on `past`, as its step is captured in a graph. */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
+  if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};
   const int seen = (a.window > 0 ? std::min(a.window, past) : past) + std::min(n_tokens, tile_tokens);
   const int steps = ceil_div(seen, S::kKeys),
             most = std::min(kMaxSplits, kSplitUnits / (n_tiles * a.n_kv_heads));
@@ -574,7 +605,7 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   const int group = a.n_heads / a.n_kv_heads;
   const cuuint64_t row = S::kHeadDim * sizeof(__half), heads = (cuuint64_t)a.n_heads;
   const cuuint64_t n_pages = a.pages.table ? a.pages.n_pages : 1,
-                   cached[3] = {S::kHeadDim, n_pages * a.n_kv_heads * a.n_ctx, 0};
+                   cached[3] = {S::kHeadDim, n_pages * (a.n_kv_heads / a.kv_sharers) * a.n_ctx, 0};
   const auto map = [&](const void *at, const cuuint64_t(&size)[3], const cuuint64_t(&stride)[2], int rows,
                        int planes, CUtensorMap *to) {
     return map_boxes(at, size, stride, {64, (cuuint32_t)rows, (cuuint32_t)planes}, CU_TENSOR_MAP_SWIZZLE_128B,
@@ -594,54 +625,72 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
     if (a.whole > 0) kernel = attention_wgmma_kernel<S, kCapped, true>;
   TRY(launch(kernel, dim3(std::min(n_units, n_sms)), kThreads, S::kSharedBytes, stream, true, "attention",
              err, args));
-  if (by.n_splits == 1) return STATUS_OK;
-  return launch(merge, dim3(ceil_div(by.n_tokens * a.n_heads, kMergeWarps)), kMergeWarps * 32, 0, stream,
-                true, "attention", err, args);
+  if (by.n_splits == 1 && !a.units) return STATUS_OK;
+  const int parts = S::kOneRow ? S::kValues / 128 : 1, rows = (a.units ? 1 : by.n_tokens) * a.n_heads;
+  return launch(merge, dim3(ceil_div(rows * parts, kMergeWarps), a.units ? by.n_tiles : 1), kMergeWarps * 32,
+                0, stream, true, "attention", err, args);
 }
 
-/* Measured on an H200 (cuda/LOG.md). */
+/* Measured on an H200 (cuda/LOG.md). The last two are latent attention's, by the width of a row of the cache,
+ * whose first 64 numbers are no values. */
 template <int kHeadDim> struct ShapeFor;
 template <> struct ShapeFor<64> : Shape<64, 128, 4, false> {};
 template <> struct ShapeFor<128> : Shape<128, 128, 2, true> {};
 template <> struct ShapeFor<256> : Shape<256, 80, 2, false> {};
 template <> struct ShapeFor<512> : Shape<512, 64, 1, false> {};
+template <> struct ShapeFor<320> : Shape<320, 64, 3, false, 256> {};
+template <> struct ShapeFor<576> : Shape<576, 64, 2, false, 512> {};
 
-} // namespace
-
-int attention_wgmma_rows(int head_dim) {
-  return head_dim == 512 ? ShapeFor<512>::kRows : ShapeFor<128>::kRows;
-}
-
-size_t attention_wgmma_shared(int head_dim) {
-  return head_dim <= 64    ? ShapeFor<64>::kSharedBytes
-         : head_dim <= 128 ? ShapeFor<128>::kSharedBytes
-         : head_dim <= 256 ? ShapeFor<256>::kSharedBytes
-                           : ShapeFor<512>::kSharedBytes;
-}
-
-int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past) {
-  int n_splits = 1;
-  with_head_size(a, NULL, [&](auto size, auto) {
-    constexpr int kHeadDim = decltype(size)::value;
-    if constexpr (kHeadDim % 64 == 0) n_splits = divide<ShapeFor<kHeadDim>>(a, n_tokens, past).n_splits;
-    return STATUS_OK;
-  });
-  return n_splits;
+/* Calls run(shape, capped). */
+template <class Run> Status with_shape(const AttentionArgs &a, Error *err, Run run) {
+  const auto plain = [&](auto head, auto capped) {
+    constexpr int kHeadDim = decltype(head)::value;
+    if constexpr (kHeadDim % 64 == 0) return run(ShapeFor<kHeadDim>(), capped);
+    return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
+  };
+  std::false_type no;
+  if (a.value_dims == 0) return with_head_size(a, err, plain);
+  if (a.head_dim == 576 && a.value_dims == 512) return run(ShapeFor<576>(), no);
+  if (a.head_dim == 320 && a.value_dims == 256) return run(ShapeFor<320>(), no);
+  return error_set(err, STATUS_FAILED, "attention: no kernel for latents of %d", a.value_dims);
 }
 
 /* Calls division(shape), which divides the work, and launches it. */
 template <class DivisionOf>
-static Status launch_divided(const AttentionArgs &a, int n_sms, cudaStream_t stream, Error *err,
-                             DivisionOf division) {
-  return with_head_size(a, err, [&](auto size, auto capped) {
-    constexpr int kHeadDim = decltype(size)::value;
-    if constexpr (kHeadDim % 64 == 0) {
-      typedef ShapeFor<kHeadDim> S;
-      return launch_shape<S, decltype(capped)::value>(a, division(S()), n_sms, stream, err);
-    } else {
-      return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
-    }
+Status launch_divided(const AttentionArgs &a, int n_sms, cudaStream_t stream, Error *err,
+                      DivisionOf division) {
+  return with_shape(a, err, [&](auto shape, auto capped) {
+    return launch_shape<decltype(shape), decltype(capped)::value>(a, division(shape), n_sms, stream, err);
   });
+}
+
+} // namespace
+
+int attention_wgmma_rows(const AttentionArgs &a) {
+  int rows = 0;
+  with_shape(a, NULL, [&](auto shape, auto) {
+    rows = decltype(shape)::kRows;
+    return STATUS_OK;
+  });
+  return rows;
+}
+
+size_t attention_wgmma_shared(const AttentionArgs &a) {
+  size_t bytes = SIZE_MAX;
+  with_shape(a, NULL, [&](auto shape, auto) {
+    bytes = decltype(shape)::kSharedBytes;
+    return STATUS_OK;
+  });
+  return bytes;
+}
+
+int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past) {
+  int n_splits = 1;
+  with_shape(a, NULL, [&](auto shape, auto) {
+    n_splits = divide<decltype(shape)>(a, n_tokens, past).n_splits;
+    return STATUS_OK;
+  });
+  return n_splits;
 }
 
 Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
@@ -655,4 +704,9 @@ Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, 
   return launch_divided(a, n_sms, stream, err, [&](auto shape) {
     return Division{n_tokens, decltype(shape)::kRows / (a.n_heads / a.n_kv_heads), n_tiles, 1};
   });
+}
+
+Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
+                             cudaStream_t stream, Error *err) {
+  return launch_divided(a, n_sms, stream, err, [&](auto) { return Division{n_tokens, 1, n_units, 1}; });
 }

@@ -83,12 +83,12 @@ Status latent_values(BackendState *s, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const int step = latent_rows(c, s->options.max_chunk), out_stride = padded_row(l->o.n_in);
-  const size_t width = (size_t)c->n_heads * (size_t)c->head_dim;
+  const size_t width = (size_t)c->n_heads * (size_t)c->latent.kv_rank;
   for (int first = 0; first < n_rows; first += step) {
     const int n = n_rows - first < step ? n_rows - first : step;
     const Latent part = rows_from(s, layer, first);
-    /* In place: an output row is no wider than an input row (value_dim <= head_dim), so the outputs of
-     * earlier parts end before this part's inputs. */
+    /* In place: an output row is no wider than an input row (value_dim <= kv_rank: supported.c), so the
+     * outputs of earlier parts end before this part's inputs. */
     TRY(ops_latent_outputs(&part, (const char *)s->a + (size_t)first * width * 2, n, m->stream, err));
     TRY(multiply_heads(s, &l->value_heads, n, c->latent.value_dim, err));
     TRY(ops_latent_values(&part, s->head_y, n, (char *)s->a + (size_t)first * (size_t)out_stride * 2,

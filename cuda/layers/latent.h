@@ -11,5 +11,5 @@ int latent_rows(const ModelConfig *config, int max_chunk);
 
 /* s->q and the tokens' rows in the cache, from the RMSNorm of the residual stream. */
 Status latent_project(BackendState *s, int layer, int n_rows, Error *err);
-/* In place: s->a, [n_rows][n_heads][head_dim] of attention, becomes [n_rows][n_heads * value_dim]. */
+/* In place: s->a, [n_rows][n_heads][kv_rank] of attention, becomes [n_rows][n_heads * value_dim]. */
 Status latent_values(BackendState *s, int layer, int n_rows, Error *err);

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) keys_kernel(Latent a, const float *y
 __global__ void __launch_bounds__(kThreads) outputs_kernel(Latent a, const __half *out, int n_tokens) {
   begin_overlapping();
   const int head = blockIdx.x, token = blockIdx.y;
-  const __half *from = out + ((size_t)token * a.n_heads + head) * row_width(a) + a.sizes.rope_dim;
+  const __half *from = out + ((size_t)token * a.n_heads + head) * a.sizes.kv_rank;
   __half *x = (__half *)a.x + ((size_t)head * n_tokens + token) * a.x_stride;
   for (int i = threadIdx.x; i < a.sizes.kv_rank; i += kThreads) x[i] = from[i];
   note_begins(a, head, token, n_tokens);

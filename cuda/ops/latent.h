@@ -38,8 +38,7 @@ Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, E
 Status ops_latent_queries(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 /* The queries of `rows` from rope_dim on = y, fp32 [n_heads * n_tokens][kv_rank] by places. */
 Status ops_latent_keys(const Latent *call, const float *y, int n_tokens, cudaStream_t stream, Error *err);
-/* x[place] = a[t][h][rope_dim .. H), the weighted sum of latents; a f16 [n_tokens][n_heads][H]. Sets
- * begins. */
+/* x[place] = a[t][h], the weighted sum of latents; a f16 [n_tokens][n_heads][kv_rank]. Sets begins. */
 Status ops_latent_outputs(const Latent *call, const void *a, int n_tokens, cudaStream_t stream, Error *err);
 /* out = y, fp32 [n_heads * n_tokens][value_dim] by places; out f16 [n_tokens][out_stride]. */
 Status ops_latent_values(const Latent *call, const float *y, int n_tokens, void *out, int out_stride,

@@ -180,7 +180,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = (blockIdx.x * blockDim.y + threadIdx.y) * kHeads, row = blockIdx.y,
       half = a.head_dim / 2;
-  int n_all = a.n_heads + 2 * a.n_kv_heads;
+  int n_all = a.n_heads + (a.v_cache ? 2 : 1) * a.n_kv_heads;
   if (head >= n_all) return;
   const RopePairs<kPairing> pairs = {half, kPairing == kWhole ? half : a.rotary_dim / 2};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
@@ -200,15 +200,14 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   const int step = is_query ? a.query_step : a.head_dim;
   const float *from = a.projections + row * a.stride +
                       (is_query ? own * step : a.n_heads * a.query_step + (own - a.n_heads) * step);
-  const int zeros = is_value ? a.value_zeros : 0;
   float low[kHeads][kMaxPairs], high[kHeads][kMaxPairs];
 #pragma unroll
   for (int h = 0; h < kHeads; h++)
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
-      const int pair = lane + 32 * i, at_low = pair + pairs.low(pair), at_high = pair + pairs.high(pair);
-      low[h][i] = pair < half && at_low >= zeros ? from[h * step + at_low] : 0;
-      high[h][i] = pair < half && at_high >= zeros ? from[h * step + at_high] : 0;
+      int pair = lane + 32 * i;
+      low[h][i] = pair < half ? from[h * step + pair + pairs.low(pair)] : 0;
+      high[h][i] = pair < half ? from[h * step + pair + pairs.high(pair)] : 0;
     }
   const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.n_rotated;
   float2 angle[kMaxPairs];
@@ -221,7 +220,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   const size_t to_step = (size_t)(is_query ? 1 : a.n_ctx) * a.head_dim;
   const int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
   __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
-  if (!is_query && (position < 0 || (is_value && !a.v_cache))) return;
+  if (position < 0 && !is_query) return;
   T *to_cache = (T *)(is_value ? a.v_cache : a.k_cache);
   size_t cache_row; /* of a key or value */
   if (!is_query) {
@@ -383,7 +382,8 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 
 template <typename T, Pairing kPairing, int kMaxPairs, int kHeads>
 static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
-  const int warps = kAppendWarps, groups = (heads->n_heads + 2 * heads->n_kv_heads) / kHeads;
+  const int warps = kAppendWarps, n_cached = heads->v_cache ? 2 : 1,
+            groups = (heads->n_heads + n_cached * heads->n_kv_heads) / kHeads;
   return launch(qk_norm_rope_append_kernel<T, kPairing, kMaxPairs, kHeads>,
                 dim3((groups + warps - 1) / warps, n_tokens), dim3(32, warps), 0, stream, true, "rope", err,
                 *heads);

@@ -90,11 +90,10 @@ typedef struct QkvHeads {
   size_t stride;
   int query_step; /* floats from a query to the next: head_dim, or more where gates are between */
   void *q;
-  void *k_cache, *v_cache;
+  void *k_cache, *v_cache;                  /* v_cache NULL: there are no values */
   void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
   int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
-  int value_zeros;                          /* the first numbers of v that become 0 */
   bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights of q and k, and of v */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
 } QkvHeads;

@@ -81,7 +81,7 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   __half *q, *out, *k, *v;
   int *pos_device;
   void *workspace;
-  size_t workspace_bytes = attention_workspace_bytes(shape.n_heads, shape.n_kv_heads, shape.head_dim, 0);
+  size_t workspace_bytes = attention_workspace_bytes(shape.n_heads, shape.n_kv_heads, shape.head_dim, 0, 0);
   CHECK(cudaMalloc(&q, rows * 2));
   CHECK(cudaMalloc(&out, rows * 2));
   CHECK(cudaMalloc(&k, cache * 2 * layers));
@@ -154,7 +154,7 @@ static void run_many_sequences(int n, int length, int longest) {
     return to;
   };
   const size_t rows = (size_t)n * shape.n_heads * head_dim * 2,
-               workspace = attention_workspace_bytes(shape.n_heads, kv, head_dim, 0);
+               workspace = attention_workspace_bytes(shape.n_heads, kv, head_dim, 0, 0);
   Attention a = {};
   a.n_heads = shape.n_heads, a.n_kv_heads = kv, a.head_dim = head_dim, a.n_ctx = KV_PAGE_TOKENS;
   a.window = shape.window, a.shared_bytes = 227 << 10, a.scale = 0.0884;

@@ -26,18 +26,19 @@ template <typename T> __device__ double number(T value) {
 
 template <typename T>
 __global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
-                          int n_kv_heads, int head_dim, int n_ctx, int window, int pos, double scale,
-                          double cap, const float *sinks, bool whole) {
+                          int n_kv_heads, int head_dim, int value_dims, int n_ctx, int window, int pos,
+                          double scale, double cap, const float *sinks, bool whole) {
   int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= n_tokens * n_heads) return;
   int row = at / n_heads, head = at % n_heads, kv_head = head / (n_heads / n_kv_heads);
   const __half *query = q + (size_t)at * head_dim;
-  const T *keys = k + (size_t)kv_head * n_ctx * head_dim, *values = v + (size_t)kv_head * n_ctx * head_dim;
+  const size_t first_row = (size_t)kv_head * n_ctx * head_dim;
+  const T *keys = k + first_row, *values = v + first_row + head_dim - value_dims;
   int last = pos + (whole ? n_tokens - 1 : row),
       first = window > 0 && last + 1 > window ? last + 1 - window : 0;
   double high = -1e300, total = 0;
-  double *o = out + (size_t)at * head_dim;
-  for (int d = 0; d < head_dim; d++) o[d] = 0;
+  double *o = out + (size_t)at * value_dims;
+  for (int d = 0; d < value_dims; d++) o[d] = 0;
   for (int key = first; key <= last; key++) {
     double score = 0;
     for (int d = 0; d < head_dim; d++) score += number(query[d]) * number(keys[(size_t)key * head_dim + d]);
@@ -45,10 +46,10 @@ __global__ void reference(const __half *q, const T *k, const T *v, double *out, 
     if (cap != 0) score = cap * tanh(score / cap);
     double now = score > high ? score : high, keep = exp(high - now), p = exp(score - now);
     high = now, total = total * keep + p;
-    for (int d = 0; d < head_dim; d++) o[d] = o[d] * keep + p * number(values[(size_t)key * head_dim + d]);
+    for (int d = 0; d < value_dims; d++) o[d] = o[d] * keep + p * number(values[(size_t)key * head_dim + d]);
   }
   if (sinks) total += exp((double)sinks[head] - high);
-  for (int d = 0; d < head_dim; d++) o[d] /= total;
+  for (int d = 0; d < value_dims; d++) o[d] /= total;
 }
 
 /* Approximately normal numbers from the index: sums of four uniform ones. */
@@ -67,6 +68,7 @@ template <typename T> __global__ void fill(T *to, size_t n, unsigned seed, float
 
 struct Shape {
   int n_heads, n_kv_heads, head_dim;
+  int value_dims; /* of latent attention, else 0: Attention.value_dims */
 };
 
 static void set_positions(int *device, int pos, int n) {
@@ -88,7 +90,7 @@ static bool smaller_chip; /* the few are fewer there: by its memory kernels have
  * of a KV head. */
 static Shape few_heads(Shape s) {
   if (!few || s.n_kv_heads <= 2) return s;
-  return {s.n_heads / s.n_kv_heads * 2, 2, s.head_dim};
+  return {s.n_heads / s.n_kv_heads * 2, 2, s.head_dim, s.value_dims};
 }
 
 /* The few: windows that begin in the first tile of 64 keys and in the second; tokens that see all of a tile
@@ -121,7 +123,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   RandomCache8 small = {};
   int *pos_device;
   void *workspace;
-  size_t workspace_bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim, 0);
+  size_t workspace_bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim, s.value_dims, 0);
   CHECK(cudaMalloc(&q, rows * 2));
   CHECK(cudaMalloc(&out, rows * 2));
   CHECK(cudaMalloc(&k, cache * sizeof(T)));
@@ -144,6 +146,9 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   for (const Setting &setting : all) {
     const auto [n_tokens, pos, window] = setting;
     if (whole && window > 0) continue;
+    /* Latent attention has no windows, and long rows. */
+    if (s.value_dims > 0 && (window > 0 || (!few && n_tokens != 1 && n_tokens != 3 && n_tokens != 65)))
+      continue;
     Attention a = {};
     a.whole = whole ? n_tokens : 0;
     a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = n_ctx;
@@ -151,11 +156,14 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     a.sinks = with_sinks ? sinks : NULL, a.wgmma_sms = wgmma_sms, a.past = pos;
     a.pos = pos_device, a.q = q, a.k = k, a.v = v, a.out = out, a.workspace = workspace;
     if (kv == KV_Q8) small.use(&a);
+    a.value_dims = s.value_dims;
+    if (s.value_dims > 0) a.v = a.v_scales = NULL;
     set_positions(pos_device, pos, n_tokens);
-    int outputs = n_tokens * s.n_heads;
-    reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
-                                              n_ctx, window, pos, scale, cap, a.sinks, whole);
-    size_t n = (size_t)outputs * s.head_dim;
+    const int outputs = n_tokens * s.n_heads, n_values = s.value_dims > 0 ? s.value_dims : s.head_dim;
+    reference<T><<<(outputs + 31) / 32, 32>>>(q, k, s.value_dims > 0 ? k : v, want, n_tokens, s.n_heads,
+                                              s.n_kv_heads, s.head_dim, n_values, n_ctx, window, pos, scale,
+                                              cap, a.sinks, whole);
+    size_t n = (size_t)outputs * n_values;
     CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
       if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
@@ -269,6 +277,11 @@ int main(int argc, char **argv) {
   for (Shape s : {Shape{9, 3, 64}, Shape{32, 8, 128}, Shape{16, 1, 128}, Shape{4, 2, 80}, Shape{6, 2, 96},
                   Shape{8, 4, 256}, Shape{4, 1, 512}, Shape{4, 4, 34}, Shape{2, 1, 258}})
     run_shape<__half>(s, KV_Q8, (size_t)shared);
+  /* Latent attention: sizes of published models, of which V3's 128 heads are two tiles, and another. */
+  for (Shape s : {Shape{20, 1, 576, 512}, Shape{32, 1, 320, 256}, Shape{6, 1, 40, 32}})
+    for (KvType kv : {KV_F16, KV_Q8}) run_shape<__half>(s, kv, (size_t)shared);
+  run_shape<float>(Shape{6, 1, 40, 32}, KV_F32, (size_t)shared);
+  run_shape<__half>(Shape{few ? 66 : 128, 1, 576, 512}, KV_F16, (size_t)shared);
   /* More query heads of a KV head than a block of decode has columns. */
   for (Shape s : {Shape{16, 1, 512}, Shape{36, 2, 256}}) run_shape<__half>(s, KV_F16, (size_t)shared);
   for (Shape s : {Shape{4, 1, 64}, Shape{8, 2, 128}, Shape{2, 1, 256}, Shape{4, 1, 512}})

@@ -24,6 +24,9 @@ static const double TOLERANCE = 5e-7;
 
 struct Shape {
   int n_heads, n_kv_heads, head_dim;
+  int value_dims; /* of latent attention, else 0: Attention.value_dims */
+
+  int n_values() const { return value_dims > 0 ? value_dims : head_dim; }
 };
 struct Part {
   int pos, n;
@@ -142,7 +145,9 @@ static void reference(const Pool<T> &pool, const Kind &kind, const __half *q, co
                       int sequence, int pos, double scale, double *out) {
   const Shape &s = pool.s;
   const int first = kind.window > 0 && pos + 1 > kind.window ? pos + 1 - kind.window : 0;
-  for (int head = 0; head < s.n_heads; head++, q += s.head_dim, out += s.head_dim) {
+  const Numbers<T> &values = s.value_dims > 0 ? pool.k : pool.v;
+  const int n_values = s.n_values();
+  for (int head = 0; head < s.n_heads; head++, q += s.head_dim, out += n_values) {
     const int kv_head = head / (s.n_heads / s.n_kv_heads);
     double high = sinks ? number(sinks[head]) : -INFINITY, total = 0;
     std::vector<double> score(pos + 1);
@@ -154,14 +159,14 @@ static void reference(const Pool<T> &pool, const Kind &kind, const __half *q, co
       high = fmax(high, score[key]);
     }
     if (sinks) total = exp(number(sinks[head]) - high);
-    for (int d = 0; d < s.head_dim; d++) out[d] = 0;
+    for (int d = 0; d < n_values; d++) out[d] = 0;
     for (int key = first; key <= pos; key++) {
-      const T *v = &pool.v.host[pool.at(sequence, kv_head, key)];
+      const T *v = &values.host[pool.at(sequence, kv_head, key) + s.head_dim - n_values];
       const double p = exp(score[key] - high);
       total += p;
-      for (int d = 0; d < s.head_dim; d++) out[d] += p * number((float)v[d]);
+      for (int d = 0; d < n_values; d++) out[d] += p * number((float)v[d]);
     }
-    for (int d = 0; d < s.head_dim; d++) out[d] /= total;
+    for (int d = 0; d < n_values; d++) out[d] /= total;
   }
 }
 
@@ -216,8 +221,9 @@ static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &p
   const Pool<T> pool(s, parts, kv == KV_Q8);
   int n_tokens = 0;
   for (const Part &p : parts) n_tokens += p.n;
-  const size_t row = (size_t)s.n_heads * s.head_dim, n = (size_t)(n_tokens + PADDED_ROWS) * row;
-  Numbers<__half> q(n, 2), out(n, 0);
+  const size_t q_row = (size_t)s.n_heads * s.head_dim, row = (size_t)s.n_heads * s.n_values(),
+               n_rows = (size_t)(n_tokens + PADDED_ROWS), n = n_rows * row;
+  Numbers<__half> q(n_rows * q_row, 2), out(n, 0);
   Numbers<float> sinks(s.n_heads, 3);
   for (__half &x : out.host) x = __float2half(NAN);
   q.copy(), out.copy(), sinks.copy();
@@ -232,7 +238,9 @@ static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &p
     a.v = pool.small_v.numbers.device, a.v_scales = pool.small_v.scales.device;
     a.k_halves = pool.small_k.halves.device, a.v_halves = pool.small_v.halves.device;
   }
-  const size_t bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim, 0);
+  a.value_dims = s.value_dims;
+  if (s.value_dims > 0) a.v = a.v_scales = a.v_halves = NULL;
+  const size_t bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim, s.value_dims, 0);
   CHECK(cudaMalloc(&a.workspace, bytes));
   CHECK(cudaMemset(a.workspace, 0, bytes));
   Step step(a, pool, rows_of(parts, false), false);
@@ -249,7 +257,7 @@ static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &p
   int at = 0;
   for (size_t i = 0; i < parts.size(); i++)
     for (int r = 0; r < parts[i].n; r++, at++) {
-      reference(pool, kind, &q.host[at * row], kind.sinks ? sinks.host.data() : NULL, (int)i,
+      reference(pool, kind, &q.host[at * q_row], kind.sinks ? sinks.host.data() : NULL, (int)i,
                 parts[i].pos + r, a.scale, want.data());
       for (size_t j = 0; j < row; j++) {
         const double d = number(__half2float(got[at * row + j])) - want[j];
@@ -279,7 +287,8 @@ static void attend(Attention a, const Pool<T> &pool, const std::vector<SequenceR
   a.pos = step.rows.pos, a.pages = {step.rows.pages, step.rows.first_page, pool.n_pages};
   a.unit_places =
       attention_fixed_places(attention_unit_blocks(&a), step.options.n_sequences, step.options.n_ctx);
-  const size_t bytes = attention_workspace_bytes(a.n_heads, a.n_kv_heads, a.head_dim, a.unit_places);
+  const size_t bytes =
+      attention_workspace_bytes(a.n_heads, a.n_kv_heads, a.head_dim, a.value_dims, a.unit_places);
   CHECK(cudaMalloc(&a.workspace, bytes));
   CHECK(cudaMemset(a.workspace, 0, bytes));
   const AttentionWork work = {step.rows.units, step.rows.tiles[0], sequences.n_units, sequences.n_tiles[0]};
@@ -415,6 +424,15 @@ int main(int argc, char **argv) {
     run<__half>("uneven, cap", s, KV_F16, uneven, {0, 20, false, (size_t)shared}, sms);
     run<__half>("mixed, less shared memory", s, KV_F16, mixed, {0, 0, false, 64 << 10}, 0);
   }
+  /* Latent attention: tiles of 3 and 4 tokens; heads of a token in two tiles; a size that only the plain kernel
+   * takes. */
+  std::vector<Shape> latents = {{20, 1, 576, 512}, {32, 1, 320, 256}, {128, 1, 576, 512}, {6, 1, 40, 32}};
+  if (few) latents = {{66, 1, 576, 512}, {32, 1, 320, 256}};
+  for (Shape s : latents)
+    for (KvType kv : {KV_F16, KV_Q8}) {
+      run<__half>("mixed, latents", s, kv, mixed, plain, sms);
+      run<__half>("uneven, latents", s, kv, uneven, plain, sms);
+    }
   /* Heads that only the plain kernel takes, and its other type. */
   for (Shape s : {Shape{4, 4, 34}, Shape{2, 1, 2}})
     for (KvType kv : {KV_F16, KV_Q8}) run<__half>("plain", s, kv, mixed, {50, 0, true, 0}, sms);
