@@ -193,18 +193,13 @@ static void take_caches(BackendState *s, const ModelConfig *c, DeviceArena *m) {
 /* Memory of latent attention; none for other models. */
 static void place_latent(BackendState *s, const ModelConfig *c, DeviceArena *m) {
   const LatentConfig *latent = &c->latent;
-  const int widest_in = latent->kv_rank > latent->nope_dim ? latent->kv_rank : latent->nope_dim,
-            widest_out = latent->kv_rank > latent->value_dim ? latent->kv_rank : latent->value_dim;
   const size_t chunk = (size_t)s->options.max_chunk, n_heads = latent->kv_rank ? (size_t)c->n_heads : 0,
-               places = n_heads * (size_t)latent_rows(c, s->options.max_chunk),
                queries = n_heads * (size_t)(latent->nope_dim + latent->rope_dim);
-  s->head_x_stride = padded_row(widest_in);
   s->latent_in = arena_take(m, chunk * (size_t)padded_row(latent_inputs(c)), sizeof(float));
   s->q_latents = arena_take(m, chunk * (size_t)padded_row(latent->q_rank), 2);
   s->latent_queries = arena_take(m, latent->q_rank ? chunk * queries : 0, sizeof(float));
-  s->head_x = arena_take(m, places * (size_t)s->head_x_stride, 2);
-  s->head_y = arena_take(m, places * (size_t)widest_out, sizeof(float));
-  s->head_begins = arena_take(m, n_heads ? n_heads + 1 : 0, sizeof(int));
+  s->head_x = arena_take(m, chunk * n_heads,
+                         2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
 }
 
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
@@ -379,7 +374,7 @@ Attention state_attention(const BackendState *s, int layer) {
       .v_halves = s->halves[1],
       .pages = many ? (AttentionPages){s->rows.pages, s->rows.first_page, s->options.n_pages}
                     : (AttentionPages){0},
-      .out = s->a,
+      .out = c->latent.kv_rank ? s->head_x : s->a,
       .workspace = s->workspace,
       .unit_places = s->unit_places,
       .scale = c->attention_scale,

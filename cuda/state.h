@@ -77,14 +77,13 @@ struct BackendState {
   float *branch;
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
-  /* Latent attention (layers/latent.c). R: latent_rows(). */
+  /* Latent attention (layers/latent.c). */
   float *latent_in;      /* [max_chunk][latent_inputs(), padded] outputs of q_a, or q, and kv_a */
   void *q_latents;       /* f16 [max_chunk][q_rank, padded] normalised */
   float *latent_queries; /* [max_chunk][n_heads * (nope_dim + rope_dim)] with a q_rank */
-  void *head_x;          /* f16 [n_heads * R][head_x_stride] inputs of the heads' matrices, by places */
-  float *head_y;         /* [n_heads * R][kv_rank or value_dim] their outputs */
-  int *head_begins;      /* [n_heads + 1] */
-  int head_x_stride;
+  /* f16 [max_chunk][n_heads], inputs of the heads' matrices: queries without their rotated parts, each
+   * linear_heads_stride(nope_dim) numbers; then attention's outputs, each kv_rank. */
+  void *head_x;
   float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
   void *g;               /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
   ExpertChoices choices; /* of the last layer with experts */

@@ -42,8 +42,6 @@ static const char *unsupported_part(const ModelConfig *config) {
        "latent attention with more than 1024 heads"},
       {config->latent.kv_rank % 16 != 0 || config->latent.value_dim % 16 != 0,
        "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16"},
-      {config->latent.value_dim > config->latent.kv_rank,
-       "latent attention whose v_head_dim exceeds kv_lora_rank"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;

@@ -11,6 +11,7 @@
 #include "cuda/bench/random_weights.h"
 #include "cuda/device.h"
 #include "cuda/experts/stored.h"
+#include "cuda/layers/latent.h"
 #include "cuda/ropes.h"
 #include "cuda/upload.h"
 #include "model/layers.h"
@@ -439,6 +440,7 @@ static Status lay_out(Loader *loader, Error *err) {
   loaded->n_host = 0;
   loader->host_bytes = 0;
   ropes_place(loaded, &loader->arena);
+  latent_place_halves(loaded, &loader->arena);
   return visit(loader, &pass, err);
 }
 
@@ -784,6 +786,7 @@ Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *
   TRY(lay_out(&loader, err));
   TRY(ropes_copy(loaded, err));
   TRY(loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err));
+  TRY(latent_fill_halves(loaded, err));
   return loaded->n_host > 0 ? open_stream(loaded, &loader, options, err) : STATUS_OK;
 }
 

@@ -1,12 +1,14 @@
-/* latent.c - see latent.h.   Calls: ops/latent.h, products.h, residual.h, rows.h. */
+/* latent.c - see latent.h.   Calls: ops/latent.h, products.h, residual.h.
+ *
+ *     residual ─norm─► q_a, kv_a ─norm─► q ─┬─► rotated part ──────────────► q ┐
+ *                            │              └─► x ─key_heads─► the rest of q ──┤
+ *                            └─norm, rope─► a row of the cache ────────────────┴─► attention ─value_heads─► a */
 #include "cuda/layers/latent.h"
 
 #include "cuda/ops/latent.h"
 #include "cuda/products.h"
 #include "cuda/residual.h"
 #include "cuda/rows.h"
-
-enum { MOST_PLACES = 1 << 15 }; /* n_heads * rows at once, which bounds head_x and head_y */
 
 static int query_numbers(const ModelConfig *c) {
   return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
@@ -18,81 +20,110 @@ int latent_inputs(const ModelConfig *c) {
   return (latent->q_rank ? latent->q_rank : query_numbers(c)) + latent->kv_rank + latent->rope_dim;
 }
 
-int latent_rows(const ModelConfig *c, int max_chunk) {
-  const int most = c->n_heads < MOST_PLACES ? MOST_PLACES / c->n_heads : 1;
-  return max_chunk < most ? max_chunk : most;
+static bool has_latent(const ModelConfig *c, int layer) {
+  return c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION;
 }
 
-/* The operations' argument for the step's rows from `first` on. */
-static Latent rows_from(const BackendState *s, int layer, int first) {
+void latent_place_halves(BackendModel *loaded, DeviceArena *arena) {
+  const ModelConfig *c = &loaded->model->config;
+  const LatentConfig *latent = &c->latent;
+  const size_t rank = (size_t)latent->kv_rank, rows = (size_t)c->n_heads;
+  for (int i = 0; i < c->n_layers; i++) {
+    if (!has_latent(c, i)) continue;
+    DeviceLayer *l = &loaded->layers[i];
+    l->key_halves = arena_take(arena, rows * rank, 2 * linear_heads_stride(latent->nope_dim));
+    l->value_halves = arena_take(arena, rows * (size_t)latent->value_dim, 2 * linear_heads_stride((int)rank));
+  }
+}
+
+Status latent_fill_halves(BackendModel *loaded, Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  for (int i = 0; i < c->n_layers; i++) {
+    const DeviceLayer *l = &loaded->layers[i];
+    if (!has_latent(c, i)) continue;
+    TRY(linear_fill_heads(&l->key_heads, l->key_halves, loaded->stream, err));
+    TRY(linear_fill_heads(&l->value_heads, l->value_halves, loaded->stream, err));
+  }
+  return STATUS_OK;
+}
+
+/* The operations' argument. */
+static Latent latent_call(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
-  const size_t row = (size_t)first;
-  const int n_queries = query_numbers(c), in_stride = padded_row(latent_inputs(c));
-  const float *in = s->latent_in + row * (size_t)in_stride;
+  const Attention attention = state_attention(s, layer);
+  const int in_stride = padded_row(latent_inputs(c));
   return (Latent){.sizes = c->latent,
                   .n_heads = c->n_heads,
-                  .in = in,
+                  .in = s->latent_in,
                   .in_stride = (size_t)in_stride,
                   .q_norm = l->q_a_norm,
                   .kv_norm = l->kv_a_norm,
                   .q_latents = s->q_latents,
                   .q_stride = padded_row(c->latent.q_rank),
-                  .queries = c->latent.q_rank ? s->latent_queries + row * (size_t)n_queries : in,
-                  .query_stride = (size_t)(c->latent.q_rank ? n_queries : in_stride),
-                  .rows = s->projections + row * (size_t)s->projection_stride,
-                  .row_stride = (size_t)s->projection_stride,
+                  .queries = c->latent.q_rank ? s->latent_queries : s->latent_in,
+                  .query_stride = (size_t)(c->latent.q_rank ? query_numbers(c) : in_stride),
                   .x = s->head_x,
-                  .x_stride = s->head_x_stride,
-                  .begins = s->head_begins};
-}
-
-/* head_y = each place of head_x times its head's matrix, `width` numbers each. */
-static Status multiply_heads(BackendState *s, const DeviceLinear *heads, int n_rows, int width, Error *err) {
-  const LinearExperts places = {.begins = s->head_begins, .gathered = true};
-  LinearCall call = products_call(s, heads, s->head_x, s->head_x_stride, n_rows * heads->n_experts,
-                                  LINEAR_TO_F32, s->head_y, width);
-  call.experts = &places;
-  return products_run(s, &call, err);
+                  .x_step = (int)linear_heads_stride(c->latent.nope_dim),
+                  .q = s->q,
+                  .rope_table = s->rope_tables[config_layer(c, layer).rope],
+                  .neighbours = c->rope.neighbours,
+                  .query_scale_beta = (float)c->query_scale_beta,
+                  .query_scale_step = (float)c->query_scale_step,
+                  .pos = s->rows.pos,
+                  .pages = attention.pages,
+                  .n_ctx = attention.n_ctx,
+                  .kv = s->options.kv,
+                  .cache = s->layers[layer].cache[KEYS],
+                  .k_scales = s->layers[layer].cache[KEY_SCALES]};
 }
 
 Status latent_project(BackendState *s, int layer, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
+  const LatentConfig *latent = &c->latent;
   const DeviceLayer *l = &m->layers[layer];
-  const int step = latent_rows(c, s->options.max_chunk);
-  const Latent all = rows_from(s, layer, 0);
+  const Latent call = latent_call(s, layer);
   TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
-  TRY(products_project(s, &l->qkv, 0, n_rows, s->latent_in, (int)all.in_stride, err));
-  TRY(ops_latent_norms(&all, n_rows, m->stream, err));
-  if (c->latent.q_rank)
-    TRY(products_matmul(s, &l->q, s->q_latents, all.q_stride, n_rows, LINEAR_TO_F32, s->latent_queries,
+  TRY(products_project(s, &l->qkv, 0, n_rows, s->latent_in, (int)call.in_stride, err));
+  if (latent->q_rank) {
+    TRY(ops_latent_norms(&call, n_rows, m->stream, err));
+    TRY(products_matmul(s, &l->q, s->q_latents, call.q_stride, n_rows, LINEAR_TO_F32, s->latent_queries,
                         query_numbers(c), err));
-  for (int first = 0; first < n_rows; first += step) {
-    const int n = n_rows - first < step ? n_rows - first : step;
-    const Latent part = rows_from(s, layer, first);
-    TRY(ops_latent_queries(&part, n, m->stream, err));
-    TRY(multiply_heads(s, &l->key_heads, n, c->latent.kv_rank, err));
-    TRY(ops_latent_keys(&part, s->head_y, n, m->stream, err));
   }
-  return rows_append(s, layer, n_rows, err);
+  TRY(ops_latent_rows(&call, n_rows, m->stream, err));
+  const int width = latent->rope_dim + latent->kv_rank;
+  const LinearHeads keys = {.w = l->key_halves,
+                            .n_heads = c->n_heads,
+                            .n_in = latent->nope_dim,
+                            .n_out = latent->kv_rank,
+                            .w_stride = call.x_step,
+                            .x = s->head_x,
+                            .x_stride = c->n_heads * call.x_step,
+                            .x_step = call.x_step,
+                            .y = (char *)s->q + (size_t)latent->rope_dim * 2,
+                            .y_stride = c->n_heads * width,
+                            .y_step = width,
+                            .n_tokens = n_rows};
+  return linear_run_heads(m->linear, &keys, err);
 }
 
 Status latent_values(BackendState *s, int layer, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
+  const LatentConfig *latent = &c->latent;
   const DeviceLayer *l = &m->layers[layer];
-  const int step = latent_rows(c, s->options.max_chunk), out_stride = padded_row(l->o.n_in);
-  const size_t width = (size_t)c->n_heads * (size_t)c->latent.kv_rank;
-  for (int first = 0; first < n_rows; first += step) {
-    const int n = n_rows - first < step ? n_rows - first : step;
-    const Latent part = rows_from(s, layer, first);
-    /* In place: an output row is no wider than an input row (value_dim <= kv_rank: supported.c), so the
-     * outputs of earlier parts end before this part's inputs. */
-    TRY(ops_latent_outputs(&part, (const char *)s->a + (size_t)first * width * 2, n, m->stream, err));
-    TRY(multiply_heads(s, &l->value_heads, n, c->latent.value_dim, err));
-    TRY(ops_latent_values(&part, s->head_y, n, (char *)s->a + (size_t)first * (size_t)out_stride * 2,
-                          out_stride, m->stream, err));
-  }
-  return STATUS_OK;
+  const LinearHeads values = {.w = l->value_halves,
+                              .n_heads = c->n_heads,
+                              .n_in = latent->kv_rank,
+                              .n_out = latent->value_dim,
+                              .w_stride = latent->kv_rank,
+                              .x = s->head_x,
+                              .x_stride = c->n_heads * latent->kv_rank,
+                              .x_step = latent->kv_rank,
+                              .y = s->a,
+                              .y_stride = padded_row(l->o.n_in),
+                              .y_step = latent->value_dim,
+                              .n_tokens = n_rows};
+  return linear_run_heads(m->linear, &values, err);
 }

@@ -1,15 +1,17 @@
-/* latent.h - multi-head latent attention around attention itself (LatentConfig). Called by: backend.c. Each
- * only enqueues. */
+/* latent.h - multi-head latent attention around attention itself (LatentConfig). Called by: backend.c, state.c,
+ * weights.c. Each only enqueues. */
 #pragma once
 
 #include "cuda/state.h"
 
 /* Numbers of a row of s->latent_in: queries, or their latent, then kv_a's outputs. */
 int latent_inputs(const ModelConfig *config);
-/* Rows in one call of the heads' matmuls: max_chunk, or as many as have 2^15 places (ops/latent.h). */
-int latent_rows(const ModelConfig *config, int max_chunk);
+
+/* Takes memory for all layers' key_halves and value_halves; fills it once key_heads and value_heads are. */
+void latent_place_halves(BackendModel *loaded, DeviceArena *arena);
+Status latent_fill_halves(BackendModel *loaded, Error *err);
 
 /* s->q and the tokens' rows in the cache, from the RMSNorm of the residual stream. */
 Status latent_project(BackendState *s, int layer, int n_rows, Error *err);
-/* In place: s->a, [n_rows][n_heads][kv_rank] of attention, becomes [n_rows][n_heads * value_dim]. */
+/* s->a, [n_rows][n_heads * value_dim, padded], from what attention wrote to s->head_x. */
 Status latent_values(BackendState *s, int layer, int n_rows, Error *err);

@@ -29,6 +29,7 @@ Status cublas_load(const char *name, Cublas *cublas, Error *err) {
   TRY(find(library, "cublasSetStream_v2", &cublas->set_stream, err));
   TRY(find(library, "cublasSetWorkspace_v2", &cublas->set_workspace, err));
   TRY(find(library, "cublasGemmEx", &cublas->gemm_ex, err));
+  TRY(find(library, "cublasGemmStridedBatchedEx", &cublas->gemm_batched, err));
   return find(library, "cublasGetStatusString", &cublas->status_string, err);
 }
 

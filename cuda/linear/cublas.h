@@ -16,6 +16,14 @@ typedef cublasStatus_t (*CublasGemmEx)(cublasHandle_t, cublasOperation_t, cublas
                                        const void *b, cudaDataType, int ldb, const void *beta, void *c,
                                        cudaDataType, int ldc, cublasComputeType_t, cublasGemmAlgo_t);
 
+/* cublasGemmStridedBatchedEx, likewise. */
+typedef cublasStatus_t (*CublasGemmBatched)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m,
+                                            int n, int k, const void *alpha, const void *a, cudaDataType,
+                                            int lda, long long a_step, const void *b, cudaDataType, int ldb,
+                                            long long b_step, const void *beta, void *c, cudaDataType,
+                                            int ldc, long long c_step, int n_batches, cublasComputeType_t,
+                                            cublasGemmAlgo_t);
+
 /* The functions that we call, and a handle on one stream. */
 typedef struct {
   __typeof__(&cublasCreate_v2) create;
@@ -23,6 +31,7 @@ typedef struct {
   __typeof__(&cublasSetStream_v2) set_stream;
   __typeof__(&cublasSetWorkspace_v2) set_workspace;
   CublasGemmEx gemm_ex;
+  CublasGemmBatched gemm_batched;
   __typeof__(&cublasGetStatusString) status_string;
   cublasHandle_t handle; /* NULL until cublas_open() */
   void *workspace;       /* device [CUBLAS_WORKSPACE_BYTES]: captured graphs use no memory of the library's */

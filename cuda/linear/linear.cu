@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cuda/linear/cublas.h"
+#include "cuda/linear/heads.h"
 #include "cuda/linear/kernel.cuh"
 
 struct LinearContext {
@@ -146,6 +147,14 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
   TRY(cuda_status(cudaMalloc((void **)&c->workspace, need), "workspace of the linear layers", err));
   c->workspace_bytes = need;
   return STATUS_OK;
+}
+
+Status linear_prepare_heads(LinearContext *c, int max_tokens, Error *err) {
+  return linear_heads_want_library(max_tokens) ? cublas_open(&c->cublas, c->stream, err) : STATUS_OK;
+}
+
+Status linear_run_heads(LinearContext *c, const LinearHeads *call, Error *err) {
+  return linear_heads_run(&c->cublas, call, c->stream, err);
 }
 
 const void *linear_workspace(const LinearContext *c) {

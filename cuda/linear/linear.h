@@ -237,6 +237,27 @@ const void *linear_workspace(const LinearContext *context);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 
+/* A matrix for each head, which multiplies the head's own part of x. Device memory, 16-byte aligned, as are the
+ * rows: strides and steps are multiples of 8. */
+typedef struct {
+  const void *w; /* fp16 [n_heads][n_out][w_stride], zeros from n_in on */
+  int n_heads, n_in, n_out, w_stride;
+  const void *x; /* fp16: head h of token t at t * x_stride + h * x_step; zeros from n_in to w_stride */
+  int x_stride, x_step;
+  void *y; /* fp16, alike */
+  int y_stride, y_step;
+  int n_tokens;
+} LinearHeads;
+
+/* Numbers of a row of n_in weights in LinearHeads.w: n_in rounded up to 8. */
+size_t linear_heads_stride(int n_in);
+/* LinearHeads.w from all heads' matrices, which lie in `weights` as experts do; what lies beyond the range of
+ * fp16 is clamped. PRECOND weights are dense, or n_in is a multiple of 8. */
+Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t stream, Error *err);
+/* Prepares for linear_run_heads() of up to max_tokens; enqueues it. */
+Status linear_prepare_heads(LinearContext *context, int max_tokens, Error *err);
+Status linear_run_heads(LinearContext *context, const LinearHeads *call, Error *err);
+
 /* True if the kernel of such a call computes the RMSNorm of its x itself (LinearCall.norm), and sooner. */
 bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                        const char *kernel);

@@ -7,6 +7,11 @@
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/lanes.cuh"
 
+/* The factor of a query at this position: 1 + beta ln(1 + floor(position / step)). */
+__device__ __forceinline__ float query_factor(float beta, float step, int position) {
+  return 1 + beta * logf(1 + floorf((float)position / step));
+}
+
 /* Multiplies the head by its weights and by 1 / rms. */
 template <int kPairs>
 __device__ __forceinline__ void normalise_head(float (&low)[kPairs], float (&high)[kPairs],

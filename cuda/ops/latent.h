@@ -1,14 +1,16 @@
 /* latent.h - the steps between the matmuls of multi-head latent attention (LatentConfig,
  * model/config/config.h).
- * Called by: layers/latent.c.   Reference: src/cpu/latent.c.
+ * Called by: layers/latent.c.   Reference: src/cpu/latent.c. All only enqueue.
  *
- * Heads are multiplied by matrices of their own, as experts are (linear.h): place h * n_tokens + t is head h
- * of token t. H: rope_dim + kv_rank, the width of a row of the cache. */
+ * H: rope_dim + kv_rank, the width of a row of the cache: a key is its rotated part and then the normalised
+ * latent, and a query of each head is laid out likewise. */
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "base/status.h"
+#include "cuda/attention/pages.h"
+#include "engine/backend.h"
 #include "model/config/config.h"
 
 #ifdef __cplusplus
@@ -25,24 +27,24 @@ typedef struct {
   int q_stride;
   const float *queries; /* [n_tokens][query_stride], each head nope_dim + rope_dim numbers */
   size_t query_stride;
-  float *rows; /* [n_tokens][row_stride]: n_heads queries of H numbers, then one key of H */
-  size_t row_stride;
-  void *x;      /* f16 [n_heads * n_tokens][x_stride] by places */
-  int x_stride; /* at least nope_dim and kv_rank */
-  int *begins;  /* [n_heads + 1] LinearExperts' */
+  void *x; /* f16 [n_tokens][n_heads][x_step]: queries without their rotated parts, then zeros */
+  int x_step;
+  void *q;                                  /* f16 [n_tokens][n_heads][H] */
+  const void *rope_table;                   /* float2 [n_tokens][rope_dim / 2] {cosine, sine} */
+  bool neighbours;                          /* pairs (2 i, 2 i + 1), else (i, i + rope_dim / 2) */
+  float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
+  const int *pos;                           /* [n_tokens]; negative: the row has no key */
+  AttentionPages pages;
+  int n_ctx; /* positions of a page */
+  KvType kv;
+  void *cache;    /* of type kv [n_pages][n_ctx][H] */
+  void *k_scales; /* with KV_Q8, as in Attention */
 } Latent;
 
-/* Normalises the latents: q_latents, and the key of `rows`, without its rope. */
+/* Normalises the latents of queries: q_latents. PRECOND sizes.q_rank > 0. */
 Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
-/* x = each query's part without a rope; its other part goes to `rows`. Sets begins. */
-Status ops_latent_queries(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
-/* The queries of `rows` from rope_dim on = y, fp32 [n_heads * n_tokens][kv_rank] by places. */
-Status ops_latent_keys(const Latent *call, const float *y, int n_tokens, cudaStream_t stream, Error *err);
-/* x[place] = a[t][h], the weighted sum of latents; a f16 [n_tokens][n_heads][kv_rank]. Sets begins. */
-Status ops_latent_outputs(const Latent *call, const void *a, int n_tokens, cudaStream_t stream, Error *err);
-/* out = y, fp32 [n_heads * n_tokens][value_dim] by places; out f16 [n_tokens][out_stride]. */
-Status ops_latent_values(const Latent *call, const float *y, int n_tokens, void *out, int out_stride,
-                         cudaStream_t stream, Error *err);
+/* x, the rotated parts of q, and the tokens' rows in the cache. */
+Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

@@ -165,11 +165,6 @@ template <Pairing kPairing> struct RopePairs {
   }
 };
 
-/* The factor of a query at this position: 1 + beta ln(1 + floor(position / step)). */
-__device__ __forceinline__ float query_factor(const QkvHeads &a, int position) {
-  return 1 + a.query_scale_beta * logf(1 + floorf((float)position / a.query_scale_step));
-}
-
 constexpr int kAppendWarps = 4; /* of a block */
 
 /* A warp takes kHeads heads of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values;
@@ -216,7 +211,8 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     int pair = lane + 32 * i;
     angle[i] = !is_value && pair < pairs.n_rotated ? table[pair] : make_float2(1, 0);
   }
-  const float factor = is_query && a.query_scale_beta != 0 ? query_factor(a, position) : 1;
+  const bool scaled = is_query && a.query_scale_beta != 0;
+  const float factor = scaled ? query_factor(a.query_scale_beta, a.query_scale_step, position) : 1;
   const size_t to_step = (size_t)(is_query ? 1 : a.n_ctx) * a.head_dim;
   const int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
   __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
@@ -237,7 +233,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     for (int i = 0; i < kMaxPairs; i++)
       if (!is_value && lane + 32 * i < pairs.n_rotated) rotate(low[h][i], high[h][i], angle[i]);
     if (has_norm && a.norm_after_rope && !is_value) normalise();
-    if (is_query && a.query_scale_beta != 0)
+    if (scaled)
 #pragma unroll
       for (int i = 0; i < kMaxPairs; i++) low[h][i] *= factor, high[h][i] *= factor;
     const auto store_head = [&](auto *to) {

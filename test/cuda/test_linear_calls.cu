@@ -2,6 +2,7 @@
  * refused and their messages, and the forms in which checkpoints store zero points and scales.
  *
  * Weights are compared for equality. Needs a GPU; prints one line a failing case and `N passed, N failed`. */
+#include <cmath>
 #include <string.h>
 #include <vector>
 
@@ -279,6 +280,124 @@ static void check_derived(void) {
   }
 }
 
+static void expect_near(double off, double norm, double bound, const char *type, const char *what) {
+  const bool good = off <= bound * norm;
+  good ? passed++ : failed++;
+  if (!good) printf("FAIL %s %s: NMSE %.3g\n", type, what, off / norm);
+}
+
+static __global__ void stored_weights(Stored s, double *to) {
+  const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+  if (i < (size_t)s.n_in * s.n_out)
+    to[i] = stored_weight(s, s.weights, s.zeros, s.scales, (int)(i % s.n_in), (int)(i / s.n_in));
+}
+
+static double dense_number(WeightType type, const unsigned char *at, size_t i) {
+  if (type == WEIGHT_F32) return ((const float *)at)[i];
+  if (type == WEIGHT_F16) return __half2float(((const __half *)at)[i]);
+  const uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
+  float v;
+  memcpy(&v, &bits, 4);
+  return v;
+}
+
+/* Products of heads' own matrices with their parts of x, which lie among other numbers, as y does. Sums of
+ * fp16 products in fp32 are rounded once to fp16: 2^-22 / 3 of their square; weights that became fp16, twice
+ * with a factor, each as much. */
+static void check_heads_of(LinearContext *context, WeightType type, int n_in, int group) {
+  const int n_heads = 3, n_out = 48, rows = n_heads * n_out;
+  const bool dense = !weight_is_quantised(type);
+  const size_t stride = linear_heads_stride(n_in);
+  Stored s = {type, n_in, rows, group, nullptr, nullptr, nullptr};
+  if (dense) {
+    CHECK(cudaMalloc((void **)&s.weights, (size_t)rows * n_in * 4));
+    random_dense<<<64, 256, 0, stream>>>(s.weights, type, (size_t)rows * n_in, 31);
+  } else {
+    s = stored_random(type, n_in, rows, group, 31);
+  }
+  DeviceLinear w;
+  void *memory = place(&w, &s, 1, false, NULL, "heads", stream);
+  __half *halves;
+  CHECK(cudaMalloc((void **)&halves, rows * stride * 2));
+  CHECK(cudaMemsetAsync(halves, 0xff, rows * stride * 2, stream));
+  MUST(linear_fill_heads(&w, halves, stream, &error));
+  std::vector<__half> got(rows * stride);
+  std::vector<double> want((size_t)rows * n_in);
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaMemcpy(got.data(), halves, got.size() * 2, cudaMemcpyDeviceToHost));
+  if (dense) {
+    std::vector<unsigned char> stored(want.size() * 4);
+    CHECK(cudaMemcpy(stored.data(), s.weights, want.size() * (type == WEIGHT_F32 ? 4 : 2),
+                     cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < want.size(); i++) want[i] = dense_number(type, stored.data(), i);
+  } else {
+    double *device;
+    CHECK(cudaMalloc((void **)&device, want.size() * 8));
+    stored_weights<<<(unsigned)((want.size() + 255) / 256), 256>>>(s, device);
+    CHECK(cudaMemcpy(want.data(), device, want.size() * 8, cudaMemcpyDeviceToHost));
+    cudaFree(device);
+  }
+  double off = 0, norm = 0;
+  for (int o = 0; o < rows; o++)
+    for (size_t k = 0; k < stride; k++) {
+      const double v = k < (size_t)n_in ? want[(size_t)o * n_in + k] : 0,
+                   d = (double)__half2float(got[o * stride + k]) - v;
+      off += d * d, norm += v * v;
+    }
+  expect_near(off, norm, 2e-7, weight_type_name(type), "heads as fp16");
+
+  const int most = 40, x_step = (int)stride + 8, x_stride = n_heads * x_step + 16, y_step = n_out + 8,
+            y_stride = n_heads * y_step;
+  __half *x, *y;
+  std::vector<__half> x_host((size_t)most * x_stride), y_host((size_t)most * y_stride + 8);
+  for (size_t i = 0; i < x_host.size(); i++) {
+    const int at = (int)(i % x_stride) % x_step;
+    x_host[i] = __float2half_rn(at < n_in ? uniform(7, i) - 0.5f : at < (int)stride ? 0 : NAN);
+  }
+  CHECK(cudaMalloc((void **)&x, x_host.size() * 2));
+  CHECK(cudaMalloc((void **)&y, y_host.size() * 2));
+  CHECK(cudaMemcpy(x, x_host.data(), x_host.size() * 2, cudaMemcpyHostToDevice));
+  for (int n : {1, 2, 3, 4, 7, 8, 9, most}) {
+    CHECK(cudaMemset(y, 0xff, y_host.size() * 2));
+    const LinearHeads call = {halves,   n_heads, n_in,  n_out,    (int)stride, x,
+                              x_stride, x_step,  y + 8, y_stride, y_step,      n};
+    MUST(linear_run_heads(context, &call, &error));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpy(y_host.data(), y, y_host.size() * 2, cudaMemcpyDeviceToHost));
+    double error_of_y = 0, norm_of_y = 0;
+    int written = 0;
+    for (size_t i = 0; i < y_host.size(); i++) written += !std::isnan(__half2float(y_host[i]));
+    for (int t = 0; t < n; t++)
+      for (int row = 0; row < rows; row++) {
+        const int h = row / n_out;
+        double sum = 0;
+        for (int k = 0; k < n_in; k++)
+          sum += (double)__half2float(got[row * stride + k]) *
+                 (double)__half2float(x_host[(size_t)t * x_stride + h * x_step + k]);
+        const double d =
+            (double)__half2float(y_host[8 + (size_t)t * y_stride + h * y_step + row % n_out]) - sum;
+        error_of_y += d * d, norm_of_y += sum * sum;
+      }
+    expect_near(error_of_y, norm_of_y, 2e-7, weight_type_name(type), "heads times x");
+    expect_same(written != n * rows, weight_type_name(type), "numbers beside heads' results");
+  }
+  for (void *p : {memory, (void *)halves, (void *)x, (void *)y}) cudaFree(p);
+  stored_free(&s);
+}
+
+static void check_heads(void) {
+  LinearContext *context;
+  MUST(linear_open(0, stream, &context, &error));
+  MUST(linear_prepare_heads(context, 40, &error));
+  for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) check_heads_of(context, type, 20, 0);
+  check_heads_of(context, WEIGHT_F16, 520, 0); /* more than eight lanes hold at once */
+  check_heads_of(context, WEIGHT_AWQ4, 128, 64);
+  check_heads_of(context, WEIGHT_AWQ8, 128, 64);
+  check_heads_of(context, WEIGHT_FP8, 128, 128);
+  check_heads_of(context, WEIGHT_FP4, 64, 16);
+  linear_close(context);
+}
+
 int main(void) {
   CHECK(cudaStreamCreate(&stream));
   check_layouts();
@@ -286,6 +405,7 @@ int main(void) {
   check_workspace_of_cublas();
   check_fills();
   check_derived();
+  check_heads();
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

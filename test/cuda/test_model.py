@@ -77,6 +77,9 @@ class Model:
             cpu, gpu = cpu[rows], gpu[rows]
         return compare.report(cpu, gpu)
 
+    def has_latents(self):
+        return '"kv_lora_rank"' in (self.directory / "config.json").read_text()
+
     def logits(self, *flags):
         out = self.folder / "logits.npy"
         subprocess.run([*self.auk, "eval", "-m", self.directory, "--ids-file", self.folder / "ids", "--logits-out", out,
@@ -116,9 +119,19 @@ def test_a_cache_of_8_bits_equals_the_cpus(model, chunk):
     cpu = model.logits("--device", "cpu", *flags)
     gpu = model.logits("--device", "cuda", "--chunk", chunk, *flags)
     mean, worst, same, decided = model.report(cpu, gpu)
-    cost = model.report(model.logits("--device", "cpu", *flags[2:]), cpu)[0]
+    exact = model.logits("--device", "cpu", *flags[2:])
+    cost = model.report(exact, cpu)[0]
     print(f"{model.directory.name}: mean KL {mean:.2e} of {cost:.2e}, worst {worst:.2e}, same top {same} of {decided}")
-    assert mean <= max(model.bound, cost)
+    if not model.has_latents():
+        assert mean <= max(model.bound, cost)
+        assert same >= 0.97 * decided
+        return
+    # Latent attention's values are its keys on a GPU, and have the keys' scales, finer than a CPU's: each device is
+    # held to its own cost. A square error between them is at most that of both: KL is near half a square.
+    own, _, same, decided = model.report(exact, gpu)
+    print(f"GPU: cost {own:.2e}, same top {same} of {decided}")
+    assert own <= 1.5 * cost
+    assert mean <= (cost ** 0.5 + own ** 0.5) ** 2
     assert same >= 0.97 * decided
 
 

@@ -1,4 +1,4 @@
-/* cublas.cpp - in place of cuda/linear/cublas.c: the one GEMM that is asked of cuBLAS, in plain loops. */
+/* cublas.cpp - in place of cuda/linear/cublas.c: the GEMMs that are asked of cuBLAS, in plain loops. */
 #include "cuda/linear/cublas.h"
 
 #include <cuda_bf16.h>
@@ -57,6 +57,23 @@ cublasStatus_t gemm_ex(cublasHandle_t handle, cublasOperation_t ta, cublasOperat
              : CUBLAS_STATUS_SUCCESS;
 }
 
+/* The same for matrices at equal distances. */
+cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
+                            int k, const void *alpha, const void *a, cudaDataType type, int lda,
+                            long long a_step, const void *b, cudaDataType b_type, int ldb, long long b_step,
+                            const void *beta, void *c, cudaDataType c_type, int ldc, long long c_step,
+                            int n_batches, cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  if (type != CUDA_R_16F || b_type != CUDA_R_16F || c_type != CUDA_R_16F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  for (int i = 0; i < n_batches; i++) {
+    const cublasStatus_t s =
+        gemm_ex(handle, ta, tb, m, n, k, alpha, (const __half *)a + i * a_step, type, lda,
+                (const __half *)b + i * b_step, b_type, ldb, beta, (__half *)c + i * c_step, c_type, ldc,
+                compute, algorithm);
+    if (s) return s;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 } // namespace
 
 Status cublas_load(const char *, Cublas *cublas, Error *) {
@@ -65,6 +82,7 @@ Status cublas_load(const char *, Cublas *cublas, Error *) {
   cublas->set_stream = set_stream;
   cublas->set_workspace = set_workspace;
   cublas->gemm_ex = gemm_ex;
+  cublas->gemm_batched = gemm_batched;
   cublas->status_string = status_string;
   return STATUS_OK;
 }

@@ -1,0 +1,23 @@
+/* heads.h - a matrix for each head, which multiplies the head's own part of x.
+ *
+ *     y[t][h][o] = sum over i of w[h][o][i] x[t][h][i]
+ *
+ * Called by: linear.cu, and layers/latent.c through it. Nothing waits; a graph can capture a run. */
+#pragma once
+
+#include "cuda/linear/cublas.h"
+#include "cuda/linear/linear.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* True if steps of up to max_tokens need cuBLAS. */
+bool linear_heads_want_library(int max_tokens);
+
+/* PRECOND cublas is open if linear_heads_want_library(call->n_tokens). */
+Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif
