@@ -448,29 +448,39 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     weigh(unit.begin);
     pack_weights<S>(p, s);
 
-    if (unit.begin + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
+    if (!S::kOneRow && unit.begin + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
     for (int step = unit.begin + 1; step < unit.end; step++) {
-      begin_turn<S>(warpgroup);
-      wgmma_fence();
-      multiply_keys<S>(s, queries_at, keys_at + next.slot * (S::kTileBytes / 16));
-      wgmma_commit();
-      if (!S::kOneRow) barrier_wait(bar.values_full + ring.slot, ring.phase);
-      multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
-      wgmma_commit();
-      end_turn<S>(warpgroup);
-      wgmma_wait<1>();
-      if (!S::kOneRow && lane == 0) barrier_arrive(bar.keys_empty + next.slot);
-      next.advance();
-      weigh(step);
-      compute_now(s); /* keeps softmax before the branch of the next line */
-      /* With two stages for keys and values the next keys come into the stage that is freed below: a wait that
-       * is over takes the place of theirs. */
-      constexpr bool kWaitNow = !S::kOneRow || S::kStages > 2;
-      const Ring<S::kStages> &done = kWaitNow ? next : ring;
-      if (step + 1 < unit.end) barrier_wait(bar.keys_full + done.slot, done.phase);
-      wgmma_wait<0>();
-      if (lane == 0) barrier_arrive(values_empty + ring.slot);
-      if (!kWaitNow && step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
+      if constexpr (S::kOneRow) {
+        /* The values first: their stage, of which there are few, is free while the scores are multiplied. */
+        wgmma_fence();
+        multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
+        wgmma_commit();
+        barrier_wait(bar.keys_full + next.slot, next.phase);
+        multiply_keys<S>(s, queries_at, keys_at + next.slot * (S::kTileBytes / 16));
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (lane == 0) barrier_arrive(bar.keys_empty + ring.slot);
+        wgmma_wait<0>();
+        next.advance();
+        weigh(step);
+      } else {
+        begin_turn<S>(warpgroup);
+        wgmma_fence();
+        multiply_keys<S>(s, queries_at, keys_at + next.slot * (S::kTileBytes / 16));
+        wgmma_commit();
+        barrier_wait(bar.values_full + ring.slot, ring.phase);
+        multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
+        wgmma_commit();
+        end_turn<S>(warpgroup);
+        wgmma_wait<1>();
+        if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
+        next.advance();
+        weigh(step);
+        compute_now(s); /* keeps softmax before the branch of the next line */
+        if (step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
+        wgmma_wait<0>();
+        if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
+      }
       ring.advance();
       pack_weights<S>(p, s);
       /* After the first steps most maxima rise no more, and o stays as it is. */
@@ -528,43 +538,37 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
 #endif
 }
 
-/* Merges the splits of a tile's rows: a warp for each token and head, with latent attention four, for 128 of
- * its numbers each. With units blockIdx.y is a unit, of which the first of each token merges. */
+/* Merges the splits of a tile's rows: a warp for each token and head. */
 constexpr int kMergeWarps = 4;
 template <class S, bool kPlanes = false>
 __global__ void __launch_bounds__(kMergeWarps * 32)
     attention_merge_kernel(const __grid_constant__ Args args) {
   begin_overlapping();
-  constexpr int kOwn = S::kOneRow ? 128 : S::kValues, kParts = S::kValues / kOwn; /* numbers of a warp */
   const AttentionArgs &a = args.a;
-  const int at = blockIdx.x * kMergeWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int i = at / kParts, part = at % kParts;
-  const bool units = S::kOneRow && a.units;
-  if (i >= (units ? 1 : args.by.n_tokens) * a.n_heads || (units && a.units[blockIdx.y].split > 0)) return;
-  const int head = i % a.n_heads, group = a.n_heads / a.n_kv_heads, kv_head = head / group;
-  const int tile = units ? blockIdx.y : i / a.n_heads / args.by.tile_tokens;
+  const int i = blockIdx.x * kMergeWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (i >= args.by.n_tokens * a.n_heads) return;
+  const int token = i / a.n_heads, head = i % a.n_heads, group = a.n_heads / a.n_kv_heads;
+  const int kv_head = head / group, tile = token / args.by.tile_tokens, stride = partial_stride(args);
   const Unit unit = unit_at<S>(args, tile, kv_head, 0);
-  if (unit.used <= 1) return;
-  const int token = units ? unit.first_token : i / a.n_heads, stride = partial_stride(args);
+  if (unit.used == 1) return;
   const Partials partials(args);
   const size_t first = unit.place * stride + (token - unit.first_token) * group + head % group;
   const float2 *states = partials.states + first;
   float high = -INFINITY;
   for (int split = lane; split < unit.used; split += 32) high = fmaxf(high, states[split * stride].x);
   high = lanes_max<16, 8, 4, 2, 1>(high);
-  constexpr int kVectors = (kOwn / 4 + 31) / 32, kAtOnce = S::kOneRow ? 8 : 4; /* of a lane; loads */
+  constexpr int kVectors = (S::kHeadDim / 4 + 31) / 32; /* of a lane */
   float total = 0;
   float4 o[kVectors] = {};
-#pragma unroll kAtOnce
+#pragma unroll 4
   for (int split = 0; split < unit.used; split++) {
     const float2 state = states[split * stride];
     const float weight = power_of_2(state.x - high);
-    const float4 *from =
-        (const float4 *)(partials.outputs + (first + (size_t)split * stride) * S::kValues + part * kOwn);
+    const float4 *from = (const float4 *)(partials.outputs + (first + (size_t)split * stride) * S::kHeadDim);
     total += weight * state.y;
 #pragma unroll
     for (int j = 0; j < kVectors; j++)
-      if (kOwn >= 128 || lane < kOwn / 4) {
+      if (S::kHeadDim >= 128 || lane < S::kHeadDim / 4) {
         const float4 v = from[j * 32 + lane];
         o[j].x += weight * v.x, o[j].y += weight * v.y, o[j].z += weight * v.z, o[j].w += weight * v.w;
       }
@@ -575,12 +579,72 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
                          make_float4(o[0].x * scale, o[0].y * scale, o[0].z * scale, o[0].w * scale));
     return;
   }
-  uint2 *to = (uint2 *)(a.out + ((size_t)token * a.n_heads + head) * S::kValues + part * kOwn);
+  uint2 *to = (uint2 *)(a.out + (size_t)i * S::kHeadDim);
 #pragma unroll
   for (int j = 0; j < kVectors; j++)
-    if (kOwn >= 128 || lane < kOwn / 4)
+    if (S::kHeadDim >= 128 || lane < S::kHeadDim / 4)
       to[j * 32 + lane] =
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
+}
+
+/* The same for latent attention: a block has kMergeDims numbers of a row, its warps each some of the splits,
+ * whose weights they know before they ask for their numbers. blockIdx.y: with units a unit, of which the first
+ * of each token merges, else a token. */
+constexpr int kMergeDims = 128;
+static_assert(kSplitUnits <= kMergeWarps * 64, "a lane has the states of two splits");
+template <class S>
+__global__ void __launch_bounds__(kMergeWarps * 32)
+    attention_merge_latents_kernel(const __grid_constant__ Args args) {
+  begin_overlapping();
+  constexpr int kParts = S::kValues / kMergeDims;
+  const AttentionArgs &a = args.a;
+  const int head = blockIdx.x / kParts, part = blockIdx.x % kParts, group = a.n_heads / a.n_kv_heads,
+            kv_head = head / group, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (a.units && a.units[blockIdx.y].split > 0) return;
+  const Unit unit = unit_at<S>(args, a.units ? blockIdx.y : blockIdx.y / args.by.tile_tokens, kv_head, 0);
+  if (unit.used <= 1) return;
+  const int token = a.units ? unit.first_token : blockIdx.y, stride = partial_stride(args);
+  const Partials partials(args);
+  const size_t first = unit.place * stride + (token - unit.first_token) * group + head % group;
+  const float4 *outputs = (const float4 *)(partials.outputs + first * S::kValues + part * kMergeDims) + lane;
+
+  /* Lane i has the states of the warp's splits i and i + 32: split kMergeWarps i + warp. */
+  float2 state[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int split = (lane + 32 * i) * kMergeWarps + warp;
+    state[i] =
+        split < unit.used ? partials.states[first + (size_t)split * stride] : make_float2(-INFINITY, 0);
+  }
+  const float own = lanes_max<16, 8, 4, 2, 1>(fmaxf(state[0].x, state[1].x)),
+              shift = own == -INFINITY ? 0 : own;
+  const float weight[2] = {power_of_2(state[0].x - shift), power_of_2(state[1].x - shift)};
+  const float total = warp_sum(weight[0] * state[0].y + weight[1] * state[1].y);
+  float4 o = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+  for (int split = warp, i = 0; split < unit.used; split += kMergeWarps, i++) {
+    const float w = __shfl_sync(~0u, i < 32 ? weight[0] : weight[1], i % 32);
+    const float4 v = __ldcg(outputs + (size_t)split * stride * (S::kValues / 4));
+    o.x += w * v.x, o.y += w * v.y, o.z += w * v.z, o.w += w * v.w;
+  }
+  __shared__ float4 of_warps[kMergeWarps][32];
+  __shared__ float2 states[kMergeWarps];
+  of_warps[warp][lane] = o;
+  if (lane == 0) states[warp] = make_float2(own, total);
+  __syncthreads();
+  if (warp > 0) return;
+  float high = -INFINITY, sum = 0;
+  for (int w = 0; w < kMergeWarps; w++) high = fmaxf(high, states[w].x);
+  o = make_float4(0, 0, 0, 0);
+  for (int w = 0; w < kMergeWarps; w++) {
+    const float by = power_of_2(states[w].x - high);
+    const float4 v = of_warps[w][lane];
+    sum += by * states[w].y;
+    o.x += by * v.x, o.y += by * v.y, o.z += by * v.z, o.w += by * v.w;
+  }
+  const float scale = 1 / sum;
+  *(uint2 *)(a.out + ((size_t)token * a.n_heads + head) * S::kValues + part * kMergeDims + 4 * lane) =
+      make_uint2(pack_half2(o.x * scale, o.y * scale), pack_half2(o.z * scale, o.w * scale));
 }
 
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
@@ -617,18 +681,24 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   TRY(map(a.v, cached, {row, 0}, args.box_keys, 1, &args.v));
   const int n_units = by.n_tiles * a.n_kv_heads * by.n_splits;
   auto kernel = attention_wgmma_kernel<S, kCapped, false>;
-  auto merge = attention_merge_kernel<S>;
   if constexpr (S::kHeadDim == kPlanesHead && !kCapped)
-    if (a.planes)
-      kernel = attention_wgmma_kernel<S, false, false, true>, merge = attention_merge_kernel<S, true>;
+    if (a.planes) kernel = attention_wgmma_kernel<S, false, false, true>;
   if constexpr (S::kHeadDim == kWholeHead && !kCapped)
     if (a.whole > 0) kernel = attention_wgmma_kernel<S, kCapped, true>;
   TRY(launch(kernel, dim3(std::min(n_units, n_sms)), kThreads, S::kSharedBytes, stream, true, "attention",
              err, args));
   if (by.n_splits == 1 && !a.units) return STATUS_OK;
-  const int parts = S::kOneRow ? S::kValues / 128 : 1, rows = (a.units ? 1 : by.n_tokens) * a.n_heads;
-  return launch(merge, dim3(ceil_div(rows * parts, kMergeWarps), a.units ? by.n_tiles : 1), kMergeWarps * 32,
-                0, stream, true, "attention", err, args);
+  if constexpr (S::kOneRow) {
+    return launch(attention_merge_latents_kernel<S>,
+                  dim3(a.n_heads * (S::kValues / kMergeDims), a.units ? by.n_tiles : by.n_tokens),
+                  kMergeWarps * 32, 0, stream, true, "attention", err, args);
+  } else {
+    auto merge = attention_merge_kernel<S>;
+    if constexpr (S::kHeadDim == kPlanesHead && !kCapped)
+      if (a.planes) merge = attention_merge_kernel<S, true>;
+    return launch(merge, dim3(ceil_div(by.n_tokens * a.n_heads, kMergeWarps)), kMergeWarps * 32, 0, stream,
+                  true, "attention", err, args);
+  }
 }
 
 /* Measured on an H200 (cuda/LOG.md). The last two are latent attention's, by the width of a row of the cache,

@@ -8,42 +8,46 @@
 
 namespace {
 
-constexpr int kOrderThreads = 256;
+constexpr int kOrderThreads = 512;
 
-/* A block finds the places of one expert: a thread counts the choices of its part of the tokens. */
+/* A block finds the places of one expert: a warp counts the choices of its part of them, 32 at once. */
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const int *ids, const float *weights, int n, int *begins, int *choices, int *places,
                  float *place_weights) {
-  __shared__ int sums[2][kOrderThreads / 32];
+  constexpr int kWarps = kOrderThreads / 32;
+  __shared__ int sums[2][kWarps];
   const int e = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int step = (n + kOrderThreads - 1) / kOrderThreads, from = min((int)threadIdx.x * step, n),
-            to = min(from + step, n);
+  const int share = (n + kOrderThreads - 1) / kOrderThreads * 32, from = min(warp * share, n),
+            to = min(from + share, n);
+  const auto id_of = [&](int i) { return i < to ? __ldcg(ids + i) : 0x7fffffff; };
   begin_overlapping();
   int less = 0, own = 0;
-  for (int i = from; i < to; i++) {
-    const int id = __ldcg(ids + i);
-    less += id < e;
-    own += id == e;
+#pragma unroll 8
+  for (int i = from; i < to; i += 32) {
+    const int id = id_of(i + lane);
+    less += __popc(__ballot_sync(~0u, id < e));
+    own += __popc(__ballot_sync(~0u, id == e));
   }
-  int before = warp_sum_up_to(own);
-  if (lane == 31) sums[0][warp] = before;
-  less = warp_sum(less);
-  if (lane == 0) sums[1][warp] = less;
+  if (lane == 0) sums[0][warp] = own, sums[1][warp] = less;
   __syncthreads();
-  int begin = 0;
-  before -= own;
-  for (int w = 0; w < kOrderThreads / 32; w++) {
+  int begin = 0, before = 0;
+  for (int w = 0; w < kWarps; w++) {
     begin += sums[1][w];
     if (w < warp) before += sums[0][w];
   }
   if (threadIdx.x == 0) begins[e] = begin;
   if (threadIdx.x == 0 && e == (int)gridDim.x - 1) begins[e + 1] = n;
-  int place = begin + before;
-  for (int i = from; i < to; i++) {
-    if (__ldcg(ids + i) != e) continue;
-    choices[place] = i;
-    places[i] = place;
-    place_weights[place++] = weights[i];
+#pragma unroll 8
+  for (int i = from; i < to; i += 32) {
+    const bool is_own = id_of(i + lane) == e;
+    const uint32_t all = __ballot_sync(~0u, is_own);
+    if (is_own) {
+      const int place = begin + before + __popc(all & ((1u << lane) - 1));
+      choices[place] = i + lane;
+      places[i + lane] = place;
+      place_weights[place] = weights[i + lane];
+    }
+    before += __popc(all);
   }
 }
 

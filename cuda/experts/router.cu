@@ -5,10 +5,10 @@
  *
  *   one token     kOneRows experts a block, so that many SMs read the router. A thread has the same inputs
  *                 of all of them, and multiplies before the norm is known, which is a factor of the sums
- *   more tokens   a block normalises its tokens into shared memory, and a warp multiplies a whole row; many
- *                 tokens have few blocks, which read the router once for 8 tokens
+ *   more tokens   a block normalises its 2 or 8 tokens into shared memory, and a warp multiplies whole rows, one
+ *                 or four at a time: with four, a number of x is read from there for four products
  *
- * READS  the router once for 8 tokens, x once for each block of a token. */
+ * READS  the router once for 2 or 8 tokens, x once for each block of a token. */
 #include "cuda/experts/choice.cuh"
 #include "cuda/experts/experts.h"
 #include "cuda/linear/eight.cuh"
@@ -20,7 +20,7 @@
 namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kPad = 256; /* inputs of a warp at once */
-constexpr int kTargetBlocks = 128, kDeep = 8;                 /* loads of a row that a lane has under way */
+constexpr int kTargetBlocks = 128, kManyTokens = 256;         /* from so many on a block has 8 tokens */
 constexpr int kOneRows = 4, kOneParts = 3,
               kOneStep = 4 * kThreads; /* one token: loads of a row; inputs of each */
 
@@ -46,114 +46,120 @@ struct Args {
   bool joined;       /* Router */
 };
 
-/* Sums over the block of one number for each of kTokens tokens. */
-template <int kTokens> __device__ __forceinline__ void block_sums(float (&sum)[kTokens]) {
-  __shared__ float parts[kWarps][kTokens];
-#pragma unroll
-  for (int m = 0; m < kTokens; m++) {
-    sum[m] = warp_sum(sum[m]);
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32][m] = sum[m];
-  }
-  __syncthreads();
-#pragma unroll
-  for (int m = 0; m < kTokens; m++) {
-    sum[m] = 0;
-    for (int w = 0; w < kWarps; w++) sum[m] += parts[w][m];
-  }
+/* Four numbers of a row of n floats, from number i on; zeros from n on. Past L1, where the kernel before may have
+ * left other numbers. */
+__device__ __forceinline__ float4 four_of(const float *row, int i, int n, bool aligned) {
+  if (aligned) return i < n ? __ldcg((const float4 *)(row + i)) : make_float4(0, 0, 0, 0);
+  return make_float4(i < n ? __ldcg(row + i) : 0, i + 1 < n ? __ldcg(row + i + 1) : 0,
+                     i + 2 < n ? __ldcg(row + i + 2) : 0, i + 3 < n ? __ldcg(row + i + 3) : 0);
 }
 
 /* Fills x[kTokens][padded] in shared memory with the router's input, and by the first block of the tokens
- * h. */
-template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, int token0, float *x) {
-  float inverse[kTokens] = {};
-#pragma unroll
-  for (int m = 0; m < kTokens; m++) {
-    const float *from = a.x + (size_t)(token0 + m) * a.hidden;
-    const bool inside = token0 + m < a.n_tokens;
+ * h. kWarps / kTokens warps take a token, each 128 of every kStep inputs. */
+template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, int token0, float *shared) {
+  constexpr int kShare = kWarps / kTokens, kStep = 128 * kShare;
+  __shared__ float squares[kWarps];
+  const int warp = threadIdx.x / 32, token = token0 + warp / kShare,
+            k0 = warp % kShare * 128 + threadIdx.x % 32 * 4;
+  const bool inside = token < a.n_tokens, aligned = a.hidden % 4 == 0, first = blockIdx.x == 0 && inside;
+  const float *from = a.x + (size_t)min(token, a.n_tokens - 1) * a.hidden;
+  float *x = shared + warp / kShare * a.padded, sum = 0;
 #pragma unroll 8
-    for (int i = threadIdx.x; i < a.padded; i += kThreads) {
-      const float v = inside && i < a.hidden ? __ldcg(from + i) : 0.0f;
-      x[m * a.padded + i] = v;
-      inverse[m] += v * v;
-    }
+  for (int k = k0; k < a.padded; k += kStep) {
+    const float4 v = four_of(from, k, inside ? a.hidden : 0, aligned);
+    *(float4 *)(x + k) = v;
+    sum += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
   }
-  block_sums<kTokens>(inverse);
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) squares[warp] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int w = 0; w < kShare; w++) sum += squares[warp / kShare * kShare + w];
   const float *by = a.router_scale ? a.router_scale : a.norm;
+  const float factor = by ? rsqrtf(sum / (float)a.hidden + a.eps) : a.x_factor;
+  const size_t to = (size_t)token * a.h_stride;
+#pragma unroll 2
+  for (int k = k0; k < a.hidden; k += kStep) {
+    const float4 raw = *(const float4 *)(x + k);
+    const float v[4] = {raw.x * factor, raw.y * factor, raw.z * factor, raw.w * factor};
 #pragma unroll
-  for (int m = 0; m < kTokens; m++) {
-    const float factor = a.norm || a.router_scale ? rsqrtf(inverse[m] / (float)a.hidden + a.eps) : a.x_factor;
-    const size_t to = (size_t)(token0 + m) * a.h_stride;
-    const bool first = blockIdx.x == 0 && token0 + m < a.n_tokens;
-    /* Loops without branches, by __ldg: weights are loaded before the stores of earlier inputs. */
-    const auto scaled = [&](int i, const float *by) {
-      const float v = x[m * a.padded + i] * factor;
-      return by ? v * __ldg(by + i) : v;
-    };
-    if (first)
-#pragma unroll 4
-      for (int i = threadIdx.x; i < a.hidden; i += kThreads) a.h[to + i] = clamp_half(scaled(i, a.norm));
-    if (first && a.experts_norm)
-#pragma unroll 4
-      for (int i = threadIdx.x; i < a.hidden; i += kThreads)
-        a.experts_h[to + i] = clamp_half(scaled(i, a.experts_norm));
-#pragma unroll 4
-    for (int i = threadIdx.x; i < a.hidden; i += kThreads) x[m * a.padded + i] = scaled(i, by);
+    for (int i = 0; i < 4; i++) {
+      if (k + i >= a.hidden) break;
+      if (first) a.h[to + k + i] = clamp_half(a.norm ? v[i] * __ldg(a.norm + k + i) : v[i]);
+      if (first && a.experts_norm) a.experts_h[to + k + i] = clamp_half(v[i] * __ldg(a.experts_norm + k + i));
+      x[k + i] = by ? v[i] * __ldg(by + k + i) : v[i];
+    }
   }
   __syncthreads();
 }
 
-/* A lane's weights of up to kDeep * kPad inputs of a row, in registers. */
-template <class T> struct RowPart {
-  Eight<T> v[kDeep];
+/* A lane's weights of kRows rows, kWarps rows apart: of some inputs, in registers. */
+template <class T, int kRows> struct RowParts {
+  static constexpr int kDeep = 8 / kRows; /* loads of a row under way */
+  Eight<T> v[kRows][kDeep];
+  const T *row[kRows];
 
-  __device__ __forceinline__ void load(const Rows &w, int row, int k0, int padded) {
+  __device__ __forceinline__ void load(int i, int k, const Rows &w, int padded) {
 #pragma unroll
-    for (int i = 0; i < kDeep; i++) {
-      const int k = k0 + i * kPad + (int)threadIdx.x % 32 * 8;
-      v[i].load((const T *)w.data + (size_t)row * w.stride + k, k < padded && k < (int)w.stride);
-    }
+    for (int r = 0; r < kRows; r++) v[r][i].load(row[r] + k, k < padded && k < (int)w.stride);
+  }
+  /* The first inputs of rows first, first + kWarps, ... up to `last`. */
+  __device__ __forceinline__ void begin(const Rows &w, int first, int last, int padded) {
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+      row[r] = (const T *)w.data + (size_t)min(first + r * kWarps, last) * w.stride;
+#pragma unroll
+    for (int i = 0; i < kDeep; i++) load(i, i * kPad + (int)threadIdx.x % 32 * 8, w, padded);
   }
 };
 
-/* Products of a row of T with the tokens' x, in each lane. `part` holds the row's first inputs. */
-template <class T, int kTokens>
-__device__ __forceinline__ void multiply_row(const Rows &w, int row, const float *x, int padded,
-                                             RowPart<T> &part, float (&sum)[kTokens]) {
+/* Products of the rows that `parts` has begun with the tokens' x, the sums of a warp. */
+template <class T, int kTokens, int kRows>
+__device__ __forceinline__ void multiply_rows(const Rows &w, const float *x, int padded,
+                                              RowParts<T, kRows> &parts, float (&sum)[kRows][kTokens]) {
+  constexpr int kDeep = RowParts<T, kRows>::kDeep;
 #pragma unroll
-  for (int m = 0; m < kTokens; m++) sum[m] = 0;
+  for (int r = 0; r < kRows; r++)
+#pragma unroll
+    for (int m = 0; m < kTokens; m++) sum[r][m] = 0;
   for (int k0 = 0; k0 < padded; k0 += kDeep * kPad) {
-    if (k0 > 0) part.load(w, row, k0, padded);
 #pragma unroll
     for (int i = 0; i < kDeep; i++) {
       const int k = k0 + i * kPad + (int)threadIdx.x % 32 * 8;
       if (k0 + i * kPad >= padded) break;
-      float v[8];
-      part.v[i].floats(v);
+      float v[kRows][8];
+#pragma unroll
+      for (int r = 0; r < kRows; r++) parts.v[r][i].floats(v[r]);
+      if (k0 + (kDeep + i) * kPad < padded) parts.load(i, k + kDeep * kPad, w, padded);
 #pragma unroll
       for (int m = 0; m < kTokens; m++) {
         const float4 low = *(const float4 *)(x + m * padded + k),
                      high = *(const float4 *)(x + m * padded + k + 4);
-        sum[m] += v[0] * low.x + v[1] * low.y + v[2] * low.z + v[3] * low.w + v[4] * high.x + v[5] * high.y +
-                  v[6] * high.z + v[7] * high.w;
+#pragma unroll
+        for (int r = 0; r < kRows; r++)
+          sum[r][m] += v[r][0] * low.x + v[r][1] * low.y + v[r][2] * low.z + v[r][3] * low.w +
+                       v[r][4] * high.x + v[r][5] * high.y + v[r][6] * high.z + v[r][7] * high.w;
       }
     }
   }
 #pragma unroll
-  for (int m = 0; m < kTokens; m++) sum[m] = warp_sum(sum[m]);
+  for (int r = 0; r < kRows; r++)
+#pragma unroll
+    for (int m = 0; m < kTokens; m++) sum[r][m] = warp_sum(sum[r][m]);
 }
 
 /* The factor of the MLP beside the experts: the gate is a row after the experts'. */
 template <class T, int kTokens>
 __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const float *x) {
-  float sum[kTokens];
-  RowPart<T> part;
+  float sum[1][kTokens];
+  RowParts<T, 1> part;
   const Rows &w = a.shared_gate;
-  part.load(w, 0, 0, a.padded);
-  multiply_row<T, kTokens>(w, 0, x, a.padded, part, sum);
+  part.begin(w, 0, 0, a.padded);
+  multiply_rows<T, kTokens, 1>(w, x, a.padded, part, sum);
 #pragma unroll
   for (int m = 0; m < kTokens; m++)
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens)
-      a.to.shared_factors[token0 + m] = 1 / (1 + expf(-(sum[m] + (w.bias ? w.bias[0] : 0.0f))));
+      a.to.shared_factors[token0 + m] = 1 / (1 + expf(-(sum[0][m] + (w.bias ? w.bias[0] : 0.0f))));
 }
 
 /* Group-limited routing (DeepSeek-V3): keeps the n_chosen_groups groups whose two best experts have the
@@ -377,29 +383,33 @@ __global__ void __launch_bounds__(kThreads) route_one_kernel(const __grid_consta
   if (last && warp == 0) choose(a, 0, room);
 }
 
-template <class T, int kTokens>
+template <class T, int kTokens, int kRows>
 __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) float x[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.y * kTokens,
             n_experts = a.config.n_experts, first = blockIdx.x * a.block_experts;
   const int end = min(first + a.block_experts, n_experts);
   int e = first + warp;
-  RowPart<T> part;
+  RowParts<T, kRows> parts;
   dependents_may_start();
-  if (e < end) part.load(a.router, e, 0, a.padded); /* the router does not wait for the token */
+  if (e < end) parts.begin(a.router, e, end - 1, a.padded); /* the router does not wait for the token */
   for (int i = threadIdx.x * 32; a.norm && i < a.hidden; i += kThreads * 32) prefetch_l1(a.norm + i);
   wait_for_previous();
   normalise<kTokens>(a, token0, x);
   while (e < end) {
-    float sum[kTokens];
-    multiply_row<T, kTokens>(a.router, e, x, a.padded, part, sum);
+    float sum[kRows][kTokens];
+    multiply_rows<T, kTokens, kRows>(a.router, x, a.padded, parts, sum);
 #pragma unroll
-    for (int m = 0; m < kTokens; m++)
-      if (lane == 0 && token0 + m < a.n_tokens)
-        a.to.logits[(size_t)(token0 + m) * n_experts + e] =
-            sum[m] * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
-    e += kWarps;
-    if (e < end) part.load(a.router, e, 0, a.padded);
+    for (int r = 0; r < kRows; r++)
+#pragma unroll
+      for (int m = 0; m < kTokens; m++) {
+        const int own = e + r * kWarps;
+        if (lane == 0 && own < end && token0 + m < a.n_tokens)
+          a.to.logits[(size_t)(token0 + m) * n_experts + own] =
+              sum[r][m] * a.router_factor + (a.router.bias ? a.router.bias[own] : 0.0f);
+      }
+    e += kRows * kWarps;
+    if (e < end) parts.begin(a.router, e, end - 1, a.padded);
   }
   if (a.shared_gate.data && n_experts >= first && n_experts < first + a.block_experts &&
       warp == (n_experts - first) % kWarps) {
@@ -432,12 +442,14 @@ template <int kTokens> Status launch_tokens(Args a, cudaStream_t stream, Error *
   a.block_experts = (int)align_up((size_t)ceil_div(n, blocks), kWarps);
   const int n_rows = n + (a.shared_gate.data ? 1 : 0);
   const dim3 grid((unsigned)ceil_div(n_rows, a.block_experts), (unsigned)groups);
-  const auto run = [&](auto kernel) {
-    return launch(kernel, grid, kThreads, block_bytes(a, kTokens), stream, true, "router", err, a);
+  const auto run = [&](auto one_row, auto four_rows) {
+    return launch(a.block_experts > kWarps ? four_rows : one_row, grid, kThreads, block_bytes(a, kTokens),
+                  stream, true, "router", err, a);
   };
-  return a.router.type == WEIGHT_F16    ? run(route_kernel<__half, kTokens>)
-         : a.router.type == WEIGHT_BF16 ? run(route_kernel<__nv_bfloat16, kTokens>)
-                                        : run(route_kernel<float, kTokens>);
+  return a.router.type == WEIGHT_F16 ? run(route_kernel<__half, kTokens, 1>, route_kernel<__half, kTokens, 4>)
+         : a.router.type == WEIGHT_BF16
+             ? run(route_kernel<__nv_bfloat16, kTokens, 1>, route_kernel<__nv_bfloat16, kTokens, 4>)
+             : run(route_kernel<float, kTokens, 1>, route_kernel<float, kTokens, 4>);
 }
 
 Status launch_one(const Args &a, cudaStream_t stream, Error *err) {
@@ -469,7 +481,8 @@ Status experts_route(const Router *r, int n_tokens, size_t shared_bytes, cudaStr
   a.joined = r->joined;
   a.to = r->to;
   constexpr size_t kStatic = 3072;
-  if (n_tokens >= 8 && block_bytes(a, 8) + kStatic <= shared_bytes) return launch_tokens<8>(a, stream, err);
+  if (n_tokens >= kManyTokens && block_bytes(a, 8) + kStatic <= shared_bytes)
+    return launch_tokens<8>(a, stream, err);
   if (n_tokens >= 2 && block_bytes(a, 2) + kStatic <= shared_bytes) return launch_tokens<2>(a, stream, err);
   if (n_tokens == 1 && a.hidden % 4 == 0 && (!a.shared_gate.data || a.shared_gate.type == a.router.type))
     return launch_one(a, stream, err);

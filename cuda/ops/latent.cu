@@ -21,12 +21,12 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(Latent a) {
   for (int i = threadIdx.x; i < n; i += kThreads) to[i] = clamp_half(in[i] * scale * a.q_norm[i]);
 }
 
-/* Calls store(i, value) with the numbers of `from`, rotated and times a factor. */
-template <class Store>
+/* Calls store(i, value) with the numbers of `from`, rotated and times a factor; for kTogether threads. */
+template <int kTogether, class Store>
 __device__ __forceinline__ void rotate_part(const Latent &a, int token, const float *from, float factor,
                                             Store store) {
   const int half = a.sizes.rope_dim / 2;
-  for (int i = threadIdx.x; i < half; i += kThreads) {
+  for (int i = threadIdx.x % kTogether; i < half; i += kTogether) {
     const int low = a.neighbours ? 2 * i : i, high = a.neighbours ? 2 * i + 1 : i + half;
     float first = from[low], second = from[high];
     rotate(first, second, ((const float2 *)a.rope_table)[(size_t)token * half + i]);
@@ -42,7 +42,7 @@ template <typename T> __device__ __forceinline__ void append_row(const Latent &a
             n_first = a.sizes.q_rank ? a.sizes.q_rank : a.n_heads * (a.sizes.nope_dim + rope);
   const float *from = a.in + token * a.in_stride + n_first, scale = rms_scale<kThreads>(from, rank, kEps);
   if (a.pos[token] < 0) return;
-  rotate_part(a, token, from + rank, 1, [&](int i, float value) { row[i] = value; });
+  rotate_part<kThreads>(a, token, from + rank, 1, [&](int i, float value) { row[i] = value; });
   for (int i = threadIdx.x; i < rank; i += kThreads) row[rope + i] = from[i] * scale * a.kv_norm[i];
   const size_t at = CacheRows(a.pages, token, 1, 0, a.n_ctx).at(a.pos[token]);
   T *to = (T *)a.cache + at * width;
@@ -61,22 +61,25 @@ template <typename T> __device__ __forceinline__ void append_row(const Latent &a
   }
 }
 
-/* Block (head, token) takes a query, block (n_heads, token) the token's row of the cache. */
+/* A warp takes a query of a token; the token's last block makes its row of the cache. */
 template <typename T> __global__ void __launch_bounds__(kThreads) rows_kernel(Latent a) {
   begin_overlapping();
-  const int head = blockIdx.x, token = blockIdx.y, nope = a.sizes.nope_dim, rope = a.sizes.rope_dim;
-  if (head == a.n_heads) {
+  const int token = blockIdx.y, nope = a.sizes.nope_dim, rope = a.sizes.rope_dim;
+  if (blockIdx.x == gridDim.x - 1) {
     append_row<T>(a, token);
     return;
   }
+  const int head = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
+  if (head >= a.n_heads) return;
   const float *query = a.queries + token * a.query_stride + (size_t)head * (nope + rope);
   const size_t place = (size_t)token * a.n_heads + head;
   const float factor =
       a.query_scale_beta != 0 ? query_factor(a.query_scale_beta, a.query_scale_step, a.pos[token]) : 1;
   __half *x = (__half *)a.x + place * a.x_step, *q = (__half *)a.q + place * (rope + a.sizes.kv_rank);
-  for (int i = threadIdx.x; i < a.x_step; i += kThreads)
+#pragma unroll 8
+  for (int i = threadIdx.x % 32; i < a.x_step; i += 32)
     x[i] = i < nope ? clamp_half(query[i] * factor) : __half(0.0f);
-  rotate_part(a, token, query + nope, factor, [&](int i, float value) { q[i] = __float2half_rn(value); });
+  rotate_part<32>(a, token, query + nope, factor, [&](int i, float value) { q[i] = __float2half_rn(value); });
 }
 
 } // namespace
@@ -89,6 +92,6 @@ Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Er
   auto kernel = call->kv == KV_F32  ? rows_kernel<float>
                 : call->kv == KV_Q8 ? rows_kernel<uint8_t>
                                     : rows_kernel<__half>;
-  return launch(kernel, dim3(call->n_heads + 1, n_tokens), kThreads, 0, stream, true, "latent attention", err,
-                *call);
+  return launch(kernel, dim3(ceil_div(call->n_heads, kThreads / 32) + 1, n_tokens), kThreads, 0, stream, true,
+                "latent attention", err, *call);
 }
