@@ -80,7 +80,7 @@ static Status prepare(BackendModel *loaded, const StateOptions *options, Error *
     TRY(prepare_projections(loaded, &layer->qkv, max_tokens, kernel, err));
     if (layer->q.n_out > 0)
       TRY(linear_prepare(loaded->linear, &layer->q, loaded->act, max_tokens, kernel, err));
-    if (layer->key_halves) TRY(linear_prepare_heads(loaded->linear, max_tokens, err));
+    if (layer->key_halves) linear_prepare_heads(loaded->linear, max_tokens);
     if (layer->o.n_out > 0)
       TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, kernel, err));
     TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, kernel, err));

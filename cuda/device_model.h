@@ -55,7 +55,8 @@ typedef struct {
   /* Only with latent attention: q with a q_rank; the heads' parts of kv_b (ModelLayer), laid out as summed
    * experts, one of them for each head. */
   DeviceLinear q, key_heads, value_heads;
-  void *key_halves, *value_halves; /* the latter two as LinearHeads has them: fp16, a matrix for each head */
+  const void *key_halves,
+      *value_halves; /* the latter two as LinearHeads has them: fp16, a matrix for each head */
   DeviceDelta delta;
   DeviceConv conv;
   DeviceExperts experts;

@@ -50,7 +50,6 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
   const LayerConfig own = config_layer(c, layer);
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   const Attention attention = state_attention(s, layer);
-  void *keys = s->layers[layer].cache[KEYS], *values = s->layers[layer].cache[VALUES];
   return (QkvHeads){
       .n_heads = c->n_heads,
       .n_kv_heads = own.shares_kv ? 0 : own.n_kv_heads,
@@ -67,8 +66,8 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .stride = (size_t)s->projection_stride,
       .query_step = query_outputs(c, &own) / c->n_heads,
       .q = s->q,
-      .k_cache = keys,
-      .v_cache = values == keys ? NULL : values, /* latent attention's are a part of its keys */
+      .k_cache = s->layers[layer].cache[KEYS],
+      .v_cache = s->layers[layer].cache[VALUES],
       .k_scales = s->layers[layer].cache[KEY_SCALES],
       .v_scales = s->layers[layer].cache[VALUE_SCALES],
       .rotary_dim = own.rope == ROPE_NONE ? 0 : 2 * m->ropes[own.rope].n_pairs,

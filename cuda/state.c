@@ -29,6 +29,7 @@ int qkv_outputs(const ModelConfig *c, const LayerConfig *own) {
 }
 
 static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
+  if (c->latent.kv_rank > 0) return 0; /* latent_in has them */
   const int heads = c->n_heads * own->head_dim;
   return qkv_outputs(c, own) + (c->attn_gate == ATTN_GATE_NUMBERS ? heads
                                 : c->attn_gate == ATTN_GATE_HEADS ? c->n_heads
@@ -157,7 +158,8 @@ static bool keys_are_values(const ModelConfig *c) {
 
 /* Positions times KV heads of a part of a layer's own cache. */
 static size_t cache_rows(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
-  if (config_kv_numbers(c, layer) == 0 || (part == VALUES && keys_are_values(c))) return 0;
+  const bool of_values = part == VALUES || part == VALUE_SCALES;
+  if (config_kv_numbers(c, layer) == 0 || (of_values && keys_are_values(c))) return 0;
   return (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o);
 }
 
@@ -478,13 +480,17 @@ Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, 
     if (row == 0) continue;
     char *cache = (char *)s->layers[layer].cache[part] + (size_t)span.pos * row,
          *rows = host + (size_t)first_head * host_pitch;
+    host += (size_t)n_heads * host_pitch;
+    if (part == VALUE_SCALES && keys_are_values(&s->loaded->model->config)) { /* the cache has none */
+      if (n_stored == 0) memset(rows, 0, n_own * host_pitch);
+      continue;
+    }
     const cudaError_t error = n_stored == 0
                                   ? cudaMemcpy2DAsync(rows, host_pitch, cache, cache_pitch, run, n_own,
                                                       cudaMemcpyDeviceToHost, s->loaded->stream)
                                   : cudaMemcpy2DAsync(cache, cache_pitch, rows, host_pitch, run, n_own,
                                                       cudaMemcpyHostToDevice, s->loaded->stream);
     TRY(cuda_status(error, "cannot copy keys and values", err));
-    host += (size_t)n_heads * host_pitch;
   }
   return state_wait(s, err);
 }

@@ -440,8 +440,9 @@ static Status lay_out(Loader *loader, Error *err) {
   loaded->n_host = 0;
   loader->host_bytes = 0;
   ropes_place(loaded, &loader->arena);
+  TRY(visit(loader, &pass, err));
   latent_place_halves(loaded, &loader->arena);
-  return visit(loader, &pass, err);
+  return STATUS_OK;
 }
 
 /* Matrices of a layer that may be on the host: projections, latent attention's q, o, gate and up, down, the

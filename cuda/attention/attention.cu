@@ -102,7 +102,7 @@ static bool wgmma_can_run(const Attention *a, int n_tokens) {
   const AttentionArgs args = wgmma_args(a);
   const int group = args.n_heads / args.n_kv_heads, rows = attention_wgmma_rows(args);
   if (a->whole && (n_tokens * group > rows || a->window > 0)) return false;
-  if (a->value_dims > 0 && a->cap > 0) return false;
+  if (a->value_dims > 0 && (a->cap > 0 || a->sinks)) return false;
   return a->wgmma_sms > 0 && group <= rows && attention_wgmma_shared(args) <= a->shared_bytes;
 }
 
@@ -122,7 +122,7 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   return shared.n_kv_heads <= MAX_HEADS && attention_decode_shared(shared, at_once) <= a->shared_bytes;
 }
 
-/* A single token always takes decode, since its step is captured in a graph. */
+/* A single token always takes decode, whose launch does not depend on `past`: its step is captured in a graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   const int launches = ceil_div(n_tokens, tokens_per_launch(a)) * kv_sharers(a);
   const int seen = a->window > 0 ? std::min(a->window, a->past) : a->past;

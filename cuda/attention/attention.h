@@ -10,7 +10,8 @@
  *
  * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
  * (AttentionPages). In a step of several sequences decode takes the single rows (AttentionUnit), wgmma or
- * prefill the others (AttentionTile), and plain takes all where these cannot run. */
+ * prefill the others (AttentionTile), and plain takes all where these cannot run. Latent attention
+ * (value_dims) is wgmma's or plain's alone. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,7 +33,7 @@ typedef enum {
   ATTENTION_FAMILIES
 } AttentionFamily;
 
-/* A unit of decode: one token with one of n_splits parts of its keys. */
+/* A unit of decode, or of wgmma with latent attention: one token with one of n_splits parts of its keys. */
 typedef struct {
   int row;             /* the token's; -1: none */
   int split, n_splits; /* the units of a token follow one another */
@@ -86,7 +87,8 @@ typedef struct {
  * (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns,
  * tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several
  * launches, or several blocks for each KV head. Plain runs everything else, and chips with too little
- * shared memory for the others. */
+ * shared memory for the others. Latent attention: wgmma, also for one token, if a row has 512 and 64 or 256 and
+ * 64 numbers and the cache is in fp16 or 8 bits; else plain. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 

@@ -1,4 +1,5 @@
-/* attention_wgmma.cu - many tokens on Hopper: FlashAttention-3 with wgmma and tensor copies.
+/* attention_wgmma.cu - many tokens on Hopper, with latent attention any number: FlashAttention-3 with wgmma and
+ * tensor copies.
  *
  * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head
  * r % group. A unit is a tile with all the keys that it sees, or with one of several splits of them. A block
@@ -15,6 +16,8 @@
  * under the products with those values. With kTurns the warpgroups issue their products in turns, so that
  * one's softmax runs under the other's products (cuda/LOG.md: 1 to 4% with heads of 128, none with longer).
  *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
+ * Latent attention has stages for two steps of keys alone: there the values come first, and their stage is free
+ * while the scores are multiplied.
  * Steps of keys begin at multiples of kKeys in the cache and go upwards, and a row's arithmetic does not
  * depend on the other rows: without splits the same token gets the same bits in every step.
  * Source: Shah et al., FlashAttention-3 (arXiv:2407.08608), algorithm 2. Reference: attention_plain.cu. */
@@ -118,9 +121,10 @@ template <class S> [[maybe_unused]] __device__ __forceinline__ Unit unit_of(cons
   return unit_at<S>(args, tile, kv_head, split);
 }
 
-/* Rows of a tile that are not padding. */
+/* Rows of a place: those of a tile that are not padding, an even number, so that what follows the states of
+ * any number of places is 16-byte aligned. */
 __host__ __device__ inline int partial_stride(const Args &args) {
-  return args.by.tile_tokens * (args.a.n_heads / args.a.n_kv_heads);
+  return (args.by.tile_tokens * (args.a.n_heads / args.a.n_kv_heads) + 1) / 2 * 2;
 }
 
 /* Partial results of the splits, in the workspace: [place][row]. */
@@ -678,7 +682,7 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   TRY(map(a.q, {S::kHeadDim, heads, (cuuint64_t)by.n_tokens}, {row, row * heads}, group, by.tile_tokens,
           &args.q));
   TRY(map(a.k, cached, {row, 0}, args.box_keys, 1, &args.k));
-  TRY(map(a.v, cached, {row, 0}, args.box_keys, 1, &args.v));
+  TRY(map(S::kOneRow ? a.k : a.v, cached, {row, 0}, args.box_keys, 1, &args.v));
   const int n_units = by.n_tiles * a.n_kv_heads * by.n_splits;
   auto kernel = attention_wgmma_kernel<S, kCapped, false>;
   if constexpr (S::kHeadDim == kPlanesHead && !kCapped)

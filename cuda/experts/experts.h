@@ -41,7 +41,7 @@ typedef struct {
   const float *x;    /* [n_tokens][hidden] */
   const float *norm; /* [hidden] h = rmsnorm(x) * norm; NULL: h = x_factor * x */
   float x_factor;
-  void *h; /* fp16 [n_tokens][h_stride] */
+  void *h; /* fp16 [n_tokens][h_stride], 8-byte aligned, h_stride % 4 == 0 */
   int h_stride;
   /* With config.own_norms, else NULL: [hidden]. The experts' input is rmsnorm(x) * experts_norm, the router's
    * rmsnorm(x) * router_scale / sqrt(hidden); else both read h. */

@@ -54,6 +54,27 @@ __device__ __forceinline__ float4 four_of(const float *row, int i, int n, bool a
                      i + 2 < n ? __ldcg(row + i + 2) : 0, i + 3 < n ? __ldcg(row + i + 3) : 0);
 }
 
+/* v times the weights from number k of n on, k a multiple of 4; by NULL: v. */
+__device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k, int n) {
+  if (!by) return v;
+  if (k + 4 <= n) {
+    const float4 w = __ldg((const float4 *)(by + k));
+    return make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
+  }
+  return make_float4(v.x * by[k], k + 1 < n ? v.y * by[k + 1] : 0, k + 2 < n ? v.z * by[k + 2] : 0, 0);
+}
+
+/* Numbers k .. k + 3 of a row of n halves. */
+__device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
+  const __half four[4] = {clamp_half(v.x), clamp_half(v.y), clamp_half(v.z), clamp_half(v.w)};
+  if (k + 4 <= n) {
+    const __half2 low = __halves2half2(four[0], four[1]), high = __halves2half2(four[2], four[3]);
+    *(uint2 *)(to + k) = make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high);
+    return;
+  }
+  for (int i = 0; k + i < n; i++) to[k + i] = four[i];
+}
+
 /* Fills x[kTokens][padded] in shared memory with the router's input, and by the first block of the tokens
  * h. kWarps / kTokens warps take a token, each 128 of every kStep inputs. */
 template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, int token0, float *shared) {
@@ -80,15 +101,12 @@ template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, 
   const size_t to = (size_t)token * a.h_stride;
 #pragma unroll 2
   for (int k = k0; k < a.hidden; k += kStep) {
-    const float4 raw = *(const float4 *)(x + k);
-    const float v[4] = {raw.x * factor, raw.y * factor, raw.z * factor, raw.w * factor};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if (k + i >= a.hidden) break;
-      if (first) a.h[to + k + i] = clamp_half(a.norm ? v[i] * __ldg(a.norm + k + i) : v[i]);
-      if (first && a.experts_norm) a.experts_h[to + k + i] = clamp_half(v[i] * __ldg(a.experts_norm + k + i));
-      x[k + i] = by ? v[i] * __ldg(by + k + i) : v[i];
-    }
+    const float4 raw = *(const float4 *)(x + k),
+                 v = make_float4(raw.x * factor, raw.y * factor, raw.z * factor, raw.w * factor);
+    if (first) store_four(a.h + to, times_weights(v, a.norm, k, a.hidden), k, a.hidden);
+    if (first && a.experts_norm)
+      store_four(a.experts_h + to, times_weights(v, a.experts_norm, k, a.hidden), k, a.hidden);
+    *(float4 *)(x + k) = times_weights(v, by, k, a.hidden);
   }
   __syncthreads();
 }
@@ -383,8 +401,10 @@ __global__ void __launch_bounds__(kThreads) route_one_kernel(const __grid_consta
   if (last && warp == 0) choose(a, 0, room);
 }
 
+/* Two blocks on an SM, if tokens are many: only the MLP beside the experts, once a block, then lacks registers. */
 template <class T, int kTokens, int kRows>
-__global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
+    route_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) float x[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.y * kTokens,
             n_experts = a.config.n_experts, first = blockIdx.x * a.block_experts;

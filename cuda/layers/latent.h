@@ -7,7 +7,8 @@
 /* Numbers of a row of s->latent_in: queries, or their latent, then kv_a's outputs. */
 int latent_inputs(const ModelConfig *config);
 
-/* Takes memory for all layers' key_halves and value_halves; fills it once key_heads and value_heads are. */
+/* Takes memory for all layers' key_halves and value_halves, whose key_heads and value_heads are laid out; fills
+ * it once these have their weights. */
 void latent_place_halves(BackendModel *loaded, DeviceArena *arena);
 Status latent_fill_halves(BackendModel *loaded, Error *err);
 

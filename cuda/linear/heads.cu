@@ -113,6 +113,14 @@ bool linear_heads_want_library(int max_tokens) {
 
 Status linear_heads_run(const Cublas *cublas, const LinearHeads *a, cudaStream_t stream, Error *err) {
   if (a->n_tokens <= kFew) return run_few(*a, stream, err);
+  for (int first = 0; !cublas && first < a->n_tokens; first += kFew) {
+    LinearHeads part = *a;
+    part.x = (const __half *)a->x + (size_t)first * a->x_stride;
+    part.y = (__half *)a->y + (size_t)first * a->y_stride;
+    part.n_tokens = std::min(kFew, a->n_tokens - first);
+    TRY(run_few(part, stream, err));
+  }
+  if (!cublas) return STATUS_OK;
   const float one = 1.0f, zero = 0.0f;
   const cublasStatus_t s = cublas->gemm_batched(
       cublas->handle, CUBLAS_OP_T, CUBLAS_OP_N, a->n_out, a->n_tokens, a->n_in, &one, a->w, CUDA_R_16F,

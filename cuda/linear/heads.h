@@ -15,7 +15,7 @@ extern "C" {
 /* True if steps of up to max_tokens need cuBLAS. */
 bool linear_heads_want_library(int max_tokens);
 
-/* PRECOND cublas is open if linear_heads_want_library(call->n_tokens). */
+/* cublas: NULL if there is none, which is slower. */
 Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus

@@ -254,8 +254,9 @@ size_t linear_heads_stride(int n_in);
 /* LinearHeads.w from all heads' matrices, which lie in `weights` as experts do; what lies beyond the range of
  * fp16 is clamped. PRECOND weights are dense, or n_in is a multiple of 8. */
 Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t stream, Error *err);
-/* Prepares for linear_run_heads() of up to max_tokens; enqueues it. */
-Status linear_prepare_heads(LinearContext *context, int max_tokens, Error *err);
+/* Prepares for linear_run_heads() of up to max_tokens; enqueues it. Beyond 8 tokens cuBLAS multiplies, which
+ * does not clamp results to fp16's range; where it cannot be loaded, 8 tokens are multiplied at a time. */
+void linear_prepare_heads(LinearContext *context, int max_tokens);
 Status linear_run_heads(LinearContext *context, const LinearHeads *call, Error *err);
 
 /* True if the kernel of such a call computes the RMSNorm of its x itself (LinearCall.norm), and sooner. */

@@ -175,7 +175,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = (blockIdx.x * blockDim.y + threadIdx.y) * kHeads, row = blockIdx.y,
       half = a.head_dim / 2;
-  int n_all = a.n_heads + (a.v_cache ? 2 : 1) * a.n_kv_heads;
+  int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
   const RopePairs<kPairing> pairs = {half, kPairing == kWhole ? half : a.rotary_dim / 2};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
@@ -378,8 +378,7 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 
 template <typename T, Pairing kPairing, int kMaxPairs, int kHeads>
 static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
-  const int warps = kAppendWarps, n_cached = heads->v_cache ? 2 : 1,
-            groups = (heads->n_heads + n_cached * heads->n_kv_heads) / kHeads;
+  const int warps = kAppendWarps, groups = (heads->n_heads + 2 * heads->n_kv_heads) / kHeads;
   return launch(qk_norm_rope_append_kernel<T, kPairing, kMaxPairs, kHeads>,
                 dim3((groups + warps - 1) / warps, n_tokens), dim3(32, warps), 0, stream, true, "rope", err,
                 *heads);
@@ -389,8 +388,7 @@ static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t str
 template <typename T, Pairing kPairing>
 static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int dim = heads->head_dim;
-  auto run = dim > 512   ? append_heads<T, kPairing, 10, 1>
-             : dim > 256 ? append_heads<T, kPairing, 8, 1>
+  auto run = dim > 256   ? append_heads<T, kPairing, 8, 1>
              : dim > 128 ? append_heads<T, kPairing, 4, 1>
                          : append_heads<T, kPairing, 2, 1>;
   if constexpr (sizeof(T) <= sizeof(__half))

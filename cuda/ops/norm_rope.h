@@ -90,7 +90,7 @@ typedef struct QkvHeads {
   size_t stride;
   int query_step; /* floats from a query to the next: head_dim, or more where gates are between */
   void *q;
-  void *k_cache, *v_cache;                  /* v_cache NULL: there are no values */
+  void *k_cache, *v_cache;
   void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
   int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */

@@ -288,9 +288,11 @@ int main(int argc, char **argv) {
     check_same_bits(s, 0);
   check_same_bits(Shape{8, 2, 128}, 40);
   /* Keys split by the wgmma family, and fewer of them than there are splits. */
-  only = {{3, 400, 0}, {3, 550, 450}};
+  only = {{3, 400, 0}, {3, 550, 450}, {3, 280, 0}};
   for (Shape s : {Shape{3, 1, 64}, Shape{8, 2, 128}, Shape{2, 1, 256}, Shape{2, 1, 512}})
     run_shape<__half>(s, KV_F16, (size_t)shared);
+  /* Rows of a tile, and tiles times splits, in odd numbers. */
+  for (Shape s : {Shape{5, 1, 128}, Shape{3, 1, 576, 512}}) run_shape<__half>(s, KV_F16, (size_t)shared);
   run_shape<__half>(Shape{2, 1, 128}, KV_F16, (size_t)shared, 0, 20.0, true);
   run_shape<__half>(Shape{8, 2, 128}, KV_F16, (size_t)shared, 0, 0, false, true);
   only.clear();
