@@ -72,8 +72,8 @@ static int columns_per_block(const Attention *a) {
 }
 
 /* Blocks among which decode, or with latent attention wgmma, divides the query heads of a KV head, because a
- * block has too few columns: the least divisor of their count with which they fit. Each of them reads the keys
- * and values. */
+ * block has too few columns: the least divisor of their count with which they fit. Each of them reads the
+ * keys and values. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
@@ -122,7 +122,8 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   return shared.n_kv_heads <= MAX_HEADS && attention_decode_shared(shared, at_once) <= a->shared_bytes;
 }
 
-/* A single token always takes decode, whose launch does not depend on `past`: its step is captured in a graph. */
+/* A single token always takes decode, whose launch does not depend on `past`: its step is captured in a
+ * graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   const int launches = ceil_div(n_tokens, tokens_per_launch(a)) * kv_sharers(a);
   const int seen = a->window > 0 ? std::min(a->window, a->past) : a->past;

@@ -57,8 +57,8 @@ typedef struct {
   const int *pos;      /* device: [n_tokens] a token at position p sees keys 0 .. p */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
-  /* Latent attention's: the last value_dims numbers of a key are its value (v is not read), and out has rows of
-   * so many numbers. 0: values are v's. */
+  /* Latent attention's: the last value_dims numbers of a key are its value (v is not read), and out has rows
+   * of so many numbers. 0: values are v's. */
   int value_dims;
   /* With KV_Q8, on the device: fp16 scales [n_pages][n_kv_heads][n_ctx], of keys each kv_key_scales() of
    * them, n_ctx a multiple of 64; and memory for a cache of k's and v's shape in fp16, into which wgmma and
@@ -87,8 +87,8 @@ typedef struct {
  * (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns,
  * tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several
  * launches, or several blocks for each KV head. Plain runs everything else, and chips with too little
- * shared memory for the others. Latent attention: wgmma, also for one token, if a row has 512 and 64 or 256 and
- * 64 numbers and the cache is in fp16 or 8 bits; else plain. */
+ * shared memory for the others. Latent attention: wgmma, also for one token, if a row has 512 and 64 or 256
+ * and 64 numbers and the cache is in fp16 or 8 bits; else plain. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 

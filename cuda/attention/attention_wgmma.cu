@@ -1,5 +1,5 @@
-/* attention_wgmma.cu - many tokens on Hopper, with latent attention any number: FlashAttention-3 with wgmma and
- * tensor copies.
+/* attention_wgmma.cu - many tokens on Hopper, with latent attention any number: FlashAttention-3 with wgmma
+ * and tensor copies.
  *
  * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head
  * r % group. A unit is a tile with all the keys that it sees, or with one of several splits of them. A block
@@ -8,16 +8,16 @@
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
- *            With latent attention a key's last numbers are its value: there are stages of keys alone, each of
- *            which is read twice and is free when its values have been multiplied
+ *            Latent attention: a key's last numbers are its value, so there are stages of keys alone, each of
+ *            them read twice and free when its values have been multiplied
  *   full     completes when the copies have landed; empty: when all consumer warps have read
  *
  * The scores of a step of keys are multiplied while the values of the step before are, and softmax follows
  * under the products with those values. With kTurns the warpgroups issue their products in turns, so that
  * one's softmax runs under the other's products (cuda/LOG.md: 1 to 4% with heads of 128, none with longer).
  *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
- * Latent attention has stages for two steps of keys alone: there the values come first, and their stage is free
- * while the scores are multiplied.
+ * Latent attention has stages for two steps of keys alone: there the values come first, and their stage is
+ * free while the scores are multiplied.
  * Steps of keys begin at multiples of kKeys in the cache and go upwards, and a row's arithmetic does not
  * depend on the other rows: without splits the same token gets the same bits in every step.
  * Source: Shah et al., FlashAttention-3 (arXiv:2407.08608), algorithm 2. Reference: attention_plain.cu. */
@@ -85,8 +85,8 @@ __device__ __forceinline__ AttentionTile tile_of(const Args &args, int tile) {
   return {first, min(args.by.tile_tokens, args.by.n_tokens - first), args.a.pos[0] + args.by.n_tokens, 0};
 }
 
-/* The split's part of the steps that a tile sees. With units of several sequences (AttentionArgs.units), which
- * only latent attention has here, `tile` is the unit's number, and the unit says which split it is. */
+/* The split's part of the steps that a tile sees. With units of several sequences (AttentionArgs.units),
+ * which only latent attention has here, `tile` is the unit's number, and the unit says which split it is. */
 template <class S>
 __device__ __forceinline__ Unit unit_at(const Args &args, int tile, int kv_head, int split) {
   const AttentionArgs &a = args.a;
@@ -455,7 +455,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     if (!S::kOneRow && unit.begin + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
     for (int step = unit.begin + 1; step < unit.end; step++) {
       if constexpr (S::kOneRow) {
-        /* The values first: their stage, of which there are few, is free while the scores are multiplied. */
+        /* The values first: their stage, one of few, is free while the scores are multiplied. */
         wgmma_fence();
         multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
         wgmma_commit();
@@ -592,8 +592,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 }
 
 /* The same for latent attention: a block has kMergeDims numbers of a row, its warps each some of the splits,
- * whose weights they know before they ask for their numbers. blockIdx.y: with units a unit, of which the first
- * of each token merges, else a token. */
+ * whose weights they know before they ask for their numbers. blockIdx.y: a token, or with units a unit: the
+ * first of a token merges. */
 constexpr int kMergeDims = 128;
 static_assert(kSplitUnits <= kMergeWarps * 64, "a lane has the states of two splits");
 template <class S>

@@ -1,5 +1,6 @@
 /* cache_rows.cuh - where the KV cache has a position: in one page, or in the pages of a sequence. Shared by
- * the kernels that read the cache (attention/) and the one that appends to it (ops/norm_rope.cu, ops/latent.cu).
+ * the kernels that read the cache (attention/) and the one that appends to it (ops/norm_rope.cu,
+ * ops/latent.cu).
  */
 #pragma once
 

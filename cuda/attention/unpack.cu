@@ -59,7 +59,7 @@ __device__ __forceinline__ void unpack_span(const AttentionArgs &a, const Span &
   }
 }
 
-/* Whether tile or unit i is the first one of its sequence: they follow one another, and the first tile sees
+/* True if tile or unit i is the first one of its sequence: they follow one another, and the first tile sees
  * the oldest keys. */
 __device__ __forceinline__ bool begins_sequence(const AttentionArgs &a, int i) {
   if (a.units) return a.units[i].row >= 0 && a.units[i].split == 0;

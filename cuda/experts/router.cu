@@ -5,10 +5,11 @@
  *
  *   one token     kOneRows experts a block, so that many SMs read the router. A thread has the same inputs
  *                 of all of them, and multiplies before the norm is known, which is a factor of the sums
- *   more tokens   a block normalises its 2 or 8 tokens into shared memory, and a warp multiplies whole rows, one
- *                 or four at a time: with four, a number of x is read from there for four products
+ *   more tokens   a block normalises its 2 or 8 tokens (1 where these do not fit) into shared memory, and a
+ *                 warp multiplies whole rows, one or four at a time: with four, a number of x is read from
+ *                 there for four products
  *
- * READS  the router once for 2 or 8 tokens, x once for each block of a token. */
+ * READS  the router once for a block's tokens, x once for each block of a token. */
 #include "cuda/experts/choice.cuh"
 #include "cuda/experts/experts.h"
 #include "cuda/linear/eight.cuh"
@@ -46,8 +47,8 @@ struct Args {
   bool joined;       /* Router */
 };
 
-/* Four numbers of a row of n floats, from number i on; zeros from n on. Past L1, where the kernel before may have
- * left other numbers. */
+/* Four numbers of a row of n floats, from number i on; zeros from n on. Past L1, where the kernel before may
+ * have left other numbers. */
 __device__ __forceinline__ float4 four_of(const float *row, int i, int n, bool aligned) {
   if (aligned) return i < n ? __ldcg((const float4 *)(row + i)) : make_float4(0, 0, 0, 0);
   return make_float4(i < n ? __ldcg(row + i) : 0, i + 1 < n ? __ldcg(row + i + 1) : 0,
@@ -401,7 +402,8 @@ __global__ void __launch_bounds__(kThreads) route_one_kernel(const __grid_consta
   if (last && warp == 0) choose(a, 0, room);
 }
 
-/* Two blocks on an SM, if tokens are many: only the MLP beside the experts, once a block, then lacks registers. */
+/* Two blocks on an SM, if tokens are many: only the MLP beside the experts, once a block, then lacks
+ * registers. */
 template <class T, int kTokens, int kRows>
 __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
     route_kernel(const __grid_constant__ Args a) {

@@ -2,7 +2,8 @@
  *
  *     residual ─norm─► q_a, kv_a ─norm─► q ─┬─► rotated part ──────────────► q ┐
  *                            │              └─► x ─key_heads─► the rest of q ──┤
- *                            └─norm, rope─► a row of the cache ────────────────┴─► attention ─value_heads─► a */
+ *                            └─norm, rope─► a row of the cache ────────────────┴─► attention
+ *     attention ─value_heads─► a */
 #include "cuda/layers/latent.h"
 
 #include "cuda/ops/latent.h"

@@ -1,5 +1,5 @@
-/* latent.h - multi-head latent attention around attention itself (LatentConfig). Called by: backend.c, state.c,
- * weights.c. Each only enqueues. */
+/* latent.h - multi-head latent attention around attention itself (LatentConfig). Called by: backend.c,
+ * state.c, weights.c. Each only enqueues. */
 #pragma once
 
 #include "cuda/state.h"
@@ -7,8 +7,8 @@
 /* Numbers of a row of s->latent_in: queries, or their latent, then kv_a's outputs. */
 int latent_inputs(const ModelConfig *config);
 
-/* Takes memory for all layers' key_halves and value_halves, whose key_heads and value_heads are laid out; fills
- * it once these have their weights. */
+/* Takes memory for all layers' key_halves and value_halves, whose key_heads and value_heads are laid out;
+ * fills it once these have their weights. */
 void latent_place_halves(BackendModel *loaded, DeviceArena *arena);
 Status latent_fill_halves(BackendModel *loaded, Error *err);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cuda/linear/cublas.h"
-#include "cuda/linear/heads.h"
+#include "cuda/linear/dense/heads.h"
 #include "cuda/linear/kernel.cuh"
 
 struct LinearContext {

@@ -237,8 +237,8 @@ const void *linear_workspace(const LinearContext *context);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 
-/* A matrix for each head, which multiplies the head's own part of x. Device memory, 16-byte aligned, as are the
- * rows: strides and steps are multiples of 8. */
+/* A matrix for each head, which multiplies the head's own part of x. Device memory, 16-byte aligned, as are
+ * the rows: strides and steps are multiples of 8. */
 typedef struct {
   const void *w; /* fp16 [n_heads][n_out][w_stride], zeros from n_in on */
   int n_heads, n_in, n_out, w_stride;

@@ -1,6 +1,6 @@
 /* heads.cuh - RMSNorm of one head by a warp, for the kernel that makes queries, keys and values from
- * projections (norm_rope.cu) and for the matmul whose epilogue does so (linear/narrow/next.cuh); and the factor
- * of queries by position.
+ * projections (norm_rope.cu) and for the matmul whose epilogue does so (linear/narrow/next.cuh); and the
+ * factor of queries by position.
  *
  * A lane has kPairs pairs of dimensions, low[i] and high[i]. */
 #pragma once

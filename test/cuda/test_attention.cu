@@ -277,7 +277,7 @@ int main(int argc, char **argv) {
   for (Shape s : {Shape{9, 3, 64}, Shape{32, 8, 128}, Shape{16, 1, 128}, Shape{4, 2, 80}, Shape{6, 2, 96},
                   Shape{8, 4, 256}, Shape{4, 1, 512}, Shape{4, 4, 34}, Shape{2, 1, 258}})
     run_shape<__half>(s, KV_Q8, (size_t)shared);
-  /* Latent attention: sizes of published models, of which V3's 128 heads are two tiles, and another. */
+  /* Latent attention: sizes of published models, and another. V3's 128 heads are two tiles. */
   for (Shape s : {Shape{20, 1, 576, 512}, Shape{32, 1, 320, 256}, Shape{6, 1, 40, 32}})
     for (KvType kv : {KV_F16, KV_Q8}) run_shape<__half>(s, kv, (size_t)shared);
   run_shape<float>(Shape{6, 1, 40, 32}, KV_F32, (size_t)shared);

@@ -424,8 +424,8 @@ int main(int argc, char **argv) {
     run<__half>("uneven, cap", s, KV_F16, uneven, {0, 20, false, (size_t)shared}, sms);
     run<__half>("mixed, less shared memory", s, KV_F16, mixed, {0, 0, false, 64 << 10}, 0);
   }
-  /* Latent attention: tiles of 3 and 4 tokens; heads of a token in two tiles; a size that only the plain kernel
-   * takes. */
+  /* Latent attention: tiles of 3 and 4 tokens; heads of a token in two tiles; a size that only the plain
+   * kernel takes. */
   std::vector<Shape> latents = {{20, 1, 576, 512}, {32, 1, 320, 256}, {128, 1, 576, 512}, {6, 1, 40, 32}};
   if (few) latents = {{66, 1, 576, 512}, {32, 1, 320, 256}};
   for (Shape s : latents)

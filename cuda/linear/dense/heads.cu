@@ -7,7 +7,7 @@
  * before the kernel waits for the one that makes x. More tokens: cuBLAS, all heads in one call.
  *
  * READS  the weights once. */
-#include "cuda/linear/heads.h"
+#include "cuda/linear/dense/heads.h"
 
 #include <algorithm>
 
