@@ -358,10 +358,22 @@ def expected_bytes_of_nemotron_h():
     return mamba + attention + 23 * experts + 2 * 53 * hidden + 2 * 2 * 131072 * hidden
 
 
+def expected_bytes_of_glm_flash():
+    """4.7-Flash: latent attention, whose keys' part of kv_b_proj is also kept in fp16, transposed; the first layer has
+    an MLP, the others 64 experts of 1536 and one for all tokens."""
+    hidden, heads = 2048, 20
+    latents = hidden * (768 + 512 + 64) + 768 * heads * 256 + 512 * heads * (192 + 256) + heads * 256 * hidden
+    attention = int4(latents, 128) + 2 * heads * 512 * 192 + 2 * (2 * hidden + 768 + 512)
+    experts = int4(65 * 3 * hidden * 1536, 128) + 2 * 64 * hidden + 4 * 64
+    mlp = int4(3 * hidden * 10240, 128)
+    return 47 * attention + mlp + 46 * experts + 2 * hidden + 2 * 2 * 154880 * hidden
+
+
 def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
     """None is run: a context of a billion tokens fits no memory, and the refusal says what the weights would take."""
     folders = sorted((root / "test" / "data" / "configs").iterdir())
     expected = {**{name: expected_bytes(*sizes) for name, sizes in REAL.items()},
+                "GLM-4.7-Flash-AWQ": expected_bytes_of_glm_flash(),
                 "LFM2-1.2B": expected_bytes_of_lfm2(),
                 "Qwen3-8B-W4A16-G32": expected_bytes_of_qwen3_8(lambda weights: int4(weights, 32)),
                 "Qwen3-8B-FP8": expected_bytes_of_qwen3_8(lambda weights: weights + weights // 128 ** 2 * 4),
