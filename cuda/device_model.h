@@ -55,8 +55,7 @@ typedef struct {
   /* Only with latent attention: q with a q_rank; the heads' parts of kv_b (ModelLayer), laid out as summed
    * experts, one of them for each head. */
   DeviceLinear q, key_heads, value_heads;
-  const void *key_halves,
-      *value_halves; /* the latter two as LinearHeads has them: fp16, a matrix for each head */
+  const void *key_halves, *value_halves; /* the latter two in fp16, as LinearHeads.w */
   DeviceDelta delta;
   DeviceConv conv;
   DeviceExperts experts;

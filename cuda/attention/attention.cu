@@ -109,7 +109,7 @@ static bool wgmma_can_run(const Attention *a, int n_tokens) {
 bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens) {
   if (n_tokens < 1) return false;
   if (family == ATTENTION_PLAIN) return a->head_dim <= MAX_HEAD_ROW && n_tokens <= 65535;
-  const AttentionArgs args = kernel_args(a), shared = shared_args(a);
+  const AttentionArgs args = kernel_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
   if (a->kv == KV_F32) return false;
   if (a->whole && (family == ATTENTION_PREFILL || a->head_dim != kWholeHead || a->cap > 0 || a->kv != KV_F16))
@@ -119,6 +119,7 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   if (family == ATTENTION_PREFILL)
     return a->n_heads <= 65535 && attention_prefill_shared(args) <= a->shared_bytes;
   const int at_once = std::min(n_tokens, tokens_per_launch(a));
+  const AttentionArgs shared = shared_args(a);
   return shared.n_kv_heads <= MAX_HEADS && attention_decode_shared(shared, at_once) <= a->shared_bytes;
 }
 
@@ -276,7 +277,7 @@ Status attention_run_many(const Attention *a, const AttentionWork *work, int n_t
   AttentionArgs args = shared_args(a);
   args.units = work->units;
   args.unit_places = places_of(a->unit_places);
-  if (a->value_dims > 0) TRY(unpack(a, &args, n_tokens, work->n_units, stream, err));
-  return a->value_dims > 0 ? attention_wgmma_units(args, n_tokens, work->n_units, a->wgmma_sms, stream, err)
-                           : attention_decode(args, 1, work->n_units, stream, err);
+  if (a->value_dims == 0) return attention_decode(args, 1, work->n_units, stream, err);
+  TRY(unpack(a, &args, n_tokens, work->n_units, stream, err));
+  return attention_wgmma_units(args, n_tokens, work->n_units, a->wgmma_sms, stream, err);
 }

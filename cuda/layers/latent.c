@@ -9,7 +9,6 @@
 #include "cuda/ops/latent.h"
 #include "cuda/products.h"
 #include "cuda/residual.h"
-#include "cuda/rows.h"
 
 static int query_numbers(const ModelConfig *c) {
   return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);

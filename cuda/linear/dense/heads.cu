@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "cuda/linear/eight.cuh"
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ops/elementwise.cuh"
 
@@ -19,14 +20,12 @@ namespace {
 constexpr int kFew = 8, kThreads = 256, kLanes = 8, kRows = kThreads / kLanes, kVectors = 8;
 
 __device__ __forceinline__ void add_products(float &sum, uint4 w, uint4 x) {
-  const uint32_t weights[4] = {w.x, w.y, w.z, w.w}, inputs[4] = {x.x, x.y, x.z, x.w};
+  const Eight<__half> weights = {{w}}, inputs = {{x}};
+  float a[8], b[8];
+  weights.floats(a);
+  inputs.floats(b);
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float2 a = __half22float2(*(const __half2 *)&weights[i]),
-                 b = __half22float2(*(const __half2 *)&inputs[i]);
-    sum = fmaf(a.x, b.x, sum);
-    sum = fmaf(a.y, b.y, sum);
-  }
+  for (int i = 0; i < 8; i++) sum = fmaf(a[i], b[i], sum);
 }
 
 /* A block takes kRows outputs of a head. The weights' padding is zeros, and so must x's be. */
