@@ -22,9 +22,10 @@ __device__ __forceinline__ float silu(float v) {
 __device__ __forceinline__ float gated_product(Activation activation, float gate, float up) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;
   if (activation == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
-    return gate / (1 + expf(-gate * (1 + gate * gate * 0.044715f) * 1.5957691216f)) * up; /* 2 sqrt(2 / pi) */
+    return __fdividef(gate, 1 + __expf(-gate * (1 + gate * gate * 0.044715f) * 1.5957691216f)) *
+           up; /* 2 sqrt(2 / pi) */
   const float limit = 7, c = gate > limit ? limit : gate, u = up > limit ? limit : up < -limit ? -limit : up;
-  return c / (1 + expf(-1.702f * c)) * (1 + u);
+  return __fdividef(c, 1 + __expf(-1.702f * c)) * (1 + u);
 }
 
 /* Rotates a pair of dimensions by an angle, given as {cosine, sine}. */

@@ -49,12 +49,13 @@ struct Shape {
   bool gated, bias; /* gated: n_out is that of gate, and of up */
 };
 
-/* Choices of n_tokens tokens: expert 1 is never chosen if there are others enough, the last one often. */
+/* Choices of n_tokens tokens: expert 1 is never chosen if there are others enough, the last one often. uneven:
+ * every expert has another count of rows, the last almost n_tokens. */
 struct Choices {
   std::vector<int> ids, begins, choices, places;
 };
 
-static Choices random_choices(int n_experts, int n_chosen, int n_tokens) {
+static Choices random_choices(int n_experts, int n_chosen, int n_tokens, bool uneven = false) {
   Choices c;
   for (int m = 0; m < n_tokens; m++) {
     std::vector<int> order;
@@ -62,6 +63,11 @@ static Choices random_choices(int n_experts, int n_chosen, int n_tokens) {
       if (e != 1 || n_chosen >= n_experts - 1) order.push_back(e);
     std::shuffle(order.begin(), order.end() - (m % 2 && n_experts > n_chosen + 2), numbers);
     if (m % 2) std::swap(order[0], order.back());
+    if (uneven) { /* the largest of uniform numbers to the power 1 / (e + 1) are chosen */
+      std::vector<double> key(n_experts);
+      for (int e = 0; e < n_experts; e++) key[e] = pow(between(0, 1), 1.0 / (e + 1));
+      std::sort(order.begin(), order.end(), [&](int a, int b) { return key[a] > key[b]; });
+    }
     c.ids.insert(c.ids.end(), order.begin(), order.begin() + n_chosen);
   }
   c.places.resize(c.ids.size());
@@ -239,9 +245,9 @@ static std::vector<double> wanted(const Case &c, const std::vector<double> &prod
 }
 
 /* All kernels for one shape and count of tokens, as one matrix and ordered by experts. */
-static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variants) {
+static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variants, bool uneven = false) {
   OfExperts m = make_matrix(s, summed);
-  const Choices choices = random_choices(s.n_experts, s.n_chosen, n_tokens);
+  const Choices choices = random_choices(s.n_experts, s.n_chosen, n_tokens, uneven);
   const int n_choices = n_tokens * s.n_chosen, n_x = summed ? n_choices : n_tokens;
   const int x_stride = (s.n_in + 127) / 128 * 128;
   std::vector<__half> x((size_t)n_x * x_stride, __float2half_rn(0));
@@ -311,7 +317,14 @@ static void check_matmuls(bool few) {
   }
   for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
     check_shape({type, 7, 3, 192, 80, 16, type == WEIGHT_AWQ4, false}, false, 5, few ? 0 : 6);
+  /* awq_wgmma's tiles of all heights */
+  check_shape({WEIGHT_AWQ4, 9, 2, 128, 160, 32, false, true}, true, 300, 0, true);
   if (few) return;
+  for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_FP8})
+    for (int n_tokens : {300, 1000, 1700}) {
+      check_shape({type, 16, 2, 512, 144, group_of[type], true, true}, false, n_tokens, 0, true);
+      check_shape({type, 16, 2, 256, 400, group_of[type], false, false}, true, n_tokens, 0, true);
+    }
   for (int group : {32, 128}) {
     check_shape({WEIGHT_AWQ4, 64, 8, 2048, 768, group, true, false}, false, 1, 0);
     check_shape({WEIGHT_AWQ4, 64, 8, 768, 2048, group, false, false}, true, 1, 0);

@@ -32,50 +32,79 @@ struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBl
   }
 };
 
-struct Args : TileWork {
-  CUtensorMap x;
-  int box_tokens; /* tokens that one copy of x brings */
+/* Heights of tiles of experts of up to kMost rows. */
+template <int kMost>
+constexpr int kHeights = (kMost - ExpertTiles<kMost>::kLeast) / ExpertTiles<kMost>::kStep + 1;
+
+template <class S, bool kExperts> struct Args : TileWork {
+  CUtensorMap x[kExperts ? kHeights<S::kTokens> : 1]; /* boxes of 64 inputs; of each height for experts */
+  int box_tokens; /* tokens that one copy of x brings, if not for experts */
 };
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Which of the maps of x brings an area of experts, and the tokens of its box. */
+template <class S> __device__ __forceinline__ int map_of(const Area &area) {
+  typedef ExpertTiles<S::kTokens> Tiles;
+  return (Tiles::height(area.end) - Tiles::kLeast) / Tiles::kStep;
+}
+
+#endif
+
 template <class S, int kBlockIn, bool kExperts>
-__global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args<S, kExperts> a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_block<S, kBlockIn, kExperts>(
-      a, S::kK * a.box_tokens * 128,
-      [&](unsigned char *to, uint64_t *full, const stream_k::Cursor &at, int token0) {
+      a,
+      [&](const Area &area) {
+        return S::kK * 128 * (kExperts ? ExpertTiles<S::kTokens>::height(area.end) : a.box_tokens);
+      },
+      [&](unsigned char *to, uint64_t *full, const Area &area, int step) {
+        const CUtensorMap *x = a.x + (kExperts ? map_of<S>(area) : 0);
 #pragma unroll
         for (int kk = 0; kk < S::kK; kk++)
-          copy_box(to + kk * S::kTokens * 128, &a.x, full, (at.step * S::kK + kk) * kTileIn, token0);
+          copy_box(to + kk * S::kTokens * 128, x, full, (step * S::kK + kk) * kTileIn, area.token0);
       },
-      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, int n_steps) {
-        multiply_steps<S, kBlockIn>(sums, stages, bar, ring, n_steps);
+      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &area) {
+        if constexpr (kExperts)
+          add_steps<S, kBlockIn>(sums, stages, bar, ring, area.n_steps, __shfl_sync(~0u, area.end, 0));
+        else
+          multiply_steps<S, kBlockIn>(sums, stages, bar, ring, area.n_steps);
       });
 #endif
 }
 
+/* The map of x in boxes of 64 inputs of so many rows. */
+Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMap *map, Error *err) {
+  return map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
+                   {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)box_rows, 1},
+                   CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
+}
+
 /* The work of experts: that of one tile of tokens. The kernel finds how many there are. */
-template <class S> Status set_experts(const LinearArgs &args, Args &a, Error *err) {
+template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, Error *err) {
+  typedef ExpertTiles<S::kTokens> Tiles;
+  const int n_places = args.n_tokens * args.w->n_chosen;
   a.experts = grouped_experts(args);
+  if (!a.experts.by_place)
+    return error_set(err, STATUS_FAILED, "%s: %d rows, expected by places", args.w->name, n_places);
   a.out.n_out = args.w->n_out / args.w->n_experts;
-  a.box_tokens = S::kTokens;
   a.work.n_tiles = ceil_div(a.experts.tile_rows, S::kTileRows);
-  const int n_places = args.n_tokens * args.w->n_chosen,
-            most = a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens);
-  a.work.n_blocks = std::min(most, args.device.n_sms);
-  if (most <= kCounters && a.experts.by_place) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "%s: %d rows by places, in %d tiles", args.w->name, n_places, most);
+  a.work.n_blocks = std::min(a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens), args.device.n_sms);
+  for (int i = 0; i < kHeights<S::kTokens>; i++)
+    TRY(map_x(args, n_places, Tiles::kLeast + i * Tiles::kStep, a.x + i, err));
+  return STATUS_OK;
 }
 
 template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Error *err) {
-  Args a = {};
+  Args<S, kExperts> a = {};
   TRY(set_tile_work<S>(args, a, err));
-  a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
-  if constexpr (kExperts) TRY(set_experts<S>(args, a, err));
-  const int n_rows = args.experts ? args.n_tokens * args.w->n_chosen : args.n_tokens;
-  /* x in boxes of 64 inputs */
-  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
-                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
-                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
+  if constexpr (kExperts) {
+    TRY(set_experts<S>(args, a, err));
+  } else {
+    a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
+    TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
+  }
   const auto run = [&](auto kernel) {
     return launch(kernel, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                   args.dependent, args.w->name, err, a);
@@ -86,18 +115,18 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
 }
 
 /* The shape for the matrix's type of weights; three warpgroups only where they were measured. */
-template <int kTokens, int kK, int kStages, int kWarpgroups, bool kExperts>
+template <int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_weights(const LinearArgs &args, Error *err) {
   if constexpr (kWarpgroups == 2) {
     if (args.w->type == WEIGHT_FP4)
-      return launch_shape<Shape<Fp4, kTokens, kK, kStages, 2>, kExperts>(args, err);
+      return launch_shape<Shape<Fp4, kTokens, kK, kStages, 2>, false>(args, err);
     if (args.w->type == WEIGHT_FP8)
-      return launch_shape<Shape<Fp8, kTokens, kK, kStages, 2>, kExperts>(args, err);
+      return launch_shape<Shape<Fp8, kTokens, kK, kStages, 2>, false>(args, err);
   } else if (args.w->type != WEIGHT_AWQ4) {
     return error_set(err, STATUS_USAGE, "%s: tiles of %d outputs are of 4-bit weights", args.w->name,
                      64 * kWarpgroups);
   }
-  return launch_shape<Shape<Bits4, kTokens, kK, kStages, kWarpgroups>, kExperts>(args, err);
+  return launch_shape<Shape<Bits4, kTokens, kK, kStages, kWarpgroups>, false>(args, err);
 }
 
 struct TimedShape {
@@ -106,14 +135,9 @@ struct TimedShape {
   double fixup_us, step_us;     /* fix-up of cut tiles; 64 inputs of a tile */
 };
 
-template <int kTokens, int kK, int kStages, int kWarpgroups = 2, bool kExperts = false>
+template <int kTokens, int kK, int kStages, int kWarpgroups = 2>
 constexpr TimedShape shape(double fixup_us, double step_us) {
-  return {launch_weights<kTokens, kK, kStages, kWarpgroups, kExperts>,
-          4 * kWarpgroups,
-          kTokens,
-          kK,
-          fixup_us,
-          step_us};
+  return {launch_weights<kTokens, kK, kStages, kWarpgroups>, 4 * kWarpgroups, kTokens, kK, fixup_us, step_us};
 }
 
 /* Times as measured on an H200 (cuda/LOG.md). */
@@ -124,43 +148,35 @@ constexpr TimedShape shapes[] = {
     shape<128, 2, 3, 3>(12, 0.7),
 };
 
-/* Shapes for experts: fewer, as each takes nvcc seconds. */
-constexpr TimedShape expert_shapes[] = {shape<64, 2, 7, 2, true>(6, 0.36),
-                                        shape<160, 2, 4, 2, true>(10, 0.55)};
-
-/* Time of the block with the most work. Experts: all have as many rows as the average, a part of a tile
- * more. */
+/* Time of the block with the most work. */
 double expected_us(const TimedShape &s, const LinearArgs &args) {
   if (s.tile_rows > 8 && args.w->type != WEIGHT_AWQ4) return 1e9; /* see launch_weights() */
-  if (args.experts) {
-    const DeviceLinear &w = *args.w;
-    const double rows = (double)args.n_tokens * w.n_chosen / w.n_experts;
-    const double tiles = (rows / s.tokens + 0.5 * (1 - exp(-rows / s.tokens * 2)) + 0.5 * (rows >= 1)) *
-                         w.n_experts * ceil_div(w.n_out / w.n_experts, s.tile_rows * kTileOut);
-    return tiles * quant_tiles_in(w) * s.step_us;
-  }
   stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
   int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
 }
 
-template <size_t kShapes>
-const TimedShape &fastest_of(const TimedShape (&of)[kShapes], const LinearArgs &args) {
-  return *std::min_element(std::begin(of), std::end(of), [&](const TimedShape &a, const TimedShape &b) {
-    return expected_us(a, args) < expected_us(b, args);
-  });
+/* The shape of experts; stages of 128 inputs of FP8 would be two. */
+Status launch_experts(const LinearArgs &args, Error *err) {
+  switch (args.w->type) {
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, 192, 1, 5, 2>, true>(args, err);
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, 192, 2, 3, 2>, true>(args, err);
+  default: return launch_shape<Shape<Bits4, 192, 2, 3, 2>, true>(args, err);
+  }
 }
 
-/* Launches the `variant`-th shape, or the one expected to be the fastest. */
-template <size_t kShapes>
-Status launch_one_of(const TimedShape (&of)[kShapes], const LinearArgs &args, Error *err) {
-  if (args.variant > (int)kShapes)
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
-  return (args.variant > 0 ? of[args.variant - 1] : fastest_of(of, args)).launch(args, err);
+const TimedShape &fastest_of(const LinearArgs &args) {
+  return *std::min_element(
+      std::begin(shapes), std::end(shapes),
+      [&](const TimedShape &a, const TimedShape &b) { return expected_us(a, args) < expected_us(b, args); });
 }
 
+/* Launches the `variant`-th shape, or the one expected to be the fastest. Experts have one. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
-  return args.experts ? launch_one_of(expert_shapes, args, err) : launch_one_of(shapes, args, err);
+  if (args.variant > (args.experts ? 0 : (int)std::size(shapes)))
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  if (args.experts) return launch_experts(args, err);
+  return (args.variant > 0 ? shapes[args.variant - 1] : fastest_of(args)).launch(args, err);
 }
 
 constexpr double kWorthWhile = 0.96; /* what a second launch must make of the time */
@@ -170,7 +186,7 @@ constexpr double kWorthWhile = 0.96; /* what a second launch must make of the ti
  * best shape are full: there the times above are not exact enough. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant > 0) return 0;
-  const TimedShape &whole = fastest_of(shapes, args);
+  const TimedShape &whole = fastest_of(args);
   if (args.n_tokens % whole.tokens == 0) return 0;
   double least = kWorthWhile * expected_us(whole, args);
   int left = 0;
@@ -179,8 +195,7 @@ int tokens_left(const LinearArgs &args) {
     const int rest = args.n_tokens % tile;
     most.n_tokens -= rest;
     if (rest == 0 || rest > kMostNarrow) continue;
-    const double us =
-        narrow_us(args, rest) + (most.n_tokens > 0 ? expected_us(fastest_of(shapes, most), most) : 0);
+    const double us = narrow_us(args, rest) + (most.n_tokens > 0 ? expected_us(fastest_of(most), most) : 0);
     if (us < least) least = us, left = rest;
   }
   return left;

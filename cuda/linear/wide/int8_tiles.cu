@@ -353,16 +353,16 @@ __device__ __forceinline__ void multiply(float (&y)[kSums<S>], unsigned char *fi
 template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_block<S, kUnitIn / S::kParts, false>(
-      a, S::kXBytes,
-      [&](unsigned char *to, uint64_t *full, const stream_k::Cursor &at, int) {
+      a, [](const Area &) { return S::kXBytes; },
+      [&](unsigned char *to, uint64_t *full, const Area &area, int step) {
         constexpr int kBytes = S::X::kBytes, kUnits = S::kXBytes / kBytes;
         for (int i = 0; i < kUnits; i++)
           copy_bulk(to + i * kBytes,
-                    a.x + ((size_t)(at.token_tile * kUnits + i) * a.work.n_steps + at.step) * kBytes, kBytes,
+                    a.x + ((size_t)(area.token_tile * kUnits + i) * a.work.n_steps + step) * kBytes, kBytes,
                     full);
       },
-      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, int n_units) {
-        multiply<S>(sums, stages, bar, ring, n_units);
+      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &area) {
+        multiply<S>(sums, stages, bar, ring, area.n_steps);
       });
 #endif
 }

@@ -3,7 +3,8 @@
  *
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
  * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh). Experts (linear.h)
- * have tiles of tokens of their own; x comes by places, so that a tile's rows lie one after another.
+ * have tiles of their own, never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one after
+ * another.
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
@@ -16,6 +17,7 @@
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
+#include "cuda/linear/wide/expert_tiles.cuh"
 #include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
@@ -85,87 +87,94 @@ struct Barriers {
   uint64_t *full, *empty;
 };
 
-/* A block's part: steps [begin, end) of the work. first_tile: the first tile of tokens of each expert. */
-struct Block {
-  stream_k::Work work;
-  int n_token_tiles, begin, end;
-  const int *first_tile;
-};
-
-/* Where a tile of a block lies: its first token or place, those that are its own, and the tile rows of its
- * expert, or of the matrix. */
+/* The part of a tile that a block computes: steps step .. step + n_steps - 1 of it. token0: its first token, or
+ * place of an expert; [begin, end): those of its rows whose results are stored. The matrix, or the expert, is
+ * tile rows first_row .. end_row - 1. */
 struct Area {
-  int token0, begin, end, first_row, end_row;
+  int out_tile, token_tile, step, n_steps, token0, begin, end, first_row, end_row;
 };
 
-template <class S, bool kExperts>
-__device__ __forceinline__ Area area_of(const TileWork &a, const Block &block, int token_tile) {
-  if (!kExperts) {
-    const int first = S::first_token(a.n_tokens, token_tile);
-    return {first, token_tile * S::kTokens - first, min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out};
+/* The tiles of the rows of experts; nothing for other matrices. */
+template <class S, bool kExperts> struct TileList {};
+template <class S> struct TileList<S, true> : ExpertTiles<S::kTokens> {};
+
+/* Calls work(area) for each part of a tile that is the block's, in order. For all lanes of a warp. */
+template <class S, bool kExperts, class Work>
+__device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<S, kExperts> &list,
+                                              Work work) {
+  if constexpr (kExperts) {
+    const int n = list.first[2 * a.experts.n_experts] * a.work.n_tiles;
+    int place = 0;
+    for (int at = blockIdx.x; at < n; at += gridDim.x) {
+      const int tile = at / a.work.n_tiles;
+      place = list.place_of(tile, place);
+      const ExpertTile rows = list.tile(a.experts, tile, place);
+      work(Area{at % a.work.n_tiles, 0, 0, a.work.n_steps, rows.place, 0, rows.end - rows.place,
+                rows.tile_row, rows.tile_row + a.experts.tile_rows});
+    }
+  } else {
+    const int end = stream_k::first_step(a.work, blockIdx.x + 1);
+    for (int begin = stream_k::first_step(a.work, blockIdx.x); begin < end;) {
+      const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+      const int n_steps = min(end - begin, a.work.n_steps - at.step),
+                first = S::first_token(a.n_tokens, at.token_tile);
+      work(Area{at.out_tile, at.token_tile, at.step, n_steps, first, at.token_tile * S::kTokens - first,
+                min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
+      begin += n_steps;
+    }
   }
-  const ExpertTile tile = a.experts.tile(token_tile, S::kTokens, block.first_tile);
-  return {tile.place, 0, tile.end - tile.place, tile.tile_row, tile.tile_row + a.experts.tile_rows};
 }
 
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
  * brings the weights, since a bulk copy for each tile row takes longer (cuda/LOG.md). Results of tile rows
- * past the matrix or the expert are dropped. copy_x(to, full, at, token0) starts the copies of x, x_bytes in
- * all. */
-template <class S, bool kExperts, class CopyX>
-__device__ __forceinline__ void load_tiles(const TileWork &a, unsigned char *stages, const Barriers &bar,
-                                           const Block &block, int x_bytes, CopyX copy_x) {
+ * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts the copies of x,
+ * x_bytes(area) in all. */
+template <class S, bool kExperts, class XBytes, class CopyX>
+__device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
+                                           unsigned char *stages, const Barriers &bar, XBytes x_bytes,
+                                           CopyX copy_x) {
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
-  stream_k::Cursor at(block.work, block.n_token_tiles, block.begin);
-  int token0 = 0, first_row = 0;
-  for (int step = block.begin; step < block.end; step++) {
-    if (step == block.begin || at.step == 0) {
-      const Area area = area_of<S, kExperts>(a, block, at.token_tile);
-      token0 = area.token0, first_row = area.first_row;
+  for_each_area<S, kExperts>(a, list, [&](const Area &area) {
+    const int bytes = x_bytes(area), row = area.first_row + area.out_tile * S::kTileRows;
+    for (int step = area.step; step < area.step + area.n_steps; step++) {
+      unsigned char *stage = stages + slot * S::kStageBytes;
+      barrier_wait(bar.empty + slot, phase);
+      if (lane == 0) {
+        barrier_expect(bar.full + slot, bytes + S::kWBytes);
+        copy_x(stage, bar.full + slot, area, step);
+        copy_box(stage + S::kXBytes, &a.tiles, bar.full + slot, 0, step * S::kK * S::W::kVectors, row);
+      }
+      __syncwarp();
+      if (++slot == S::kStages) slot = 0, phase ^= 1;
     }
-    unsigned char *stage = stages + slot * S::kStageBytes;
-    barrier_wait(bar.empty + slot, phase);
-    if (lane == 0) {
-      barrier_expect(bar.full + slot, x_bytes + S::kWBytes);
-      copy_x(stage, bar.full + slot, at, token0);
-      copy_box(stage + S::kXBytes, &a.tiles, bar.full + slot, 0, at.step * S::kK * S::W::kVectors,
-               first_row + at.out_tile * S::kTileRows);
-    }
-    __syncwarp();
-    at.advance(block.work, block.n_token_tiles);
-    if (++slot == S::kStages) slot = 0, phase ^= 1;
-  }
+  });
 }
 
 /* Producer warp of scales and zeros. */
 template <class S, int kBlockIn, bool kExperts>
-__device__ __forceinline__ void load_groups(const TileWork &a, unsigned char *stages, const Barriers &bar,
-                                            const Block &block) {
+__device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
+                                            unsigned char *stages, const Barriers &bar) {
   typedef typename S::W W;
   constexpr int kGroups = S::kK * kTileIn / kBlockIn, kCopies = W::kMetaCopies;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
-  stream_k::Cursor at(block.work, block.n_token_tiles, block.begin);
   QuantView own = a.w;
   const QuantView &w = kExperts ? own : a.w;
-  int first_row = 0;
-  for (int step = block.begin; step < block.end; step++) {
-    if (kExperts && (step == block.begin || at.step == 0)) {
-      const Area area = area_of<S, kExperts>(a, block, at.token_tile);
-      first_row = area.first_row, own.n_tiles_out = area.end_row;
-    }
-    unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
-    barrier_wait(bar.empty + slot, phase);
+  for_each_area<S, kExperts>(a, list, [&](const Area &area) {
+    const int row = area.first_row + area.out_tile * S::kTileRows;
+    if (kExperts) own.n_tiles_out = area.end_row;
+    for (int step = area.step; step < area.step + area.n_steps; step++) {
+      unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
+      barrier_wait(bar.empty + slot, phase);
 #pragma unroll
-    for (int c = lane; c < S::kTileRows * kGroups * kCopies; c += 32) {
-      int tile_row = c / (kGroups * kCopies), f = c / kCopies % kGroups;
-      copy_meta<W>(w, first_row + at.out_tile * S::kTileRows + tile_row,
-                   at.step * S::kK * kTileIn + f * kBlockIn, c % kCopies,
-                   stage + (tile_row * kGroups + f) * W::kMetaBytes);
+      for (int c = lane; c < S::kTileRows * kGroups * kCopies; c += 32) {
+        int tile_row = c / (kGroups * kCopies), f = c / kCopies % kGroups;
+        copy_meta<W>(w, row + tile_row, step * S::kK * kTileIn + f * kBlockIn, c % kCopies,
+                     stage + (tile_row * kGroups + f) * W::kMetaBytes);
+      }
+      barrier_arrive_after_copies(bar.full + slot);
+      if (++slot == S::kStages) slot = 0, phase ^= 1;
     }
-    barrier_arrive_after_copies(bar.full + slot);
-    at.advance(block.work, block.n_token_tiles);
-    if (++slot == S::kStages) slot = 0, phase ^= 1;
-  }
+  });
 }
 
 /* Position of a consumer warp in the ring. */
@@ -345,14 +354,43 @@ __device__ __forceinline__ void store_form(const Place &p, int first, const floa
   }
 }
 
-/* Multiplies gate and up in the place of gate, with another activation than SiLU, or by the rows' factors. */
-template <int kN>
+/* The factor of the row of y of the i-th token of the thread's fragments; 1 where rows have none. */
+__device__ __forceinline__ float factor_of(const Place &p, const float *factors, int first, int i) {
+  const int token = first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
+  return factors ? __ldg(factors + p.token0 + min(token, p.end - 1)) : 1.0f;
+}
+
+/* Multiplies gate and up, and the rows' factors, in the place of gate. The activation is known here, since
+ * a branch for each number would keep their latencies from overlapping: it made the end of a tile as long as
+ * a third of its products. */
+template <Activation kActivation, int kN>
 __device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
 #pragma unroll
   for (int i = 0; i < 2 * kN; i++) {
-    const int token = min(first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2, p.end - 1);
     float *at = c + i / 2 * 4 + i % 2;
-    at[0] = gated_result(p.out, p.token0 + token, at[0], at[2]);
+    at[0] = gated_product(kActivation, at[0], at[2]) * factor_of(p, p.out.row_factors, first, i);
+  }
+}
+
+/* Multiplies by the factors of the outputs and adds their biases. Those of experts are multiplied by the
+ * factors of the rows, unless those multiply the gated product. */
+template <int kN, bool kExperts>
+__device__ __forceinline__ void factors_and_biases(const Place &p, int first, float (&c)[4 * kN]) {
+  const Epilogue &out = p.out;
+  const int row = p.row0 + warp_of_group() * kTileOut + threadIdx.x % 32 / 4;
+  float by[2], plus[2];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const bool there = row + 8 * h < out.n_out;
+    by[h] = out.factors && there ? out.factors[row + 8 * h] : 1.0f;
+    plus[h] = out.bias && there ? out.bias[row + 8 * h] : 0.0f;
+  }
+  const float *times = kExperts && out.bias && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors : nullptr;
+#pragma unroll
+  for (int i = 0; i < 2 * kN; i++) {
+    float *at = c + i / 2 * 4 + i % 2;
+    const float factor = factor_of(p, times, first, i);
+    at[0] = at[0] * by[0] + plus[0] * factor, at[2] = at[2] * by[1] + plus[1] * factor;
   }
 }
 
@@ -361,29 +399,16 @@ template <int kWarpgroups, int kN, bool kExperts>
 __device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
                                              unsigned char *staging) {
   const Epilogue &out = p.out;
-  if (out.factors || out.bias) {
-    int row = p.row0 + warp_of_group() * kTileOut + threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      bool there = row + 8 * h < out.n_out;
-      float by = out.factors && there ? out.factors[row + 8 * h] : 1.0f;
-      float plus = out.bias && there ? out.bias[row + 8 * h] : 0.0f;
-#pragma unroll
-      for (int i = 0; i < 2 * kN; i++) {
-        float &v = c[i / 2 * 4 + 2 * h + i % 2];
-        if constexpr (kExperts)
-          v = v * by +
-              plus * bias_factor(out, p.token0 + min(first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2,
-                                                     p.end - 1));
-        else
-          v = v * by + plus;
-      }
-    }
-  }
+  if (out.factors || out.bias) factors_and_biases<kN, kExperts>(p, first, c);
   if (out.kind == LINEAR_TO_F16)
     store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
   else if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
-    multiply_gates<kN>(p, first, c);
+    if (out.gated == ACTIVATION_SILU)
+      multiply_gates<ACTIVATION_SILU, kN>(p, first, c);
+    else if (out.gated == ACTIVATION_GELU_TANH)
+      multiply_gates<ACTIVATION_GELU_TANH, kN>(p, first, c);
+    else
+      multiply_gates<ACTIVATION_CLAMPED, kN>(p, first, c);
     store_form<kWarpgroups, Gated<true>, kN>(p, first, c, staging);
   } else if (out.kind == LINEAR_SWIGLU_F16)
     store_form<kWarpgroups, Gated<false>, kN>(p, first, c, staging);
@@ -391,42 +416,51 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
     store_form<kWarpgroups, Floats, kN>(p, first, c, staging);
 }
 
-/* Stores the results of the calling warpgroup in the tile at `at`. */
+/* Stores the results of the calling warpgroup in a tile. Those of experts in pieces of 64 rows, as many as
+ * there are. */
 template <class S, bool kExperts>
-__device__ __forceinline__ void store_tile(const TileWork &a, const Block &block, const stream_k::Cursor &at,
-                                           float (&acc)[kSums<S>], unsigned char *staging) {
-  const Area area = area_of<S, kExperts>(a, block, at.token_tile);
-  const int row = (at.out_tile * S::kTileRows + threadIdx.x / 128 * 4) * kTileOut;
+__device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, float (&acc)[kSums<S>],
+                                           unsigned char *staging) {
+  const int row = (area.out_tile * S::kTileRows + threadIdx.x / 128 * 4) * kTileOut;
   if constexpr (kExperts) {
     const Epilogue out = expert_epilogue(a.out, area.first_row);
-    store_groups<S::kWarpgroups, S::kTokens / 8, true>(
-        Place{out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc, staging);
+    const Place place = {out, a.vectors, row, area.token0, area.begin, area.end};
+#pragma unroll
+    for (int first = 0; first < S::kTokens; first += 64)
+      if (first < area.end)
+        store_groups<S::kWarpgroups, 8, true>(place, first, reinterpret_cast<float(&)[32]>(acc[first / 2]),
+                                              staging);
   } else {
     store_groups<S::kWarpgroups, S::kTokens / 8, false>(
         Place{a.out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc, staging);
   }
 }
 
-/* Multiplies and stores all tiles of the block: multiply(sums, ring, n) sums the next n steps. */
+/* Multiplies and stores all tiles of the block: multiply(sums, ring, area) sums the steps of an area. */
 template <class S, bool kExperts, class Multiply>
-__device__ __forceinline__ void multiply_tiles(const TileWork &a, unsigned char *stages, const Block &block,
-                                               Multiply multiply) {
+__device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList<S, kExperts> &list,
+                                               unsigned char *stages, Multiply multiply) {
   __shared__ int last;
   float acc[kSums<S>];
   Ring ring = {0, 0};
   unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
-  int begin = block.begin;
-  stream_k::Cursor at(block.work, block.n_token_tiles, begin);
-  while (begin < block.end) {
-    int n_steps = min(block.end - begin, block.work.n_steps - at.step);
-    multiply(acc, ring, n_steps);
-    if (stream_k::combine<kSums<S>, S::kConsumers>(acc, block.work, blockIdx.x, at.tile, begin,
-                                                   begin + n_steps, threadIdx.x, a.partial, a.counters, &last,
-                                                   [] { named_barrier_sync<1, S::kConsumers>(); }))
-      store_tile<S, kExperts>(a, block, at, acc, staging);
-    begin += n_steps;
-    at = stream_k::Cursor(block.work, block.n_token_tiles, begin);
-  }
+  for_each_area<S, kExperts>(a, list, [&](const Area &area) {
+    if constexpr (kExperts) {
+#pragma unroll
+      for (float &sum : acc) sum = 0;
+      compute_now(acc);
+    }
+    multiply(acc, ring, area);
+    if constexpr (!kExperts) {
+      const int tile = area.out_tile * a.n_token_tiles + area.token_tile,
+                begin = tile * a.work.n_steps + area.step;
+      if (!stream_k::combine<kSums<S>, S::kConsumers>(
+              acc, a.work, blockIdx.x, tile, begin, begin + area.n_steps, threadIdx.x, a.partial, a.counters,
+              &last, [] { named_barrier_sync<1, S::kConsumers>(); }))
+        return;
+    }
+    store_tile<S, kExperts>(a, area, acc, staging);
+  });
 }
 
 /* The lane's weights of one tile, with the scales and zeros of its groups. */
@@ -452,11 +486,11 @@ template <class S, int kBlockIn> struct LaneTile {
   }
 };
 
-/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each, once wgmma_wait<0>() says so: the last
- * products still run at the end, so that a chain of other sums may follow at once. q: operands, the same for
- * both. A stage is free when products of the next one run; follows: the stage before the first one is still
- * to be freed so. */
-template <class S, int kBlockIn>
+/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first kRows tokens, once
+ * wgmma_wait<0>() says so: the last products still run at the end, so that a chain of other sums may follow at
+ * once. q: operands, the same for both. A stage is free when products of the next one run; follows: the stage
+ * before the first one is still to be freed so. */
+template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
 __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t (&q)[2][4],
                                                unsigned char *stages, const Barriers &bar, Ring &ring,
                                                int n_steps, bool follows) {
@@ -472,7 +506,8 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
       for (int j = 0; j < 4; j++) {
         tile.dequantise(j, q[j % 2]);
         wgmma_fence();
-        wgmma_f16<S::kTokens>(acc, q[j % 2], b + 2 * j, step > 0 || kk > 0 || j > 0);
+        wgmma_f16<kRows>(reinterpret_cast<float(&)[kRows / 2]>(acc), q[j % 2], b + 2 * j,
+                         kAdd || step > 0 || kk > 0 || j > 0);
         wgmma_commit();
         wgmma_wait<1>();
         if (kk == 0 && j == 0 && (follows || step > 0)) release_before<S>(bar, ring.slot);
@@ -497,15 +532,29 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
   finish_chains<S>(bar, ring);
 }
 
-/* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, n): one step after
- * the other, n of them. */
-template <class S, int kBlockIn, bool kExperts, class CopyX, class Multiply>
-__device__ __forceinline__ void run_block(const TileWork &a, int x_bytes, CopyX copy_x, Multiply multiply) {
+/* acc += the sums over the next n_steps steps, of a tile of experts as high as its n_rows rows need. */
+template <class S, int kBlockIn, int kRows = S::kTokens>
+__device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
+                                          Ring &ring, int n_steps, int n_rows) {
+  typedef ExpertTiles<S::kTokens> Tiles;
+  if constexpr (kRows > Tiles::kLeast)
+    if (n_rows <= kRows - Tiles::kStep)
+      return add_steps<S, kBlockIn, kRows - Tiles::kStep>(acc, stages, bar, ring, n_steps, n_rows);
+  uint32_t q[2][4];
+  multiply_chain<S, kBlockIn, kRows, true>(acc, q, stages, bar, ring, n_steps, false);
+  finish_chains<S>(bar, ring);
+}
+
+/* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, area): the steps of
+ * an area. */
+template <class S, int kBlockIn, bool kExperts, class XBytes, class CopyX, class Multiply>
+__device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, CopyX copy_x,
+                                          Multiply multiply) {
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
+  __shared__ TileList<S, kExperts> list;
+  static_assert(S::kSharedBytes + sizeof list + 1024 <= 227 * 1024, "shared memory of sm_90");
   unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  __shared__ int first_tile[kExperts ? LINEAR_MAX_EXPERTS + 1 : 1];
-  Block block = {a.work, a.n_token_tiles, 0, 0, first_tile};
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
@@ -516,24 +565,18 @@ __device__ __forceinline__ void run_block(const TileWork &a, int x_bytes, CopyX 
   __syncthreads();
   dependents_may_start();
   wait_for_previous();
-  if constexpr (kExperts) {
-    a.experts.count_tiles(S::kTokens, first_tile);
-    block.n_token_tiles = first_tile[a.experts.n_experts];
-    block.work.n_tiles *= block.n_token_tiles;
-  }
-  block.begin = stream_k::first_step(block.work, blockIdx.x);
-  block.end = stream_k::first_step(block.work, blockIdx.x + 1);
+  if constexpr (kExperts) list.fill(a.experts, stages + S::kStages * S::kStageBytes);
   Barriers bar = {full, empty};
   if (threadIdx.x >= S::kConsumers) {
     registers_down_to<S::kLoadRegisters>();
     if (threadIdx.x < S::kConsumers + 32)
-      load_tiles<S, kExperts>(a, stages, bar, block, x_bytes, copy_x);
+      load_tiles<S, kExperts>(a, list, stages, bar, x_bytes, copy_x);
     else if (threadIdx.x < S::kConsumers + 64)
-      load_groups<S, kBlockIn, kExperts>(a, stages, bar, block);
+      load_groups<S, kBlockIn, kExperts>(a, list, stages, bar);
   } else {
     registers_up_to<S::kMultiplyRegisters>();
-    multiply_tiles<S, kExperts>(a, stages, block, [&](float(&sums)[kSums<S>], Ring &ring, int n_steps) {
-      multiply(sums, stages, bar, ring, n_steps);
+    multiply_tiles<S, kExperts>(a, list, stages, [&](float(&sums)[kSums<S>], Ring &ring, const Area &area) {
+      multiply(sums, stages, bar, ring, area);
     });
   }
 }

@@ -1,0 +1,83 @@
+/* expert_tiles.cuh - tiles of the rows of experts, each only as high as its rows need.
+ *
+ * The tensor cores take as long for a row that nobody needs as for any other, and experts have all counts of
+ * rows. So a tile has one of several heights, multiples of kStep rows up to kMost. An expert of n rows has
+ * t = ceil(n / kMost) tiles: t - 1 of n / t rows, rounded up to a height, and a last one of those that remain.
+ *
+ * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B ... So
+ * tiles that are computed at the same time are about equally high, and at the end a block waits for another
+ * no longer than one of the lowest tiles takes. */
+#pragma once
+
+#include "cuda/linear/kernel.cuh"
+
+template <int kMost_> struct ExpertTiles {
+  static constexpr int kMost = kMost_, kStep = 32, kLeast = 64; /* rows of a tile; fewer take no less time */
+  static_assert(kMost % kStep == 0 && kLeast % kStep == 0, "heights are multiples of the step");
+  static constexpr int kEntries = 2 * LINEAR_MAX_EXPERTS;
+
+  /* In shared memory, in the order of the sequence. Entry 2 e stands for all tiles of expert e but its last,
+   * entry 2 e + 1 for that. */
+  int first[kEntries + 1]; /* tiles before those of each entry, and of all */
+  unsigned short entries[kEntries];
+
+  static __device__ __forceinline__ int whole_steps(int n_rows) {
+    return (n_rows + kStep - 1) / kStep * kStep;
+  }
+  static __device__ __forceinline__ int height(int n_rows) { return max(whole_steps(n_rows), kLeast); }
+
+  /* How n rows are divided. */
+  struct Division {
+    int n_tiles, rows; /* rows of each but the last */
+    __device__ __forceinline__ explicit Division(int n) : n_tiles((n + kMost - 1) / kMost), rows(0) {
+      if (n_tiles > 0) rows = whole_steps((n + n_tiles - 1) / n_tiles);
+    }
+  };
+
+  /* Fills the list. For all threads of the block; scratch: shared memory of 16 bytes for each expert. */
+  __device__ __forceinline__ void fill(const GroupedExperts &experts, void *scratch) {
+    const int n = 2 * experts.n_experts;
+    int2 *all = (int2 *)scratch; /* what an entry is sorted by, each another; its tiles */
+    for (int e = threadIdx.x; e < experts.n_experts; e += blockDim.x) {
+      const int n_rows = experts.begins[e + 1] - experts.begins[e];
+      const Division d(n_rows);
+      const int last = n_rows - max(d.n_tiles - 1, 0) * d.rows;
+      all[2 * e] =
+          make_int2(d.n_tiles > 1 ? d.rows * kEntries + n - 2 * e : n - 2 * e, max(d.n_tiles - 1, 0));
+      all[2 * e + 1] =
+          make_int2(n_rows > 0 ? height(last) * kEntries + n - 2 * e - 1 : n - 2 * e - 1, n_rows > 0);
+    }
+    __syncthreads();
+    for (int own = threadIdx.x; own < n; own += blockDim.x) {
+      const int key = all[own].x;
+      int place = 0, before = 0, sum = 0;
+#pragma unroll 8
+      for (int i = 0; i < n; i++) {
+        const int2 other = all[i];
+        const bool is_before = other.x > key;
+        place += is_before, before += is_before ? other.y : 0, sum += other.y;
+      }
+      first[place] = before;
+      entries[place] = (unsigned short)own;
+      if (place == 0) first[n] = sum;
+    }
+    __syncthreads();
+  }
+
+  /* The place in the list of the entry of `tile`, which is `from` or a later one. For all lanes of a warp. */
+  __device__ __forceinline__ int place_of(int tile, int from) const {
+    for (;; from += 32) {
+      const int next = min(from + 1 + (int)threadIdx.x % 32, kEntries);
+      const uint32_t after = __ballot_sync(~0u, first[next] > tile);
+      if (after) return from + __ffs((int)after) - 1;
+    }
+  }
+
+  /* A tile of the entry at `place`. */
+  __device__ __forceinline__ ExpertTile tile(const GroupedExperts &experts, int tile, int place) const {
+    const int expert = entries[place] / 2, begin = experts.begins[expert], end = experts.begins[expert + 1];
+    const Division d(end - begin);
+    const int whole = entries[place] % 2 ? d.n_tiles - 1 : tile - first[place], at = begin + whole * d.rows;
+    return {at, entries[place] % 2 ? end : at + d.rows, expert * experts.tile_rows};
+  }
+};
