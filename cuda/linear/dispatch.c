@@ -78,7 +78,7 @@ static const LinearEntry expert_entries[] = {
   {INTS,  A16, 1,  1,  1,   0,  1,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {FLOAT, A16, 1,  1,  1,   0,  1,16, X_UNITS,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
   {DENSE, A16, 1,  1,  1,   0,  1, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {WIDE,  A16, 256,ANY,ANY, 0,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {WIDE,  A16, 16,ANY,ANY, 0,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16, 1,ANY,ANY,   0,ANY,16, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
   {QUANT, A16, 1,ANY,ANY,   0,ANY,16, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
   {QUANT | DENSE, A16, 1,ANY,ANY, 0,ANY, 1, X_STAGED, FROM_75, LAUNCH_EXPERTS_PLAIN, "experts_plain"},

@@ -47,11 +47,6 @@ struct Args {
 
 constexpr int kGroups = 2; /* of warps in narrow_wgmma */
 
-template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
-#pragma unroll
-  for (int i = 0; i < kN; i++) sums[i] = 0;
-}
-
 /* Units of one group of warps in a part of a tile: `first` and every kGroups-th after it. */
 struct Chain {
   int first, n; /* n may be 0 */
@@ -147,7 +142,7 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
   unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
   for (int tile = blockIdx.x; tile < a.n_tiles; tile += gridDim.x) {
     const int out_tile = tile / a.n_token_tiles, token_tile = tile % a.n_token_tiles;
-    uint32_t q[2][4];
+    uint32_t q[2][S::kBatch][4];
     float even[kSums<S>], odd[kSums<S>], total[kSums<S>];
 #pragma unroll
     for (int k = 0; k < kSums<S>; k++) total[k] = -0.0f; /* -0 + x is x for 0, too */

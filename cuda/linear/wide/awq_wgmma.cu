@@ -21,8 +21,9 @@ namespace {
 
 using namespace wgmma_tiles;
 
-template <class W, int kTokens, int kK, int kStages, int kWarpgroups>
-struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups> {
+template <class W, int kTokens, int kK, int kStages, int kWarpgroups, int kTurns = 1>
+struct Shape
+    : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups, kTurns> {
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
 
   /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
@@ -65,11 +66,12 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
         for (int kk = 0; kk < S::kK; kk++)
           copy_box(to + kk * S::kTokens * 128, x, full, (step * S::kK + kk) * kTileIn, area.token0);
       },
-      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &area) {
+      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &area,
+         int n_steps) {
         if constexpr (kExperts)
-          add_steps<S, kBlockIn>(sums, stages, bar, ring, area.n_steps, __shfl_sync(~0u, area.end, 0));
+          add_steps<S, kBlockIn>(sums, stages, bar, ring, n_steps, __shfl_sync(~0u, area.end, 0));
         else
-          multiply_steps<S, kBlockIn>(sums, stages, bar, ring, area.n_steps);
+          multiply_steps<S, kBlockIn>(sums, stages, bar, ring, n_steps);
       });
 #endif
 }
@@ -148,6 +150,8 @@ constexpr TimedShape shapes[] = {
     shape<128, 2, 3, 3>(12, 0.7),
 };
 
+constexpr int kLowRows = 40; /* rows of an average expert from which on high tiles are faster */
+
 /* Time of the block with the most work. */
 double expected_us(const TimedShape &s, const LinearArgs &args) {
   if (s.tile_rows > 8 && args.w->type != WEIGHT_AWQ4) return 1e9; /* see launch_weights() */
@@ -156,12 +160,21 @@ double expected_us(const TimedShape &s, const LinearArgs &args) {
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
 }
 
-/* The shape of experts; stages of 128 inputs of FP8 would be two. */
+/* Experts: high tiles, or low ones where they have few rows. In a ring of stages of 128 inputs of FP8 there
+ * would be too few. */
+template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) {
+  constexpr int kK = W::kVectors > 1 ? 1 : 2;
+  const bool few = args.n_tokens * args.w->n_chosen < kLowRows * args.w->n_experts,
+             low = args.variant == 0 ? few : args.variant == 1;
+  return low ? launch_shape<Shape<W, 64, kK, 12 / kK, 4, 2>, true>(args, err)
+             : launch_shape<Shape<W, 192, kK, 6 / kK, 2>, true>(args, err);
+}
+
 Status launch_experts(const LinearArgs &args, Error *err) {
   switch (args.w->type) {
-  case WEIGHT_FP8: return launch_shape<Shape<Fp8, 192, 1, 5, 2>, true>(args, err);
-  case WEIGHT_FP4: return launch_shape<Shape<Fp4, 192, 2, 3, 2>, true>(args, err);
-  default: return launch_shape<Shape<Bits4, 192, 2, 3, 2>, true>(args, err);
+  case WEIGHT_FP8: return launch_experts_of<Fp8>(args, err);
+  case WEIGHT_FP4: return launch_experts_of<Fp4>(args, err);
+  default: return launch_experts_of<Bits4>(args, err);
   }
 }
 
@@ -171,9 +184,9 @@ const TimedShape &fastest_of(const LinearArgs &args) {
       [&](const TimedShape &a, const TimedShape &b) { return expected_us(a, args) < expected_us(b, args); });
 }
 
-/* Launches the `variant`-th shape, or the one expected to be the fastest. Experts have one. */
+/* Launches the `variant`-th shape, or the one expected to be the fastest. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
-  if (args.variant > (args.experts ? 0 : (int)std::size(shapes)))
+  if (args.variant > (args.experts ? 2 : (int)std::size(shapes)))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   if (args.experts) return launch_experts(args, err);
   return (args.variant > 0 ? shapes[args.variant - 1] : fastest_of(args)).launch(args, err);

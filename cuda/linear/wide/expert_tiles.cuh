@@ -12,14 +12,16 @@
 #include "cuda/linear/kernel.cuh"
 
 template <int kMost_> struct ExpertTiles {
-  static constexpr int kMost = kMost_, kStep = 32, kLeast = 64; /* rows of a tile; fewer take no less time */
+  /* Rows of a tile; fewer than kLeast take no less time. */
+  static constexpr int kMost = kMost_, kStep = kMost > 64 ? 32 : 16, kLeast = kMost > 64 ? 64 : 16;
   static_assert(kMost % kStep == 0 && kLeast % kStep == 0, "heights are multiples of the step");
   static constexpr int kEntries = 2 * LINEAR_MAX_EXPERTS;
 
   /* In shared memory, in the order of the sequence. Entry 2 e stands for all tiles of expert e but its last,
-   * entry 2 e + 1 for that. */
+   * entry 2 e + 1 for that; only those that have tiles are listed. */
   int first[kEntries + 1]; /* tiles before those of each entry, and of all */
   unsigned short entries[kEntries];
+  int n_tiles, n_entries;
 
   static __device__ __forceinline__ int whole_steps(int n_rows) {
     return (n_rows + kStep - 1) / kStep * kStep;
@@ -36,30 +38,33 @@ template <int kMost_> struct ExpertTiles {
 
   /* Fills the list. For all threads of the block; scratch: shared memory of 16 bytes for each expert. */
   __device__ __forceinline__ void fill(const GroupedExperts &experts, void *scratch) {
-    const int n = 2 * experts.n_experts;
-    int2 *all = (int2 *)scratch; /* what an entry is sorted by, each another; its tiles */
+    int2 *found = (int2 *)scratch; /* what an entry is sorted by, for each another, and its tiles */
+    if (threadIdx.x == 0) n_entries = 0;
+    __syncthreads();
+    const auto add = [&](int entry, int rows, int tiles) {
+      if (tiles > 0)
+        found[atomicAdd(&n_entries, 1)] = make_int2((height(rows) + 1) * kEntries - 1 - entry, tiles);
+    };
     for (int e = threadIdx.x; e < experts.n_experts; e += blockDim.x) {
       const int n_rows = experts.begins[e + 1] - experts.begins[e];
       const Division d(n_rows);
-      const int last = n_rows - max(d.n_tiles - 1, 0) * d.rows;
-      all[2 * e] =
-          make_int2(d.n_tiles > 1 ? d.rows * kEntries + n - 2 * e : n - 2 * e, max(d.n_tiles - 1, 0));
-      all[2 * e + 1] =
-          make_int2(n_rows > 0 ? height(last) * kEntries + n - 2 * e - 1 : n - 2 * e - 1, n_rows > 0);
+      add(2 * e, d.rows, d.n_tiles - 1);
+      add(2 * e + 1, n_rows - (d.n_tiles - 1) * d.rows, n_rows > 0);
     }
     __syncthreads();
+    const int n = n_entries;
     for (int own = threadIdx.x; own < n; own += blockDim.x) {
-      const int key = all[own].x;
+      const int key = found[own].x;
       int place = 0, before = 0, sum = 0;
 #pragma unroll 8
       for (int i = 0; i < n; i++) {
-        const int2 other = all[i];
+        const int2 other = found[i];
         const bool is_before = other.x > key;
         place += is_before, before += is_before ? other.y : 0, sum += other.y;
       }
       first[place] = before;
-      entries[place] = (unsigned short)own;
-      if (place == 0) first[n] = sum;
+      entries[place] = (unsigned short)(kEntries - 1 - key % kEntries);
+      if (place == 0) first[n] = n_tiles = sum;
     }
     __syncthreads();
   }

@@ -160,7 +160,7 @@ template <class S> struct Packed {
   uint32_t scales, zeros;
 
   __device__ __forceinline__ Packed(uint32_t stage, int part) {
-    const int lane = threadIdx.x % 32, row = warp_tile_row();
+    const int lane = threadIdx.x % 32, row = warp_tile_row<S>();
     const uint32_t meta = stage + S::kXBytes + S::kWBytes + (row * S::kParts + part) * S::W::kMetaBytes;
     scales = load_shared_4(meta + lane / 4 * 4), zeros = load_shared_1(meta + 32 + lane / 4);
 #pragma unroll
@@ -361,9 +361,8 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
                     a.x + ((size_t)(area.token_tile * kUnits + i) * a.work.n_steps + step) * kBytes, kBytes,
                     full);
       },
-      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &area) {
-        multiply<S>(sums, stages, bar, ring, area.n_steps);
-      });
+      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &,
+         int n_units) { multiply<S>(sums, stages, bar, ring, n_units); });
 #endif
 }
 

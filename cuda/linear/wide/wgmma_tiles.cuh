@@ -4,7 +4,8 @@
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
  * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh). Experts (linear.h)
  * have tiles of their own, never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one after
- * another.
+ * another. If tiles are low, dequantising bounds them: then two warpgroups have the same outputs and take turns
+ * at the stages (kTurns).
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
@@ -42,22 +43,28 @@ inline int most_tokens(const LinearArgs &args, int tile_outputs, int tile_tokens
 }
 
 /* Sizes that follow from those of a shape. kBlocks: blocks of inputs with a scale of their own in a tile. */
-template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2>
+template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2,
+          int kTurns_ = 1>
 struct ShapeOf {
   typedef W_ W;
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
   static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
                        kThreads = kConsumers + 128;
-  static constexpr int kTileRows = 4 * kWarpgroups, kEndBytes = kWarpgroups * kStagingBytes; /* of a block */
+  static constexpr int kTurns = kTurns_, kOutGroups = kWarpgroups / kTurns; /* warpgroups of other outputs */
+  static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma of 16 inputs that start together */
+  static constexpr int kTileRows = 4 * kOutGroups, kEndBytes = kOutGroups * kStagingBytes; /* of a block */
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
-  static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes) / kStageBytes; /* in sm_90 */
+  static constexpr int kListBytes = kTurns > 1 ? sizeof(ExpertTiles<kTokens>) : 0;
+  static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes - kListBytes) / kStageBytes; /* in sm_90 */
   static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
   /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
    * wait forever for more. */
   static constexpr int kLoadRegisters = kWarpgroups == 2 ? 40 : 32,
-                       kMultiplyRegisters = kWarpgroups == 2 ? 232 : 160,
+                       kMultiplyRegisters = kWarpgroups == 2   ? 232
+                                            : kWarpgroups == 3 ? 160
+                                                               : 112,
                        kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
   static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters,
                 "setmaxnreg would block");
@@ -103,7 +110,7 @@ template <class S, bool kExperts, class Work>
 __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<S, kExperts> &list,
                                               Work work) {
   if constexpr (kExperts) {
-    const int n = list.first[2 * a.experts.n_experts] * a.work.n_tiles;
+    const int n = list.n_tiles * a.work.n_tiles;
     int place = 0;
     for (int at = blockIdx.x; at < n; at += gridDim.x) {
       const int tile = at / a.work.n_tiles;
@@ -182,13 +189,23 @@ struct Ring {
   int slot, phase;
 };
 
+/* Frees a stage. */
+__device__ __forceinline__ void release(const Barriers &bar, int slot) {
+  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
+}
 /* Frees the stage before the current one. */
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
-  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + (slot == 0 ? S::kStages - 1 : slot - 1));
+  release(bar, slot == 0 ? S::kStages - 1 : slot - 1);
 }
+/* Moves on to the next stage of the warp. */
+template <class S> __device__ __forceinline__ void advance(Ring &ring) {
+  ring.slot += S::kTurns;
+  if (ring.slot >= S::kStages) ring.slot -= S::kStages, ring.phase ^= 1;
+}
+
 /* The tile row of the calling warp: wgmma gives it 16 of its warpgroup's 64 rows. */
-__device__ __forceinline__ int warp_tile_row() {
-  return threadIdx.x / 128 * 4 + threadIdx.x / 32 % 4;
+template <class S> __device__ __forceinline__ int warp_tile_row() {
+  return (int)threadIdx.x / 128 % S::kOutGroups * 4 + (int)threadIdx.x / 32 % 4;
 }
 
 /* --- the end of a tile. A warpgroup's sums of 64 outputs are fragments of groups of 8 tokens: wgmma leaves
@@ -372,6 +389,13 @@ __device__ __forceinline__ void multiply_gates(const Place &p, int first, float 
   }
 }
 
+/* Zeros before a chain of wgmma. */
+template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
+#pragma unroll
+  for (float &sum : sums) sum = 0;
+  compute_now(sums);
+}
+
 /* Multiplies by the factors of the outputs and adds their biases. Those of experts are multiplied by the
  * factors of the rows, unless those multiply the gated product. */
 template <int kN, bool kExperts>
@@ -416,7 +440,7 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
     store_form<kWarpgroups, Floats, kN>(p, first, c, staging);
 }
 
-/* Stores the results of the calling warpgroup in a tile. Those of experts in pieces of 64 rows, as many as
+/* Stores the results of the calling warpgroup in a tile. Those of experts in pieces of some rows, as many as
  * there are. */
 template <class S, bool kExperts>
 __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, float (&acc)[kSums<S>],
@@ -425,18 +449,20 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   if constexpr (kExperts) {
     const Epilogue out = expert_epilogue(a.out, area.first_row);
     const Place place = {out, a.vectors, row, area.token0, area.begin, area.end};
+    constexpr int kRows = S::kTurns > 1 ? 32 : 64;
 #pragma unroll
-    for (int first = 0; first < S::kTokens; first += 64)
+    for (int first = 0; first < S::kTokens; first += kRows)
       if (first < area.end)
-        store_groups<S::kWarpgroups, 8, true>(place, first, reinterpret_cast<float(&)[32]>(acc[first / 2]),
-                                              staging);
+        store_groups<S::kWarpgroups, kRows / 8, true>(
+            place, first, reinterpret_cast<float(&)[kRows / 2]>(acc[first / 2]), staging);
   } else {
     store_groups<S::kWarpgroups, S::kTokens / 8, false>(
         Place{a.out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc, staging);
   }
 }
 
-/* Multiplies and stores all tiles of the block: multiply(sums, ring, area) sums the steps of an area. */
+/* Multiplies and stores all tiles of the block: multiply(sums, ring, area, n) sums the n steps of an area that
+ * are this warpgroup's. */
 template <class S, bool kExperts, class Multiply>
 __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                                unsigned char *stages, Multiply multiply) {
@@ -445,12 +471,8 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
   Ring ring = {0, 0};
   unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
-    if constexpr (kExperts) {
-#pragma unroll
-      for (float &sum : acc) sum = 0;
-      compute_now(acc);
-    }
-    multiply(acc, ring, area);
+    if constexpr (kExperts) set_zero(acc);
+    multiply(acc, ring, area, area.n_steps);
     if constexpr (!kExperts) {
       const int tile = area.out_tile * a.n_token_tiles + area.token_tile,
                 begin = tile * a.work.n_steps + area.step;
@@ -461,6 +483,47 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
     }
     store_tile<S, kExperts>(a, area, acc, staging);
   });
+}
+
+/* The same of low tiles of experts, where two warpgroups take turns at the steps. The second one hands its sums
+ * over in the memory in which the first one then lays out the results; that is why it waits for the first
+ * one's stores before the next tile's. */
+template <class S, class Multiply>
+__device__ __forceinline__ void multiply_in_turns(const TileWork &a, const TileList<S, true> &list,
+                                                  unsigned char *stages, Multiply multiply) {
+  constexpr int kPart = 8; /* sums of 16 rows */
+  static_assert(S::kTurns == 2 && kSums<S> * 512 <= kStagingBytes &&
+                    ExpertTiles<S::kTokens>::kStep == 2 * kPart,
+                "the sums of a warpgroup fit");
+  const int group = (int)threadIdx.x / 128 % S::kOutGroups, turn = (int)threadIdx.x / 128 / S::kOutGroups,
+            summed = 4 + group, stored = summed + S::kOutGroups; /* barriers */
+  unsigned char *staging = stages + S::kStages * S::kStageBytes + group * kStagingBytes;
+  float *const sums = (float *)staging + threadIdx.x % 128;
+  float acc[kSums<S>];
+  Ring ring = {turn, 0};
+  int before = 0; /* steps of all tiles before */
+  for_each_area<S, true>(a, list, [&](const Area &area) {
+    const int after = before + area.n_steps;
+    set_zero(acc);
+    multiply(acc, ring, area, (after + 1 - turn) / 2 - (before + 1 - turn) / 2);
+    if (turn == 1) {
+      if (before > 0) named_barrier_sync<256>(stored);
+#pragma unroll
+      for (int i = 0; i < kSums<S>; i++)
+        if (i / kPart * (2 * kPart) < area.end) sums[i * 128] = acc[i];
+      named_barrier_arrive<256>(summed);
+    } else {
+      named_barrier_sync<256>(summed);
+#pragma unroll
+      for (int i = 0; i < kSums<S>; i++)
+        if (i / kPart * (2 * kPart) < area.end) acc[i] += sums[i * 128];
+      sync_group<S::kWarpgroups>();
+      store_tile<S, true>(a, area, acc, staging);
+      named_barrier_arrive<256>(stored);
+    }
+    before = after;
+  });
+  if (turn == 1 && before > 0) named_barrier_sync<256>(stored);
 }
 
 /* The lane's weights of one tile, with the scales and zeros of its groups. */
@@ -489,9 +552,10 @@ template <class S, int kBlockIn> struct LaneTile {
 /* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first kRows tokens, once
  * wgmma_wait<0>() says so: the last products still run at the end, so that a chain of other sums may follow at
  * once. q: operands, the same for both. A stage is free when products of the next one run; follows: the stage
- * before the first one is still to be freed so. */
+ * before the first one is still to be freed so. In turns the products of a stage end with it, since the other
+ * warpgroup's run then, and a stage is free at once. */
 template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
-__device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t (&q)[2][4],
+__device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t (&q)[2][S::kBatch][4],
                                                unsigned char *stages, const Barriers &bar, Ring &ring,
                                                int n_steps, bool follows) {
   for (int step = 0; step < n_steps; step++) {
@@ -501,23 +565,31 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
 #pragma unroll
     for (int kk = 0; kk < S::kK; kk++) {
       uint64_t b = operand_b(stage + kk * S::kTokens * 128);
-      LaneTile<S, kBlockIn> tile(stage + S::kXBytes, warp_tile_row() * S::kK + kk);
+      LaneTile<S, kBlockIn> tile(stage + S::kXBytes, warp_tile_row<S>() * S::kK + kk);
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        tile.dequantise(j, q[j % 2]);
+      for (int j = 0; j < 4; j += S::kBatch) {
+        uint32_t(&to)[S::kBatch][4] = q[(4 * kk + j) / S::kBatch % 2];
+#pragma unroll
+        for (int i = 0; i < S::kBatch; i++) tile.dequantise(j + i, to[i]);
         wgmma_fence();
-        wgmma_f16<kRows>(reinterpret_cast<float(&)[kRows / 2]>(acc), q[j % 2], b + 2 * j,
-                         kAdd || step > 0 || kk > 0 || j > 0);
+#pragma unroll
+        for (int i = 0; i < S::kBatch; i++)
+          wgmma_f16<kRows>(reinterpret_cast<float(&)[kRows / 2]>(acc), to[i], b + 2 * (j + i),
+                           kAdd || step > 0 || kk > 0 || j + i > 0);
         wgmma_commit();
         wgmma_wait<1>();
-        if (kk == 0 && j == 0 && (follows || step > 0)) release_before<S>(bar, ring.slot);
+        if (S::kTurns == 1 && kk == 0 && j == 0 && (follows || step > 0)) release_before<S>(bar, ring.slot);
       }
     }
-    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+    if (S::kTurns > 1) {
+      wgmma_wait<0>();
+      release(bar, ring.slot);
+    }
+    advance<S>(ring);
   }
 }
 
-/* Waits for the products of chains and frees the last stage. */
+/* Waits for the products of chains and frees the last stage, if not in turns. */
 template <class S> __device__ __forceinline__ void finish_chains(const Barriers &bar, const Ring &ring) {
   wgmma_wait<0>();
   release_before<S>(bar, ring.slot);
@@ -527,12 +599,12 @@ template <class S> __device__ __forceinline__ void finish_chains(const Barriers 
 template <class S, int kBlockIn>
 __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
                                                const Barriers &bar, Ring &ring, int n_steps) {
-  uint32_t q[2][4];
+  uint32_t q[2][S::kBatch][4];
   multiply_chain<S, kBlockIn>(acc, q, stages, bar, ring, n_steps, false);
   finish_chains<S>(bar, ring);
 }
 
-/* acc += the sums over the next n_steps steps, of a tile of experts as high as its n_rows rows need. */
+/* acc += the sums over the warpgroup's next n_steps steps, of a tile of experts as high as its n_rows rows need. */
 template <class S, int kBlockIn, int kRows = S::kTokens>
 __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
                                           Ring &ring, int n_steps, int n_rows) {
@@ -540,13 +612,13 @@ __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char 
   if constexpr (kRows > Tiles::kLeast)
     if (n_rows <= kRows - Tiles::kStep)
       return add_steps<S, kBlockIn, kRows - Tiles::kStep>(acc, stages, bar, ring, n_steps, n_rows);
-  uint32_t q[2][4];
+  uint32_t q[2][S::kBatch][4];
   multiply_chain<S, kBlockIn, kRows, true>(acc, q, stages, bar, ring, n_steps, false);
-  finish_chains<S>(bar, ring);
+  if (S::kTurns == 1) finish_chains<S>(bar, ring);
 }
 
-/* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, area): the steps of
- * an area. */
+/* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, area, n): the
+ * warpgroup's n steps of an area. */
 template <class S, int kBlockIn, bool kExperts, class XBytes, class CopyX, class Multiply>
 __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, CopyX copy_x,
                                           Multiply multiply) {
@@ -558,7 +630,7 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
-      barrier_init(empty + i, S::kConsumers / 32);
+      barrier_init(empty + i, S::kConsumers / S::kTurns / 32);
     }
     barrier_init_fence();
   }
@@ -575,9 +647,13 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
       load_groups<S, kBlockIn, kExperts>(a, list, stages, bar);
   } else {
     registers_up_to<S::kMultiplyRegisters>();
-    multiply_tiles<S, kExperts>(a, list, stages, [&](float(&sums)[kSums<S>], Ring &ring, const Area &area) {
-      multiply(sums, stages, bar, ring, area);
-    });
+    const auto multiply_area = [&](float(&sums)[kSums<S>], Ring &ring, const Area &area, int n_steps) {
+      multiply(sums, stages, bar, ring, area, n_steps);
+    };
+    if constexpr (S::kTurns > 1)
+      multiply_in_turns<S>(a, list, stages, multiply_area);
+    else
+      multiply_tiles<S, kExperts>(a, list, stages, multiply_area);
   }
 }
 
