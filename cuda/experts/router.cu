@@ -10,42 +10,19 @@
  *                 there for four products
  *
  * READS  the router once for a block's tokens, x once for each block of a token. */
-#include "cuda/experts/choice.cuh"
-#include "cuda/experts/experts.h"
+#include "cuda/experts/router.cuh"
 #include "cuda/linear/eight.cuh"
-#include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/early.cuh"
-#include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps, kPad = 256; /* inputs of a warp at once */
-constexpr int kTargetBlocks = 128, kManyTokens = 256;         /* from so many on a block has 8 tokens */
+using namespace router;
+
+constexpr int kWarps = 8, kThreads = 32 * kWarps;
+constexpr int kTargetBlocks = 128, kManyTokens = 256; /* from so many on a block has 8 tokens */
 constexpr int kOneRows = 4, kOneParts = 3,
               kOneStep = 4 * kThreads; /* one token: loads of a row; inputs of each */
-
-/* A dense matrix, by rows. */
-struct Rows {
-  const void *data;
-  size_t stride;
-  WeightType type;
-  const float *bias;
-};
-
-struct Args {
-  int n_tokens, hidden, padded; /* hidden rounded up to kPad */
-  float eps, x_factor, router_factor;
-  const float *x, *norm, *experts_norm, *router_scale;
-  __half *h, *experts_h;
-  int h_stride;
-  Rows router, shared_gate;
-  ExpertConfig config;
-  const float *choice_bias, *scales;
-  ExpertChoices to;
-  int block_experts; /* of each block */
-  bool joined;       /* Router */
-};
 
 /* Four numbers of a row of n floats, from number i on; zeros from n on. Past L1, where the kernel before may
  * have left other numbers. */
@@ -63,17 +40,6 @@ __device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k
     return make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
   }
   return make_float4(v.x * by[k], k + 1 < n ? v.y * by[k + 1] : 0, k + 2 < n ? v.z * by[k + 2] : 0, 0);
-}
-
-/* Numbers k .. k + 3 of a row of n halves. */
-__device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
-  const __half four[4] = {clamp_half(v.x), clamp_half(v.y), clamp_half(v.z), clamp_half(v.w)};
-  if (k + 4 <= n) {
-    const __half2 low = __halves2half2(four[0], four[1]), high = __halves2half2(four[2], four[3]);
-    *(uint2 *)(to + k) = make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high);
-    return;
-  }
-  for (int i = 0; k + i < n; i++) to[k + i] = four[i];
 }
 
 /* Fills x[kTokens][padded] in shared memory with the router's input, and by the first block of the tokens
@@ -179,88 +145,6 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
   for (int m = 0; m < kTokens; m++)
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens)
       a.to.shared_factors[token0 + m] = 1 / (1 + expf(-(sum[0][m] + (w.bias ? w.bias[0] : 0.0f))));
-}
-
-/* Group-limited routing (DeepSeek-V3): keeps the n_chosen_groups groups whose two best experts have the
- * largest sum of fitness, and sets the others to -inf. Called by a whole warp. */
-__device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
-  const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
-  for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst that is left */
-    float worst = INFINITY;
-    int which = -1;
-    for (int g = lane; g < c.n_groups; g += 32) {
-      float first = -INFINITY, second = -INFINITY;
-      for (int i = 0; i < size; i++) {
-        const float v = fitness[g * size + i];
-        if (v > first)
-          second = first, first = v;
-        else if (v > second)
-          second = v;
-      }
-      const float good = size > 1 ? first + second : first;
-      if (good > -INFINITY && good <= worst) worst = good, which = g;
-    }
-    const uint32_t least = ~warp_most(which >= 0 ? ~ordered(worst) : 0);
-    const uint32_t last = warp_most(which >= 0 && ordered(worst) == least ? which + 1 : 0);
-    for (int i = lane; last > 0 && i < size; i += 32) fitness[(last - 1) * size + i] = -INFINITY;
-    __syncwarp();
-  }
-}
-
-/* Floats of shared memory in which a warp chooses for a token: scores, fitness, the list of best_of(). */
-__host__ __device__ constexpr int choice_floats(int n_experts) {
-  const int padded = (n_experts + 3) / 4 * 4, list = best_of_words(n_experts);
-  return 2 * padded + (list + 3) / 4 * 4;
-}
-
-/* Fills scores[n_experts] and fitness[n_experts] of a token's experts. Returns the largest logit. For a
- * warp. */
-__device__ __forceinline__ float judge(const Args &a, const float *logits, float *scores, float *fitness) {
-  const ExpertConfig &c = a.config;
-  const int n = c.n_experts, lane = threadIdx.x % 32;
-  float top = -INFINITY, all = 0;
-#pragma unroll 4
-  for (int e = lane; e < n; e += 32) scores[e] = __ldcg(logits + e), top = fmaxf(top, scores[e]);
-  top = lanes_max<16, 8, 4, 2, 1>(top);
-#pragma unroll 2
-  for (int e = lane; e < n && c.score < SCORE_CHOSEN; e += 32) {
-    scores[e] = c.score == SCORE_SIGMOID ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - top);
-    all += scores[e];
-  }
-  const float by = c.score == SCORE_SOFTMAX ? 1 / warp_sum(all) : 1;
-#pragma unroll 2
-  for (int e = lane; e < n; e += 32) {
-    scores[e] *= by;
-    fitness[e] = scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f);
-  }
-  __syncwarp();
-  return top;
-}
-
-/* Chooses for a token. room: [choice_floats()] in shared memory. For a warp. */
-__device__ __forceinline__ void choose(const Args &a, int token, float *room) {
-  const ExpertConfig &c = a.config;
-  const int n = c.n_experts, padded = (n + 3) / 4 * 4, lane = threadIdx.x % 32;
-  const int n_choices = c.n_chosen + a.joined, to = token * n_choices;
-  float *scores = room, *fitness = scores + padded;
-  const float top = judge(a, a.to.logits + (size_t)token * n, scores, fitness);
-  if (c.n_chosen_groups < c.n_groups) choose_groups(c, fitness);
-  const auto key = [&](int i) { return 32 * i + lane < n ? ordered(fitness[32 * i + lane]) : 0; };
-  int *ids = (int *)fitness; /* once the best are listed */
-  best_of<2>(c.n_chosen, (n + 31) / 32, key, (uint2 *)(fitness + padded),
-             [&](int rank, int e) { a.to.ids[to + rank] = e, ids[rank] = e; });
-  const bool chosen = lane < c.n_chosen;
-  const int id = chosen ? ids[lane] : 0;
-  float own = chosen ? scores[id] : 0.0f;
-  if (c.score == SCORE_CHOSEN) own = chosen ? expf(own - top) : 0.0f;
-  if (c.score == SCORE_CHOSEN_SIGMOID) own = chosen ? 1 / (1 + expf(-own)) : 0.0f;
-  if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(own) + (float)c.sum_plus;
-  if (chosen) {
-    a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
-  } else if (lane < n_choices) {
-    a.to.ids[to + lane] = n;
-    a.to.weights[to + lane] = a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f;
-  }
 }
 
 /* Counts this block, whose results are written; true for all threads of the last of `n_blocks`. meanwhile():
@@ -503,6 +387,7 @@ Status experts_route(const Router *r, int n_tokens, size_t shared_bytes, cudaStr
   a.joined = r->joined;
   a.to = r->to;
   constexpr size_t kStatic = 3072;
+  if (tiles_apply(a, shared_bytes)) return router::launch_tiles(a, stream, err);
   if (n_tokens >= kManyTokens && block_bytes(a, 8) + kStatic <= shared_bytes)
     return launch_tokens<8>(a, stream, err);
   if (n_tokens >= 2 && block_bytes(a, 2) + kStatic <= shared_bytes) return launch_tokens<2>(a, stream, err);

@@ -492,9 +492,18 @@ static void check_routers(bool few) {
     check_router(c, few ? 64 : 2880, WEIGHT_F16, 1);
     check_router(c, 2880 / (few ? 40 : 1), WEIGHT_F32, 3);
     check_router(c, few ? 64 : 4096, WEIGHT_F16, few ? 9 : 300);
+    check_router(c, few ? 72 : 2056, WEIGHT_BF16, few ? 2 : 270);
+    if (!few) check_router(c, 1024, WEIGHT_F32, 260);
   }
-  /* 70: no multiple of 4. So many tokens have eight in a block. */
-  for (const ExpertConfig &c : {shared, gpt}) check_router(c, 70, WEIGHT_BF16, 260);
+  /* So many tokens have 16 in a block, and no multiple of 8 inputs eight. The 300 experts are more than a block
+   * multiplies at once. */
+  ExpertConfig many = qwen;
+  many.n_experts = 300, many.shared_gate = true;
+  for (WeightType type : {WEIGHT_F16, WEIGHT_BF16}) {
+    for (const ExpertConfig &c : {shared, groups}) check_router(c, few ? 72 : 520, type, 257);
+    check_router(many, few ? 24 : 1000, type, 260);
+    check_router(shared, 70, type, 260);
+  }
   for (WeightType type : {WEIGHT_F32, WEIGHT_F16, WEIGHT_BF16})
     for (int hidden : {70, 1028, 3200}) check_router(gpt, hidden, type, 1);
 }

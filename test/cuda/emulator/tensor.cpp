@@ -228,8 +228,8 @@ template <class T, int n_k> static void add_products(T *sums, const T *a, const 
   for (int i = 0; i < kParts; i++) ((Part *)sums)[i] = sum[i];
 }
 
-/* Products are exact, sums are taken in double and rounded once. */
-void multiply_halves(unsigned char (*values)[64]) {
+/* Products are exact, sums are taken in double and rounded once. widen: floats of n numbers of 16 bits. */
+template <class Widen> static void multiply_16_bits(unsigned char (*values)[64], Widen widen) {
   uint16_t a_halves[16][16], b_halves[16][8];
   float a[16][16], b[16][8];
   for (int lane = 0; lane < 32; lane++) {
@@ -249,6 +249,19 @@ void multiply_halves(unsigned char (*values)[64]) {
     add_products<double, 16>(sums, wide_a[row], wide_b);
     for (int n = 0; n < 8; n++) *sum_at<float>(values, row, n) = (float)sums[n];
   }
+}
+
+void multiply_halves(unsigned char (*values)[64]) {
+  multiply_16_bits(values, [](const uint16_t *from, float *to, int n) { widen(from, to, n); });
+}
+
+void multiply_bf16(unsigned char (*values)[64]) {
+  multiply_16_bits(values, [](const uint16_t *from, float *to, int n) {
+    for (int i = 0; i < n; i++) {
+      const uint32_t bits = (uint32_t)from[i] << 16;
+      memcpy(to + i, &bits, 4);
+    }
+  });
 }
 
 /* a's are Byte, signed or not, b's are signed. fp32 holds sums of 32 products exactly. */

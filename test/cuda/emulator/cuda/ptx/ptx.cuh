@@ -70,8 +70,9 @@ template <class T> struct Fragments {
   T *c;
 };
 
-/* c[16][8] += a[16][16] b[16][8] of halves, and of bytes (tensor.cpp). */
+/* c[16][8] += a[16][16] b[16][8] of halves, of bf16, and of bytes (tensor.cpp). */
 void multiply_halves(unsigned char (*values)[64]);
+void multiply_bf16(unsigned char (*values)[64]);
 template <class Byte> void multiply_bytes(unsigned char (*values)[64]);
 
 } // namespace emulator
@@ -79,6 +80,11 @@ template <class Byte> void multiply_bytes(unsigned char (*values)[64]);
 inline void mma_f16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   emulator::Fragments<float> f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
   emulator::meet(~0u, &f, sizeof f, emulator::multiply_halves, "mma m16n8k16");
+}
+
+inline void mma_bf16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::Fragments<float> f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  emulator::meet(~0u, &f, sizeof f, emulator::multiply_bf16, "mma m16n8k16");
 }
 
 inline void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

@@ -1,0 +1,136 @@
+/* router.cuh - what the kernels of the router (experts.h) share: their arguments, the stores of h, and the
+ * choice of a token's experts once its logits are known.
+ *
+ *   router.cu        one token, few tokens, and all that router_tiles.cu does not take
+ *   router_tiles.cu  many tokens, on tensor cores */
+#pragma once
+
+#include "cuda/experts/choice.cuh"
+#include "cuda/experts/experts.h"
+#include "cuda/ops/elementwise.cuh"
+#include "cuda/ptx/lanes.cuh"
+
+namespace router {
+
+constexpr int kPad = 256; /* hidden is rounded up to a multiple of this many inputs */
+
+/* A dense matrix, by rows. */
+struct Rows {
+  const void *data;
+  size_t stride;
+  WeightType type;
+  const float *bias;
+};
+
+struct Args {
+  int n_tokens, hidden, padded; /* hidden rounded up to kPad */
+  float eps, x_factor, router_factor;
+  const float *x, *norm, *experts_norm, *router_scale;
+  __half *h, *experts_h;
+  int h_stride;
+  Rows router, shared_gate;
+  ExpertConfig config;
+  const float *choice_bias, *scales;
+  ExpertChoices to;
+  int block_experts; /* of each block */
+  bool joined;       /* Router */
+};
+
+/* Numbers k .. k + 3 of a row of n halves. */
+__device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
+  const __half four[4] = {clamp_half(v.x), clamp_half(v.y), clamp_half(v.z), clamp_half(v.w)};
+  if (k + 4 <= n) {
+    const __half2 low = __halves2half2(four[0], four[1]), high = __halves2half2(four[2], four[3]);
+    *(uint2 *)(to + k) = make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high);
+    return;
+  }
+  for (int i = 0; k + i < n; i++) to[k + i] = four[i];
+}
+
+/* Group-limited routing (DeepSeek-V3): keeps the n_chosen_groups groups whose two best experts have the
+ * largest sum of fitness, and sets the others to -inf. Called by a whole warp. */
+__device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
+  const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
+  for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst that is left */
+    float worst = INFINITY;
+    int which = -1;
+    for (int g = lane; g < c.n_groups; g += 32) {
+      float first = -INFINITY, second = -INFINITY;
+      for (int i = 0; i < size; i++) {
+        const float v = fitness[g * size + i];
+        if (v > first)
+          second = first, first = v;
+        else if (v > second)
+          second = v;
+      }
+      const float good = size > 1 ? first + second : first;
+      if (good > -INFINITY && good <= worst) worst = good, which = g;
+    }
+    const uint32_t least = ~warp_most(which >= 0 ? ~ordered(worst) : 0);
+    const uint32_t last = warp_most(which >= 0 && ordered(worst) == least ? which + 1 : 0);
+    for (int i = lane; last > 0 && i < size; i += 32) fitness[(last - 1) * size + i] = -INFINITY;
+    __syncwarp();
+  }
+}
+
+/* Floats of shared memory in which a warp chooses for a token: scores, fitness, the list of best_of(). */
+__host__ __device__ constexpr int choice_floats(int n_experts) {
+  const int padded = (n_experts + 3) / 4 * 4, list = best_of_words(n_experts);
+  return 2 * padded + (list + 3) / 4 * 4;
+}
+
+/* Fills scores[n_experts] and fitness[n_experts] of a token's experts. Returns the largest logit. For a
+ * warp. */
+__device__ __forceinline__ float judge(const Args &a, const float *logits, float *scores, float *fitness) {
+  const ExpertConfig &c = a.config;
+  const int n = c.n_experts, lane = threadIdx.x % 32;
+  float top = -INFINITY, all = 0;
+#pragma unroll 4
+  for (int e = lane; e < n; e += 32) scores[e] = __ldcg(logits + e), top = fmaxf(top, scores[e]);
+  top = lanes_max<16, 8, 4, 2, 1>(top);
+#pragma unroll 2
+  for (int e = lane; e < n && c.score < SCORE_CHOSEN; e += 32) {
+    scores[e] = c.score == SCORE_SIGMOID ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - top);
+    all += scores[e];
+  }
+  const float by = c.score == SCORE_SOFTMAX ? 1 / warp_sum(all) : 1;
+#pragma unroll 2
+  for (int e = lane; e < n; e += 32) {
+    scores[e] *= by;
+    fitness[e] = scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f);
+  }
+  __syncwarp();
+  return top;
+}
+
+/* Chooses for a token. room: [choice_floats()] in shared memory. For a warp. */
+__device__ __forceinline__ void choose(const Args &a, int token, float *room) {
+  const ExpertConfig &c = a.config;
+  const int n = c.n_experts, padded = (n + 3) / 4 * 4, lane = threadIdx.x % 32;
+  const int n_choices = c.n_chosen + a.joined, to = token * n_choices;
+  float *scores = room, *fitness = scores + padded;
+  const float top = judge(a, a.to.logits + (size_t)token * n, scores, fitness);
+  if (c.n_chosen_groups < c.n_groups) choose_groups(c, fitness);
+  const auto key = [&](int i) { return 32 * i + lane < n ? ordered(fitness[32 * i + lane]) : 0; };
+  int *ids = (int *)fitness; /* once the best are listed */
+  best_of<2>(c.n_chosen, (n + 31) / 32, key, (uint2 *)(fitness + padded),
+             [&](int rank, int e) { a.to.ids[to + rank] = e, ids[rank] = e; });
+  const bool chosen = lane < c.n_chosen;
+  const int id = chosen ? ids[lane] : 0;
+  float own = chosen ? scores[id] : 0.0f;
+  if (c.score == SCORE_CHOSEN) own = chosen ? expf(own - top) : 0.0f;
+  if (c.score == SCORE_CHOSEN_SIGMOID) own = chosen ? 1 / (1 + expf(-own)) : 0.0f;
+  if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(own) + (float)c.sum_plus;
+  if (chosen) {
+    a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
+  } else if (lane < n_choices) {
+    a.to.ids[to + lane] = n;
+    a.to.weights[to + lane] = a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f;
+  }
+}
+
+/* router_tiles.cu: whether it takes the call, with at most so much shared memory, and its launch. */
+bool tiles_apply(const Args &a, size_t shared_bytes);
+Status launch_tiles(const Args &a, cudaStream_t stream, Error *err);
+
+} // namespace router
