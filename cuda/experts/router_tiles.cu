@@ -23,10 +23,13 @@ namespace {
 using namespace router;
 
 constexpr int kTokens = 16, kWarps = 16, kThreads = 32 * kWarps, kChunk = 256;
-constexpr int kRowNumbers = kChunk + 32; /* lanes' 16 bytes of two rows then lie in all banks */
+constexpr int kRowNumbers = kChunk + 32;            /* lanes' 16 bytes of two rows then lie in all banks */
+constexpr int kPartNumbers = kTokens * kRowNumbers; /* of a part of a chunk */
 static_assert(kTokens == kWarps, "a warp normalises a token, and chooses for it");
+static_assert(kChunk == kPad, "hidden is rounded up to whole chunks");
 
-/* Two fp16 make 22 bits of a number below 2^15; the second one is kept at a multiple that is no subnormal. */
+/* How a number is cut into parts. Two fp16 hold 22 bits of a number below 2^15. The second part is stored times
+ * 2^11, as it would otherwise be subnormal. */
 template <class T> struct PartsOf {
   static constexpr int kN = 2;
   static constexpr bool kBounded = true;
@@ -43,7 +46,7 @@ template <class T> struct PartsOf {
   }
 };
 
-/* Three bf16 make all 24 bits. */
+/* Three bf16 hold all 24 bits of a float. */
 template <> struct PartsOf<__nv_bfloat16> {
   static constexpr int kN = 3;
   static constexpr bool kBounded = false;
@@ -61,8 +64,7 @@ template <> struct PartsOf<__nv_bfloat16> {
   }
 };
 
-template <class T> constexpr int kPartNumbers = kTokens *kRowNumbers; /* of a part of a chunk */
-template <class T> constexpr size_t kChunkBytes = 2 * PartsOf<T>::kN *kPartNumbers<T> * sizeof(T);
+template <class T> constexpr size_t kChunkBytes = sizeof(T[2][PartsOf<T>::kN][kPartNumbers]);
 
 __device__ __forceinline__ float4 times(float4 v, float by) {
   return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
@@ -141,10 +143,10 @@ template <class T> struct Token {
     }
 #pragma unroll
     for (int p = 0; p < PartsOf<T>::kN; p++) {
-      T eight[8];
+      alignas(16) T eight[8];
 #pragma unroll
       for (int i = 0; i < 8; i++) eight[i] = parts[i][p];
-      *(uint4 *)(to + p * kPartNumbers<T>) = *(const uint4 *)eight;
+      *(uint4 *)(to + p * kPartNumbers) = *(const uint4 *)eight;
     }
     if (!stores || !a.shared_gate.data) return;
     if (a.shared_gate.type == WEIGHT_F16)
@@ -195,7 +197,7 @@ template <class T> struct FourSteps {
       for (int m = 0; m < 2; m++)
 #pragma unroll
         for (int p = 0; p < PartsOf<T>::kN; p++) {
-          const uint4 b = *(const uint4 *)(own + p * kPartNumbers<T> + 8 * m * kRowNumbers + 32 * i);
+          const uint4 b = *(const uint4 *)(own + p * kPartNumbers + 8 * m * kRowNumbers + 32 * i);
           PartsOf<T>::multiply(part[m][p], first, b.x, b.y);
           PartsOf<T>::multiply(part[m][p], second, b.z, b.w);
         }
@@ -234,7 +236,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
     int half = 0;
     token.load(a, lane * 8);
     for (int k = 0; k < a.padded; k += kChunk, half ^= 1) {
-      T *chunk = x + half * (PartsOf<T>::kN * kPartNumbers<T>);
+      T *chunk = x + half * (PartsOf<T>::kN * kPartNumbers);
       weights.load(rows, k + share * inputs, n_steps, (int)a.router.stride);
       token.cut(a, token0 + warp, k + lane * 8, chunk + warp * kRowNumbers + lane * 8);
       if (k + kChunk < a.padded) token.load(a, k + kChunk + lane * 8);

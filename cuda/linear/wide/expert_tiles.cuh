@@ -1,12 +1,12 @@
 /* expert_tiles.cuh - tiles of the rows of experts, each only as high as its rows need.
  *
- * The tensor cores take as long for a row that nobody needs as for any other, and experts have all counts of
+ * Tensor cores take as long for an empty row of a tile as for a full one, and every expert has another count of
  * rows. So a tile has one of several heights, multiples of kStep rows up to kMost. An expert of n rows has
- * t = ceil(n / kMost) tiles: t - 1 of n / t rows, rounded up to a height, and a last one of those that remain.
+ * t = ceil(n / kMost) tiles: t - 1 of n / t rows, rounded up to a height, and a last one of the rows that remain.
  *
- * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B ... So
- * tiles that are computed at the same time are about equally high, and at the end a block waits for another
- * no longer than one of the lowest tiles takes. */
+ * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B and so on.
+ * So blocks compute equally high tiles at the same time, and at the end one waits for another no longer than
+ * one of the lowest tiles takes. */
 #pragma once
 
 #include "cuda/linear/kernel.cuh"
@@ -38,7 +38,7 @@ template <int kMost_> struct ExpertTiles {
 
   /* Fills the list. For all threads of the block; scratch: shared memory of 16 bytes for each expert. */
   __device__ __forceinline__ void fill(const GroupedExperts &experts, void *scratch) {
-    int2 *found = (int2 *)scratch; /* what an entry is sorted by, for each another, and its tiles */
+    int2 *found = (int2 *)scratch; /* of an entry: a key to sort by, which no other has; its tiles */
     if (threadIdx.x == 0) n_entries = 0;
     __syncthreads();
     const auto add = [&](int entry, int rows, int tiles) {
