@@ -1,4 +1,4 @@
-/* choice.cuh - the choice of experts: the best of numbered items, by a warp. For router.cu. */
+/* choice.cuh - the choice of experts: the best of numbered items, by a warp. For router.cuh. */
 #pragma once
 
 #include <cuda_runtime.h>

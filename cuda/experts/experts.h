@@ -49,6 +49,9 @@ typedef struct {
   void *experts_h;                          /* fp16 [n_tokens][h_stride] */
   const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
   const float *choice_bias, *scales;        /* [n_experts] or NULL */
+  /* The logits must be those of any other GPU to the bit, as of GPUs that share a model, which must all
+   * choose the same experts. Sums of tensor cores differ between generations. */
+  bool same_on_all_gpus;
   bool joined; /* every token also takes expert n_experts, the MLP beside them, as its last choice */
   ExpertChoices to;
 } Router;

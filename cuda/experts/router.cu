@@ -387,7 +387,7 @@ Status experts_route(const Router *r, int n_tokens, size_t shared_bytes, cudaStr
   a.joined = r->joined;
   a.to = r->to;
   constexpr size_t kStatic = 3072;
-  if (tiles_apply(a, shared_bytes)) return router::launch_tiles(a, stream, err);
+  if (!r->same_on_all_gpus && tiles_apply(a, shared_bytes)) return router::launch_tiles(a, stream, err);
   if (n_tokens >= kManyTokens && block_bytes(a, 8) + kStatic <= shared_bytes)
     return launch_tokens<8>(a, stream, err);
   if (n_tokens >= 2 && block_bytes(a, 2) + kStatic <= shared_bytes) return launch_tokens<2>(a, stream, err);

@@ -1,17 +1,17 @@
-/* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice of the
- * experts and their weights.
+/* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice
+ * of the experts and their weights.
  *
- * A block has 16 tokens and all experts. It normalises kChunk inputs of its tokens at a time, cuts each number of
- * x into parts of 16 bits that add up to it, and multiplies the parts by the weights as they are stored: such a
- * product is exact in fp32. mma.sync cuts its sums off where fp32 arithmetic rounds them, so they are taken over
- * 128 inputs at most, and those sums are added in fp32.
+ * A block has 16 tokens and all experts. It normalises kChunk inputs of its tokens at a time, cuts each
+ * number of x into parts of 16 bits that add up to it, and multiplies the parts by the weights as they are
+ * stored: such a product is exact in fp32. Tensor cores cut sums off where fp32 arithmetic rounds them, so
+ * they are taken over 128 inputs at most, and those sums are added in fp32.
  *
  *   x     in shared memory: [two chunks][part][kTokens][kRowNumbers]
  *   warp  has a token to normalise and in the end to choose for; between, 16 experts and 1 / n_shares of the
  *         inputs of a chunk. The shares' sums are added in their order
  *
  * PRECOND  the router's weights are fp16 or bf16; hidden % 8 == 0.
- * READS    the router once for 16 tokens, x twice. */
+ * READS    the router once for 16 tokens, x once and once more for every 256 experts. */
 #include <algorithm>
 
 #include "cuda/experts/router.cuh"
@@ -28,11 +28,11 @@ constexpr int kPartNumbers = kTokens * kRowNumbers; /* of a part of a chunk */
 static_assert(kTokens == kWarps, "a warp normalises a token, and chooses for it");
 static_assert(kChunk == kPad, "hidden is rounded up to whole chunks");
 
-/* How a number is cut into parts. Two fp16 hold 22 bits of a number below 2^15. The second part is stored times
- * 2^11, as it would otherwise be subnormal. */
+/* How a number is cut into parts. Two fp16 hold 22 bits of a number below 2^15. The second part is stored
+ * times 2^11, as it would otherwise be subnormal. */
 template <class T> struct PartsOf {
   static constexpr int kN = 2;
-  static constexpr bool kBounded = true;
+  static constexpr bool kScaled = true;
   static __device__ __forceinline__ constexpr float factor(int part) { return part == 0 ? 1 : 0x1p-11f; }
   static __device__ __forceinline__ void cut(float v, T (&to)[kN]) {
     to[0] = __float2half_rn(v), to[1] = __float2half_rn((v - __half2float(to[0])) * 0x1p11f);
@@ -49,7 +49,7 @@ template <class T> struct PartsOf {
 /* Three bf16 hold all 24 bits of a float. */
 template <> struct PartsOf<__nv_bfloat16> {
   static constexpr int kN = 3;
-  static constexpr bool kBounded = false;
+  static constexpr bool kScaled = false;
   static __device__ __forceinline__ constexpr float factor(int) { return 1; }
   static __device__ __forceinline__ void cut(float v, __nv_bfloat16 (&to)[kN]) {
 #pragma unroll
@@ -78,11 +78,12 @@ __device__ __forceinline__ float4 weights_at(const float *by, int k) {
   return by ? __ldg((const float4 *)(by + k)) : make_float4(1, 1, 1, 1);
 }
 
-/* A warp's token: what the numbers of x are multiplied by, and with a shared gate its product.
+/* A warp's token: its norm and scale, its inputs on their way to shared memory, and its product with the
+ * shared gate.
  * PRECOND  hidden % 8 == 0 */
 template <class T> struct Token {
   const float *x;
-  bool inside, first; /* first: the numbers are cut for the first time */
+  bool inside, first; /* first: this pass over x also stores h and multiplies the shared gate */
   float factor;       /* of the norm */
   float by;           /* of the parts: a power of two */
   float gate;
@@ -100,19 +101,19 @@ template <class T> struct Token {
       for (int i = 0; i < kAtOnce; i++) {
         const int k = min(k0 + 128 * i, a.hidden - 4);
         v[i] = __ldcg((const float4 *)(x + k));
-        if (PartsOf<T>::kBounded) w[i] = weights_at(weights, k);
+        if (PartsOf<T>::kScaled) w[i] = weights_at(weights, k);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; i++) {
         if (k0 + 128 * i >= a.hidden) break;
         sum += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
-        if (!PartsOf<T>::kBounded) continue;
+        if (!PartsOf<T>::kScaled) continue;
         const float4 m = times(v[i], w[i]);
         most = fmaxf(most, fmaxf(fmaxf(fabsf(m.x), fabsf(m.y)), fmaxf(fabsf(m.z), fabsf(m.w))));
       }
     }
     factor = weights ? rsqrtf(warp_sum(sum) / (float)a.hidden + a.eps) : a.x_factor;
-    if (!PartsOf<T>::kBounded) return;
+    if (!PartsOf<T>::kScaled) return;
     most = lanes_max<16, 8, 4, 2, 1>(most) * fabsf(factor);
     if (most > 0 && most < INFINITY) by = exp2f((float)min(14 - ilogbf(most), 100));
   }
@@ -168,8 +169,8 @@ template <class T> struct Token {
   }
 };
 
-/* A lane's weights of four steps of 32 inputs: lane (g, t) holds inputs 8 t .. 8 t + 7 of rows g and g + 8 of 16
- * experts. */
+/* A lane's weights of four steps of 32 inputs: lane (g, t) holds inputs 8 t .. 8 t + 7 of rows g and g + 8 of
+ * 16 experts. */
 template <class T> struct FourSteps {
   uint4 v[4][2];
 
@@ -184,7 +185,7 @@ template <class T> struct FourSteps {
                                                : make_uint4(0, 0, 0, 0);
   }
 
-  /* sum += their products with the tokens' x, the first of these inputs of token 0 at `x`. */
+  /* sum += their products with the tokens' x. x: token 0's number for the first input of the steps. */
   __device__ __forceinline__ void multiply(const T *x, int n, float (&sum)[2][4]) const {
     const T *own = x + (int)threadIdx.x % 32 / 4 * kRowNumbers + (int)threadIdx.x % 4 * 8;
     float part[2][PartsOf<T>::kN][4] = {};
@@ -285,13 +286,13 @@ template <class T> Status launch_type(const Args &a, cudaStream_t stream, Error 
                 stream, true, "router", err, a);
 }
 
-/* From so many tokens on there are blocks enough (cuda/LOG.md). */
+/* With fewer tokens there are too few blocks of 16 (cuda/LOG.md). */
 constexpr int kLeastTokens = 256;
 
 } // namespace
 
 bool router::tiles_apply(const Args &a, size_t most_bytes) {
-  constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* bf16 needs mma of compute capability 8.0 */
+  constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* Turing has no mma of bf16 */
   if (a.n_tokens < kLeastTokens || a.hidden % 8 != 0 || most_bytes <= kOfTuring) return false;
   if (a.router.type == WEIGHT_F16) return shared_bytes<__half>(a) + kStatic <= most_bytes;
   return a.router.type == WEIGHT_BF16 && shared_bytes<__nv_bfloat16>(a) + kStatic <= most_bytes;

@@ -82,6 +82,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .shared_gate = e->shared_gate.n_out > 0 ? &e->shared_gate : NULL,
                          .choice_bias = e->choice_bias,
                          .scales = e->scales,
+                         .same_on_all_gpus = s->peers.n > 0,
                          .joined = e->gate_up.n_experts > c->experts.n_experts,
                          .to = s->choices};
   s->normed = NOT_NORMED;

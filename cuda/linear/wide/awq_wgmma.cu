@@ -13,7 +13,6 @@
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include <algorithm>
 #include <iterator>
-#include <math.h>
 
 #include "cuda/linear/wide/wgmma_tiles.cuh"
 
@@ -33,7 +32,7 @@ struct Shape
   }
 };
 
-/* Heights of tiles of experts of up to kMost rows. */
+/* How many heights tiles of experts of at most kMost rows can have. */
 template <int kMost>
 constexpr int kHeights = (kMost - ExpertTiles<kMost>::kLeast) / ExpertTiles<kMost>::kStep + 1;
 
@@ -44,7 +43,7 @@ template <class S, bool kExperts> struct Args : TileWork {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Which of the maps of x brings an area of experts, and the tokens of its box. */
+/* Which of the maps of x has boxes as high as this tile of experts. */
 template <class S> __device__ __forceinline__ int map_of(const Area &area) {
   typedef ExpertTiles<S::kTokens> Tiles;
   return (Tiles::height(area.end) - Tiles::kLeast) / Tiles::kStep;
@@ -83,7 +82,8 @@ Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMap *map,
                    CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
 }
 
-/* The work of experts: that of one tile of tokens. The kernel finds how many there are. */
+/* The work of experts. n_tiles counts tiles of outputs only: how many tiles of rows there are, only the
+ * kernel knows. */
 template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, Error *err) {
   typedef ExpertTiles<S::kTokens> Tiles;
   const int n_places = args.n_tokens * args.w->n_chosen;
@@ -150,7 +150,7 @@ constexpr TimedShape shapes[] = {
     shape<128, 2, 3, 3>(12, 0.7),
 };
 
-constexpr int kLowRows = 40; /* rows of an average expert from which on high tiles are faster */
+constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles (cuda/LOG.md) */
 
 /* Time of the block with the most work. */
 double expected_us(const TimedShape &s, const LinearArgs &args) {
@@ -160,8 +160,8 @@ double expected_us(const TimedShape &s, const LinearArgs &args) {
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
 }
 
-/* Experts: high tiles, or low ones where they have few rows. In a ring of stages of 128 inputs of FP8 there
- * would be too few. */
+/* Experts: low tiles if they have few rows on average, else high ones. A stage has 128 inputs, of FP8 64: its
+ * weights take twice the memory, and too few stages of 128 would fit. */
 template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) {
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const bool few = args.n_tokens * args.w->n_chosen < kLowRows * args.w->n_experts,
@@ -214,7 +214,8 @@ int tokens_left(const LinearArgs &args) {
   return left;
 }
 
-size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
+size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
+  if (w->n_experts > 0) return 0; /* their tiles are not cut */
   size_t most = 0;
   for (const TimedShape &s : shapes)
     most = std::max(most, stream_k::partial_bytes(device.n_sms, s.tile_rows * 32, s.tokens / 2));

@@ -1,12 +1,12 @@
 /* expert_tiles.cuh - tiles of the rows of experts, each only as high as its rows need.
  *
- * Tensor cores take as long for an empty row of a tile as for a full one, and every expert has another count of
- * rows. So a tile has one of several heights, multiples of kStep rows up to kMost. An expert of n rows has
- * t = ceil(n / kMost) tiles: t - 1 of n / t rows, rounded up to a height, and a last one of the rows that remain.
+ * Tensor cores take as long for an empty row of a tile as for a full one, and experts differ in their number
+ * of rows. So a tile has one of several heights, multiples of kStep rows up to kMost. An expert of n rows has
+ * t = ceil(n / kMost) tiles: t - 1 of n / t rows, rounded up to a height, and a last one of the rows that
+ * remain.
  *
- * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B and so on.
- * So blocks compute equally high tiles at the same time, and at the end one waits for another no longer than
- * one of the lowest tiles takes. */
+ * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B and so
+ * on. So blocks compute equally high tiles at the same time, and none has much more work than another. */
 #pragma once
 
 #include "cuda/linear/kernel.cuh"
@@ -17,9 +17,9 @@ template <int kMost_> struct ExpertTiles {
   static_assert(kMost % kStep == 0 && kLeast % kStep == 0, "heights are multiples of the step");
   static constexpr int kEntries = 2 * LINEAR_MAX_EXPERTS;
 
-  /* In shared memory, in the order of the sequence. Entry 2 e stands for all tiles of expert e but its last,
-   * entry 2 e + 1 for that; only those that have tiles are listed. */
-  int first[kEntries + 1]; /* tiles before those of each entry, and of all */
+  /* The list, in shared memory, sorted by height. Entry 2 e stands for all tiles of expert e but the last
+   * one, entry 2 e + 1 for that; entries without tiles are left out. */
+  int first[kEntries + 1]; /* tiles before those of each entry of the list, and after the last entry all */
   unsigned short entries[kEntries];
   int n_tiles, n_entries;
 
@@ -38,7 +38,7 @@ template <int kMost_> struct ExpertTiles {
 
   /* Fills the list. For all threads of the block; scratch: shared memory of 16 bytes for each expert. */
   __device__ __forceinline__ void fill(const GroupedExperts &experts, void *scratch) {
-    int2 *found = (int2 *)scratch; /* of an entry: a key to sort by, which no other has; its tiles */
+    int2 *found = (int2 *)scratch; /* of an entry: a key to sort by, height then entry; its tiles */
     if (threadIdx.x == 0) n_entries = 0;
     __syncthreads();
     const auto add = [&](int entry, int rows, int tiles) {
@@ -69,7 +69,8 @@ template <int kMost_> struct ExpertTiles {
     __syncthreads();
   }
 
-  /* The place in the list of the entry of `tile`, which is `from` or a later one. For all lanes of a warp. */
+  /* Where in the list the entry of `tile` is: at `from` or later, searched 32 at a time. Past the list's end
+   * `first` is undefined, but a lane before that has found the entry. For all lanes of a warp. */
   __device__ __forceinline__ int place_of(int tile, int from) const {
     for (;; from += 32) {
       const int next = min(from + 1 + (int)threadIdx.x % 32, kEntries);

@@ -3,13 +3,14 @@
  *
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
  * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh). Experts (linear.h)
- * have tiles of their own, never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one after
- * another. Low tiles take as long as their weights need to be dequantised: then four warpgroups do that, two
- * with the same outputs, which take turns at the stages (kTurns).
+ * have tiles of their own, never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one
+ * after another. Low tiles take as long as their weights need to be dequantised: then four warpgroups do
+ * that, two with the same outputs, which take turns at the stages (kTurns).
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
- *   empty  completes when all consumer warps have read the stage
+ *   empty  completes when all warps that read the stage have done so: all consumers, or in turns those whose
+ *          turn it is
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
  * Included by awq_wgmma.cu, awq_ordered.cu and int8_tiles.cu. */
@@ -50,15 +51,17 @@ struct ShapeOf {
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
   static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
                        kThreads = kConsumers + 128;
-  static constexpr int kTurns = kTurns_, kOutGroups = kWarpgroups / kTurns; /* warpgroups of other outputs */
-  static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma of 16 inputs that start together */
+  static constexpr int kTurns = kTurns_,
+                       kOutGroups = kWarpgroups / kTurns; /* warpgroups with outputs of their own */
+  static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma (16 inputs each) that are waited for together */
   static constexpr int kTileRows = 4 * kOutGroups, kEndBytes = kOutGroups * kStagingBytes; /* of a block */
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
   static constexpr int kListBytes = kTurns > 1 ? sizeof(ExpertTiles<kTokens>) : 0;
   static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes - kListBytes) / kStageBytes; /* in sm_90 */
-  static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
+  static constexpr int kStages = (kStages_ < kFitting ? kStages_ : kFitting) / kTurns * kTurns;
+  static_assert(kStages > kTurns, "a stage is loaded while others are read");
   /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
    * wait forever for more. */
   static constexpr int kLoadRegisters = kWarpgroups == 2 ? 40 : 32,
@@ -94,9 +97,9 @@ struct Barriers {
   uint64_t *full, *empty;
 };
 
-/* The part of a tile that a block computes: steps step .. step + n_steps - 1 of it. token0: its first token, or
- * place of an expert; [begin, end): those of its rows whose results are stored. The matrix, or the expert, is
- * tile rows first_row .. end_row - 1. */
+/* The part of a tile that a block computes: its steps step .. step + n_steps - 1. token0: the tile's first
+ * token, or for experts its first place. Rows [begin, end) of the tile are stored. The matrix, or the expert,
+ * is tile rows first_row .. end_row - 1. */
 struct Area {
   int out_tile, token_tile, step, n_steps, token0, begin, end, first_row, end_row;
 };
@@ -197,7 +200,8 @@ __device__ __forceinline__ void release(const Barriers &bar, int slot) {
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
   release(bar, slot == 0 ? S::kStages - 1 : slot - 1);
 }
-/* Moves on to the next stage of the warp. */
+/* Moves on to the next stage of the warp. In turns the number of stages is even, so that a warpgroup reads the
+ * same stages in every round. If it skipped rounds, it could take a phase for the one two rounds before. */
 template <class S> __device__ __forceinline__ void advance(Ring &ring) {
   ring.slot += S::kTurns;
   if (ring.slot >= S::kStages) ring.slot -= S::kStages, ring.phase ^= 1;
@@ -389,15 +393,15 @@ __device__ __forceinline__ void multiply_gates(const Place &p, int first, float 
   }
 }
 
-/* Zeros before a chain of wgmma. */
+/* Sets sums to zero here, not later (compute_now()). */
 template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
 #pragma unroll
   for (float &sum : sums) sum = 0;
   compute_now(sums);
 }
 
-/* Multiplies by the factors of the outputs and adds their biases. Those of experts are multiplied by the
- * factors of the rows, unless those multiply the gated product. */
+/* Multiplies by the factors of the outputs and adds their biases. Biases of experts are multiplied by the
+ * factors of the rows first, unless these multiply the gated product. */
 template <int kN, bool kExperts>
 __device__ __forceinline__ void factors_and_biases(const Place &p, int first, float (&c)[4 * kN]) {
   const Epilogue &out = p.out;
@@ -440,8 +444,8 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
     store_form<kWarpgroups, Floats, kN>(p, first, c, staging);
 }
 
-/* Stores the results of the calling warpgroup in a tile. Those of experts in pieces of some rows, as many as
- * there are. */
+/* Stores the calling warpgroup's results of a tile. Tiles of experts are stored in pieces of kRows rows, and
+ * pieces past the tile's last row are left out. */
 template <class S, bool kExperts>
 __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, float (&acc)[kSums<S>],
                                            unsigned char *staging) {
@@ -461,8 +465,8 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   }
 }
 
-/* Multiplies and stores all tiles of the block: multiply(sums, ring, area, n) sums the n steps of an area that
- * are this warpgroup's. */
+/* Multiplies and stores all tiles of the block. multiply(sums, ring, area, n) sums the n steps of an area
+ * that this warpgroup has. */
 template <class S, bool kExperts, class Multiply>
 __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                                unsigned char *stages, Multiply multiply) {
@@ -485,9 +489,9 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
   });
 }
 
-/* The same of low tiles of experts, where two warpgroups take turns at the steps. The second one hands its sums
- * over in the memory in which the first one then lays out the results; that is why it waits for the first
- * one's stores before the next tile's. */
+/* The same for low tiles of experts, where two warpgroups take turns at the steps. The second one hands its
+ * sums to the first one through `staging`, in which the first one then lays out the results. So before the
+ * second one writes sums of the next tile, it waits until the first one has stored this one. */
 template <class S, class Multiply>
 __device__ __forceinline__ void multiply_in_turns(const TileWork &a, const TileList<S, true> &list,
                                                   unsigned char *stages, Multiply multiply) {
@@ -496,7 +500,7 @@ __device__ __forceinline__ void multiply_in_turns(const TileWork &a, const TileL
                     ExpertTiles<S::kTokens>::kStep == 2 * kPart,
                 "the sums of a warpgroup fit");
   const int group = (int)threadIdx.x / 128 % S::kOutGroups, turn = (int)threadIdx.x / 128 / S::kOutGroups,
-            summed = 4 + group, stored = summed + S::kOutGroups; /* barriers */
+            summed = 4 + group, stored = summed + S::kOutGroups; /* named barriers, after sync_group()'s */
   unsigned char *staging = stages + S::kStages * S::kStageBytes + group * kStagingBytes;
   float *const sums = (float *)staging + threadIdx.x % 128;
   float acc[kSums<S>];
@@ -549,11 +553,11 @@ template <class S, int kBlockIn> struct LaneTile {
   }
 };
 
-/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first kRows tokens, once
- * wgmma_wait<0>() says so: the last products still run at the end, so that a chain of other sums may follow at
- * once. q: operands, the same for both. A stage is free when products of the next one run; follows: the stage
- * before the first one is still to be freed so. In turns the products of a stage end with it, since the other
- * warpgroup's run then, and a stage is free at once. */
+/* acc = the sums (kAdd: acc += them) over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first
+ * kRows tokens, once wgmma_wait<0>() says so: the last products still run at the end, so that a chain of
+ * other sums may follow at once. q: operands, the same for both. A stage is free when products of the next
+ * one run; follows: the stage before the first one is still to be freed so. In turns (kTurns) each step waits
+ * for its products and frees its stage: the other warpgroup's products run meanwhile. */
 template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
 __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t (&q)[2][S::kBatch][4],
                                                unsigned char *stages, const Barriers &bar, Ring &ring,
@@ -589,7 +593,7 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
   }
 }
 
-/* Waits for the products of chains and frees the last stage, if not in turns. */
+/* Waits for the products of chains and frees the last stage. Turns free each stage themselves. */
 template <class S> __device__ __forceinline__ void finish_chains(const Barriers &bar, const Ring &ring) {
   wgmma_wait<0>();
   release_before<S>(bar, ring.slot);
@@ -604,7 +608,8 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
   finish_chains<S>(bar, ring);
 }
 
-/* acc += the sums over the warpgroup's next n_steps steps, of a tile of experts as high as its n_rows rows need. */
+/* acc += the sums over the warpgroup's next n_steps steps (0 or more), of a tile of experts with n_rows rows.
+ * Only as many rows are multiplied as its height has. */
 template <class S, int kBlockIn, int kRows = S::kTokens>
 __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
                                           Ring &ring, int n_steps, int n_rows) {
@@ -637,6 +642,7 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   __syncthreads();
   dependents_may_start();
   wait_for_previous();
+  static_assert(!kExperts || 16 * LINEAR_MAX_EXPERTS <= S::kEndBytes, "the list's scratch memory");
   if constexpr (kExperts) list.fill(a.experts, stages + S::kStages * S::kStageBytes);
   Barriers bar = {full, empty};
   if (threadIdx.x >= S::kConsumers) {
