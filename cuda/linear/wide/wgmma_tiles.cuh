@@ -200,8 +200,9 @@ __device__ __forceinline__ void release(const Barriers &bar, int slot) {
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
   release(bar, slot == 0 ? S::kStages - 1 : slot - 1);
 }
-/* Moves on to the next stage of the warp. In turns the number of stages is even, so that a warpgroup reads the
- * same stages in every round. If it skipped rounds, it could take a phase for the one two rounds before. */
+/* Moves on to the next stage of the warp. In turns the number of stages is even, so that a warpgroup reads
+ * the same stages in every round. If it skipped rounds, it could take a phase for the one two rounds before.
+ * */
 template <class S> __device__ __forceinline__ void advance(Ring &ring) {
   ring.slot += S::kTurns;
   if (ring.slot >= S::kStages) ring.slot -= S::kStages, ring.phase ^= 1;
