@@ -389,9 +389,9 @@ static std::vector<double> router_weights(const ExpertConfig &c, const std::vect
   return w;
 }
 
-static void check_router(const ExpertConfig &c, int hidden, WeightType type, int n_tokens) {
+static void check_router(const ExpertConfig &c, int hidden, WeightType type, int n_tokens, float size = 2) {
   std::vector<float> x, norm, by, choice_bias, scales, router_bias, matrix;
-  for (int i = 0; i < n_tokens * hidden; i++) x.push_back(between(-2, 2));
+  for (int i = 0; i < n_tokens * hidden; i++) x.push_back(between(-size, size));
   for (int i = 0; i < hidden; i++) norm.push_back(between(0.5f, 1.5f)), by.push_back(between(0.5f, 1.5f));
   for (int e = 0; e < c.n_experts; e++) {
     choice_bias.push_back(between(-0.2f, 0.2f)), scales.push_back(between(0.5f, 2));
@@ -502,6 +502,7 @@ static void check_routers(bool few) {
   many.n_experts = 300, many.shared_gate = true;
   for (WeightType type : {WEIGHT_F16, WEIGHT_BF16}) {
     for (const ExpertConfig &c : {shared, groups}) check_router(c, few ? 72 : 520, type, 257);
+    for (float size : {0.0f, 1e-12f, 1e15f}) check_router(shared, few ? 16 : 520, type, 257, size);
     check_router(many, few ? 24 : 1000, type, 260);
     check_router(shared, 70, type, 260);
   }
