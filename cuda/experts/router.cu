@@ -35,10 +35,7 @@ __device__ __forceinline__ float4 four_of(const float *row, int i, int n, bool a
 /* v times the weights from number k of n on, k a multiple of 4; by NULL: v. */
 __device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k, int n) {
   if (!by) return v;
-  if (k + 4 <= n) {
-    const float4 w = __ldg((const float4 *)(by + k));
-    return make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
-  }
+  if (k + 4 <= n) return times(v, weights_at(by, k));
   return make_float4(v.x * by[k], k + 1 < n ? v.y * by[k + 1] : 0, k + 2 < n ? v.z * by[k + 2] : 0, 0);
 }
 
@@ -68,8 +65,7 @@ template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, 
   const size_t to = (size_t)token * a.h_stride;
 #pragma unroll 2
   for (int k = k0; k < a.hidden; k += kStep) {
-    const float4 raw = *(const float4 *)(x + k),
-                 v = make_float4(raw.x * factor, raw.y * factor, raw.z * factor, raw.w * factor);
+    const float4 v = times(*(const float4 *)(x + k), factor);
     if (first) store_four(a.h + to, times_weights(v, a.norm, k, a.hidden), k, a.hidden);
     if (first && a.experts_norm)
       store_four(a.experts_h + to, times_weights(v, a.experts_norm, k, a.hidden), k, a.hidden);
@@ -143,8 +139,7 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
   multiply_rows<T, kTokens, 1>(w, x, a.padded, part, sum);
 #pragma unroll
   for (int m = 0; m < kTokens; m++)
-    if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens)
-      a.to.shared_factors[token0 + m] = 1 / (1 + expf(-(sum[0][m] + (w.bias ? w.bias[0] : 0.0f))));
+    if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens) store_shared_factor(a, token0 + m, sum[0][m]);
 }
 
 /* Counts this block, whose results are written; true for all threads of the last of `n_blocks`. meanwhile():
@@ -195,7 +190,7 @@ template <class T> struct OneToken {
   /* The thread's part of inputs k .. k + 3. by: NULL, or factors of x. */
   __device__ __forceinline__ void add(const Four<T> (&w)[kOneRows], float4 x, const float4 &by) {
     squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
-    x = make_float4(x.x * by.x, x.y * by.y, x.z * by.z, x.w * by.w);
+    x = times(x, by);
 #pragma unroll
     for (int i = 0; i < kOneRows; i++) sum[i] += w[i].times(x);
   }
@@ -269,9 +264,9 @@ __global__ void __launch_bounds__(kThreads) route_one_kernel(const __grid_consta
     const int e = (int)(blockIdx.x * kOneRows + threadIdx.x), n = a.config.n_experts;
     const float sum = total((int)threadIdx.x) * factor;
     if (e < n)
-      a.to.logits[e] = sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
+      store_logit(a, 0, e, sum);
     else if (e == n && a.shared_gate.data)
-      a.to.shared_factors[0] = 1 / (1 + expf(-(sum + (a.shared_gate.bias ? a.shared_gate.bias[0] : 0.0f))));
+      store_shared_factor(a, 0, sum);
   }
   const bool last =
       is_last_block(a.to.counters, gridDim.x, [&] { /* a part of h */
@@ -310,22 +305,14 @@ __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
 #pragma unroll
       for (int m = 0; m < kTokens; m++) {
         const int own = e + r * kWarps;
-        if (lane == 0 && own < end && token0 + m < a.n_tokens)
-          a.to.logits[(size_t)(token0 + m) * n_experts + own] =
-              sum[r][m] * a.router_factor + (a.router.bias ? a.router.bias[own] : 0.0f);
+        if (lane == 0 && own < end && token0 + m < a.n_tokens) store_logit(a, token0 + m, own, sum[r][m]);
       }
     e += kRows * kWarps;
     if (e < end) parts.begin(a.router, e, end - 1, a.padded);
   }
   if (a.shared_gate.data && n_experts >= first && n_experts < first + a.block_experts &&
-      warp == (n_experts - first) % kWarps) {
-    if (a.shared_gate.type == WEIGHT_F16)
-      multiply_shared<__half, kTokens>(a, token0, x);
-    else if (a.shared_gate.type == WEIGHT_BF16)
-      multiply_shared<__nv_bfloat16, kTokens>(a, token0, x);
-    else
-      multiply_shared<float, kTokens>(a, token0, x);
-  }
+      warp == (n_experts - first) % kWarps)
+    with_gate_type(a, [&](auto weight) { multiply_shared<decltype(weight), kTokens>(a, token0, x); });
   if (!is_last_block(a.to.counters + blockIdx.y, gridDim.x, [] {})) return;
   const int n_floats = choice_floats(n_experts);
   if (warp < kTokens && token0 + warp < a.n_tokens)

@@ -1,5 +1,5 @@
-/* router.cuh - what the kernels of the router (experts.h) share: their arguments, the stores of h, and the
- * choice of a token's experts once its logits are known.
+/* router.cuh - what the kernels of the router (experts.h) share: their arguments, what they store, and
+ * the choice of a token's experts once its logits are known.
  *
  *   router.cu        one token, few tokens, and all that router_tiles.cu does not take
  *   router_tiles.cu  many tokens, on tensor cores */
@@ -36,6 +36,18 @@ struct Args {
   bool joined;       /* Router */
 };
 
+__device__ __forceinline__ float4 times(float4 v, float by) {
+  return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
+}
+__device__ __forceinline__ float4 times(float4 v, const float4 &by) {
+  return make_float4(v.x * by.x, v.y * by.y, v.z * by.z, v.w * by.w);
+}
+
+/* Four weights from number k on, k a multiple of 4; by NULL: ones. */
+__device__ __forceinline__ float4 weights_at(const float *by, int k) {
+  return by ? __ldg((const float4 *)(by + k)) : make_float4(1, 1, 1, 1);
+}
+
 /* Numbers k .. k + 3 of a row of n halves. */
 __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
   const __half four[4] = {clamp_half(v.x), clamp_half(v.y), clamp_half(v.z), clamp_half(v.w)};
@@ -45,6 +57,25 @@ __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
     return;
   }
   for (int i = 0; k + i < n; i++) to[k + i] = four[i];
+}
+
+/* Stores what an expert's product, and that of the gate of the MLP beside the experts, make of a token. */
+__device__ __forceinline__ void store_logit(const Args &a, int token, int e, float sum) {
+  a.to.logits[(size_t)token * a.config.n_experts + e] =
+      sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
+}
+__device__ __forceinline__ void store_shared_factor(const Args &a, int token, float sum) {
+  a.to.shared_factors[token] = 1 / (1 + expf(-(sum + (a.shared_gate.bias ? a.shared_gate.bias[0] : 0.0f))));
+}
+
+/* Calls work with a value of the type of that gate's weights. */
+template <class Work> __device__ __forceinline__ void with_gate_type(const Args &a, Work work) {
+  if (a.shared_gate.type == WEIGHT_F16)
+    work(__half());
+  else if (a.shared_gate.type == WEIGHT_BF16)
+    work(__nv_bfloat16());
+  else
+    work(float());
 }
 
 /* Group-limited routing (DeepSeek-V3): keeps the n_chosen_groups groups whose two best experts have the

@@ -66,18 +66,6 @@ template <> struct PartsOf<__nv_bfloat16> {
 
 template <class T> constexpr size_t kChunkBytes = sizeof(T[2][PartsOf<T>::kN][kPartNumbers]);
 
-__device__ __forceinline__ float4 times(float4 v, float by) {
-  return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
-}
-__device__ __forceinline__ float4 times(float4 v, const float4 &by) {
-  return make_float4(v.x * by.x, v.y * by.y, v.z * by.z, v.w * by.w);
-}
-
-/* Four weights from number k on, k a multiple of 4; by NULL: ones. */
-__device__ __forceinline__ float4 weights_at(const float *by, int k) {
-  return by ? __ldg((const float4 *)(by + k)) : make_float4(1, 1, 1, 1);
-}
-
 /* A warp's token: its norm and scale, its inputs on their way to shared memory, and its product with the
  * shared gate.
  * PRECOND  hidden % 8 == 0 */
@@ -150,12 +138,7 @@ template <class T> struct Token {
       *(uint4 *)(to + p * kPartNumbers) = *(const uint4 *)eight;
     }
     if (!stores || !a.shared_gate.data) return;
-    if (a.shared_gate.type == WEIGHT_F16)
-      add_gate<__half>(a.shared_gate, k, parts);
-    else if (a.shared_gate.type == WEIGHT_BF16)
-      add_gate<__nv_bfloat16>(a.shared_gate, k, parts);
-    else
-      add_gate<float>(a.shared_gate, k, parts);
+    with_gate_type(a, [&](auto weight) { add_gate<decltype(weight)>(a.shared_gate, k, parts); });
   }
 
   template <class G>
@@ -214,20 +197,20 @@ template <class T> struct FourSteps {
 
 template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) float room[];
-  __shared__ float scales[kTokens];
+  __shared__ float inverse[kTokens]; /* of Token.by */
   T *const x = (T *)room;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.x * kTokens,
             n = a.config.n_experts, n_tiles = (n + 15) / 16;
   int n_shares = 1; /* a power of two */
   while (n_shares < 8 && 2 * n_shares * n_tiles <= kWarps) n_shares *= 2;
   const int at_once = kWarps / n_shares, share = warp / at_once, inputs = kChunk / n_shares,
-            n_steps = inputs / 32;
+            n_steps = inputs / 32, columns = 16 * at_once;
   dependents_may_start();
   for (const float *by : {a.norm, a.experts_norm, a.router_scale})
     for (int i = threadIdx.x * 32; by && i < a.hidden; i += kThreads * 32) prefetch_l1(by + i);
   wait_for_previous();
   Token<T> token(a, token0 + warp);
-  if (lane == 0) scales[warp] = a.router_factor / token.by;
+  if (lane == 0) inverse[warp] = 1 / token.by;
   for (int tile0 = 0; tile0 < n_tiles; tile0 += at_once) {
     const int tile = tile0 + warp % at_once, row = 16 * tile + lane / 4;
     const T *const rows[2] = {(const T *)a.router.data + (size_t)min(row, n - 1) * a.router.stride,
@@ -249,28 +232,23 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
     }
     token.first = false;
     __syncthreads(); /* sums take the place of x: [share][token][expert] */
-    float *const sums = room + (size_t)share * kTokens * (16 * at_once) + 16 * (tile - tile0) + lane / 4;
+    float *const sums = room + (size_t)share * kTokens * columns + 16 * (tile - tile0) + lane / 4;
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
-        sums[(8 * m + lane % 4 * 2 + i % 2) * (16 * at_once) + i / 2 * 8] = sum[m][i];
+      for (int i = 0; i < 4; i++) sums[(8 * m + lane % 4 * 2 + i % 2) * columns + i / 2 * 8] = sum[m][i];
     __syncthreads();
-    for (int i = threadIdx.x; i < kTokens * 16 * at_once; i += kThreads) {
-      const int m = i / (16 * at_once), e = 16 * tile0 + i % (16 * at_once);
+    for (int i = threadIdx.x; i < kTokens * columns; i += kThreads) {
+      const int m = i / columns, e = 16 * tile0 + i % columns;
       float all = 0;
-      for (int s = 0; s < n_shares; s++) all += room[(size_t)s * kTokens * (16 * at_once) + i];
-      if (e < n && token0 + m < a.n_tokens)
-        a.to.logits[(size_t)(token0 + m) * n + e] =
-            all * scales[m] + (a.router.bias ? a.router.bias[e] : 0.0f);
+      for (int s = 0; s < n_shares; s++) all += room[(size_t)s * kTokens * columns + i];
+      if (e < n && token0 + m < a.n_tokens) store_logit(a, token0 + m, e, all * inverse[m]);
     }
     __syncthreads();
   }
   if (token0 + warp >= a.n_tokens) return;
   const float gate = warp_sum(token.gate) / token.by;
-  if (lane == 0 && a.shared_gate.data)
-    a.to.shared_factors[token0 + warp] =
-        1 / (1 + expf(-(gate + (a.shared_gate.bias ? a.shared_gate.bias[0] : 0.0f))));
+  if (lane == 0 && a.shared_gate.data) store_shared_factor(a, token0 + warp, gate);
   __syncwarp();
   choose(a, token0 + warp, room + (size_t)warp * choice_floats(n));
 }

@@ -504,7 +504,7 @@ static void check_routers(bool few) {
     for (const ExpertConfig &c : {shared, groups}) check_router(c, few ? 72 : 520, type, 257);
     for (float size : {0.0f, 1e-12f, 1e15f}) check_router(shared, few ? 16 : 520, type, 257, size);
     check_router(many, few ? 24 : 1000, type, 260);
-    check_router(shared, 70, type, 260);
+    for (const ExpertConfig &c : {shared, gpt}) check_router(c, 70, type, 260);
   }
   for (WeightType type : {WEIGHT_F32, WEIGHT_F16, WEIGHT_BF16})
     for (int hidden : {70, 1028, 3200}) check_router(gpt, hidden, type, 1);

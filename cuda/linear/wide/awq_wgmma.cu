@@ -32,24 +32,11 @@ struct Shape
   }
 };
 
-/* How many heights tiles of experts of at most kMost rows can have. */
-template <int kMost>
-constexpr int kHeights = (kMost - ExpertTiles<kMost>::kLeast) / ExpertTiles<kMost>::kStep + 1;
-
 template <class S, bool kExperts> struct Args : TileWork {
-  CUtensorMap x[kExperts ? kHeights<S::kTokens> : 1]; /* boxes of 64 inputs; of each height for experts */
+  CUtensorMap
+      x[kExperts ? ExpertTiles<S::kTokens>::kHeights : 1]; /* boxes of 64 inputs; experts: each height */
   int box_tokens; /* tokens that one copy of x brings, if not for experts */
 };
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/* Which of the maps of x has boxes as high as this tile of experts. */
-template <class S> __device__ __forceinline__ int map_of(const Area &area) {
-  typedef ExpertTiles<S::kTokens> Tiles;
-  return (Tiles::height(area.end) - Tiles::kLeast) / Tiles::kStep;
-}
-
-#endif
 
 template <class S, int kBlockIn, bool kExperts>
 __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args<S, kExperts> a) {
@@ -60,7 +47,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
         return S::kK * 128 * (kExperts ? ExpertTiles<S::kTokens>::height(area.end) : a.box_tokens);
       },
       [&](unsigned char *to, uint64_t *full, const Area &area, int step) {
-        const CUtensorMap *x = a.x + (kExperts ? map_of<S>(area) : 0);
+        const CUtensorMap *x = a.x + (kExperts ? ExpertTiles<S::kTokens>::which_height(area.end) : 0);
 #pragma unroll
         for (int kk = 0; kk < S::kK; kk++)
           copy_box(to + kk * S::kTokens * 128, x, full, (step * S::kK + kk) * kTileIn, area.token0);
@@ -93,7 +80,7 @@ template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, 
   a.out.n_out = args.w->n_out / args.w->n_experts;
   a.work.n_tiles = ceil_div(a.experts.tile_rows, S::kTileRows);
   a.work.n_blocks = std::min(a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens), args.device.n_sms);
-  for (int i = 0; i < kHeights<S::kTokens>; i++)
+  for (int i = 0; i < Tiles::kHeights; i++)
     TRY(map_x(args, n_places, Tiles::kLeast + i * Tiles::kStep, a.x + i, err));
   return STATUS_OK;
 }

@@ -15,6 +15,7 @@ template <int kMost_> struct ExpertTiles {
   /* Rows of a tile; fewer than kLeast take no less time. */
   static constexpr int kMost = kMost_, kStep = kMost > 64 ? 32 : 16, kLeast = kMost > 64 ? 64 : 16;
   static_assert(kMost % kStep == 0 && kLeast % kStep == 0, "heights are multiples of the step");
+  static constexpr int kHeights = (kMost - kLeast) / kStep + 1;
   static constexpr int kEntries = 2 * LINEAR_MAX_EXPERTS;
 
   /* The list, in shared memory, sorted by height. Entry 2 e stands for all tiles of expert e but the last
@@ -27,6 +28,8 @@ template <int kMost_> struct ExpertTiles {
     return (n_rows + kStep - 1) / kStep * kStep;
   }
   static __device__ __forceinline__ int height(int n_rows) { return max(whole_steps(n_rows), kLeast); }
+  /* Which of the heights that is, from the lowest on. */
+  static __device__ __forceinline__ int which_height(int n_rows) { return (height(n_rows) - kLeast) / kStep; }
 
   /* How n rows are divided. */
   struct Division {
