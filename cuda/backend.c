@@ -183,12 +183,13 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* Enqueues the whole step. PRECOND rows_set() was enqueued. */
+/* Enqueues the whole step. PRECOND s->rows.ids will be there. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
-  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
-  const StepCall call = {.pos = s->rows.pos,
+  const RopeAngles angles = rows_rope_angles(s, span, ROPE_GLOBAL);
+  const StepCall call = {.pos = span.pos,
                          .ids = s->rows.ids,
-                         .rope_table = s->rope_tables[ROPE_GLOBAL],
+                         .frequencies = angles.frequencies,
+                         .attention_factor = angles.attention_factor,
                          .k = s->cache[KEYS],
                          .v = s->cache[VALUES],
                          .k_scales = s->cache[KEY_SCALES],
@@ -223,13 +224,11 @@ static uint64_t divide_attention(const BackendState *s, TokenRange span) {
 }
 
 /* Launches the step's graph, or begins to capture it if it is time to. */
-static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool fused, bool *replayed,
-                     Error *err) {
+static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens,
                        .n_logit_rows = n_logit_rows,
                        .long_rope = span.long_rope,
-                       .fused = fused,
                        .taps = span.taps != NULL,
                        .attention = span.n_tokens > 1 ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
@@ -271,7 +270,7 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *i
   }
   TRY(rows_set(s, span, ids, err));
   if (!ids) TRY(split_take_pick(s, err));
-  return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, false, replayed, err) : STATUS_OK;
+  return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
@@ -282,12 +281,11 @@ Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int
                        Error *err) {
   *done = n_logit_rows > 0 && !span.parts && fused_takes(s->fused, span);
   if (!*done) return STATUS_OK;
-  bool replayed = false;
   s->n_logit_rows = n_logit_rows;
-  TRY(rows_set(s, span, ids, err));
+  tokens_forget_picks(s);
+  if (ids) TRY(rows_set(s, span, ids, err));
   TRY(split_begin_sums(s, 2, err));
-  if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, n_logit_rows, true, &replayed, err));
-  return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
+  return enqueue_fused(s, span, n_logit_rows, err);
 }
 
 /* Each layer's own input of each token (backend.h). PRECOND x is the embedding. */

@@ -18,19 +18,23 @@ Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err
       "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
 }
 
-Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
+RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which) {
   const BackendModel *m = s->loaded;
   const bool by_row = which == ROPE_GLOBAL && span.parts;
   const DeviceRope *of_long = &m->ropes[ROPE_OF_LONG_TEXTS];
   const DeviceRope *rope = which == ROPE_GLOBAL && !by_row && span.long_rope ? of_long : &m->ropes[which];
-  const RopeAngles angles = {.frequencies = rope->frequencies,
-                             .long_frequencies = of_long->frequencies,
-                             .half = rope->n_pairs,
-                             .attention_factor = rope->attention_factor,
-                             .long_factor = of_long->attention_factor,
-                             .pos = s->rows.pos,
-                             .is_long = by_row ? s->rows.is_long : NULL};
-  return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], m->stream, err);
+  return (RopeAngles){.frequencies = rope->frequencies,
+                      .long_frequencies = of_long->frequencies,
+                      .half = rope->n_pairs,
+                      .attention_factor = rope->attention_factor,
+                      .long_factor = of_long->attention_factor,
+                      .pos = s->rows.pos,
+                      .is_long = by_row ? s->rows.is_long : NULL};
+}
+
+Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
+  const RopeAngles angles = rows_rope_angles(s, span, which);
+  return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], s->loaded->stream, err);
 }
 
 /* RMSNorm of q and of k, each over all heads together. */

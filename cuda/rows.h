@@ -14,7 +14,10 @@ static inline int rows_of(const BackendState *s, TokenRange span) {
 /* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
 Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err);
 
-/* Fills a rope's table for the step's positions. A long text has a global rope of its own. */
+/* A rope's angles at the step's positions. A long text has a global rope of its own. */
+RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which);
+
+/* Fills a table of them. */
 Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
 
 /* The heads of a layer, for ops_qk_norm_rope_append(). */

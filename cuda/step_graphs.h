@@ -16,7 +16,7 @@ enum { STEP_GRAPHS = 8 };
 /* Steps with the same key have the same launches. */
 typedef struct {
   int n_tokens, n_logit_rows;
-  bool long_rope, fused; /* fused: one kernel (fused.h), where separate kernels can compute the same step */
+  bool long_rope;
   bool taps;             /* the step keeps hidden states (TokenRange.taps) */
   uint64_t attention;    /* of all layers: families and divisions, which depend on the position */
   const void *workspace; /* of the matmuls, which may move when another session is opened */

@@ -48,7 +48,7 @@ KNOWS = {
     "cuda/ops": {"cuda/ops", "cuda/ptx", "cuda/device.h", "cuda/attention/pages.h",
                  "cuda/attention/cache_rows.cuh", "cuda/attention/q8.cuh"} | BACKEND,
     "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/attention", "cuda/delta", "cuda/ptx", "cuda/ops/elementwise.cuh",
-                   "cuda/device.h", "cuda/device_model.h"} | BACKEND,
+                   "cuda/ops/rope.cuh", "cuda/device.h", "cuda/device_model.h"} | BACKEND,
     "cuda/ranks": {"cuda/ranks", "cuda/device.h", "cuda/split.h"} | BACKEND,
     "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ops", "cuda/ptx", "cuda/device.h", "cuda/split.h",
                    "cuda/weights.h"} | BACKEND,

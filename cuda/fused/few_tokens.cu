@@ -51,7 +51,11 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
     begin_barrier(b.chunk_came(i), STEP_CHUNK_BYTES);
     for (int turn = 0; turn < B::kTurns; turn++) barrier_init(&b.chunk_taken(turn, i), B::kTokens);
   }
-  b.vars().launches = *(volatile const unsigned *)b.args.launches;
+}
+
+/* The residual stream begins with the embedding in normalise(). */
+template <class B> __device__ __forceinline__ void take_input(B &b) {
+  if (threadIdx.x == 0) b.vars().launches = *(volatile const unsigned *)b.args.launches;
 }
 
 /* matmul() has sent the outputs, those of qkv to the warps that make heads. */

@@ -42,14 +42,17 @@
 
 namespace step::one {
 
-/* Tables, and the residual stream, which the embedding begins. */
 template <class B> __device__ __forceinline__ void make_tables(B &b) {
   make_stages(b);
   make_tasks(b);
-  for (int i = threadIdx.x; i < b.plan.slice; i += STEP_ALL_THREADS)
-    b.residual()[i] = embedded(b.args, 0, b.rank() * b.plan.slice + i);
   if (B::kExperts && threadIdx.x < b.plan.shape.n_chosen)
     b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
+}
+
+/* The embedding begins the residual stream. */
+template <class B> __device__ __forceinline__ void take_input(B &b) {
+  for (int i = threadIdx.x; i < b.plan.slice; i += STEP_THREADS)
+    b.residual()[i] = embedded(b.args, 0, b.rank() * b.plan.slice + i);
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {

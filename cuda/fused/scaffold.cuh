@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/fused/weight_ring.cuh"
+#include "cuda/ops/rope.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
@@ -18,7 +19,8 @@ __device__ __forceinline__ void begin_barrier(uint64_t &barrier, int bytes) {
   barrier_expect(&barrier, bytes);
 }
 
-/* Initialises barriers, tables and the step's constants in shared memory, before a peer may send. */
+/* Initialises barriers, tables and the step's constants in shared memory, before a peer may send. It reads
+ * nothing that an earlier kernel writes, since that may still be running. */
 template <class B> __device__ __forceinline__ void begin(B &b) {
   const StepCall &c = b.args.call;
   Vars &vars = b.vars();
@@ -26,14 +28,14 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
   if constexpr (B::kHybrid)
     if (threadIdx.x == 32) begin_mixers(b);
   if (threadIdx.x == MATRICES) {
-    vars.pos = *c.pos, vars.loaded = 0;
+    vars.pos = c.pos, vars.loaded = 0;
     vars.keys_run = run_of(key_stages(b, vars.pos), b.plan.n_slots);
   }
   for (int i = threadIdx.x; i < b.plan.columns * 8 * B::kDim; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */
   constexpr int kPairs = B::kHybrid ? STEP_ROTARY_DIM / 2 : B::kDim / 2;
   if (threadIdx.x < kPairs)
-    b.rope()[threadIdx.x] = ((const float2 *)c.rope_table)[b.rope_token() * kPairs + threadIdx.x];
+    b.rope()[threadIdx.x] = rope_turn(c.pos + b.rope_token(), c.frequencies[threadIdx.x], c.attention_factor);
   __syncthreads();
   make_tables(b);
   if (threadIdx.x == 0) {
@@ -45,7 +47,6 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
     barrier_init_fence();
   }
   __syncthreads();
-  cluster_sync();
 }
 
 /* The layers, then lm_head, by the warps that multiply. A pass of the loop is one matmul with what precedes
@@ -58,7 +59,9 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  *     DOWN     x is the gated product;                                   all-reduce
  *
  * A cluster without a KV head has only the last two, but its residual stream takes every sum. With several
- * tokens x of lm_head comes from a function of its own, so that its 560 instructions are outside the loop. */
+ * tokens x of lm_head comes from a function of its own, so that its 560 instructions are outside the loop.
+ * Kernels after this one may start when all clusters are at lm_head: those that pick a token then wait on SMs
+ * that have no cluster, and the next step gets an SM as soon as this one leaves it. */
 template <class B> __device__ __forceinline__ void run_layers(B &b) {
   constexpr StepMark kDone[] = {STEP_MARK_QKV, STEP_MARK_O, STEP_MARK_GATE_UP, STEP_MARK_DOWN};
   const int n_layers = b.plan.shape.n_layers;
@@ -91,24 +94,32 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
     send_outputs(b, b.matrix());
     b.go_to(b.matrix() + 1);
   }
+  dependents_may_start();
   lm_head(b);
   b.mark_whole(2);
 }
 
 /* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits or the gates
- * of the delta rule. Registers move between whole warpgroups. */
+ * of the delta rule. Registers move between whole warpgroups. Loaders wait neither for their peers, to whom
+ * they send nothing, nor, until they load keys or states, for the kernels before this one. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
+    wait_for_previous();
+    take_input(b);
+    cluster_sync();
     run_layers(b);
   } else {
     registers_down_to<kOtherRegisters>();
+    cluster_arrive();
     switch (b.warp() - STEP_WARPS) {
     case TILES: load_all<TILES>(b); break;
     case SCALES: load_all<SCALES>(b); break;
     case ZEROS: load_all<ZEROS>(b); break;
-    default: run_last_warp(b);
+    default: cluster_wait(); run_last_warp(b);
     }
+    __syncwarp();
+    if (b.warp() - STEP_WARPS <= ZEROS) cluster_wait();
   }
   __syncwarp();
   cluster_sync(); /* keeps blocks alive while a peer may still send to them */

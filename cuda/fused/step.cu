@@ -41,17 +41,19 @@ bool step_measured(int gpu) {
 }
 
 static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStream_t stream,
-                                        cudaLaunchAttribute *cluster) {
-  cluster->id = cudaLaunchAttributeClusterDimension;
-  cluster->val.clusterDim.x = STEP_BLOCKS;
-  cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
+                                        cudaLaunchAttribute attributes[2]) {
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = STEP_BLOCKS;
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3((unsigned)(n_clusters * STEP_BLOCKS));
   config.blockDim = dim3(STEP_ALL_THREADS);
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = cluster;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
   return config;
 }
 
@@ -64,8 +66,8 @@ int step_clusters(int gpu, size_t shared) {
   const Kernel kernel = step::one_token_kernel(any, false, false);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) != cudaSuccess)
     return 0;
-  cudaLaunchAttribute cluster;
-  cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
+  cudaLaunchAttribute attributes[2];
+  cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, attributes);
   if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess) {
     cudaGetLastError(); /* a chip without clusters is not a failure */
     return 0;
@@ -310,8 +312,8 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   Args a = s->args;
   a.call = *call;
   if (debug) a.debug = *debug;
-  cudaLaunchAttribute cluster;
-  cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, &cluster);
+  cudaLaunchAttribute attributes[2];
+  cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
   return cuda_status(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL, a.taps.n > 0), a),
                      "one kernel a step", err);
 }

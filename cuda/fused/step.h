@@ -2,8 +2,7 @@
  * ids in, logits out. plan.h says for which models.
  *
  * It needs a GPU with clusters (sm_90 and later). Weights are laid out as for the other kernels
- * (layout.cuh), and the KV cache is shared with them. Position, ids and rope table are read from device
- * memory, so one captured graph serves every step of one token. Each weight is read once a step; more
+ * (layout.cuh), and the KV cache is shared with them. Each weight is read once a step; more
  * tokens cost only arithmetic. The same input, device and number of clusters give the same bits.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
@@ -45,9 +44,11 @@ typedef struct {
 
 /* Input and output of a step: pointers to device memory, and counts. */
 typedef struct {
-  const int *pos, *ids;   /* position of the first row; ids[n_rows] */
-  const void *rope_table; /* float2 [n_rows][head_dim / 2] (ops_rope_table) */
-  void *k, *v;            /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim] */
+  int pos;                  /* of the first row */
+  const int *ids;           /* [n_rows] */
+  const float *frequencies; /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
+  float attention_factor;   /* RopeAngles */
+  void *k, *v;              /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim] */
   int n_ctx;
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
@@ -168,7 +169,8 @@ void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
  * time goes; kernels of several tokens have it for groups and heads of 128 only. Steps run one after
- * another: each launch reads what the previous one left in `memory`. */
+ * another: each launch reads what the previous one left in `memory`. A step is a dependent launch, and lets
+ * the kernel after it start early (ptx/launch.cuh). */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
                 Error *err);
 

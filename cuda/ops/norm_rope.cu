@@ -9,6 +9,7 @@
 #include "cuda/attention/q8.cuh"
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ops/heads.cuh"
+#include "cuda/ops/rope.cuh"
 #include "cuda/ptx/block_sum.cuh"
 #include "cuda/ptx/launch.cuh"
 
@@ -47,11 +48,8 @@ __global__ void rope_table_kernel(RopeAngles a, float2 *table) {
   const bool is_long = a.is_long && a.is_long[blockIdx.x];
   const float *frequencies = is_long ? a.long_frequencies : a.frequencies;
   const float factor = is_long ? a.long_factor : a.attention_factor;
-  for (int i = threadIdx.x; i < a.half; i += blockDim.x) {
-    float angle = __fmul_rn((float)a.pos[blockIdx.x], frequencies[i]), sine, cosine;
-    sincosf(angle, &sine, &cosine);
-    table[(size_t)blockIdx.x * a.half + i] = make_float2(cosine * factor, sine * factor);
-  }
+  for (int i = threadIdx.x; i < a.half; i += blockDim.x)
+    table[(size_t)blockIdx.x * a.half + i] = rope_turn(a.pos[blockIdx.x], frequencies[i], factor);
 }
 
 __global__ void gather_rows_kernel(const float *x, const int *rows, int n, float *out) {

@@ -150,8 +150,17 @@ __device__ __forceinline__ int cluster_rank() {
   return (int)r;
 }
 
+/* All threads of the cluster arrive, and each that waits goes on when all have; by turns, all lanes of a warp
+ * together. */
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  cluster_arrive();
+  cluster_wait();
 }
 
 /* --- named barriers of kThreads threads of the block, in whole warps; kId 1 .. 15, as 0 is __syncthreads():

@@ -52,8 +52,8 @@ struct Loaded {
   DeviceLinear head;
   float *ones;
   void *embedding, *k, *v, *k_scales, *v_scales;
-  float2 *rope;
-  int *pos, *ids;
+  float *frequencies;
+  int *ids;
   float *logits;
   double bytes; /* weights */
 };
@@ -109,8 +109,8 @@ static Loaded make_model(const Sizes &s, int n_ctx) {
   m.k = zeroed(cache), m.v = zeroed(cache);
   m.k_scales = zeroed(cache / KEY_SCALE_DIMS), m.v_scales = zeroed(cache / KEY_SCALE_DIMS);
   m.embedding = (void *)m.head.dense;
-  m.rope = (float2 *)zeroed(STEP_MAX_TOKENS * 64 * sizeof(float2));
-  m.pos = (int *)zeroed(4), m.ids = (int *)zeroed(STEP_MAX_TOKENS * 4);
+  m.frequencies = (float *)zeroed(STEP_MAX_HEAD_DIM / 2 * sizeof(float));
+  m.ids = (int *)zeroed(STEP_MAX_TOKENS * 4);
   m.logits = (float *)zeroed((size_t)s.vocab * STEP_MAX_TOKENS * 4);
   return m;
 }
@@ -188,7 +188,7 @@ static void print_profile(const std::vector<long long> &marks, int block, int n_
 struct Opened {
   int n_slots;
   void *memory;
-  std::function<Status(const StepDebug *)> run;
+  std::function<Status(int pos, const StepDebug *)> run;
   std::function<void()> close;
 };
 
@@ -213,8 +213,13 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   to->n_slots = plan.n_slots;
   to->memory = zeroed(step_bytes(&shape, rows));
   MUST(step_open(&model, &plan, to->memory, stream, &step, &error));
-  const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, rows, 0, m.logits, m.k_scales, m.v_scales};
-  to->run = [=](const StepDebug *debug) { return step_run(step, &call, debug, stream, &error); };
+  const StepCall call = {0,    m.ids, m.frequencies, 1,          m.k,       m.v, n_ctx,
+                         rows, 0,     m.logits,      m.k_scales, m.v_scales};
+  to->run = [=](int pos, const StepDebug *debug) {
+    StepCall at = call;
+    at.pos = pos;
+    return step_run(step, &at, debug, stream, &error);
+  };
   to->close = [=] { step_close(step); };
   return true;
 }
@@ -302,7 +307,6 @@ int main(int argc, char **argv) {
             if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ahead, n_ctx, &kernel))
               continue;
             for (int context : contexts) {
-              CHECK(cudaMemcpy(m.pos, &context, 4, cudaMemcpyHostToDevice));
               StepDebug debug = {hang, patience ? patience : 2000000000ll, NULL, NULL};
               const int n_blocks = n_clusters * STEP_BLOCKS;
               if (profile) {
@@ -310,7 +314,7 @@ int main(int argc, char **argv) {
                 debug.marks = (long long *)zeroed(n * 8);
                 debug.whole_marks = (long long *)zeroed((size_t)n_blocks * 3 * 8);
                 std::vector<long long> marks(n), whole(n_blocks * 3);
-                for (int i = 0; i < 3; i++) MUST(kernel.run(&debug));
+                for (int i = 0; i < 3; i++) MUST(kernel.run(context, &debug));
                 finish("profile");
                 CHECK(cudaMemcpy(marks.data(), debug.marks, n * 8, cudaMemcpyDeviceToHost));
                 CHECK(cudaMemcpy(whole.data(), debug.whole_marks, whole.size() * 8, cudaMemcpyDeviceToHost));
@@ -329,7 +333,7 @@ int main(int argc, char **argv) {
               std::vector<float> times;
               for (int round = 0; round < 6; round++) {
                 CHECK(cudaEventRecord(a, stream));
-                for (int i = 0; i < steps; i++) MUST(kernel.run(patience ? &debug : NULL));
+                for (int i = 0; i < steps; i++) MUST(kernel.run(context, patience ? &debug : NULL));
                 CHECK(cudaEventRecord(b, stream));
                 finish("step");
                 float ms;

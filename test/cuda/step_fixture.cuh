@@ -128,6 +128,12 @@ struct HostLayer {
   std::vector<float> attn_norm, mlp_norm, q_norm, k_norm;
 };
 
+static const float kAttentionFactor = 1.125f; /* of rope */
+
+static float frequency_of(const Case &c, int pair) {
+  return (float)pow(10000.0, -2.0 * pair / c.head_dim);
+}
+
 /* A model on the device and on the host, and one timeline's cache on both. */
 struct Fixture {
   Case c;
@@ -146,8 +152,8 @@ struct Fixture {
   std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][head_dim]; of q8 what its numbers mean */
   void *k, *v;
   __half *k_scales = NULL, *v_scales = NULL;
-  int *pos, *ids;
-  float2 *rope;
+  int *ids;
+  float *frequencies;
   uint64_t seed = 1;
 
   std::vector<float> vector(int n, float low, float high) {
@@ -278,9 +284,17 @@ struct Fixture {
     memory.push_back(k), memory.push_back(v), memory.push_back(k_scales), memory.push_back(v_scales);
     logits = vector_on_device(std::vector<float>(c.vocab));
     taps = vector_on_device(std::vector<float>(16 * c.hidden, NAN));
-    pos = to_device(std::vector<int>(1)), ids = to_device(std::vector<int>(1));
-    rope = to_device(std::vector<float2>(64));
-    memory.push_back(pos), memory.push_back(ids), memory.push_back(rope);
+    ids = to_device(std::vector<int>(1));
+    std::vector<float> of_pairs;
+    for (int i = 0; i < c.head_dim / 2; i++) of_pairs.push_back(frequency_of(c, i));
+    frequencies = to_device(of_pairs);
+    memory.push_back(ids), memory.push_back(frequencies);
+  }
+
+  /* A step of n tokens at `pos`. */
+  StepCall call(int pos, int n, const int *ids_of_step, int first_logit, float *to) const {
+    return {pos, ids_of_step, frequencies, kAttentionFactor, k,       v, n_ctx,
+            n,   first_logit, to,          k_scales,         v_scales};
   }
 
   /* A cache in 8 bits, in which so many numbers share a scale. */
@@ -317,8 +331,8 @@ struct Fixture {
 };
 
 static float2 turn_of(const Case &c, int pos, int pair) {
-  const double angle = pos * pow(10000.0, -2.0 * pair / c.head_dim);
-  return make_float2((float)cos(angle), (float)sin(angle));
+  const double angle = (float)pos * frequency_of(c, pair); /* rounded, as transformers does */
+  return make_float2((float)(kAttentionFactor * cos(angle)), (float)(kAttentionFactor * sin(angle)));
 }
 
 static Row normed(const Row &x, const std::vector<float> &weight, double eps) {

@@ -19,14 +19,9 @@ static const double TOLERANCE = 2e-6;
 
 static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
   const Case &c = f.c;
-  std::vector<float2> turns;
-  for (int i = 0; i < c.head_dim / 2; i++) turns.push_back(turn_of(c, pos, i));
-  CHECK(cudaMemcpy(f.rope, turns.data(), turns.size() * sizeof(float2), cudaMemcpyHostToDevice));
-  CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemcpy(f.ids, &id, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemset(f.logits, 0xff, (size_t)c.vocab * 4));
-  run_step(f, step, {f.pos, f.ids, f.rope, f.k, f.v, f.n_ctx, 1, 0, f.logits, f.k_scales, f.v_scales},
-           watched);
+  run_step(f, step, f.call(pos, 1, f.ids, 0, f.logits), watched);
   std::vector<float> got = to_host<float>(f.logits, c.vocab);
   return Row(got.begin(), got.end());
 }

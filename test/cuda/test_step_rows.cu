@@ -12,17 +12,11 @@ static const double TOLERANCE = 2e-6;
 static Row device_step(Fixture &f, Step *step, int pos, const std::vector<int> &ids, int first,
                        bool watched) {
   const int n = (int)ids.size(), n_logits = (n - first) * f.c.vocab;
-  std::vector<float2> turns;
-  for (int row = 0; row < n; row++)
-    for (int i = 0; i < f.c.head_dim / 2; i++) turns.push_back(turn_of(f.c, pos + row, i));
-  float2 *rope = to_device(turns);
   int *ids_device = to_device(ids);
   float *logits = to_device(std::vector<float>(n_logits, NAN));
-  CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
-  run_step(f, step, {f.pos, ids_device, rope, f.k, f.v, f.n_ctx, n, first, logits, f.k_scales, f.v_scales},
-           watched);
+  run_step(f, step, f.call(pos, n, ids_device, first, logits), watched);
   std::vector<float> got = to_host<float>(logits, n_logits);
-  cudaFree(rope), cudaFree(ids_device), cudaFree(logits);
+  cudaFree(ids_device), cudaFree(logits);
   return Row(got.begin(), got.end());
 }
 

@@ -77,9 +77,15 @@ inline int cluster_rank() {
   return emulator::cluster_rank();
 }
 
-inline void cluster_sync() {
+inline void cluster_arrive() {
   emulator::cluster_arrive();
+}
+inline void cluster_wait() {
   emulator::cluster_wait();
+}
+inline void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
 }
 
 template <int id, int threads> void named_barrier_sync() {
