@@ -71,7 +71,7 @@ static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
     if (slot->kind == SAMPLED_NOTHING)
       return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
   }
-  __sync_synchronize(); /* the device writes the id before the kind */
+  __sync_synchronize(); /* no older id is read */
   *picked = (Sampled){slot->id, slot->kind};
   s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
   return STATUS_OK;

@@ -34,11 +34,11 @@ Status device_sampler_allow(DeviceSampler *sampler, const uint64_t *mask, cudaSt
 typedef enum { SAMPLED_NOTHING, SAMPLED_TOKEN, SAMPLED_NAN, SAMPLED_NOTHING_FINITE } SampledKind;
 typedef struct {
   int32_t id;
-  int32_t kind; /* SampledKind, written after id */
-} Sampled;
+  int32_t kind;                        /* SampledKind */
+} __attribute__((aligned(8))) Sampled; /* the device writes both at once */
 
-/* Enqueues pick number `draw` of sequence 0 from logits[vocab_size] on the device. It counts the token as
- * generated and writes it to *token (device) and to *slot (mapped host memory; may be NULL). */
+/* Enqueues pick number `draw` of sequence 0 from logits[vocab_size] on the device. With penalties it counts
+ * the token as generated; it writes it to *token (device) and to *slot (mapped host memory; may be NULL). */
 Status device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settings, uint64_t draw,
                            const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream,
                            Error *err);
