@@ -392,7 +392,8 @@ static Status clear_experts(BackendState *s, Error *err) {
   const size_t rows = (size_t)s->options.max_chunk * (size_t)experts.n_chosen;
   TRY(cuda_status(cudaMemsetAsync(s->expert_g, 0, rows * (size_t)s->expert_stride * 2, s->loaded->stream),
                   "cannot clear memory", err));
-  return cuda_status(cudaMemsetAsync(s->choices.counters, 0, (size_t)s->options.max_chunk * sizeof(unsigned),
+  return cuda_status(cudaMemsetAsync(s->choices.counters, 0,
+                                     experts_counters(s->options.max_chunk) * sizeof(unsigned),
                                      s->loaded->stream),
                      "cannot clear memory", err);
 }

@@ -24,8 +24,13 @@ typedef struct {
   int *choices;          /* [n_tokens * n_chosen] of each place */
   int *places;           /* [n_tokens * n_chosen] of each choice */
   float *place_weights;  /* [n_tokens * n_chosen] weights by places */
-  unsigned *counters;    /* [n_tokens] zero before and after every launch */
+  unsigned *counters;    /* [experts_counters()] zero before and after every launch */
 } ExpertChoices;
+
+/* Most tokens, and choices of all of them, of experts_few(). */
+enum { EXPERTS_FEW_TOKENS = 15, EXPERTS_FEW_CHOICES = 256 };
+
+size_t experts_counters(int n_tokens);
 
 /* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many
  * bytes. */
@@ -65,8 +70,26 @@ Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_
 Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
                       void *to, cudaStream_t stream, Error *err);
 
+/* The experts of a few tokens as one kernel, which needs no order by experts: g[choice] = weight *
+ * activation(gate, up) of h, y[choice] = down g. */
+typedef struct {
+  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone: then it is both */
+  ExpertChoices choices;              /* ids and weights of them */
+  const void *h;                      /* fp16 [n_tokens][h_stride] */
+  void *g;                            /* fp16 [choices][g_stride] */
+  float *y;                           /* [choices][y_stride] */
+  int h_stride, g_stride, y_stride;   /* h_stride and g_stride % 8 == 0 */
+  int n_tokens;
+  Activation activation;
+} FewExperts;
+
+/* True if experts_few() multiplies these matrices for so many tokens. */
+bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
+                       int n_tokens);
+Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err);
+
 /* out[token] = sum over its choices of y[place], or out += that; always in the order of choices. y fp32
- * [places][n], out fp32 [n_tokens][n]. */
+ * [places][n], out fp32 [n_tokens][n]. choices->places NULL: the place of a choice is its own number. */
 Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
                    float *out, cudaStream_t stream, Error *err);
 

@@ -113,6 +113,35 @@ static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_row
   return ops_gated(&gated, n_rows, s->loaded->stream, err);
 }
 
+/* The same as sum_experts() by experts_few(). */
+static Status sum_few_experts(BackendState *s, const DeviceExperts *e, const void *h, int stride,
+                              int n_tokens, bool add, float *to, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLimits limits = linear_limits(s->loaded->linear);
+  const FewExperts call = {.gate_up = &e->gate_up,
+                           .down = &e->down,
+                           .choices = s->choices,
+                           .h = h,
+                           .h_stride = stride,
+                           .g = s->expert_g,
+                           .g_stride = s->expert_stride,
+                           .y = s->expert_y,
+                           .y_stride = expert_row_width(c),
+                           .n_tokens = n_tokens,
+                           .activation = c->activation};
+  ExpertChoices by_choice = s->choices;
+  by_choice.places = NULL;
+  TRY(experts_few(&call, &limits, s->loaded->stream, err));
+  return experts_sum(&by_choice, e->gate_up.n_chosen, call.y, call.y_stride, n_tokens, add, to,
+                     s->loaded->stream, err);
+}
+
+/* True if experts_few() multiplies a layer's experts for so many tokens. */
+static bool few_take(const BackendModel *m, const DeviceExperts *e, int n_tokens) {
+  const DeviceLimits limits = linear_limits(m->linear);
+  return !m->kernel && experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
+}
+
 /* to = the sum of the chosen experts, or with `add` to += that; rows of expert_row_width(). */
 static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
@@ -123,6 +152,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const void *h = e->norm ? s->expert_h : c->experts.latent > 0 ? s->latent_h : s->h;
   if (products_on_cpu(m, &e->gate_up, n_tokens))
     return products_sum_experts(s, e, h, stride, n_tokens, add, to, err);
+  if (few_take(m, e, n_tokens)) return sum_few_experts(s, e, h, stride, n_tokens, add, to, err);
   const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
   ExpertConfig all = c->experts; /* and the MLP beside them, if it is one of them */

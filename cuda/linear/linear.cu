@@ -88,6 +88,10 @@ Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act,
   return error_set(err, status, "%s: %s", w->name, inner.text);
 }
 
+DeviceLimits linear_limits(const LinearContext *c) {
+  return c->device;
+}
+
 bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   const LinearEntry *entry;
   return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;

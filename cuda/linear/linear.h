@@ -149,6 +149,8 @@ typedef struct {
   bool known;
 } LinearExperts;
 
+DeviceLimits linear_limits(const LinearContext *context);
+
 /* True if the chosen kernel wants x gathered by places. */
 bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *weights, int n_tokens);
 

@@ -118,6 +118,7 @@ static OfExperts make_matrix(const Shape &s, bool summed) {
 }
 
 static double activated(Activation activation, double gate, double up) {
+  if (activation == ACTIVATION_RELU) return fmax(gate, 0) * up;
   if (activation == ACTIVATION_SILU) return gate / (1 + exp(-gate)) * up;
   if (activation == ACTIVATION_GELU_TANH)
     return gate / 2 * (1 + tanh(sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
@@ -269,7 +270,7 @@ static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variant
             to_device(choices.choices),
             {},
             n_choices};
-  if (s.gated) c.activation = (Activation)(numbers() % N_ACTIVATIONS);
+  if (s.gated) c.activation = (Activation)(numbers() % ACTIVATION_RELU);
   const std::vector<double> products = all_products(s, m, c.x, x_stride, n_x);
   MUST(linear_prepare(context, &m.w, ACT_F16, std::max(n_tokens, 2), NULL, &error));
   std::vector<__half> by_place((size_t)n_choices * x_stride);
@@ -294,6 +295,122 @@ static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variant
        {(const void *)tokens, (const void *)gathered, (const void *)c.row_factors, (const void *)c.ids,
         (const void *)c.begins, (const void *)c.of_places, (const void *)m.memory, (const void *)m.expanded})
     cudaFree((void *)p);
+}
+
+/* Compares the first n numbers of each row of `got` with the wanted ones; the others must be NaN. */
+static void check_rows(const char *what, const Shape &s, int n_tokens, const std::vector<float> &got,
+                       const std::vector<float> &again, const std::vector<double> &want, int stride, int n,
+                       double limit) {
+  double error2 = 0, size2 = 0;
+  int outside = 0;
+  for (size_t i = 0; i < got.size(); i++) {
+    if (i % stride >= (size_t)n) {
+      outside += !isnan(got[i]);
+      continue;
+    }
+    const double wanted = want[i / stride * n + i % stride], d = got[i] - wanted;
+    error2 += isnan(d) ? 1e300 : d * d;
+    size2 += wanted * wanted;
+  }
+  const bool same = memcmp(got.data(), again.data(), got.size() * sizeof got[0]) == 0;
+  const bool good = error2 <= limit * size2 && size2 > 0 && !outside && same;
+  good ? passed++ : failed++;
+  if (!good)
+    printf(
+        "FAIL experts of few tokens, %s, %s %d experts, %d chosen, %d -> %d group %d, %d tokens: NMSE %.3g, "
+        "%d outside%s\n",
+        what, weight_type_name(s.type), s.n_experts, s.n_chosen, s.n_in, s.n_out, s.group, n_tokens,
+        error2 / size2, outside, same ? "" : ", another result the second time");
+}
+
+/* experts_few(): g against products of h in double, and y against those of the kernel's own g, which is
+ * rounded to fp16. up: gate and up, or if it is not gated up alone. */
+static void check_few(const Shape &up, const Shape &down, int n_tokens, Activation activation) {
+  OfExperts m_up = make_matrix(up, false), m_down = make_matrix(down, true);
+  const Choices choices = random_choices(up.n_experts, up.n_chosen, n_tokens, n_tokens % 2);
+  const int n = n_tokens * up.n_chosen, h_stride = up.n_in + 8, g_stride = (down.n_in + 15) / 8 * 8,
+            y_stride = down.n_out + 4;
+  std::vector<__half> h((size_t)n_tokens * h_stride, __float2half_rn(NAN)), g[2];
+  for (int r = 0; r < n_tokens; r++)
+    for (int k = 0; k < up.n_in; k++) h[(size_t)r * h_stride + k] = __float2half_rn(::activation(7, r, k));
+  std::vector<float> weights, y[2];
+  for (int i = 0; i < n; i++) weights.push_back(between(0.05f, 1));
+  __half *h_device = to_device(h);
+  FewExperts call = {&m_up.w,  &m_down.w, {},       h_device, NULL,      NULL,
+                     h_stride, g_stride,  y_stride, n_tokens, activation};
+  call.choices.ids = to_device(choices.ids), call.choices.weights = to_device(weights);
+  call.choices.counters = to_device(std::vector<unsigned>(experts_counters(n_tokens)));
+  CHECK(cudaMalloc(&call.g, (size_t)n * g_stride * 2));
+  CHECK(cudaMalloc((void **)&call.y, (size_t)n * y_stride * 4));
+  const DeviceLimits limits = linear_limits(context);
+  if (!experts_few_takes(&m_up.w, &m_down.w, &limits, n_tokens)) return;
+  for (int i = 0; i < 2; i++) {
+    CHECK(cudaMemsetAsync(call.g, 0xff, (size_t)n * g_stride * 2, stream));
+    CHECK(cudaMemsetAsync(call.y, 0xff, (size_t)n * y_stride * 4, stream));
+    MUST(experts_few(&call, &limits, stream, &error));
+    g[i] = to_host<__half>(call.g, (size_t)n * g_stride), y[i] = to_host<float>(call.y, (size_t)n * y_stride);
+  }
+  const std::vector<double> of_h = all_products(up, m_up, h_device, h_stride, n_tokens),
+                            of_g = all_products(down, m_down, (const __half *)call.g, g_stride, n);
+  std::vector<double> want_g, want_y;
+  for (int i = 0; i < n; i++) {
+    const size_t e = (size_t)choices.ids[i];
+    const double *row = &of_h[(e * n_tokens + i / up.n_chosen) * m_up.rows],
+                 *out = &of_g[(e * n + i) * down.n_out];
+    const float *bias = &m_up.bias[e * m_up.rows];
+    for (int o = 0; o < up.n_out; o++) {
+      const double gate = row[o] + bias[o];
+      want_g.push_back(weights[i] *
+                       activated(activation, gate, up.gated ? row[up.n_out + o] + bias[up.n_out + o] : gate));
+    }
+    for (int o = 0; o < down.n_out; o++)
+      want_y.push_back(out[o] + weights[i] * m_down.bias[e * m_down.rows + o]);
+  }
+  std::vector<float> floats[2];
+  for (int i = 0; i < 2; i++)
+    for (__half v : g[i]) floats[i].push_back(__half2float(v));
+  check_rows("gate and up", up, n_tokens, floats[0], floats[1], want_g, g_stride, up.n_out,
+             3 * 2.5e-7 + 2e-7);
+  check_rows("down", down, n_tokens, y[0], y[1], want_y, y_stride, down.n_out, 2.5e-7);
+  for (const void *p :
+       {(const void *)h_device, (const void *)call.g, (const void *)call.y, (const void *)call.choices.ids,
+        (const void *)call.choices.weights, (const void *)call.choices.counters, (const void *)m_up.memory,
+        (const void *)m_down.memory, (const void *)m_up.expanded, (const void *)m_down.expanded})
+    cudaFree((void *)p);
+}
+
+static void check_few_tokens(bool few) {
+  const struct {
+    WeightType type;
+    int group;
+  } kinds[] = {{WEIGHT_AWQ4, 128}, {WEIGHT_AWQ4, 64},  {WEIGHT_AWQ4, 32},
+               {WEIGHT_AWQ8, 64},  {WEIGHT_AWQ8, 128}, {WEIGHT_AWQ8, 32},
+               {WEIGHT_FP4, 16},   {WEIGHT_FP8, 64},   {WEIGHT_FP8, 128}};
+  for (const auto &kind : kinds) {
+    const int width = std::max(kind.group, 64);
+    const Shape up = {kind.type, 7, 3, 640, width, kind.group, true, true},
+                up_alone = {kind.type, 7, 3, 640, width, kind.group, false, true},
+                down = {kind.type, 7, 3, width, 80, kind.group, false, true};
+    for (int n_tokens : {5, 12, 2}) {
+      check_few(up, down, n_tokens, (Activation)(n_tokens % ACTIVATION_RELU));
+      if (few && n_tokens == 12) break;
+      check_few(up_alone, down, n_tokens, ACTIVATION_RELU);
+    }
+    if (few) continue;
+    for (int n_tokens : {2, 3, 4, 7, 8, 9, 15}) {
+      check_few({kind.type, 64, 8, 512, 256, kind.group, true, false},
+                {kind.type, 64, 8, 256, 512, kind.group, false, false}, n_tokens, ACTIVATION_SILU);
+      check_few({kind.type, 3, 1, 2048, 1024, kind.group, true, false},
+                {kind.type, 3, 1, 1024, 2048, kind.group, false, false}, n_tokens, ACTIVATION_SILU);
+    }
+  }
+  if (few) return;
+  for (int n_tokens : {2, 8, 15}) {
+    check_few({WEIGHT_FP4, 32, 4, 2880, 2880, 32, true, true},
+              {WEIGHT_FP4, 32, 4, 2880, 2880, 32, false, true}, n_tokens, ACTIVATION_CLAMPED);
+    check_few({WEIGHT_AWQ4, 128, 8, 2048, 768, 128, true, false},
+              {WEIGHT_AWQ4, 128, 8, 768, 2048, 128, false, false}, n_tokens, ACTIVATION_SILU);
+  }
 }
 
 static void check_matmuls(bool few) {
@@ -555,6 +672,7 @@ int main(int argc, char **argv) {
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
   CHECK(cudaStreamCreate(&stream));
   MUST(linear_open(0, stream, &context, &error));
+  check_few_tokens(few);
   check_matmuls(few);
   check_routers(few);
   check_order(8, 2, 3);
