@@ -4,9 +4,9 @@
  * Called by: forward.c and session.c through the table cuda_backend.
  * Calls: layers/mlp.h, products.h, attention.h, delta.h, short_conv.h, norm_rope.h, tokens.h, fused.h,
  *        state.h.
- * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. A
- *              step's position and ids lie in device memory, so the graph of a step (begin_step .. end_step)
- *              serves later ones that differ in nothing else (step_graphs.h). */
+ * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. The
+ *              position and ids of a step by separate kernels lie in device memory, so its graph (begin_step
+ *              .. end_step) serves later ones that differ in nothing else (step_graphs.h). */
 #include "cuda/backend.h"
 
 #include <math.h>
@@ -183,7 +183,7 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* Enqueues the whole step. PRECOND s->rows.ids will be there. */
+/* Enqueues the whole step. PRECOND an earlier launch writes s->rows.ids. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   const RopeAngles angles = rows_rope_angles(s, span, ROPE_GLOBAL);
   const StepCall call = {.pos = span.pos,

@@ -18,8 +18,8 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
 }
 
 /* Copies the host sampler's counts of seen tokens to the device if they differ. They are the same while only
- * picks were added, which the device counts itself, also those that the host has not read yet (n_enqueued -
- * n_taken). */
+ * picks were added, which the device counts itself if there are penalties, also those that the host has not
+ * read yet (n_enqueued - n_taken). */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler)) {
     s->notes_version = UINT64_MAX;
@@ -71,7 +71,7 @@ static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
     if (slot->kind == SAMPLED_NOTHING)
       return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
   }
-  __sync_synchronize(); /* no older id is read */
+  __sync_synchronize(); /* the id is read after the kind */
   *picked = (Sampled){slot->id, slot->kind};
   s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
   return STATUS_OK;
@@ -130,7 +130,7 @@ static Status pick_ahead(BackendState *s, const Sampler *sampler, int row, Error
                          .row = row + i,
                          .sequence = i,
                          .slot = &s->ring[(s->n_enqueued + (uint64_t)i) % STATE_RING]};
-  s->notes_version = UINT64_MAX; /* guesses are counted, too */
+  s->notes_version = UINT64_MAX; /* the device does not count picks without penalties */
   TRY(device_sampler_pick_rows(s->sampler, picks, n, s->logits, s->loaded->stream, err));
   s->n_enqueued += (uint64_t)n;
   s->ahead.n_left = n;
@@ -171,10 +171,11 @@ Status tokens_drain(BackendState *s, Error *err) {
 
 /* The costs of the fused step are an H200's, between those with an empty context and with one of 8,192
  * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. The costs of hybrids are an H200's with
- * Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs of other
- * separate kernels, and of rows that choose experts of their own, are estimates from the tokens/s of such
- * steps (LOG.md, "Mixtures of experts") beside a fused step of one row, and so are those of several GPUs
- * that share the model (LOG.md, "Several GPUs share a model"). */
+ * Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs of rows that
+ * choose experts of their own are an H100's, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2
+ * to 15 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps beside a
+ * fused step of one row, and so are those of several GPUs that share the model (LOG.md, "Several GPUs share a
+ * model"). */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
@@ -185,8 +186,8 @@ const double *tokens_row_costs(const BackendModel *loaded) {
                                                                    1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3},
                                          hybrid[GUESS_ROWS + 1] = {0,   0.45, 0.8, 0.8, 1.0, 1.0, 1.1, 1.1,
                                                                    1.5, 1.5,  1.5, 1.5, 1.5, 1.5, 1.5, 1.5},
-                                         experts[GUESS_ROWS + 1] = {0,   2.5, 2.5, 2.5, 3.7, 3.7, 3.7, 3.7,
-                                                                    4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2};
+                                         experts[GUESS_ROWS + 1] = {0,   2.4, 2.7, 2.7, 3.0, 3.0, 3.0, 3.0,
+                                                                    4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0};
   if (loaded->model->config.experts.n_experts > 0) return experts;
   if (loaded->n_parts > 0) return loaded->parts[0]->decode_step == DECODE_KERNELS ? separate : shared;
   if (loaded->decode_step == DECODE_KERNELS) return separate;
@@ -195,8 +196,8 @@ const double *tokens_row_costs(const BackendModel *loaded) {
 
 /* --- several sequences */
 
-/* Copies the host's notes of seen tokens to the device, unless the device made the same ones itself: it
- * counts its picks. */
+/* Copies the host's notes of seen tokens to the device, unless the device made the same ones itself: with
+ * penalties it counts its picks. */
 static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampler, Error *err) {
   uint64_t *version = &s->row_versions[sequence];
   if (!sampler_has_penalties(sampler)) {

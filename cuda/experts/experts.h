@@ -1,5 +1,6 @@
-/* experts.h - mixtures of experts beside their matmuls (linear.h): the choice of experts, the order of
- * rows by expert, and the sum of results. backend.h, norm_experts_residual, has the formulas.
+/* experts.h - mixtures of experts beside their matmuls (linear.h): the choice of experts, the order of rows
+ * by expert, and the sum of results; and the matmuls of few tokens. backend.h, norm_experts_residual, has the
+ * formulas.
  *
  * All only enqueue; which experts were chosen stays on the device, so that a graph can hold the step. One
  * token needs the choice alone: its matmuls read the chosen experts as one matrix. */
@@ -30,6 +31,7 @@ typedef struct {
 /* Most tokens, and choices of all of them, of experts_few(). */
 enum { EXPERTS_FEW_TOKENS = 15, EXPERTS_FEW_CHOICES = 256 };
 
+/* The number of ExpertChoices.counters of a session with steps of up to n_tokens. */
 size_t experts_counters(int n_tokens);
 
 /* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many

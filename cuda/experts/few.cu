@@ -21,6 +21,7 @@
  *
  *     sum_i (q[i] - z) s x[i] = s (sum_i q[i] x[i] - z sum_i x[i])   over each group
  *
+ * All blocks must run at once, as they do by launch_resident() from 9.0 on.
  * PRECOND  experts_few_takes().   READS  each chosen expert's weights once for kRows of its rows. */
 #include <algorithm>
 
@@ -78,8 +79,8 @@ struct List {
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
       const int own = ids[i];
-      int before = 0,
-          of_expert = 0; /* choices before this one in the order, and those that are its expert's */
+      /* Choices before this one in the order, and those of the same expert among them. */
+      int before = 0, of_expert = 0;
 #pragma unroll 4
       for (int j = 0; j < n; j++) {
         const bool same = ids[j] == own && j < i;
@@ -346,8 +347,9 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1) kernel(const __grid_consta
   const int warp = (int)threadIdx.x / 32, stride = (int)(gridDim.x * blockDim.x / 32);
   const int n_items = list.n_entries * (a.gate_up.tile_rows + a.down.tile_rows);
   unsigned char *const ring = shared + warp * (kDepth * S::kBytes);
-  /* A chunk's weights are requested first, then its rows of x, at last it is multiplied. The first two are
-   * usually one group of copies, as of the last `together` chunks. */
+  /* A chunk's weights are requested first, then its rows of x; at last it is multiplied. Usually weights and
+   * rows are one group of copies. `together`: of how many of the latest chunks in a row they were. Only if
+   * they were of all in the ring may the newest group stay in flight when the oldest chunk is multiplied. */
   Cursor<S> now(a, list, warp * gridDim.x + blockIdx.x, ring), of_rows = now, of_weights = now;
   int n_rows = 0, n_weights = 0, together = 0; /* chunks in the ring that have them */
   typename S::Weights weights;
@@ -426,7 +428,7 @@ bool takes(const DeviceLinear &w) {
 bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
                        int n_tokens) {
   return n_tokens > 1 && n_tokens <= EXPERTS_FEW_TOKENS &&
-         n_tokens * gate_up->n_chosen <= EXPERTS_FEW_CHOICES && device->arch >= SM(8, 0) && takes(*gate_up) &&
+         n_tokens * gate_up->n_chosen <= EXPERTS_FEW_CHOICES && device->arch >= SM(9, 0) && takes(*gate_up) &&
          takes(*down) && gate_up->type == down->type && gate_up->group == down->group;
 }
 
@@ -449,10 +451,13 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   up.interleaved};
   return with_weights(up.type, [&](auto w) {
     typedef decltype(w) W;
-    if constexpr (W::kAlwaysScaled) return launch_slots<Slot<W, kTileIn>>(a, *device, stream, err);
-    if (up.group == 128) return launch_slots<Slot<W, 128>>(a, *device, stream, err);
-    if constexpr (W::kLeastBlockIn == 32)
-      if (up.group == 32) return launch_slots<Slot<W, 32>>(a, *device, stream, err);
-    return launch_slots<Slot<W, 64>>(a, *device, stream, err);
+    if constexpr (W::kAlwaysScaled) {
+      return launch_slots<Slot<W, kTileIn>>(a, *device, stream, err);
+    } else {
+      if (up.group == 128) return launch_slots<Slot<W, 128>>(a, *device, stream, err);
+      if constexpr (W::kLeastBlockIn == 32)
+        if (up.group == 32) return launch_slots<Slot<W, 32>>(a, *device, stream, err);
+      return launch_slots<Slot<W, 64>>(a, *device, stream, err);
+    }
   });
 }

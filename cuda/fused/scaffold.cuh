@@ -106,6 +106,7 @@ template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
     wait_for_previous();
+    b.mark_whole(0);
     take_input(b);
     cluster_sync();
     run_layers(b);
@@ -133,7 +134,6 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   extern __shared__ __align__(128) unsigned char shared[];
   const StepPlan &plan = B::plan_of_form(a);
   B b = {{B::base(shared, plan.ring_at), a, plan, 0, 0}};
-  b.mark_whole(0);
   begin(b);
   run_warps(b);
 #endif

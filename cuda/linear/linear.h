@@ -149,6 +149,7 @@ typedef struct {
   bool known;
 } LinearExperts;
 
+/* The limits of the context's device. */
 DeviceLimits linear_limits(const LinearContext *context);
 
 /* True if the chosen kernel wants x gathered by places. */

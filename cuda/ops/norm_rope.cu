@@ -21,9 +21,9 @@ struct StepIds {
   int n;
 };
 
-/* First kernel of a step. It does not call dependents_may_start(), so the next kernel starts only when this
- * one and all before it have ended. Later kernels of the step may therefore read, before
- * wait_for_previous(), memory that only earlier steps write (delta_step.cu does). */
+/* First kernel of a step by separate kernels. It does not call dependents_may_start(), so the next kernel
+ * starts only when this one and all before it have ended. Later kernels of the step may therefore read,
+ * before wait_for_previous(), memory that only earlier steps write (delta_step.cu does). */
 __global__ void set_step_kernel(int *pos, int at, int n, int *ids, StepIds from) {
   wait_for_previous();
   for (int i = threadIdx.x; i < n; i += blockDim.x) {

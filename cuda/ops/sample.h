@@ -30,12 +30,13 @@ Status device_sampler_set_notes(DeviceSampler *sampler, int sequence, const uint
  * take any token. The mask lies in pinned host memory and stays unchanged until the copy is complete. */
 Status device_sampler_allow(DeviceSampler *sampler, const uint64_t *mask, cudaStream_t stream, Error *err);
 
-/* An entry of the host's ring: a picked token, or what is wrong with the logits. */
+/* An entry of the host's ring: a picked token, or what is wrong with the logits. The device writes both
+ * numbers by one store. */
 typedef enum { SAMPLED_NOTHING, SAMPLED_TOKEN, SAMPLED_NAN, SAMPLED_NOTHING_FINITE } SampledKind;
 typedef struct {
   int32_t id;
-  int32_t kind;                        /* SampledKind */
-} __attribute__((aligned(8))) Sampled; /* the device writes both at once */
+  int32_t kind; /* SampledKind */
+} __attribute__((aligned(8))) Sampled;
 
 /* Enqueues pick number `draw` of sequence 0 from logits[vocab_size] on the device. With penalties it counts
  * the token as generated; it writes it to *token (device) and to *slot (mapped host memory; may be NULL). */

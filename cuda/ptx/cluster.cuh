@@ -150,8 +150,8 @@ __device__ __forceinline__ int cluster_rank() {
   return (int)r;
 }
 
-/* All threads of the cluster arrive, and each that waits goes on when all have; by turns, all lanes of a warp
- * together. */
+/* A thread that waits goes on when all threads of the cluster have arrived. A thread arrives and waits
+ * alternately, all lanes of a warp together. */
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }

@@ -26,6 +26,20 @@ static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
   return Row(got.begin(), got.end());
 }
 
+/* Logits at pos + 1 after a step at pos. together: the second step may start while the first one runs, and
+ * must not read the first one's key and value before they are there. */
+static Row second_of_two(Fixture &f, Step *step, int pos, int id, bool together) {
+  device_step(f, step, pos, (id + 1) % f.c.vocab, false); /* leaves another key and value there */
+  CHECK(cudaMemcpy(f.ids, &id, 4, cudaMemcpyHostToDevice));
+  for (int i = 0; i < 2; i++) {
+    const StepCall call = f.call(pos + i, 1, f.ids, 0, f.logits);
+    MUST(step_run(step, &call, NULL, 0, &error));
+    if (i == 1 || !together) CHECK(cudaDeviceSynchronize());
+  }
+  std::vector<float> got = to_host<float>(f.logits, f.c.vocab);
+  return Row(got.begin(), got.end());
+}
+
 static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx, int shared) {
   Fixture f(c, n_ctx);
   void *memory[2];
@@ -47,6 +61,9 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
     id = (id * 7 + 1) % c.vocab;
   }
   const int pos = positions.back();
+  if (pos > 0)
+    expect(second_of_two(f, usual, pos - 1, id, true) == second_of_two(f, usual, pos - 1, id, false), c.name,
+           "right after another step it differs at", pos);
   const Row before = device_step(f, usual, pos, id, false);
   CHECK(cudaMemset(f.embedding_device + f.embedding_at(c.vocab - 1, 7), 0xff, 4)); /* NaN in all types */
   if (id != c.vocab - 1) {
