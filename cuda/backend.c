@@ -413,15 +413,21 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
 }
 
-/* Multiplies attention's output by the sigmoid of its gates. */
+/* Multiplies attention's output by the sigmoid or softplus of its gates. */
 static Status apply_gates(BackendState *s, int n_tokens, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
   const bool in_q = c->attn_gate == ATTN_GATE_IN_Q, by_head = c->attn_gate == ATTN_GATE_HEADS;
-  const float *gates = s->projections + (in_q ? own.head_dim : qkv_outputs(c, &own));
-  const int step = in_q ? 2 * own.head_dim : by_head ? 1 : own.head_dim;
-  return ops_gate_heads(gates, (size_t)s->projection_stride, step, by_head, c->n_heads, own.head_dim,
-                        n_tokens, s->a, s->loaded->stream, err);
+  const HeadGates gates = {.gates = s->projections + (in_q ? own.head_dim : qkv_outputs(c, &own)),
+                           .stride = (size_t)s->projection_stride,
+                           .step = in_q      ? 2 * own.head_dim
+                                   : by_head ? 1
+                                             : own.head_dim,
+                           .by_head = by_head,
+                           .softplus = c->attn_gate_softplus,
+                           .n_heads = own.n_heads,
+                           .head_dim = own.head_dim};
+  return ops_gate_heads(&gates, n_tokens, s->a, s->loaded->stream, err);
 }
 
 /* Short convolutions of several sequences: one launch for all single rows, one for each other part. */

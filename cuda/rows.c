@@ -42,7 +42,7 @@ static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const LayerConfig own = config_layer(c, layer);
-  const int n_q = c->n_heads * own.head_dim, n_k = own.n_kv_heads * own.head_dim;
+  const int n_q = own.n_heads * own.head_dim, n_k = own.n_kv_heads * own.head_dim;
   return ops_rms_norm_qk(s->projections, (size_t)s->projection_stride, n_q, n_k, l->q_norm, l->k_norm,
                          (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
@@ -55,7 +55,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   const Attention attention = state_attention(s, layer);
   return (QkvHeads){
-      .n_heads = c->n_heads,
+      .n_heads = own.n_heads,
       .n_kv_heads = own.shares_kv ? 0 : own.n_kv_heads,
       .head_dim = own.head_dim,
       .n_ctx = attention.n_ctx,
@@ -68,7 +68,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .pages = attention.pages,
       .projections = s->projections,
       .stride = (size_t)s->projection_stride,
-      .query_step = query_outputs(c, &own) / c->n_heads,
+      .query_step = query_outputs(c, &own) / own.n_heads,
       .q = s->q,
       .k_cache = s->layers[layer].cache[KEYS],
       .v_cache = s->layers[layer].cache[VALUES],

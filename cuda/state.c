@@ -20,7 +20,7 @@ static bool has_local_rope(const ModelConfig *c) {
 }
 
 int query_outputs(const ModelConfig *c, const LayerConfig *own) {
-  return (c->attn_gate == ATTN_GATE_IN_Q ? 2 : 1) * c->n_heads * own->head_dim;
+  return (c->attn_gate == ATTN_GATE_IN_Q ? 2 : 1) * own->n_heads * own->head_dim;
 }
 
 int qkv_outputs(const ModelConfig *c, const LayerConfig *own) {
@@ -30,9 +30,9 @@ int qkv_outputs(const ModelConfig *c, const LayerConfig *own) {
 
 static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
   if (c->latent.kv_rank > 0) return 0; /* latent_in has them */
-  const int heads = c->n_heads * own->head_dim;
+  const int heads = own->n_heads * own->head_dim;
   return qkv_outputs(c, own) + (c->attn_gate == ATTN_GATE_NUMBERS ? heads
-                                : c->attn_gate == ATTN_GATE_HEADS ? c->n_heads
+                                : c->attn_gate == ATTN_GATE_HEADS ? own->n_heads
                                                                   : 0);
 }
 
@@ -113,10 +113,10 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
   }
   for (int layer = 0; layer < c->n_layers; layer++) {
     const LayerConfig own = config_layer(c, layer);
-    sizes.heads = most(sizes.heads, (size_t)padded_row(c->n_heads * own.head_dim));
+    sizes.heads = most(sizes.heads, (size_t)padded_row(own.n_heads * own.head_dim));
     sizes.intermediate = most(sizes.intermediate, (size_t)padded_row(own.intermediate));
     sizes.workspace =
-        most(sizes.workspace, attention_workspace_bytes(c->n_heads, own.n_kv_heads, own.head_dim,
+        most(sizes.workspace, attention_workspace_bytes(own.n_heads, own.n_kv_heads, own.head_dim,
                                                         c->latent.kv_rank, unit_places));
     const int projections = attention_outputs(c, &own);
     if (sizes.projections < projections) sizes.projections = projections;
@@ -130,7 +130,7 @@ static int unit_places(const ModelConfig *c, const StateOptions *o) {
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
     const LayerConfig own = config_layer(c, layer);
     if (own.kind != LAYER_ATTENTION) continue;
-    const Attention a = {.n_heads = c->n_heads,
+    const Attention a = {.n_heads = own.n_heads,
                          .n_kv_heads = own.n_kv_heads,
                          .head_dim = own.head_dim,
                          .value_dims = c->latent.kv_rank};
@@ -357,7 +357,7 @@ Attention state_attention(const BackendState *s, int layer) {
   const LayerConfig own = config_layer(c, layer);
   const bool many = s->options.n_sequences > 0, assists = c->draft.kind == DRAFT_GEMMA4;
   return (Attention){
-      .n_heads = c->n_heads,
+      .n_heads = own.n_heads,
       .n_kv_heads = own.n_kv_heads,
       .head_dim = own.head_dim,
       .n_ctx = page_positions(s->options.target ? &s->options.target->options : &s->options),

@@ -32,9 +32,9 @@ def scores_of(router, outputs, arguments):
     biases = [value for name, value in [*router.named_buffers(), *router.named_parameters()]
               if "correction_bias" in name]
     biases += [value for value in arguments[1:] if isinstance(value, torch.Tensor)]
-    if not biases:
-        return logits
     kind = type(router).__name__
+    if not biases:
+        return logits.softmax(dim=-1) if kind.startswith("Mistral4") else logits
     scores = (logits.softmax(dim=-1) if kind.startswith("Ernie") else logits if kind.startswith("Kolibri") else
               logits.sigmoid())
     return scores + biases[0].reshape(-1).double()

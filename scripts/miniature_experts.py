@@ -34,7 +34,7 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "deepseek_v3": ("mlp.gate.e_score_correction_bias", 0.3),
           "glm4_moe_lite": ("mlp.gate.e_score_correction_bias", 0.3),
           "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
-          "kolibri1": ("moe.router.expert_bias", 1.0)}
+          "kolibri1": ("moe.router.expert_bias", 1.0), "laguna": ("mlp.experts.e_score_correction_bias", 0.3)}
 
 
 def sizes(config):
@@ -131,7 +131,9 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
                      ("mlp.shared_mlp.", "mlp.shared_experts.")),
            "kolibri1": (("moe.router.expert_bias", "mlp.gate.e_score_correction_bias"),
                         ("post_attn_norm", "post_self_attn_layernorm"), ("post_ffn_norm", "post_mlp_layernorm")),
-           "flint": (("self_attn.softmax_offset", "self_attn.sinks"),)}
+           "flint": (("self_attn.softmax_offset", "self_attn.sinks"),),
+           "laguna": (("mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
+                      ("mlp.shared_expert.", "mlp.shared_experts."))}
 
 
 def merged(tensors, kind):
@@ -361,6 +363,24 @@ def flint(**config):
                        layer_types=["full_attention", "sliding_attention", "full_attention"]))
 
 
+LAGUNA_ROPES = {"full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
+                                   "beta_slow": 1.0, "original_max_position_embeddings": 16,
+                                   "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+
+
+def laguna(**config):
+    """Layers with a window have more heads than the others, as in the published ones."""
+    config = llama(**moe(config, architectures=["LagunaForCausalLM"], model_type="laguna", gating=True,
+                         moe_routed_scaling_factor=2.5, shared_expert_intermediate_size=32, sliding_window=16,
+                         attention_bias=False, num_attention_heads=2, num_key_value_heads=2,
+                         num_attention_heads_per_layer=[2, 4, 6],
+                         num_hidden_layers=3, mlp_layer_types=["dense", "sparse", "sparse"],
+                         layer_types=["full_attention", "sliding_attention", "full_attention"],
+                         rope_parameters=LAGUNA_ROPES, tie_word_embeddings=False))
+    return {key: value for key, value in config.items() if key != "rope_theta"}
+
+
 QWEN3_5_MOE_ROPE = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.25,
                     "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
 QWEN3_5_MOE_VISION = {"model_type": "qwen3_5_moe", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
@@ -455,4 +475,19 @@ EXPERT_MINIATURES = {
         16, modules_to_not_convert=["mlp.gate."])), matters=[
             {"norm_topk_prob": False}, {"num_experts_per_tok": 3}, {"sliding_window": 17},
             {"layer_types": ["full_attention"] * 3}]),
+    "laguna-awq": dict(config=laguna(num_experts=6, quantization_config=awq(
+        32, modules_to_not_convert=["mlp.gate.", "g_proj"])), matters=[
+            {"moe_routed_scaling_factor": 1.0}, {"num_experts_per_tok": 2}, {"sliding_window": 17},
+            {"layer_types": ["full_attention"] * 3},
+            {"rope_parameters": {**LAGUNA_ROPES, "full_attention": LAGUNA_ROPES["sliding_attention"]}},
+            {"rope_parameters": {**LAGUNA_ROPES, "full_attention": {
+                **LAGUNA_ROPES["full_attention"], "partial_rotary_factor": 1.0}}},
+            {"rope_parameters": {**LAGUNA_ROPES, "sliding_attention": {
+                **LAGUNA_ROPES["sliding_attention"], "partial_rotary_factor": 0.5}}}]),
+    # Ropes are the default ones. All layers have the model's own number of heads and no window.
+    "laguna-elements-bf16": dict(config={key: value for key, value in laguna(
+        gating="per-element", num_experts=4, num_experts_per_tok=2, num_hidden_layers=2, moe_intermediate_size=16,
+        shared_expert_intermediate_size=16, intermediate_size=32, torch_dtype="bfloat16").items() if key not in (
+            "rope_parameters", "layer_types", "num_attention_heads_per_layer", "mlp_layer_types")}, matters=[
+                {"moe_routed_scaling_factor": 1.0}, {"num_experts_per_tok": 1}]),
 }

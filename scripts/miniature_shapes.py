@@ -7,17 +7,18 @@ DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
           "exaone_moe": "mlp.shared_experts", "solar_open": "mlp.shared_experts", "afmoe": "mlp.shared_experts",
-          "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "hunyuan_v1_moe": "mlp.shared_mlp",
-          "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
+          "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "laguna": "mlp.shared_expert",
+          "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
           "glm4v_moe_text": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
-                "kolibri1", "flint", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4",
-                "qwen3_vl_moe_text", "qwen3_omni_moe_text")
+                "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
+                "mistral4", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
-HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint")
+HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
+              "laguna")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
@@ -43,6 +44,8 @@ def has_experts(config, layer):
         return bool(config.get("enable_moe_block"))
     if "mlp_layer_types" in config:
         return config["mlp_layer_types"][layer] == "sparse"
+    if config["model_type"] == "laguna":
+        return layer > 0
     first = [config[key] for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
              if key in config]
     return layer >= first[0] if first else layer not in config.get("mlp_only_layers", [])
@@ -202,7 +205,8 @@ def linear_shapes(config, layer):
     """name -> (letter, n_out, n_in) of a layer's linears"""
     if block_of(config, layer):
         return nemotron_shapes(config, layer)
-    kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
+    kind, hidden = config["model_type"], config["hidden_size"]
+    heads = config.get("num_attention_heads_per_layer", [config["num_attention_heads"]] * (layer + 1))[layer]
     head, kv_heads = head_sizes(config, layer)
     q, kv = heads * head, kv_heads * head
     if is_delta(config, layer):
@@ -237,6 +241,8 @@ def linear_shapes(config, layer):
                   "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     if kind in ("muse_glimmer_text", "afmoe"):
         shapes["self_attn.gate_proj"] = ("a", q, hidden)
+    if kind == "laguna":
+        shapes["self_attn.g_proj"] = ("a", q if config["gating"] == "per-element" else heads, hidden)
     if config.get("use_attention_gate") and not is_conv(config, layer):
         shapes["self_attn.gate_proj"] = ("a", heads, hidden)
     if kind in ("lfm2", "lfm2_moe") and not is_conv(config, layer):

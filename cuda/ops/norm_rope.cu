@@ -264,16 +264,23 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   }
 }
 
+/* The factor of a gate: 1 / (1 + e^-x), or ln(1 + e^x), which from 20 on is x in fp32. */
+__device__ __forceinline__ float gate_factor(float x, bool softplus) {
+  if (softplus) return x > 20 ? x : log1pf(expf(x));
+  return 1 / (1 + expf(-x));
+}
+
 /* A thread takes two numbers of a row. */
-__global__ void gate_heads_kernel(const float *gates, size_t stride, int step, bool by_head, int n,
-                                  int head_dim, __half2 *a) {
+__global__ void gate_heads_kernel(HeadGates g, __half2 *a) {
   begin_overlapping();
-  const int i = 2 * (blockIdx.x * blockDim.x + threadIdx.x), d = i % head_dim;
+  const int n = g.n_heads * g.head_dim;
+  const int i = 2 * (blockIdx.x * blockDim.x + threadIdx.x), d = i % g.head_dim;
   if (i >= n) return;
-  const float *gate = gates + blockIdx.y * stride + i / head_dim * step + (by_head ? 0 : d);
+  const float *gate = g.gates + blockIdx.y * g.stride + i / g.head_dim * g.step + (g.by_head ? 0 : d);
   __half2 *at = a + ((size_t)blockIdx.y * n + i) / 2;
   const float2 value = __half22float2(*at);
-  *at = __floats2half2_rn(value.x / (1 + expf(-gate[0])), value.y / (1 + expf(-gate[by_head ? 0 : 1])));
+  *at = __floats2half2_rn(value.x * gate_factor(gate[0], g.softplus),
+                          value.y * gate_factor(gate[g.by_head ? 0 : 1], g.softplus));
 }
 
 /* `up` may be `gate`. */
@@ -430,11 +437,10 @@ Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *er
   return STATUS_OK;
 }
 
-Status ops_gate_heads(const float *gates, size_t stride, int step, bool by_head, int n_heads, int head_dim,
-                      int n_tokens, void *a, cudaStream_t stream, Error *err) {
-  const int n = n_heads * head_dim;
+Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err) {
+  const int n = gates->n_heads * gates->head_dim;
   return launch(gate_heads_kernel, dim3((n + 511) / 512, n_tokens), 256, 0, stream, true, "attention's gate",
-                err, gates, stride, step, by_head, n, head_dim, (__half2 *)a);
+                err, *gates, (__half2 *)a);
 }
 
 Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,

@@ -99,10 +99,17 @@ typedef struct QkvHeads {
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
-/* a *= sigmoid(gates): a fp16 [n_tokens][n_heads * head_dim]. The gates of a head, head_dim numbers or with
- * by_head one, are `step` floats after those of the head before; rows of gates are `stride` apart. */
-Status ops_gate_heads(const float *gates, size_t stride, int step, bool by_head, int n_heads, int head_dim,
-                      int n_tokens, void *a, cudaStream_t stream, Error *err);
+/* a *= sigmoid(gates), or with `softplus` ln(1 + e^gates): a fp16 [n_tokens][n_heads * head_dim]. The gates
+ * of a head, head_dim numbers or with by_head one, are `step` floats after those of the head before; rows of
+ * gates are `stride` apart. */
+typedef struct {
+  const float *gates;
+  size_t stride;
+  int step;
+  bool by_head, softplus;
+  int n_heads, head_dim;
+} HeadGates;
+Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
 
 /* out = activation(factor * gate) * up, clamped to fp16's range; gate and up fp32, rows of n numbers that are
  * their strides apart; out fp16 [n_tokens][out_stride]. */

@@ -164,7 +164,7 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
                               .part = *cpu_parts(&range, &only, &n_parts),
                               .layer = layer,
                               .window = own.window,
-                              .group = config->n_heads / own.n_kv_heads,
+                              .group = own.n_heads / own.n_kv_heads,
                               .head_dim = own.head_dim,
                               .v_width = state->kv[layer].v_width,
                               .cap = (float)config->attention_cap,

@@ -198,8 +198,8 @@ static size_t widest_input(const StatePlan *plan) {
 /* The number of attn_gate's outputs in a layer. */
 static int64_t n_gates(const ModelConfig *config, int layer) {
   if (config->attn_gate == ATTN_GATE_NONE) return 0;
-  const int each = config->attn_gate == ATTN_GATE_HEADS ? 1 : config_layer(config, layer).head_dim;
-  return (int64_t)config->n_heads * each;
+  const LayerConfig own = config_layer(config, layer);
+  return (int64_t)own.n_heads * (config->attn_gate == ATTN_GATE_HEADS ? 1 : own.head_dim);
 }
 
 static void raise_to(int *most, int64_t n) {
@@ -225,7 +225,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   }
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
-    raise_to(&plan.heads, (int64_t)config->n_heads * own.head_dim);
+    raise_to(&plan.heads, (int64_t)own.n_heads * own.head_dim);
     raise_to(&plan.kv_heads, (int64_t)own.n_kv_heads * own.head_dim);
     raise_to(&plan.gates, n_gates(config, layer));
     if (config->attn_gate == ATTN_GATE_IN_Q) raise_to(&plan.queries, 2 * n_gates(config, layer));
@@ -372,7 +372,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
     rounded->scales = take(&arena, all, sizeof(float));
   }
   if (config->experts.n_experts) take_expert_memory(&arena, config, plan, rows, &state->experts);
-  const size_t parts = product_of((size_t)config->n_heads, (size_t)plan->n_segments);
+  const size_t parts = product_of((size_t)config_most_heads(config), (size_t)plan->n_segments);
   state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
   state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
   state->logits = take(&arena, product_of((size_t)options->max_logit_rows, vocab), sizeof(float));
@@ -522,13 +522,13 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
 
 /* Moves the queries and gates of q's matrix to their places. */
 static void split_queries(BackendState *state, int n_rows, int layer) {
-  const ModelConfig *config = &state->loaded->model->config;
-  const size_t dim = (size_t)config_layer(config, layer).head_dim, bytes = dim * sizeof(float);
+  const LayerConfig own = config_layer(&state->loaded->model->config, layer);
+  const size_t dim = (size_t)own.head_dim, bytes = dim * sizeof(float);
   for (int r = 0; r < n_rows; r++) {
     const float *from = state->queries + (size_t)r * (size_t)state->plan.queries;
     float *q = state->q + (size_t)r * (size_t)state->plan.heads;
     float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
-    for (size_t head = 0; head < (size_t)config->n_heads; head++) {
+    for (size_t head = 0; head < (size_t)own.n_heads; head++) {
       memcpy(q + head * dim, from + 2 * head * dim, bytes);
       memcpy(gates + head * dim, from + (2 * head + 1) * dim, bytes);
     }
@@ -567,7 +567,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   return STATUS_OK;
 }
 
-/* Multiplies attention's output by the sigmoid of its gates, one for each number or for each head. */
+/* Multiplies attention's output by the sigmoid or softplus of its gates, one for each number or head. */
 static void apply_gates(BackendState *state, int n_rows, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const int n = (int)n_gates(config, layer);
@@ -576,7 +576,8 @@ static void apply_gates(BackendState *state, int n_rows, int layer) {
   for (int r = 0; r < n_rows; r++) {
     float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
     float *out = state->q + (size_t)r * (size_t)state->plan.heads;
-    state->loaded->kernels->sigmoid(gates, n);
+    if (!config->attn_gate_softplus) state->loaded->kernels->sigmoid(gates, n);
+    for (int i = 0; config->attn_gate_softplus && i < n; i++) gates[i] = (float)cpu_softplus(gates[i]);
     for (int i = 0; i < n; i++)
       for (int d = 0; d < width; d++) out[i * width + d] *= gates[i];
   }

@@ -99,10 +99,10 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   float *decays = work->state->decays + at, *betas = work->state->betas + at;
   for (int head = key_head * group; head < (key_head + 1) * group; head++) {
     const double step = (double)decays[head] + (double)work->weights->dt_bias[head];
-    double softplus = step > 20 ? step : log1p(exp(step));
-    if (mamba) softplus = fmin(fmax(softplus, config->least_step), config->largest_step);
-    decays[head] = (float)exp((double)work->weights->rate[head] * softplus);
-    betas[head] = mamba ? (float)softplus : (float)(1 / (1 + exp(-(double)betas[head])));
+    double size = cpu_softplus(step);
+    if (mamba) size = fmin(fmax(size, config->least_step), config->largest_step);
+    decays[head] = (float)exp((double)work->weights->rate[head] * size);
+    betas[head] = mamba ? (float)size : (float)(1 / (1 + exp(-(double)betas[head])));
   }
 }
 

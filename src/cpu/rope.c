@@ -82,7 +82,7 @@ void cpu_rotate_queries(BackendState *state, TokenRange range, int layer) {
   const LayerConfig own = config_layer(config, layer);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++)
-    norm_rope_heads(state, &own, state->loaded->layers[layer].q_norm, r, config->n_heads,
+    norm_rope_heads(state, &own, state->loaded->layers[layer].q_norm, r, own.n_heads,
                     query_scale(config, state->positions[r]),
                     state->q + (size_t)r * (size_t)state->plan.heads);
 }

@@ -38,7 +38,8 @@ static int seen_before(const ModelConfig *config, int layer, int n_past) {
 static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_rows) {
   double seen = 0;
   for (int row = 0; row < n_rows; row++) seen += seen_before(c, layer, n_past + row) + 1;
-  return 4.0 * c->n_heads * config_layer(c, layer).head_dim * seen;
+  const LayerConfig own = config_layer(c, layer);
+  return 4.0 * own.n_heads * own.head_dim * seen;
 }
 
 static double layer_vector_bytes(const ModelLayer *layer) {

@@ -161,8 +161,9 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
     const int n = stored.n * (stored.taps ? stored.taps : 1);
     *layer_vector_of(layer, which) = place_vector_of(arena, stored.usually, n);
   }
-  if (config_layer(&model->config, index).kind == LAYER_ATTENTION && model->config.attn_sinks)
-    layer->sinks = place_vector(arena, model->config.n_heads);
+  const LayerConfig own = config_layer(&model->config, index);
+  if (own.kind == LAYER_ATTENTION && model->config.attn_sinks)
+    layer->sinks = place_vector(arena, own.n_heads);
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
     if (layer_norm_name(&model->config, index, which, &width))

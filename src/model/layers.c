@@ -137,7 +137,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   const DeltaConfig *delta = &config->delta;
   const LatentConfig *latent = &config->latent;
   const LayerConfig own = config_layer(config, layer);
-  const int heads = config->n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
+  const int heads = own.n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
   switch (width) {
   case WIDTH_HEADS:
     if (own.kind == LAYER_CONV) return config->hidden;
@@ -151,7 +151,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_INPUT: return config->per_layer_width;
   case WIDTH_GATE:
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
-    return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : heads;
+    return config->attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
   case WIDTH_CHANNELS: return delta_channels(delta) + (delta->interleaved ? values : 0);
   case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
   case WIDTH_DELTA_B:
@@ -342,7 +342,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
   if (own.kind != LAYER_ATTENTION || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
   if (own.shares_kv && which == LAYER_K_NORM) return NULL;
   *width = own.head_dim;
-  if (config->qk_norm == QK_NORM_WHOLE) *width *= which == LAYER_Q_NORM ? config->n_heads : own.n_kv_heads;
+  if (config->qk_norm == QK_NORM_WHOLE) *width *= which == LAYER_Q_NORM ? own.n_heads : own.n_kv_heads;
   return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
 }
 

@@ -138,19 +138,18 @@ static void divide_heads(const Linear *l, int n_heads, int n, Obstacle *why) {
              l->name, l->n_out, outputs);
 }
 
-static void divide_attention(const ModelConfig *c, int n_kv_heads, const ModelLayer *l, int n,
-                             Obstacle *why) {
-  const bool kv = !heads_divide(n_kv_heads, n);
-  const int heads = kv ? n_kv_heads : c->n_heads;
+static void divide_attention(LayerConfig own, const ModelLayer *l, int n, Obstacle *why) {
+  const bool kv = !heads_divide(own.n_kv_heads, n);
+  const int heads = kv ? own.n_kv_heads : own.n_heads;
   if (kv || heads % n != 0) {
     snprintf(why->text, sizeof why->text, "it has %d %shead%s", heads, kv ? "KV " : "",
              heads == 1 ? "" : "s");
     return;
   }
-  divide_heads(&l->q, c->n_heads, n, why);
-  divide_heads(&l->attn_gate, c->n_heads, n, why);
-  divide_heads(&l->k, n_kv_heads, n, why);
-  divide_heads(&l->v, n_kv_heads, n, why);
+  divide_heads(&l->q, own.n_heads, n, why);
+  divide_heads(&l->attn_gate, own.n_heads, n, why);
+  divide_heads(&l->k, own.n_kv_heads, n, why);
+  divide_heads(&l->v, own.n_kv_heads, n, why);
   if (!*why->text) divide_inputs(&l->o, n, why);
 }
 
@@ -182,7 +181,7 @@ static void divide_mixer(const ModelConfig *c, LayerConfig own, const ModelLayer
   switch (own.kind) {
   case LAYER_DELTA: divide_delta(&c->delta, l, n, why); break;
   case LAYER_CONV: divide_conv(&c->conv, l, n, why); break;
-  default: divide_attention(c, own.n_kv_heads, l, n, why);
+  default: divide_attention(own, l, n, why);
   }
 }
 
@@ -258,6 +257,7 @@ Status config_part(const Model *model, int index, int n, ModelConfig *part, Erro
   for (int i = 0; i < whole->n_layers; i++) {
     const LayerConfig *own = &whole->layers[i];
     part->layers[i] = *own;
+    part->layers[i].n_heads /= n;
     part->layers[i].n_kv_heads = share_heads(own->n_kv_heads, index, n).n;
     part->layers[i].intermediate = hidden_units(own->intermediate, units.mlp, index, n);
   }
@@ -353,8 +353,8 @@ static Status cut_experts(ModelLayer *l, int n_experts, Share share, Expert *par
   return STATUS_OK;
 }
 
-static Status cut_attention(const Cut *cut, int n_kv_heads, ModelLayer *l, Error *err) {
-  const int n_heads = cut->whole->config.n_heads, inputs = l->o.n_in / cut->n;
+static Status cut_attention(const Cut *cut, LayerConfig own, ModelLayer *l, Error *err) {
+  const int n_heads = own.n_heads, n_kv_heads = own.n_kv_heads, inputs = l->o.n_in / cut->n;
   const Share queries = share_heads(n_heads, cut->index, cut->n),
               keys = share_heads(n_kv_heads, cut->index, cut->n);
   TRY(cut_heads(&l->q, n_heads, queries, err));
@@ -429,7 +429,7 @@ static Status cut_mixer(const Cut *cut, LayerConfig own, ModelLayer *l, char *ta
   switch (own.kind) {
   case LAYER_DELTA: return cut_delta(cut, l, taps, err);
   case LAYER_CONV: return cut_conv(cut, l, err);
-  default: return cut_attention(cut, own.n_kv_heads, l, err);
+  default: return cut_attention(cut, own, l, err);
   }
 }
 

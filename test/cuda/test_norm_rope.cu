@@ -337,14 +337,16 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
     test_heads_of<T>(kv, head_dim, rotary, norms, kind, 4, 65);
 }
 
-/* Gates among the queries, as a layer of their own, and one for each head; rows with a gap. */
+/* Gates among the queries, as a layer of their own, and one for each head; rows with a gap. As sigmoids and
+ * as softplus, also of gates so large that e^gate is infinite in fp32. */
 static void test_gate_heads() {
   const int n_heads = 3, n_tokens = 2;
   for (int head_dim : {2, 34, 256})
-    for (int form = 0; form < 3; form++) {
-      const bool by_head = form == 2;
-      const int step = by_head ? 1 : form == 0 ? 2 * head_dim : head_dim, stride = n_heads * step + 3;
-      const Floats gates = random_numbers((size_t)n_tokens * stride, -4, 4);
+    for (int form = 0; form < 6; form++) {
+      const bool by_head = form % 3 == 2, softplus = form >= 3;
+      const int step = by_head ? 1 : form % 3 == 0 ? 2 * head_dim : head_dim, stride = n_heads * step + 3;
+      Floats gates = random_numbers((size_t)n_tokens * stride, -4, 4);
+      if (softplus) gates[0] = 100;
       Device<float> gates_device(gates);
       std::vector<__half> a;
       Row want, got;
@@ -353,11 +355,12 @@ static void test_gate_heads() {
       for (size_t i = 0; i < a.size(); i++) {
         const int head = (int)i / head_dim % n_heads, row = (int)i / head_dim / n_heads;
         const float gate = gates[(size_t)row * stride + head * step + (by_head ? 0 : i % head_dim)];
-        want.push_back(__half2float(a[i]) / (1 + exp(-(double)gate)));
+        const double factor = softplus ? log1p(exp((double)gate)) : 1 / (1 + exp(-(double)gate));
+        want.push_back(__half2float(a[i]) * factor);
       }
       Device<__half> device(a);
-      MUST(ops_gate_heads(gates_device.at, stride, step, by_head, n_heads, head_dim, n_tokens, device.at, 0,
-                          &error));
+      const HeadGates all = {gates_device.at, (size_t)stride, step, by_head, softplus, n_heads, head_dim};
+      MUST(ops_gate_heads(&all, n_tokens, device.at, 0, &error));
       for (__half v : device.host()) got.push_back(__half2float(v));
       expect("ops_gate_heads", head_dim, got, want, HALF);
     }

@@ -44,6 +44,7 @@ static const struct {
   {"flex_olmo", "", 7, 5, 11008, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
   {"kolibri1", "", 384, 6, 512, 512, SCORE_CHOSEN_SIGMOID, false, true, false, false, "eeee", 1},
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
+  {"laguna", "", 256, 8, 512, 512, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"nemotron_h", ", 'layers_block_type': ['moe', 'moe', 'moe', 'moe']", 8, 2, 7688, 7688, SCORE_SIGMOID, true,
    true, false, false, "eeee", 1},
   {"deepseek_v2", ", 'num_experts_per_tok': 6", 64, 6, 1407, 2814, SCORE_SOFTMAX, false, false, false, false,
@@ -205,6 +206,10 @@ static void layers_differ(void **state) {
        "'full_attention']",
        "nGGn"},
       {"flint", "", "nnGn"},
+      {"laguna", "", "gggg"},
+      {"laguna",
+       ", 'layer_types': ['full_attention', 'sliding_attention', 'sliding_attention', 'full_attention']",
+       "gLLg"},
       {"minimax_m2", ", 'sliding_window': 7", "gggg"},
       {"solar_open", ", 'sliding_window': 7", "gggg"},
   };
@@ -243,6 +248,32 @@ static void ropes_and_factors_are_read(void **state) {
   config_release(&c);
   c = accepted("{'model_type': 'solar_open', 'attention_bias': true}");
   assert_true(c.qkv_bias && !c.o_bias && c.rope.theta == 1e6);
+  config_release(&c);
+}
+
+#define TWO_LAYERS "'model_type': 'laguna', 'num_hidden_layers': 2"
+
+/* Laguna: heads by layer, gates that are softplus, and a part of heads that one of two ropes turns. */
+static void layers_of_laguna_have_heads_of_their_own(void **state) {
+  (void)state;
+  ModelConfig c = accepted("{" TWO_LAYERS "}");
+  assert_true(c.rope.theta == 5e5 && c.rope.rotary_dim == 64);
+  assert_true(c.local_rope.theta == 1e4 && c.local_rope.rotary_dim == 128);
+  assert_true(c.attn_gate == ATTN_GATE_HEADS && c.attn_gate_softplus && c.qk_norm == QK_NORM_HEADS);
+  assert_true(config_layer(&c, 1).n_heads == 48 && config_most_heads(&c) == 48 &&
+              config_layer_is_alike(&c, 1));
+  config_release(&c);
+  c = accepted("{" TWO_LAYERS ", 'num_attention_heads_per_layer': [48, 64], 'gating': 'per-element', "
+               "'partial_rotary_factor': 0.25, 'rope_parameters': {'full_attention': {'rope_theta': 7.0, "
+               "'partial_rotary_factor': 0.75}, 'sliding_attention': {'rope_theta': 9.0}}}");
+  assert_true(c.rope.theta == 7 && c.rope.rotary_dim == 96);
+  assert_true(c.local_rope.theta == 9 && c.local_rope.rotary_dim == 128);
+  assert_true(c.attn_gate == ATTN_GATE_NUMBERS && c.attn_gate_softplus);
+  assert_true(config_layer(&c, 0).n_heads == 48 && config_layer(&c, 1).n_heads == 64);
+  assert_true(config_most_heads(&c) == 64 && !config_layer_is_alike(&c, 1));
+  config_release(&c);
+  c = accepted("{" TWO_LAYERS ", 'gating': 'per-head', 'rope_parameters': {'full_attention': {}}}");
+  assert_true(c.attn_gate == ATTN_GATE_HEADS && c.rope.rotary_dim == 128);
   config_release(&c);
 }
 
@@ -287,6 +318,18 @@ static void what_is_wrong_is_named(void **state) {
       {"gpt_oss", "'rope_theta': 5e4", "rope_scaling and rope_parameters are missing"},
       {"gpt_oss", "'rope_scaling': {'rope_type': 'default'}, 'swiglu_limit': 5",
        "swiglu_limit 5 and swiglu_alpha 1.702 is not supported, expected silu, 7, 1.702"},
+      {"laguna", "'num_attention_heads_per_layer': [48]",
+       "num_attention_heads_per_layer is of another length, expected a list of 40 numbers"},
+      {"laguna", "'num_attention_heads_per_layer': 48",
+       "num_attention_heads_per_layer is 48, expected a list of 40 numbers"},
+      {"laguna", "'num_hidden_layers': 2, 'num_attention_heads_per_layer': [48, 60]",
+       "num_attention_heads_per_layer[1] is 60, expected a multiple of num_key_value_heads 8"},
+      {"laguna", "'num_hidden_layers': 1, 'num_attention_heads_per_layer': [0]",
+       "num_attention_heads_per_layer[0] is 0, expected a multiple"},
+      {"laguna", "'gating': false", "gating is false, expected true, per-head or per-element"},
+      {"laguna", "'gating': 'sigmoid'", "gating is \"sigmoid\", expected true, per-head or per-element"},
+      {"laguna", "'moe_router_logit_softcapping': 30.0", "moe_router_logit_softcapping is 30, expected 0"},
+      {"laguna", "'moe_apply_router_weight_on_input': true", "moe_apply_router_weight_on_input is true"},
       {"gemma4_text", "'hidden_size_per_layer_input': 0, 'enable_moe_block': true", "num_experts is missing"},
       {"gemma4_text", "'enable_moe_block': true, 'num_experts': 8, 'top_k_experts': 2",
        "moe_intermediate_size is missing"},
@@ -302,6 +345,7 @@ int main(void) {
       cmocka_unit_test(members_are_read),
       cmocka_unit_test(layers_differ),
       cmocka_unit_test(ropes_and_factors_are_read),
+      cmocka_unit_test(layers_of_laguna_have_heads_of_their_own),
       cmocka_unit_test(what_is_wrong_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,8 +169,8 @@ static Status print_blocks(Buffer *out, const ModelConfig *config, Error *err) {
 /* True if layer `other` has the sizes of `layer`, and takes its values from the same matrix. */
 static bool same_sizes(const ModelConfig *config, int layer, int other) {
   const LayerConfig a = config_layer(config, layer), b = config_layer(config, other);
-  return a.n_kv_heads == b.n_kv_heads && a.head_dim == b.head_dim && a.intermediate == b.intermediate &&
-         a.k_as_v == b.k_as_v && a.shares_kv == b.shares_kv;
+  return a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads && a.head_dim == b.head_dim &&
+         a.intermediate == b.intermediate && a.k_as_v == b.k_as_v && a.shares_kv == b.shares_kv;
 }
 
 /* Prints runs of layers that have other sizes than the model, one line each. */
@@ -180,11 +180,15 @@ static Status print_other_sizes(Buffer *out, const ModelConfig *config, Error *e
     for (to = from; to < config->n_layers && same_sizes(config, from, to);) to++;
     if (config_layer_is_alike(config, from) && !layer.k_as_v && !layer.shares_kv) continue;
     TRY(inspect_begin_line(out, "other sizes", err));
-    TRY(buffer_printf(out, err, "layers %d to %d: %d for keys and values, head_dim %d, intermediate %d%s",
-                      from, to - 1, layer.n_kv_heads, layer.head_dim, layer.intermediate,
-                      layer.shares_kv ? ", which are those of a layer before"
-                      : layer.k_as_v  ? ", values are the keys before their norm"
-                                      : ""));
+    TRY(buffer_printf(out, err, "layers %d to %d: ", from, to - 1));
+    if (layer.n_heads != config->n_heads) TRY(buffer_printf(out, err, "%d heads, ", layer.n_heads));
+    TRY(buffer_printf(out, err, "%d for keys and values, head_dim %d", layer.n_kv_heads, layer.head_dim));
+    if (!layer.n_experts) TRY(buffer_printf(out, err, ", intermediate %d", layer.intermediate));
+    TRY(buffer_append_string(out,
+                             layer.shares_kv ? ", which are those of a layer before"
+                             : layer.k_as_v  ? ", values are the keys before their norm"
+                                             : "",
+                             err));
   }
   return STATUS_OK;
 }

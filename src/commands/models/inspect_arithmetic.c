@@ -49,6 +49,7 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->attn_gate == ATTN_GATE_NUMBERS, "a gate for each number of attention's output", 0},
       {c->attn_gate == ATTN_GATE_IN_Q, "a gate for each number of attention's output, stored with q", 0},
       {c->attn_gate == ATTN_GATE_HEADS, "a gate for each head of attention", 0},
+      {c->attn_gate_softplus, "gates of attention are softplus, not sigmoids", 0},
       {c->attn_sinks, "a sink for each head of attention", 0},
       {c->rope.neighbours, "neighbouring numbers turned together", 0},
       {c->fused_gate_up, "gate and up stored as one matrix", 0},

@@ -104,6 +104,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_double(w, "post_norm_eps", config->post_norm_eps));
   TRY(put_bool(w, "qk_norm_after_rope", config->qk_norm_after_rope));
   TRY(put_string(w, "attn_gate", attn_gates[config->attn_gate]));
+  TRY(put_bool(w, "attn_gate_softplus", config->attn_gate_softplus));
   TRY(put_string(w, "activation", activation_name(config->activation)));
   TRY(put_double(w, "embedding_scale", config->embedding_scale));
   TRY(put_double(w, "attention_scale", config->attention_scale));
@@ -229,6 +230,7 @@ static Status put_layers(Writer *w, const ModelConfig *config) {
     TRY(open_member(w, NULL, "{"));
     TRY(put_int(w, "intermediate_size", layer.intermediate));
     TRY(put_int(w, "n_experts", layer.n_experts));
+    TRY(put_int(w, "num_attention_heads", layer.n_heads));
     TRY(put_int(w, "num_key_value_heads", layer.n_kv_heads));
     TRY(put_int(w, "head_dim", layer.head_dim));
     TRY(put_bool(w, "k_as_v", layer.k_as_v));

@@ -128,6 +128,8 @@ typedef struct {
   const ExpertFamily *experts;                          /* NULL: the architecture has none */
   bool qk_norm_plain, final_norm_plain, embedding_norm; /* as in ModelConfig */
   AttnGate attn_gate;
+  /* num_attention_heads_per_layer; gating: gates by head or by number, which are softplus (Laguna) */
+  bool own_heads_and_gates;
   bool attn_sinks;        /* each head's softmax has one more logit, which is dropped after */
   bool qkv_bias;          /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
   bool o_bias;            /* default of HAS_ATTENTION_BIAS */
@@ -220,6 +222,9 @@ Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, 
 
 /* Fills the sizes in which layers differ (layer_sizes.c). PRECOND the layers' windows are filled. */
 Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* Fills the layers' numbers of heads and the kind of attention's gates, of own_heads_and_gates. PRECOND
+ * config->layers is allocated. */
+Status config_parse_layer_heads(const ConfigReader *r, ModelConfig *config);
 
 /* Fills rope, local_rope, and the windows and ropes of layers (positions.c). PRECOND sizes are filled. */
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);

@@ -66,7 +66,7 @@ typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYE
  * model's own; config_layer() fills it in. */
 typedef struct {
   LayerKind kind;
-  int n_kv_heads, head_dim;
+  int n_heads, n_kv_heads, head_dim; /* n_heads % n_kv_heads == 0 */
   /* Width of the MLP, 0 with no_mlp; with experts of the MLP beside them, 0: there is none. */
   int intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
@@ -134,9 +134,10 @@ typedef struct {
   InputsFirst inputs_first;
 } ExpertNames;
 
-/* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its
- * outputs, one for each number or one for each head, before o. ATTN_GATE_IN_Q: one for each number, in the
- * same matrix as q, whose outputs are for each head its query and then its gate. */
+/* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid (or
+ * softplus, ModelConfig.attn_gate_softplus) of its outputs, one for each number or one for each head, before
+ * o. ATTN_GATE_IN_Q: one for each number, in the same matrix as q, whose outputs are for each head its query
+ * and then its gate. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
 /* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads:
@@ -256,10 +257,11 @@ typedef struct {
 } GenerationDefaults;
 
 typedef struct {
-  char architecture[64];             /* "Qwen3ForCausalLM": for messages only */
-  int hidden;                        /* hidden_size: width of the residual stream */
-  int intermediate;                  /* intermediate_size: width of the MLP */
-  int n_layers, n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0 */
+  char architecture[64]; /* "Qwen3ForCausalLM": for messages only */
+  int hidden;            /* hidden_size: width of the residual stream */
+  int intermediate;      /* intermediate_size: width of the MLP */
+  int n_layers;
+  int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0; a layer may have others: config_layer() */
   /* Even, 2..MAX_HEAD_DIM, with latent attention up to MAX_HEAD_ROW; need not be hidden / n_heads. */
   int head_dim;
   int vocab_size;   /* rows of the embedding */
@@ -278,6 +280,7 @@ typedef struct {
   const ExpertNames *expert_names; /* NULL unless the model has experts */
   bool attn_sinks;                 /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
+  bool attn_gate_softplus; /* gates are ln(1 + e^x), not sigmoids (Laguna) */
   LatentConfig latent;
   DeltaConfig delta;
   ConvConfig conv;
@@ -335,6 +338,8 @@ void config_release(ModelConfig *config);
 
 /* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
+/* The largest n_heads of a layer. */
+int config_most_heads(const ModelConfig *config);
 /* The number of layers of a kind among the first n. */
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
 /* Channels of a delta layer's convolution: all q heads, k heads, v heads; with RULE_MAMBA2 v, k, q. */

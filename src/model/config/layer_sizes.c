@@ -1,9 +1,9 @@
-/* layer_sizes.c - the sizes in which layers of one model differ (Gemma 4).
+/* layer_sizes.c - the sizes in which layers of one model differ (Gemma 4, Laguna).
  *
- * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, gemma4/configuration_gemma4.py and
- * integrations/heterogeneity/configuration_utils.py.
- * Always true afterwards: in every layer n_heads is a multiple of n_kv_heads; layers of one kind (with or
- *                         without a window) have as many heads of the same size. */
+ * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, gemma4/configuration_gemma4.py,
+ * laguna/modular_laguna.py and integrations/heterogeneity/configuration_utils.py.
+ * Always true afterwards: in every layer n_heads is a multiple of n_kv_heads; in Gemma 4 layers of one kind
+ *                         (with or without a window) have as many heads of the same size. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,4 +131,55 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
   TRY(parse_shared(r, config));
   if (config->draft.kind) return STATUS_OK;
   return arch->per_layer_width > 0 ? parse_layer_inputs(r, arch, config) : STATUS_OK;
+}
+
+/* --- Laguna */
+
+/* num_attention_heads_per_layer: the number of query heads of each layer; KV heads are the same in all. */
+static Status parse_heads_per_layer(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "num_attention_heads_per_layer";
+  const Json *list = json_member(r->object, key);
+  char found[64];
+  if (!list || reader_is_null(r, key)) return STATUS_OK;
+  if (!json_is_array(list) || json_count(list) != (size_t)config->n_layers)
+    return reader_refuse(r, "%s is %s, expected a list of %d numbers (num_hidden_layers)", key,
+                         json_is_array(list) ? "of another length" : json_describe(list, found),
+                         config->n_layers);
+  int layer = 0;
+  for (const Json *item = json_first(list); item; item = json_next(item), layer++) {
+    int64_t n;
+    if (!json_int64(item, &n) || n < 1 || n > MAX_HEADS || n % config->n_kv_heads != 0)
+      return reader_refuse(r, "%s[%d] is %s, expected a multiple of num_key_value_heads %d, at most %d", key,
+                           layer, json_describe(item, found), config->n_kv_heads, MAX_HEADS);
+    config->layers[layer].n_heads = (int)n;
+  }
+  return STATUS_OK;
+}
+
+/* gating: true or "per-head", or "per-element". transformers reads false as "per-element"; other programs
+ * read it as no gate, so it is refused. */
+static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
+  const Json *gating = json_member(r->object, "gating");
+  char found[64];
+  bool by_head;
+  config->attn_gate_softplus = true;
+  if (!gating || (json_bool(gating, &by_head) && by_head) || json_string_is(gating, "per-head"))
+    return STATUS_OK;
+  config->attn_gate = ATTN_GATE_NUMBERS;
+  if (json_string_is(gating, "per-element")) return STATUS_OK;
+  return reader_refuse(r, "gating is %s, expected true, per-head or per-element",
+                       json_describe(gating, found));
+}
+
+Status config_parse_layer_heads(const ConfigReader *r, ModelConfig *config) {
+  bool on_input;
+  double cap;
+  TRY(reader_bool(r, "moe_apply_router_weight_on_input", false, &on_input));
+  if (on_input)
+    return reader_refuse(r,
+                         "moe_apply_router_weight_on_input is true, which is not supported, expected false");
+  TRY(reader_double(r, "moe_router_logit_softcapping", 0, 1e6, 0, &cap));
+  if (cap != 0) return reader_refuse(r, "moe_router_logit_softcapping is %g, expected 0", cap);
+  TRY(parse_gating(r, config));
+  return parse_heads_per_layer(r, config);
 }

@@ -138,9 +138,8 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
 /* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters, which takes
  * precedence. */
 static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
-                               const ModelConfig *config, RopeConfig *rope) {
+                               double usual, const ModelConfig *config, RopeConfig *rope) {
   double part;
-  double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
   rope->rotary_dim = config->latent.rope_dim;
   if (arch->latent_attention) return STATUS_OK;
   if (arch->members & HAS_ROTARY_DIM && json_member(r->object, "rotary_dim")) {
@@ -224,7 +223,8 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
     return reader_refuse(r, "rope_scaling and rope_parameters are missing, expected one of them");
   double theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
-  TRY(parse_rotary_dim(r, &scaling, arch, config, &config->rope));
+  const double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
+  TRY(parse_rotary_dim(r, &scaling, arch, usual, config, &config->rope));
   TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
   if (arch->members & HAS_ALPHA) TRY(parse_alpha(&scaling, config, &config->rope));
   return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
@@ -287,8 +287,11 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   if (arch->members & HAS_LOCAL_THETA)
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
-  TRY(parse_rotary_dim(r, &full, arch, config, &config->rope));
-  TRY(parse_rotary_dim(r, &local, arch, config, &config->local_rope));
+  /* A part is of one rope, and stands in its object: transformers does not read one elsewhere. Without an
+   * object the rope is the architecture's, without a part in it whole heads are turned. */
+  const double part = arch->rotary_part != 0 && !full.object ? arch->rotary_part : 1;
+  TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));
+  TRY(parse_rotary_dim(&local, &local, arch, 1, config, &config->local_rope));
   TRY(parse_scaling(&full, NULL, arch, theta, config, &config->rope));
   TRY(parse_scaling(&local, NULL, arch, local_theta, config, &config->local_rope));
   if (config->rope.kind == ROPE_LONGROPE || config->local_rope.kind == ROPE_LONGROPE)
@@ -477,6 +480,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
   if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
   if (arch->members & HAS_LAYER_SIZES) TRY(config_parse_layer_sizes(r, arch, config));
+  if (arch->own_heads_and_gates) TRY(config_parse_layer_heads(r, config));
   if (arch->proportional_rope) TRY(parse_kind_ropes(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
     config->layers[layer].rope = config->layers[layer].window ? ROPE_LOCAL : ROPE_GLOBAL;

@@ -95,6 +95,7 @@ void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float 
 
 LayerConfig config_layer(const ModelConfig *config, int layer) {
   LayerConfig own = config->layers ? config->layers[layer] : (LayerConfig){0};
+  if (!own.n_heads) own.n_heads = config->n_heads;
   if (!own.n_kv_heads) own.n_kv_heads = config->n_kv_heads;
   if (!own.head_dim) own.head_dim = config->head_dim;
   own.n_experts = own.dense || own.no_mlp ? 0 : config->experts.n_experts;
@@ -108,6 +109,15 @@ int expert_row_width(const ModelConfig *config) {
   return config->experts.latent ? config->experts.latent : config->hidden;
 }
 
+int config_most_heads(const ModelConfig *config) {
+  int most = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const int n = config_layer(config, layer).n_heads;
+    if (most < n) most = n;
+  }
+  return most;
+}
+
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
   int count = 0;
   for (int layer = 0; layer < n; layer++) count += config_layer(config, layer).kind == kind;
@@ -116,7 +126,8 @@ int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
 
 bool config_layer_is_alike(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
-  return own.n_kv_heads == config->n_kv_heads && own.head_dim == config->head_dim &&
+  return own.n_heads == config->n_heads && own.n_kv_heads == config->n_kv_heads &&
+         own.head_dim == config->head_dim &&
          (own.n_experts > 0 || own.no_mlp || own.intermediate == config->intermediate);
 }
 

@@ -86,7 +86,7 @@ def one_by_one(stored):
     ends, apart = {"_blocks": ".weight_packed", "_scales": ".weight_scale", "_bias": ".bias"}, {}
     for name, (dtype, shape, size) in stored.items():
         before, end = name.rpartition("_")[0], "_" + name.rpartition("_")[2]
-        if ".experts." not in name or end not in ends:
+        if ".experts." not in name or end not in ends or "correction_bias" in name:
             apart[name] = dtype, shape, size
             continue
         for matrix in ("gate_proj", "up_proj") if before.endswith("gate_up_proj") else ("down_proj",):
@@ -272,6 +272,7 @@ def arithmetic_of(report):
         (report["attn_gate"] == "numbers", "a gate for each number of attention's output"),
         (report["attn_gate"] == "in q", "a gate for each number of attention's output, stored with q"),
         (report["attn_gate"] == "heads", "a gate for each head of attention"),
+        (report["attn_gate_softplus"], "gates of attention are softplus, not sigmoids"),
         (report["attn_sinks"], "a sink for each head of attention"),
         (report["rope_neighbours"], "neighbouring numbers turned together"),
         (report["fused_gate_up"], "gate and up stored as one matrix"),
@@ -321,15 +322,18 @@ def linear_of(linear, layers):
 
 def other_sizes(report):
     """A line for each run of layers that are not as the model's own numbers say."""
-    own = {"intermediate_size": report["intermediate_size"], "num_key_value_heads": report["num_key_value_heads"],
-           "head_dim": report["head_dim"], "k_as_v": False, "shared": False}
+    own = {"intermediate_size": report["intermediate_size"], "num_attention_heads": report["num_attention_heads"],
+           "num_key_value_heads": report["num_key_value_heads"], "head_dim": report["head_dim"], "k_as_v": False,
+           "shared": False}
     layers = [{**{key: own["intermediate_size"] if key == "intermediate_size" and (
                   int(layer["n_experts"]) or not int(value)) else value
                   for key, value in layer.items() if key not in ("kv_layer", "n_experts")},
                "shared": int(layer["kv_layer"]) != index} for index, layer in enumerate(report["layers"])]
     for layer, first, last in runs_of(layers, lambda it: it != own):
-        yield ("other sizes", f"layers {first} to {last}: {layer['num_key_value_heads']} for keys and values, head_dim "
-               f"{layer['head_dim']}, intermediate {layer['intermediate_size']}"
+        heads = f"{layer['num_attention_heads']} heads, " * (layer["num_attention_heads"] != own["num_attention_heads"])
+        yield ("other sizes", f"layers {first} to {last}: {heads}{layer['num_key_value_heads']} for keys and values, "
+               f"head_dim {layer['head_dim']}"
+               + f", intermediate {layer['intermediate_size']}" * (int(report["layers"][first]["n_experts"]) == 0)
                + (", which are those of a layer before" if layer["shared"]
                   else ", values are the keys before their norm" * layer["k_as_v"]))
 
@@ -490,6 +494,9 @@ ARITHMETIC = {
                       "times 1, logits capped at 6"}),
     "granite-awq": ({"embedding_scale": 2, "attention_scale": 0.375, "residual_scale": 0.6, "logit_divisor": 2}, {
         "arithmetic": "embedding times 2, what layers add times 0.6, scores times 0.375, logits divided by 2"}),
+    "laguna-awq": ({"attn_gate": "heads", "attn_gate_softplus": True, "runs_on": ["cpu", "cuda"]}, {
+        "other sizes": "layers 2 to 2: 6 heads, 2 for keys and values, head_dim 16",
+        "turned": "the first 8 of 16 numbers of each head"}),
     "olmo2-awq": ({"norms": "after", "qk_norm": "whole"}, {
         "arithmetic": "norms behind attention and the gated product only",
         "attention": "4 heads, 2 for keys and values, head_dim 16, q and k norms over all heads"}),
