@@ -311,8 +311,8 @@ def enlarged(stories, folder):
 def test_large_weights_are_read_once_and_known_by_their_content(ask, stories, cache, tmp_path):
     model = tmp_path / "large"
     path, data = enlarged(stories, model)
-    # What changed less than two seconds ago might change again without another time: it is not remembered. A time
-    # in the future is "less than two seconds ago" for as long as the machine needs for the next two lines.
+    # A file that changed less than two seconds ago might change again without another time: it is not remembered. A
+    # time in the future is "less than two seconds ago" for as long as the machine needs for the next two lines.
     os.utime(path, (time.time() + 3600, time.time() + 3600))
     *_, saved, errors = ask(story(6), model=model)
     assert saved >= 256 and "the weights were read once" in errors
