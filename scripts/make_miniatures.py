@@ -381,6 +381,12 @@ MINIATURES.update({
         n_shared_experts=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
         kv_lora_rank=32, v_head_dim=16, rope_scaling=LATENT_YARN,
         quantization_config=AWQ32), matters=[{"rope_scaling": None}, {"routed_scaling_factor": 1.0}]),
+    "deepseek-v2-groups": dict(config=latent(
+        architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", q_lora_rank=16, kv_lora_rank=32,
+        topk_method="group_limited_greedy", n_group=4, topk_group=2, num_hidden_layers=1, first_k_dense_replace=0,
+        moe_intermediate_size=16, v_head_dim=16, torch_dtype="bfloat16"), matters=[
+            {"topk_method": "greedy"}, {"topk_group": 3}, {"n_group": 2, "topk_group": 1},
+            {"routed_scaling_factor": 1.0}]),
     "mistral4-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", {key: value for key, value in latent(
             architectures=["Mistral4ForCausalLM"], model_type="mistral4", n_group=2, topk_group=1, v_head_dim=16,

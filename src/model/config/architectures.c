@@ -222,7 +222,7 @@ static const ExpertFamily
                    .shared_count_key = "n_shared_experts",
                    .n_shared = 2,
                    .scale_key = "routed_scaling_factor",
-                   .greedy = true,
+                   .by_method = true,
                    .names = &deepseek_v2_names},
     mistral4 = {.n_experts = 128,
                 .n_chosen = 4,

@@ -97,7 +97,7 @@ typedef struct {
   double scale;                        /* its default; 0: 1 */
   bool grouped;                        /* n_group, topk_group */
   int n_groups, n_chosen_groups;       /* their defaults; 0: 1 */
-  bool greedy;                         /* topk_method must be greedy */
+  bool by_method;                      /* topk_method says whether groups count, by their best expert */
   bool latent;                         /* moe_latent_size */
   bool lists;                          /* numbers of experts may be lists, of one number for each layer */
   bool clamped;                        /* the activation is ACTIVATION_CLAMPED */
