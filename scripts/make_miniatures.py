@@ -23,7 +23,7 @@ import checkpoint
 import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
-                               YARN_MSCALE, awq, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
+                               YARN_MSCALE, awq, bamba, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
                                glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2, lfm3, llama,
                                longrope, ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2, olmo3, phi3,
                                qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
@@ -316,6 +316,14 @@ MINIATURES.update({
 })
 
 
+# The same without multipliers, in every MLP a gate of its own, and a rope over half of a head.
+MINIATURES.update({
+    "bamba-bf16": dict(config=bamba(torch_dtype="bfloat16"), matters=[
+        {"rope_theta": 100.0}, {"rms_norm_eps": 0.1}, {"rope_parameters": {
+            "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 1.0}}]),
+})
+
+
 # Short convolutions beside attention.
 MINIATURES.update({
     "lfm2-bf16": dict(config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
@@ -483,7 +491,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if config["conv_bias"]:
                 put(prefix + "conv.conv.bias", normal(hidden, std=0.5))
     last = 1 if "muse" in config["model_type"] else middle
-    final_norm = "embedding_norm" if is_lfm(config) else "norm_f" if nemotron else "norm"
+    final_norm = {"nemotron_h": "norm_f", "bamba": "final_layernorm"}.get(
+        config["model_type"], "embedding_norm" if is_lfm(config) else "norm")
     put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
     tied = config.get("tie_word_embeddings", "gemma" in config["model_type"])
     if not config.get("tie_embedding", tied):

@@ -135,6 +135,8 @@ def is_mamba(config, layer):
     """True if a layer has Mamba-2."""
     if block_of(config, layer):
         return block_of(config, layer) == "linear_attention"
+    if config["model_type"] == "bamba":
+        return layer not in config["attn_layer_indices"]
     return config["model_type"] == "granitemoehybrid" and config["layer_types"][layer] == "mamba"
 
 
@@ -194,6 +196,9 @@ def mlp_shapes(config, layer):
     if kind == "arcee":
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
+    if kind == "bamba":
+        return {"feed_forward.gate_proj": ("g", inner, hidden), "feed_forward.up_proj": ("u", inner, hidden),
+                "feed_forward.down_proj": ("d", hidden, inner)}
     return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
             "mlp.down_proj": ("d", hidden, inner)}
 
@@ -279,6 +284,8 @@ def norm_widths(config, layer):
         heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
         return {**{norm: hidden for norm in norms}, **heads}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
+    if kind == "bamba":
+        norms = ["input_layernorm", "pre_ff_layernorm"]
     if kind == "vaultgemma":
         norms = ["input_layernorm", "pre_feedforward_layernorm"]
     if kind == "hyperclovax":

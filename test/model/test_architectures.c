@@ -71,6 +71,7 @@ static const struct {
    "silu"},
   {"GraniteMoeHybridForCausalLM", "granitemoehybrid", 32000, 4096, 1024, 4, 32, 32, 128, 2048, 1e-6, 1, 2,
    false, 1e4, "silu"},
+  {"BambaForCausalLM", "bamba", 128000, 4096, 14336, 32, 32, 8, 128, 262144, 1e-5, 1, 2, false, 1e4, "silu"},
   {"GraniteSWAForCausalLM", "granite_swa", 100352, 2560, 8192, 24, 20, 4, 128, 8192, 1e-5, 100257, 100257,
    true, 1e4, "silu"},
   {"Lfm2ForCausalLM", "lfm2", 65536, 2560, 8192, 32, 32, 8, 80, 128000, 1e-5, 1, 2, true, 1e6, "silu"},
@@ -149,7 +150,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.n_kv_heads, defaults[at].n_kv_heads);
     assert_int_equal(c.head_dim, defaults[at].head_dim);
     const int part =
-        c.delta.n_key_heads                                                                           ? 4
+        strcmp(defaults[at].model_type, "bamba") == 0                                                 ? 2
+        : c.delta.n_key_heads                                                                         ? 4
         : strstr(defaults[at].architecture, "GlmFor") || strstr(defaults[at].architecture, "Glm4For") ? 2
                                                                                                       : 1;
     const bool gemma4 = strncmp(defaults[at].model_type, "gemma4", 6) == 0;
@@ -245,6 +247,7 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"ernie4_5", "", "gggg"},
                                          {"exaone4", "", "GGnG"},
                                          {"granitemoehybrid', 'num_local_experts': 0, 'x': '", "af", "nnnn"},
+                                         {"bamba", "am", "gggg"},
                                          {"granite_swa", "amf", "gGGG"},
                                          {"lfm2", "", "gggg"},
                                          {"lfm3", "a", "gggg"},

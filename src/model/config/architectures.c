@@ -526,6 +526,13 @@ const Architecture architectures[] = {
     .members = HAS_ATTENTION_BIAS | HAS_MULTIPLIERS | HAS_HYBRID_LAYERS,
     .names = { .gate_up = "shared_mlp.input_linear", .down = "shared_mlp.output_linear" },
     .experts = &granite_hybrid },
+  { .architecture = "BambaForCausalLM", .model_type = "bamba", /* Bamba 9B */
+    { 128000, 4096, 14336, 32, 32,  8,   0, 262144,      1,      2, 1e-5,   10000 },
+    .rotary_part = 0.5, .attn_indices = true,
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_PARTIAL_ROTARY | HAS_HYBRID_LAYERS,
+    .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm",
+               .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
+               .down = "feed_forward.down_proj" } },
   { .architecture = "GraniteSWAForCausalLM", .model_type = "granite_swa", /* Granite Swash */
     { 100352, 2560,  8192, 24, 20,  4,   0,   8192, 100257, 100257, 1e-5,   10000 },
     .windows = WINDOW_AFTER_FULL, .window = 128, .period = 4, .attn_sinks = true, .tied = true,

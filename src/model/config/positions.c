@@ -471,7 +471,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   }
   if (arch->single_blocks) return config_parse_blocks(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
-  if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, config);
+  if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, arch, config);
   TRY(arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
                                      : parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
