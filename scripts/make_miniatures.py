@@ -51,7 +51,7 @@ MINIATURES = {
     "llama-f32-biases": dict(config=llama(torch_dtype="float32", attention_bias=True, mlp_bias=True, hidden_size=24,
                                           num_attention_heads=2, num_key_value_heads=1, intermediate_size=40),
                              bias="qkvogud", matters=[]),
-    "llama-head-34": dict(config=llama(**SMALL, head_dim=34), matters=[]),
+    "llama-head-34": dict(config=llama(**{**SMALL, "num_attention_heads": 4}, head_dim=34), matters=[]),
     "llama-head-80": dict(config=llama(head_dim=80, num_attention_heads=2, num_key_value_heads=1,
                                        quantization_config=awq(16)), matters=[]),
     "llama-head-256": dict(config=llama(**{**SMALL, "intermediate_size": 64}, head_dim=256,
