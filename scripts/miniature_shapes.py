@@ -80,6 +80,8 @@ def text_of(config):
     """The config of the text part: the whole where there are no others, or (Qwen2-VL) where it lies among them."""
     if not has_parts(config):
         return config
+    if "llm_config" in config:
+        config = {"text_config": config["llm_config"], **config}
     if "text_config" not in config.get("thinker_config", config):
         return {**config, "model_type": config["model_type"] + "_text"}
     beside = {key: config[key] for key in ("torch_dtype", "quantization_config") if key in config}
@@ -183,7 +185,7 @@ def mlp_shapes(config, layer):
     if kind == "granitemoehybrid":
         return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
                 "shared_mlp.output_linear": ("d", hidden, inner)}
-    if kind in ("phi3", "glm", "glm4", "glm4v_text"):
+    if kind in ("phi3", "glm", "glm4", "glm4v_text", "glm_ocr_text"):
         return {"mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     if config.get("block_auto_adjust_ff_dim"):
         inner, multiple = int(2 * config["block_ff_dim"] / 3), config["block_multiple_of"]
@@ -295,7 +297,7 @@ def norm_widths(config, layer):
         norms.append("pre_feedforward_layernorm")
     if around or kind in AFTER:
         norms.append("post_feedforward_layernorm")
-    if kind in ("glm4", "glm4v_text"):
+    if kind in ("glm4", "glm4v_text", "glm_ocr_text"):
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     if kind == "afmoe":
         norms += ["pre_mlp_layernorm", "post_mlp_layernorm"]
@@ -314,7 +316,7 @@ def norm_widths(config, layer):
         widths["post_per_layer_input_norm"] = hidden
     if shares_kv(config, layer):
         del widths["self_attn.k_norm"]
-    if kind in ("hunyuan_v1_dense", "hunyuan_v1_moe"):
+    if kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"):
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
     if config.get("enable_moe_block"):
         widths.update({norm: hidden for norm in ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1",

@@ -143,6 +143,7 @@ typedef struct {
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
+  bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
   bool last_full;         /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
@@ -165,6 +166,10 @@ typedef struct {
   bool tied;
   Activation activation;
   double local_rope_theta, query_scalar, attention_cap, logit_cap;
+
+  struct { /* with HAS_MULTIPLIERS; 0: 1 */
+    double embedding, attention, residual, logits;
+  } multipliers;
 } Architecture;
 
 extern const Architecture architectures[];
@@ -179,8 +184,9 @@ typedef struct {
   const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
   const char *text;                      /* model_type of its text part, also where text_config has none */
   TextPlace is;
-  const char *old_text; /* another name of `text`, or NULL */
-  const char *text_key; /* config.json's key for the text part; NULL: "text_config" */
+  const char *old_text;     /* another name of `text`, or NULL */
+  const char *text_key;     /* config.json's key for the text part; NULL: "text_config" */
+  const char *old_text_key; /* its key where that one is absent, or NULL */
 } Multimodal;
 
 /* The row of this architecture or, if that is NULL, of this model_type; NULL if there is no such row. */

@@ -1,8 +1,8 @@
-/* mamba.c - layers with Mamba-2 beside attention in config.json (Granite 4.0, Bamba, Nemotron-H): their sizes, which
- * layers they are, and whether attention has a rope.
+/* mamba.c - layers with Mamba-2 beside attention in config.json (Granite 4.0, Bamba, Nemotron-H): their
+ * sizes, which layers they are, and whether attention has a rope.
  *
  * Called by: positions.c, config.c.   Calls: reader.c. Source: transformers 5.23, configuration_NAME.py and
- * modeling_NAME.py of models/granitemoehybrid, models/bamba and models/nemotron_h. */
+ * modeling_NAME.py of models/granitemoehybrid, bamba and nemotron_h. */
 #include <math.h>
 #include <string.h>
 
@@ -53,8 +53,8 @@ static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaCon
   return parse_step_limit(r, keys->step_limit, delta);
 }
 
-/* Granite and Bamba: a head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or exactly
- * this. */
+/* Granite and Bamba: a head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or
+ * exactly this. */
 static Status parse_granite_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   static const char key[] = "mamba_d_head";
   int expand;
