@@ -29,6 +29,16 @@ static bool scales_fit_fp16(const Linear *linear) {
   return lost <= most * all;
 }
 
+/* True if some layer's attention has an output whose rows are padded: kernels of attention write them one
+ * after another, and matmuls begin each at a multiple of 8 numbers. */
+static bool has_uneven_heads(const ModelConfig *config) {
+  for (int i = 0; config->latent.kv_rank == 0 && i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    if (own.kind == LAYER_ATTENTION && own.n_heads * own.head_dim % 8 != 0) return true;
+  }
+  return false;
+}
+
 /* A part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
@@ -36,6 +46,7 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
+      {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
       {config->latent.kv_rank > 0 && config->n_heads > LINEAR_MAX_EXPERTS,

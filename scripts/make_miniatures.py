@@ -23,7 +23,7 @@ import checkpoint
 import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
-                               YARN_MSCALE, awq, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
+                               YARN_MSCALE, awq, bamba, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
                                glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2, lfm3, llama,
                                longrope, ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2, olmo3, phi3,
                                qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
@@ -36,6 +36,7 @@ from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts
 N_TOKENS = 64
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
 FLOOR = 1e-3  # least mean KL that a wrongly read member must cause: ten times what a test allows
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
 # name: config, and what else there is to it:
 #   matters   members of config.json that, replaced so, must move the logits by FLOOR
 #   quant     "config": quantization_config lies in config.json; "file": in a quant_config.json with its old names
@@ -44,16 +45,16 @@ FLOOR = 1e-3  # least mean KL that a wrongly read member must cause: ten times w
 #   names     what names of tensors begin with, and the output head's
 #   experts   "each": they lie one by one; else how tensors of all of them are stored (miniature_experts.py)
 MINIATURES = {
-    "llama-f16": dict(config=llama(), matters=[{"rope_theta": 100.0}]),
-    "llama-bf16": dict(config=llama(torch_dtype="bfloat16", num_key_value_heads=4, tie_word_embeddings=False,
-                                    head_dim=None), matters=[{"rms_norm_eps": 0.1}]),
-    "llama-f32-biases": dict(config=llama(torch_dtype="float32", attention_bias=True, mlp_bias=True, hidden_size=48,
-                                          num_key_value_heads=1, intermediate_size=72), bias="qkvogud",
-                             matters=[]),
-    "llama-head-34": dict(config=llama(head_dim=34, num_attention_heads=4, num_key_value_heads=1), matters=[]),
+    "llama-f16": dict(config=llama(**SMALL), matters=[{"rope_theta": 100.0}]),
+    "llama-bf16": dict(config=llama(**{**SMALL, "num_key_value_heads": 2}, torch_dtype="bfloat16",
+                                    tie_word_embeddings=False, head_dim=None), matters=[{"rms_norm_eps": 0.1}]),
+    "llama-f32-biases": dict(config=llama(torch_dtype="float32", attention_bias=True, mlp_bias=True, hidden_size=24,
+                                          num_attention_heads=2, num_key_value_heads=1, intermediate_size=40),
+                             bias="qkvogud", matters=[]),
+    "llama-head-34": dict(config=llama(**{**SMALL, "num_attention_heads": 4}, head_dim=34), matters=[]),
     "llama-head-80": dict(config=llama(head_dim=80, num_attention_heads=2, num_key_value_heads=1,
                                        quantization_config=awq(16)), matters=[]),
-    "llama-head-256": dict(config=llama(head_dim=256, num_attention_heads=2, num_key_value_heads=1,
+    "llama-head-256": dict(config=llama(**{**SMALL, "intermediate_size": 64}, head_dim=256,
                                         quantization_config=AWQ32), matters=[]),
     "llama-sharded": dict(config=llama(num_hidden_layers=3, hidden_size=48, intermediate_size=64, num_attention_heads=6,
                                        num_key_value_heads=1), shards=3,
@@ -68,23 +69,22 @@ MINIATURES = {
     "llama3-awq-whole": dict(config=new_names(llama(rope_scaling=LLAMA3, tie_word_embeddings=False,
                                                     quantization_config=awq(-1))),
                              matters=[{"rope_parameters": {**PLAIN, "rope_theta": 10000.0}}]),
-    "llama-yarn-mscale": dict(config=new_names(llama(num_attention_heads=2, num_key_value_heads=2,
+    "llama-yarn-mscale": dict(config=new_names(llama(**{**SMALL, "num_key_value_heads": 2},
                                                      rope_scaling=YARN_MSCALE)), matters=[
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "truncate": True}},
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "mscale": 1.0}},
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "beta_fast": 32.0}}]),
     "llama-awq-partly": dict(config=llama(quantization_config=awq(
         32, modules_to_not_convert=["model.layers.0.mlp.down_proj", "self_attn.v_proj"])), matters=[]),
-    "mistral-window": dict(config=mistral(sliding_window=16, head_dim=None), matters=[
+    "mistral-window": dict(config=mistral(**SMALL, sliding_window=16, head_dim=None), matters=[
         {"sliding_window": None}, {"sliding_window": 15}, {"sliding_window": 17}]),
     "mistral-awq-128": dict(config=mistral(sliding_window=None, hidden_size=128, intermediate_size=128, head_dim=32,
                                            quantization_config=awq(128)), matters=[{"rope_theta": 100.0}]),
     "qwen2-awq": dict(config=qwen2(quantization_config=AWQ32, use_sliding_window=False, sliding_window=16,
                                    max_window_layers=1), bias="qkv", matters=[
                                        {"use_sliding_window": True}]),
-    "qwen2-window": dict(config=qwen2(use_sliding_window=True, sliding_window=16, max_window_layers=1,
-                                      num_hidden_layers=3, hidden_size=48, intermediate_size=64,
-                                      torch_dtype="bfloat16"), bias="qkv", matters=[
+    "qwen2-window": dict(config=qwen2(**SMALL, use_sliding_window=True, sliding_window=16, max_window_layers=1,
+                                      num_hidden_layers=3, torch_dtype="bfloat16"), bias="qkv", matters=[
                                           {"use_sliding_window": False}, {"max_window_layers": 0},
                                           {"max_window_layers": 2}]),
     "qwen2-yarn": dict(config=qwen2(rope_scaling=YARN, rope_theta=1000.0, num_attention_heads=2,
@@ -96,9 +96,8 @@ MINIATURES = {
                                         {"rope_scaling": {**YARN, "original_max_position_embeddings": 64}}]),
     "qwen3-awq": dict(config=qwen3(head_dim=32, quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
     "qwen3-layer-types": dict(config=new_names(qwen3(
-        num_hidden_layers=3, hidden_size=48, head_dim=24, use_sliding_window=True, sliding_window=16,
-        max_window_layers=0,
-        torch_dtype="bfloat16", tie_word_embeddings=False, intermediate_size=80,
+        **SMALL, num_hidden_layers=3, head_dim=24, use_sliding_window=True, sliding_window=16, max_window_layers=0,
+        torch_dtype="bfloat16", tie_word_embeddings=False,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"])), matters=[
             {"layer_types": ["full_attention"] * 3}, {"layer_types": ["sliding_attention"] * 3}]),
     "qwen3-yarn": dict(config=new_names(qwen3(head_dim=32, rope_scaling={
@@ -134,7 +133,7 @@ MINIATURES.update({
         {"no_rope_layer_interval": 5}, {"no_rope_layer_interval": 2}]),
     "smollm3-window": dict(config=smollm3(
         num_hidden_layers=3, no_rope_layers=[0, 1, 0, 1], use_sliding_window=True, sliding_window=16,
-        torch_dtype="bfloat16", hidden_size=48, intermediate_size=64), matters=[
+        torch_dtype="bfloat16", **SMALL), matters=[
             {"no_rope_layers": None}, {"no_rope_layers": [1, 1, 0]}, {"use_sliding_window": False}]),
     "phi3-awq": dict(config=phi3(sliding_window=16, quantization_config=AWQ32), matters=[
         {"sliding_window": None}, {"sliding_window": 17}]),
@@ -317,6 +316,14 @@ MINIATURES.update({
 })
 
 
+# The same without multipliers, in every MLP a gate of its own, and a rope over half of a head.
+MINIATURES.update({
+    "bamba-bf16": dict(config=bamba(torch_dtype="bfloat16"), matters=[
+        {"rope_theta": 100.0}, {"rms_norm_eps": 0.1}, {"rope_parameters": {
+            "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 1.0}}]),
+})
+
+
 # Short convolutions beside attention.
 MINIATURES.update({
     "lfm2-bf16": dict(config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
@@ -382,6 +389,12 @@ MINIATURES.update({
         n_shared_experts=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
         kv_lora_rank=32, v_head_dim=16, rope_scaling=LATENT_YARN,
         quantization_config=AWQ32), matters=[{"rope_scaling": None}, {"routed_scaling_factor": 1.0}]),
+    "deepseek-v2-groups": dict(config=latent(
+        architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", q_lora_rank=16, kv_lora_rank=32,
+        topk_method="group_limited_greedy", n_group=4, topk_group=2, num_hidden_layers=1, first_k_dense_replace=0,
+        moe_intermediate_size=16, v_head_dim=16, torch_dtype="bfloat16"), matters=[
+            {"topk_method": "greedy"}, {"topk_group": 3}, {"n_group": 2, "topk_group": 1},
+            {"routed_scaling_factor": 1.0}]),
     "mistral4-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", {key: value for key, value in latent(
             architectures=["Mistral4ForCausalLM"], model_type="mistral4", n_group=2, topk_group=1, v_head_dim=16,
@@ -478,7 +491,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if config["conv_bias"]:
                 put(prefix + "conv.conv.bias", normal(hidden, std=0.5))
     last = 1 if "muse" in config["model_type"] else middle
-    final_norm = "embedding_norm" if is_lfm(config) else "norm_f" if nemotron else "norm"
+    final_norm = {"nemotron_h": "norm_f", "bamba": "final_layernorm"}.get(
+        config["model_type"], "embedding_norm" if is_lfm(config) else "norm")
     put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
     tied = config.get("tie_word_embeddings", "gemma" in config["model_type"])
     if not config.get("tie_embedding", tied):

@@ -33,8 +33,10 @@ def scores_of(router, outputs, arguments):
               if "correction_bias" in name]
     biases += [value for value in arguments[1:] if isinstance(value, torch.Tensor)]
     kind = type(router).__name__
+    if kind.startswith("Mistral4"):  # scores of a group are added
+        return logits.softmax(dim=-1)
     if not biases:
-        return logits.softmax(dim=-1) if kind.startswith("Mistral4") else logits
+        return logits
     scores = (logits.softmax(dim=-1) if kind.startswith("Ernie") else logits if kind.startswith("Kolibri") else
               logits.sigmoid())
     return scores + biases[0].reshape(-1).double()
@@ -43,10 +45,13 @@ def scores_of(router, outputs, arguments):
 def margins(scores, config, n_chosen):
     """By how much each token's choice is decided, and the experts that these scores choose."""
     n_groups = getattr(config, "n_group", None) or 1
+    if getattr(config, "topk_method", None) == "greedy":
+        n_groups = 1
     groups = scores.reshape(len(scores), n_groups, -1)
     margin = torch.full((len(scores),), np.inf, dtype=torch.float64)
     if n_groups > 1:
-        best = groups.topk(2, dim=-1).values.sum(dim=-1)
+        # DeepSeek-V2's groups are as good as their best score, and log() keeps the order of scores.
+        best = groups.topk(1 if config.model_type == "deepseek_v2" else 2, dim=-1).values.sum(dim=-1)
         order = best.sort(dim=-1, descending=True)
         margin = order.values[:, config.topk_group - 1] - order.values[:, config.topk_group]
         dropped = torch.ones_like(best, dtype=torch.bool).scatter(1, order.indices[:, :config.topk_group], False)

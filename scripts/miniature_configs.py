@@ -162,6 +162,16 @@ def granite4_h(**config):
                        "mamba_expand": 2, "mamba_conv_bias": True, "mamba_proj_bias": False, **config})
 
 
+def bamba(**config):
+    """A Mamba-2 layer and one with attention, as Granite 4.0 H; half of each head is rotated."""
+    return llama(**{"architectures": ["BambaForCausalLM"], "model_type": "bamba", "hidden_size": 32,
+                    "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1,
+                    "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+                    "mamba_n_groups": 2, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 16,
+                    "mamba_conv_bias": True, "mamba_proj_bias": False, "attention_bias": False, "mlp_bias": False,
+                    "rope_theta": 1000.0, "tie_word_embeddings": False, "pad_token_id": 96, **config})
+
+
 def nemotron_h(**config):
     """Sizes that all differ; Mamba-2's heads are not expand * hidden_size numbers."""
     config = llama(**{"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": 32,

@@ -1,6 +1,6 @@
 """miniature_parts.py - miniatures of the text parts that only multimodal models have. Used by: make_miniatures.py."""
 
-from miniature_configs import AWQ32, awq, glm, llama, qwen2, qwen3, with_vision
+from miniature_configs import AWQ32, awq, ernie, glm, granite, hunyuan, llama, nemotron_h, qwen2, qwen3, with_vision
 from miniature_experts import moe
 
 MROPE = {"type": "mrope", "mrope_section": [4, 2, 2]}
@@ -15,10 +15,10 @@ def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
 
 
-def flat(architecture, model_type, text):
+def flat(architecture, model_type, text, vision=None):
     """Qwen2-VL as it was published: the text part's members stand beside the vision tower's config."""
     return {**text, "architectures": [architecture], "model_type": model_type,
-            "vision_config": {**QWEN_VISION, "model_type": model_type}}
+            "vision_config": vision or {**QWEN_VISION, "model_type": model_type}}
 
 
 def qwen2_vl(**config):
@@ -62,11 +62,47 @@ def thinker(architecture, model_type, text):
     return {**whole, "thinker_config": {**inner, "model_type": model_type + "_thinker"}}
 
 
+def hunyuan_vl(**config):
+    return hunyuan(**{**SMALL, "model_type": "hunyuan_vl_text", "rope_scaling": XDROPE, **config})
+
+
+def paddleocr_vl(**config):
+    return ernie(**{**SMALL, "model_type": "paddleocr_vl_text", "use_bias": True, "rope_theta": 1000.0,
+                    "rope_scaling": {"type": "default", "rope_type": "default", "mrope_section": [4, 2, 2]}, **config})
+
+
+def glm_ocr(**config):
+    return glm(**{**SMALL, "model_type": "glm_ocr_text", "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "rope_theta": 1000.0, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1],
+                                                         "partial_rotary_factor": 0.5}, **config})
+
+
+def granite_docling(**config):
+    """The residual multiplier is the one that the config class has where it is absent."""
+    config = granite(**{**SMALL, "model_type": "granite_docling_text", "pad_token_id": 96, "logits_scaling": 1.5,
+                        "residual_multiplier": None, **config})
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def omni(**config):
+    """A Mamba-2 layer and one with attention, and an MLP, in llm_config, as published."""
+    radio = {"model_type": "radio", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+             "num_attention_heads": 2, "patch_size": 16, "video_temporal_patch_size": 2}
+    text = nemotron_h(hybrid_override_pattern="M*-", num_hidden_layers=3, intermediate_size=64, mamba_num_heads=8,
+                      mamba_head_dim=8, **config)
+    whole = with_vision("NemotronH_Omni_Reasoning_V3", "nemotron_h_omni", text, radio, vision_hidden_size=16,
+                        projector_hidden_size=16)
+    return {"llm_config": whole.pop("text_config"), **whole}
+
+
+XDROPE = {"type": "xdrope", "alpha": 4.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+          "mscale_all_dim": 1.0, "xdrope_section": [2, 2, 2, 2]}
 LATER_NAMES = ("model.language_model.", "lm_head")
 THINKER_NAMES = ("thinker.model.", "thinker.lm_head")
 NO_ROUTER = awq(32, modules_to_not_convert=["mlp.gate.", "visual"])
 QWEN2_VL = with_vision("Qwen2VLForConditionalGeneration", "qwen2_vl", qwen2_vl(
     model_type="qwen2_vl_text", use_sliding_window=True, torch_dtype="bfloat16", rope_theta=100.0), QWEN_VISION)
+OMNI = omni(quantization_config=AWQ32)
 PART_MINIATURES = {
     "qwen2-vl-text-part": dict(config=QWEN2_VL, names=LATER_NAMES, bias="qkv", matters=[
         {"text_config": {**QWEN2_VL["text_config"], **change}} for change in (
@@ -77,6 +113,26 @@ PART_MINIATURES = {
     "qwen2_5-omni-awq": dict(config=thinker("Qwen2_5OmniModel", "qwen2_5_omni", qwen2_vl(
         model_type="qwen2_5_omni_text", rope_scaling={**MROPE, "type": "default", "rope_type": "default"},
         quantization_config=AWQ32)), names=THINKER_NAMES, bias="qkv", matters=[]),
+    "hunyuan-vl-awq": dict(config=flat("HunYuanVLForConditionalGeneration", "hunyuan_vl", hunyuan_vl(
+        quantization_config=AWQ32), {**SMALL, "model_type": "hunyuan_vl_vision", "num_hidden_layers": 1}), matters=[
+            {"rope_scaling": {**XDROPE, "alpha": 2.0}}, {"rms_norm_eps": 0.1}]),
+    "paddleocr-vl-awq": dict(config=flat("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", paddleocr_vl(
+        quantization_config=AWQ32), {**SMALL, "model_type": "paddleocr_vl", "num_hidden_layers": 1}),
+        bias="qkvogud", matters=[{"rope_theta": 100.0}]),
+    "glm-ocr-awq": dict(config=with_vision("GlmOcrForConditionalGeneration", "glm_ocr", glm_ocr(
+        quantization_config=AWQ32), GLM_VISION), names=LATER_NAMES, matters=[
+            {"text_config": glm_ocr(rope_scaling={"rope_type": "default", "mrope_section": [4, 2, 2]})}]),
+    "granite-docling-awq": dict(config=with_vision(
+        "GraniteDoclingForConditionalGeneration", "granite_docling", granite_docling(quantization_config=AWQ32),
+        {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "image_size": 32, "patch_size": 16, "out_hidden_size": 32, "scale_factor": 2, "use_fine_route": False,
+         "deepstack_visual_indexes": [0]}, tie_word_embeddings=False, pad_token_id=96),
+        names=("model.text_model.", "lm_head"), matters=[{"text_config": granite_docling(**change)} for change in (
+            {"residual_multiplier": 0.5}, {"attention_multiplier": 0.25}, {"logits_scaling": 1.0},
+            {"embedding_multiplier": 12.0})]),
+    "nemotron-h-omni-awq": dict(config=OMNI, names=(
+        "language_model.backbone.", "language_model.lm_head"), matters=[
+            {"llm_config": {**OMNI["llm_config"], "layer_norm_epsilon": 0.1}}]),
     "qwen3-vl-awq": dict(config=with_vision("Qwen3VLForConditionalGeneration", "qwen3_vl", qwen3_vl(
         quantization_config=AWQ32), QWEN_VISION), names=LATER_NAMES, matters=[
             {"text_config": qwen3_vl(rope_theta=100000.0)}]),

@@ -83,6 +83,8 @@ def text_of(config):
     """The config of the text part: the whole where there are no others, or (Qwen2-VL) where it lies among them."""
     if not has_parts(config):
         return config
+    if "llm_config" in config:
+        config = {"text_config": config["llm_config"], **config}
     if "text_config" not in config.get("thinker_config", config):
         return {**config, "model_type": config["model_type"] + "_text"}
     beside = {key: config[key] for key in ("torch_dtype", "quantization_config") if key in config}
@@ -138,6 +140,8 @@ def is_mamba(config, layer):
     """True if a layer has Mamba-2."""
     if block_of(config, layer):
         return block_of(config, layer) == "linear_attention"
+    if config["model_type"] == "bamba":
+        return layer not in config["attn_layer_indices"]
     return config["model_type"] == "granitemoehybrid" and config["layer_types"][layer] == "mamba"
 
 
@@ -184,7 +188,7 @@ def mlp_shapes(config, layer):
     if kind == "granitemoehybrid":
         return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
                 "shared_mlp.output_linear": ("d", hidden, inner)}
-    if kind in ("phi3", "glm", "glm4", "glm4v_text"):
+    if kind in ("phi3", "glm", "glm4", "glm4v_text", "glm_ocr_text"):
         return {"mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     if config.get("block_auto_adjust_ff_dim"):
         inner, multiple = int(2 * config["block_ff_dim"] / 3), config["block_multiple_of"]
@@ -197,6 +201,9 @@ def mlp_shapes(config, layer):
     if kind == "arcee":
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
+    if kind == "bamba":
+        return {"feed_forward.gate_proj": ("g", inner, hidden), "feed_forward.up_proj": ("u", inner, hidden),
+                "feed_forward.down_proj": ("d", hidden, inner)}
     return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
             "mlp.down_proj": ("d", hidden, inner)}
 
@@ -285,6 +292,8 @@ def norm_widths(config, layer):
         heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
         return {**{norm: hidden for norm in norms}, **heads}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
+    if kind == "bamba":
+        norms = ["input_layernorm", "pre_ff_layernorm"]
     if kind == "vaultgemma":
         norms = ["input_layernorm", "pre_feedforward_layernorm"]
     if kind == "hyperclovax":
@@ -294,7 +303,7 @@ def norm_widths(config, layer):
         norms.append("pre_feedforward_layernorm")
     if around or kind in AFTER:
         norms.append("post_feedforward_layernorm")
-    if kind in ("glm4", "glm4v_text"):
+    if kind in ("glm4", "glm4v_text", "glm_ocr_text"):
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     if kind == "afmoe":
         norms += ["pre_mlp_layernorm", "post_mlp_layernorm"]
@@ -313,7 +322,7 @@ def norm_widths(config, layer):
         widths["post_per_layer_input_norm"] = hidden
     if shares_kv(config, layer):
         del widths["self_attn.k_norm"]
-    if kind in ("hunyuan_v1_dense", "hunyuan_v1_moe"):
+    if kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"):
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
     if config.get("enable_moe_block"):
         widths.update({norm: hidden for norm in ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1",

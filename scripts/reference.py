@@ -17,6 +17,10 @@ import checkpoint
 import miniature_experts
 
 
+GATES = {".self_attn.gate_proj.": ".self_attn.g_proj."}
+OMNI = {".backbone.": ".model."}
+
+
 def load(directory, **changes):
     """The model in fp32, attention written out ("eager"). `changes` replace members of config.json."""
     config = {**checkpoint.read_json(os.path.join(directory, "config.json")), **copy.deepcopy(changes)}
@@ -25,8 +29,8 @@ def load(directory, **changes):
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
     several = "vision_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
-    gates = {".self_attn.gate_proj.": ".self_attn.g_proj."} if config.model_type == "lfm3" else {}
-    tensors = {text_name(name, several, gates): array for name, array in
+    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI}.get(config.model_type, {})
+    tensors = {text_name(name, several, renamed): array for name, array in
                miniature_experts.merged(checkpoint.dequantised(checkpoint.read_checkpoint(directory)),
                                         config.get_text_config().model_type).items()}
     if config.model_type == "qwen3_vl_moe":  # published with inputs first
@@ -34,7 +38,7 @@ def load(directory, **changes):
                    for name, array in tensors.items()}
     if several and "lm_head.weight" in tensors:
         config.tie_word_embeddings = False  # as from_pretrained() decides where both are there
-    elif config.tie_word_embeddings:
+    elif getattr(config, "tie_word_embeddings", False):
         body = "model.language_model." if several else "model."
         tensors["lm_head.weight"] = tensors[body + "embed_tokens.weight"]
     auto = transformers.AutoModelForMultimodalLM if several else transformers.AutoModelForCausalLM
@@ -50,7 +54,7 @@ def is_other_part(name):
     """True for tensors that text does not need: those of other parts of a multimodal model, and of draft layers."""
     return name.startswith("mtp.") or any(part in name for part in (
         "vision_tower.", "multi_modal_projector.", "vision_adapter.", "vision_projection.", "visual.", "vision_model.",
-        "connector.", "audio_tower.", "image_newline"))
+        "connector.", "audio_tower.", "image_newline", "model.projector."))
 
 
 def text_name(name, several, renamed):
@@ -58,6 +62,8 @@ def text_name(name, several, renamed):
     name = name.removeprefix("thinker.")
     for old, new in renamed.items():
         name = name.replace(old, new)
+    if renamed is OMNI:  # whose text part is a whole model, with its head
+        return name
     for old, new in (("backbone.", "model."), ("language_model.model.", "model.language_model."),
                      ("language_model.lm_head.", "lm_head.")):
         if name.startswith(old):

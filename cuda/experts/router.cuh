@@ -78,8 +78,9 @@ template <class Work> __device__ __forceinline__ void with_gate_type(const Args 
     work(float());
 }
 
-/* Group-limited routing (DeepSeek-V3): keeps the n_chosen_groups groups whose two best experts have the
- * largest sum of fitness, and sets the others to -inf. Called by a whole warp. */
+/* Group-limited routing: keeps the n_chosen_groups groups whose two best experts have the largest sum of
+ * fitness (DeepSeek-V3), or with group_is_best whose best one has the largest (V2), and sets the others to
+ * -inf. Called by a whole warp. */
 __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
   const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
   for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst that is left */
@@ -94,7 +95,7 @@ __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitn
         else if (v > second)
           second = v;
       }
-      const float good = size > 1 ? first + second : first;
+      const float good = size > 1 && !c.group_is_best ? first + second : first;
       if (good > -INFINITY && good <= worst) worst = good, which = g;
     }
     const uint32_t least = ~warp_most(which >= 0 ? ~ordered(worst) : 0);

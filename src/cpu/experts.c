@@ -67,7 +67,7 @@ static int best(const float *scores, int from, int to) {
 }
 
 /* Keeps the experts of the best groups and makes the others' scores NaN. A group is as good as the sum of its
- * two best. */
+ * two best, or with group_is_best as its best one. */
 static void keep_groups(const ExpertConfig *config, float *scores) {
   const int size = config->n_experts / config->n_groups;
   if (config->n_groups == 1) return;
@@ -82,7 +82,7 @@ static void keep_groups(const ExpertConfig *config, float *scores) {
       const int second = best(scores, from, from + size);
       scores[first] = top;
       if (second < 0) continue; /* the others are NaN: the group stays */
-      const float sum = top + scores[second];
+      const float sum = config->group_is_best ? top : top + scores[second];
       if (worst < 0 || sum <= least) worst = g, least = sum;
     }
     for (int e = worst * size; worst >= 0 && e < (worst + 1) * size; e++) scores[e] = NAN;

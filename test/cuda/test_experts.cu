@@ -495,7 +495,7 @@ static std::vector<double> router_fitness(const ExpertConfig &c, const std::vect
   for (int g = 0; g < c.n_groups; g++) {
     std::vector<double> own(fitness.begin() + g * size, fitness.begin() + (g + 1) * size);
     std::sort(own.rbegin(), own.rend());
-    groups.push_back({-(own[0] + (size > 1 ? own[1] : 0)), g});
+    groups.push_back({-(own[0] + (size > 1 && !c.group_is_best ? own[1] : 0)), g});
   }
   std::sort(groups.begin(), groups.end());
   for (int i = c.n_chosen_groups; i < c.n_groups; i++)
@@ -609,16 +609,19 @@ static void check_routers(bool few) {
                        .scale = 1,
                        .n_groups = 1,
                        .n_chosen_groups = 1};
-  ExpertConfig shared = qwen, glm = qwen, groups = qwen, gpt = qwen, kolibri = qwen, gemma = qwen, all = qwen;
+  ExpertConfig shared = qwen, glm = qwen, groups = qwen, best_group = qwen, gpt = qwen, kolibri = qwen,
+               gemma = qwen, all = qwen;
   shared.n_experts = 60, shared.n_chosen = 4, shared.renormalise = false, shared.shared_gate = true;
   glm.score = SCORE_SIGMOID, glm.choice_bias = true, glm.scale = 2.5, glm.sum_plus = 1e-20;
   groups = glm, groups.n_groups = 8, groups.n_chosen_groups = 3;
+  best_group = shared, best_group.n_experts = 160, best_group.n_groups = 8, best_group.n_chosen_groups = 3,
+  best_group.group_is_best = true, best_group.scale = 16; /* DeepSeek-V2, with a gate */
   gpt.n_experts = 32, gpt.n_chosen = 4, gpt.score = SCORE_CHOSEN, gpt.router_bias = true,
   gpt.renormalise = false;
   kolibri.score = SCORE_CHOSEN_SIGMOID, kolibri.choice_bias = true, kolibri.renormalise = false;
   gemma.own_norms = true;
   all.n_experts = 5, all.n_chosen = 5;
-  for (const ExpertConfig &c : {qwen, shared, glm, groups, gpt, kolibri, gemma, all}) {
+  for (const ExpertConfig &c : {qwen, shared, glm, groups, best_group, gpt, kolibri, gemma, all}) {
     check_router(c, few ? 72 : 2048, WEIGHT_BF16, 1);
     check_router(c, few ? 64 : 2880, WEIGHT_F16, 1);
     check_router(c, 2880 / (few ? 40 : 1), WEIGHT_F32, 3);
@@ -631,7 +634,7 @@ static void check_routers(bool few) {
   ExpertConfig many = qwen;
   many.n_experts = 300, many.shared_gate = true;
   for (WeightType type : {WEIGHT_F16, WEIGHT_BF16}) {
-    for (const ExpertConfig &c : {shared, groups}) check_router(c, few ? 72 : 520, type, 257);
+    for (const ExpertConfig &c : {shared, groups, best_group}) check_router(c, few ? 72 : 520, type, 257);
     for (float size : {0.0f, 1e-12f, 1e15f}) check_router(shared, few ? 16 : 520, type, 257, size);
     check_router(many, few ? 24 : 1000, type, 260);
     for (const ExpertConfig &c : {shared, gpt}) check_router(c, 70, type, 260);

@@ -106,6 +106,17 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
   TAKEN(conv.taps, 3);
+  ModelConfig uneven = like_qwen3();
+  uneven.n_heads = 2, uneven.head_dim = 34;
+  refused(uneven, "heads that have together a number of outputs that is no multiple of 8");
+  uneven.n_heads = 4;
+  layer_configs[1].head_dim = 33;
+  refused(uneven, "heads that have together a number of outputs that is no multiple of 8");
+  uneven = like_qwen3();
+  uneven.n_heads = 4, uneven.head_dim = 34;
+  Error unused;
+  Model even = {.config = uneven, .layers = layers};
+  assert_int_equal(cuda_check_model(&even, &unused), STATUS_OK);
   REFUSED(latent.kv_rank, 24, "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16");
   REFUSED(latent.value_dim, 8, "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16");
   ModelConfig config = like_qwen3();

@@ -1,6 +1,6 @@
 /* test_delta_config.c - kinds of layers and sizes of the gated delta rule and of Mamba-2 in config.json, as
  * transformers 5.23 reads them (configuration_qwen3_5.py, configuration_granitemoehybrid.py,
- * configuration_nemotron_h.py), and what is refused. */
+ * configuration_bamba.py, configuration_nemotron_h.py), and what is refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,6 +100,40 @@ static void mamba_2(void **state) {
   c = accepted(MAMBA("'num_hidden_layers': 1, 'layer_types': ['attention']"));
   assert_int_equal(c.delta.n_key_heads, 0); /* without such layers there is no state either */
   config_release(&c);
+}
+
+#define BAMBA(members) "{'model_type': 'bamba', " members "}"
+
+/* As ibm-ai-platform/Bamba-9B-v1 has it. */
+static void bamba(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['BambaForCausalLM'], 'model_type': 'bamba', 'attn_layer_indices': [9, 18, 27], "
+      "'attn_rotary_emb': 64, 'hidden_size': 4096, 'intermediate_size': 14336, 'mamba_chunk_size': 256, "
+      "'mamba_conv_bias': true, 'mamba_d_conv': 4, 'mamba_d_head': 64, 'mamba_d_state': 128, "
+      "'mamba_expand': 2, 'mamba_n_groups': 1, 'mamba_n_heads': 128, 'mamba_proj_bias': false, "
+      "'num_attention_heads': 32, 'num_hidden_layers': 32, 'num_key_value_heads': 8, 'rope_theta': 10000.0}");
+  assert_true(c.delta.rule == RULE_MAMBA2 && c.delta.conv_bias && !c.delta.biases);
+  assert_true(c.delta.n_key_heads == 1 && c.delta.n_value_heads == 128 && c.delta.conv == 4);
+  assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 64 && c.rope.rotary_dim == 64);
+  assert_true(c.residual_scale == 1 && c.logit_divisor == 1 && c.experts.n_experts == 0 && !c.fused_gate_up);
+  assert_int_equal(config_count_layers(&c, LAYER_ATTENTION, 32), 3);
+  assert_int_equal(config_layer(&c, 18).kind, LAYER_ATTENTION);
+  assert_int_equal(config_layer(&c, 18).rope, ROPE_GLOBAL);
+  config_release(&c);
+  assert_kinds(BAMBA("'num_hidden_layers': 3"), "ddd");
+  assert_kinds(BAMBA("'num_hidden_layers': 3, 'attn_layer_indices': null"), "ddd");
+  assert_kinds(BAMBA("'num_hidden_layers': 3, 'attn_layer_indices': [2, 0, 9]"), "ada");
+  c = accepted(BAMBA("'rope_parameters': {'rope_theta': 5.0, 'partial_rotary_factor': 1.0}"));
+  assert_true(c.rope.rotary_dim == 128 && c.rope.theta == 5);
+  config_release(&c);
+  assert_members_refused("bamba", "'attn_layer_indices': 3",
+                         "attn_layer_indices is 3, expected a list of numbers of layers");
+  assert_members_refused("bamba", "'attn_layer_indices': [-1]",
+                         "attn_layer_indices holds -1, expected numbers of layers");
+  assert_members_refused("bamba", "'partial_rotary_factor': 1.0", "partial_rotary_factor is 1, expected 0.5");
+  assert_members_refused("bamba", "'hidden_act': 'gelu_pytorch_tanh'",
+                         "is not supported with Mamba-2 layers, expected silu");
 }
 
 #define NEMOTRON(members) "{'model_type': 'nemotron_h', " members "}"
@@ -210,6 +244,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(qwen3_5),
       cmocka_unit_test(mamba_2),
+      cmocka_unit_test(bamba),
       cmocka_unit_test(nemotron_h),
       cmocka_unit_test(contradictions_are_refused),
   };

@@ -170,6 +170,15 @@ static void members_are_read(void **state) {
       "{'model_type': 'hy_v3', 'router_scaling_factor': 3, 'num_shared_experts': 2, 'mlp_bias': true}");
   assert_true(c.experts.scale == 3 && c.experts.shared_width == 3072 && c.mlp_bias && !c.experts.biases);
   config_release(&c);
+  c = accepted(
+      "{'model_type': 'deepseek_v2', 'num_experts_per_tok': 6, 'n_routed_experts': 160, 'n_group': 8, "
+      "'topk_group': 3, 'topk_method': 'group_limited_greedy', 'routed_scaling_factor': 16.0}");
+  assert_true(c.experts.n_groups == 8 && c.experts.n_chosen_groups == 3 && c.experts.group_is_best);
+  assert_true(c.experts.scale == 16 && !c.experts.renormalise);
+  config_release(&c);
+  c = accepted("{'model_type': 'deepseek_v2', 'num_experts_per_tok': 6, 'n_group': 8, 'topk_group': 3}");
+  assert_true(c.experts.n_groups == 1 && c.experts.n_chosen_groups == 1 && !c.experts.group_is_best);
+  config_release(&c);
   c = accepted("{'model_type': 'qwen3_next', 'num_hidden_layers': 4}");
   assert_true(c.delta.interleaved && config_layer(&c, 0).kind == LAYER_DELTA);
   config_release(&c);

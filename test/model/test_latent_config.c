@@ -101,8 +101,15 @@ static void what_is_wrong_is_named(void **state) {
       {"youtu", "'kv_lora_rank': 0", "kv_lora_rank is 0, expected an integer from 1 to 512"},
       {"youtu", "'q_lora_rank': 0", "q_lora_rank is 0, expected an integer from 1"},
       {"youtu", "'rope_interleave': 1", "rope_interleave is 1"},
+      {"deepseek_v2", "'num_experts_per_tok': 6, 'topk_method': 'noaux_tc'",
+       "topk_method noaux_tc is not supported, expected greedy or group_limited_greedy"},
       {"deepseek_v2", "'num_experts_per_tok': 6, 'topk_method': 'group_limited_greedy'",
-       "topk_method group_limited_greedy is not supported, expected greedy"},
+       "n_group is missing, expected a number of groups for topk_method group_limited_greedy"},
+      {"deepseek_v2", "'num_experts_per_tok': 6, 'topk_method': 'group_limited_greedy', 'n_group': 8",
+       "topk_group is missing, expected a number of groups"},
+      {"deepseek_v2",
+       "'num_experts_per_tok': 6, 'topk_method': 'group_limited_greedy', 'n_group': 32, 'topk_group': 2",
+       "topk_group is 2, expected groups with at least 6 experts, of 32 groups of 2"},
       {"deepseek_v2", "'topk_method': 'greedy'", "num_experts_per_tok is missing"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

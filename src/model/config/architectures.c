@@ -228,7 +228,7 @@ static const ExpertFamily
                    .shared_count_key = "n_shared_experts",
                    .n_shared = 2,
                    .scale_key = "routed_scaling_factor",
-                   .greedy = true,
+                   .by_method = true,
                    .names = &deepseek_v2_names},
     mistral4 = {.n_experts = 128,
                 .n_chosen = 4,
@@ -543,6 +543,13 @@ const Architecture architectures[] = {
     .members = HAS_ATTENTION_BIAS | HAS_MULTIPLIERS | HAS_HYBRID_LAYERS,
     .names = { .gate_up = "shared_mlp.input_linear", .down = "shared_mlp.output_linear" },
     .experts = &granite_hybrid },
+  { .architecture = "BambaForCausalLM", .model_type = "bamba", /* Bamba 9B */
+    { 128000, 4096, 14336, 32, 32,  8,   0, 262144,      1,      2, 1e-5,   10000 },
+    .rotary_part = 0.5, .attn_indices = true,
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_PARTIAL_ROTARY | HAS_HYBRID_LAYERS,
+    .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm",
+               .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
+               .down = "feed_forward.down_proj" } },
   { .architecture = "GraniteSWAForCausalLM", .model_type = "granite_swa", /* Granite Swash */
     { 100352, 2560,  8192, 24, 20,  4,   0,   8192, 100257, 100257, 1e-5,   10000 },
     .windows = WINDOW_AFTER_FULL, .window = 128, .period = 4, .attn_sinks = true, .tied = true,
@@ -637,6 +644,26 @@ const Architecture architectures[] = {
     { 151424, 4096, 10944, 46, 96,  8,   0,  65536,     -1,     -1, 1e-5,   10000 },
     .qkv_bias = true, .rotary_part = 0.5, .members = HAS_QKV_BIAS | HAS_PARTIAL_ROTARY,
     .experts = &glm4_moe },
+  { .model_type = "glm_ocr_text", /* GLM-OCR */
+    {  59392, 1024,  4096, 16, 16,  8,   0, 131072,     -1,     -1, 1e-5,   10000 },
+    .fused_gate_up = true, .neighbours = true, .members = HAS_PARTIAL_ROTARY, .norms = NORM_AROUND,
+    .names = { .attn_post_norm = "post_self_attn_layernorm", .mlp_norm = "post_attention_layernorm",
+               .mlp_post_norm = "post_mlp_layernorm" } },
+  { .model_type = "hunyuan_vl_text", /* HunyuanOCR */
+    { 290943, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
+    .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .xdrope = true, .tied = true,
+    .members = HAS_ATTENTION_BIAS | HAS_ALPHA,
+    .names = { .q_norm = "self_attn.query_layernorm", .k_norm = "self_attn.key_layernorm" } },
+  { .model_type = "paddleocr_vl_text", /* PaddleOCR-VL */
+    { 103424, 1024,  3072, 18, 16,  2, 128, 131072,      1,      2, 1e-5,   10000 },
+    .members = HAS_USE_BIAS, .tied = true },
+  { .model_type = "granite4_vision_text", /* Granite 4 Vision */
+    {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS },
+  { .model_type = "granite_docling_text", /* Granite Docling */
+    { 133800, 1024,  2048, 28, 16,  4,   0,  32768, 100257, 100257, 1e-5,   10000 },
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS, .tied = true,
+    .multipliers = { 12, 0.015625, 0.263, 4 } },
   { .architecture = "MiniMaxM2ForCausalLM", .model_type = "minimax_m2", /* MiniMax-M2 to M2.7 */
     { 200064, 3072,  1536, 62, 48,  8, 128, 196608, 200034, 200020, 1e-6, 5000000 },
     .qk_norm = QK_NORM_WHOLE, .members = HAS_ROTARY_DIM, .experts = &minimax_m2 },

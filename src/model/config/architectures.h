@@ -97,7 +97,7 @@ typedef struct {
   double scale;                        /* its default; 0: 1 */
   bool grouped;                        /* n_group, topk_group */
   int n_groups, n_chosen_groups;       /* their defaults; 0: 1 */
-  bool greedy;                         /* topk_method must be greedy */
+  bool by_method;                      /* topk_method says whether groups count, by their best expert */
   bool latent;                         /* moe_latent_size */
   bool lists;                          /* numbers of experts may be lists, of one number for each layer */
   bool clamped;                        /* the activation is ACTIVATION_CLAMPED */
@@ -139,11 +139,13 @@ typedef struct {
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
   bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
   bool ungated;           /* as in ModelConfig; the activation is relu2 */
+  bool attn_indices;      /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
+  bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
   bool last_full;         /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
@@ -166,6 +168,10 @@ typedef struct {
   bool tied;
   Activation activation;
   double local_rope_theta, query_scalar, attention_cap, logit_cap;
+
+  struct { /* with HAS_MULTIPLIERS; 0: 1 */
+    double embedding, attention, residual, logits;
+  } multipliers;
 } Architecture;
 
 extern const Architecture architectures[];
@@ -180,8 +186,9 @@ typedef struct {
   const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
   const char *text;                      /* model_type of its text part, also where text_config has none */
   TextPlace is;
-  const char *old_text; /* another name of `text`, or NULL */
-  const char *text_key; /* config.json's key for the text part; NULL: "text_config" */
+  const char *old_text;     /* another name of `text`, or NULL */
+  const char *text_key;     /* config.json's key for the text part; NULL: "text_config" */
+  const char *old_text_key; /* its key where that one is absent, or NULL */
 } Multimodal;
 
 /* The row of this architecture or, if that is NULL, of this model_type; NULL if there is no such row. */
@@ -200,7 +207,7 @@ Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
 
 /* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
  * PRECOND as above; the activation is filled. */
-Status config_parse_mamba(const ConfigReader *r, ModelConfig *config);
+Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* The same of an architecture with single_blocks, and which layers have an MLP, or experts (mamba.c). PRECOND
  * n_layers is config_count_blocks(), the number of layers that the config lists. */

@@ -60,6 +60,7 @@ static Status enter_text(const ConfigReader *r, const Multimodal *whole, const A
   const char *key = whole->text_key ? whole->text_key : "text_config", *type = NULL;
   ConfigReader holder = *r;
   if (whole->is == THINKER_TEXT) TRY(reader_object(r, "thinker_config", &holder));
+  if (whole->old_text_key && !json_member(holder.object, key)) key = whole->old_text_key;
   TRY(reader_object(&holder, key, text));
   const bool flat = whole->is == FLAT_TEXT && !text->object;
   if (flat) *text = *r;
@@ -181,11 +182,19 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
     config->logit_divisor = 1 / multiplier;
   }
   if (members & HAS_MULTIPLIERS) {
-    TRY(reader_double(r, "embedding_multiplier", 1e-6, MAX_FACTOR, 1, &config->embedding_scale));
-    const double usual = members & HAS_POST_NORM ? config->attention_scale : 1;
-    TRY(reader_double(r, "attention_multiplier", 1e-6, MAX_FACTOR, usual, &config->attention_scale));
-    TRY(reader_double(r, "residual_multiplier", 1e-6, MAX_FACTOR, 1, &config->residual_scale));
-    TRY(reader_double(r, "logits_scaling", 1e-6, MAX_FACTOR, 1, &config->logit_divisor));
+    const struct {
+      const char *key;
+      double usual;
+      double *out;
+    } factors[] = {{"embedding_multiplier", arch->multipliers.embedding, &config->embedding_scale},
+                   {"attention_multiplier", arch->multipliers.attention, &config->attention_scale},
+                   {"residual_multiplier", arch->multipliers.residual, &config->residual_scale},
+                   {"logits_scaling", arch->multipliers.logits, &config->logit_divisor}};
+    if (!(members & HAS_POST_NORM)) config->attention_scale = 1;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+      const double usual = factors[i].usual != 0 ? factors[i].usual : *factors[i].out;
+      TRY(reader_double(r, factors[i].key, 1e-6, MAX_FACTOR, usual, factors[i].out));
+    }
   }
   if (members & HAS_POST_NORM) config->logit_divisor = 1 / config->logit_divisor;
   if (members & HAS_ATTENTION_CAP)

@@ -200,6 +200,7 @@ typedef struct {
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
   int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
   int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
+  bool group_is_best;  /* a group is as good as its best expert alone (DeepSeek-V2) */
   bool router_bias;    /* the router has a bias */
   bool choice_bias;    /* a number of each expert is added to the scores that choose, not to weights */
   bool biases;         /* the experts' gate, up and down have biases */

@@ -110,6 +110,24 @@ static Status parse_groups(const ConfigReader *r, const ExpertFamily *family, Ex
   return STATUS_OK;
 }
 
+/* DeepSeek-V2: n_group and topk_group count with one of two values of topk_method alone, and have no default.
+ * transformers 5.23 chooses from all experts with the other one, whatever they say. */
+static Status parse_method(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
+  static const char *const keys[] = {"n_group", "topk_group"};
+  const char *method;
+  TRY(reader_string(r, "topk_method", &method));
+  if (!method || strcmp(method, "greedy") == 0) return STATUS_OK;
+  if (strcmp(method, "group_limited_greedy") != 0)
+    return reader_refuse(r, "topk_method %s is not supported, expected greedy or group_limited_greedy",
+                         method);
+  for (int i = 0; i < 2; i++)
+    if (!json_member(r->object, keys[i]) || reader_is_null(r, keys[i]))
+      return reader_refuse(r, "%s is missing, expected a number of groups for topk_method %s", keys[i],
+                           method);
+  experts->group_is_best = true;
+  return parse_groups(r, family, experts);
+}
+
 static Status parse_router(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
   experts->score = family->score;
   experts->router_bias = experts->biases = family->biases;
@@ -132,6 +150,7 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
     TRY(reader_double(r, "moe_norm_min", 0, 1e-6, family->sum_plus, &least));
     experts->sum_plus = least;
   }
+  if (family->by_method) return parse_method(r, family, experts);
   return family->grouped ? parse_groups(r, family, experts) : STATUS_OK;
 }
 
@@ -216,12 +235,6 @@ static Status refuse_members(const ConfigReader *r, const ExpertFamily *family, 
     return reader_refuse(r, "use_sliding_window is true, which is not supported in %s, expected false",
                          config->architecture);
   TRY(reader_refuse_given(r, "clip_qkv"));
-  if (family->greedy) {
-    const char *method;
-    TRY(reader_string(r, "topk_method", &method));
-    if (method && strcmp(method, "greedy") != 0)
-      return reader_refuse(r, "topk_method %s is not supported, expected greedy", method);
-  }
   if (!family->clamped) return STATUS_OK;
   double limit, alpha;
   TRY(reader_double(r, "swiglu_limit", 0, 1e6, 7, &limit));

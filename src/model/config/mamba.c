@@ -1,8 +1,8 @@
-/* mamba.c - layers with Mamba-2 beside attention in config.json (Granite 4.0, Nemotron-H): their sizes, which
- * layers they are, and whether attention has a rope.
+/* mamba.c - layers with Mamba-2 beside attention in config.json (Granite 4.0, Bamba, Nemotron-H): their
+ * sizes, which layers they are, and whether attention has a rope.
  *
  * Called by: positions.c, config.c.   Calls: reader.c. Source: transformers 5.23, configuration_NAME.py and
- * modeling_NAME.py of models/granitemoehybrid and models/nemotron_h. */
+ * modeling_NAME.py of models/granitemoehybrid, bamba and nemotron_h. */
 #include <math.h>
 #include <string.h>
 
@@ -53,8 +53,8 @@ static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaCon
   return parse_step_limit(r, keys->step_limit, delta);
 }
 
-/* Granite: a head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or exactly
- * this. */
+/* Granite and Bamba: a head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or
+ * exactly this. */
 static Status parse_granite_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   static const char key[] = "mamba_d_head";
   int expand;
@@ -145,10 +145,33 @@ static Status parse_kinds(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-Status config_parse_mamba(const ConfigReader *r, ModelConfig *config) {
+/* attn_layer_indices: the numbers of layers with attention; absent: all layers are Mamba-2's. Numbers beyond
+ * the last layer name none. */
+static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "attn_layer_indices";
+  const Json *list = json_member(r->object, key);
+  char found[64];
+  double part;
+  /* transformers replaces it by 0.5, unless it is inside rope_parameters. */
+  TRY(reader_double(r, "partial_rotary_factor", 0, 1, 0.5, &part));
+  if (part != 0.5) return reader_refuse(r, "partial_rotary_factor is %g, expected 0.5", part);
+  for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].kind = LAYER_DELTA;
+  if (!list || reader_is_null(r, key)) return STATUS_OK;
+  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    int64_t layer;
+    if (!json_int64(item, &layer) || layer < 0)
+      return reader_refuse(r, "%s holds %s, expected numbers of layers", key, json_describe(item, found));
+    if (layer < config->n_layers) config->layers[layer].kind = LAYER_ATTENTION;
+  }
+  return STATUS_OK;
+}
+
+Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *positions;
-  TRY(parse_kinds(r, config));
+  TRY(arch->attn_indices ? parse_indices(r, config) : parse_kinds(r, config));
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) > 0) TRY(parse_granite_sizes(r, config));
+  if (arch->attn_indices) return STATUS_OK;
   TRY(reader_string(r, "position_embedding_type", &positions));
   for (int layer = 0; (!positions || strcmp(positions, "rope") != 0) && layer < config->n_layers; layer++)
     config->layers[layer].rope = ROPE_NONE;

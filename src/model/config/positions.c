@@ -27,6 +27,7 @@ static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKin
   if (arch->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
   if (arch->mrope && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
+  if (arch->xdrope && strcmp(name, "xdrope") == 0) name = rope_kind_name(ROPE_PLAIN);
   /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
   if (!arch->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
   for (int i = ROPE_PLAIN; i <= (arch->proportional_rope ? ROPE_PROPORTIONAL : ROPE_LONGROPE); i++) {
@@ -169,12 +170,14 @@ static bool holds_objects(const Json *object, const char **key) {
 }
 
 /* The rope type "dynamic" with alpha, which is independent of a text's length. */
-static Status parse_alpha(const ConfigReader *scaling, const ModelConfig *config, RopeConfig *rope) {
+static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch, const ModelConfig *config,
+                          RopeConfig *rope) {
   const char *name, *old_name;
   TRY(reader_string(scaling, "rope_type", &name));
   TRY(reader_string(scaling, "type", &old_name));
   if (!name) name = old_name;
-  if (!name || strcmp(name, "dynamic") != 0) return STATUS_OK;
+  if (!name || (strcmp(name, "dynamic") != 0 && !(arch->xdrope && strcmp(name, "xdrope") == 0)))
+    return STATUS_OK;
   double alpha;
   TRY(reader_double(scaling, "alpha", 0, 1e6, 0, &alpha));
   if (alpha == 0) return STATUS_OK;
@@ -226,7 +229,7 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   const double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(r, &scaling, arch, usual, config, &config->rope));
   TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
-  if (arch->members & HAS_ALPHA) TRY(parse_alpha(&scaling, config, &config->rope));
+  if (arch->members & HAS_ALPHA) TRY(parse_alpha(&scaling, arch, config, &config->rope));
   return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
@@ -474,7 +477,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   }
   if (arch->single_blocks) return config_parse_blocks(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
-  if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, config);
+  if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, arch, config);
   TRY(arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
                                      : parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));

@@ -177,7 +177,8 @@ static Status take_everything(HfLoader *loader) {
 
 /* Finds the prefixes of tensor names: of a text model, which Qwen2-VL and Qwen2.5-VL have, too; of a
  * multimodal model as transformers 4.51 saves it, and as later versions do; of Qwen's Omni models; of
- * Idefics 3 and SmolVLM. Nemotron-H has a prefix of its own, and "model." as transformers 5 saves it. */
+ * Idefics 3, SmolVLM and Granite Docling; of HyperCLOVA X Think and Nemotron 3 Nano Omni as published.
+ * Nemotron-H has a prefix of its own, and "model." as transformers 5 saves it. */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;
@@ -186,7 +187,9 @@ static void find_names(HfLoader *loader) {
                {"model.language_model.", "lm_head"},
                {"thinker.model.", "thinker.lm_head"},
                {"thinker.model.language_model.", "thinker.lm_head"},
-               {"model.text_model.", "lm_head"}};
+               {"model.text_model.", "lm_head"},
+               {"model.language_model.model.", "model.language_model.lm_head"},
+               {"language_model.backbone.", "language_model.lm_head"}};
   const ModelConfig *config = &loader->model->config;
   size_t n = config->text_part ? sizeof names / sizeof *names : 1;
   char embedding[NAME_SIZE];

@@ -133,25 +133,29 @@ def test_a_text_part_without_a_head_is_tied(changed, logits):
 
 # A miniature of each text part that is the default of a model whose text part may be any.
 TEXTS = {"llama": "llama3-awq", "mistral": "mistral-nemo", "qwen2": "qwen2-awq", "qwen3": "qwen3-awq",
-         "lfm2": "lfm2-awq", "lfm3": "lfm3-awq", "exaone4": "exaone4-awq"}
+         "lfm2": "lfm2-awq", "lfm3": "lfm3-awq", "exaone4": "exaone4-awq", "qwen3_5_text": "qwen3_5-awq",
+         "deepseek_v3": "deepseek-v3-bf16", "nemotron_h": "nemotron-h-awq"}
 WHOLES = re.findall(r'^  { "(\w+)", "(\w+)", "(\w+)", \.is = ANY_TEXT', (
     ROOT / "src" / "model" / "config" / "multimodal.c").read_text(), re.MULTILINE)
 
 
 def part_of(architecture, model_type):
     """Functions that make a text model the text part of a model of several parts."""
-    key = "llm_config" if model_type == "internvl_chat" else "text_config"
+    key = "llm_config" if model_type in ("internvl_chat", "NemotronH_Nano_Omni_Reasoning_V3") else "text_config"
     body, head = ("model.text_model.", "lm_head") if model_type in ("idefics3", "smolvlm") else (
         "language_model.model.", "language_model.lm_head")
+    if model_type == "hyperclovax_vision_v2":
+        body, head = "model.language_model.model.", "model.language_model.lm_head"
 
     def config(members):
         text = {name: value for name, value in members.items() if name not in ("architectures", "quantization_config")}
         return {"architectures": [architecture], "model_type": model_type, key: text, "vision_config": {},
-                "quantization_config": members["quantization_config"]}
+                **{name: members[name] for name in ("quantization_config",) if name in members}}
 
     return config, lambda tensors: {
         "vision_tower.bias": np.zeros(8, np.float32),
-        **{name.replace("model.", body, 1).replace("lm_head", head): array for name, array in tensors.items()}}
+        **{"language_model." + name if name.startswith("backbone.") else
+           name.replace("model.", body, 1).replace("lm_head", head): array for name, array in tensors.items()}}
 
 
 @pytest.mark.parametrize("architecture, model_type, text", WHOLES, ids=[row[1] for row in WHOLES])
@@ -160,6 +164,19 @@ def test_a_text_part_of_any_kind_is_that_text_model(architecture, model_type, te
         pytest.skip("the default text part is no model of its own")
     folder = changed(TEXTS[text], *part_of(architecture, model_type))
     assert np.array_equal(logits(folder), logits(MINIATURES / TEXTS[text]))
+
+
+def test_a_text_part_with_factors_is_that_text_model(changed, logits):
+    """HyperCLOVA X SEED Think 32B as published, whose head has the text model's factor of logits."""
+    for architecture, model_type in (("HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax_vision_v2"),
+                                     ("HCXVisionV2ForCausalLM", "vlm")):
+        folder = changed("hyperclovax-awq", *part_of(architecture, model_type), folder=model_type)
+        assert np.array_equal(logits(folder), logits(MINIATURES / "hyperclovax-awq"))
+    vision = changed("granite-docling-awq", lambda config: {
+        **config, "architectures": ["Granite4VisionForConditionalGeneration"], "model_type": "granite4_vision",
+        "text_config": {**config["text_config"], "model_type": "granite4_vision_text", "residual_multiplier": 0.263}},
+        renamed("model.text_model.", "model.language_model."))
+    assert np.array_equal(logits(vision), logits(MINIATURES / "granite-docling-awq"))
 
 
 def test_every_place_of_a_text_part_is_known(changed, logits):
@@ -174,6 +191,17 @@ def test_every_place_of_a_text_part_is_known(changed, logits):
     flash = changed("glm4v-awq", with_config(architectures=["Glm46VForConditionalGeneration"], model_type="glm46v"),
                     folder="flash")
     assert np.array_equal(logits(flash), logits(MINIATURES / "glm4v-awq"))
+    omni = changed("nemotron-h-omni-awq", lambda config: {  # as transformers 5 saves it
+        {"llm_config": "text_config"}.get(key, key): value for key, value in config.items()},
+        renamed(".backbone.", ".model."), folder="omni")
+    assert np.array_equal(logits(omni), logits(MINIATURES / "nemotron-h-omni-awq"))
+    nested = changed("hunyuan-vl-awq", lambda config: {
+        **{key: config[key] for key in beside}, "text_config": {
+            **{key: value for key, value in config.items() if key not in beside}, "model_type": "hunyuan_vl_text",
+            "rope_scaling": {**config["rope_scaling"], "type": "dynamic"}}},
+        lambda tensors: {re.sub(r"^model\.", "model.language_model.", name): array for name, array in tensors.items()},
+        folder="nested-hunyuan")
+    assert np.array_equal(logits(nested), logits(MINIATURES / "hunyuan-vl-awq"))
     usual = changed("qwen3-vl-moe-bf16", None, lambda tensors: {
         name: array.swapaxes(1, 2).copy() if ".mlp.experts." in name else array
         for name, array in tensors.items()}, folder="usual")  # experts as transformers 5 saves them
@@ -339,7 +367,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 74 and "llama" in names
+    assert len(names) == 80 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -103,6 +103,8 @@ def test_says_what_the_files_say(run, directory):
     assert report["layout"] == "huggingface"
     assert report["architecture"] == config["architectures"][0]
     whole = config.get("thinker_config", config)  # of models that also speak
+    if "llm_config" in whole:
+        whole = {**whole, "text_config": whole["llm_config"]}
     several = "text_config" in whole
     text = whole["text_config"] if several else config
     spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon")), **text,
