@@ -122,7 +122,8 @@ objects  = $(foreach file,$(sort $(wildcard $(1)/*.c)),$(if $(filter $(KNOW_CUDA
 OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*)
 OBJECTS_terminal  := $(call objects,src/terminal)
 OBJECTS_engine    := $(call objects,src/engine) $(call objects,src/engine/*)
-OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(HOST)/src/cpu/kernels.%.o)
+OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(call objects,src/cpu/*) \
+  $(ISAS:%=$(HOST)/src/cpu/kernels.%.o)
 OBJECTS_cuda      := $(foreach in,$(CUDA_FOLDERS),$(call objects,$(in)) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard $(in)/*.cu)))
 OBJECTS_model     := $(call objects,src/model) $(call objects,src/model/*)
 OBJECTS_constrain := $(call objects,src/constrain) $(call objects,src/constrain/*)

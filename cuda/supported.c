@@ -46,6 +46,7 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
+      {config->streams.n > 0, "several residual streams"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},

@@ -32,9 +32,12 @@ from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
 from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm,
                               is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
+from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
+OFTEN_AT = [2, 5, 6, 21, 40, 57]
+MARGIN = 0.02  # by which the blocks of sparse attention are chosen: rounding must not choose others
 FLOOR = 1e-3  # least mean KL that a wrongly read member must cause: ten times what a test allows
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
 # name: config, and what else there is to it:
@@ -43,6 +46,8 @@ SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "
 #   bias      layers that have one
 #   shards    number of safetensors files
 #   names     what names of tensors begin with, and the output head's
+#   salt      of the reference's ids
+#   often     a token id that stands at OFTEN_AT of the reference's ids
 #   experts   "each": they lie one by one; else how tensors of all of them are stored (miniature_experts.py)
 MINIATURES = {
     "llama-f16": dict(config=llama(**SMALL), matters=[{"rope_theta": 100.0}]),
@@ -412,6 +417,7 @@ MINIATURES.update({
 MINIATURES.update(EXPERT_MINIATURES)
 MINIATURES.update(PART_MINIATURES)
 MINIATURES.update(DENSE_MINIATURES)
+MINIATURES.update(STREAM_MINIATURES)
 
 
 def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="each"):
@@ -422,7 +428,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
     plus_one = not is_gemma4(config) and any(
-        name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next"))
+        name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next", "qwen4_exp"))
     middle = 0 if plus_one else 1  # these models' norms multiply by 1 + weight
     tensors = {}
 
@@ -465,6 +471,9 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
                 put(whole + ".bias", normal(n_out, std=0.5))
         if has_experts(config, layer):
             expert_tensors(config, prefix, experts, put, normal, tensors)
+        if streams_width(config):
+            sharded = config["split_ngram_parts"] > 1
+            stream_tensors(config, prefix, layer, sharded, is_delta(config, layer), put, normal, tensors)
         if is_gemma4(config):
             put(prefix + "layer_scalar", 0.7 + normal(1, std=0.1))
         if is_delta(config, layer):
@@ -493,14 +502,21 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     last = 1 if "muse" in config["model_type"] else middle
     final_norm = {"nemotron_h": "norm_f", "bamba": "final_layernorm"}.get(
         config["model_type"], "embedding_norm" if is_lfm(config) else "norm")
-    put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
+    if streams_width(config):
+        put(body + "hyper_connection_mixer.hc_norm.weight", normal(streams_width(config), std=0.25))
+        put_mix(config, body + "hyper_connection_mixer", False, put, normal)
+    else:
+        put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
     tied = config.get("tie_word_embeddings", "gemma" in config["model_type"])
     if not config.get("tie_embedding", tied):
-        put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
+        length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
+        put(head + ".weight", normal(config["vocab_size"], hidden, std=length / hidden**0.5))
     if several:  # what is no part of the text's
         put(tower_name(config, body) + ".bias", normal(16, std=1))
     if config["model_type"].startswith("qwen3_5") and several:  # a layer that drafts tokens
         put("mtp.fc.weight", normal(hidden, 2 * hidden, std=1))
+    if streams_width(config) and several:
+        put("mtp.norm.weight", normal(hidden, std=1))
     return tensors
 
 
@@ -536,7 +552,8 @@ def write_config(directory, config, quant):
     checkpoint.write_json(os.path.join(directory, "config.json"), config)
 
 
-def make(out, name, config, matters, quant="config", bias="", shards=1, names=("model.", "lm_head"), experts="each"):
+def make(out, name, config, matters, quant="config", bias="", shards=1, names=("model.", "lm_head"), experts="each",
+         often=None, salt=1):
     directory = os.path.join(out, name)
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
@@ -548,8 +565,13 @@ def make(out, name, config, matters, quant="config", bias="", shards=1, names=("
     write_config(directory, config, quant)
     checkpoint.write_json(os.path.join(directory, "tokenizer.json"), tokenizer(), indent=None)
 
-    ids = np.random.default_rng(zlib.crc32(name.encode()) + 1).integers(0, VOCAB, N_TOKENS).astype(np.int32)
-    logits = reference.logits(reference.load(directory), ids)
+    ids = np.random.default_rng(zlib.crc32(name.encode()) + salt).integers(0, VOCAB, N_TOKENS).astype(np.int32)
+    if often is not None:
+        ids[OFTEN_AT] = often
+    model = reference.load(directory)
+    logits = reference.logits(model, ids)
+    if not (margin := reference.least_margin(model, ids)) >= MARGIN:
+        sys.exit(f"{name}: a block is chosen by {margin:.2g}, expected at least {MARGIN}: take another salt")
     np.savez_compressed(os.path.join(directory, "reference.npz"), ids=ids, logits=logits)
     size = sum(entry.stat().st_size for entry in os.scandir(directory))
     print(f"{name}: {size // 1000} kB, logits of standard deviation {logits.std():.1f}")

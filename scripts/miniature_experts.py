@@ -81,7 +81,7 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
         tensors[prefix + name] = normal(n, std=std)
     if kind == "ernie4_5_moe":
         tensors[prefix + "mlp.moe_statics.e_score_correction_bias"] = normal(1, n, std=0.1)
-    if kind in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
+    if kind in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text"):
         put(prefix + "mlp.shared_expert_gate.weight", normal(1, hidden, std=1 / hidden**0.5))
     gate_up = normal(n, (len(names or PROJECTIONS) - 1) * width, outer, std=1.5 / outer**0.5)
     down = normal(n, outer, width, std=1.5 / width**0.5)

@@ -1,8 +1,10 @@
 """miniature_shapes.py - names and shapes of the linears and norms of a layer, by its config.json. Used by:
 make_miniatures.py."""
 
+from miniature_streams import stream_norms, streams_width
 
-DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+
+DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
@@ -10,12 +12,12 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "laguna": "mlp.shared_expert",
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
-          "glm4v_moe_text": "mlp.shared_experts"}
+          "glm4v_moe_text": "mlp.shared_experts", "qwen4_exp_text": "mlp.shared_expert"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
-                "mistral4", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
+                "mistral4", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen4_exp_text")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna")
@@ -285,6 +287,8 @@ def norm_widths(config, layer):
         return {"norm": config["hidden_size"]}
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head, _ = head_sizes(config, layer)
+    if streams_width(config):
+        return stream_norms(config, layer, is_delta(config, layer))
     if is_lfm(config):
         norms = ["operator_norm", "ffn_norm"]
         norms += ["post_operator_norm", "post_ffn_norm"] if config.get("use_sandwich_norm") else []

@@ -15,6 +15,7 @@ import transformers
 
 import checkpoint
 import miniature_experts
+import miniature_streams
 
 
 GATES = {".self_attn.gate_proj.": ".self_attn.g_proj."}
@@ -31,7 +32,8 @@ def load(directory, **changes):
     config = kind.from_dict(config, attn_implementation="eager")
     renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI}.get(config.model_type, {})
     tensors = {text_name(name, several, renamed): array for name, array in
-               miniature_experts.merged(checkpoint.dequantised(checkpoint.read_checkpoint(directory)),
+               miniature_experts.merged(miniature_streams.joined(checkpoint.dequantised(
+                   checkpoint.read_checkpoint(directory))),
                                         config.get_text_config().model_type).items()}
     if config.model_type == "qwen3_vl_moe":  # published with inputs first
         tensors = {name: array.transpose(0, 2, 1) if ".mlp.experts." in name else array
@@ -45,7 +47,7 @@ def load(directory, **changes):
     model = auto.from_config(config, dtype=torch.float32)
     state = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items() if not is_other_part(name)}
     missing, unexpected = model.load_state_dict(state, strict=False)
-    missing = [name for name in missing if not is_other_part(name)]
+    missing = [name for name in missing if not is_other_part(name) and not miniature_streams.is_hash_buffer(name)]
     assert not missing and not unexpected, (missing, unexpected)
     return model.eval()
 
@@ -72,6 +74,24 @@ def text_name(name, several, renamed):
     if several and name.startswith("model.") and not name.startswith(named):  # Qwen2-VL
         return "model.language_model." + name[len("model."):]
     return name
+
+
+def least_margin(model, ids):
+    """By how much the least decided choice of a block is decided, in sparse attention; infinity where none is made."""
+    topk, margins = torch.Tensor.topk, [float("inf")]
+
+    def noting(scores, k, *arguments, **named):
+        if scores.dim() == 1 and k < len(scores):  # the blocks of one query: nothing else has one dimension
+            best = scores.sort(descending=True).values
+            margins.append(float(best[k - 1] - best[k]))
+        return topk(scores, k, *arguments, **named)
+
+    torch.Tensor.topk = noting
+    try:
+        logits(model, ids)
+    finally:
+        torch.Tensor.topk = topk
+    return min(margins)
 
 
 def logits(model, ids):

@@ -1,7 +1,7 @@
 /* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what all
  * families share: the inputs of the convolution that are kept, and the norm of the outputs.
  *
- * Every number is fp32. Reference: src/cpu/delta.c. */
+ * Every number is fp32. Reference: src/cpu/mixers/delta.c. */
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/ptx/block_sum.cuh"
 

@@ -1,4 +1,4 @@
-/* short_conv.cu - see short_conv.h.   Reference: src/cpu/convolution.c. */
+/* short_conv.cu - see short_conv.h.   Reference: src/cpu/mixers/convolution.c. */
 #include "cuda/ops/short_conv.h"
 
 #include "cuda/ops/elementwise.cuh"

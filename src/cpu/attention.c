@@ -12,6 +12,8 @@
 
 #include "cpu/cpu.h"
 
+#include <omp.h>
+
 typedef struct {
   BackendState *state;
   SequenceRows part;        /* the rows of one sequence */
@@ -21,6 +23,8 @@ typedef struct {
   float cap;          /* of scores; 0: none */
   const float *sinks; /* [n_heads] or NULL */
   DraftKind draft;
+  const KvHead *gathered; /* of the positions that a row chose (sparse.c); NULL: it sees those of span_of() */
+  int n_gathered;
 } AttentionWork;
 
 static int lowest(const AttentionWork *work, int position) {
@@ -34,6 +38,7 @@ static void span_of(const AttentionWork *work, int row, int *low, int *high) {
   const int position = work->part.pos + row;
   *high = position;
   *low = lowest(work, position);
+  if (work->gathered) *low = 0, *high = work->n_gathered - 1;
   if (work->draft == DRAFT_DFLASH) *high = work->part.pos + work->part.n_tokens - 1;
   if (work->draft != DRAFT_GEMMA4) return;
   *high = position - 1;
@@ -76,7 +81,8 @@ static void attend_queries(const AttentionWork *work, int kv_head, int first, in
   }
   QueryTile tile = tile_of(work, first, n);
   tile.q = q;
-  KvHead kv = state_kv_head(work->state, work->part.sequence, work->layer, kv_head);
+  const KvHead kv = work->gathered ? *work->gathered
+                                   : state_kv_head(work->state, work->part.sequence, work->layer, kv_head);
   for (int segment = tile.low[0] / SEGMENT; segment <= tile.high[n - 1] / SEGMENT; segment++) {
     kernels->attend(&kv, segment, &tile, parts, part);
     for (int i = 0; i < n; i++) {
@@ -154,6 +160,29 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
   }
 }
 
+/* Rows that choose positions: a task takes a row and a KV head. */
+static void attend_chosen(const AttentionWork *all, int n_rows, int n_kv_heads) {
+  BackendState *state = all->state;
+  const int n_threads = state->loaded->n_threads < GATHERERS ? state->loaded->n_threads : GATHERERS;
+  cpu_select(state, n_rows, all->layer);
+#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
+  for (int task = 0; task < n_rows * n_kv_heads; task++) {
+    AttentionWork work = *all;
+    const int row = task / n_kv_heads, kv_head = task % n_kv_heads;
+    const KvHead whole = state_kv_head(state, state->sequences[row], all->layer, kv_head);
+    const KvHead own = cpu_gather(
+        state, &whole, row, state->gathered + (size_t)omp_get_thread_num() * state->plan.gathered_bytes);
+    work.part =
+        (SequenceRows){.sequence = state->sequences[row], .pos = state->positions[row], .n_tokens = 1};
+    work.first_row = row;
+    work.gathered = &own;
+    work.n_gathered = state->n_selected[row];
+    for (int first = 0; first < work.group; first += MAX_QUERIES)
+      attend_queries(&work, kv_head, first,
+                     work.group - first < MAX_QUERIES ? work.group - first : MAX_QUERIES);
+  }
+}
+
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const ModelConfig *config = &state->loaded->model->config;
@@ -170,7 +199,9 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
                               .cap = (float)config->attention_cap,
                               .draft = config->draft.kind,
                               .sinks = state->loaded->layers[layer].sinks};
-  if (range.n_tokens == 1)
+  if (cpu_selects(state, range.n_tokens))
+    attend_chosen(&work, range.n_tokens, own.n_kv_heads);
+  else if (range.n_tokens == 1)
     attend_row(&work, own.n_kv_heads);
   else
     attend_rows(&work, range, own.n_kv_heads);

@@ -1,4 +1,4 @@
-/* backend.c - the CPU's Backend: its life cycle and its operations.
+/* backend.c - the CPU's Backend: a session's memory, and the operations.
  *
  * Called by: forward.c and session.c through cpu_backend. Calls: linear.c, attention.c, the kernels.
  * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits with any
@@ -15,144 +15,9 @@
 #include <omp.h>
 
 enum {
-  MAX_THREADS = 1024,
   LINE = 64,
   SEQUENCES = 32, /* with more rows than this in a step a CPU computes hardly more tokens a second */
 };
-
-/* --- the model --- */
-
-/* The weights of norms that have none in the checkpoint: ones for the widest of them. */
-static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
-  if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
-  int n = config->hidden;
-  for (int i = 0; i < config->n_layers; i++)
-    if (n < config_layer(config, i).head_dim) n = config_layer(config, i).head_dim;
-  float *out = place ? place + *next : NULL;
-  for (int i = 0; out && i < n; i++) out[i] = 1;
-  *next += (size_t)n;
-  return out;
-}
-
-static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
-  const float plus = model->config.norm_plus_one;
-  size_t next = 0, n_experts = 0;
-  loaded->ones = take_ones(&model->config, place, &next);
-  for (int i = 0; i < model->config.n_layers; i++) {
-    const ModelLayer *from = &model->layers[i];
-    const LayerKind kind = config_layer(&model->config, i).kind;
-    loaded->layers[i] = (CpuLayer){
-        .attn_norm = cpu_take_vector(&from->attn_norm, plus, place, &next),
-        .attn_post_norm = cpu_take_vector(&from->attn_post_norm, plus, place, &next),
-        .mlp_norm = cpu_take_vector(&from->mlp_norm, plus, place, &next),
-        .mlp_post_norm = cpu_take_vector(&from->mlp_post_norm, plus, place, &next),
-        .q_norm = cpu_take_vector(&from->q_norm, plus, place, &next),
-        .k_norm = cpu_take_vector(&from->k_norm, plus, place, &next),
-        .sinks = cpu_take_vector(&from->sinks, 0, place, &next),
-        .input_norm = cpu_take_vector(&from->input_norm, plus, place, &next),
-        .scalar = cpu_take_vector(&from->scalar, 0, place, &next),
-        .q = cpu_take_linear(&from->q, place, &next),
-        .k = cpu_take_linear(&from->k, place, &next),
-        .v = cpu_take_linear(&from->v, place, &next),
-        .o = cpu_take_linear(&from->o, place, &next),
-        .q_a = cpu_take_linear(&from->q_a, place, &next),
-        .kv_a = cpu_take_linear(&from->kv_a, place, &next),
-        .q_a_norm = cpu_take_vector(&from->q_a_norm, plus, place, &next),
-        .kv_a_norm = cpu_take_vector(&from->kv_a_norm, plus, place, &next),
-        .attn_gate = cpu_take_linear(&from->attn_gate, place, &next),
-        .gate = cpu_take_linear(&from->gate, place, &next),
-        .up = cpu_take_linear(&from->up, place, &next),
-        .down = cpu_take_linear(&from->down, place, &next),
-        .input_gate = cpu_take_linear(&from->input_gate, place, &next),
-        .input_projection = cpu_take_linear(&from->input_projection, place, &next),
-    };
-    if (config_layer(&model->config, i).n_experts > 0) {
-      loaded->layers[i].experts =
-          cpu_take_experts(&model->config, &from->moe, loaded->experts + n_experts, place, &next);
-      n_experts += (size_t)model->config.experts.n_experts;
-    }
-    if (kind == LAYER_DELTA)
-      loaded->layers[i].delta = cpu_take_delta(&model->config.delta, &from->delta, place, &next);
-    if (kind == LAYER_CONV)
-      loaded->layers[i].conv = cpu_take_conv(&model->config.conv, &from->conv, place, &next);
-  }
-  for (int i = 0; model->config.qk_norm_plain && i < model->config.n_layers; i++)
-    loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
-  loaded->input_projection = cpu_take_linear(&model->input_projection, place, &next);
-  loaded->input_norm = cpu_take_vector(&model->input_norm, plus, place, &next);
-  loaded->head = cpu_take_linear(&model->head, place, &next);
-  loaded->draft = cpu_take_draft(model, plus, place, &next);
-  loaded->final_norm =
-      cpu_take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
-  return next;
-}
-
-static void cpu_unload(BackendModel *loaded) {
-  if (!loaded) return;
-  free(loaded->layers);
-  free(loaded->experts);
-  free(loaded->vectors);
-  free(loaded->ropes[ROPE_GLOBAL].frequencies);
-  free(loaded);
-}
-
-static CpuRope make_rope(const RopeConfig *rope, bool long_rope, float *place) {
-  CpuRope made = {.frequencies = place, .n_pairs = rope->rotary_dim / 2, .neighbours = rope->neighbours};
-  rope_frequencies(rope, long_rope, place, &made.attention_factor);
-  return made;
-}
-
-/* All three ropes in one block of memory; most models use only the first. */
-static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error *err) {
-  const size_t global = (size_t)config->rope.rotary_dim / 2,
-               local = (size_t)config->local_rope.rotary_dim / 2;
-  float *place = mem_alloc(2 * global + local, sizeof *place, "rotary frequencies", err);
-  if (!place) return STATUS_FAILED;
-  loaded->ropes[ROPE_GLOBAL] = make_rope(&config->rope, false, place);
-  loaded->long_rope = make_rope(&config->rope, true, place + global);
-  loaded->ropes[ROPE_LOCAL] = make_rope(&config->local_rope, false, place + 2 * global);
-  return STATUS_OK;
-}
-
-static size_t count_experts(const ModelConfig *config) {
-  size_t n = 0;
-  for (int layer = 0; layer < config->n_layers; layer++) n += (size_t)config_layer(config, layer).n_experts;
-  return n;
-}
-
-static Status cpu_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
-  *out = NULL;
-  const ModelConfig *config = &model->config;
-  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "the CPU backend", err);
-  if (!loaded) return STATUS_FAILED;
-  loaded->model = model;
-  int n_usable, n_threads = options->n_threads > 0 ? options->n_threads : omp_get_num_procs();
-  const Kernels *const *usable = kernels_usable(&n_usable);
-  loaded->kernels = usable[n_usable - 1];
-  loaded->n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
-  loaded->layers = mem_alloc((size_t)config->n_layers, sizeof *loaded->layers, "the CPU backend", err);
-  if (!loaded->layers) goto failed;
-  const size_t n_experts = count_experts(config);
-  if (n_experts) loaded->experts = mem_alloc(n_experts, sizeof *loaded->experts, "the CPU backend", err);
-  if (n_experts && !loaded->experts) goto failed;
-  loaded->vectors =
-      mem_alloc(take_vectors(model, NULL, loaded), sizeof *loaded->vectors, "norms and biases", err);
-  if (!loaded->vectors) goto failed;
-  take_vectors(model, loaded->vectors, loaded);
-  if (make_ropes(config, loaded, err)) goto failed;
-  *out = loaded;
-  return STATUS_OK;
-failed:
-  cpu_unload(loaded);
-  return STATUS_FAILED;
-}
-
-/* Threads and chunks do not change bits; instruction sets differ in rounding and in the order of sums. */
-static Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
-  (void)err;
-  snprintf(out, size, "%s", loaded->kernels->name);
-  return STATUS_OK;
-}
 
 /* --- a session's state --- */
 
@@ -192,6 +57,9 @@ static size_t widest_input(const StatePlan *plan) {
   if (widest < plan->pairs) widest = plan->pairs;
   if (widest < plan->queries) widest = plan->queries;
   if (widest < plan->q_rank) widest = plan->q_rank;
+  if (widest < plan->streams) widest = plan->streams;
+  if (widest < plan->stream_rank) widest = plan->stream_rank;
+  if (widest < plan->ngrams) widest = plan->ngrams;
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
@@ -204,6 +72,17 @@ static int64_t n_gates(const ModelConfig *config, int layer) {
 
 static void raise_to(int *most, int64_t n) {
   if (cpu_padded(n) > *most) *most = cpu_padded(n);
+}
+
+/* Index keys, and what a row sees; blocks are scored and then sorted, in a copy. */
+static void plan_index(const ModelConfig *config, const StateOptions *options, StatePlan *plan) {
+  const IndexerConfig *indexer = &config->indexer;
+  if (!indexer->block) return;
+  raise_to(&plan->index, (int64_t)(indexer->n_heads + 1) * indexer->head_dim);
+  plan->selected = cpu_most_selected(indexer);
+  plan->block_scores = 2 * (options->n_ctx / indexer->block + 1);
+  plan->gathered_bytes = cpu_gathered_bytes(plan, options->kv, config->head_dim);
+  plan->gathered_bytes = (plan->gathered_bytes + LINE - 1) / LINE * LINE;
 }
 
 static StatePlan plan_of(const ModelConfig *config, const StateOptions *options) {
@@ -248,6 +127,11 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.pairs, 2 * (int64_t)config->hidden);
     raise_to(&plan.pairs, 2 * (int64_t)config->draft.target_hidden);
   }
+  raise_to(&plan.streams, (int64_t)config->streams.n * config->hidden);
+  raise_to(&plan.stream_rank, config->streams.rank);
+  raise_to(&plan.stream_factors, config->streams.n);
+  raise_to(&plan.ngrams, config->ngrams.width);
+  plan_index(config, options, &plan);
   raise_to(&plan.routes, config->experts.n_experts);
   raise_to(&plan.expert_width, config->experts.width);
   if (config->experts.n_experts) raise_to(&plan.expert_row, expert_row_width(config));
@@ -272,7 +156,7 @@ static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions
   cache.scales_bytes = head.used - cache.scales;
   take(&head, n_scales ? places : 0, KV_SCALE_BYTES);
   cache.head_bytes = head.used;
-  cache.heads = take(arena, (size_t)layer.n_kv_heads, cache.head_bytes);
+  cache.heads = take(arena, (size_t)layer.n_cache_heads, cache.head_bytes);
   return cache;
 }
 
@@ -295,6 +179,11 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
   if (widest < (size_t)plan->expert_row) widest = (size_t)plan->expert_row;
   size_t sums = product_of(widest, splits * rows),
          others = product_of((size_t)plan->hidden, MAX_SPLITS * rows);
+  if (sums < others) sums = others;
+  others = product_of((size_t)plan->streams + (size_t)plan->hidden, MAX_SPLITS * rows);
+  if (plan->streams && sums < others) sums = others;
+  others = product_of((size_t)plan->stream_rank + (size_t)plan->stream_factors + (size_t)plan->index,
+                      MAX_SPLITS * rows);
   if (sums < others) sums = others;
   const size_t chosen = product_of((size_t)config->experts.n_chosen, rows);
   others = product_of(chosen, 2 * (size_t)plan->expert_width * splits);
@@ -335,6 +224,18 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->h = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->q = take(&arena, product_of(rows, (size_t)plan->heads), sizeof(float));
   state->k = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
+  state->streams = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
+  state->stream_rows = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
+  state->stream_weights = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
+  state->stream_ranks = take(&arena, product_of(rows, (size_t)plan->stream_rank), sizeof(float));
+  state->stream_factors = take(&arena, product_of(rows, (size_t)plan->stream_factors), sizeof(float));
+  state->ngram_rows = take(&arena, product_of(rows, (size_t)plan->ngrams), sizeof(float));
+  state->ids = take(&arena, rows, sizeof *state->ids);
+  state->index = take(&arena, product_of(rows, (size_t)plan->index), sizeof(float));
+  state->block_scores = take(&arena, product_of(rows, (size_t)plan->block_scores), sizeof(float));
+  state->selected = take(&arena, product_of(rows, (size_t)plan->selected), sizeof *state->selected);
+  state->n_selected = take(&arena, rows, sizeof *state->n_selected);
+  state->gathered = take(&arena, GATHERERS, plan->gathered_bytes);
   state->v = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->gates = take(&arena, product_of(rows, (size_t)plan->gates), sizeof(float));
   state->queries = take(&arena, product_of(rows, (size_t)plan->queries), sizeof(float));
@@ -480,6 +381,12 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
   }
+  memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
+  for (int r = 0; r < range.n_tokens; r++)
+    for (int s = 0; s < model->config.streams.n; s++)
+      memcpy(state->streams + (size_t)r * (size_t)state->plan.streams + (size_t)(s * model->config.hidden),
+             state->x + (size_t)r * (size_t)state->plan.hidden,
+             (size_t)model->config.hidden * sizeof *state->x);
   if (model->config.per_layer_width > 0) make_layer_inputs(state, range, ids);
   return STATUS_OK;
 }
@@ -496,6 +403,7 @@ static void normalise(BackendState *state, const float *from, int n_rows, const 
 }
 
 const float *cpu_normalised(BackendState *state, int n_rows, const float *weight) {
+  if (state->loaded->model->config.streams.n > 0) return state->h; /* the mix of the streams */
   if (!weight) return state->x;
   normalise(state, state->x, n_rows, weight, state->loaded->model->config.norm_eps);
   return state->h;
@@ -561,6 +469,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
     if (all[i].w.linear) matmuls[n_matmuls++] = all[i];
   run_matmuls(state->loaded, &state->scratch, from, (size_t)(pairs ? state->plan.pairs : state->plan.hidden),
               range.n_tokens, matmuls, n_matmuls);
+  if (weights->index.linear) cpu_index(state, range, layer, from);
   if (gate_in_q) split_queries(state, range.n_tokens, layer);
   cpu_rotate_queries(state, range, layer);
   if (!config_layer(config, layer).shares_kv) cpu_append(state, range, layer);
@@ -710,7 +619,11 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_r
   const Matmul matmul = {.w = state->loaded->head,
                          .y = state->logits,
                          .y_stride = (size_t)state->loaded->model->config.vocab_size};
-  normalise_logit_rows(state, range.parts ? range.logit_rows : NULL, first_row, n_rows);
+  const int32_t *rows = range.parts ? range.logit_rows : NULL;
+  if (state->loaded->mix.down.linear)
+    cpu_mix(state, state->loaded->final_norm, &state->loaded->mix, rows, first_row, n_rows);
+  else
+    normalise_logit_rows(state, rows, first_row, n_rows);
   run_matmuls(state->loaded, &state->scratch, state->h, (size_t)state->plan.hidden, n_rows, &matmul, 1);
   finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;
@@ -741,6 +654,9 @@ const Backend cpu_backend = {.name = "cpu",
                              .state_read = cpu_state_read,
                              .state_write = cpu_state_write,
                              .layer_end = cpu_layer_end,
+                             .add_ngrams = cpu_add_ngrams,
+                             .mix_streams = cpu_mix_streams,
+                             .inject_streams = cpu_inject_streams,
                              .draft_take = cpu_draft_take,
                              .draft_move = cpu_draft_move,
                              .draft_embed = cpu_draft_embed,

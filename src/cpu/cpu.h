@@ -35,6 +35,19 @@ typedef struct {
   CpuLinear gate, up, down;
 } CpuExpert;
 
+/* The matrices that mix a token's streams; inject.linear NULL before the logits. */
+typedef struct {
+  CpuLinear down, up, inject;
+} CpuMix;
+
+/* Embeddings of n-grams. S: plan.streams. */
+typedef struct {
+  CpuLinear key, value;
+  const float *key_norm, *query_norm, *conv_norm; /* [S] */
+  const float *taps;                              /* [taps][S], transposed */
+  const NgramHash *hash;
+} CpuNgrams;
+
 typedef struct {
   CpuLinear router, shared_gate, latent_in, latent_out;
   CpuExpert *each;                   /* [n_experts] */
@@ -57,6 +70,10 @@ typedef struct {
   CpuDelta delta;                    /* of LAYER_DELTA */
   CpuConv conv;                      /* of LAYER_CONV */
   CpuExperts experts;
+  CpuMix attn_mix, mlp_mix; /* of models with streams */
+  CpuNgrams ngrams;         /* of layers with n-grams */
+  CpuLinear index;          /* of layers with index keys */
+  const float *index_q_norm, *index_k_norm;
 } CpuLayer;
 
 typedef struct {
@@ -80,9 +97,11 @@ struct BackendModel {
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
   CpuLinear head, input_projection;
+  CpuMix mix; /* of the logits' input */
+  NgramHash *hashes;
   CpuDraft draft;
   const float *input_norm;     /* [per_layer_width] or NULL */
-  const float *final_norm;     /* [hidden] */
+  const float *final_norm;     /* [hidden], or [plan.streams] */
   const float *ones;           /* weights of norms without weights; NULL: the model has no such norm */
   float *vectors;              /* owns all norms and biases above */
   CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
@@ -96,9 +115,12 @@ typedef struct {
   int queries, channels, delta_heads, delta_width; /* likewise; 0 where the model has none */
   int q_rank, kv_a, head_in;                       /* of latent attention; likewise */
   int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
-  size_t recurrent_bytes;               /* the states of all layers together */
-  int n_segments, n_ropes, angles;      /* angles: of a row of one rope */
-  int n_sequences, n_table;             /* n_table: entries of a page table */
+  int streams, stream_rank, stream_factors, ngrams, index; /* rows of streams.c and sparse.c; likewise */
+  int selected, block_scores;      /* positions that a row sees at most; room for scores of blocks */
+  size_t gathered_bytes;           /* of one KV head with as many positions */
+  size_t recurrent_bytes;          /* the states of all layers together */
+  int n_segments, n_ropes, angles; /* angles: of a row of one rope */
+  int n_sequences, n_table;        /* n_table: entries of a page table */
 } StatePlan;
 
 /* The cache of one layer; layers that share one have the same. */
@@ -194,8 +216,19 @@ struct BackendState {
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] likewise */
-  int n_logit_rows;       /* rows of `logits` that are valid */
-  int32_t last_id;        /* the last pick of sample */
+  /* Rows of models with streams (streams.c): the streams; rows that are in work: normalised streams, weights,
+   * what is between the matrices of a mix, and the factors of what the block returns; the ids of the step's
+   * rows and their rows of a table of n-grams. */
+  float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
+  float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
+  float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
+  int32_t *ids;                                  /* [max_chunk] */
+  /* Sparse attention (sparse.c): index queries and keys; the positions that each row sees. */
+  float *index, *block_scores; /* [max_chunk][plan.index], [plan.block_scores] */
+  int *selected, *n_selected;  /* [max_chunk][plan.selected], [max_chunk] */
+  uint8_t *gathered;           /* [GATHERERS][plan.gathered_bytes] */
+  int n_logit_rows;            /* rows of `logits` that are valid */
+  int32_t last_id;             /* the last pick of sample */
 };
 
 /* The cache of one KV head, as a sequence sees it; valid until the state is closed. */
@@ -288,6 +321,38 @@ Status cpu_state_write(BackendState *state, int slot, int layer, const void *fro
  * output before o. `from`: [range.n_tokens][plan.hidden]. */
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);
 void cpu_short_conv(BackendState *state, TokenRange range, int layer, const float *from);
+
+/* Backend's load(), unload() and arithmetic() (load.c). */
+Status cpu_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err);
+void cpu_unload(BackendModel *loaded);
+Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
+
+/* Residual streams and n-grams (streams.c): their weights; the operations; cpu_mix() is the mix of n_rows
+ * rows of the streams, rows[i] or first_row + i, to h. cpu_ngram_state(): a sequence's state of the n-grams
+ * of a layer, cpu_ngram_numbers() of them. */
+CpuMix cpu_take_mix(const StreamMix *from, float *place, size_t *next);
+CpuNgrams cpu_take_ngrams(const ModelConfig *config, const NgramLayer *from, float *place, size_t *next);
+void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const int32_t *rows, int first_row,
+             int n_rows);
+Status cpu_mix_streams(BackendState *state, TokenRange range, int layer, bool mlp, Error *err);
+Status cpu_inject_streams(BackendState *state, TokenRange range, Error *err);
+Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *err);
+size_t cpu_ngram_numbers(const ModelConfig *config, int layer);
+float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
+
+/* Sparse attention (sparse.c). cpu_index(): index queries of normalised rows `from`, whose index keys go to
+ * the cache. cpu_selects(): some row of the step sees fewer positions than all; cpu_select() then chooses
+ * those of each, at most cpu_most_selected(), and cpu_gather() copies them of a KV head to `memory`, as a
+ * cache of their own. */
+void cpu_index(BackendState *state, TokenRange range, int layer, const float *from);
+bool cpu_selects(const BackendState *state, int n_rows);
+void cpu_select(BackendState *state, int n_rows, int layer);
+int cpu_most_selected(const IndexerConfig *indexer);
+KvHead cpu_gather(const BackendState *state, const KvHead *from, int row, uint8_t *memory);
+enum { GATHERERS = 32 }; /* threads that gather at once, at most */
+size_t cpu_gathered_bytes(const StatePlan *plan, KvType type, int head_dim);
+/* cosines[n_pairs] and sines of a position. */
+void cpu_angles(const CpuRope *rope, int position, float *cosines, float *sines);
 
 /* latent.c: queries, and the cache's rows, of normalised rows `from`; then `queries` = the heads' values of
  * what attention left in q. */

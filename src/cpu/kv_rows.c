@@ -89,7 +89,7 @@ static void move(Direction direction, BackendState *state, TokenRange range, int
                  uint8_t *bytes) {
   const LayerConfig own = config_layer(&state->loaded->model->config, layer);
   const KvType type = state->options.kv;
-  const size_t n = (size_t)n_stored, heads = (size_t)own.n_kv_heads,
+  const size_t n = (size_t)n_stored, heads = (size_t)own.n_cache_heads,
                numbers = n * (size_t)own.head_dim * kv_number_bytes(type),
                k_scales = n * kv_key_bytes(type, own.head_dim) - numbers,
                v_scales = n * kv_value_bytes(type, own.head_dim) - numbers;

@@ -28,7 +28,7 @@ Status cpu_copy_page(BackendState *state, int from, int to, Error *err) {
   const size_t size = kv_number_bytes(state->options.kv);
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
-    for (int i = 0; config_kv_numbers(config, layer) > 0 && i < own.n_kv_heads; i++) {
+    for (int i = 0; config_kv_numbers(config, layer) > 0 && i < own.n_cache_heads; i++) {
       const KvHead kv = state_kv_head(state, 0, layer, i);
       copy_bytes(kv.k, PAGE_TOKENS * (size_t)kv.head_dim * size, from, to);
       copy_bytes(kv.v, PAGE_TOKENS * (size_t)kv.v_width * size, from, to);

@@ -15,16 +15,19 @@ static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
 
 /* The angles of transformers: position times frequency in fp32, then cos and sin of it, then the attention
  * factor of YaRN and LongRoPE. */
-static void set_angles(BackendState *state, LayerRope which, bool long_rope, int row) {
-  const BackendModel *loaded = state->loaded;
-  const CpuRope *rope = long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
-  float *cosines = state->cosines + angles_at(state, which, row),
-        *sines = state->sines + angles_at(state, which, row);
+void cpu_angles(const CpuRope *rope, int position, float *cosines, float *sines) {
   for (int i = 0; i < rope->n_pairs; i++) {
-    float angle = (float)state->positions[row] * rope->frequencies[i];
+    float angle = (float)position * rope->frequencies[i];
     cosines[i] = (float)cos((double)angle) * rope->attention_factor;
     sines[i] = (float)sin((double)angle) * rope->attention_factor;
   }
+}
+
+static void set_angles(BackendState *state, LayerRope which, bool long_rope, int row) {
+  const BackendModel *loaded = state->loaded;
+  const CpuRope *rope = long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
+  cpu_angles(rope, state->positions[row], state->cosines + angles_at(state, which, row),
+             state->sines + angles_at(state, which, row));
 }
 
 void cpu_place_rows(BackendState *state, TokenRange range) {

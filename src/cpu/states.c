@@ -6,12 +6,17 @@
 
 #include "cpu/cpu.h"
 
-static size_t numbers_of(const ModelConfig *config, int layer) {
+/* The state of what mixes tokens, with which a layer's state begins. */
+static size_t mixer_numbers(const ModelConfig *config, int layer) {
   switch (config_layer(config, layer).kind) {
   case LAYER_DELTA: return cpu_delta_numbers(&config->delta);
   case LAYER_CONV: return (size_t)(config->conv.taps - 1) * (size_t)cpu_padded(config->hidden);
   default: return 0;
   }
+}
+
+static size_t numbers_of(const ModelConfig *config, int layer) {
+  return mixer_numbers(config, layer) + cpu_ngram_numbers(config, layer);
 }
 
 static size_t numbers_before(const ModelConfig *config, int layer) {
@@ -50,9 +55,13 @@ void cpu_begin_states(const BackendState *state, int layer, TokenRange range) {
   SequenceRows only;
   int n_parts;
   const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
-  const size_t bytes = cpu_recurrent_bytes(&state->loaded->model->config, layer);
+  const size_t bytes = mixer_numbers(&state->loaded->model->config, layer) * sizeof(float);
   for (int i = 0; i < n_parts; i++)
     if (parts[i].pos == 0) memset(layer_of(state, parts[i].sequence, layer), 0, bytes);
+}
+
+float *cpu_ngram_state(const BackendState *state, int layer, int sequence) {
+  return layer_of(state, sequence, layer) + mixer_numbers(&state->loaded->model->config, layer);
 }
 
 Status cpu_state_save(BackendState *state, int slot, Error *err) {

@@ -245,11 +245,11 @@ typedef struct Backend {
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
   /* The keys and then the values of one layer that does not share another's as bytes: keys
-   * [n_kv_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_kv_heads][n]
-   * [kv_key_scales()]; then values [n_kv_heads][n][head_dim] and their scales [n_kv_heads][n]. With KV_Q8 a
-   * GPU keeps q + 128 where a CPU keeps q. kv_read() copies those of a range (of any length within n_ctx) to
-   * the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads may call it
-   * at the same time for different layers or positions. NULL: not supported. */
+   * [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_cache_heads][n]
+   * [kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales [n_cache_heads][n]. With
+   * KV_Q8 a GPU keeps q + 128 where a CPU keeps q. kv_read() copies those of a range (of any length within
+   * n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads
+   * may call it at the same time for different layers or positions. NULL: not supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);
@@ -291,6 +291,19 @@ typedef struct Backend {
    *   x = x + residual_scale * rmsnorm(Wprojection (activation(Wgate x) * p)) * input_norm,
    *   p being this layer's part of what embed() made;     x = scalar * x */
   Status (*layer_end)(BackendState *state, TokenRange range, int layer, Error *err);
+  /* Only of models with config.streams.n, n below; NULL: check_model() refuses them. embed() makes each
+   * stream s_i the embedding. mix_streams() comes before attention, or what stands in its place, and with
+   * `mlp` before the MLP, in place of their norms: u = the streams, each normalised by itself, times norm;
+   *   h = mean over i of sigmoid((Wup silu(Wdown u / n))_i) * u_i;   x = 0
+   * inject_streams() comes after them: s_i = s_i + 2 sigmoid((Winject u)_i / n) x. norm_logits()
+   * reads a mix made in the same way. add_ngrams() comes before a layer with LayerConfig.ngrams: e = the
+   * rows of the table for the token's n-grams (ngram_hash()), k = Wkey e, v = Wvalue e,
+   *   g_i = (norm(k)_i . norm(s)_i) / sqrt(hidden);  g_i = sign(g_i) sqrt(max(|g_i|, 1e-6));
+   *   c_i = sigmoid(g_i) v;   s_i = s_i + c_i + silu(convolution over tokens of norm(c)_i)
+   * models.md, "Residual streams, n-grams and chosen positions". */
+  Status (*add_ngrams)(BackendState *state, TokenRange range, int layer, Error *err);
+  Status (*mix_streams)(BackendState *state, TokenRange range, int layer, bool mlp, Error *err);
+  Status (*inject_streams)(BackendState *state, TokenRange range, Error *err);
 
   /* Several sequences (StateOptions.n_sequences), all in the order of steps; page_tokens 0: not supported.
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the

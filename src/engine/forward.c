@@ -13,23 +13,36 @@ Status forward_check_ids(const ModelConfig *config, const char *name, const int3
   return STATUS_OK;
 }
 
+/* The MLP of a layer, or its experts. */
+static Status run_mlp(const Backend *backend, BackendState *state, const ModelConfig *config,
+                      TokenRange range, int layer, Error *err) {
+  if (config_layer(config, layer).no_mlp) return STATUS_OK;
+  if (config->streams.n > 0) TRY(backend->mix_streams(state, range, layer, true, err));
+  if (config_layer(config, layer).n_experts > 0) {
+    TRY(backend->norm_experts_residual(state, range, layer, err));
+  } else {
+    TRY(backend->norm_gate_up(state, range, layer, err));
+    TRY(backend->down_residual(state, range, layer, err));
+  }
+  return config->streams.n > 0 ? backend->inject_streams(state, range, err) : STATUS_OK;
+}
+
 /* All layers, and the logits of the last rows. */
 static Status run_layers(const Backend *backend, BackendState *state, const ModelConfig *config,
                          TokenRange range, int n_logit_rows, Error *err) {
   int tap = 0;
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerKind kind = config_layer(config, layer).kind;
+    const bool streams = config->streams.n > 0;
+    if (config_layer(config, layer).ngrams) TRY(backend->add_ngrams(state, range, layer, err));
+    if (streams) TRY(backend->mix_streams(state, range, layer, false, err));
     if (kind == LAYER_DELTA) TRY(backend->norm_delta_rule(state, range, layer, err));
     if (kind == LAYER_CONV) TRY(backend->norm_short_conv(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->norm_qkv_rope_append(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->attention(state, range, layer, err));
     if (kind != LAYER_MLP_ALONE) TRY(backend->out_proj_residual(state, range, layer, err));
-    if (config_layer(config, layer).n_experts > 0) {
-      TRY(backend->norm_experts_residual(state, range, layer, err));
-    } else if (!config_layer(config, layer).no_mlp) {
-      TRY(backend->norm_gate_up(state, range, layer, err));
-      TRY(backend->down_residual(state, range, layer, err));
-    }
+    if (streams) TRY(backend->inject_streams(state, range, err));
+    TRY(run_mlp(backend, state, config, range, layer, err));
     if (config->layer_scalar || config->per_layer_width > 0)
       TRY(backend->layer_end(state, range, layer, err));
     if (range.taps && tap < range.taps->n && range.taps->layers[tap] == layer)

@@ -110,7 +110,14 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
       cost.flop += attention_flop(c, i, n_past, n_rows);
     }
   }
+  for (int i = 0; i < c->n_layers; i++) {
+    const NgramLayer *ngrams = &model->layers[i].ngrams;
+    if (ngrams->n_shards > 0)
+      cost.bytes += (double)n_rows * c->ngrams.width * (double)dtype_bytes(ngrams->shards->rows.dtype);
+  }
   if (n_logit_rows == 0) return cost;
+  cost.bytes += linear_bytes(&model->mix.down) + linear_bytes(&model->mix.up);
+  cost.flop += linear_flop(&model->mix.down, n_logit_rows) + linear_flop(&model->mix.up, n_logit_rows);
   cost.bytes += vector_bytes(&model->final_norm) + linear_bytes(&model->head);
   cost.flop += linear_flop(&model->head, n_logit_rows);
   return cost;

@@ -185,13 +185,38 @@ static Status place_layer_inputs(Arena *arena, Model *model, Error *err) {
   return place_matrix(arena, model, &model->input_projection, err);
 }
 
+/* The mix of the streams that the logits read, and the tables of n-grams, each one tensor. */
+static Status place_streams(Arena *arena, Model *model, Error *err) {
+  const ModelConfig *config = &model->config;
+  const int all = config->streams.n * config->hidden;
+  if (all == 0) return STATUS_OK;
+  model->mix.down.n_in = model->mix.up.n_out = all;
+  model->mix.down.n_out = model->mix.up.n_in = config->streams.rank;
+  TRY(place_matrix(arena, model, &model->mix.down, err));
+  TRY(place_matrix(arena, model, &model->mix.up, err));
+  if (!model->files->ngram_shards)
+    model->files->ngram_shards =
+        mem_alloc((size_t)config->n_layers, sizeof *model->files->ngram_shards, "tables of n-grams", err);
+  if (!model->files->ngram_shards) return STATUS_FAILED;
+  for (int i = 0; i < config->n_layers; i++) {
+    if (!config_layer(config, i).ngrams) continue;
+    const int n_rows = (int)ngram_rows(config, i), n_columns = ngram_columns(&config->ngrams);
+    NgramShard *table = &model->files->ngram_shards[i];
+    table->rows = (Matrix){place(arena, (size_t)n_rows * (size_t)n_columns, 2), DTYPE_F16, n_rows, n_columns};
+    model->layers[i].ngrams.shards = table;
+    model->layers[i].ngrams.n_shards = 1;
+  }
+  return STATUS_OK;
+}
+
 static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
   TRY(place_layer_inputs(arena, model, err));
   for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, err));
-  model->final_norm = place_vector(arena, config->hidden);
+  model->final_norm = place_vector(arena, (config->streams.n ? config->streams.n : 1) * config->hidden);
+  TRY(place_streams(arena, model, err));
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
   model->made_bytes = 0; /* a checkpoint has no keys' parts of heads: model_prepare() makes them */
@@ -400,6 +425,17 @@ Status model_fill_dummy(const Model *model, Error *err) {
     const Matrix *table = &model->input_table;
     fill_norm(config->norm_plus_one, &model->input_norm, &random);
     fill_matrix(&model->input_projection, &random);
+    fill_halves(table->data, (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, &random);
+  }
+  if (config->streams.n > 0) {
+    fill_matrix(&model->mix.down, &random);
+    fill_matrix(&model->mix.up, &random);
+  }
+  for (int i = 0; i < config->n_layers; i++) {
+    const NgramLayer *ngrams = &model->layers[i].ngrams;
+    if (ngrams->n_shards == 0) continue;
+    const Matrix *table = &ngrams->shards->rows;
+    fill_vector(&ngrams->taps, -1, 1, &random);
     fill_halves(table->data, (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, &random);
   }
   fill_matrix(&model->head, &random);

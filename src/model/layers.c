@@ -26,6 +26,11 @@ typedef enum {
   WIDTH_KV_A,
   WIDTH_KV_RANK,
   WIDTH_KV_B,
+  WIDTH_STREAMS, /* numbers of all streams; 0: there is one stream */
+  WIDTH_STREAM_RANK,
+  WIDTH_STREAM_COUNT,
+  WIDTH_INDEX, /* index queries and the index key */
+  WIDTH_NGRAMS,
 } Width;
 
 enum {
@@ -67,6 +72,28 @@ static const struct {
   [LAYER_Q_A]         = { "self_attn.q_a_proj", AT(q_a), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_Q_RANK },
   [LAYER_KV_A] = { "self_attn.kv_a_proj_with_mqa", AT(kv_a), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_A },
   [LAYER_KV_B]        = { "self_attn.kv_b_proj", AT(kv_b), IN_ATTENTION, WIDTH_KV_RANK, WIDTH_KV_B },
+  [LAYER_ATTN_MIX_DOWN] =
+    { "attn_hyper_connection.input_mix_weight_down", AT(attn_mix.down), IN_ALL,
+      WIDTH_STREAMS, WIDTH_STREAM_RANK },
+  [LAYER_ATTN_MIX_UP] =
+    { "attn_hyper_connection.input_mix_weight_up", AT(attn_mix.up), IN_ALL,
+      WIDTH_STREAM_RANK, WIDTH_STREAMS },
+  [LAYER_ATTN_INJECT] =
+    { "attn_hyper_connection.block_inject_weight", AT(attn_mix.inject), IN_ALL,
+      WIDTH_STREAMS, WIDTH_STREAM_COUNT },
+  [LAYER_MLP_MIX_DOWN] =
+    { "mlp_hyper_connection.input_mix_weight_down", AT(mlp_mix.down), IN_ALL,
+      WIDTH_STREAMS, WIDTH_STREAM_RANK },
+  [LAYER_MLP_MIX_UP] =
+    { "mlp_hyper_connection.input_mix_weight_up", AT(mlp_mix.up), IN_ALL,
+      WIDTH_STREAM_RANK, WIDTH_STREAMS },
+  [LAYER_MLP_INJECT] =
+    { "mlp_hyper_connection.block_inject_weight", AT(mlp_mix.inject), IN_ALL,
+      WIDTH_STREAMS, WIDTH_STREAM_COUNT },
+  [LAYER_INDEX] =
+    { "self_attn.indexer.index_qk_proj", AT(index), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_INDEX },
+  [LAYER_NGRAM_KEY]   = { "ple.key_proj", AT(ngrams.key), IN_ALL, WIDTH_NGRAMS, WIDTH_STREAMS },
+  [LAYER_NGRAM_VALUE] = { "ple.value_proj", AT(ngrams.value), IN_ALL, WIDTH_NGRAMS, WIDTH_HIDDEN },
   [LAYER_LATENT_OUT]  = { "mlp.fc2_latent_proj", AT(moe.latent_out), IN_ALL, WIDTH_LATENT, WIDTH_HIDDEN },
 /* clang-format on */
 #undef AT
@@ -167,6 +194,12 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_KV_RANK: return latent->kv_rank;
   case WIDTH_KV_B: return config->n_heads * (latent->nope_dim + latent->value_dim);
   case WIDTH_LATENT: return own.n_experts > 0 ? config->experts.latent : 0;
+  case WIDTH_STREAMS: return config->streams.n * config->hidden;
+  case WIDTH_STREAM_RANK: return config->streams.rank;
+  case WIDTH_STREAM_COUNT: return config->streams.n;
+  case WIDTH_INDEX:
+    return config->indexer.block ? (config->indexer.n_heads + 1) * config->indexer.head_dim : 0;
+  case WIDTH_NGRAMS: return own.ngrams ? config->ngrams.width : 0;
   case WIDTH_HIDDEN: break;
   }
   return config->hidden;
@@ -288,6 +321,11 @@ static const size_t norms[N_LAYER_NORMS] = {
     [LAYER_SHARED_POST_NORM] = offsetof(ModelLayer, moe.shared_post_norm),
     [LAYER_Q_A_NORM] = offsetof(ModelLayer, q_a_norm),
     [LAYER_KV_A_NORM] = offsetof(ModelLayer, kv_a_norm),
+    [LAYER_INDEX_Q_NORM] = offsetof(ModelLayer, index_q_norm),
+    [LAYER_INDEX_K_NORM] = offsetof(ModelLayer, index_k_norm),
+    [LAYER_NGRAM_KEY_NORM] = offsetof(ModelLayer, ngrams.key_norm),
+    [LAYER_NGRAM_QUERY_NORM] = offsetof(ModelLayer, ngrams.query_norm),
+    [LAYER_NGRAM_CONV_NORM] = offsetof(ModelLayer, ngrams.conv_norm),
 };
 
 /* post_attention_layernorm names another norm in NORM_BEFORE than in the others. */
@@ -314,9 +352,25 @@ static const char *own_norm_name(const TensorNames *names, int which) {
   return own[which];
 }
 
+/* The norms of streams, of n-grams, and of index queries and keys; NULL: the layer has no such norm. */
+static const char *stream_norm_name(const ModelConfig *config, LayerConfig own, int which, int *width) {
+  *width = config->streams.n * config->hidden;
+  if (which == LAYER_ATTN_NORM) return "attn_hyper_connection.hc_norm";
+  if (which == LAYER_MLP_NORM) return "mlp_hyper_connection.hc_norm";
+  if (which >= LAYER_NGRAM_KEY_NORM) {
+    static const char *const of_ngrams[] = {"ple.norm_key", "ple.norm_query", "ple.norm_conv"};
+    return own.ngrams ? of_ngrams[which - LAYER_NGRAM_KEY_NORM] : NULL;
+  }
+  if (which < LAYER_INDEX_Q_NORM || own.kind != LAYER_ATTENTION || !config->indexer.block) return NULL;
+  *width = config->indexer.head_dim;
+  return which == LAYER_INDEX_Q_NORM ? "self_attn.indexer.q_layernorm" : "self_attn.indexer.k_layernorm";
+}
+
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width) {
   const char *name = own_norm_name(&config->names, which);
   const LayerConfig own = config_layer(config, layer);
+  if (which >= LAYER_INDEX_Q_NORM || (config->streams.n > 0 && which < LAYER_Q_NORM))
+    return config->streams.n > 0 ? stream_norm_name(config, own, which, width) : NULL;
   if (which < LAYER_Q_NORM) {
     const bool of_mixer = which == LAYER_ATTN_NORM || which == LAYER_ATTN_POST_NORM;
     if (of_mixer ? own.kind == LAYER_MLP_ALONE : own.no_mlp) return NULL;
@@ -358,6 +412,7 @@ Vector *layer_vector_of(const ModelLayer *layer, int which) {
       [DELTA_SKIP] = offsetof(ModelLayer, delta.skip),
       [CONV_TAPS] = offsetof(ModelLayer, conv.taps),
       [CONV_BIAS] = offsetof(ModelLayer, conv.bias),
+      [NGRAM_TAPS] = offsetof(ModelLayer, ngrams.taps),
       [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
       [EXPERT_SCALES] = offsetof(ModelLayer, moe.scales),
       [EXPERT_ROUTER_SCALE] = offsetof(ModelLayer, moe.router_scale),
@@ -402,6 +457,11 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
 LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
   if (which >= EXPERT_CHOICE_BIAS)
     return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
+  if (which == NGRAM_TAPS) {
+    if (!config_layer(config, layer).ngrams) return (LayerVector){0};
+    return (LayerVector){"ple.conv1d.weight", config->streams.n * config->hidden, config->ngrams.taps,
+                         DTYPE_F16};
+  }
   const LayerKind kind = config_layer(config, layer).kind;
   if (which < CONV_TAPS) return kind == LAYER_DELTA ? delta_vector(&config->delta, which) : (LayerVector){0};
   if (kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};

@@ -28,6 +28,15 @@ enum {
   LAYER_Q_A,
   LAYER_KV_A,
   LAYER_KV_B,
+  LAYER_ATTN_MIX_DOWN,
+  LAYER_ATTN_MIX_UP,
+  LAYER_ATTN_INJECT,
+  LAYER_MLP_MIX_DOWN,
+  LAYER_MLP_MIX_UP,
+  LAYER_MLP_INJECT,
+  LAYER_INDEX,
+  LAYER_NGRAM_KEY,
+  LAYER_NGRAM_VALUE,
   N_LAYER_LINEARS
 };
 
@@ -89,6 +98,11 @@ enum {
   LAYER_SHARED_POST_NORM,
   LAYER_Q_A_NORM,
   LAYER_KV_A_NORM,
+  LAYER_INDEX_Q_NORM,
+  LAYER_INDEX_K_NORM,
+  LAYER_NGRAM_KEY_NORM,
+  LAYER_NGRAM_QUERY_NORM,
+  LAYER_NGRAM_CONV_NORM,
   N_LAYER_NORMS
 };
 
@@ -96,7 +110,7 @@ Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
 
-/* The vectors of DeltaLayer, ConvLayer and ExpertLayer as stored: "linear_attn.conv1d.weight"
+/* The vectors of DeltaLayer, ConvLayer, NgramLayer and ExpertLayer as stored: "linear_attn.conv1d.weight"
  * [n][1][taps], or [n]. */
 enum {
   DELTA_CONV,
@@ -107,6 +121,7 @@ enum {
   DELTA_SKIP,
   CONV_TAPS,
   CONV_BIAS,
+  NGRAM_TAPS,
   EXPERT_CHOICE_BIAS, /* [n] or [1][n] */
   EXPERT_SCALES,
   EXPERT_ROUTER_SCALE,

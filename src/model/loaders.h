@@ -65,9 +65,11 @@ struct ModelFiles {
   size_t n_packed_tensors;
   char (*names)[LINEAR_NAME_SIZE];         /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
   char input_projection[LINEAR_NAME_SIZE]; /* the name of the Linear */
-  Expert *experts;                         /* of all layers */
-  char (*expert_names)[LINEAR_NAME_SIZE];  /* [experts][N_EXPERT_LINEARS] of their Linears */
-  StoredTensor **views;                    /* [n_views] parts of tensors of all experts, for each of them */
+  char mix_down[LINEAR_NAME_SIZE], mix_up[LINEAR_NAME_SIZE]; /* likewise, of Model.mix */
+  NgramShard *ngram_shards;                                  /* of all layers */
+  Expert *experts;                                           /* of all layers */
+  char (*expert_names)[LINEAR_NAME_SIZE]; /* [experts][N_EXPERT_LINEARS] of their Linears */
+  StoredTensor **views;                   /* [n_views] parts of tensors of all experts, for each of them */
   size_t n_views, views_capacity;
   char *packed_names;    /* storage of packed_tensors' names */
   StoredWeights *stored; /* [n_stored] quantised layers for model_prepare() */

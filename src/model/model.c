@@ -80,6 +80,9 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
   if (!model->layers || !files->names) return STATUS_FAILED;
   snprintf(files->input_projection, LINEAR_NAME_SIZE, "%sper_layer_model_projection", body);
   model->input_projection.name = files->input_projection;
+  snprintf(files->mix_down, LINEAR_NAME_SIZE, "%shyper_connection_mixer.input_mix_weight_down", body);
+  snprintf(files->mix_up, LINEAR_NAME_SIZE, "%shyper_connection_mixer.input_mix_weight_up", body);
+  model->mix.down.name = files->mix_down, model->mix.up.name = files->mix_up;
   for (size_t i = 0; i < n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];

@@ -152,6 +152,29 @@ typedef struct {
   Vector router_scale, norm, post_norm, shared_post_norm;
 } ExpertLayer;
 
+/* The matrices that make one row of a token's residual streams (backend.h, mix_streams). S: streams.n *
+ * hidden. */
+typedef struct {
+  Linear down, up; /* S -> streams.rank, and back: the weights of the mix */
+  Linear inject;   /* S -> streams.n: the factors of what the block returns; n_out 0 before the logits */
+} StreamMix;
+
+/* Rows of a table of n-grams. Numbers in F8_E4M3 or I8 are multiplied by a scale. */
+typedef struct {
+  Matrix rows;
+  Vector scales; /* [1] for all rows or [rows.n_rows]; data NULL: no scales */
+} NgramShard;
+
+/* Embeddings of n-grams (backend.h, add_ngrams). */
+typedef struct {
+  Linear key, value;                      /* ngrams.width -> S, -> hidden */
+  Vector key_norm, query_norm, conv_norm; /* [S], each stream is normalised by itself */
+  Vector taps;                            /* [S][taps], the last tap for the token itself */
+  NgramShard
+      *shards; /* [n_shards] the table, one after another: as many rows each, of ngram_columns() numbers */
+  int n_shards;
+} NgramLayer;
+
 typedef struct {
   Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER, and of LAYER_MLP_ALONE */
   DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
@@ -183,6 +206,14 @@ typedef struct {
   Linear input_gate, input_projection;
   Vector input_norm;
   Vector scalar; /* [1] multiplies what leaves the layer; data NULL unless config.layer_scalar */
+  /* Only with config.streams.n: of attention, or what stands in its place, and of the MLP. Then attn_norm and
+   * mlp_norm are [streams.n * hidden], of the streams. */
+  StreamMix attn_mix, mlp_mix;
+  NgramLayer ngrams; /* only with LayerConfig.ngrams */
+  /* Only of LAYER_ATTENTION with config.indexer.block: hidden -> index queries, then the index key; and
+   * [indexer.head_dim] their norms. */
+  Linear index;
+  Vector index_q_norm, index_k_norm;
 } ModelLayer;
 
 /* The parts of a drafter beside its layers (config.h, DraftKind). W: width of an embedding and of the
@@ -214,7 +245,8 @@ typedef struct {
   Vector input_norm;       /* [per_layer_width] */
   ModelLayer *layers;      /* [n_layers] */
   DraftParts draft;        /* only with config.draft.kind */
-  Vector final_norm;       /* [hidden] */
+  Vector final_norm;       /* [hidden], or [streams.n * hidden] */
+  StreamMix mix;           /* of the logits' input; only with config.streams.n */
   Linear head;           /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
   size_t made_bytes;     /* memory that model_prepare() takes */

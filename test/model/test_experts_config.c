@@ -21,6 +21,7 @@ static const struct {
   {"qwen2_moe", "", 60, 4, 1408, 5632, SCORE_SOFTMAX, false, false, false, true, "eeee", 1},
   {"qwen3_moe", "", 128, 8, 768, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
   {"qwen3_5_moe_text", "", 256, 8, 512, 512, SCORE_SOFTMAX, true, false, false, true, "eeee", 1},
+  {"qwen4_exp_text", "", 512, 10, 512, 512, SCORE_SOFTMAX, true, false, false, true, "eeee", 1},
   {"qwen3_next", "", 512, 10, 512, 512, SCORE_SOFTMAX, true, false, false, true, "eeee", 1},
   {"mixtral", "", 8, 2, 14336, 0, SCORE_SOFTMAX, true, false, false, false, "eeee", 1},
   {"gpt_oss", ", 'rope_parameters': {'rope_type': 'default'}", 128, 4, 2880, 0, SCORE_CHOSEN, false, false,

@@ -106,6 +106,28 @@ static Status print_latent(Buffer *out, const ModelConfig *config, Error *err) {
                        latent->value_dim);
 }
 
+/* Residual streams, n-grams, and attention to chosen positions. */
+static Status print_streams(Buffer *out, const ModelConfig *config, Error *err) {
+  const NgramConfig *ngrams = &config->ngrams;
+  const IndexerConfig *indexer = &config->indexer;
+  if (!config->streams.n) return STATUS_OK;
+  TRY(inspect_begin_line(out, "streams", err));
+  TRY(buffer_printf(out, err, "%d of %d numbers, mixed by matrices of rank %d", config->streams.n,
+                    config->hidden, config->streams.rank));
+  for (int i = 0; i < config->n_layers; i++) {
+    if (!config_layer(config, i).ngrams) continue;
+    TRY(inspect_begin_line(out, "n-grams", err));
+    TRY(buffer_printf(out, err, "of up to %d tokens before layer %d: %d rows of %d numbers a token, of %lld",
+                      ngrams->longest, i, (ngrams->longest - 1) * ngrams->n_hashes, ngram_columns(ngrams),
+                      (long long)ngram_rows(config, i)));
+  }
+  if (!indexer->block) return STATUS_OK;
+  TRY(inspect_begin_line(out, "sparse", err));
+  return buffer_printf(out, err,
+                       "attention to %d positions in blocks of %d, chosen by %d heads of %d numbers",
+                       indexer->budget, indexer->block, indexer->n_heads, indexer->head_dim);
+}
+
 static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) {
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
@@ -381,6 +403,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
   TRY(print_latent(out, &model->config, err));
+  TRY(print_streams(out, &model->config, err));
   TRY(print_experts(out, &model->config, err));
   TRY(print_state_layers(out, &model->config, err));
   TRY(print_blocks(out, &model->config, err));

@@ -199,6 +199,27 @@ static Status put_latent(Writer *w, const LatentConfig *latent) {
   return close_member(w, "}");
 }
 
+static Status put_streams(Writer *w, const ModelConfig *config) {
+  const NgramConfig *ngrams = &config->ngrams;
+  const IndexerConfig *indexer = &config->indexer;
+  if (!config->streams.n) return put_raw(w, "streams", "null");
+  TRY(open_member(w, "streams", "{"));
+  TRY(put_int(w, "hc_count", config->streams.n));
+  TRY(put_int(w, "hc_lowrank", config->streams.rank));
+  TRY(put_int(w, "ngram_size", ngrams->longest));
+  TRY(put_int(w, "heads_per_ngram", ngrams->n_hashes));
+  TRY(put_int(w, "ple_embed_dim", ngrams->width));
+  TRY(open_member(w, "ngram_rows", "["));
+  for (int i = 0; i < config->n_layers; i++)
+    TRY(put_size(w, NULL, config_layer(config, i).ngrams ? (size_t)ngram_rows(config, i) : 0));
+  TRY(close_member(w, "]"));
+  TRY(put_int(w, "indexer_budget", indexer->budget));
+  TRY(put_int(w, "indexer_compress_ratio", indexer->block));
+  TRY(put_int(w, "indexer_n_heads", indexer->n_heads));
+  TRY(put_int(w, "indexer_head_dim", indexer->head_dim));
+  return close_member(w, "}");
+}
+
 static Status put_experts(Writer *w, const Model *model) {
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
@@ -403,6 +424,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, const Predi
   TRY(put_arithmetic(&writer, model));
   TRY(put_state_layers(&writer, &model->config));
   TRY(put_latent(&writer, &model->config.latent));
+  TRY(put_streams(&writer, &model->config));
   TRY(put_experts(&writer, model));
   TRY(put_layers(&writer, &model->config));
   TRY(put_positions(&writer, model));

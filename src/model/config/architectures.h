@@ -104,6 +104,17 @@ typedef struct {
   const ExpertNames *names;
 } ExpertFamily;
 
+/* One for each architecture with experts (expert_families.c). */
+extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of_qwen3_vl_moe,
+    experts_of_qwen3_omni_moe, experts_of_qwen3_next, experts_of_qwen3_5_moe, experts_of_qwen4_exp,
+    experts_of_mixtral, experts_of_olmoe, experts_of_gpt_oss, experts_of_granite_moe, experts_of_gemma4_moe,
+    experts_of_glm4_moe, experts_of_glm4_moe_lite, experts_of_deepseek_v3, experts_of_deepseek_v2,
+    experts_of_mistral4, experts_of_nemotron_moe, experts_of_ernie_moe, experts_of_lfm2_moe,
+    experts_of_minimax_m2, experts_of_mellum, experts_of_dots1, experts_of_hunyuan_moe, experts_of_exaone_moe,
+    experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
+    experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
+    experts_of_laguna, experts_of_flint;
+
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
@@ -147,7 +158,8 @@ typedef struct {
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
   bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
-  bool last_full;         /* the last layer has no window, whatever layer_types says */
+  bool streams;   /* hc_..., ple_..., indexer_...: hyper-connections, n-grams, sparse attention (streams.c) */
+  bool last_full; /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
   unsigned members;             /* HAS_... */
   const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
@@ -203,7 +215,11 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
-Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
+Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
+/* Fills streams, ngrams, which layers have these, indexer, and delta.gate_is_sigmoid (streams.c). PRECOND the
+ * rope, the kinds of layers and delta are filled. */
+Status config_parse_streams(const ConfigReader *r, ModelConfig *config);
 
 /* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
  * PRECOND as above; the activation is filled. */

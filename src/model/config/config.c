@@ -345,14 +345,14 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
 }
 
 /* Counts the linear layers of each layer, its experts, lm_head and, of per-layer embeddings, what makes the
- * inputs. */
+ * inputs. With several streams a layer has up to nine more, and the mix before lm_head two. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
-  const bool latent = config->experts.latent > 0;
-  const size_t linears =
-      7 + (size_t)gate + 2 * (size_t)inputs + 2 * (size_t)latent + 3 * (size_t)config->experts.n_experts;
-  return quantization_limit(&config->quant, linears * (size_t)config->n_layers + 1 + (size_t)inputs, file,
-                            err);
+  const bool latent = config->experts.latent > 0, streams = config->streams.n > 0;
+  const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs + 2 * (size_t)latent + 9 * (size_t)streams +
+                         3 * (size_t)config->experts.n_experts;
+  const size_t others = 1 + (size_t)inputs + 2 * (size_t)streams;
+  return quantization_limit(&config->quant, linears * (size_t)config->n_layers + others, file, err);
 }
 
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err) {

@@ -77,6 +77,11 @@ typedef struct {
   bool dense;     /* it has no experts, although the model has (ModelConfig.experts) */
   bool no_mlp;    /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
   int n_experts;  /* config_layer() sets it to the model's, or to 0 in a layer without experts */
+  int ngrams;     /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
+  /* config_layer() sets it to n_kv_heads, and one more where a layer has an index key (IndexerConfig), which
+   * lies in the cache as a KV head of its own: the value is the key as it is, the key that of the block that
+   * ends there. */
+  int n_cache_heads;
 } LayerConfig;
 
 /* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
@@ -164,16 +169,56 @@ typedef struct {
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
-  /* Before model_prepare(), as Qwen3-Next stores them: DeltaLayer.qkv has for each key head its q, its k,
-   * the v and the z of its value heads; b for each key head the b and the a of its value heads; there are no
-   * z and a. */
+  /* Before model_prepare(), as Qwen3-Next stores them: DeltaLayer.qkv has for each key head its q, its k, the
+   * v and the z of its value heads; b for each key head the b and the a of its value heads; there are no z
+   * and a. */
   bool interleaved;
   StateRule rule;
+  bool gate_is_sigmoid; /* the output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next) */
   /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
    * largest step size. */
   bool conv_bias, biases;
   double least_step, largest_step;
 } DeltaConfig;
+
+/* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin
+ * as its embedding. A block reads a mix of them, and its output is added to each with a factor; the logits
+ * read a mix, too. See mix_streams in engine/backend.h. */
+typedef struct {
+  int n;    /* 0: one stream, as usual */
+  int rank; /* numbers between the two matrices that make the mix's weights */
+} StreamConfig;
+
+/* Embeddings of a token's n-grams, added to the streams before some layers (LayerConfig.ngrams): the token
+ * and the one to longest - 1 tokens before it are hashed into rows of a large table. See add_ngrams in
+ * engine/backend.h. */
+typedef struct {
+  int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
+  int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
+  int width;        /* numbers of all rows of a token: (longest - 1) * n_hashes rows of as many */
+  int taps;         /* of the convolution over tokens, each `longest` tokens before the next */
+  int64_t least;    /* each hash has the next prime number of rows, from this one on */
+  int64_t multiple; /* the table's rows are rounded up to a multiple of this */
+  int64_t seed;     /* of the hashes' factors */
+  int32_t empty;    /* the token that stands for none before the text, and ends an n-gram: the first EOS */
+} NgramConfig;
+enum {
+  MAX_STREAMS = 16,
+  MAX_NGRAM = 8,
+  MAX_NGRAM_HASHES = 64,
+  MAX_NGRAM_LAYERS = 16,
+  MAX_NGRAM_SHARDS = 4096
+};
+
+/* Sparse attention (Qwen3.8-Flash-Next): in layers of LAYER_ATTENTION a query sees the `budget` positions of
+ * the best blocks of `block` consecutive ones, and those after the last whole block. See attention in
+ * engine/backend.h. */
+typedef struct {
+  int block;    /* 0: a query sees all positions */
+  int budget;   /* a multiple of block */
+  int n_heads;  /* of the index queries that score blocks */
+  int head_dim; /* of index queries and keys: at least the rope's rotary_dim, at most the layers' head_dim */
+} IndexerConfig;
 
 /* The layers with a short convolution (LAYER_CONV); see norm_short_conv in engine/backend.h. */
 typedef struct {
@@ -285,6 +330,9 @@ typedef struct {
   LatentConfig latent;
   DeltaConfig delta;
   ConvConfig conv;
+  StreamConfig streams;
+  NgramConfig ngrams;
+  IndexerConfig indexer;
   ExpertConfig experts;
   DraftConfig draft; /* vocab_size is then the number of tokens that it can guess */
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 4) */
@@ -356,6 +404,18 @@ int delta_norm_width(const DeltaConfig *delta);
 /* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
  * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
+/* Rows of the table of n-grams of a layer with them, and numbers of a row. */
+int64_t ngram_rows(const ModelConfig *config, int layer);
+int ngram_columns(const NgramConfig *ngrams);
+/* How the n-grams of a layer are hashed: primes[n_primes], for each length from 2 on and each hash of it the
+ * number of its rows, which lie in this order; factors[], of the token and the tokens before it. Source:
+ * transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py. */
+typedef struct {
+  int n_primes;
+  int64_t primes[(MAX_NGRAM - 1) * MAX_NGRAM_HASHES];
+  int64_t factors[MAX_NGRAM];
+} NgramHash;
+void ngram_hash(const ModelConfig *config, int layer, NgramHash *hash);
 /* Numbers of an expert's input, and of its output. */
 int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */

@@ -42,25 +42,27 @@ static Status default_kinds(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-static Status parse_kinds(const ConfigReader *r, const Json *types, ModelConfig *config) {
+/* indexed: indexed_attention is another name of full_attention. */
+static Status parse_kinds(const ConfigReader *r, const Json *types, bool indexed, ModelConfig *config) {
   char found[64];
   TRY(reader_names_of_layers(r, types, config->n_layers));
   int layer = 0;
   for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
     const bool delta = json_string_is(type, "linear_attention");
-    if (!delta && !json_string_is(type, "full_attention"))
-      return reader_refuse(r, "layer_types[%d] is %s, expected linear_attention or full_attention", layer,
-                           json_describe(type, found));
+    if (!delta && !json_string_is(type, "full_attention") &&
+        !(indexed && json_string_is(type, "indexed_attention")))
+      return reader_refuse(r, "layer_types[%d] is %s, expected linear_attention%s or full_attention", layer,
+                           json_describe(type, found), indexed ? ", indexed_attention" : "");
     config->layers[layer].kind = delta ? LAYER_DELTA : LAYER_ATTENTION;
   }
   return STATUS_OK;
 }
 
-Status config_parse_delta(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const Json *types = json_member(r->object, "layer_types");
   bool gated;
   TRY(parse_sizes(r, &config->delta));
-  TRY(types ? parse_kinds(r, types, config) : default_kinds(r, config));
+  TRY(types ? parse_kinds(r, types, arch->streams, config) : default_kinds(r, config));
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   TRY(reader_bool(r, "attn_output_gate", true, &gated));
   if (!gated) return reader_refuse(r, "attn_output_gate is false, expected true");

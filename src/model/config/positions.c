@@ -471,9 +471,9 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     config_scale_latent(config);
   }
   if (arch->members & HAS_DELTA) {
-    TRY(config_parse_delta(r, config));
+    TRY(config_parse_delta(r, arch, config));
     config->delta.interleaved = config->delta.n_key_heads > 0 && arch->members & HAS_INTERLEAVED_DELTA;
-    return STATUS_OK;
+    return arch->streams ? config_parse_streams(r, config) : STATUS_OK;
   }
   if (arch->single_blocks) return config_parse_blocks(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));

@@ -30,6 +30,10 @@ Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t h
   return STATUS_OK;
 }
 
+Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, int64_t *out) {
+  return json_get_int(source(r), r->object, key, INT64_MIN, INT64_MAX, fallback, out, r->err);
+}
+
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
                      double *out) {
   return json_get_double(source(r), r->object, key, low, high, fallback, out, r->err);

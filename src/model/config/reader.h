@@ -23,6 +23,7 @@ Status reader_expected(const ConfigReader *r, const char *key, const Json *value
 
 /* Typed members; absent or null gives `fallback`, a number out of [low, high] is refused. */
 Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t high, int fallback, int *out);
+Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, int64_t *out); /* of any size */
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
                      double *out);
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out);

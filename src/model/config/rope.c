@@ -98,6 +98,7 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   if (!own.n_heads) own.n_heads = config->n_heads;
   if (!own.n_kv_heads) own.n_kv_heads = config->n_kv_heads;
   if (!own.head_dim) own.head_dim = config->head_dim;
+  own.n_cache_heads = own.n_kv_heads + (own.kind == LAYER_ATTENTION && config->indexer.block > 0);
   own.n_experts = own.dense || own.no_mlp ? 0 : config->experts.n_experts;
   if (own.n_experts > 0) own.intermediate = config->experts.shared_width;
   if (!own.n_experts && !own.intermediate && !own.no_mlp) own.intermediate = config->intermediate;
@@ -133,12 +134,18 @@ bool config_layer_is_alike(const ModelConfig *config, int layer) {
 
 size_t config_state_numbers(const ModelConfig *config, int layer) {
   const DeltaConfig *delta = &config->delta;
-  switch (config_layer(config, layer).kind) {
+  const LayerConfig own = config_layer(config, layer);
+  size_t n = 0;
+  if (own.ngrams)
+    n = (size_t)((config->ngrams.taps - 1) * config->ngrams.longest) * (size_t)config->streams.n *
+            (size_t)config->hidden +
+        (size_t)config->ngrams.longest - 1;
+  switch (own.kind) {
   case LAYER_DELTA:
-    return (size_t)(delta->conv - 1) * (size_t)delta_channels(delta) +
+    return n + (size_t)(delta->conv - 1) * (size_t)delta_channels(delta) +
            (size_t)delta->n_value_heads * (size_t)delta->key_dim * (size_t)delta->value_dim;
-  case LAYER_CONV: return (size_t)(config->conv.taps - 1) * (size_t)config->conv.channels;
-  default: return 0;
+  case LAYER_CONV: return n + (size_t)(config->conv.taps - 1) * (size_t)config->conv.channels;
+  default: return n;
   }
 }
 
@@ -151,7 +158,7 @@ bool config_has_states(const ModelConfig *config) {
 size_t config_kv_numbers(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
   if (own.kind != LAYER_ATTENTION || own.shares_kv) return 0;
-  return 2 * (size_t)own.n_kv_heads * (size_t)own.head_dim;
+  return 2 * (size_t)own.n_cache_heads * (size_t)own.head_dim;
 }
 
 int rope_original_context(const ModelConfig *config) {

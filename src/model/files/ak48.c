@@ -163,6 +163,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->text_part) return "the text part of a larger model";
   if (config->fused) return "q, k and v as one matrix";
   if (config->latent.kv_rank) return "latent attention";
+  if (config->streams.n) return "several residual streams";
   if (config->fused_gate_up) return "gate and up as one matrix";
   if (config->norms != NORM_BEFORE) return "norms of what comes out of attention";
   if (config->norm_plus_one) return "norms that multiply by 1 + weight";

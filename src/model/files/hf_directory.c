@@ -170,8 +170,12 @@ static Status take_everything(HfLoader *loader) {
   for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
   char name[NAME_SIZE];
   const char *final_norm = model->config.names.final_norm;
+  const int n_streams = model->config.streams.n;
+  if (n_streams > 0) final_norm = "hyper_connection_mixer.hc_norm";
   snprintf(name, sizeof name, "%s%s.weight", loader->body, final_norm ? final_norm : "norm");
-  TRY(hf_norm_take(loader, name, "", model->config.hidden, &model->final_norm));
+  TRY(hf_norm_take(loader, name, "", (n_streams > 0 ? n_streams : 1) * model->config.hidden,
+                   &model->final_norm));
+  TRY(hf_streams_take(loader));
   return take_head(loader);
 }
 

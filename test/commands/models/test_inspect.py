@@ -131,8 +131,9 @@ def test_says_what_the_files_say(run, directory):
             shapes = [stored[name][1] for name in stored
                       if name.endswith(f"layers.{index}.self_attn.{part}_proj.weight")]
             assert not shapes or latent or shapes[0][0] == size * layer["head_dim"]
+    index_heads = bool(report["streams"] and report["streams"]["indexer_compress_ratio"])  # one more KV head
     assert report["kv_bytes_per_token"]["f16"] == sum(
-        4 * layer["num_key_value_heads"] * layer["head_dim"] for index, layer in enumerate(layers)
+        4 * (layer["num_key_value_heads"] + index_heads) * layer["head_dim"] for index, layer in enumerate(layers)
         if layer["kv_layer"] == index and report["layer_kinds"][index] == "attention")
     assert report["kv_bytes_full_context"]["f32"] == (
         report["kv_bytes_per_token"]["f32"] * report["max_position_embeddings"])
@@ -145,7 +146,8 @@ def test_says_what_the_files_say(run, directory):
     assert sorted(report["unused_tensors"]) == sorted({*stored} - {tensor["name"] for tensor in used})
     generation = json.loads((directory / "generation_config.json").read_text()) if (
         directory / "generation_config.json").exists() else {}
-    tokens = {**config, **text, **generation}
+    tokens = {**config, **text, **{key: whole[key] for key in ("eos_token_id", "bos_token_id") if key in whole},
+              **generation}
     eos = tokens.get("eos_token_id")
     assert report["eos_token_id"] == (eos if isinstance(eos, list) else [] if eos is None else [eos])
     assert report["bos_token_id"] == tokens.get("bos_token_id")
@@ -170,6 +172,8 @@ def test_says_what_the_files_say(run, directory):
     expected -= len(layers) * (report["activation"] == "relu2")  # no gate
     if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
         expected += len(layers) * (latent["q_lora_rank"] > 0)
+    if report["streams"]:  # two mixes and factors of each, an index, keys and values of n-grams
+        expected += 6 * len(layers) + (len(layers) - n_delta) + 2 * len(text["ple_layer_ids"])
     if "mlp" in report["layer_kinds"]:
         expected = of_blocks(report, stored)
     assert linear["quantised"] + linear["dense"] == expected
@@ -189,9 +193,15 @@ def test_says_what_the_files_say(run, directory):
         members = ("n_key_heads", "n_value_heads", "key_dim", "conv")
         assert delta == {"rule": "mamba2" if mamba else "gated_delta", "value_dim": head,
                          **{member: text[key] for member, key in zip(members, keys)}}
-        channels = next(shape[0] for name, (_, shape, _) in stored.items() if "conv1d" in name)
+        channels = next(shape[0] for name, (_, shape, _) in stored.items()
+                        if "conv1d" in name and ".ple." not in name)
         state = delta["n_value_heads"] * delta["key_dim"] * delta["value_dim"]
-        assert report["recurrent_bytes"] == 4 * n_delta * ((delta["conv"] - 1) * channels + state)
+        kept = 0  # of n-grams: inputs of the convolution, and tokens
+        if text.get("ple_layer_ids"):
+            taps, size = text["ple_conv_kernel_size"], text["ngram_size"]
+            kept = (taps - 1) * size * text["hc_count"] * text["hidden_size"] + size - 1
+        assert report["recurrent_bytes"] == 4 * (n_delta * ((delta["conv"] - 1) * channels + state)
+                                                 + len(text.get("ple_layer_ids", [])) * kept)
     stored = one_by_one(stored)
     quantised = {name.rsplit(".", 1)[0] for name in stored
                  if name.endswith((".qweight", ".weight_packed"))
@@ -340,6 +350,24 @@ def other_sizes(report):
                   else ", values are the keys before their norm" * layer["k_as_v"]))
 
 
+def streams_of(report):
+    """Lines of residual streams, of each table of n-grams, and of sparse attention."""
+    streams = report["streams"]
+    if not streams:
+        return
+    yield ("streams", f"{streams['hc_count']} of {report['hidden_size']} numbers, mixed by matrices of rank "
+           f"{streams['hc_lowrank']}")
+    n_rows = (int(streams["ngram_size"]) - 1) * int(streams["heads_per_ngram"])
+    for layer, rows in enumerate(streams["ngram_rows"]):
+        if rows:
+            yield ("n-grams", f"of up to {streams['ngram_size']} tokens before layer {layer}: {n_rows} rows of "
+                   f"{int(streams['ple_embed_dim']) // n_rows} numbers a token, of {rows}")
+    if streams["indexer_compress_ratio"]:
+        yield ("sparse", f"attention to {streams['indexer_budget']} positions in blocks of "
+               f"{streams['indexer_compress_ratio']}, chosen by {streams['indexer_n_heads']} heads of "
+               f"{streams['indexer_head_dim']} numbers")
+
+
 def experts_of(report):
     experts = report["experts"]
     if not experts:
@@ -387,6 +415,7 @@ def lines_of(report):
         ("attention", f"{report['num_attention_heads']} heads, {report['num_key_value_heads']} for keys and values, "
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
         ("latent", latent_of(report["latent_attention"])),
+        *streams_of(report),
         ("experts", experts_of(report)),
         ("Mamba-2", delta_of(report, "mamba2")),
         ("delta rule", delta_of(report, "gated_delta")),

@@ -132,7 +132,7 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
   }
 }
 
-/* z = silu(z) * rmsnorm(output) * norm of one value head in one row; z is in state->q. */
+/* z = silu(z), or sigmoid(z), * rmsnorm(output) * norm of one value head in one row; z is in state->q. */
 static void gate_head(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
@@ -141,7 +141,12 @@ static void gate_head(const DeltaWork *work, int row, int head) {
   float *z = work->state->q + (size_t)row * (size_t)work->state->plan.heads + at;
   kernels->rms_norm(out, work->weights->norm, config->value_dim, work->state->loaded->model->config.norm_eps,
                     out);
-  kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
+  if (!config->gate_is_sigmoid) {
+    kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
+    return;
+  }
+  kernels->sigmoid(z, config->value_dim);
+  for (int i = 0; i < config->value_dim; i++) z[i] *= out[i];
 }
 
 /* z = rmsnorm(silu(z) * output) * norm of the heads of one of Mamba-2's groups in one row. */

@@ -1,0 +1,273 @@
+/* streams.c - residual streams and n-grams of tokens (backend.h, mix_streams, add_ngrams).
+ *
+ * Called by: backend.c, forward.c through cpu_backend.   Calls: linear.c, states.c, the kernels.
+ * Always true: a stream is whole ALIGN_FLOATS; each number is computed by one thread from the same rows, so
+ *              that chunks and threads change no bit. The state of a layer with n-grams, the oldest first:
+ *                [(taps - 1) * longest][plan.streams]  inputs of the convolution
+ *                [longest - 1]                         tokens, minus the one that stands for none */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "cpu/cpu.h"
+
+/* --- the model */
+
+CpuMix cpu_take_mix(const StreamMix *from, float *place, size_t *next) {
+  return (CpuMix){.down = cpu_take_linear(&from->down, place, next),
+                  .up = cpu_take_linear(&from->up, place, next),
+                  .inject = cpu_take_linear(&from->inject, place, next)};
+}
+
+CpuNgrams cpu_take_ngrams(const ModelConfig *config, const NgramLayer *from, float *place, size_t *next) {
+  const float plus = config->norm_plus_one;
+  return (CpuNgrams){.key = cpu_take_linear(&from->key, place, next),
+                     .value = cpu_take_linear(&from->value, place, next),
+                     .key_norm = cpu_take_vector(&from->key_norm, plus, place, next),
+                     .query_norm = cpu_take_vector(&from->query_norm, plus, place, next),
+                     .conv_norm = cpu_take_vector(&from->conv_norm, plus, place, next),
+                     .taps = cpu_take_taps(&from->taps, config->ngrams.taps, place, next)};
+}
+
+/* --- streams */
+
+static float *row_of(float *rows, int stride, int row) {
+  return rows + (size_t)row * (size_t)stride;
+}
+
+/* to = each stream of a row, normalised by itself, times weight. */
+static void normalise_streams(const BackendState *state, const float *from, const float *weight, float *to) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const size_t hidden = (size_t)config->hidden;
+  for (size_t at = 0; at < hidden * (size_t)config->streams.n; at += hidden)
+    state->loaded->kernels->rms_norm(from + at, weight + at, config->hidden, config->norm_eps, to + at);
+}
+
+/* x = silu(x / n) of what is between the matrices of a mix. */
+static void activate(float *x, int width, int n) {
+  for (int i = 0; i < width; i++) {
+    const double value = (double)x[i] / n;
+    x[i] = (float)(value / (1 + exp(-value)));
+  }
+}
+
+/* h = the mean of a row's normalised streams, each times the sigmoid of its weights. */
+static void mean_of_streams(const BackendState *state, int row) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const int hidden = config->hidden, n = config->streams.n;
+  const float *streams = row_of(state->stream_rows, state->plan.streams, row);
+  float *weights = row_of(state->stream_weights, state->plan.streams, row),
+        *h = row_of(state->h, state->plan.hidden, row);
+  state->loaded->kernels->sigmoid(weights, n * hidden);
+  for (int i = 0; i < hidden; i++) {
+    float sum = 0;
+    for (int s = 0; s < n; s++) sum += weights[s * hidden + i] * streams[s * hidden + i];
+    h[i] = sum / (float)n;
+  }
+}
+
+/* The factors of what the block returns: 2 sigmoid(x / n). */
+static void finish_factors(const BackendState *state, int row) {
+  const int n = state->loaded->model->config.streams.n;
+  float *factors = row_of(state->stream_factors, state->plan.stream_factors, row);
+  for (int s = 0; s < n; s++) factors[s] /= (float)n;
+  state->loaded->kernels->sigmoid(factors, n);
+  for (int s = 0; s < n; s++) factors[s] *= 2;
+}
+
+void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const int32_t *rows, int first_row,
+             int n_rows) {
+  const BackendModel *loaded = state->loaded;
+  const StatePlan *plan = &state->plan;
+  const int n = loaded->model->config.streams.n;
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++)
+    normalise_streams(state, row_of(state->streams, plan->streams, rows ? rows[r] : first_row + r), norm,
+                      row_of(state->stream_rows, plan->streams, r));
+  const Matmul first[] = {
+      {.w = mix->down, .y = state->stream_ranks, .y_stride = (size_t)plan->stream_rank},
+      {.w = mix->inject, .y = state->stream_factors, .y_stride = (size_t)plan->stream_factors}};
+  run_matmuls(loaded, &state->scratch, state->stream_rows, (size_t)plan->streams, n_rows, first,
+              mix->inject.linear ? 2 : 1);
+  for (int r = 0; r < n_rows; r++)
+    activate(row_of(state->stream_ranks, plan->stream_rank, r), plan->stream_rank, n);
+  const Matmul up = {.w = mix->up, .y = state->stream_weights, .y_stride = (size_t)plan->streams};
+  run_matmuls(loaded, &state->scratch, state->stream_ranks, (size_t)plan->stream_rank, n_rows, &up, 1);
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) {
+    mean_of_streams(state, r);
+    if (mix->inject.linear) finish_factors(state, r);
+  }
+}
+
+Status cpu_mix_streams(BackendState *state, TokenRange range, int layer, bool mlp, Error *err) {
+  (void)err;
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  cpu_mix(state, mlp ? weights->mlp_norm : weights->attn_norm, mlp ? &weights->mlp_mix : &weights->attn_mix,
+          NULL, 0, range.n_tokens);
+  memset(state->x, 0, (size_t)range.n_tokens * (size_t)state->plan.hidden * sizeof *state->x);
+  return STATUS_OK;
+}
+
+Status cpu_inject_streams(BackendState *state, TokenRange range, Error *err) {
+  (void)err;
+  const ModelConfig *config = &state->loaded->model->config;
+  const int hidden = config->hidden;
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) {
+    const float *x = row_of(state->x, state->plan.hidden, r),
+                *factors = row_of(state->stream_factors, state->plan.stream_factors, r);
+    float *stream = row_of(state->streams, state->plan.streams, r);
+    for (int s = 0; s < config->streams.n; s++, stream += hidden)
+      for (int i = 0; i < hidden; i++) stream[i] += factors[s] * x[i];
+  }
+  return STATUS_OK;
+}
+
+/* --- n-grams */
+
+static int n_tail(const NgramConfig *ngrams) {
+  return (ngrams->taps - 1) * ngrams->longest;
+}
+
+size_t cpu_ngram_numbers(const ModelConfig *config, int layer) {
+  if (!config_layer(config, layer).ngrams) return 0;
+  const size_t streams = (size_t)cpu_padded((int64_t)config->streams.n * config->hidden);
+  return (size_t)n_tail(&config->ngrams) * streams + (size_t)cpu_padded(config->ngrams.longest - 1);
+}
+
+/* The token `back` tokens before row `row` of a part. */
+static int32_t token_before(const BackendState *state, const float *kept, int first_row, int row, int back) {
+  const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
+  if (row >= back) return state->ids[first_row + row - back];
+  return (int32_t)kept[ngrams->longest - 1 + row - back] + ngrams->empty;
+}
+
+/* Row `row` of a table, whose parts have as many rows each. */
+static void read_row(const NgramLayer *ngrams, int64_t row, float *to) {
+  const int64_t n_rows = ngrams->shards->rows.n_rows;
+  const NgramShard *shard = &ngrams->shards[row / n_rows];
+  const Matrix *rows = &shard->rows;
+  const size_t n = (size_t)rows->n_columns, at = (size_t)(row % n_rows);
+  if (!shard->scales.data) {
+    floats_read(rows->data, rows->dtype, at * n, n, to);
+    return;
+  }
+  const uint8_t *codes = (const uint8_t *)rows->data + at * n;
+  float scale;
+  floats_read(shard->scales.data, shard->scales.dtype, shard->scales.n > 1 ? at : 0, 1, &scale);
+  for (size_t i = 0; i < n; i++)
+    to[i] = scale * (rows->dtype == DTYPE_I8 ? (float)(int8_t)codes[i] : e4m3_to_float(codes[i]));
+}
+
+/* The table's rows of the n-grams that end with a token: ngrams.width numbers. An n-gram does not reach over
+ * a token that ends a text: that one and those before it count as the token that stands for none. */
+static void read_ngrams(const BackendState *state, int layer, const float *kept, int first_row, int row,
+                        float *to) {
+  const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
+  const NgramHash *hash = state->loaded->layers[layer].ngrams.hash;
+  const NgramLayer *tables = &state->loaded->model->layers[layer].ngrams;
+  const int n_columns = ngram_columns(ngrams);
+  int64_t mixed = state->ids[first_row + row] * hash->factors[0], first = 0;
+  bool ended = false;
+  for (int length = 2, h = 0; length <= ngrams->longest; length++) {
+    const int32_t before = token_before(state, kept, first_row, row, length - 1);
+    ended = ended || before == ngrams->empty;
+    mixed ^= (ended ? ngrams->empty : before) * hash->factors[length - 1];
+    for (int i = 0; i < ngrams->n_hashes; i++, h++, to += n_columns) {
+      read_row(tables, first + mixed % hash->primes[h], to);
+      first += hash->primes[h];
+    }
+  }
+}
+
+/* stream_rows = c of a row, and stream_weights = norm(c), from k in stream_weights and v in h. */
+static void gate_ngrams(const BackendState *state, const CpuNgrams *weights, int row) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const int hidden = config->hidden, n = config->streams.n;
+  float *key = row_of(state->stream_weights, state->plan.streams, row),
+        *gated = row_of(state->stream_rows, state->plan.streams, row);
+  const float *value = row_of(state->h, state->plan.hidden, row);
+  normalise_streams(state, key, weights->key_norm, key);
+  normalise_streams(state, row_of(state->streams, state->plan.streams, row), weights->query_norm, gated);
+  for (int s = 0; s < n; s++) {
+    double sum = 0;
+    for (int i = s * hidden; i < (s + 1) * hidden; i++) sum += (double)key[i] * gated[i];
+    const double score = sum / sqrt(hidden), size = sqrt(fmax(fabs(score), 1e-6)),
+                 gate = 1 / (1 + exp(score < 0 ? size : -size));
+    /* transformers: sign(0) is 0 */
+    const float factor = score == 0 ? 0.5f : (float)gate;
+    for (int i = 0; i < hidden; i++) gated[s * hidden + i] = factor * value[i];
+  }
+  normalise_streams(state, gated, weights->conv_norm, key);
+}
+
+/* Adds c and silu(convolution) to the streams of a part's rows, in columns [first, first + n). */
+static void add_columns(const BackendState *state, const CpuNgrams *weights, const float *tail, int first_row,
+                        int n_rows, int first, int n) {
+  const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
+  const size_t width = (size_t)state->plan.streams;
+  for (int r = 0; r < n_rows; r++) {
+    float *stream = state->streams + (size_t)(first_row + r) * width;
+    const float *gated = state->stream_rows + (size_t)(first_row + r) * width;
+    for (int i = first; i < first + n; i++) {
+      double sum = 0;
+      for (int t = 0; t < ngrams->taps; t++) {
+        const int from = r - (ngrams->taps - 1 - t) * ngrams->longest;
+        const float *row = from >= 0 ? state->stream_weights + (size_t)(first_row + from) * width
+                                     : tail + (size_t)(from + n_tail(ngrams)) * width;
+        sum += (double)weights->taps[(size_t)t * width + (size_t)i] * row[i];
+      }
+      stream[i] += gated[i] + (float)(sum / (1 + exp(-sum)));
+    }
+  }
+}
+
+/* Keeps the last inputs of the convolution and the last tokens of a part. */
+static void keep(const BackendState *state, float *tail, float *kept, int first_row, int n_rows) {
+  const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
+  const size_t width = (size_t)state->plan.streams, n = (size_t)n_tail(ngrams);
+  const size_t rows = (size_t)n_rows < n ? (size_t)n_rows : n;
+  memmove(tail, tail + rows * width, (n - rows) * width * sizeof *tail);
+  memcpy(tail + (n - rows) * width, state->stream_weights + ((size_t)(first_row + n_rows) - rows) * width,
+         rows * width * sizeof *tail);
+  float last[MAX_NGRAM] = {0};
+  for (int i = 0; i < ngrams->longest - 1; i++)
+    last[i] =
+        (float)(token_before(state, kept, first_row, n_rows - 1, ngrams->longest - 2 - i) - ngrams->empty);
+  memcpy(kept, last, (size_t)(ngrams->longest - 1) * sizeof *kept);
+}
+
+Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  const BackendModel *loaded = state->loaded;
+  const StatePlan *plan = &state->plan;
+  const CpuNgrams *weights = &loaded->layers[layer].ngrams;
+  const size_t tail_numbers = (size_t)n_tail(&loaded->model->config.ngrams) * (size_t)plan->streams;
+  SequenceRows only;
+  int n_parts;
+  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
+  for (int i = 0, first = 0; i < n_parts; first += parts[i++].n_tokens) {
+    float *tail = cpu_ngram_state(state, layer, parts[i].sequence);
+    if (parts[i].pos == 0) memset(tail, 0, cpu_ngram_numbers(&loaded->model->config, layer) * sizeof *tail);
+#pragma omp parallel for if (parts[i].n_tokens > 1) num_threads(loaded->n_threads)
+    for (int r = 0; r < parts[i].n_tokens; r++)
+      read_ngrams(state, layer, tail + tail_numbers, first, r,
+                  row_of(state->ngram_rows, plan->ngrams, first + r));
+  }
+  const Matmul both[] = {{.w = weights->key, .y = state->stream_weights, .y_stride = (size_t)plan->streams},
+                         {.w = weights->value, .y = state->h, .y_stride = (size_t)plan->hidden}};
+  run_matmuls(loaded, &state->scratch, state->ngram_rows, (size_t)plan->ngrams, range.n_tokens, both, 2);
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) gate_ngrams(state, weights, r);
+  for (int i = 0, first = 0; i < n_parts; first += parts[i++].n_tokens) {
+    float *tail = cpu_ngram_state(state, layer, parts[i].sequence);
+#pragma omp parallel for num_threads(loaded->n_threads)
+    for (int column = 0; column < plan->streams; column += CONVOLUTION_BLOCK)
+      add_columns(state, weights, tail, first, parts[i].n_tokens, column,
+                  plan->streams - column < CONVOLUTION_BLOCK ? plan->streams - column : CONVOLUTION_BLOCK);
+    keep(state, tail, tail + tail_numbers, first, parts[i].n_tokens);
+  }
+  return STATUS_OK;
+}
