@@ -279,8 +279,9 @@ __global__ void gate_heads_kernel(HeadGates g, __half2 *a) {
   const float *gate = g.gates + blockIdx.y * g.stride + i / g.head_dim * g.step + (g.by_head ? 0 : d);
   __half2 *at = a + ((size_t)blockIdx.y * n + i) / 2;
   const float2 value = __half22float2(*at);
-  *at = __floats2half2_rn(value.x * gate_factor(gate[0], g.softplus),
-                          value.y * gate_factor(gate[g.by_head ? 0 : 1], g.softplus));
+  /* A softplus has no upper bound, so a product may be more than fp16 holds. */
+  *at = __halves2half2(clamp_half(value.x * gate_factor(gate[0], g.softplus)),
+                       clamp_half(value.y * gate_factor(gate[g.by_head ? 0 : 1], g.softplus)));
 }
 
 /* `up` may be `gate`. */

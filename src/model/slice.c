@@ -121,7 +121,7 @@ static void divide_columns(bool expert, const Linear *down, int unit, int n, Obs
              expert ? "expert" : "MLP", down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
 }
 
-/* Looks for one in o, of whose inputs each part has as many. */
+/* Looks for one in o: every part has the same number of its inputs, which GPUs read by eights. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
   if (l->kind == LINEAR_INT8)
@@ -129,6 +129,8 @@ static void divide_inputs(const Linear *l, int n, Obstacle *why) {
              l->name);
   else if (l->kind != LINEAR_DENSE && inputs % input_unit(l) != 0)
     snprintf(why->text, sizeof why->text, "%s has %d inputs in groups of %d", l->name, l->n_in, l->group);
+  else if (inputs % OUTPUT_UNIT != 0)
+    snprintf(why->text, sizeof why->text, "%s has %d inputs, which are divided by eights", l->name, l->n_in);
 }
 
 /* Looks for one in a layer whose outputs are heads. */

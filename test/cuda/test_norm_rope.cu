@@ -338,7 +338,7 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
 }
 
 /* Gates among the queries, as a layer of their own, and one for each head; rows with a gap. As sigmoids and
- * as softplus, also of gates so large that e^gate is infinite in fp32. */
+ * as softplus, also of gates so large that e^gate is infinite in fp32 or a product more than fp16 holds. */
 static void test_gate_heads() {
   const int n_heads = 3, n_tokens = 2;
   for (int head_dim : {2, 34, 256})
@@ -346,7 +346,7 @@ static void test_gate_heads() {
       const bool by_head = form % 3 == 2, softplus = form >= 3;
       const int step = by_head ? 1 : form % 3 == 0 ? 2 * head_dim : head_dim, stride = n_heads * step + 3;
       Floats gates = random_numbers((size_t)n_tokens * stride, -4, 4);
-      if (softplus) gates[0] = 100;
+      if (softplus) gates[0] = form == 3 ? 1e9f : 100;
       Device<float> gates_device(gates);
       std::vector<__half> a;
       Row want, got;
@@ -355,8 +355,10 @@ static void test_gate_heads() {
       for (size_t i = 0; i < a.size(); i++) {
         const int head = (int)i / head_dim % n_heads, row = (int)i / head_dim / n_heads;
         const float gate = gates[(size_t)row * stride + head * step + (by_head ? 0 : i % head_dim)];
-        const double factor = softplus ? log1p(exp((double)gate)) : 1 / (1 + exp(-(double)gate));
-        want.push_back(__half2float(a[i]) * factor);
+        const double factor =
+            softplus ? fmax(gate, 0) + log1p(exp(-fabs((double)gate))) : 1 / (1 + exp(-(double)gate));
+        const double product = __half2float(a[i]) * factor;
+        want.push_back(fmin(fmax(product, -65504), 65504));
       }
       Device<__half> device(a);
       const HeadGates all = {gates_device.at, (size_t)stride, step, by_head, softplus, n_heads, head_dim};

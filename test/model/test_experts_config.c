@@ -274,10 +274,11 @@ static void layers_of_laguna_have_heads_of_their_own(void **state) {
               config_layer_is_alike(&c, 1));
   config_release(&c);
   c = accepted("{" TWO_LAYERS ", 'num_attention_heads_per_layer': [48, 64], 'gating': 'per-element', "
-               "'partial_rotary_factor': 0.25, 'rope_parameters': {'full_attention': {'rope_theta': 7.0, "
-               "'partial_rotary_factor': 0.75}, 'sliding_attention': {'rope_theta': 9.0}}}");
+               "'partial_rotary_factor': 0.25, 'rope_theta': 3.0, 'rope_parameters': {'full_attention': "
+               "{'rope_theta': 7.0, 'partial_rotary_factor': 0.75}, 'sliding_attention': "
+               "{'partial_rotary_factor': 1.0}}}");
   assert_true(c.rope.theta == 7 && c.rope.rotary_dim == 96);
-  assert_true(c.local_rope.theta == 9 && c.local_rope.rotary_dim == 128);
+  assert_true(c.local_rope.theta == 1e4 && c.local_rope.rotary_dim == 128);
   assert_true(c.attn_gate == ATTN_GATE_NUMBERS && c.attn_gate_softplus);
   assert_true(config_layer(&c, 0).n_heads == 48 && config_layer(&c, 1).n_heads == 64);
   assert_true(config_most_heads(&c) == 64 && !config_layer_is_alike(&c, 1));
@@ -329,13 +330,19 @@ static void what_is_wrong_is_named(void **state) {
       {"gpt_oss", "'rope_scaling': {'rope_type': 'default'}, 'swiglu_limit': 5",
        "swiglu_limit 5 and swiglu_alpha 1.702 is not supported, expected silu, 7, 1.702"},
       {"laguna", "'num_attention_heads_per_layer': [48]",
-       "num_attention_heads_per_layer is of another length, expected a list of 40 numbers"},
+       "num_attention_heads_per_layer has 1 numbers, expected 40 (num_hidden_layers)"},
       {"laguna", "'num_attention_heads_per_layer': 48",
        "num_attention_heads_per_layer is 48, expected a list of 40 numbers"},
       {"laguna", "'num_hidden_layers': 2, 'num_attention_heads_per_layer': [48, 60]",
        "num_attention_heads_per_layer[1] is 60, expected a multiple of num_key_value_heads 8"},
       {"laguna", "'num_hidden_layers': 1, 'num_attention_heads_per_layer': [0]",
        "num_attention_heads_per_layer[0] is 0, expected a multiple"},
+      {"laguna", "'partial_rotary_factor': 0.5, 'rope_parameters': {'full_attention': {}}",
+       "partial_rotary_factor 0.5 is not supported, expected one in full_attention"},
+      {"laguna", "'rope_scaling': {'rope_type': 'default'}",
+       "rope_scaling is not supported, expected rope_parameters"},
+      {"laguna", "'swa_attention_sink_enabled': true",
+       "swa_attention_sink_enabled is true, which is not supported"},
       {"laguna", "'gating': false", "gating is false, expected true, per-head or per-element"},
       {"laguna", "'gating': 'sigmoid'", "gating is \"sigmoid\", expected true, per-head or per-element"},
       {"laguna", "'moe_router_logit_softcapping': 30.0", "moe_router_logit_softcapping is 30, expected 0"},

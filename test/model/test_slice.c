@@ -320,6 +320,10 @@ static void what_cannot_be_divided_is_refused(void **state) {
   w->layer.o.kind = LINEAR_INT8;
   assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "int8 with one scale"));
+  make_whole(w, LINEAR_DENSE, 0, 0);
+  w->layer.o.n_in = 136;
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "a layer has 136 inputs, which are divided by eights"));
   make_whole(w, LINEAR_AWQ, 4, GROUP);
   assert_int_equal(model_check_split(&w->model, 4, &err), STATUS_MODEL);
   assert_non_null(

@@ -83,6 +83,10 @@ static void text_parts_have_their_factors(void **state) {
                "'logits_scaling': 8}}");
   assert_true(c.embedding_scale == 1 && c.attention_scale == 1 && c.logit_divisor == 8);
   config_release(&c);
+  c = accepted("{'model_type': 'granite4_vision', 'text_config': {'model_type': 'granite', "
+               "'logits_scaling': 8}}");
+  assert_true(c.logit_divisor == 8 && c.n_layers == 32);
+  config_release(&c);
   c = accepted(
       "{'architectures': ['HCXVisionV2ForCausalLM'], 'model_type': 'vlm', 'text_config': {'model_type': "
       "'hyperclovax', 'logits_scaling': 0.125, 'head_dim': 64}, 'vision_config': {}}");
@@ -103,6 +107,10 @@ static void text_parts_for_reading_pages(void **state) {
   assert_true(c.qk_norm == QK_NORM_HEADS && c.qk_norm_after_rope && c.rope.kind == ROPE_PLAIN);
   assert_true(fabs(c.rope.theta / (1e4 * pow(1000, 128.0 / 126)) - 1) < 1e-12);
   config_release(&c);
+  c = accepted("{'model_type': 'hunyuan_vl', 'hidden_size': 1024, 'num_attention_heads': 16, "
+               "'attention_head_dim': 128}");
+  assert_int_equal(c.head_dim, 128);
+  config_release(&c);
   c = accepted(
       "{'model_type': 'paddleocr_vl', 'hidden_size': 1024, 'rope_theta': 500000.0, 'rope_scaling': "
       "{'mrope_section': [16, 24, 24], 'rope_type': 'default', 'type': 'default'}, 'use_bias': true, "
@@ -115,8 +123,8 @@ static void text_parts_for_reading_pages(void **state) {
   config_release(&c);
 }
 
-/* Kimi K2.5 calls its text part kimi_k2. Nemotron 3 Nano Omni has it in llm_config, or text_config, which
- * counts more. MiniCPM-V's is Qwen3.5. */
+/* Kimi K2.5 calls its text part kimi_k2, as Kimi K2 calls itself. Nemotron 3 Nano Omni has it in llm_config,
+ * or text_config, which counts more. MiniCPM-V's is Qwen3.5. */
 static void text_parts_have_other_names(void **state) {
   (void)state;
   ModelConfig c = accepted(
@@ -127,6 +135,10 @@ static void text_parts_have_other_names(void **state) {
   assert_true(c.text_part && c.latent.kv_rank == 512 && c.experts.n_experts == 384 &&
               c.experts.scale == 2.827);
   assert_true(c.experts.n_groups == 1 && c.vocab_size == 163840 && c.n_heads == 64);
+  config_release(&c);
+  c = accepted("{'architectures': ['DeepseekV3ForCausalLM'], 'model_type': 'kimi_k2', 'n_group': 1, "
+               "'topk_group': 1}");
+  assert_true(!c.text_part && c.latent.kv_rank == 512);
   config_release(&c);
   static const char *const omni[] = {
       "{'model_type': 'nemotron_h_omni', 'llm_config': {'hybrid_override_pattern': 'M*-'}}",

@@ -258,6 +258,7 @@ const Architecture architectures[] = {
   { .model_type = "hunyuan_vl_text", /* HunyuanOCR */
     { 290943, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
     .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .xdrope = true, .tied = true,
+    .head_dim_key = "attention_head_dim",
     .members = HAS_ATTENTION_BIAS | HAS_ALPHA,
     .names = { .q_norm = "self_attn.query_layernorm", .k_norm = "self_attn.key_layernorm" } },
   { .model_type = "paddleocr_vl_text", /* PaddleOCR-VL */
@@ -276,7 +277,7 @@ const Architecture architectures[] = {
   { .architecture = "MellumForCausalLM", .model_type = "mellum", /* Mellum2-12B-A2.5B */
     {  98304, 2304,  7168, 28, 32,  4, 128, 131072,     -1,     -1, 1e-6,  500000 },
     .qk_norm = QK_NORM_HEADS, .windows = WINDOW_PERIODIC, .window = 1024, .period = 1,
-    .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE, .local_rope_theta = 10000,
+    .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE, .ropes_in_objects = true, .local_rope_theta = 10000,
     .experts = &experts_of_mellum },
   { .architecture = "Dots1ForCausalLM", .model_type = "dots1", /* dots.llm1 */
     { 152064, 4608, 10944, 62, 32, 32,   0,   2048,     -1,     -1, 1e-6,   10000 },
@@ -339,10 +340,10 @@ const Architecture architectures[] = {
     { 102400, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
     .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS, .experts = &experts_of_deepseek_v2 },
-  { .architecture = "DeepseekV3ForCausalLM", .model_type = "deepseek_v3", /* V3, R1, Moonlight */
+  { .architecture = "DeepseekV3ForCausalLM", .model_type = "deepseek_v3", /* V3, R1, Moonlight, Kimi K2 */
     { 129280, 7168, 18432, 61, 128, 0,   0,   4096,      0,      1, 1e-6,   10000 },
     .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,
-    .members = HAS_ATTENTION_BIAS, .experts = &experts_of_deepseek_v3 },
+    .other_type = "kimi_k2", .members = HAS_ATTENTION_BIAS, .experts = &experts_of_deepseek_v3 },
   { .architecture = "Glm4MoeLiteForCausalLM", .model_type = "glm4_moe_lite", /* GLM-4.7-Flash */
     { 154880, 2048, 10240, 47, 20,  0,   0, 202752,      0,      1, 1e-5,   10000 },
     .latent_attention = true, .latent = { 512, 768, 192, 64, 256 }, .neighbours = true,
@@ -364,7 +365,7 @@ const Architecture architectures[] = {
     { 100352, 2048,  8192, 40, 48,  8, 128, 131072,     -1,     -1, 1e-6,  500000 },
     .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_HEADS, .own_heads_and_gates = true,
     .windows = WINDOW_PERIODIC, .window = 512, .period = 1, .rotary_part = 0.5, .local_rope_theta = 10000,
-    .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE | HAS_PARTIAL_ROTARY,
+    .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE | HAS_PARTIAL_ROTARY, .ropes_in_objects = true,
     .names = { .attn_gate = "self_attn.g_proj" }, .experts = &experts_of_laguna },
   { .model_type = "muse_glimmer_text", /* Muse Glimmer 30B: only a text part */
     { 202048, 6656, 19968, 52, 32,  2, 128, 131072, 200000, 200001, 1e-5,   10000 },

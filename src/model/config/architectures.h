@@ -158,12 +158,15 @@ typedef struct {
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
   bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
+  bool ropes_in_objects;  /* so do Mellum's and Laguna's; rope_theta beside it is not read */
   bool streams;   /* hc_..., ple_..., indexer_...: hyper-connections, n-grams, sparse attention (streams.c) */
   bool last_full; /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
   unsigned members;             /* HAS_... */
   const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
   const char *activation_key;   /* config.json's key for the activation; NULL: "hidden_act" */
+  const char *other_type;       /* a model_type that means the same beside `architecture`, or NULL */
+  const char *head_dim_key;     /* config.json's key where "head_dim" is absent, or NULL */
   const char *eps_key;          /* config.json's key for epsilon; NULL: "rms_norm_eps" */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */

@@ -83,7 +83,9 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
   if (!whole && !arch) return refuse_architecture(r, model_name, model_type);
   const char *own_name = whole ? whole->architecture : arch->architecture;
   const char *own_type = whole ? whole->model_type : arch->model_type;
-  if (model_type && strcmp(model_type, own_type) != 0)
+  const char *other = arch ? arch->other_type : NULL;
+  const bool known = !model_type || !strcmp(model_type, own_type) || (other && !strcmp(model_type, other));
+  if (!known)
     return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type, own_type,
                          own_name);
   snprintf(config->architecture, sizeof config->architecture, "%s", own_name);
@@ -103,16 +105,18 @@ static Status parse_heads(const ConfigReader *r, const Architecture *arch, Model
     return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
                          config->n_heads, config->n_kv_heads);
   int head_dim = arch->head_dim;
-  if (!head_dim && !json_member(r->object, "head_dim")) {
+  const char *key = "head_dim";
+  if (arch->head_dim_key && !json_member(r->object, key)) key = arch->head_dim_key;
+  if (!head_dim && !json_member(r->object, key)) {
     if (config->hidden % config->n_heads != 0)
       return reader_refuse(
           r, "hidden_size is %d, expected a multiple of num_attention_heads %d where head_dim is not given",
           config->hidden, config->n_heads);
     head_dim = config->hidden / config->n_heads;
   }
-  TRY(reader_int(r, "head_dim", 1, INT32_MAX, head_dim, &config->head_dim));
+  TRY(reader_int(r, key, 1, INT32_MAX, head_dim, &config->head_dim));
   if (config->head_dim < 2 || config->head_dim > MAX_HEAD_DIM || config->head_dim % 2 != 0)
-    return reader_refuse(r, "head_dim is %d, expected an even number from 2 to %d", config->head_dim,
+    return reader_refuse(r, "%s is %d, expected an even number from 2 to %d", key, config->head_dim,
                          MAX_HEAD_DIM);
   return STATUS_OK;
 }

@@ -141,17 +141,19 @@ static Status parse_heads_per_layer(const ConfigReader *r, ModelConfig *config) 
   const Json *list = json_member(r->object, key);
   char found[64];
   if (!list || reader_is_null(r, key)) return STATUS_OK;
-  if (!json_is_array(list) || json_count(list) != (size_t)config->n_layers)
-    return reader_refuse(r, "%s is %s, expected a list of %d numbers (num_hidden_layers)", key,
-                         json_is_array(list) ? "of another length" : json_describe(list, found),
+  const size_t n = json_count(list);
+  if (json_is_array(list) && n != (size_t)config->n_layers)
+    return reader_refuse(r, "%s has %zu numbers, expected %d (num_hidden_layers)", key, n, config->n_layers);
+  if (!json_is_array(list))
+    return reader_refuse(r, "%s is %s, expected a list of %d numbers", key, json_describe(list, found),
                          config->n_layers);
   int layer = 0;
   for (const Json *item = json_first(list); item; item = json_next(item), layer++) {
-    int64_t n;
-    if (!json_int64(item, &n) || n < 1 || n > MAX_HEADS || n % config->n_kv_heads != 0)
+    int64_t heads;
+    if (!json_int64(item, &heads) || heads < 1 || heads > MAX_HEADS || heads % config->n_kv_heads != 0)
       return reader_refuse(r, "%s[%d] is %s, expected a multiple of num_key_value_heads %d, at most %d", key,
                            layer, json_describe(item, found), config->n_kv_heads, MAX_HEADS);
-    config->layers[layer].n_heads = (int)n;
+    config->layers[layer].n_heads = (int)heads;
   }
   return STATUS_OK;
 }
@@ -172,12 +174,15 @@ static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_layer_heads(const ConfigReader *r, ModelConfig *config) {
-  bool on_input;
+  bool on_input, sinks;
   double cap;
   TRY(reader_bool(r, "moe_apply_router_weight_on_input", false, &on_input));
   if (on_input)
     return reader_refuse(r,
                          "moe_apply_router_weight_on_input is true, which is not supported, expected false");
+  TRY(reader_bool(r, "swa_attention_sink_enabled", false, &sinks));
+  if (sinks)
+    return reader_refuse(r, "swa_attention_sink_enabled is true, which is not supported, expected false");
   TRY(reader_double(r, "moe_router_logit_softcapping", 0, 1e6, 0, &cap));
   if (cap != 0) return reader_refuse(r, "moe_router_logit_softcapping is %g, expected 0", cap);
   TRY(parse_gating(r, config));

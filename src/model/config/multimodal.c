@@ -35,7 +35,8 @@ static const Multimodal multimodals[] = {
   { "HunYuanVLForConditionalGeneration", "hunyuan_vl", "hunyuan_vl_text", .is = FLAT_TEXT }, /* HunyuanOCR */
   { "PaddleOCRVLForConditionalGeneration", "paddleocr_vl", "paddleocr_vl_text", .is = FLAT_TEXT },
   /* These heads divide or multiply logits as the text model does. */
-  { "Granite4VisionForConditionalGeneration", "granite4_vision", "granite4_vision_text", .is = ONE_TEXT },
+  { "Granite4VisionForConditionalGeneration", "granite4_vision", "granite4_vision_text", .is = ONE_TEXT,
+    .old_text = "granite" },
   { "GraniteDoclingForConditionalGeneration", "granite_docling", "granite_docling_text", .is = ONE_TEXT },
   { "HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax_vision_v2", "hyperclovax", .is = ONE_TEXT },
   { "HCXVisionV2ForCausalLM", "vlm", "hyperclovax", .is = ONE_TEXT }, /* the same, as published */

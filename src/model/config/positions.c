@@ -268,6 +268,19 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
   return parse_kind_rope(&object, arch, head_dim_of(config, true), &sliding, &config->local_rope);
 }
 
+/* transformers puts a partial_rotary_factor that stands beside the two objects into them or not, by the kind
+ * of rope. Where each has its own that makes no difference. */
+static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
+                                const ConfigReader *local) {
+  static const char key[] = "partial_rotary_factor";
+  double part;
+  TRY(reader_double(r, key, 0, 1, 1, &part));
+  if (part == 1 || (json_member(full->object, key) && json_member(local->object, key))) return STATUS_OK;
+  return reader_refuse(
+      r, "%s %g is not supported, expected %s", key, part,
+      arch->members & HAS_PARTIAL_ROTARY ? "one in full_attention and one in sliding_attention" : "1");
+}
+
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
  * former by rope_scaling and has the latter's theta in rope_local_base_freq (Gemma 3) or its default (Olmo
  * 3); 5 has an object for each in rope_parameters. */
@@ -285,13 +298,18 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   TRY(reader_object(&parameters, "sliding_attention", &local));
   if (json_count(scaling.object) > 0 && full.object)
     return reader_refuse(r, "rope_scaling and rope_parameters are both given, expected one of them");
+  if (json_count(scaling.object) > 0 && arch->ropes_in_objects)
+    return reader_refuse(r, "rope_scaling is not supported, expected rope_parameters");
   if (json_count(scaling.object) > 0) full = scaling;
   double theta, local_theta = arch->local_rope_theta;
-  TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
+  if (arch->ropes_in_objects)
+    theta = arch->rope_theta;
+  else
+    TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   if (arch->members & HAS_LOCAL_THETA)
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
-  /* A part is of one rope, and stands in its object: transformers does not read one elsewhere. Without an
-   * object the rope is the architecture's, without a part in it whole heads are turned. */
+  TRY(check_common_part(r, arch, &full, &local));
+  /* Without an object the rope is the architecture's; in an object without a part, whole heads are turned. */
   const double part = arch->rotary_part != 0 && !full.object ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));
   TRY(parse_rotary_dim(&local, &local, arch, 1, config, &config->local_rope));

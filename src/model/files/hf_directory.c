@@ -206,16 +206,18 @@ static void find_names(HfLoader *loader) {
   if (config->names.body) loader->body = config->names.body;
 }
 
-/* LFM3's gate of attention is gate_proj in checkpoints (transformers, conversion_mapping.py), and g_proj in
- * those with the names of transformers' modules. */
+/* LFM3 and Laguna: the gate of attention is gate_proj in some checkpoints and g_proj in others, which have
+ * the names of transformers' modules (transformers, conversion_mapping.py). */
 static void find_gate_name(HfLoader *loader) {
   ModelConfig *config = &loader->model->config;
   char name[NAME_SIZE];
-  for (int i = 0; config->names.attn_gate && i < config->n_layers; i++) {
+  bool found = false;
+  for (int i = 0; config->names.attn_gate && i < config->n_layers && !found; i++) {
     if (!layer_linear_exists(config, i, LAYER_ATTN_GATE)) continue;
     snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, i, config->names.attn_gate);
-    if (!hf_has_linear(loader, name)) config->names.attn_gate = NULL;
+    found = hf_has_linear(loader, name);
   }
+  if (!found) config->names.attn_gate = NULL;
 }
 
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {

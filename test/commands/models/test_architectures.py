@@ -109,6 +109,8 @@ SAME = {
         **tensors, "model.layers.4.self_attn.k_proj.weight": tensors["model.layers.1.self_attn.k_proj.weight"]}),
     "lfm3 by the names of transformers' modules": ("lfm3-bf16", None, lambda tensors: {
         name.replace("self_attn.gate_proj", "self_attn.g_proj"): array for name, array in tensors.items()}),
+    "laguna by other names of its gates": ("laguna-awq", None, lambda tensors: {
+        name.replace("self_attn.g_proj", "self_attn.gate_proj"): array for name, array in tensors.items()}),
     "granite's tensors of others": ("granite-awq", None, lambda tensors: {
         **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
     "scales of activations beside experts in one tensor": ("mistral4-text-part", None, lambda tensors: {
@@ -305,6 +307,9 @@ WRONG = {
             [1, np.inf], np.float16)}, f"tensor {LAYER}self_attn.sinks: element 1 is inf"),
     "another one": (
         "qwen3-biases", None, without(LAYER + "self_attn.o_proj.bias"), "self_attn.o_proj.bias is missing"),
+    "one layer has no gate": (
+        "laguna-awq", None, without("model.layers.1.self_attn.g_proj.weight"),
+        "tensor model.layers.1.self_attn.g_proj.weight is missing"),
     "a text part has a name that nobody gives": (
         "gemma3-text-part", None, renamed("language_model.model.", "text_model."),
         "tensor model.embed_tokens.weight is missing"),
