@@ -25,8 +25,8 @@ import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
                                YARN_MSCALE, awq, bamba, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
                                glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2, lfm3, llama,
-                               longrope, ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2, olmo3, phi3,
-                               qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
+                               longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2,
+                               olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
@@ -407,6 +407,9 @@ MINIATURES.update({
             torch_dtype="bfloat16").items() if key != "rope_theta"},
         {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
         names=("model.language_model.", "lm_head"), matters=[]),
+    "minicpm3-awq": dict(config=minicpm3(quantization_config=AWQ32), matters=[
+        {"scale_emb": 1}, {"scale_depth": 1.0}, {"dim_model_base": 64}, {"rope_scaling": None},
+        {"max_position_embeddings": 64}]),
     "youtu-f16": dict(config=latent(
         architectures=["YoutuForCausalLM"], model_type="youtu", tie_word_embeddings=True, qk_rope_head_dim=16,
         num_hidden_layers=1), matters=[

@@ -202,6 +202,19 @@ def latent(**config):
     return config
 
 
+def minicpm3(**config):
+    """Latent attention without experts; no value width, as published, and a text that is long for longrope."""
+    config = latent(**{"architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "hidden_size": 64,
+                       "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 32,
+                       "scale_emb": 2, "scale_depth": 1.4, "dim_model_base": 32, "tie_word_embeddings": True,
+                       "max_position_embeddings": 512, "rope_scaling": {
+                           "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6],
+                           "long_factor": [1.0, 1.5, 3.0, 6.0], "original_max_position_embeddings": 32}, **config})
+    experts = ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "moe_intermediate_size", "n_group",
+               "first_k_dense_replace", "norm_topk_prob", "routed_scaling_factor", "topk_group")
+    return {key: value for key, value in config.items() if key not in (*experts, "rope_interleave", "v_head_dim")}
+
+
 def granite_swa(**config):
     return granite(**{"architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa", "hidden_size": 32,
                       "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,

@@ -235,8 +235,8 @@ def linear_shapes(config, layer):
     elif kind == "phi3":
         shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     elif config.get("kv_lora_rank"):
-        rank, rope, nope, value = (config[key] for key in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim",
-                                                           "v_head_dim"))
+        rank, rope, nope = (config[key] for key in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim"))
+        value = config.get("v_head_dim") or hidden // heads
         inputs = config["q_lora_rank"] or hidden
         shapes = {"self_attn.q_b_proj" if config["q_lora_rank"] else "self_attn.q_proj":
                   ("q", heads * (nope + rope), inputs), "self_attn.kv_a_proj_with_mqa": ("k", rank + rope, hidden),

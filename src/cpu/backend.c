@@ -230,11 +230,11 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->stream_ranks = take(&arena, product_of(rows, (size_t)plan->stream_rank), sizeof(float));
   state->stream_factors = take(&arena, product_of(rows, (size_t)plan->stream_factors), sizeof(float));
   state->ngram_rows = take(&arena, product_of(rows, (size_t)plan->ngrams), sizeof(float));
-  state->ids = take(&arena, rows, sizeof *state->ids);
+  state->ids = take(&arena, plan->ngrams ? rows : 0, sizeof *state->ids);
   state->index = take(&arena, product_of(rows, (size_t)plan->index), sizeof(float));
   state->block_scores = take(&arena, product_of(rows, (size_t)plan->block_scores), sizeof(float));
   state->selected = take(&arena, product_of(rows, (size_t)plan->selected), sizeof *state->selected);
-  state->n_selected = take(&arena, rows, sizeof *state->n_selected);
+  state->n_selected = take(&arena, plan->selected ? rows : 0, sizeof *state->n_selected);
   state->gathered = take(&arena, GATHERERS, plan->gathered_bytes);
   state->v = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->gates = take(&arena, product_of(rows, (size_t)plan->gates), sizeof(float));
@@ -381,7 +381,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
   }
-  memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
+  if (state->plan.ngrams) memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
   for (int r = 0; r < range.n_tokens; r++)
     for (int s = 0; s < model->config.streams.n; s++)
       memcpy(state->streams + (size_t)r * (size_t)state->plan.streams + (size_t)(s * model->config.hidden),

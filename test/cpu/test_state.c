@@ -59,6 +59,25 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   const size_t angles = n_ropes * rows * (size_t)c->rope.rotary_dim / 2 * 4;
   const size_t splits = (size_t)matmul_splits_of(c->hidden), few = rows < FEW_ROWS ? rows : FEW_ROWS;
   size_t sums = larger(larger(heads + 2 * kv_heads, 2 * intermediate) * splits, hidden * MAX_SPLITS) * few;
+  if (c->streams.n > 0) {
+    const size_t streams = up_to((size_t)(c->streams.n * c->hidden), 16),
+                 n_blocks = (size_t)(o->n_ctx / c->indexer.block + 1),
+                 index = up_to((size_t)((c->indexer.n_heads + 1) * c->indexer.head_dim), 16),
+                 seen = (size_t)(c->indexer.budget + c->indexer.block - 1);
+    sums = larger(sums, (streams + hidden) * MAX_SPLITS * few);
+    has_room(&layout, s->streams, rows * streams * 4);
+    has_room(&layout, s->stream_rows, rows * streams * 4);
+    has_room(&layout, s->stream_weights, rows * streams * 4);
+    has_room(&layout, s->stream_ranks, rows * up_to((size_t)c->streams.rank, 16) * 4);
+    has_room(&layout, s->stream_factors, rows * up_to((size_t)c->streams.n, 16) * 4);
+    has_room(&layout, s->ngram_rows, rows * up_to((size_t)c->ngrams.width, 16) * 4);
+    has_room(&layout, s->ids, rows * 4);
+    has_room(&layout, s->index, rows * index * 4);
+    has_room(&layout, s->block_scores, rows * 2 * n_blocks * 4);
+    has_room(&layout, s->selected, rows * seen * 4);
+    has_room(&layout, s->n_selected, rows * 4);
+    has_room(&layout, s->gathered, GATHERERS * (size_t)s->plan.gathered_bytes);
+  }
   if (c->quant.head)
     sums = larger(sums, (size_t)c->vocab_size * splits *
                             ((size_t)o->max_logit_rows < few ? (size_t)o->max_logit_rows : few));
@@ -87,7 +106,7 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   has_room(&layout, s->logits, (size_t)o->max_logit_rows * (size_t)c->vocab_size * 4);
   for (int layer = 0; layer < LAYERS; layer++) {
     const LayerConfig own = config_layer(c, layer);
-    for (int i = 0; i < own.n_kv_heads; i++) {
+    for (int i = 0; i < own.n_cache_heads; i++) {
       const KvHead kv = state_kv_head(s, 0, layer, i);
       const size_t v_width = up_to((size_t)own.head_dim, 16);
       assert_true(kv.type == o->kv && kv.head_dim == own.head_dim && (size_t)kv.v_width == v_width);
@@ -135,7 +154,10 @@ static void every_array_has_its_room(void **state) {
                              .vocab_size = 61};
   static LayerConfig sizes[LAYERS] = {
       {.head_dim = 34}, {.n_kv_heads = 3, .rope = ROPE_NONE}, {.intermediate = 88, .head_dim = 8}};
-  ModelConfig configs[7] = {plain, plain, plain, plain, plain, plain, plain};
+  ModelConfig configs[8] = {plain, plain, plain, plain, plain, plain, plain, plain};
+  configs[7].streams = (StreamConfig){.n = 2, .rank = 5};
+  configs[7].ngrams = (NgramConfig){.longest = 3, .width = 24};
+  configs[7].indexer = (IndexerConfig){.block = 4, .budget = 8, .n_heads = 2, .head_dim = 18};
   configs[6].layers = sizes;
   configs[1].intermediate = 500; /* each of what parts hold is the largest once */
   configs[1].quant.int8_activations = true;

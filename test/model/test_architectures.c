@@ -118,6 +118,10 @@ static const struct {
    "relu2"},
   {"YoutuForCausalLM", "youtu", 128256, 2048, 6144, 32, 16, 1, 576, 131072, 1e-6, 128000, 128001, true, 1e4,
    "silu"},
+  {"MiniCPM3ForCausalLM", "minicpm3", 73448, 2560, 6400, 62, 40, 1, 288, 32768, 1e-5, 1, 2, true, 1e4,
+   "silu"},
+  {"MiniCPMForCausalLM", "minicpm", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, true, 1e4,
+   "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -165,8 +169,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
         : strstr(defaults[at].architecture, "GlmFor") || strstr(defaults[at].architecture, "Glm4For") ? 2
                                                                                                       : 1;
     const bool gemma4 = strncmp(defaults[at].model_type, "gemma4", 6) == 0;
-    const bool latent = strcmp(defaults[at].model_type, "youtu") == 0;
-    assert_int_equal(c.rope.rotary_dim, gemma4 ? 512 : latent ? 64 : defaults[at].head_dim / part);
+    const int latent = c.latent.rope_dim;
+    assert_int_equal(c.rope.rotary_dim, gemma4 ? 512 : latent ? latent : defaults[at].head_dim / part);
     assert_int_equal(c.max_position, defaults[at].max_position);
     assert_true(c.norm_eps == defaults[at].norm_eps && c.rope.theta == defaults[at].rope_theta);
     assert_int_equal(c.bos, defaults[at].bos);
@@ -280,6 +284,8 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"arcee", "am", "gggg"},
                                          {"iquestcoder", "am", "gggg"},
                                          {"youtu", "a", "gggg"},
+                                         {"minicpm3", "am", "gggg"},
+                                         {"minicpm", "a", "gggg"},
                                          {"cwm', 'rope_scaling': {'type': 'default'}, 'x': '", "m", "gGGG"},
                                          {"muse_glimmer', 'text_config': {'x': '", "al", "GGGn"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_dense());

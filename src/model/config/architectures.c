@@ -89,6 +89,9 @@ const Architecture architectures[] = {
   { .architecture = "GraniteForCausalLM", .model_type = "granite", /* Granite 3 */
     {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS },
+  { .architecture = "MiniCPMForCausalLM", .model_type = "minicpm", /* MiniCPM 1B, 2B; MiniCPM4, 4.1 */
+    {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
+    .depth_scale = true, .multipliers = { 1, 0, 1, 1 }, .members = HAS_ATTENTION_BIAS, .tied = true },
   { .architecture = "HyperCLOVAXForCausalLM", .model_type = "hyperclovax", /* HyperCLOVA X SEED Think 14B */
     {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
     .norms = NORM_AROUND,
@@ -356,6 +359,10 @@ const Architecture architectures[] = {
     { 128256, 2048,  6144, 32, 16,  0,   0, 131072, 128000, 128001, 1e-6,   10000 },
     .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,
     .members = HAS_ATTENTION_BIAS, .tied = true },
+  { .architecture = "MiniCPM3ForCausalLM", .model_type = "minicpm3", /* MiniCPM3 4B */
+    {  73448, 2560,  6400, 62, 40,  0,   0,  32768,      1,      2, 1e-5,   10000 },
+    .latent_attention = true, .latent = { 256, 768, 64, 32, 0 }, .depth_scale = true,
+    .multipliers = { 12, 0, 1.4, 256 }, .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS, .tied = true },
   { .architecture = "FlintForCausalLM", .model_type = "flint",
     { 150144, 2048,  6144, 49, 32,  4, 128, 262144,     -1,     -1, 1e-6,   10000 },
     .qk_norm = QK_NORM_HEADS, .attn_sinks = true, .windows = WINDOW_SOME_FULL_NOPE, .window = 513,

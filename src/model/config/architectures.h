@@ -155,6 +155,7 @@ typedef struct {
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
+  bool depth_scale;       /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
   bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */

@@ -164,6 +164,24 @@ static Status parse_cap(const ConfigReader *r, const char *key, double fallback,
   return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
 }
 
+/* MiniCPM: the embedding times scale_emb, what a block adds times scale_depth / sqrt(layers), logits divided
+ * by hidden / dim_model_base. The last two do nothing where they are null. */
+static Status parse_depth_scale(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  const double root = sqrt(config->n_layers);
+  double depth, base;
+  int n_experts;
+  TRY(reader_int(r, "num_experts", 0, INT32_MAX, 0, &n_experts));
+  if (n_experts > 0) return reader_refuse(r, "num_experts is %d, which is not supported here", n_experts);
+  TRY(reader_double(r, "scale_emb", 1e-6, MAX_FACTOR, arch->multipliers.embedding, &config->embedding_scale));
+  TRY(reader_double(r, "scale_depth", 1e-6, MAX_FACTOR,
+                    reader_is_null(r, "scale_depth") ? root : arch->multipliers.residual, &depth));
+  TRY(reader_double(r, "dim_model_base", 1e-6, MAX_FACTOR,
+                    reader_is_null(r, "dim_model_base") ? config->hidden : arch->multipliers.logits, &base));
+  config->residual_scale = depth / root;
+  config->logit_divisor = config->hidden / base;
+  return STATUS_OK;
+}
+
 static Status parse_factors(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const unsigned members = arch->members;
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
@@ -201,6 +219,7 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
     }
   }
   if (members & HAS_POST_NORM) config->logit_divisor = 1 / config->logit_divisor;
+  if (arch->depth_scale) TRY(parse_depth_scale(r, arch, config));
   if (members & HAS_ATTENTION_CAP)
     TRY(parse_cap(r, "attn_logit_softcapping", arch->attention_cap, &config->attention_cap));
   else if (members & HAS_LOGIT_CAP && json_member(r->object, "attn_logit_softcapping"))

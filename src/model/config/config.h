@@ -155,7 +155,7 @@ typedef struct {
   int q_rank;    /* of the latent of queries; 0: there is none */
   int nope_dim;  /* numbers of a head's query and key without a rope */
   int rope_dim;  /* with it: even */
-  int value_dim; /* numbers of a head's output */
+  int value_dim; /* numbers of a head's output; in a table of defaults 0: hidden / heads */
 } LatentConfig;
 
 /* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu,

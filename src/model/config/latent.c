@@ -1,7 +1,7 @@
 /* latent.c - multi-head latent attention in config.json (DeepSeek-V2 and V3, GLM-4.7-Flash and others).
  *
  * Called by: config.c, positions.c.   Calls: reader.c. Source: transformers 5.23, configuration_NAME.py and
- * modeling_NAME.py of models/deepseek_v2, deepseek_v3, glm4_moe_lite, mistral4 and youtu. */
+ * modeling_NAME.py of models/deepseek_v2, deepseek_v3, glm4_moe_lite, minicpm3, mistral4 and youtu. */
 #include <math.h>
 
 #include "model/config/architectures.h"
@@ -20,7 +20,13 @@ Status config_parse_latent(const ConfigReader *r, const Architecture *arch, Mode
   TRY(reader_int(r, "kv_lora_rank", 1, MAX_HEAD_DIM, usual->kv_rank, &latent->kv_rank));
   TRY(reader_int(r, "qk_nope_head_dim", 1, MAX_HEAD_DIM, usual->nope_dim, &latent->nope_dim));
   TRY(reader_int(r, "qk_rope_head_dim", 2, MAX_HEAD_DIM, usual->rope_dim, &latent->rope_dim));
-  TRY(reader_int(r, "v_head_dim", 1, MAX_HEAD_DIM, usual->value_dim, &latent->value_dim));
+  const int value_dim = usual->value_dim > 0 ? usual->value_dim : config->hidden / config->n_heads;
+  TRY(reader_int(r, "v_head_dim", 1, MAX_HEAD_DIM, value_dim, &latent->value_dim));
+  if (latent->value_dim < 1)
+    return reader_refuse(r,
+                         "hidden_size is %d, expected at least num_attention_heads %d where v_head_dim is "
+                         "not given",
+                         config->hidden, config->n_heads);
   if (latent->rope_dim % 2 != 0 || latent->kv_rank % 2 != 0)
     return reader_refuse(r, "qk_rope_head_dim is %d and kv_lora_rank %d, expected even numbers",
                          latent->rope_dim, latent->kv_rank);

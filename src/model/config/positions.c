@@ -485,7 +485,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
   if (arch->latent_attention) {
-    TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
+    if (arch->neighbours) TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
     config_scale_latent(config);
   }
   if (arch->members & HAS_DELTA) {

@@ -133,6 +133,22 @@ def test_a_text_part_without_a_head_is_tied(changed, logits):
     assert np.array_equal(logits(tied), logits(own))
 
 
+def test_minicpm_is_granite_by_other_factors(changed, logits):
+    """transformers has no MiniCPM; Granite has the same arithmetic."""
+    def granite(config):
+        return {**config, "embedding_multiplier": 3.0, "attention_multiplier": 0.25, "residual_multiplier": 0.75,
+                "logits_scaling": 2.0}  # heads of 16 numbers
+
+    def minicpm(config):
+        return {**{key: value for key, value in granite(config).items() if "multiplier" not in key},
+                "architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "scale_emb": 3,
+                "scale_depth": 0.75 * config["num_hidden_layers"] ** 0.5, "dim_model_base": config["hidden_size"] // 2}
+
+    expected = logits(changed("granite-awq", granite))
+    assert np.allclose(logits(changed("granite-awq", minicpm, folder="other")), expected, rtol=0, atol=1e-5)
+    assert not np.allclose(logits(MINIATURES / "granite-awq"), expected, rtol=0, atol=1e-2)
+
+
 # A miniature of each text part that is the default of a model whose text part may be any.
 TEXTS = {"llama": "llama3-awq", "mistral": "mistral-nemo", "qwen2": "qwen2-awq", "qwen3": "qwen3-awq",
          "lfm2": "lfm2-awq", "lfm3": "lfm3-awq", "exaone4": "exaone4-awq", "qwen3_5_text": "qwen3_5-awq",
@@ -372,7 +388,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 81 and "llama" in names
+    assert len(names) == 83 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path
