@@ -110,10 +110,12 @@ static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, c
                                                   [EXPERT_SCALES] = &to->experts.scales,
                                                   [EXPERT_ROUTER_SCALE] = &to->experts.router_scale};
   for (int which = 0; which < N_LAYER_VECTORS; which++)
-    TRY(pass->vector(loader, vectors[which], layer_vector_of(from, which), vector_uses[which], err));
+    if (vectors[which])
+      TRY(pass->vector(loader, vectors[which], layer_vector_of(from, which), vector_uses[which], err));
   return STATUS_OK;
 }
 
+/* NULL: only models that supported.c refuses have this norm. Likewise the vectors above. */
 static const float **norm_of(DeviceLayer *l, int which) {
   const float **const norms[N_LAYER_NORMS] = {&l->attn_norm,
                                               &l->attn_post_norm,
@@ -222,7 +224,8 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   loader->stays = i >= config->n_layers - loader->host_layers;
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1}, sinks = {0, -1, 1}, scalar = {0, 1, 1};
   for (int which = 0; which < N_LAYER_NORMS; which++)
-    TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
+    if (norm_of(to, which))
+      TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
   TRY(pass->vector(loader, &to->sinks, &from->sinks, sinks, err));
   TRY(pass->vector(loader, &to->scalar, &from->scalar, scalar, err));
   TRY(visit_vectors(loader, pass, to, from, err));
