@@ -232,7 +232,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->ngram_rows = take(&arena, product_of(rows, (size_t)plan->ngrams), sizeof(float));
   state->ids = take(&arena, plan->ngrams ? rows : 0, sizeof *state->ids);
   state->index = take(&arena, product_of(rows, (size_t)plan->index), sizeof(float));
-  state->block_scores = take(&arena, product_of(rows, (size_t)plan->block_scores), sizeof(float));
+  state->block_scores = take(&arena, product_of(GATHERERS, (size_t)plan->block_scores), sizeof(float));
   state->selected = take(&arena, product_of(rows, (size_t)plan->selected), sizeof *state->selected);
   state->n_selected = take(&arena, plan->selected ? rows : 0, sizeof *state->n_selected);
   state->gathered = take(&arena, GATHERERS, plan->gathered_bytes);

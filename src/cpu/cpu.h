@@ -224,7 +224,7 @@ struct BackendState {
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
   int32_t *ids;                                  /* [max_chunk] */
   /* Sparse attention (sparse.c): index queries and keys; the positions that each row sees. */
-  float *index, *block_scores; /* [max_chunk][plan.index], [plan.block_scores] */
+  float *index, *block_scores; /* [max_chunk][plan.index], [GATHERERS][plan.block_scores] */
   int *selected, *n_selected;  /* [max_chunk][plan.selected], [max_chunk] */
   uint8_t *gathered;           /* [GATHERERS][plan.gathered_bytes] */
   int n_logit_rows;            /* rows of `logits` that are valid */
@@ -349,7 +349,7 @@ bool cpu_selects(const BackendState *state, int n_rows);
 void cpu_select(BackendState *state, int n_rows, int layer);
 int cpu_most_selected(const IndexerConfig *indexer);
 KvHead cpu_gather(const BackendState *state, const KvHead *from, int row, uint8_t *memory);
-enum { GATHERERS = 32 }; /* threads that gather at once, at most */
+enum { GATHERERS = 32 }; /* threads that choose or gather at once, at most */
 size_t cpu_gathered_bytes(const StatePlan *plan, KvType type, int head_dim);
 /* cosines[n_pairs] and sines of a position. */
 void cpu_angles(const CpuRope *rope, int position, float *cosines, float *sines);

@@ -6,6 +6,7 @@
  *              the matrix gives them; the key at the last position of a block is the block's, the mean of its
  *              positions, normalised, rotated as its first position. */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -116,12 +117,12 @@ static float largest(float *x, int n, int k) {
   return x[k];
 }
 
-/* The scores of the first n_blocks blocks for a row's index queries. */
+/* The scores of the first n_blocks blocks for a row's index queries, by n_threads. */
 static void score_blocks(const BackendState *state, int layer, const KvHead *kv, int row, int n_blocks,
-                         float *scores) {
+                         int n_threads, float *scores) {
   const ModelConfig *config = &state->loaded->model->config;
   const int dim = config->indexer.head_dim, n_heads = config->indexer.n_heads;
-  float *q = state->index + (size_t)row * (size_t)state->plan.index, key[MAX_HEAD_DIM];
+  float *q = state->index + (size_t)row * (size_t)state->plan.index;
   float cosines[MAX_HEAD_DIM / 2], sines[MAX_HEAD_DIM / 2];
   const CpuRope *rope = &state->loaded->ropes[ROPE_GLOBAL];
   cpu_angles(rope, state->positions[row], cosines, sines);
@@ -131,7 +132,9 @@ static void score_blocks(const BackendState *state, int layer, const KvHead *kv,
                                      head);
     state->loaded->kernels->rotate(head, cosines, sines, rope->n_pairs, dim, 1);
   }
+#pragma omp parallel for if (n_threads > 1) num_threads(n_threads)
   for (int b = 0; b < n_blocks; b++) {
+    float key[MAX_HEAD_DIM];
     scores[b] = 0;
     read_key(kv, (b + 1) * config->indexer.block - 1, dim, key);
     for (int h = 0; h < n_heads; h++) {
@@ -148,7 +151,8 @@ int cpu_most_selected(const IndexerConfig *indexer) {
 
 /* Writes the positions that a row sees in ascending order, and returns their number. Blocks with the same
  * score: the first are taken. `scores`: room for two numbers a block. */
-static int select_positions(const BackendState *state, int layer, int row, float *scores, int *positions) {
+static int select_positions(const BackendState *state, int layer, int row, int n_threads, float *scores,
+                            int *positions) {
   const IndexerConfig *indexer = &state->loaded->model->config.indexer;
   const KvHead kv = index_head(state, state->sequences[row], layer);
   const int n_seen = state->positions[row] + 1, n_blocks = n_seen / indexer->block,
@@ -156,7 +160,7 @@ static int select_positions(const BackendState *state, int layer, int row, float
   int n = 0, ties = n_chosen;
   float least = -1; /* no score is below 0 */
   if (n_blocks > n_chosen) {
-    score_blocks(state, layer, &kv, row, n_blocks, scores);
+    score_blocks(state, layer, &kv, row, n_blocks, n_threads, scores);
     memcpy(scores + n_blocks, scores, (size_t)n_blocks * sizeof *scores);
     least = largest(scores + n_blocks, n_blocks, n_chosen);
     for (int b = 0; b < n_blocks; b++) ties -= scores[b] > least;
@@ -180,11 +184,15 @@ bool cpu_selects(const BackendState *state, int n_rows) {
 }
 
 void cpu_select(BackendState *state, int n_rows, int layer) {
-#pragma omp parallel for schedule(dynamic) if (n_rows > 1) num_threads(state->loaded->n_threads)
+  const int n_threads = state->loaded->n_threads < GATHERERS ? state->loaded->n_threads : GATHERERS;
+  /* Threads share the blocks of one row, or else the rows. */
+  const int row_threads = n_rows > 1 ? 1 : state->loaded->n_threads;
+#pragma omp parallel for schedule(dynamic) if (n_rows > 1) num_threads(n_threads)
   for (int r = 0; r < n_rows; r++)
-    state->n_selected[r] =
-        select_positions(state, layer, r, state->block_scores + (size_t)r * (size_t)state->plan.block_scores,
-                         state->selected + (size_t)r * (size_t)state->plan.selected);
+    state->n_selected[r] = select_positions(state, layer, r, row_threads,
+                                            state->block_scores + (size_t)omp_get_thread_num() *
+                                                                      (size_t)state->plan.block_scores,
+                                            state->selected + (size_t)r * (size_t)state->plan.selected);
 }
 
 /* --- a cache of the chosen positions alone */
