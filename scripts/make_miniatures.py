@@ -408,7 +408,7 @@ MINIATURES.update({
         {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
         names=("model.language_model.", "lm_head"), matters=[]),
     "minicpm3-awq": dict(config=minicpm3(quantization_config=AWQ32), matters=[
-        {"scale_emb": 1}, {"scale_depth": 1.0}, {"dim_model_base": 64}, {"rope_scaling": None},
+        {"scale_emb": 1}, {"scale_depth": 1.0}, {"dim_model_base": 32}, {"rope_scaling": None},
         {"max_position_embeddings": 64}]),
     "youtu-f16": dict(config=latent(
         architectures=["YoutuForCausalLM"], model_type="youtu", tie_word_embeddings=True, qk_rope_head_dim=16,

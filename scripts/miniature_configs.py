@@ -204,10 +204,9 @@ def latent(**config):
 
 def minicpm3(**config):
     """Latent attention without experts; no value width, as published, and a text that is long for longrope."""
-    config = latent(**{"architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "hidden_size": 64,
-                       "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 32,
-                       "scale_emb": 2, "scale_depth": 1.4, "dim_model_base": 32, "tie_word_embeddings": True,
-                       "max_position_embeddings": 512, "rope_scaling": {
+    config = latent(**{"architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "q_lora_rank": 32,
+                       "kv_lora_rank": 32, "scale_emb": 2, "scale_depth": 1.4, "dim_model_base": 16,
+                       "tie_word_embeddings": True, "max_position_embeddings": 512, "rope_scaling": {
                            "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6],
                            "long_factor": [1.0, 1.5, 3.0, 6.0], "original_max_position_embeddings": 32}, **config})
     experts = ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "moe_intermediate_size", "n_group",

@@ -112,7 +112,8 @@ def test_says_what_the_files_say(run, directory):
     latent = report["latent_attention"]
     if latent:  # one row of the cache for all heads
         spelt["num_key_value_heads"] = 1
-        assert latent == {key: text[key] or 0 for key in latent}
+        given = {"v_head_dim": text["hidden_size"] // text["num_attention_heads"], **text}
+        assert latent == {key: given[key] or 0 for key in latent}
     assert bool(latent) == ("kv_lora_rank" in text)
     if not spelt["intermediate_size"]:  # all layers have experts
         spelt["intermediate_size"] = report["intermediate_size"]
