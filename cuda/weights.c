@@ -115,20 +115,19 @@ static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, c
   return STATUS_OK;
 }
 
-/* NULL: only models that supported.c refuses have this norm. Likewise the vectors above. */
 static const float **norm_of(DeviceLayer *l, int which) {
-  const float **const norms[N_LAYER_NORMS] = {&l->attn_norm,
-                                              &l->attn_post_norm,
-                                              &l->mlp_norm,
-                                              &l->mlp_post_norm,
-                                              &l->q_norm,
-                                              &l->k_norm,
-                                              &l->input_norm,
-                                              &l->experts.norm,
-                                              &l->experts.post_norm,
-                                              &l->experts.shared_post_norm,
-                                              &l->q_a_norm,
-                                              &l->kv_a_norm};
+  const float **const norms[] = {&l->attn_norm,
+                                 &l->attn_post_norm,
+                                 &l->mlp_norm,
+                                 &l->mlp_post_norm,
+                                 &l->q_norm,
+                                 &l->k_norm,
+                                 &l->input_norm,
+                                 &l->experts.norm,
+                                 &l->experts.post_norm,
+                                 &l->experts.shared_post_norm,
+                                 &l->q_a_norm,
+                                 &l->kv_a_norm};
   return norms[which];
 }
 
@@ -223,9 +222,8 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   loader->layer = i;
   loader->stays = i >= config->n_layers - loader->host_layers;
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1}, sinks = {0, -1, 1}, scalar = {0, 1, 1};
-  for (int which = 0; which < N_LAYER_NORMS; which++)
-    if (norm_of(to, which))
-      TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
+  for (int which = 0; which <= LAYER_KV_A_NORM; which++) /* models with the others are refused */
+    TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
   TRY(pass->vector(loader, &to->sinks, &from->sinks, sinks, err));
   TRY(pass->vector(loader, &to->scalar, &from->scalar, scalar, err));
   TRY(visit_vectors(loader, pass, to, from, err));

@@ -394,8 +394,8 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  left +=
-      model->weight_bytes - model->replaced_bytes; /* mapped already, but counted as needed by the caller */
+  /* Mapped already, but counted as needed by the caller. */
+  left += model->weight_bytes - model->replaced_bytes - model->table_bytes;
   if (left < *available) *available = left;
 }
 
@@ -432,7 +432,8 @@ Status device_memory(const Device *device, const Model *model, DeviceMemory *mem
     count_copies(device, memory);
     return STATUS_OK;
   }
-  *memory = (DeviceMemory){.weights = model->weight_bytes + model->made_bytes - model->replaced_bytes,
+  const size_t read = model->weight_bytes - model->table_bytes; /* a token reads a few rows of tables */
+  *memory = (DeviceMemory){.weights = read + model->made_bytes - model->replaced_bytes,
                            .free_bytes = memory_available(model)};
   return STATUS_OK;
 }

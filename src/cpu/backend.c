@@ -79,6 +79,7 @@ static void plan_index(const ModelConfig *config, const StateOptions *options, S
   const IndexerConfig *indexer = &config->indexer;
   if (!indexer->block) return;
   raise_to(&plan->index, (int64_t)(indexer->n_heads + 1) * indexer->head_dim);
+  if (indexer->budget >= options->n_ctx) return; /* every row sees all positions */
   plan->selected = cpu_most_selected(indexer);
   plan->block_scores = 2 * (options->n_ctx / indexer->block + 1);
   plan->gathered_bytes = cpu_gathered_bytes(plan, options->kv, config->head_dim);

@@ -31,6 +31,10 @@ static double linear_flop(const Linear *l, int n_rows) {
 /* The number of the n_past earlier tokens that a token sees in this layer; a window includes the token. */
 static int seen_before(const ModelConfig *config, int layer, int n_past) {
   const int window = config_layer(config, layer).window;
+  const IndexerConfig *indexer = &config->indexer;
+  const int n_seen = n_past + 1; /* with the token itself */
+  if (indexer->block && n_seen / indexer->block > indexer->budget / indexer->block)
+    return indexer->budget + n_seen % indexer->block - 1;
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
 }
 
@@ -40,6 +44,15 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   for (int row = 0; row < n_rows; row++) seen += seen_before(c, layer, n_past + row) + 1;
   const LayerConfig own = config_layer(c, layer);
   return 4.0 * own.n_heads * own.head_dim * seen;
+}
+
+/* Keys and values that a token sees and, with an indexer, a key for each block. */
+static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv) {
+  const LayerConfig own = config_layer(c, layer);
+  const double token = (double)kv_token_bytes(c, own.kv_layer, kv), seen = seen_before(c, layer, n_past);
+  if (!c->indexer.block) return seen * token;
+  const double head = token / own.n_cache_heads, number = head / (2.0 * own.head_dim);
+  return seen * head * own.n_kv_heads + (double)(n_past / c->indexer.block) * c->indexer.head_dim * number;
 }
 
 static double layer_vector_bytes(const ModelLayer *layer) {
@@ -106,7 +119,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
       cost.bytes += (double)config_state_numbers(c, i) * sizeof(float);
       cost.flop += state_flop(c, i, n_rows);
     } else if (kind == LAYER_ATTENTION) {
-      cost.bytes += seen_before(c, i, n_past) * (double)kv_token_bytes(c, config_layer(c, i).kv_layer, kv);
+      cost.bytes += cache_bytes(c, i, n_past, kv);
       cost.flop += attention_flop(c, i, n_past, n_rows);
     }
   }

@@ -249,6 +249,7 @@ typedef struct {
   StreamMix mix;           /* of the logits' input; only with config.streams.n */
   Linear head;           /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
+  size_t table_bytes;    /* tables of n-grams, a part of weight_bytes: rows are read from the mapped file */
   size_t made_bytes;     /* memory that model_prepare() takes */
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */

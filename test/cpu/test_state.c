@@ -73,10 +73,12 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
     has_room(&layout, s->ngram_rows, rows * up_to((size_t)c->ngrams.width, 16) * 4);
     has_room(&layout, s->ids, rows * 4);
     has_room(&layout, s->index, rows * index * 4);
-    has_room(&layout, s->block_scores, GATHERERS * 2 * n_blocks * 4);
-    has_room(&layout, s->selected, rows * seen * 4);
-    has_room(&layout, s->n_selected, rows * 4);
-    has_room(&layout, s->gathered, GATHERERS * (size_t)s->plan.gathered_bytes);
+    if (o->n_ctx > c->indexer.budget) {
+      has_room(&layout, s->block_scores, GATHERERS * 2 * n_blocks * 4);
+      has_room(&layout, s->selected, rows * seen * 4);
+      has_room(&layout, s->n_selected, rows * 4);
+      has_room(&layout, s->gathered, GATHERERS * (size_t)s->plan.gathered_bytes);
+    }
   }
   if (c->quant.head)
     sums = larger(sums, (size_t)c->vocab_size * splits *

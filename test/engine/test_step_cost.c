@@ -139,6 +139,26 @@ static void windows_hide_what_is_far(void **state) {
   assert_equal(step_cost(&model, KV_F16, 2, 3, 0).flop, 3 * products + (3 + 4 + 5 + 3 + 4 + 4) * seen);
 }
 
+/* Two blocks of two positions are chosen, and those after the last whole block are seen, too; of each block a
+ * key of two numbers is read. */
+static void blocks_that_are_not_chosen_are_not_read(void **state) {
+  (void)state;
+  static const float one = 1;
+  const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
+  ModelLayer layer = {.q = matrix};
+  const Model model = {.config = {.n_layers = 1,
+                                  .n_heads = 3,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 2,
+                                  .indexer = {.block = 2, .budget = 4, .n_heads = 1, .head_dim = 2}},
+                       .embedding = {&one, DTYPE_F32, 1, 1},
+                       .layers = &layer};
+  const double weights = 4 + 4, kv = 2 * 2 * 2, key = 2 * 2;
+  assert_equal(step_cost(&model, KV_F16, 2, 1, 0).bytes, weights + 2 * kv + 1 * key);
+  assert_equal(step_cost(&model, KV_F16, 10, 1, 0).bytes, weights + 4 * kv + 5 * key);
+  assert_equal(step_cost(&model, KV_F16, 10, 1, 0).flop, 2 + 5 * 4 * 3 * 2);
+}
+
 /* A layer of each kind, with and without a bias, by hand; without logits neither the head nor its norm is
  * read. */
 static void every_kind_of_matrix_is_counted(void **state) {
@@ -203,6 +223,7 @@ int main(void) {
       cmocka_unit_test(qwen3_8b_computes),
       cmocka_unit_test(all_stored_weights_are_read),
       cmocka_unit_test(windows_hide_what_is_far),
+      cmocka_unit_test(blocks_that_are_not_chosen_are_not_read),
       cmocka_unit_test(every_kind_of_matrix_is_counted),
       cmocka_unit_test(states_are_read_whole),
       cmocka_unit_test(short_convolutions_read_their_states),

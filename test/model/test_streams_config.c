@@ -177,6 +177,11 @@ static void contradictions_are_refused(void **state) {
       {"'indexer_n_heads': 2, 'indexer_kv_heads': 1, 'indexer_head_dim': 66, 'indexer_budget': 64, "
        "'indexer_compress_ratio': 4, 'head_dim': 64",
        "indexer_head_dim is 66, expected 64, the numbers that the rope turns, to head_dim 64"},
+      {"'indexer_n_heads': 2, 'indexer_kv_heads': 1, 'indexer_head_dim': 64, 'indexer_budget': 64, "
+       "'indexer_compress_ratio': 4, 'head_dim': 64, 'rope_scaling': {'type': 'longrope', 'factor': 2, "
+       "'original_max_position_embeddings': 64, 'partial_rotary_factor': 0.0625, 'short_factor': [1, 1], "
+       "'long_factor': [1, 2]}",
+       "longrope is not supported with indexer_budget"},
       /* the delta rule */
       {"'output_gate_type': 'swish'", "output_gate_type is \"swish\", expected sigmoid or silu"},
       {"'output_gate_type': 1", "output_gate_type is 1, expected sigmoid or silu"},

@@ -140,7 +140,7 @@ static void score_blocks(const BackendState *state, int layer, const KvHead *kv,
     for (int h = 0; h < n_heads; h++) {
       float score = 0;
       for (int d = 0; d < dim; d++) score += q[h * dim + d] * key[d];
-      scores[b] += score > 0 ? score : 0;
+      scores[b] += score < 0 ? 0 : score; /* NaN stays */
     }
   }
 }
@@ -161,6 +161,11 @@ static int select_positions(const BackendState *state, int layer, int row, int n
   float least = -1; /* no score is below 0 */
   if (n_blocks > n_chosen) {
     score_blocks(state, layer, &kv, row, n_blocks, n_threads, scores);
+    for (int b = 0; b < n_blocks; b++) {
+      if (!isnan(scores[b])) continue;
+      scores[b] = 0; /* it cannot be compared; a NaN among the queries leads to one among the logits */
+      state->q[(size_t)row * (size_t)state->plan.heads] = NAN;
+    }
     memcpy(scores + n_blocks, scores, (size_t)n_blocks * sizeof *scores);
     least = largest(scores + n_blocks, n_blocks, n_chosen);
     for (int b = 0; b < n_blocks; b++) ties -= scores[b] > least;
@@ -197,10 +202,14 @@ void cpu_select(BackendState *state, int n_rows, int layer) {
 
 /* --- a cache of the chosen positions alone */
 
-/* Copies one number of the cache's type. */
-static void copy_number(const KvHead *from, const void *source, size_t at, void *to, size_t place) {
-  const size_t size = kv_number_bytes(from->type);
-  memcpy((uint8_t *)to + place * size, (const uint8_t *)source + at * size, size);
+/* Copies the n numbers of a key, each KEY_BLOCK after the one before, from and to those given. */
+static void copy_key(KvType type, const void *source, size_t at, void *to, size_t place, size_t n) {
+  for (size_t d = 0; type == KV_F32 && d < n * KEY_BLOCK; d += KEY_BLOCK)
+    ((float *)to)[place + d] = ((const float *)source)[at + d];
+  for (size_t d = 0; type == KV_F16 && d < n * KEY_BLOCK; d += KEY_BLOCK)
+    ((uint16_t *)to)[place + d] = ((const uint16_t *)source)[at + d];
+  for (size_t d = 0; type == KV_Q8 && d < n * KEY_BLOCK; d += KEY_BLOCK)
+    ((int8_t *)to)[place + d] = ((const int8_t *)source)[at + d];
 }
 
 KvHead cpu_gather(const BackendState *state, const KvHead *from, int row, uint8_t *memory) {
@@ -218,8 +227,7 @@ KvHead cpu_gather(const BackendState *state, const KvHead *from, int row, uint8_
     const size_t place = (size_t)kv_place(from, positions[i]), at = place % KEY_BLOCK, here = (size_t)i;
     const size_t source = place / KEY_BLOCK * dim * KEY_BLOCK + at,
                  target = here / KEY_BLOCK * dim * KEY_BLOCK + here % KEY_BLOCK;
-    for (size_t d = 0; d < dim; d++)
-      copy_number(from, from->k, source + d * KEY_BLOCK, to.k, target + d * KEY_BLOCK);
+    copy_key(from->type, from->k, source, (void *)(uintptr_t)to.k, target, dim);
     memcpy((uint8_t *)to.v + here * width * size, (const uint8_t *)from->v + place * width * size,
            width * size);
     if (from->type != KV_Q8) continue;

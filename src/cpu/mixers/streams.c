@@ -90,6 +90,7 @@ void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const in
       {.w = mix->inject, .y = state->stream_factors, .y_stride = (size_t)plan->stream_factors}};
   run_matmuls(loaded, &state->scratch, state->stream_rows, (size_t)plan->streams, n_rows, first,
               mix->inject.linear ? 2 : 1);
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
     activate(row_of(state->stream_ranks, plan->stream_rank, r), plan->stream_rank, n);
   const Matmul up = {.w = mix->up, .y = state->stream_weights, .y_stride = (size_t)plan->streams};
@@ -194,8 +195,9 @@ static void gate_ngrams(const BackendState *state, const CpuNgrams *weights, int
   for (int s = 0; s < n; s++) {
     double sum = 0;
     for (int i = s * hidden; i < (s + 1) * hidden; i++) sum += (double)key[i] * gated[i];
-    const double score = sum / sqrt(hidden), size = sqrt(fmax(fabs(score), 1e-6)),
-                 gate = 1 / (1 + exp(score < 0 ? size : -size));
+    const double score = sum / sqrt(hidden), least = 1e-6;
+    const double size = sqrt(fabs(score) < least ? least : fabs(score)), /* NaN stays */
+        gate = 1 / (1 + exp(score < 0 ? size : -size));
     /* transformers: sign(0) is 0 */
     const float factor = score == 0 ? 0.5f : (float)gate;
     for (int i = 0; i < hidden; i++) gated[s * hidden + i] = factor * value[i];

@@ -130,6 +130,8 @@ static Status parse_indexer(const ConfigReader *r, ModelConfig *config) {
       return reader_refuse(r, "%s is missing, expected a number, as other members of the indexer are given",
                            members[i].key);
   TRY(check_indexer(r, n_kv_heads, config));
+  if (config->rope.kind == ROPE_LONGROPE)
+    return reader_refuse(r, "longrope is not supported with indexer_budget");
   if (config_count_layers(config, LAYER_ATTENTION, config->n_layers) == 0) *indexer = (IndexerConfig){0};
   return STATUS_OK;
 }

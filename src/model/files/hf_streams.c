@@ -86,6 +86,7 @@ static Status take_part(HfLoader *loader, const char *table, int index, int64_t 
   const bool codes = tensor->dtype == DTYPE_F8_E4M3 || tensor->dtype == DTYPE_I8;
   if (!codes) TRY(hf_check_float(loader, tensor));
   shard->rows = (Matrix){hf_use(loader, tensor), tensor->dtype, (int)n_rows, n_columns};
+  loader->model->table_bytes += tensor->bytes;
   return codes ? take_scales(loader, table, name, shard) : STATUS_OK;
 }
 

@@ -23,7 +23,8 @@ def same(found, want):
 
 
 @pytest.mark.parametrize("name", ["stories260K-awq", "miniatures/qwen3_5-awq", "miniatures/lfm2-bf16",
-                                  "miniatures/gpt-oss-bf16", "miniatures/gemma3-awq"])
+                                  "miniatures/gpt-oss-bf16", "miniatures/gemma3-awq",
+                                  "miniatures/qwen4-exp-bf16"])
 @pytest.mark.parametrize("flags", [["--temp", 0], ["--temp", 0.3, "-s", 5, "--repeat-penalty", 1.01],
                                    ["--temp", 1.5, "-s", 6, "--frequency-penalty", 0.1, "--logprobs", 2]])
 def test_answers_are_those_without_guesses(answer, root, name, flags):

@@ -148,6 +148,16 @@ def test_what_is_wrong_is_named(run, changed, name):
     assert done.returncode == 3 and message in done.stderr.decode(), done.stderr
 
 
+@pytest.mark.parametrize("name", ["model.layers.3.self_attn.indexer.index_qk_proj.weight",
+                                  "model.layers.0.ple.key_proj.weight"])
+def test_what_is_no_number_shows_in_the_logits(run, changed, tmp_path, name):
+    """Scores of blocks, and gates of n-grams, do not hide it."""
+    broken = changed(lambda tensors: {**tensors, name: np.full_like(tensors[name], 0x7fc0)})  # NaN in bf16
+    (tmp_path / "ids").write_text(IDS)
+    done = run("eval", "-m", broken, "--ids-file", tmp_path / "ids", "--device", "cpu")
+    assert done.returncode == 1 and b"hold a NaN or an infinity" in done.stderr
+
+
 def test_inspect_says_what_there_is(run):
     report = json.loads(run("inspect", "--json", MINIATURE).stdout)
     config = json.loads((MINIATURE / "config.json").read_text())
