@@ -121,7 +121,7 @@ static void divide_columns(bool expert, const Linear *down, int unit, int n, Obs
              expert ? "expert" : "MLP", down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
 }
 
-/* Looks for one in o: every part has the same number of its inputs, which GPUs read by eights. */
+/* Looks for one in o: each part has the same number of its inputs. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
   if (l->kind == LINEAR_INT8)
@@ -129,8 +129,6 @@ static void divide_inputs(const Linear *l, int n, Obstacle *why) {
              l->name);
   else if (l->kind != LINEAR_DENSE && inputs % input_unit(l) != 0)
     snprintf(why->text, sizeof why->text, "%s has %d inputs in groups of %d", l->name, l->n_in, l->group);
-  else if (inputs % OUTPUT_UNIT != 0)
-    snprintf(why->text, sizeof why->text, "%s has %d inputs, which are divided by eights", l->name, l->n_in);
 }
 
 /* Looks for one in a layer whose outputs are heads. */
@@ -154,6 +152,9 @@ static void divide_attention(LayerConfig own, const ModelLayer *l, int n, Obstac
   divide_heads(&l->k, own.n_kv_heads, n, why);
   divide_heads(&l->v, own.n_kv_heads, n, why);
   if (!*why->text) divide_inputs(&l->o, n, why);
+  if (!*why->text && l->o.n_in / n % OUTPUT_UNIT != 0) /* GPUs refuse such heads (supported.c) */
+    snprintf(why->text, sizeof why->text, "%s has %d inputs, which are divided by eights", l->o.name,
+             l->o.n_in);
 }
 
 static void divide_delta(const DeltaConfig *d, const ModelLayer *l, int n, Obstacle *why) {
