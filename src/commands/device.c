@@ -432,8 +432,7 @@ Status device_memory(const Device *device, const Model *model, DeviceMemory *mem
     count_copies(device, memory);
     return STATUS_OK;
   }
-  const size_t read = model->weight_bytes - model->table_bytes; /* a token reads a few rows of tables */
-  *memory = (DeviceMemory){.weights = read + model->made_bytes - model->replaced_bytes,
+  *memory = (DeviceMemory){.weights = model_loaded_bytes(model) - model->table_bytes, /* few rows are read */
                            .free_bytes = memory_available(model)};
   return STATUS_OK;
 }

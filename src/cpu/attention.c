@@ -163,9 +163,8 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
 /* Rows that choose positions: a task takes a row and a KV head. */
 static void attend_chosen(const AttentionWork *all, int n_rows, int n_kv_heads) {
   BackendState *state = all->state;
-  const int n_threads = state->loaded->n_threads < GATHERERS ? state->loaded->n_threads : GATHERERS;
   cpu_select(state, n_rows, all->layer);
-#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
+#pragma omp parallel for schedule(dynamic) num_threads(cpu_gatherers(state->loaded))
   for (int task = 0; task < n_rows * n_kv_heads; task++) {
     AttentionWork work = *all;
     const int row = task / n_kv_heads, kv_head = task % n_kv_heads;

@@ -349,7 +349,8 @@ bool cpu_selects(const BackendState *state, int n_rows);
 void cpu_select(BackendState *state, int n_rows, int layer);
 int cpu_most_selected(const IndexerConfig *indexer);
 KvHead cpu_gather(const BackendState *state, const KvHead *from, int row, uint8_t *memory);
-enum { GATHERERS = 32 }; /* threads that choose or gather at once, at most */
+enum { GATHERERS = 32 };                       /* threads that choose or gather at once, at most */
+int cpu_gatherers(const BackendModel *loaded); /* those that do */
 size_t cpu_gathered_bytes(const StatePlan *plan, KvType type, int head_dim);
 /* cosines[n_pairs] and sines of a position. */
 void cpu_angles(const CpuRope *rope, int position, float *cosines, float *sines);

@@ -206,6 +206,10 @@ const MappedFile *model_file(const Model *model, size_t index) {
   return index < files->weights.n_shards ? &files->weights.shards[index]->file : NULL;
 }
 
+size_t model_loaded_bytes(const Model *model) {
+  return model->weight_bytes + model->made_bytes - model->replaced_bytes;
+}
+
 size_t model_tensor_count(const Model *model) {
   size_t n = model->files->n_packed_tensors;
   for (size_t i = 0; i < model->files->weights.n_shards; i++) n += model->files->weights.shards[i]->n_tensors;

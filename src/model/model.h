@@ -283,6 +283,9 @@ Status model_round_draft(Model *draft, int n_threads, Error *err);
 /* True if a checkpoint has such a layer, which is no part of the model. */
 bool model_predicts_several(const Model *model);
 
+/* Bytes of weights after model_prepare(), tables of n-grams among them. */
+size_t model_loaded_bytes(const Model *model);
+
 /* To be called before anything is computed: refuses (STATUS_MODEL) a model with assumed rope_theta or epsilon
  * and without q and k norms. With them it may be Qwen3: it passes, and the command reports the assumption. */
 Status model_check_known(const Model *model, Error *err);

@@ -84,24 +84,41 @@ def variant(stories, tmp_path):
 
 @pytest.fixture
 def changed_checkpoint(root, tmp_path):
-    """changed_checkpoint(source, change, **members): a copy whose tensors by name the function `change` has changed,
-    and whose config has these members; one that is "absent" is removed."""
+    """changed_checkpoint(source, change, folder, **members): a copy whose tensors by name are those that the function
+    `change` has changed, or the dict that it returns, and whose config has these members; one that is "absent" is
+    removed."""
     sys.path.insert(0, str(root / "scripts"))
     import checkpoint
 
-    def make(source, change=None, **members):
-        folder = tmp_path / "changed"
+    def make(source, change=None, folder="changed", **members):
+        folder = tmp_path / folder
         shutil.copytree(source, folder)
         stored = checkpoint.read_safetensors(str(folder / "model.safetensors"))
         tensors = {name: array.copy() for name, array in stored.items()}
-        if change:
-            change(tensors)
+        if change and isinstance(others := change(tensors), dict):
+            tensors = others
         checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
         config = {**json.loads((folder / "config.json").read_text()), **members}
         (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v != "absent"}))
         return folder
 
     return make
+
+
+@pytest.fixture
+def logits_of(run, tmp_path):
+    """logits_of(model, ids, *flags): a row for each id, computed on the CPU by one thread."""
+    import numpy
+
+    def of(model, ids, *flags):
+        (tmp_path / "ids").write_text(" ".join(map(str, ids)))
+        out = tmp_path / "logits.npy"
+        done = run("eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out, "--device", "cpu",
+                   "-t", "1", *flags)
+        assert done.returncode == 0, done.stderr
+        return numpy.load(out)
+
+    return of
 
 
 @pytest.fixture

@@ -82,8 +82,7 @@ static Status open_trained(Guesser *g, const char *path, const Model *target, co
 static double cost_of_trained(const Model *model, const Model *target) {
   const DraftConfig *draft = &model->config.draft;
   const double head = model->draft.target_head || draft->kind == DRAFT_GEMMA4 ? 0.2 : 0;
-  const size_t bytes = model->weight_bytes + model->made_bytes - model->replaced_bytes;
-  const double pass = (double)bytes / (double)target->weight_bytes + head;
+  const double pass = (double)model_loaded_bytes(model) / (double)target->weight_bytes + head;
   return draft->kind == DRAFT_DFLASH ? pass / (draft->block - 1) : pass;
 }
 

@@ -49,10 +49,6 @@ size_t inspect_recurrent_bytes(const ModelConfig *config) {
   return n * sizeof(float);
 }
 
-size_t inspect_loaded_bytes(const Model *model) {
-  return model->weight_bytes + model->made_bytes - model->replaced_bytes;
-}
-
 /* --- as lines */
 
 Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
@@ -346,9 +342,9 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(inspect_begin_line(out, "weights", err));
   TRY(inspect_print_bytes(out, model->weight_bytes, err));
-  if (inspect_loaded_bytes(model) != model->weight_bytes) {
+  if (model_loaded_bytes(model) != model->weight_bytes) {
     TRY(buffer_append_string(out, ", loaded ", err));
-    TRY(inspect_print_bytes(out, inspect_loaded_bytes(model), err));
+    TRY(inspect_print_bytes(out, model_loaded_bytes(model), err));
   }
   if (model->config.experts.n_experts) {
     TRY(inspect_begin_line(out, "a token reads", err));

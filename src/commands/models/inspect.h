@@ -21,9 +21,6 @@ size_t inspect_kv_bytes(const ModelConfig *config, KvType kv, size_t n_tokens);
 /* Bytes of the recurrent state of all layers at one position; 0 without such layers. */
 size_t inspect_recurrent_bytes(const ModelConfig *config);
 
-/* Bytes of weights in memory after model_prepare(). */
-size_t inspect_loaded_bytes(const Model *model);
-
 /* The answer to --gpu-memory; limit 0: it is not given. */
 typedef struct {
   size_t limit; /* bytes */

@@ -325,7 +325,7 @@ static Status put_memory(Writer *w, const Inspection *inspection) {
   const Model *model = inspection->model;
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(put_size(w, "weight_bytes", model->weight_bytes));
-  TRY(put_size(w, "loaded_bytes", inspect_loaded_bytes(model)));
+  TRY(put_size(w, "loaded_bytes", model_loaded_bytes(model)));
   TRY(open_member(w, "kv_bytes_per_token", "{"));
   for (int kv = KV_F16; kv <= KV_Q8; kv++)
     TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(&model->config, (KvType)kv, 1)));

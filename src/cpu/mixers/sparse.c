@@ -188,11 +188,14 @@ bool cpu_selects(const BackendState *state, int n_rows) {
   return false;
 }
 
+int cpu_gatherers(const BackendModel *loaded) {
+  return loaded->n_threads < GATHERERS ? loaded->n_threads : GATHERERS;
+}
+
 void cpu_select(BackendState *state, int n_rows, int layer) {
-  const int n_threads = state->loaded->n_threads < GATHERERS ? state->loaded->n_threads : GATHERERS;
   /* Threads share the blocks of one row, or else the rows. */
   const int row_threads = n_rows > 1 ? 1 : state->loaded->n_threads;
-#pragma omp parallel for schedule(dynamic) if (n_rows > 1) num_threads(n_threads)
+#pragma omp parallel for schedule(dynamic) if (n_rows > 1) num_threads(cpu_gatherers(state->loaded))
   for (int r = 0; r < n_rows; r++)
     state->n_selected[r] = select_positions(state, layer, r, row_threads,
                                             state->block_scores + (size_t)omp_get_thread_num() *

@@ -244,9 +244,7 @@ static Status parse_biases(const ConfigReader *r, const Architecture *arch, Mode
 }
 
 static Status refuse_windows_and_clips(const ConfigReader *r) {
-  bool windows;
-  TRY(reader_bool(r, "use_sliding_window", false, &windows));
-  if (windows) return reader_refuse(r, "use_sliding_window is true, which is not supported, expected false");
+  TRY(reader_refuse_true(r, "use_sliding_window"));
   return reader_refuse_given(r, "clip_qkv");
 }
 

@@ -174,15 +174,9 @@ static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_layer_heads(const ConfigReader *r, ModelConfig *config) {
-  bool on_input, sinks;
   double cap;
-  TRY(reader_bool(r, "moe_apply_router_weight_on_input", false, &on_input));
-  if (on_input)
-    return reader_refuse(r,
-                         "moe_apply_router_weight_on_input is true, which is not supported, expected false");
-  TRY(reader_bool(r, "swa_attention_sink_enabled", false, &sinks));
-  if (sinks)
-    return reader_refuse(r, "swa_attention_sink_enabled is true, which is not supported, expected false");
+  TRY(reader_refuse_true(r, "moe_apply_router_weight_on_input"));
+  TRY(reader_refuse_true(r, "swa_attention_sink_enabled"));
   TRY(reader_double(r, "moe_router_logit_softcapping", 0, 1e6, 0, &cap));
   if (cap != 0) return reader_refuse(r, "moe_router_logit_softcapping is %g, expected 0", cap);
   TRY(parse_gating(r, config));

@@ -43,6 +43,12 @@ Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *
   return json_get_bool(source(r), r->object, key, fallback, out, r->err);
 }
 
+Status reader_refuse_true(const ConfigReader *r, const char *key) {
+  bool on;
+  TRY(reader_bool(r, key, false, &on));
+  return on ? reader_refuse(r, "%s is true, which is not supported, expected false", key) : STATUS_OK;
+}
+
 Status reader_string(const ConfigReader *r, const char *key, const char **out) {
   return json_get_string(source(r), r->object, key, out, r->err);
 }

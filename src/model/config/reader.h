@@ -27,6 +27,7 @@ Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, in
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
                      double *out);
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out);
+Status reader_refuse_true(const ConfigReader *r, const char *key);              /* a bool that is true */
 Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL if it is absent */
 
 /* Refuses `names`, the member layer_types, unless it is a list of n_layers. */

@@ -8,13 +8,11 @@ test_layouts.py. The same on GPUs: test/cuda/test_layouts_of_architectures.py.
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-LIMIT_S = 60
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -73,19 +71,9 @@ def write(folder, config, tensors):
 
 
 @pytest.fixture
-def logits(auk, tmp_path):
+def logits(logits_of):
     """logits(model, ids, *flags): with keys and values in fp32."""
-
-    def of(model, ids, *flags):
-        (tmp_path / "ids").write_text(" ".join(map(str, ids)))
-        out = tmp_path / "logits.npy"
-        done = subprocess.run([*auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out,
-                               "--device", "cpu", "-t", "1", "--kv", "f32", *flags], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, timeout=LIMIT_S, check=False)
-        assert done.returncode == 0, done.stderr
-        return np.load(out)
-
-    return of
+    return lambda model, ids, *flags: logits_of(model, ids, "--kv", "f32", *flags)
 
 
 def read(directory):

@@ -1,8 +1,6 @@
 """Qwen3.8-Flash-Next: tables of n-grams however they are stored, and what is wrong with them by name."""
 import json
 import pathlib
-import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -15,37 +13,17 @@ import checkpoint  # noqa: E402  (from scripts/)
 
 MINIATURE = ROOT / "test" / "data" / "miniatures" / "qwen4-exp-bf16"
 TABLE = "model.layers.0.ple.ple_embedding.ngram_embedding"
-IDS = " ".join(str(98 if i % 9 == 4 else i * 7 % 104) for i in range(60))  # 98 ends a text
+IDS = [98 if i % 9 == 4 else i * 7 % 104 for i in range(60)]  # 98 ends a text
 
 
 @pytest.fixture
-def changed(tmp_path):
-    """changed(tensors=..., config=...): the miniature with what this function makes of its tensors."""
-
-    def make(tensors=None, folder="changed", **config):
-        folder = tmp_path / folder
-        shutil.copytree(MINIATURE, folder)
-        members = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**members, **config}))
-        stored = {name: array.copy() for name, array in
-                  checkpoint.read_safetensors(folder / "model.safetensors").items()}
-        checkpoint.write_safetensors(str(folder / "model.safetensors"), (tensors or dict)(stored))
-        return folder
-
-    return make
+def changed(changed_checkpoint):
+    return lambda *change, **members: changed_checkpoint(MINIATURE, *change, **members)
 
 
 @pytest.fixture
-def logits(auk, tmp_path):
-    (tmp_path / "ids").write_text(IDS)
-
-    def of(model, *flags):
-        out = tmp_path / "logits.npy"
-        subprocess.run([*auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out, "--device",
-                        "cpu", "-t", "1", *flags], check=True, stdout=subprocess.DEVNULL)
-        return np.load(out)
-
-    return of
+def logits(logits_of):
+    return lambda model, *flags: logits_of(model, IDS, *flags)
 
 
 def parts(tensors):
@@ -153,7 +131,7 @@ def test_what_is_wrong_is_named(run, changed, name):
 def test_what_is_no_number_shows_in_the_logits(run, changed, tmp_path, name):
     """Scores of blocks, and gates of n-grams, do not hide it."""
     broken = changed(lambda tensors: {**tensors, name: np.full_like(tensors[name], 0x7fc0)})  # NaN in bf16
-    (tmp_path / "ids").write_text(IDS)
+    (tmp_path / "ids").write_text(" ".join(map(str, IDS)))
     done = run("eval", "-m", broken, "--ids-file", tmp_path / "ids", "--device", "cpu")
     assert done.returncode == 1 and b"hold a NaN or an infinity" in done.stderr
 
