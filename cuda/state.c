@@ -245,7 +245,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->latent_sum = arena_take(&mlp, chunk * latent, sizeof(float));
   s->gathered =
       mlp.base ? (char *)mlp.base + mlp.used : NULL; /* narrower than expert_y, and dead before it */
-  s->expert_y = arena_take(&mlp, choices * (size_t)padded_row((int)row), sizeof(float));
+  const size_t few = o->max_chunk < EXPERTS_FEW_TOKENS ? chunk : EXPERTS_FEW_TOKENS,
+               parts = choices ? (size_t)experts_few_parts((int)few * experts.n_chosen) : 0;
+  s->expert_y =
+      arena_take(&mlp, (choices > parts ? choices : parts) * (size_t)padded_row((int)row), sizeof(float));
   if (mlp.used > m->used) m->used = mlp.used;
   s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
   s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
@@ -385,7 +388,7 @@ Attention state_attention(const BackendState *s, int layer) {
   };
 }
 
-/* Zeroes the counters of the router and of experts_few(), and what lies between experts' widths and their
+/* Zeroes the counters of the router, and what lies between experts' widths and their
  * strides. */
 static Status clear_experts(BackendState *s, Error *err) {
   const ExpertConfig experts = most_experts(&s->loaded->model->config);
@@ -393,8 +396,7 @@ static Status clear_experts(BackendState *s, Error *err) {
   const size_t rows = (size_t)s->options.max_chunk * (size_t)experts.n_chosen;
   TRY(cuda_status(cudaMemsetAsync(s->expert_g, 0, rows * (size_t)s->expert_stride * 2, s->loaded->stream),
                   "cannot clear memory", err));
-  return cuda_status(cudaMemsetAsync(s->choices.counters, 0,
-                                     experts_counters(s->options.max_chunk) * sizeof(unsigned),
+  return cuda_status(cudaMemsetAsync(s->choices.counters, 0, (size_t)s->options.max_chunk * sizeof(unsigned),
                                      s->loaded->stream),
                      "cannot clear memory", err);
 }

@@ -95,7 +95,7 @@ struct BackendState {
   void *latent_h;
   float *latent_sum;
   void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; lies on expert_y */
-  float *expert_y; /* [max_chunk * n_chosen][expert_row_width()] what experts give */
+  float *expert_y; /* [max_chunk * n_chosen, and experts_few_parts()][expert_row_width()] what experts give */
   float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; of one of
                          * several GPUs the sums of the experts' outputs before it */
   float *inputs;        /* [max_chunk][n_layers][per_layer_width] set by embed */

@@ -25,14 +25,11 @@ typedef struct {
   int *choices;          /* [n_tokens * n_chosen] of each place */
   int *places;           /* [n_tokens * n_chosen] of each choice */
   float *place_weights;  /* [n_tokens * n_chosen] weights by places */
-  unsigned *counters;    /* [experts_counters()] zero before and after every launch */
+  unsigned *counters;    /* [n_tokens] zero before and after every launch */
 } ExpertChoices;
 
 /* Most tokens, and choices of all of them, of experts_few(). */
-enum { EXPERTS_FEW_TOKENS = 15, EXPERTS_FEW_CHOICES = 256 };
-
-/* The number of ExpertChoices.counters of a session with steps of up to n_tokens. */
-size_t experts_counters(int n_tokens);
+enum { EXPERTS_FEW_TOKENS = 15, EXPERTS_FEW_CHOICES = 256, EXPERTS_FEW_CLUSTERS = 128 };
 
 /* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many
  * bytes. */
@@ -72,18 +69,21 @@ Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_
 Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
                       void *to, cudaStream_t stream, Error *err);
 
-/* The experts of a few tokens as one kernel, which needs no order by experts: g[choice] = weight *
- * activation(gate, up) of h, y[choice] = down g. */
+/* The experts of a few tokens without an order by experts: out[token] = the sum over its choices, in their
+ * order, of down (weight * activation(gate, up) of h), or out += that. */
 typedef struct {
   const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone: then it is both */
-  ExpertChoices choices;              /* ids and weights of them */
-  const void *h;                      /* fp16 [n_tokens][h_stride] */
-  void *g;                            /* fp16 [choices][g_stride] */
-  float *y;                           /* [choices][y_stride] */
-  int h_stride, g_stride, y_stride;   /* h_stride and g_stride % 8 == 0 */
-  int n_tokens;
+  ExpertChoices choices;              /* ids and weights are read; choices and places are overwritten */
+  const void *h;                      /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
+  int h_stride, n_tokens;
+  float *parts; /* [experts_few_parts()][n_out] of an expert: results of parts of experts */
+  bool add;
+  float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;
 } FewExperts;
+
+/* Rows of FewExperts.parts for so many choices or fewer. */
+int experts_few_parts(int n_choices);
 
 /* True if experts_few() multiplies these matrices for so many tokens. */
 bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
@@ -91,7 +91,7 @@ bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, co
 Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err);
 
 /* out[token] = sum over its choices of y[place], or out += that; always in the order of choices. y fp32
- * [places][n], out fp32 [n_tokens][n]. choices->places NULL: the place of a choice is its own number. */
+ * [places][n], out fp32 [n_tokens][n]. */
 Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
                    float *out, cudaStream_t stream, Error *err);
 

@@ -1,45 +1,55 @@
-/* few.cu - the experts of a few tokens as one kernel: gate and up, the activation, down.
+/* few.cu - the experts of a few tokens: gate and up, the activation and down in one kernel, then their sum.
  *
- * g[choice][k] = weight * activation(gate, up) of h[token],   y[choice][o] = sum_k down[e][o][k] g[choice][k]
+ * g[choice][k] = weight * activation(gate, up) of h[token]
+ * out[token][o] (+)= sum over its choices of sum_k down[expert][o][k] g[choice][k]
  *
- * With few tokens an expert has one or two rows, and all that counts is that its weights stream. Two kernels
- * for gate and up and for down would each begin with empty pipes and end with idle SMs. Here the tile rows
- * (16 outputs) of all chosen experts' gate and up, then those of their downs, are one sequence of items,
- * which the warps of the grid take by turns. A warp multiplies a whole tile row by up to kRows rows of x,
- * from a ring of its own:
+ * With few tokens an expert has one or two rows, and all that counts is that its weights stream. An item is a
+ * slice of kSlice features of one expert, for up to kRows of its rows: the tile rows of gate and up that make
+ * these features, and the columns of down that read them. A cluster of two blocks takes an item, so g never
+ * leaves it:
  *
- *   slot   a chunk of 256 inputs: weights [4 tiles], scales, zeros (layout.cuh), x [kRows][528 bytes]
+ *   gate, up  a warp has a tile row and a part of the inputs      sums of parts -> both blocks
+ *   g         each block adds up the parts, and has all features  g in shared memory
+ *   down      a warp has some tile rows, all inputs of the slice  sums stay in registers
  *
- * It requests chunks ahead across the ends of items, so its stream of weights never stops. There is no
- * barrier: before the rows of g for an item of down are requested, `counters` must say that all items of gate
- * and up of its expert are done. Chunks are multiplied in order, so a warp that waits has no unfinished item
- * of gate and up, and the wait ends.
+ * The items of all experts are divided evenly, and a cluster has its share in a row. While its items are of
+ * one expert the sums of down go on; then they are stored as a part of the expert's results. A second kernel
+ * adds up the parts of a token's choices.
  *
- * A warp has few instructions for each weight. So the addresses of copies are kept from chunk to chunk, and
- * integers are multiplied as fp16 subnormals, five operations for eight weights of a lane. A second mma, with
- * ones in place of weights, gives the sums of x by which zero points are multiplied:
+ * A warp requests its weights kDepth chunks ahead, gate and up of an item before down of the item before it,
+ * so that its stream goes on while sums are on their way to the other block. h, of the block's half of the
+ * inputs, is in shared memory for the whole kernel.
+ *
+ *   slot   a chunk: the weights of four tiles, their scales and zeros (layout.cuh). The tiles are neighbours
+ *          in a tile row of gate and up, or those of the same inputs in four tile rows of down
+ *
+ * Integers are multiplied as fp16 subnormals, five operations for eight weights of a lane, and zero points by
+ * the sums of x, which are made once for h, and for g by a product with ones:
  *
  *     sum_i (q[i] - z) s x[i] = s (sum_i q[i] x[i] - z sum_i x[i])   over each group
  *
- * All blocks must run at once, as they do by launch_resident() from 9.0 on.
  * PRECOND  experts_few_takes().   READS  each chosen expert's weights once for kRows of its rows. */
 #include <algorithm>
 
 #include "cuda/experts/experts.h"
+#include "cuda/experts/few_list.cuh"
 #include "cuda/linear/kernel.cuh"
-#include "cuda/ptx/counter.cuh"
+#include "cuda/ptx/cluster.cuh"
 
 namespace {
 
-constexpr int kMostWarps = 16, kRows = 8, kDepth = 2;
-constexpr int kChunkTiles = 4, kChunkIn = kChunkTiles * kTileIn;
-constexpr int kXRowBytes = kChunkIn * 2 + 16; /* rows of x in different banks */
-constexpr int kMostChoices = EXPERTS_FEW_CHOICES;
+using few::Entry, few::kMostChoices, few::kRows, few::List;
+
+constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2; /* of a cluster */
+constexpr int kSlice = kTileIn;                                 /* features of an item */
+constexpr int kChunkTiles = 4;
+constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes;    /* rows in different banks */
+constexpr int kPartBytes = 512, kPartsBytes = kBlocks * kWarps * kPartBytes; /* of a warp, of an item */
 
 /* The matrices of all experts, one below the other. */
 struct Matrices {
   QuantView w;
-  int tile_rows, n_chunks; /* of an expert; of a tile row */
+  int tile_rows; /* of an expert */
   const float *bias, *factors;
 };
 
@@ -48,220 +58,243 @@ struct Args {
   const int *ids;
   const float *weights;
   const __half *h;
-  __half *g;
-  float *y;
-  int h_stride, g_stride, y_stride;
-  int n_choices, n_chosen;
-  unsigned *counters; /* [n_choices] finished items of gate and up of an entry, then blocks that have ended */
+  int h_stride, n_tokens;
+  float *parts; /* [entry + cluster][kRows][n_out] */
+  int n_out;
+  int *first_parts, *n_parts; /* [n_choices] the row of the first part of a choice, and their number */
+  int n_choices, n_chosen, n_slices;
   Activation activation;
   bool gated;
 };
 
-/* Up to kRows rows of one expert: choices [first, first + n) of the list. */
-struct Entry {
-  int expert, first, n;
-};
-
-/* The chosen experts in order, in shared memory. */
-struct List {
-  int ids[kMostChoices];              /* the expert of each choice */
-  float weights[kMostChoices];        /* its weight */
-  unsigned short order[kMostChoices]; /* choices by experts, then by tokens */
-  bool begins[kMostChoices];          /* an entry begins at this place of the order */
-  Entry entries[kMostChoices];
-  int n_entries;
-
-  /* For all threads of the block. */
-  __device__ __forceinline__ void fill(const Args &a) {
-    const int n = a.n_choices;
-    for (int i = threadIdx.x; i < n; i += blockDim.x)
-      ids[i] = (int)load_past_l1(a.ids + i), weights[i] = __ldcg(a.weights + i);
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-      const int own = ids[i];
-      /* Choices before this one in the order, and those of the same expert among them. */
-      int before = 0, of_expert = 0;
-#pragma unroll 4
-      for (int j = 0; j < n; j++) {
-        const bool same = ids[j] == own && j < i;
-        before += ids[j] < own || same, of_expert += same;
-      }
-      order[before] = (unsigned short)i;
-      begins[before] = of_expert % kRows == 0;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-      int entry = 0, end = i + 1;
-#pragma unroll 4
-      for (int j = 0; j < i; j++) entry += begins[j];
-      while (end < n && !begins[end]) end++;
-      if (begins[i]) entries[entry] = {ids[order[i]], i, end - i};
-      if (i == n - 1) n_entries = entry + begins[i];
-    }
-    __syncthreads();
-  }
-};
-
-/* A tile row of an entry's expert. */
+/* An item: where its weights lie. */
 struct Item {
-  Entry of;
-  int entry, row, n_chunks; /* row: within the expert */
-  bool is_down;
+  int entry, slice, expert;
 
-  __device__ __forceinline__ const Matrices &matrices(const Args &a) const {
-    return is_down ? a.down : a.gate_up;
+  __device__ __forceinline__ Item(const Args &a, const List &list, int at)
+      : entry(at / a.n_slices), slice(at - entry * a.n_slices), expert(list.entries[entry].expert) {}
+
+  /* Goes on to the next item, which need not exist. */
+  __device__ __forceinline__ void move(const Args &a, const List &list) {
+    if (++slice < a.n_slices) return;
+    slice = 0, entry++;
+    if (entry < list.n_entries) expert = list.entries[entry].expert;
   }
 };
 
-__device__ __forceinline__ Item item_at(const Args &a, const List &list, int at) {
-  const int n_up = list.n_entries * a.gate_up.tile_rows;
-  Item item;
-  item.is_down = at >= n_up;
-  if (item.is_down) at -= n_up;
-  const Matrices &m = item.matrices(a);
-  item.entry = at / m.tile_rows, item.row = at % m.tile_rows, item.n_chunks = m.n_chunks;
-  item.of = list.entries[min(item.entry, list.n_entries - 1)];
-  return item;
+/* [first, first + n), of the tiles of a tile row or of the tile rows of a matrix. */
+struct Range {
+  int first, n;
+};
+
+/* Part i of 2^log parts of `n`, in pieces of `piece`. */
+__host__ __device__ __forceinline__ Range part_of(int n, int piece, int i, int log) {
+  const int pieces = (n + piece - 1) / piece, first = min((i * pieces >> log) * piece, n);
+  return {first, min(((i + 1) * pieces >> log) * piece, n) - first};
 }
 
-/* A slot of the ring, and what a warp does with it. */
+/* Numbers of parts are powers of two, given by their logarithms. */
+constexpr int kLogWarps = 5; /* of a cluster */
+static_assert(kBlocks * kWarps == 1 << kLogWarps, "warps of a cluster");
+__host__ __device__ __forceinline__ int log_tile_rows(bool gated) { /* of gate and up of a slice */
+  return gated ? 3 : 2;
+}
+static_assert(2 * kSlice / kTileOut == 8, "tile rows of a slice");
+__host__ __device__ __forceinline__ int log_parts(bool gated) { /* of the inputs of gate and up */
+  return kLogWarps - log_tile_rows(gated);
+}
+
+/* The share of every item that is a warp's. */
+struct Share {
+  int tile_row; /* of a slice of gate and up */
+  int part;     /* of the inputs, of all parts of the cluster */
+  Range tiles, rows;
+
+  __device__ __forceinline__ Share(const Args &a, int rank, int warp, int piece)
+      : tile_row(warp & ((1 << log_tile_rows(a.gated)) - 1)),
+        part((rank << (log_parts(a.gated) - 1)) + (warp >> log_tile_rows(a.gated))),
+        tiles(part_of(a.gate_up.w.n_in / kTileIn, piece, part, log_parts(a.gated))),
+        rows(part_of(a.down.tile_rows, 1, rank * kWarps + warp, kLogWarps)) {}
+};
+
+/* Tiles of inputs whose part of h a block has. */
+__host__ __device__ __forceinline__ Range tiles_of_block(int n_in, bool gated, int piece, int rank) {
+  const int log = log_parts(gated), first = rank << (log - 1), last = first + (1 << (log - 1)) - 1;
+  const Range a = part_of(n_in / kTileIn, piece, first, log), b = part_of(n_in / kTileIn, piece, last, log);
+  return {a.first, b.first + b.n - a.first};
+}
+
+/* A slot of a warp's ring, and what the warp does with it. */
 template <class W_, int kBlockIn_> struct Slot {
   typedef W_ W;
   static constexpr bool kIntegers = W::kLeastBlockIn == 32, kFp4 = W::kAlwaysScaled;
-  static constexpr int kBlockIn = kBlockIn_, kBlocks = kChunkIn / kBlockIn; /* inputs that share a scale */
-  static constexpr int kTileBytes = 512 * W::kVectors, kWeightBytes = kChunkTiles * kTileBytes;
+  static constexpr int kBlockIn = kBlockIn_; /* inputs that share a scale */
+  static constexpr int kTileBlocks = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1,
+                       kBlockTiles = kBlockIn > kTileIn ? kBlockIn / kTileIn : 1;
+  static constexpr int kMostBlocks = kChunkTiles * kTileBlocks; /* of a chunk of down */
+  static constexpr int kTileBytes = 512 * W::kVectors;
   static constexpr int kScaleBytes = kFp4 ? W::kMetaBytes : 32, /* of a block */
       kZeroBytes = kIntegers ? 8 * W::kBits / 4 : 0;
-  static constexpr int kScalesAt = kWeightBytes, kZerosAt = kScalesAt + kBlocks * kScaleBytes;
-  static constexpr int kScaleCopies = kBlocks * kScaleBytes / 16; /* lanes that copy 16 bytes of them */
-  static constexpr int kXAt = kZerosAt + (kBlocks * kZeroBytes + 15) / 16 * 16;
-  static constexpr int kBytes = kXAt + kRows * kXRowBytes;
-  static_assert(kXAt % 16 == 0 && kScaleCopies + (kIntegers ? kBlocks : 0) <= 32,
-                "copies of 16 bytes, one a lane");
+  static constexpr int kScalesAt = kChunkTiles * kTileBytes, kZerosAt = kScalesAt + kMostBlocks * kScaleBytes;
+  static constexpr int kBytes = (kZerosAt + kMostBlocks * kZeroBytes + 15) / 16 * 16;
+  static constexpr int kScaleLanes = kMostBlocks * kScaleBytes / 16; /* that copy 16 bytes of them */
+  static_assert(kScaleLanes + (kIntegers ? kMostBlocks : 0) <= 32, "a copy a lane");
 
-  /* A lane's part of the copies of weights, scales and zeros of an item's chunks. */
-  struct Weights {
-    const uint4 *tiles;                /* of the chunk's first tile */
-    const unsigned char *meta;         /* 16 bytes of scales or zeros, or 8 of zeros */
-    int meta_to, meta_step, meta_left; /* meta_left: chunks that have the lane's */
-    int tiles_left;
+  /* A lane's part of the copies: 16 bytes of each tile, and a piece of the scales or zeros. */
+  struct Copies {
+    const uint4 *tiles;        /* of the first tile of the warp's share, of the first tile row */
+    const unsigned char *meta; /* the lane's piece, likewise; NULL: it has none */
+    int to;                    /* where that lies in a slot */
+    int bytes, row_bytes;      /* of a block and of a tile row, of scales or of zeros */
+    int row_vectors;           /* of a tile row of weights */
 
-    __device__ __forceinline__ void start(const Args &a, const Item &item) {
-      const Matrices &m = item.matrices(a);
-      const int lane = threadIdx.x % 32, tile_row = item.of.expert * m.tile_rows + item.row;
-      tiles = m.w.tiles + (size_t)tile_row * m.w.n_tiles_in * (32 * W::kVectors) + lane;
-      tiles_left = m.w.n_in / kTileIn;
-      const int of_zeros = lane - kScaleCopies, block = of_zeros < 0 ? lane * 16 / kScaleBytes : of_zeros;
-      const size_t first =
-          (size_t)tile_row * (kFp4 ? m.w.n_tiles_in : m.w.n_groups); /* block of the tile row */
-      meta_left = (m.w.n_in / kBlockIn - block + kBlocks - 1) / kBlocks;
-      if (of_zeros < 0) {
-        meta = (const unsigned char *)m.w.scales + first * kScaleBytes + lane * 16;
-        meta_to = kScalesAt + lane * 16, meta_step = kBlocks * kScaleBytes;
-      } else {
-        meta = (const unsigned char *)m.w.zeros + (first + block) * kZeroBytes;
-        meta_to = kZerosAt + block * kZeroBytes, meta_step = kBlocks * kZeroBytes;
-        if (!kIntegers || of_zeros >= kBlocks) meta_left = 0;
-      }
+    /* The share begins with this tile of this tile row. rows: it is of down. */
+    __device__ __forceinline__ Copies(const QuantView &w, int tile_row, int tile, bool rows) {
+      const int lane = threadIdx.x % 32, of_zeros = lane - kScaleLanes;
+      const bool zeros = of_zeros >= 0;
+      const int b = zeros ? of_zeros : lane * 16 / kScaleBytes, row = tile_row + (rows ? b / kTileBlocks : 0),
+                block = tile * kTileBlocks / kBlockTiles + (rows ? b % kTileBlocks : b);
+      row_vectors = w.n_tiles_in * (32 * W::kVectors);
+      tiles = w.tiles + (size_t)tile_row * row_vectors + tile * (32 * W::kVectors) + lane;
+      bytes = zeros ? kZeroBytes : kScaleBytes, row_bytes = (kFp4 ? w.n_tiles_in : w.n_groups) * bytes;
+      const unsigned char *const of = (const unsigned char *)(zeros ? w.zeros : w.scales);
+      meta = zeros && !(kIntegers && of_zeros < kMostBlocks)
+                 ? nullptr
+                 : of + (size_t)row * row_bytes + block * bytes + (zeros ? 0 : lane * 16 % kScaleBytes);
+      to = zeros ? kZerosAt + of_zeros * kZeroBytes : kScalesAt + lane * 16;
     }
 
-    /* Requests those of the next chunk. */
-    __device__ __forceinline__ void request(unsigned char *slot) {
+    /* The block of a chunk that the lane's piece is of. */
+    static __device__ __forceinline__ int block() {
       const int lane = threadIdx.x % 32;
+      return lane >= kScaleLanes ? lane - kScaleLanes : lane * 16 / kScaleBytes;
+    }
+  };
+
+  /* Where the copies of a chunk begin: the lane's 16 bytes of the first tile, and its piece of meta. */
+  struct At {
+    const uint4 *tiles;
+    const unsigned char *meta;
+
+    /* Tile `tile` of tile row `row` of the share. */
+    __device__ __forceinline__ void set(const Copies &of, int row, int tile) {
+      tiles = of.tiles + (size_t)row * of.row_vectors + tile * (32 * W::kVectors);
+      meta = of.meta + (size_t)row * of.row_bytes + tile * kTileBlocks / kBlockTiles * of.bytes;
+    }
+    /* Copies the lane's piece of meta. */
+    __device__ __forceinline__ void copy_meta(const Copies &of, unsigned char *slot) const {
+      if (kZeroBytes == 8 && (int)threadIdx.x % 32 >= kScaleLanes)
+        copy_async_8(slot + of.to, meta);
+      else
+        copy_async_16(slot + of.to, meta, 16);
+    }
+    /* Requests n tiles of a tile row, and goes on to those after them. */
+    __device__ __forceinline__ void request_tiles(const Copies &of, int n, unsigned char *slot) {
+      unsigned char *const to = slot + threadIdx.x % 32 * 16;
 #pragma unroll
       for (int i = 0; i < kChunkTiles * W::kVectors; i++)
-        if (i < tiles_left * W::kVectors) copy_async_16(slot + (32 * i + lane) * 16, tiles + 32 * i, 16);
-      tiles += 32 * kChunkTiles * W::kVectors, tiles_left -= kChunkTiles;
-      if (meta_left > 0) {
-        if (kZeroBytes != 8 || lane < kScaleCopies)
-          copy_async_16(slot + meta_to, meta, 16);
-        else
-          copy_async_8(slot + meta_to, meta);
-      }
-      meta += meta_step, meta_left--;
+        if (i < n * W::kVectors) copy_async_16(to + 512 * i, tiles + 32 * i, 16);
+      if (of.meta && Copies::block() * kBlockTiles < n * kTileBlocks) copy_meta(of, slot);
+      tiles += 32 * kChunkTiles * W::kVectors, meta += kChunkTiles * kTileBlocks / kBlockTiles * of.bytes;
     }
-  };
-
-  /* The same of the item's rows of x. */
-  struct Rows {
-    const unsigned char *x; /* the first row of h or g, at the lane's inputs */
-    unsigned row;           /* lane r: offset of row r */
-    int inputs_left;        /* from the lane's on */
-
-    __device__ __forceinline__ void start(const Args &a, const List &list, const Item &item) {
-      const int lane = threadIdx.x % 32, choice = list.order[item.of.first + min(lane, item.of.n - 1)];
-      row = 2 * (item.is_down ? choice * a.g_stride : choice / a.n_chosen * a.h_stride);
-      x = (const unsigned char *)(item.is_down ? a.g : a.h) + lane * 16;
-      inputs_left = item.matrices(a).w.n_in - lane * 8;
-    }
-
-    /* Requests the next chunk of n rows. For all lanes of a warp. */
-    __device__ __forceinline__ void request(int n, unsigned char *slot) {
-      unsigned char *to = slot + kXAt + threadIdx.x % 32 * 16;
-#pragma unroll 1
-      for (int r = 0; r < n; r++, to += kXRowBytes) {
-        const unsigned at = __shfl_sync(~0u, row, r);
-        if (inputs_left > 0) copy_async_16(to, x + at, 16);
-      }
-      x += 2 * kChunkIn, inputs_left -= kChunkIn;
-    }
-  };
-
-  /* y += the products of n_tiles tiles of the slot, for rows g and g + 8 by rows 2 t and 2 t + 1 of x, as mma
-   * has them; integers without powers of two (scale_of_row()). Rows of x that the item does not have are
-   * numbers of any kind, and so are their sums. */
-  static __device__ __forceinline__ void multiply(const unsigned char *slot, int n_tiles, float (&y)[4]) {
-    constexpr int kBlockTiles =
-                      kBlockIn > kTileIn ? kBlockIn / kTileIn : 1, /* that are multiplied together */
-        kTileBlocks = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1, kSteps = kFp4 ? 4 : kBlockIn / 16;
-    const int lane = threadIdx.x % 32;
-    const uint32_t x = shared_address(slot) + kXAt + lane % kRows * kXRowBytes + lane / 8 * 16;
-    const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
+    /* Requests a tile of n tile rows, and goes on to the rows after them. */
+    __device__ __forceinline__ void request_rows(const Copies &of, int n, unsigned char *slot) {
+      unsigned char *const to = slot + threadIdx.x % 32 * 16;
 #pragma unroll
-    for (int tile0 = 0; tile0 < kChunkTiles; tile0 += kBlockTiles) {
-      if (tile0 >= n_tiles) break;
-      uint4 v[kBlockTiles][W::kVectors];
-      uint32_t b[kBlockTiles][8];
-#pragma unroll
-      for (int i = 0; i < kBlockTiles; i++) {
+      for (int i = 0; i < kChunkTiles; i++, tiles += of.row_vectors)
 #pragma unroll
         for (int j = 0; j < W::kVectors; j++)
-          v[i][j] = *(const uint4 *)(slot + (tile0 + i) * kTileBytes + j * 512 + lane * 16);
+          if (i < n) copy_async_16(to + 512 * (i * W::kVectors + j), tiles + 32 * j, 16);
+      if (of.meta && Copies::block() < n * kTileBlocks) copy_meta(of, slot);
+      meta += kChunkTiles * of.row_bytes;
+    }
+  };
+
+  /* The rows of x as operand b: kTiles tiles from the shared_address() on. */
+  template <int kTiles>
+  static __device__ __forceinline__ void load_rows(uint32_t x, uint32_t (&b)[kTiles][8]) {
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-          ldmatrix_x4(reinterpret_cast<uint32_t(&)[4]>(b[i][4 * half]), x + (tile0 + i) * 128 + half * 64);
+    for (int i = 0; i < kTiles; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        ldmatrix_x4(reinterpret_cast<uint32_t(&)[4]>(b[i][4 * half]), x + i * 128 + half * 64);
+  }
+
+  /* y += the products of kTiles tiles, whose scales begin with a block, for rows g and g + 8 by rows 2 t and
+   * 2 t + 1 of x, as mma has them; integers without powers of two (scale_of_row()). of_x(f, i): the sum over
+   * block f of the tile of row 2 t + i of x. */
+  template <int kTiles, class OfX>
+  static __device__ __forceinline__ void multiply(const unsigned char *slot, int tile, int first_block,
+                                                  const uint32_t (&b)[kTiles][8], OfX of_x, float (&y)[4]) {
+    constexpr int kSteps = kFp4 || kBlockIn >= kTileIn ? 4 * kTiles : kBlockIn / 16;
+    const int lane = threadIdx.x % 32;
+    uint4 v[kTiles][W::kVectors];
+#pragma unroll
+    for (int i = 0; i < kTiles; i++)
+#pragma unroll
+      for (int j = 0; j < W::kVectors; j++)
+        v[i][j] = *(const uint4 *)(slot + (tile + i) * kTileBytes + j * 512 + lane * 16);
+#pragma unroll
+    for (int f = 0; f < kTileBlocks; f++) {
+      const int block = first_block + f;
+      float sum[4] = {};
+#pragma unroll
+      for (int k = f * kSteps; k < (f + 1) * kSteps; k++) {
+        const int i = k / 4, j = k % 4;
+        uint32_t q[4];
+        if constexpr (kFp4)
+          W::template operand<true>(v[i], j, W::staged_meta(slot + kScalesAt + block * kScaleBytes, lane / 4),
+                                    q);
+        else
+          W::numbers(v[i], j, q);
+        mma_f16_m16n8k16(sum, q, b[i][2 * j], b[i][2 * j + 1]);
       }
+      if constexpr (kFp4) {
 #pragma unroll
-      for (int f = 0; f < kTileBlocks; f++) {
-        const int block = kFp4 ? tile0 : tile0 * kTileIn / kBlockIn + f;
-        float sum[4] = {}, of_x[4] = {};
+        for (int i = 0; i < 4; i++) y[i] += sum[i];
+      } else {
+        const uint32_t scale = *(const uint32_t *)(slot + kScalesAt + block * kScaleBytes + lane / 4 * 4);
+        float zero[2] = {0, 0};
+        if constexpr (kIntegers)
+          W::small_zeros(((const typename W::Zero *)(slot + kZerosAt + block * kZeroBytes))[lane / 4], zero);
 #pragma unroll
-        for (int k = f * kSteps; k < (f + 1) * kSteps; k++) {
-          const int i = k / 4, j = k % 4;
-          uint32_t q[4];
-          if constexpr (kFp4)
-            W::template operand<true>(v[i], j,
-                                      W::staged_meta(slot + kScalesAt + block * kScaleBytes, lane / 4), q);
-          else
-            W::numbers(v[i], j, q);
-          mma_f16_m16n8k16(sum, q, b[i][2 * j], b[i][2 * j + 1]);
-          if (kIntegers) mma_f16_m16n8k16(of_x, ones, b[i][2 * j], b[i][2 * j + 1]);
-        }
-        if constexpr (kFp4) {
-#pragma unroll
-          for (int i = 0; i < 4; i++) y[i] += sum[i];
-        } else {
-          const uint32_t scale = *(const uint32_t *)(slot + kScalesAt + block * kScaleBytes + lane / 4 * 4);
-          float zero[2] = {0, 0};
-          if constexpr (kIntegers)
-            W::small_zeros(((const typename W::Zero *)(slot + kZerosAt + block * kZeroBytes))[lane / 4],
-                           zero);
-#pragma unroll
-          for (int i = 0; i < 4; i++)
-            y[i] += (i < 2 ? f16_low(scale) : f16_high(scale)) * (sum[i] - zero[i / 2] * of_x[i % 2]);
-        }
+        for (int i = 0; i < 4; i++)
+          y[i] += (i < 2 ? f16_low(scale) : f16_high(scale)) *
+                  (kIntegers ? sum[i] - zero[i / 2] * of_x(f, i % 2) : sum[i]);
       }
     }
+  }
+
+  /* y += the products of a chunk of gate and up of n tiles. sums: of the blocks of rows 2 t and 2 t + 1 of x
+   * from the chunk's first on. */
+  static __device__ __forceinline__ void multiply_tiles(const unsigned char *slot, int n, uint32_t x,
+                                                        const float *const (&sums)[2], float (&y)[4]) {
+#pragma unroll
+    for (int tile = 0; tile < kChunkTiles; tile += kBlockTiles) {
+      if (tile >= n) break;
+      uint32_t b[kBlockTiles][8];
+      load_rows<kBlockTiles>(x + tile * 128, b);
+      const int block = tile * kTileBlocks / kBlockTiles;
+      multiply<kBlockTiles>(
+          slot, tile, block, b, [&](int f, int i) { return sums[i][block + f]; }, y);
+    }
+  }
+
+  /* y[i] += the products of tile row i of a chunk of down of n. */
+  static __device__ __forceinline__ void multiply_rows(const unsigned char *slot, int n, uint32_t x,
+                                                       float (*y)[4]) {
+    const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
+    uint32_t b[1][8];
+    load_rows<1>(x, b);
+    float of_x[kTileBlocks][4] = {}; /* by a product with ones */
+#pragma unroll
+    for (int j = 0; kIntegers && j < 4; j++)
+      mma_f16_m16n8k16(of_x[j * kTileBlocks / 4], ones, b[0][2 * j], b[0][2 * j + 1]);
+#pragma unroll
+    for (int i = 0; i < kChunkTiles; i++)
+      if (i < n)
+        multiply<1>(
+            slot, i, i * kTileBlocks, b, [&](int f, int k) { return of_x[f][k]; }, y[i]);
   }
 
   /* By which the sums of rows g and g + 8 are to be multiplied. */
@@ -270,149 +303,427 @@ template <class W_, int kBlockIn_> struct Slot {
   }
 };
 
+template <class S, int kDown> struct Shape : S {
+  static constexpr int kDownChunks = kDown; /* of a warp and item, at most */
+  static constexpr int kDepth = S::W::kVectors == 1 ? 3 : 2;
+  static constexpr int kRingBytes = kWarps * kDepth * S::kBytes;
+  static constexpr int kSharedBytes = kRingBytes + 2 * (kPartsBytes + kGBytes); /* without h */
+};
+
 __device__ __forceinline__ float activated(const Args &a, float gate, float up) {
   return a.activation == ACTIVATION_RELU ? fmaxf(gate, 0) * up : gated_product(a.activation, gate, up);
 }
 
-/* Stores an item's sums: of gate and up as g, of down as y. */
-template <class S>
-__device__ __forceinline__ void store(const Args &a, const List &list, const Item &item,
-                                      const float (&sum)[4]) {
-  const Matrices &m = item.matrices(a);
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const size_t row = ((size_t)item.of.expert * m.tile_rows + item.row) * kTileOut + g;
+/* The factor and the bias of row g of tile row `row` of all, and of row g + 8. */
+struct RowEnds {
   float by[2], plus[2];
+
+  template <class S> static __device__ __forceinline__ RowEnds of(const Matrices &m, long row) {
+    RowEnds ends;
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    by[h] = S::scale_of_row(h) * (m.factors ? m.factors[row + 8 * h] : 1.0f);
-    plus[h] = m.bias ? m.bias[row + 8 * h] : 0.0f;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    if (2 * t + i >= item.of.n) continue;
-    const int choice = list.order[item.of.first + 2 * t + i];
-    const float weight = list.weights[choice], low = sum[i] * by[0], high = sum[2 + i] * by[1];
-    if (item.is_down) { /* g has been multiplied by the weight, the bias has not */
-      float *y = a.y + (size_t)choice * a.y_stride + item.row * kTileOut + g;
-      y[0] = low + plus[0] * weight, y[8] = high + plus[1] * weight;
-    } else {
-      __half *to = a.g + (size_t)choice * a.g_stride + item.row * (a.gated ? 8 : kTileOut) + g;
-      const float one = low + plus[0], two = high + plus[1];
-      to[0] = clamp_half(activated(a, one, a.gated ? two : one) * weight);
-      if (!a.gated) to[8] = clamp_half(activated(a, two, two) * weight);
+    for (int h = 0; h < 2; h++) {
+      const long at = row * kTileOut + (long)(threadIdx.x % 32 / 4 + 8 * h);
+      ends.by[h] = S::scale_of_row(h) * (m.factors ? m.factors[at] : 1.0f);
+      ends.plus[h] = m.bias ? m.bias[at] : 0.0f;
     }
-  }
-}
-
-/* True once all of g's rows of the entry are there. For all lanes of a warp. */
-__device__ __forceinline__ bool is_ready(const Args &a, const Item &item) {
-  unsigned done = 0;
-  if (threadIdx.x % 32 == 0) done = load_acquire(a.counters + item.entry);
-  done = __shfl_sync(~0u, done, 0);
-  __syncwarp();
-  return done >= (unsigned)a.gate_up.tile_rows;
-}
-
-/* The slot after this one. */
-template <class S>
-__device__ __forceinline__ unsigned char *next_slot(unsigned char *slot, unsigned char *ring) {
-  return slot == ring + (kDepth - 1) * S::kBytes ? ring : slot + S::kBytes;
-}
-
-/* A chunk of a warp's items, which follow one another. */
-template <class S> struct Cursor {
-  Item item;
-  int at, chunk;
-  unsigned char *slot;
-
-  __device__ __forceinline__ Cursor(const Args &a, const List &list, int first, unsigned char *ring)
-      : item(item_at(a, list, first)), at(first), chunk(0), slot(ring) {}
-
-  /* Moves to the next chunk. */
-  __device__ __forceinline__ void move(const Args &a, const List &list, int stride, unsigned char *ring) {
-    slot = next_slot<S>(slot, ring);
-    if (++chunk < item.n_chunks) return;
-    chunk = 0, at += stride;
-    item = item_at(a, list, at);
+    return ends;
   }
 };
 
+/* The rows of an item's entry, as a thread uses them. */
+struct EntryRows {
+  int n;
+  float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
+  uint32_t x;           /* shared_address() of row lane % kRows of h, at the lane's part */
+  const float *sums[2]; /* of blocks of rows 2 t and 2 t + 1 of h */
+
+  __device__ __forceinline__ void find(const List &list, int entry, uint32_t h, int h_row_bytes,
+                                       const float *h_sums, int n_blocks) {
+    const Entry of = list.entries[entry];
+    const int lane = threadIdx.x % 32, t = lane % 4;
+    n = of.n;
+    x = h + list.tokens[of.first + min(lane % kRows, n - 1)] * h_row_bytes;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int place = of.first + min(2 * t + i, n - 1);
+      weights[i] = 2 * t + i < n ? list.weights[list.order[place]] : 0.0f;
+      sums[i] = h_sums + list.tokens[place] * n_blocks;
+    }
+  }
+};
+
+/* g of an item from the parts of its sums, of tile row `tile_row`. */
+__device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, const RowEnds &ends,
+                                       int tile_row, const unsigned char *parts, unsigned char *to) {
+  const int tile_rows = 1 << log_tile_rows(a.gated), n_parts = 1 << log_parts(a.gated);
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  float sum[4] = {};
+#pragma unroll 4
+  for (int p = 0; p < n_parts; p++) {
+    const float4 v = *(const float4 *)(parts + (p * tile_rows + tile_row) * kPartBytes + lane * 16);
+    sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
+  }
+  __half *const at = (__half *)(to + 2 * t * kGRowBytes) + tile_row * (a.gated ? 8 : kTileOut) + g;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const float one = sum[i] * ends.by[0] + ends.plus[0], two = sum[2 + i] * ends.by[1] + ends.plus[1];
+    __half *const row = at + i * (kGRowBytes / 2);
+    row[0] = clamp_half(activated(a, one, a.gated ? two : one) * rows.weights[i]);
+    if (!a.gated) row[8] = clamp_half(activated(a, two, two) * rows.weights[i]);
+  }
+}
+
+/* Stores the sums of the warp's tile rows as part of the results of an entry. begins: with the biases. */
 template <class S>
-__global__ void __launch_bounds__(kMostWarps * 32, 1) kernel(const __grid_constant__ Args a) {
+__device__ __forceinline__ void store_part(const Args &a, const List &list, const Item &item, Range rows,
+                                           bool begins, float (&y)[S::kDownChunks * kChunkTiles][4]) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const Entry &of = list.entries[item.entry];
+  float *const to = a.parts + ((size_t)(item.entry + (int)blockIdx.x / kBlocks) * kRows + 2 * t) * a.n_out +
+                    rows.first * kTileOut + g;
+#pragma unroll
+  for (int r = 0; r < S::kDownChunks * kChunkTiles; r++) {
+    if (r < rows.n) {
+      const RowEnds ends = RowEnds::of<S>(a.down, (long)item.expert * a.down.tile_rows + rows.first + r);
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        if (2 * t + i >= of.n) continue;
+        /* g has been multiplied by the weight, the bias has not */
+        const float weight = begins ? list.weights[list.order[of.first + 2 * t + i]] : 0.0f;
+        float *const row = to + (size_t)i * a.n_out + r * kTileOut;
+        row[0] = y[r][i] * ends.by[0] + ends.plus[0] * weight;
+        row[8] = y[r][2 + i] * ends.by[1] + ends.plus[1] * weight;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) y[r][i] = 0;
+  }
+}
+
+/* First item of a cluster, of n; n_clusters <= n, so that each has some. */
+__device__ __forceinline__ int first_item(int n, int cluster, int n_clusters) {
+  return n * cluster / n_clusters;
+}
+
+/* Notes which rows of `parts` are the results of an entry's choices. For a warp. */
+__device__ __forceinline__ void note_parts(const Args &a, const List &list, int entry, int cluster,
+                                           int n_items, int n_clusters) {
+  const Entry &of = list.entries[entry];
+  const int lane = threadIdx.x % 32,
+            last = ((entry + 1) * a.n_slices * n_clusters - 1) / n_items; /* cluster, of its last item */
+  if (lane >= of.n) return;
+  const int choice = list.order[of.first + lane];
+  a.first_parts[choice] = (entry + cluster) * kRows + lane, a.n_parts[choice] = last - cluster + 1;
+}
+
+/* Sums of rows of h over blocks that share a zero point, [n_tokens][n_blocks]: eight lanes a sum. */
+template <class S>
+__device__ __forceinline__ void sum_blocks(const unsigned char *h, int h_row_bytes, int n_tokens,
+                                           int n_blocks, float *sums) {
+  constexpr int kLanes = 8, kPairs = S::kBlockIn / kLanes / 2;
+  const int n = n_tokens * n_blocks, lane = threadIdx.x % kLanes;
+  for (int i = threadIdx.x / kLanes; i < (n + 3) / 4 * 4; i += kThreads / kLanes) {
+    const int at = min(i, n - 1), token = at / n_blocks;
+    const __half2 *from =
+        (const __half2 *)(h + token * h_row_bytes) + (at - token * n_blocks) * (S::kBlockIn / 2) + lane;
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kPairs; k++) {
+      const float2 two = __half22float2(from[k * kLanes]);
+      sum += two.x + two.y;
+    }
+#pragma unroll
+    for (int o = 1; o < kLanes; o *= 2) sum += __shfl_xor_sync(~0u, sum, o);
+    if (lane == 0 && i < n) sums[i] = sum;
+  }
+}
+
+#if __CUDA_ARCH__ >= 900
+
+/* A warp's ring, and the chunk that it requests next. A step is an item's gate and up, and down of the item
+ * before. The first step has nothing of down, and the one past the last item nothing else: then a slot stays
+ * as it is. */
+template <class S> struct Stream {
+  const Args &a;
+  const List &list;
+  const Share &share;
+  const typename S::Copies of_up, of_down;
+  const int n_items, n_up, n_down; /* chunks of an item */
+  unsigned char *const ring, *to, *from;
+  Item up, down;
+  int step = 0, sub = 0; /* chunk of the step */
+  typename S::At at = {};
+
+  __device__ __forceinline__ Stream(const Args &args, const List &of, const Share &own, const Item &first,
+                                    int n, unsigned char *memory)
+      : a(args), list(of), share(own), of_up(a.gate_up.w, own.tile_row, own.tiles.first, false),
+        of_down(a.down.w, own.rows.first, 0, true), n_items(n),
+        n_up((own.tiles.n + kChunkTiles - 1) / kChunkTiles),
+        n_down((own.rows.n + kChunkTiles - 1) / kChunkTiles), ring(memory), to(memory), from(memory),
+        up(first), down(first) {
+#pragma unroll 1
+    for (int i = 0; i < S::kDepth; i++) request();
+  }
+
+  __device__ __forceinline__ unsigned char *after(unsigned char *slot) const {
+    slot += S::kBytes;
+    return slot == ring + S::kDepth * S::kBytes ? ring : slot;
+  }
+
+  __device__ __forceinline__ void request() {
+    if (sub < n_up) {
+      if (sub == 0) at.set(of_up, up.expert * a.gate_up.tile_rows + (up.slice << log_tile_rows(a.gated)), 0);
+      if (step < n_items) at.request_tiles(of_up, share.tiles.n - sub * kChunkTiles, to);
+    } else {
+      if (sub == n_up) at.set(of_down, down.expert * a.down.tile_rows, down.slice);
+      if (step > 0 && step <= n_items)
+        at.request_rows(of_down, share.rows.n - (sub - n_up) * kChunkTiles, to);
+    }
+    copy_async_commit();
+    to = after(to);
+    if (++sub < n_up + n_down) return;
+    sub = 0, step++;
+    down = up, up.move(a, list);
+  }
+
+  /* Waits for the oldest chunk, which lies at `from`, and for what was requested before it. */
+  __device__ __forceinline__ void wait() const {
+    copy_async_wait<S::kDepth - 1>();
+    __syncwarp();
+  }
+
+  /* Requests the next chunk in its place. */
+  __device__ __forceinline__ void go_on() {
+    __syncwarp();
+    from = after(from);
+    request();
+  }
+};
+
+/* Places in shared memory, after the rings. */
+template <class S> struct Memory {
+  unsigned char *const parts, *const g, *const h;
+  const Range tiles; /* inputs of h */
+  const int h_row_bytes, n_blocks;
+  float *const h_sums;
+
+  __device__ __forceinline__ Memory(const Args &a, unsigned char *at, int rank)
+      : parts(at + S::kRingBytes), g(parts + 2 * kPartsBytes), h(g + 2 * kGBytes),
+        tiles(tiles_of_block(a.gate_up.w.n_in, a.gated, S::kBlockTiles, rank)),
+        h_row_bytes(tiles.n * 128 + 16), n_blocks(tiles.n * S::kTileBlocks / S::kBlockTiles),
+        h_sums((float *)(h + a.n_tokens * h_row_bytes)) {}
+
+  /* Requests h, as a group of copies. */
+  __device__ __forceinline__ void request_h(const Args &a) const {
+    static_assert(EXPERTS_FEW_TOKENS <= kWarps, "a warp a row");
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (warp < a.n_tokens) {
+      const __half *x = a.h + (size_t)warp * a.h_stride + tiles.first * kTileIn;
+      for (int i = lane; i < tiles.n * 8; i += 32)
+        copy_async_16(h + warp * h_row_bytes + i * 16, x + i * 8, 16);
+    }
+    copy_async_commit();
+  }
+};
+
+/* Sends a warp's sums of gate and up to both blocks: peer_address() of their places, and of the barriers. */
+__device__ __forceinline__ void send_sums(const float (&sum)[4], const uint32_t (&to)[kBlocks],
+                                          const uint32_t (&full)[kBlocks], int turn) {
+  const uint4 v = make_uint4(__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]),
+                             __float_as_uint(sum[3]));
+#pragma unroll
+  for (int i = 0; i < kBlocks; i++) send_16(to[i] + turn * kPartsBytes, v, full[i] + turn * 8);
+}
+
+/* The n items of a cluster, from the number `begin` of n_items of all clusters on. */
+struct Work {
+  int n_items, n_clusters, begin, n;
+
+  __device__ __forceinline__ Work(const Args &a, const List &list, int cluster)
+      : n_items(list.n_entries * a.n_slices), n_clusters(min((int)gridDim.x / kBlocks, n_items)),
+        begin(first_item(n_items, cluster, n_clusters)),
+        n(cluster < n_clusters ? first_item(n_items, cluster + 1, n_clusters) - begin : 0) {}
+};
+
+/* Multiplies the cluster's items. In a step a warp sends its sums of gate and up, multiplies down of the item
+ * before, and makes g when all sums are there. */
+template <class S>
+__device__ __forceinline__ void multiply_items(const Args &a, const List &list, const Work &work,
+                                               const Share &share, const Memory<S> &m, Stream<S> &stream,
+                                               uint64_t *parts_full, uint64_t *g_full, Item up) {
+  const int warp = (int)threadIdx.x / 32, lane = threadIdx.x % 32, rank = cluster_rank(), n = work.n;
+  const int slice_rows = 1 << log_tile_rows(a.gated);
+  const uint32_t x_lane = lane / 8 * 16;
+  const uint32_t h_at = shared_address(m.h) + (share.tiles.first - m.tiles.first) * 128 + x_lane,
+                 g_at = shared_address(m.g) + lane % kRows * kGRowBytes + x_lane;
+  const float *const sums_at =
+      m.h_sums + (share.tiles.first - m.tiles.first) * S::kTileBlocks / S::kBlockTiles;
+  const uint32_t to_part = (share.part * slice_rows + share.tile_row) * kPartBytes + lane * 16;
+  uint32_t peer_parts[kBlocks], peer_full[kBlocks];
+#pragma unroll
+  for (int i = 0; i < kBlocks; i++)
+    peer_parts[i] = peer_address(m.parts, i) + to_part, peer_full[i] = peer_address(parts_full, i);
+  float y[S::kDownChunks * kChunkTiles][4] = {};
+  bool begins = up.slice == 0; /* the sums of down begin with the expert's first slice */
+  EntryRows rows;
+  rows.find(list, up.entry, h_at, m.h_row_bytes, sums_at, m.n_blocks);
+  Item down = up;
+#pragma unroll 1
+  for (int step = 0; step <= n; step++) {
+    const int turn = step % 2, phase = step / 2 % 2;
+    if (step > 0 && step < n && up.entry != down.entry)
+      rows.find(list, up.entry, h_at, m.h_row_bytes, sums_at, m.n_blocks);
+    float sum[4] = {};
+#pragma unroll 1
+    for (int c = 0; c < stream.n_up; c++) {
+      stream.wait();
+      if (step < n) {
+        const int first = c * (kChunkTiles * S::kTileBlocks / S::kBlockTiles);
+        const float *const sums[2] = {rows.sums[0] + first, rows.sums[1] + first};
+        S::multiply_tiles(stream.from, share.tiles.n - c * kChunkTiles, rows.x + c * (kChunkTiles * 128),
+                          sums, sum);
+      }
+      stream.go_on();
+    }
+    if (step < n) send_sums(sum, peer_parts, peer_full, turn);
+    if (step > 0) barrier_wait(g_full + (turn ^ 1), (step - 1) / 2 % 2);
+#pragma unroll 1
+    for (int c = 0; c < stream.n_down; c++) {
+      stream.wait();
+#pragma unroll
+      for (int k = 0; k < S::kDownChunks; k++)
+        if (k == c && step > 0)
+          S::multiply_rows(stream.from, share.rows.n - c * kChunkTiles, g_at + (turn ^ 1) * kGBytes,
+                           y + k * kChunkTiles);
+      stream.go_on();
+    }
+    if (step > 0 && (step == n || up.entry != down.entry)) {
+      store_part<S>(a, list, down, share.rows, begins, y);
+      begins = true;
+    }
+    if (step < n) {
+      RowEnds ends = {};
+      if (warp < slice_rows)
+        ends =
+            RowEnds::of<S>(a.gate_up, (long)up.expert * a.gate_up.tile_rows + up.slice * slice_rows + warp);
+      barrier_wait(parts_full + turn, phase);
+      if (warp < slice_rows) make_g(a, rows, ends, warp, m.parts + turn * kPartsBytes, m.g + turn * kGBytes);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(g_full + turn);
+      if (threadIdx.x == 0) barrier_expect(parts_full + turn, kPartsBytes);
+      if (up.slice == 0 && rank == 0 && warp == kWarps - 1)
+        note_parts(a, list, up.entry, (int)blockIdx.x / kBlocks, work.n_items, work.n_clusters);
+    }
+    down = up, up.move(a, list);
+    if (step == n - 1) dependents_may_start(); /* earlier it made the whole step slower (cuda/LOG.md) */
+  }
+}
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+#if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ List list;
-  __shared__ bool is_last;
-  begin_overlapping();
-  list.fill(a);
-  const int warp = (int)threadIdx.x / 32, stride = (int)(gridDim.x * blockDim.x / 32);
-  const int n_items = list.n_entries * (a.gate_up.tile_rows + a.down.tile_rows);
-  unsigned char *const ring = shared + warp * (kDepth * S::kBytes);
-  /* A chunk's weights are requested first, then its rows of x; at last it is multiplied. Usually weights and
-   * rows are one group of copies. `together`: of how many of the latest chunks in a row they were. Only if
-   * they were of all in the ring may the newest group stay in flight when the oldest chunk is multiplied. */
-  Cursor<S> now(a, list, warp * gridDim.x + blockIdx.x, ring), of_rows = now, of_weights = now;
-  int n_rows = 0, n_weights = 0, together = 0; /* chunks in the ring that have them */
-  typename S::Weights weights;
-  typename S::Rows rows;
-  while (now.at < n_items) {
-    float y[4] = {};
-    const int n_tiles = now.item.matrices(a).w.n_in / kTileIn;
-    for (int chunk = 0; chunk < now.item.n_chunks; chunk++) {
-      for (;;) {
-        const bool more = n_weights < kDepth && of_weights.at < n_items;
-        if (more) {
-          if (of_weights.chunk == 0) weights.start(a, of_weights.item);
-          weights.request(of_weights.slot);
-          n_weights++, of_weights.move(a, list, stride, ring);
-        }
-        const bool rows_too =
-            n_rows < n_weights && (of_rows.chunk > 0 || !of_rows.item.is_down || is_ready(a, of_rows.item));
-        if (rows_too) {
-          if (of_rows.chunk == 0) rows.start(a, list, of_rows.item);
-          rows.request(of_rows.item.of.n, of_rows.slot);
-          n_rows++, of_rows.move(a, list, stride, ring);
-        }
-        copy_async_commit();
-        together = more && rows_too && n_rows == n_weights ? together + 1 : 0;
-        const bool full = n_weights == kDepth || of_weights.at >= n_items;
-        if (full && n_rows > 0 && (n_rows == n_weights || !rows_too)) break;
-        if (!more && !rows_too) __nanosleep(50);
-      }
-      if (n_rows == kDepth && together >= kDepth)
-        copy_async_wait<kDepth - 1>();
-      else
-        copy_async_wait<0>();
-      __syncwarp();
-      S::multiply(now.slot, n_tiles - chunk * kChunkTiles, y);
-      __syncwarp();
-      n_rows--, n_weights--;
-      now.slot = next_slot<S>(now.slot, ring);
-    }
-    store<S>(a, list, now.item, y);
-    if (!now.item.is_down) {
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) count_release(a.counters + now.item.entry);
-    }
-    now.at += stride;
-    now.item = item_at(a, list, now.at);
+  __shared__ uint64_t parts_full[2], g_full[2]; /* of items in turn */
+  const int warp = (int)threadIdx.x / 32, rank = cluster_rank();
+  const Memory<S> m(a, shared, rank);
+  const Share share(a, rank, warp, S::kBlockTiles);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; i++) barrier_init(parts_full + i, 1), barrier_init(g_full + i, kWarps);
+    barrier_init_fence();
+    for (int i = 0; i < 2; i++) barrier_expect(parts_full + i, kPartsBytes);
   }
+  cluster_arrive(); /* the barriers are there */
+  m.request_h(a);
+  static_assert(kThreads >= kMostChoices, "a thread a choice");
+  list.fill(a.ids, a.weights, a.n_choices, a.n_chosen);
+  const Work work(a, list, (int)blockIdx.x / kBlocks);
+  const Item first(a, list, min(work.begin, work.n_items - 1));
+  Stream<S> stream(a, list, share, first, work.n, shared + warp * (S::kDepth * S::kBytes));
+  copy_async_wait<S::kDepth>(); /* h */
   __syncthreads();
-  if (threadIdx.x == 0) is_last = count_up(a.counters + a.n_choices) == gridDim.x - 1;
-  __syncthreads();
-  if (is_last) /* no other block reads them any more */
-    for (int i = threadIdx.x; i <= a.n_choices; i += blockDim.x) a.counters[i] = 0;
+  if (S::kIntegers) {
+    sum_blocks<S>(m.h, m.h_row_bytes, a.n_tokens, m.n_blocks, m.h_sums);
+    __syncthreads();
+  }
+  cluster_wait();
+  multiply_items<S>(a, list, work, share, m, stream, parts_full, g_full, first);
+#endif
+}
+
+constexpr int kSumThreads = 64, kSumBatch = 16; /* parts that are on their way at once */
+
+/* Adds up the parts of a token's choices in their order: a thread four outputs. It takes little shared
+ * memory, so that blocks of the next kernel may be on the same SM and load their weights. The choices are of
+ * different experts, so that 32 of them have at most 32 + EXPERTS_FEW_CLUSTERS parts. */
+__global__ void __launch_bounds__(kSumThreads)
+    sum_kernel(const int *first_parts, const int *n_parts, int n_chosen, const float *parts, int n, bool add,
+               float *out) {
+  __shared__ int rows[32 + EXPERTS_FEW_CLUSTERS], n_rows;
+  const int i = (blockIdx.x * kSumThreads + threadIdx.x) * 4, token = blockIdx.y;
+  begin_overlapping();
+  float4 *const to = (float4 *)(out + (size_t)token * n + i);
+  float4 sum = make_float4(0, 0, 0, 0);
+  const float4 before = add && i < n ? *to : sum;
+  for (int c = 0; c < n_chosen; c += 32) {
+    __syncthreads();
+    if (threadIdx.x < 32) { /* a lane lists the parts of a choice */
+      const int own = c + (int)threadIdx.x, choice = token * n_chosen + min(own, n_chosen - 1);
+      const int first = __ldcg(first_parts + choice), count = own < n_chosen ? __ldcg(n_parts + choice) : 0,
+                end = warp_sum_up_to(count);
+      for (int p = 0; p < count; p++) rows[end - count + p] = first + p * kRows;
+      if (threadIdx.x == 31) n_rows = end;
+    }
+    __syncthreads();
+    for (int r0 = 0; i < n && r0 < n_rows; r0 += kSumBatch) {
+      float4 v[kSumBatch];
+#pragma unroll
+      for (int k = 0; k < kSumBatch; k++)
+        v[k] = r0 + k < n_rows ? __ldcg((const float4 *)(parts + (size_t)rows[r0 + k] * n + i))
+                               : make_float4(0, 0, 0, 0);
+#pragma unroll
+      for (int k = 0; k < kSumBatch; k++) sum.x += v[k].x, sum.y += v[k].y, sum.z += v[k].z, sum.w += v[k].w;
+    }
+  }
+  if (i < n) *to = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
 }
 
 Matrices matrices_of(const DeviceLinear &w) {
-  return {quant_view(w), w.n_out / w.n_experts / kTileOut, ceil_div(w.n_in, kChunkIn), w.bias, w.factors};
+  return {quant_view(w), w.n_out / w.n_experts / kTileOut, w.bias, w.factors};
 }
 
-template <class S>
-Status launch_slots(const Args &a, const DeviceLimits &device, cudaStream_t stream, Error *err) {
-  const size_t rings = device.shared_bytes - sizeof(List) - 1024; /* what the block has beside them */
-  const int warps = (int)std::min(rings / (kDepth * S::kBytes), (size_t)kMostWarps);
-  return launch_resident(kernel<S>, dim3((unsigned)device.n_sms), warps * 32,
-                         (size_t)(warps * kDepth * S::kBytes), stream, true, "experts of few tokens", err, a);
+/* Calls work() with a value of the Shape for these matrices. */
+template <class Work> auto with_shape(const DeviceLinear &up, int hidden, Work work) {
+  const auto of_slot = [&](auto slot) {
+    typedef decltype(slot) S;
+    constexpr int kLeast = kBlocks * kWarps * kChunkTiles * kTileOut; /* outputs of a chunk each */
+    return hidden <= 2 * kLeast ? work(Shape<S, 2>()) : work(Shape<S, 4>());
+  };
+  const auto of_type = [&](auto w) {
+    typedef decltype(w) W;
+    if constexpr (W::kAlwaysScaled) {
+      return of_slot(Slot<W, kTileIn>());
+    } else {
+      if (up.group == 128) return of_slot(Slot<W, 128>());
+      if constexpr (W::kLeastBlockIn == 32)
+        if (up.group == 32) return of_slot(Slot<W, 32>());
+      return of_slot(Slot<W, 64>());
+    }
+  };
+  switch (up.type) {
+  case WEIGHT_AWQ4: return of_type(Bits4());
+  case WEIGHT_FP4: return of_type(Fp4());
+  case WEIGHT_FP8: return of_type(Fp8());
+  default: return of_type(Bits8());
+  }
+}
+
+/* Shared memory of the kernel. */
+template <class S> size_t shared_bytes(int n_in, bool gated, int n_tokens) {
+  const int tiles = std::max(tiles_of_block(n_in, gated, S::kBlockTiles, 0).n,
+                             tiles_of_block(n_in, gated, S::kBlockTiles, 1).n);
+  return S::kSharedBytes + (size_t)n_tokens * (size_t)(tiles * 128 + 16 + tiles * S::kTileBlocks * 4);
 }
 
 /* True if the kernel multiplies such a matrix. */
@@ -425,39 +736,56 @@ bool takes(const DeviceLinear &w) {
 
 } // namespace
 
+int experts_few_parts(int n_choices) {
+  return (std::min(n_choices, kMostChoices) + EXPERTS_FEW_CLUSTERS) * kRows;
+}
+
 bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
                        int n_tokens) {
-  return n_tokens > 1 && n_tokens <= EXPERTS_FEW_TOKENS &&
-         n_tokens * gate_up->n_chosen <= EXPERTS_FEW_CHOICES && device->arch >= SM(9, 0) && takes(*gate_up) &&
-         takes(*down) && gate_up->type == down->type && gate_up->group == down->group;
+  if (n_tokens <= 1 || n_tokens > EXPERTS_FEW_TOKENS || n_tokens * gate_up->n_chosen > EXPERTS_FEW_CHOICES ||
+      device->arch < SM(9, 0) || !takes(*gate_up) || !takes(*down) || gate_up->type != down->type ||
+      gate_up->group != down->group)
+    return false;
+  const int hidden = down->n_out / down->n_experts;
+  return hidden <= 4 * kBlocks * kWarps * kChunkTiles * kTileOut && hidden % 4 == 0 &&
+         with_shape(*gate_up, hidden, [&](auto s) {
+           return shared_bytes<decltype(s)>(gate_up->n_in, gate_up->interleaved, n_tokens) + sizeof(List) +
+                      1024 <=
+                  device->shared_bytes;
+         });
 }
 
 Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err) {
-  const DeviceLinear &up = *call->gate_up;
+  const DeviceLinear &up = *call->gate_up, &down = *call->down;
+  const int n_out = down.n_out / down.n_experts;
   const Args a = {matrices_of(up),
-                  matrices_of(*call->down),
+                  matrices_of(down),
                   call->choices.ids,
                   call->choices.weights,
                   (const __half *)call->h,
-                  (__half *)call->g,
-                  call->y,
                   call->h_stride,
-                  call->g_stride,
-                  call->y_stride,
+                  call->n_tokens,
+                  call->parts,
+                  n_out,
+                  call->choices.places,
+                  call->choices.choices,
                   call->n_tokens * up.n_chosen,
                   up.n_chosen,
-                  call->choices.counters,
+                  down.n_in / kSlice,
                   call->activation,
                   up.interleaved};
-  return with_weights(up.type, [&](auto w) {
-    typedef decltype(w) W;
-    if constexpr (W::kAlwaysScaled) {
-      return launch_slots<Slot<W, kTileIn>>(a, *device, stream, err);
-    } else {
-      if (up.group == 128) return launch_slots<Slot<W, 128>>(a, *device, stream, err);
-      if constexpr (W::kLeastBlockIn == 32)
-        if (up.group == 32) return launch_slots<Slot<W, 32>>(a, *device, stream, err);
-      return launch_slots<Slot<W, 64>>(a, *device, stream, err);
-    }
-  });
+  const int n_clusters = std::min(device->n_sms / kBlocks, (int)EXPERTS_FEW_CLUSTERS);
+  TRY(with_shape(up, n_out, [&](auto s) {
+    typedef decltype(s) S;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = kBlocks;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    return launch_with(attributes, 1, kernel<S>, dim3((unsigned)(n_clusters * kBlocks)), kThreads,
+                       shared_bytes<S>(up.n_in, up.interleaved, call->n_tokens), stream, false,
+                       "experts of few tokens", err, a);
+  }));
+  return launch(sum_kernel, dim3((unsigned)ceil_div(n_out, 4 * kSumThreads), (unsigned)call->n_tokens),
+                kSumThreads, 0, stream, true, "sum of experts of few tokens", err, a.first_parts, a.n_parts,
+                up.n_chosen, a.parts, n_out, call->add, call->out);
 }

@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(kSumThreads)
   if (i >= n) return;
   float sum[kStep] = {};
   for (int c = 0; c < n_chosen; c++) {
-    const int choice = token * n_chosen + c, place = places ? __ldg(places + choice) : choice;
-    const float *from = y + (size_t)place * n + i;
+    const float *from = y + (size_t)__ldg(places + token * n_chosen + c) * n + i;
     if constexpr (kStep == 4) {
       const float4 v = __ldcg((const float4 *)from);
       sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
@@ -115,14 +114,10 @@ __global__ void __launch_bounds__(kNormThreads)
 
 } // namespace
 
-size_t experts_counters(int n_tokens) {
-  return (size_t)(n_tokens > EXPERTS_FEW_CHOICES ? n_tokens : EXPERTS_FEW_CHOICES + 1);
-}
-
 size_t experts_choices_bytes(const ExpertConfig *config, int n_tokens) {
   const size_t tokens = (size_t)n_tokens, n = tokens * (size_t)config->n_chosen;
-  return align_up(tokens * (size_t)config->n_experts * 4) + 5 * align_up(n * 4) + align_up(tokens * 4) +
-         align_up(experts_counters(n_tokens) * 4) + align_up((size_t)(config->n_experts + 1) * 4);
+  return align_up(tokens * (size_t)config->n_experts * 4) + 5 * align_up(n * 4) + 2 * align_up(tokens * 4) +
+         align_up((size_t)(config->n_experts + 1) * 4);
 }
 
 void experts_place_choices(ExpertChoices *c, const ExpertConfig *config, int n_tokens, void *memory) {
@@ -139,7 +134,7 @@ void experts_place_choices(ExpertChoices *c, const ExpertConfig *config, int n_t
   take(c->places, n);
   take(c->place_weights, n);
   take(c->shared_factors, tokens);
-  take(c->counters, experts_counters(n_tokens));
+  take(c->counters, tokens);
   take(c->begins, (size_t)config->n_experts + 1);
 }
 

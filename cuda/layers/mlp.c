@@ -116,24 +116,18 @@ static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_row
 /* The same as sum_experts() by experts_few(). */
 static Status sum_few_experts(BackendState *s, const DeviceExperts *e, const void *h, int stride,
                               int n_tokens, bool add, float *to, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
   const DeviceLimits limits = linear_limits(s->loaded->linear);
   const FewExperts call = {.gate_up = &e->gate_up,
                            .down = &e->down,
                            .choices = s->choices,
                            .h = h,
                            .h_stride = stride,
-                           .g = s->expert_g,
-                           .g_stride = s->expert_stride,
-                           .y = s->expert_y,
-                           .y_stride = expert_row_width(c),
                            .n_tokens = n_tokens,
-                           .activation = c->activation};
-  ExpertChoices by_choice = s->choices;
-  by_choice.places = NULL;
-  TRY(experts_few(&call, &limits, s->loaded->stream, err));
-  return experts_sum(&by_choice, e->gate_up.n_chosen, call.y, call.y_stride, n_tokens, add, to,
-                     s->loaded->stream, err);
+                           .parts = s->expert_y,
+                           .add = add,
+                           .out = to,
+                           .activation = s->loaded->model->config.activation};
+  return experts_few(&call, &limits, s->loaded->stream, err);
 }
 
 /* True if experts_few() multiplies a layer's experts for so many tokens. */

@@ -323,13 +323,16 @@ static void check_rows(const char *what, const Shape &s, int n_tokens, const std
         error2 / size2, outside, same ? "" : ", another result the second time");
 }
 
-/* experts_few(): g against products of h in double, and y against those of the kernel's own g, which is
- * rounded to fp16. up: gate and up, or if it is not gated up alone. */
+/* experts_few() against products in double, whose g is rounded to fp16 as the kernel's is. up: gate and up,
+ * or if it is not gated up alone. */
 static void check_few(const Shape &up, const Shape &down, int n_tokens, Activation activation) {
   OfExperts m_up = make_matrix(up, false), m_down = make_matrix(down, true);
   DeviceLimits limits = linear_limits(context);
   const bool has_few = limits.arch >= SM(9, 0);
+  DeviceLinear long_rows = m_up.w; /* shared memory does not hold half of a row */
+  long_rows.n_in = 1 << 16;
   if (experts_few_takes(&m_up.w, &m_down.w, &limits, n_tokens) != has_few ||
+      experts_few_takes(&long_rows, &m_down.w, &limits, n_tokens) ||
       experts_few_takes(&m_up.w, &m_down.w, &limits, 1) ||
       experts_few_takes(&m_up.w, &m_down.w, &limits, EXPERTS_FEW_TOKENS + 1)) {
     failed++;
@@ -342,51 +345,55 @@ static void check_few(const Shape &up, const Shape &down, int n_tokens, Activati
     return;
   }
   const Choices choices = random_choices(up.n_experts, up.n_chosen, n_tokens, n_tokens % 2);
-  const int n = n_tokens * up.n_chosen, h_stride = up.n_in + 8, g_stride = (down.n_in + 15) / 8 * 8,
-            y_stride = down.n_out + 4;
-  std::vector<__half> h((size_t)n_tokens * h_stride, __float2half_rn(NAN)), g[2];
+  const int n = n_tokens * up.n_chosen, h_stride = up.n_in + 8, n_parts = experts_few_parts(n);
+  std::vector<__half> h((size_t)n_tokens * h_stride, __float2half_rn(NAN)), g;
   for (int r = 0; r < n_tokens; r++)
     for (int k = 0; k < up.n_in; k++) h[(size_t)r * h_stride + k] = __float2half_rn(::activation(7, r, k));
-  std::vector<float> weights, y[2];
+  std::vector<float> weights, before, out[2];
   for (int i = 0; i < n; i++) weights.push_back(between(0.05f, 1));
+  for (int i = 0; i < n_tokens * down.n_out; i++) before.push_back(between(-1, 1));
   __half *h_device = to_device(h);
-  FewExperts call = {&m_up.w,  &m_down.w, {},       h_device, NULL,      NULL,
-                     h_stride, g_stride,  y_stride, n_tokens, activation};
+  FewExperts call = {&m_up.w, &m_down.w,         {},   h_device,  h_stride, n_tokens,
+                     NULL,    n_tokens % 3 == 0, NULL, activation};
   call.choices.ids = to_device(choices.ids), call.choices.weights = to_device(weights);
-  call.choices.counters = to_device(std::vector<unsigned>(experts_counters(n_tokens)));
-  CHECK(cudaMalloc(&call.g, (size_t)n * g_stride * 2));
-  CHECK(cudaMalloc((void **)&call.y, (size_t)n * y_stride * 4));
+  call.choices.choices = to_device(std::vector<int>(n)), call.choices.places = to_device(std::vector<int>(n));
+  CHECK(cudaMalloc((void **)&call.parts, (size_t)n_parts * down.n_out * 4));
   for (int i = 0; i < 2; i++) {
-    CHECK(cudaMemsetAsync(call.g, 0xff, (size_t)n * g_stride * 2, stream));
-    CHECK(cudaMemsetAsync(call.y, 0xff, (size_t)n * y_stride * 4, stream));
+    CHECK(cudaMemsetAsync(call.parts, 0xff, (size_t)n_parts * down.n_out * 4, stream));
+    call.out = to_device(before);
     MUST(experts_few(&call, &limits, stream, &error));
-    g[i] = to_host<__half>(call.g, (size_t)n * g_stride), y[i] = to_host<float>(call.y, (size_t)n * y_stride);
+    out[i] = to_host<float>(call.out, before.size());
+    cudaFree(call.out);
   }
-  const std::vector<double> of_h = all_products(up, m_up, h_device, h_stride, n_tokens),
-                            of_g = all_products(down, m_down, (const __half *)call.g, g_stride, n);
-  std::vector<double> want_g, want_y;
+  const std::vector<double> of_h = all_products(up, m_up, h_device, h_stride, n_tokens);
   for (int i = 0; i < n; i++) {
     const size_t e = (size_t)choices.ids[i];
-    const double *row = &of_h[(e * n_tokens + i / up.n_chosen) * m_up.rows],
-                 *out = &of_g[(e * n + i) * down.n_out];
+    const double *row = &of_h[(e * n_tokens + i / up.n_chosen) * m_up.rows];
     const float *bias = &m_up.bias[e * m_up.rows];
     for (int o = 0; o < up.n_out; o++) {
       const double gate = row[o] + bias[o];
-      want_g.push_back(weights[i] *
-                       activated(activation, gate, up.gated ? row[up.n_out + o] + bias[up.n_out + o] : gate));
+      g.push_back(__float2half_rn(
+          (float)(weights[i] *
+                  activated(activation, gate, up.gated ? row[up.n_out + o] + bias[up.n_out + o] : gate))));
     }
-    for (int o = 0; o < down.n_out; o++)
-      want_y.push_back(out[o] + weights[i] * m_down.bias[e * m_down.rows + o]);
   }
-  std::vector<float> floats[2];
-  for (int i = 0; i < 2; i++)
-    for (__half v : g[i]) floats[i].push_back(__half2float(v));
-  check_rows("gate and up", up, n_tokens, floats[0], floats[1], want_g, g_stride, up.n_out,
-             3 * 2.5e-7 + 2e-7);
-  check_rows("down", down, n_tokens, y[0], y[1], want_y, y_stride, down.n_out, 2.5e-7);
+  __half *g_device = to_device(g);
+  const std::vector<double> of_g = all_products(down, m_down, g_device, down.n_in, n);
+  std::vector<double> want;
+  for (int t = 0; t < n_tokens; t++)
+    for (int o = 0; o < down.n_out; o++) {
+      double sum = call.add ? before[(size_t)t * down.n_out + o] : 0;
+      for (int i = t * up.n_chosen; i < (t + 1) * up.n_chosen; i++) {
+        const size_t e = (size_t)choices.ids[i];
+        sum += of_g[(e * n + i) * down.n_out + o] + weights[i] * m_down.bias[e * m_down.rows + o];
+      }
+      want.push_back(sum);
+    }
+  check_rows("sum", down, n_tokens, out[0], out[1], want, down.n_out, down.n_out, 2.5e-7);
   for (const void *p :
-       {(const void *)h_device, (const void *)call.g, (const void *)call.y, (const void *)call.choices.ids,
-        (const void *)call.choices.weights, (const void *)call.choices.counters, (const void *)m_up.memory,
+       {(const void *)h_device, (const void *)g_device, (const void *)call.parts,
+        (const void *)call.choices.ids, (const void *)call.choices.weights,
+        (const void *)call.choices.choices, (const void *)call.choices.places, (const void *)m_up.memory,
         (const void *)m_down.memory, (const void *)m_up.expanded, (const void *)m_down.expanded})
     cudaFree((void *)p);
 }
@@ -409,6 +416,9 @@ static void check_few_tokens(bool few) {
       if (few && n_tokens == 12) break;
       check_few(up_alone, down, n_tokens, ACTIVATION_RELU);
     }
+    if (kind.group == 128) /* wide: more tile rows of down for a warp */
+      check_few({kind.type, 3, 1, 4608, 128, 128, true, false},
+                {kind.type, 3, 1, 128, 4608, 128, false, false}, 2, ACTIVATION_SILU);
     if (few) continue;
     for (int n_tokens : {2, 3, 4, 7, 8, 9, 15}) {
       check_few({kind.type, 64, 8, 512, 256, kind.group, true, false},
