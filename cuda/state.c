@@ -388,8 +388,7 @@ Attention state_attention(const BackendState *s, int layer) {
   };
 }
 
-/* Zeroes the counters of the router, and what lies between experts' widths and their
- * strides. */
+/* Zeroes the counters of the router, and what lies between experts' widths and their strides. */
 static Status clear_experts(BackendState *s, Error *err) {
   const ExpertConfig experts = most_experts(&s->loaded->model->config);
   if (experts.n_experts == 0) return STATUS_OK;

@@ -28,7 +28,7 @@ typedef struct {
   unsigned *counters;    /* [n_tokens] zero before and after every launch */
 } ExpertChoices;
 
-/* Most tokens, and choices of all of them, of experts_few(). */
+/* Most tokens of experts_few(), choices of all of them, and clusters that it launches. */
 enum { EXPERTS_FEW_TOKENS = 15, EXPERTS_FEW_CHOICES = 256, EXPERTS_FEW_CLUSTERS = 128 };
 
 /* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many
@@ -73,10 +73,13 @@ Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h,
  * order, of down (weight * activation(gate, up) of h), or out += that. */
 typedef struct {
   const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone: then it is both */
-  ExpertChoices choices;              /* ids and weights are read; choices and places are overwritten */
-  const void *h;                      /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
+  /* ids and weights are read; a token's ids differ. choices and places become the number of the parts of each
+   * choice, and the row of the first one. */
+  ExpertChoices choices;
+  const void *h; /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
   int h_stride, n_tokens;
-  float *parts; /* [experts_few_parts()][n_out] of an expert: results of parts of experts */
+  float
+      *parts; /* [experts_few_parts()][n_out of an expert], 16-byte aligned: results of some features each */
   bool add;
   float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;

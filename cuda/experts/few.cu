@@ -8,13 +8,13 @@
  * these features, and the columns of down that read them. A cluster of two blocks takes an item, so g never
  * leaves it:
  *
- *   gate, up  a warp has a tile row and a part of the inputs      sums of parts -> both blocks
- *   g         each block adds up the parts, and has all features  g in shared memory
+ *   gate, up  a warp has a tile row and a part of the inputs      its sums -> both blocks
+ *   g         each block adds up sums, and has all features       g in shared memory
  *   down      a warp has some tile rows, all inputs of the slice  sums stay in registers
  *
  * The items of all experts are divided evenly, and a cluster has its share in a row. While its items are of
- * one expert the sums of down go on; then they are stored as a part of the expert's results. A second kernel
- * adds up the parts of a token's choices.
+ * one entry (up to kRows rows of an expert) the sums of down go on; then they are stored as a part of the
+ * entry's results. A second kernel adds up the parts of a token's choices.
  *
  * A warp requests its weights kDepth chunks ahead, gate and up of an item before down of the item before it,
  * so that its stream goes on while sums are on their way to the other block. h, of the block's half of the
@@ -43,8 +43,9 @@ using few::Entry, few::kMostChoices, few::kRows, few::List;
 constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2; /* of a cluster */
 constexpr int kSlice = kTileIn;                                 /* features of an item */
 constexpr int kChunkTiles = 4;
-constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes;    /* rows in different banks */
-constexpr int kPartBytes = 512, kPartsBytes = kBlocks * kWarps * kPartBytes; /* of a warp, of an item */
+constexpr size_t kBarrierBytes = 64;                                      /* and what aligns them */
+constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* rows in different banks */
+constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* of a warp, of an item */
 
 /* The matrices of all experts, one below the other. */
 struct Matrices {
@@ -65,21 +66,6 @@ struct Args {
   int n_choices, n_chosen, n_slices;
   Activation activation;
   bool gated;
-};
-
-/* An item: where its weights lie. */
-struct Item {
-  int entry, slice, expert;
-
-  __device__ __forceinline__ Item(const Args &a, const List &list, int at)
-      : entry(at / a.n_slices), slice(at - entry * a.n_slices), expert(list.entries[entry].expert) {}
-
-  /* Goes on to the next item, which need not exist. */
-  __device__ __forceinline__ void move(const Args &a, const List &list) {
-    if (++slice < a.n_slices) return;
-    slice = 0, entry++;
-    if (entry < list.n_entries) expert = list.entries[entry].expert;
-  }
 };
 
 /* [first, first + n), of the tiles of a tile row or of the tile rows of a matrix. */
@@ -103,19 +89,6 @@ static_assert(2 * kSlice / kTileOut == 8, "tile rows of a slice");
 __host__ __device__ __forceinline__ int log_parts(bool gated) { /* of the inputs of gate and up */
   return kLogWarps - log_tile_rows(gated);
 }
-
-/* The share of every item that is a warp's. */
-struct Share {
-  int tile_row; /* of a slice of gate and up */
-  int part;     /* of the inputs, of all parts of the cluster */
-  Range tiles, rows;
-
-  __device__ __forceinline__ Share(const Args &a, int rank, int warp, int piece)
-      : tile_row(warp & ((1 << log_tile_rows(a.gated)) - 1)),
-        part((rank << (log_parts(a.gated) - 1)) + (warp >> log_tile_rows(a.gated))),
-        tiles(part_of(a.gate_up.w.n_in / kTileIn, piece, part, log_parts(a.gated))),
-        rows(part_of(a.down.tile_rows, 1, rank * kWarps + warp, kLogWarps)) {}
-};
 
 /* Tiles of inputs whose part of h a block has. */
 __host__ __device__ __forceinline__ Range tiles_of_block(int n_in, bool gated, int piece, int rank) {
@@ -194,7 +167,7 @@ template <class W_, int kBlockIn_> struct Slot {
 #pragma unroll
       for (int i = 0; i < kChunkTiles * W::kVectors; i++)
         if (i < n * W::kVectors) copy_async_16(to + 512 * i, tiles + 32 * i, 16);
-      if (of.meta && Copies::block() * kBlockTiles < n * kTileBlocks) copy_meta(of, slot);
+      if (of.meta && Copies::block() * kBlockTiles < min(n, kChunkTiles) * kTileBlocks) copy_meta(of, slot);
       tiles += 32 * kChunkTiles * W::kVectors, meta += kChunkTiles * kTileBlocks / kBlockTiles * of.bytes;
     }
     /* Requests a tile of n tile rows, and goes on to the rows after them. */
@@ -305,9 +278,40 @@ template <class W_, int kBlockIn_> struct Slot {
 
 template <class S, int kDown> struct Shape : S {
   static constexpr int kDownChunks = kDown; /* of a warp and item, at most */
+  static_assert(kDownChunks <= 4, "sums of down fit in registers");
   static constexpr int kDepth = S::W::kVectors == 1 ? 3 : 2;
   static constexpr int kRingBytes = kWarps * kDepth * S::kBytes;
-  static constexpr int kSharedBytes = kRingBytes + 2 * (kPartsBytes + kGBytes); /* without h */
+  static constexpr int kSharedBytes = kRingBytes + 2 * (kSumsBytes + kGBytes); /* without h */
+};
+
+#if __CUDA_ARCH__ >= 900
+
+/* The share of every item that is a warp's. */
+struct Share {
+  int tile_row; /* of a slice of gate and up */
+  int part;     /* of the inputs, of all parts of the cluster */
+  Range tiles, rows;
+
+  __device__ __forceinline__ Share(const Args &a, int rank, int warp, int piece)
+      : tile_row(warp & ((1 << log_tile_rows(a.gated)) - 1)),
+        part((rank << (log_parts(a.gated) - 1)) + (warp >> log_tile_rows(a.gated))),
+        tiles(part_of(a.gate_up.w.n_in / kTileIn, piece, part, log_parts(a.gated))),
+        rows(part_of(a.down.tile_rows, 1, rank * kWarps + warp, kLogWarps)) {}
+};
+
+/* An item: where its weights lie. */
+struct Item {
+  int entry, slice, expert;
+
+  __device__ __forceinline__ Item(const Args &a, const List &list, int at)
+      : entry(at / a.n_slices), slice(at - entry * a.n_slices), expert(list.entries[entry].expert) {}
+
+  /* Goes on to the next item, which need not exist. */
+  __device__ __forceinline__ void move(const Args &a, const List &list) {
+    if (++slice < a.n_slices) return;
+    slice = 0, entry++;
+    if (entry < list.n_entries) expert = list.entries[entry].expert;
+  }
 };
 
 __device__ __forceinline__ float activated(const Args &a, float gate, float up) {
@@ -352,15 +356,15 @@ struct EntryRows {
   }
 };
 
-/* g of an item from the parts of its sums, of tile row `tile_row`. */
+/* g of an item from all sums of tile row `tile_row`. */
 __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, const RowEnds &ends,
-                                       int tile_row, const unsigned char *parts, unsigned char *to) {
+                                       int tile_row, const unsigned char *sums, unsigned char *to) {
   const int tile_rows = 1 << log_tile_rows(a.gated), n_parts = 1 << log_parts(a.gated);
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   float sum[4] = {};
 #pragma unroll 4
   for (int p = 0; p < n_parts; p++) {
-    const float4 v = *(const float4 *)(parts + (p * tile_rows + tile_row) * kPartBytes + lane * 16);
+    const float4 v = *(const float4 *)(sums + (p * tile_rows + tile_row) * kSumBytes + lane * 16);
     sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
   }
   __half *const at = (__half *)(to + 2 * t * kGRowBytes) + tile_row * (a.gated ? 8 : kTileOut) + g;
@@ -438,8 +442,6 @@ __device__ __forceinline__ void sum_blocks(const unsigned char *h, int h_row_byt
   }
 }
 
-#if __CUDA_ARCH__ >= 900
-
 /* A warp's ring, and the chunk that it requests next. A step is an item's gate and up, and down of the item
  * before. The first step has nothing of down, and the one past the last item nothing else: then a slot stays
  * as it is. */
@@ -448,16 +450,17 @@ template <class S> struct Stream {
   const List &list;
   const Share &share;
   const typename S::Copies of_up, of_down;
-  const int n_items, n_up, n_down; /* chunks of an item */
+  const int n;            /* items of the cluster */
+  const int n_up, n_down; /* chunks of an item */
   unsigned char *const ring, *to, *from;
   Item up, down;
   int step = 0, sub = 0; /* chunk of the step */
   typename S::At at = {};
 
   __device__ __forceinline__ Stream(const Args &args, const List &of, const Share &own, const Item &first,
-                                    int n, unsigned char *memory)
+                                    int n_of_cluster, unsigned char *memory)
       : a(args), list(of), share(own), of_up(a.gate_up.w, own.tile_row, own.tiles.first, false),
-        of_down(a.down.w, own.rows.first, 0, true), n_items(n),
+        of_down(a.down.w, own.rows.first, 0, true), n(n_of_cluster),
         n_up((own.tiles.n + kChunkTiles - 1) / kChunkTiles),
         n_down((own.rows.n + kChunkTiles - 1) / kChunkTiles), ring(memory), to(memory), from(memory),
         up(first), down(first) {
@@ -473,11 +476,10 @@ template <class S> struct Stream {
   __device__ __forceinline__ void request() {
     if (sub < n_up) {
       if (sub == 0) at.set(of_up, up.expert * a.gate_up.tile_rows + (up.slice << log_tile_rows(a.gated)), 0);
-      if (step < n_items) at.request_tiles(of_up, share.tiles.n - sub * kChunkTiles, to);
+      if (step < n) at.request_tiles(of_up, share.tiles.n - sub * kChunkTiles, to);
     } else {
       if (sub == n_up) at.set(of_down, down.expert * a.down.tile_rows, down.slice);
-      if (step > 0 && step <= n_items)
-        at.request_rows(of_down, share.rows.n - (sub - n_up) * kChunkTiles, to);
+      if (step > 0 && step <= n) at.request_rows(of_down, share.rows.n - (sub - n_up) * kChunkTiles, to);
     }
     copy_async_commit();
     to = after(to);
@@ -502,13 +504,13 @@ template <class S> struct Stream {
 
 /* Places in shared memory, after the rings. */
 template <class S> struct Memory {
-  unsigned char *const parts, *const g, *const h;
+  unsigned char *const sums, *const g, *const h;
   const Range tiles; /* inputs of h */
   const int h_row_bytes, n_blocks;
   float *const h_sums;
 
   __device__ __forceinline__ Memory(const Args &a, unsigned char *at, int rank)
-      : parts(at + S::kRingBytes), g(parts + 2 * kPartsBytes), h(g + 2 * kGBytes),
+      : sums(at + S::kRingBytes), g(sums + 2 * kSumsBytes), h(g + 2 * kGBytes),
         tiles(tiles_of_block(a.gate_up.w.n_in, a.gated, S::kBlockTiles, rank)),
         h_row_bytes(tiles.n * 128 + 16), n_blocks(tiles.n * S::kTileBlocks / S::kBlockTiles),
         h_sums((float *)(h + a.n_tokens * h_row_bytes)) {}
@@ -532,7 +534,7 @@ __device__ __forceinline__ void send_sums(const float (&sum)[4], const uint32_t 
   const uint4 v = make_uint4(__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]),
                              __float_as_uint(sum[3]));
 #pragma unroll
-  for (int i = 0; i < kBlocks; i++) send_16(to[i] + turn * kPartsBytes, v, full[i] + turn * 8);
+  for (int i = 0; i < kBlocks; i++) send_16(to[i] + turn * kSumsBytes, v, full[i] + turn * 8);
 }
 
 /* The n items of a cluster, from the number `begin` of n_items of all clusters on. */
@@ -550,7 +552,7 @@ struct Work {
 template <class S>
 __device__ __forceinline__ void multiply_items(const Args &a, const List &list, const Work &work,
                                                const Share &share, const Memory<S> &m, Stream<S> &stream,
-                                               uint64_t *parts_full, uint64_t *g_full, Item up) {
+                                               uint64_t *sums_full, uint64_t *g_full, Item up) {
   const int warp = (int)threadIdx.x / 32, lane = threadIdx.x % 32, rank = cluster_rank(), n = work.n;
   const int slice_rows = 1 << log_tile_rows(a.gated);
   const uint32_t x_lane = lane / 8 * 16;
@@ -558,13 +560,13 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
                  g_at = shared_address(m.g) + lane % kRows * kGRowBytes + x_lane;
   const float *const sums_at =
       m.h_sums + (share.tiles.first - m.tiles.first) * S::kTileBlocks / S::kBlockTiles;
-  const uint32_t to_part = (share.part * slice_rows + share.tile_row) * kPartBytes + lane * 16;
-  uint32_t peer_parts[kBlocks], peer_full[kBlocks];
+  const uint32_t to_sums = (share.part * slice_rows + share.tile_row) * kSumBytes + lane * 16;
+  uint32_t peer_sums[kBlocks], peer_full[kBlocks];
 #pragma unroll
   for (int i = 0; i < kBlocks; i++)
-    peer_parts[i] = peer_address(m.parts, i) + to_part, peer_full[i] = peer_address(parts_full, i);
+    peer_sums[i] = peer_address(m.sums, i) + to_sums, peer_full[i] = peer_address(sums_full, i);
   float y[S::kDownChunks * kChunkTiles][4] = {};
-  bool begins = up.slice == 0; /* the sums of down begin with the expert's first slice */
+  bool begins = up.slice == 0; /* the sums of down begin with the entry's first slice */
   EntryRows rows;
   rows.find(list, up.entry, h_at, m.h_row_bytes, sums_at, m.n_blocks);
   Item down = up;
@@ -585,7 +587,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
       }
       stream.go_on();
     }
-    if (step < n) send_sums(sum, peer_parts, peer_full, turn);
+    if (step < n) send_sums(sum, peer_sums, peer_full, turn);
     if (step > 0) barrier_wait(g_full + (turn ^ 1), (step - 1) / 2 % 2);
 #pragma unroll 1
     for (int c = 0; c < stream.n_down; c++) {
@@ -606,11 +608,11 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
       if (warp < slice_rows)
         ends =
             RowEnds::of<S>(a.gate_up, (long)up.expert * a.gate_up.tile_rows + up.slice * slice_rows + warp);
-      barrier_wait(parts_full + turn, phase);
-      if (warp < slice_rows) make_g(a, rows, ends, warp, m.parts + turn * kPartsBytes, m.g + turn * kGBytes);
+      barrier_wait(sums_full + turn, phase);
+      if (warp < slice_rows) make_g(a, rows, ends, warp, m.sums + turn * kSumsBytes, m.g + turn * kGBytes);
       __syncwarp();
       if (lane == 0) barrier_arrive(g_full + turn);
-      if (threadIdx.x == 0) barrier_expect(parts_full + turn, kPartsBytes);
+      if (threadIdx.x == 0) barrier_expect(sums_full + turn, kSumsBytes);
       if (up.slice == 0 && rank == 0 && warp == kWarps - 1)
         note_parts(a, list, up.entry, (int)blockIdx.x / kBlocks, work.n_items, work.n_clusters);
     }
@@ -625,14 +627,14 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ List list;
-  __shared__ uint64_t parts_full[2], g_full[2]; /* of items in turn */
+  __shared__ uint64_t sums_full[2], g_full[2]; /* of items in turn */
   const int warp = (int)threadIdx.x / 32, rank = cluster_rank();
   const Memory<S> m(a, shared, rank);
   const Share share(a, rank, warp, S::kBlockTiles);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2; i++) barrier_init(parts_full + i, 1), barrier_init(g_full + i, kWarps);
+    for (int i = 0; i < 2; i++) barrier_init(sums_full + i, 1), barrier_init(g_full + i, kWarps);
     barrier_init_fence();
-    for (int i = 0; i < 2; i++) barrier_expect(parts_full + i, kPartsBytes);
+    for (int i = 0; i < 2; i++) barrier_expect(sums_full + i, kSumsBytes);
   }
   cluster_arrive(); /* the barriers are there */
   m.request_h(a);
@@ -648,7 +650,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
     __syncthreads();
   }
   cluster_wait();
-  multiply_items<S>(a, list, work, share, m, stream, parts_full, g_full, first);
+  multiply_items<S>(a, list, work, share, m, stream, sums_full, g_full, first);
 #endif
 }
 
@@ -656,37 +658,36 @@ constexpr int kSumThreads = 64, kSumBatch = 16; /* parts that are on their way a
 
 /* Adds up the parts of a token's choices in their order: a thread four outputs. It takes little shared
  * memory, so that blocks of the next kernel may be on the same SM and load their weights. The choices are of
- * different experts, so that 32 of them have at most 32 + EXPERTS_FEW_CLUSTERS parts. */
+ * different experts, so that they have at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
 __global__ void __launch_bounds__(kSumThreads)
     sum_kernel(const int *first_parts, const int *n_parts, int n_chosen, const float *parts, int n, bool add,
                float *out) {
-  __shared__ int rows[32 + EXPERTS_FEW_CLUSTERS], n_rows;
-  const int i = (blockIdx.x * kSumThreads + threadIdx.x) * 4, token = blockIdx.y;
+  __shared__ int rows[kMaxChosen + EXPERTS_FEW_CLUSTERS], n_rows;
+  const int i = (blockIdx.x * kSumThreads + threadIdx.x) * 4, token = blockIdx.y, lane = threadIdx.x;
   begin_overlapping();
-  float4 *const to = (float4 *)(out + (size_t)token * n + i);
-  float4 sum = make_float4(0, 0, 0, 0);
-  const float4 before = add && i < n ? *to : sum;
-  for (int c = 0; c < n_chosen; c += 32) {
-    __syncthreads();
-    if (threadIdx.x < 32) { /* a lane lists the parts of a choice */
-      const int own = c + (int)threadIdx.x, choice = token * n_chosen + min(own, n_chosen - 1);
-      const int first = __ldcg(first_parts + choice), count = own < n_chosen ? __ldcg(n_parts + choice) : 0,
-                end = warp_sum_up_to(count);
-      for (int p = 0; p < count; p++) rows[end - count + p] = first + p * kRows;
-      if (threadIdx.x == 31) n_rows = end;
-    }
-    __syncthreads();
-    for (int r0 = 0; i < n && r0 < n_rows; r0 += kSumBatch) {
-      float4 v[kSumBatch];
-#pragma unroll
-      for (int k = 0; k < kSumBatch; k++)
-        v[k] = r0 + k < n_rows ? __ldcg((const float4 *)(parts + (size_t)rows[r0 + k] * n + i))
-                               : make_float4(0, 0, 0, 0);
-#pragma unroll
-      for (int k = 0; k < kSumBatch; k++) sum.x += v[k].x, sum.y += v[k].y, sum.z += v[k].z, sum.w += v[k].w;
-    }
+  static_assert(kMaxChosen <= 32, "a lane lists the parts of a choice");
+  if (lane < 32) {
+    const int choice = token * n_chosen + min(lane, n_chosen - 1);
+    const int first = __ldcg(first_parts + choice), count = lane < n_chosen ? __ldcg(n_parts + choice) : 0,
+              end = warp_sum_up_to(count);
+    for (int p = 0; p < count; p++) rows[end - count + p] = first + p * kRows;
+    if (lane == 31) n_rows = end;
   }
-  if (i < n) *to = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
+  __syncthreads();
+  if (i >= n) return;
+  float4 *const to = (float4 *)(out + (size_t)token * n + i);
+  const float4 before = add ? *to : make_float4(0, 0, 0, 0);
+  float4 sum = make_float4(0, 0, 0, 0);
+  for (int r0 = 0; r0 < n_rows; r0 += kSumBatch) {
+    float4 v[kSumBatch];
+#pragma unroll
+    for (int k = 0; k < kSumBatch; k++)
+      v[k] = r0 + k < n_rows ? __ldcg((const float4 *)(parts + (size_t)rows[r0 + k] * n + i))
+                             : make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int k = 0; k < kSumBatch; k++) sum.x += v[k].x, sum.y += v[k].y, sum.z += v[k].z, sum.w += v[k].w;
+  }
+  *to = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
 }
 
 Matrices matrices_of(const DeviceLinear &w) {
@@ -719,11 +720,12 @@ template <class Work> auto with_shape(const DeviceLinear &up, int hidden, Work w
   }
 }
 
-/* Shared memory of the kernel. */
+/* Shared memory of the kernel beside what it declares: rings, sums, g, h and the sums of h. */
 template <class S> size_t shared_bytes(int n_in, bool gated, int n_tokens) {
   const int tiles = std::max(tiles_of_block(n_in, gated, S::kBlockTiles, 0).n,
                              tiles_of_block(n_in, gated, S::kBlockTiles, 1).n);
-  return S::kSharedBytes + (size_t)n_tokens * (size_t)(tiles * 128 + 16 + tiles * S::kTileBlocks * 4);
+  const int h_sums = S::kIntegers ? tiles * S::kTileBlocks / S::kBlockTiles * 4 : 0;
+  return S::kSharedBytes + (size_t)n_tokens * (size_t)(tiles * 128 + 16 + h_sums);
 }
 
 /* True if the kernel multiplies such a matrix. */
@@ -742,15 +744,15 @@ int experts_few_parts(int n_choices) {
 
 bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
                        int n_tokens) {
-  if (n_tokens <= 1 || n_tokens > EXPERTS_FEW_TOKENS || n_tokens * gate_up->n_chosen > EXPERTS_FEW_CHOICES ||
-      device->arch < SM(9, 0) || !takes(*gate_up) || !takes(*down) || gate_up->type != down->type ||
-      gate_up->group != down->group)
+  if (n_tokens <= 1 || n_tokens > EXPERTS_FEW_TOKENS || gate_up->n_chosen > kMaxChosen ||
+      n_tokens * gate_up->n_chosen > EXPERTS_FEW_CHOICES || device->arch < SM(9, 0) || !takes(*gate_up) ||
+      !takes(*down) || gate_up->type != down->type || gate_up->group != down->group)
     return false;
   const int hidden = down->n_out / down->n_experts;
   return hidden <= 4 * kBlocks * kWarps * kChunkTiles * kTileOut && hidden % 4 == 0 &&
          with_shape(*gate_up, hidden, [&](auto s) {
            return shared_bytes<decltype(s)>(gate_up->n_in, gate_up->interleaved, n_tokens) + sizeof(List) +
-                      1024 <=
+                      kBarrierBytes <=
                   device->shared_bytes;
          });
 }
@@ -775,6 +777,8 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   call->activation,
                   up.interleaved};
   const int n_clusters = std::min(device->n_sms / kBlocks, (int)EXPERTS_FEW_CLUSTERS);
+  /* The first kernel is no dependent launch, which was slower (cuda/LOG.md): it does not wait for the one
+   * before it. */
   TRY(with_shape(up, n_out, [&](auto s) {
     typedef decltype(s) S;
     cudaLaunchAttribute attributes[2] = {};

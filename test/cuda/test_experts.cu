@@ -328,7 +328,7 @@ static void check_rows(const char *what, const Shape &s, int n_tokens, const std
 static void check_few(const Shape &up, const Shape &down, int n_tokens, Activation activation) {
   OfExperts m_up = make_matrix(up, false), m_down = make_matrix(down, true);
   DeviceLimits limits = linear_limits(context);
-  const bool has_few = limits.arch >= SM(9, 0);
+  const bool has_few = limits.arch >= SM(9, 0) && limits.shared_bytes >= 200 << 10;
   DeviceLinear long_rows = m_up.w; /* shared memory does not hold half of a row */
   long_rows.n_in = 1 << 16;
   if (experts_few_takes(&m_up.w, &m_down.w, &limits, n_tokens) != has_few ||
@@ -372,9 +372,9 @@ static void check_few(const Shape &up, const Shape &down, int n_tokens, Activati
     const float *bias = &m_up.bias[e * m_up.rows];
     for (int o = 0; o < up.n_out; o++) {
       const double gate = row[o] + bias[o];
-      g.push_back(__float2half_rn(
-          (float)(weights[i] *
-                  activated(activation, gate, up.gated ? row[up.n_out + o] + bias[up.n_out + o] : gate))));
+      const double product =
+          weights[i] * activated(activation, gate, up.gated ? row[up.n_out + o] + bias[up.n_out + o] : gate);
+      g.push_back(__float2half_rn((float)std::max(-65504.0, std::min(65504.0, product))));
     }
   }
   __half *g_device = to_device(g);
@@ -416,9 +416,8 @@ static void check_few_tokens(bool few) {
       if (few && n_tokens == 12) break;
       check_few(up_alone, down, n_tokens, ACTIVATION_RELU);
     }
-    if (kind.group == 128) /* wide: more tile rows of down for a warp */
-      check_few({kind.type, 3, 1, 4608, 128, 128, true, false},
-                {kind.type, 3, 1, 128, 4608, 128, false, false}, 2, ACTIVATION_SILU);
+    check_few({kind.type, 3, 1, 4608, width, kind.group, true, true}, /* more tile rows of down for a warp */
+              {kind.type, 3, 1, width, 4608, kind.group, false, true}, 2, ACTIVATION_SILU);
     if (few) continue;
     for (int n_tokens : {2, 3, 4, 7, 8, 9, 15}) {
       check_few({kind.type, 64, 8, 512, 256, kind.group, true, false},
