@@ -78,8 +78,7 @@ typedef struct {
   ExpertChoices choices;
   const void *h; /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
   int h_stride, n_tokens;
-  float
-      *parts; /* [experts_few_parts()][n_out of an expert], 16-byte aligned: results of some features each */
+  float *parts; /* [experts_few_parts()][n_out], 16-byte aligned; n_out: of an expert */
   bool add;
   float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;

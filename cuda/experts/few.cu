@@ -43,6 +43,7 @@ using few::Entry, few::kMostChoices, few::kRows, few::List;
 constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2; /* of a cluster */
 constexpr int kSlice = kTileIn;                                 /* features of an item */
 constexpr int kChunkTiles = 4;
+constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut;      /* of down, a chunk for each warp */
 constexpr size_t kBarrierBytes = 64;                                      /* and what aligns them */
 constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* rows in different banks */
 constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* of a warp, of an item */
@@ -125,7 +126,7 @@ template <class W_, int kBlockIn_> struct Slot {
     __device__ __forceinline__ Copies(const QuantView &w, int tile_row, int tile, bool rows) {
       const int lane = threadIdx.x % 32, of_zeros = lane - kScaleLanes;
       const bool zeros = of_zeros >= 0;
-      const int b = zeros ? of_zeros : lane * 16 / kScaleBytes, row = tile_row + (rows ? b / kTileBlocks : 0),
+      const int b = block(), row = tile_row + (rows ? b / kTileBlocks : 0),
                 block = tile * kTileBlocks / kBlockTiles + (rows ? b % kTileBlocks : b);
       row_vectors = w.n_tiles_in * (32 * W::kVectors);
       tiles = w.tiles + (size_t)tile_row * row_vectors + tile * (32 * W::kVectors) + lane;
@@ -336,7 +337,6 @@ struct RowEnds {
 
 /* The rows of an item's entry, as a thread uses them. */
 struct EntryRows {
-  int n;
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
   uint32_t x;           /* shared_address() of row lane % kRows of h, at the lane's part */
   const float *sums[2]; /* of blocks of rows 2 t and 2 t + 1 of h */
@@ -344,8 +344,7 @@ struct EntryRows {
   __device__ __forceinline__ void find(const List &list, int entry, uint32_t h, int h_row_bytes,
                                        const float *h_sums, int n_blocks) {
     const Entry of = list.entries[entry];
-    const int lane = threadIdx.x % 32, t = lane % 4;
-    n = of.n;
+    const int lane = threadIdx.x % 32, t = lane % 4, n = of.n;
     x = h + list.tokens[of.first + min(lane % kRows, n - 1)] * h_row_bytes;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -698,10 +697,9 @@ Matrices matrices_of(const DeviceLinear &w) {
 template <class Work> auto with_shape(const DeviceLinear &up, int hidden, Work work) {
   const auto of_slot = [&](auto slot) {
     typedef decltype(slot) S;
-    constexpr int kLeast = kBlocks * kWarps * kChunkTiles * kTileOut; /* outputs of a chunk each */
-    return hidden <= 2 * kLeast ? work(Shape<S, 2>()) : work(Shape<S, 4>());
+    return hidden <= 2 * kChunkOut ? work(Shape<S, 2>()) : work(Shape<S, 4>());
   };
-  const auto of_type = [&](auto w) {
+  return with_weights(up.type, [&](auto w) {
     typedef decltype(w) W;
     if constexpr (W::kAlwaysScaled) {
       return of_slot(Slot<W, kTileIn>());
@@ -711,13 +709,7 @@ template <class Work> auto with_shape(const DeviceLinear &up, int hidden, Work w
         if (up.group == 32) return of_slot(Slot<W, 32>());
       return of_slot(Slot<W, 64>());
     }
-  };
-  switch (up.type) {
-  case WEIGHT_AWQ4: return of_type(Bits4());
-  case WEIGHT_FP4: return of_type(Fp4());
-  case WEIGHT_FP8: return of_type(Fp8());
-  default: return of_type(Bits8());
-  }
+  });
 }
 
 /* Shared memory of the kernel beside what it declares: rings, sums, g, h and the sums of h. */
@@ -749,8 +741,7 @@ bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, co
       !takes(*down) || gate_up->type != down->type || gate_up->group != down->group)
     return false;
   const int hidden = down->n_out / down->n_experts;
-  return hidden <= 4 * kBlocks * kWarps * kChunkTiles * kTileOut && hidden % 4 == 0 &&
-         with_shape(*gate_up, hidden, [&](auto s) {
+  return hidden <= 4 * kChunkOut && hidden % 4 == 0 && with_shape(*gate_up, hidden, [&](auto s) {
            return shared_bytes<decltype(s)>(gate_up->n_in, gate_up->interleaved, n_tokens) + sizeof(List) +
                       kBarrierBytes <=
                   device->shared_bytes;
@@ -781,10 +772,7 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
    * before it. */
   TRY(with_shape(up, n_out, [&](auto s) {
     typedef decltype(s) S;
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = kBlocks;
-    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    cudaLaunchAttribute attributes[2] = {cluster_attribute(kBlocks)};
     return launch_with(attributes, 1, kernel<S>, dim3((unsigned)(n_clusters * kBlocks)), kThreads,
                        shared_bytes<S>(up.n_in, up.interleaved, call->n_tokens), stream, false,
                        "experts of few tokens", err, a);

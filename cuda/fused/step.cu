@@ -42,9 +42,7 @@ bool step_measured(int gpu) {
 
 static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStream_t stream,
                                         cudaLaunchAttribute attributes[2]) {
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = STEP_BLOCKS;
-  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[0] = cluster_attribute(STEP_BLOCKS);
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};

@@ -204,7 +204,7 @@ inline GroupedExperts grouped_experts(const LinearArgs &args) {
 }
 
 /* Calls `work` with a value of the type of layout.cuh that unpacks quantised weights of `type`. */
-template <class Work> Status with_weights(WeightType type, Work work) {
+template <class Work> auto with_weights(WeightType type, Work work) {
   switch (type) {
   case WEIGHT_AWQ4: return work(Bits4());
   case WEIGHT_FP4: return work(Fp4());

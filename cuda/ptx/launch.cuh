@@ -25,6 +25,15 @@ template <class Kernel> Status allow_shared(Kernel kernel, size_t shared, const 
                      name, err);
 }
 
+/* The attribute of a launch in clusters of n blocks along x. */
+inline cudaLaunchAttribute cluster_attribute(unsigned n) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = n;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
 /* launch() with n attributes; `attributes` has room for one more. */
 template <class... Parameters, class... Arguments>
 Status launch_with(cudaLaunchAttribute *attributes, unsigned n, void (*kernel)(Parameters...), dim3 grid,
@@ -59,10 +68,8 @@ template <class... Parameters, class... Arguments>
 Status launch_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
                        cudaStream_t stream, bool dependent, const char *name, Error *err,
                        Arguments &&...arguments) {
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension; /* of one block: so that the emulator runs all */
-  attributes[0].val.clusterDim.x = cluster;
-  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  cudaLaunchAttribute attributes[2] = {
+      cluster_attribute(cluster)}; /* of one block, too: so that the emulator runs all */
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
   config.attrs = attributes, config.numAttrs = 1;
