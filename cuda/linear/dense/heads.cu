@@ -3,72 +3,92 @@
  *
  *     y[t][h][o] = sum_i w[h][o][i] x[t][h][i]      fp16, with fp32 sums
  *
- * Up to kFew tokens: eight lanes take a row of a matrix, 16 bytes a load, and ask for up to 512 inputs of it
- * before the kernel waits for the one that makes x. More tokens: cuBLAS, all heads in one call.
+ * Up to kFew tokens: mma, a block for 16 rows of a matrix, whose four warps divide the inputs. It asks for up
+ * to 512 inputs of each row before it waits for the kernel that makes x. More tokens: cuBLAS, all heads in
+ * one call.
  *
  * READS  the weights once. */
 #include "cuda/linear/dense/heads.h"
 
 #include <algorithm>
 
-#include "cuda/linear/eight.cuh"
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ops/elementwise.cuh"
+#include "cuda/ptx/early.cuh"
 
 namespace {
 
-constexpr int kFew = 8, kThreads = 256, kLanes = 8, kRows = kThreads / kLanes, kVectors = 8;
+constexpr int kFew = 8, kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kRows = 16, kChunk = 32; /* of weights that a warp multiplies at once */
+constexpr int kDeep = 4;               /* chunks that it has under way */
 
-__device__ __forceinline__ void add_products(float &sum, uint4 w, uint4 x) {
-  const Eight<__half> weights = {{w}}, inputs = {{x}};
-  float a[8], b[8];
-  weights.floats(a);
-  inputs.floats(b);
-#pragma unroll
-  for (int i = 0; i < 8; i++) sum = fmaf(a[i], b[i], sum);
-}
+/* A warp's chunks of kRows rows of a head's matrix: every kWarps-th. Lane (g, t) loads inputs 8 t .. 8 t + 7
+ * of a chunk of rows g and g + 8, 16 bytes each. mma wants other inputs there, but any order will do that x
+ * has, too. */
+struct Chunks {
+  const uint4 *rows[2];
+  int vectors; /* of a row */
+  uint4 v[kDeep][2];
 
-/* A block takes kRows outputs of a head. The weights' padding is zeros, and so must x's be. */
-template <int kTokens> __global__ void __launch_bounds__(kThreads) few_kernel(LinearHeads a) {
-  dependents_may_start();
-  const int lane = threadIdx.x % kLanes, head = blockIdx.y, row = blockIdx.x * kRows + threadIdx.x / kLanes,
-            vectors = a.w_stride / 8;
-  const uint4 *w = (const uint4 *)a.w + ((size_t)head * a.n_out + min(row, a.n_out - 1)) * vectors;
-  float sum[kTokens] = {};
-  for (int first = 0; first < vectors; first += kVectors * kLanes) {
-    uint4 own[kVectors];
+  __device__ __forceinline__ void load(int first) {
 #pragma unroll
-    for (int i = 0; i < kVectors; i++) {
-      const int at = first + i * kLanes + lane;
-      own[i] = at < vectors ? w[at] : make_uint4(0, 0, 0, 0);
-    }
-    if (first == 0) wait_for_previous();
+    for (int i = 0; i < kDeep; i++)
 #pragma unroll
-    for (int t = 0; t < kTokens; t++) {
-      const uint4 *x = (const uint4 *)((const __half *)a.x + (size_t)min(t, a.n_tokens - 1) * a.x_stride +
-                                       (size_t)head * a.x_step);
-#pragma unroll
-      for (int i = 0; i < kVectors; i++) {
-        const int at = first + i * kLanes + lane;
-        if (at < vectors) add_products(sum[t], own[i], x[at]);
+      for (int r = 0; r < 2; r++) {
+        const int at = (first + i * kWarps) * (kChunk / 8) + (int)threadIdx.x % 4;
+        v[i][r] = at < vectors ? load_early(rows[r] + at) : make_uint4(0, 0, 0, 0);
       }
+  }
+};
+
+/* A block takes kRows outputs of a head, for up to kFew tokens. Padding of weights is zeros, and so must x's
+ * be. */
+__global__ void __launch_bounds__(kThreads) few_kernel(LinearHeads a) {
+  __shared__ float parts[kWarps][kFew][kRows];
+  dependents_may_start();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y, row0 = blockIdx.x * kRows;
+  Chunks w;
+  w.vectors = a.w_stride / 8;
+  for (int r = 0; r < 2; r++)
+    w.rows[r] =
+        (const uint4 *)a.w + ((size_t)head * a.n_out + min(row0 + lane / 4 + 8 * r, a.n_out - 1)) * w.vectors;
+  w.load(warp);
+  wait_for_previous();
+  const uint4 *x = (const uint4 *)((const __half *)a.x + (size_t)min(lane / 4, a.n_tokens - 1) * a.x_stride +
+                                   (size_t)head * a.x_step);
+  float sum[4] = {};
+  for (int first = warp; first * (kChunk / 8) < w.vectors; first += kDeep * kWarps) {
+    uint4 in[kDeep];
+#pragma unroll
+    for (int i = 0; i < kDeep; i++) {
+      const int at = (first + i * kWarps) * (kChunk / 8) + lane % 4;
+      in[i] = at < w.vectors ? __ldcg(x + at) : make_uint4(0, 0, 0, 0);
     }
+#pragma unroll
+    for (int i = 0; i < kDeep; i++) {
+      const uint4 low = w.v[i][0], high = w.v[i][1];
+      const uint32_t first_half[4] = {low.x, high.x, low.y, high.y},
+                     second[4] = {low.z, high.z, low.w, high.w};
+      mma_f16_m16n8k16(sum, first_half, in[i].x, in[i].y);
+      mma_f16_m16n8k16(sum, second, in[i].z, in[i].w);
+    }
+    w.load(first + kDeep * kWarps);
   }
 #pragma unroll
-  for (int t = 0; t < kTokens; t++) {
-    sum[t] = lanes_sum<1, 2, 4>(sum[t]);
-    if (t == lane && t < a.n_tokens && row < a.n_out)
-      ((__half *)a.y)[(size_t)t * a.y_stride + (size_t)head * a.y_step + row] = clamp_half(sum[t]);
-  }
+  for (int i = 0; i < 4; i++) parts[warp][lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sum[i];
+  __syncthreads();
+  static_assert(kThreads == kFew * kRows, "a thread a result");
+  const int token = threadIdx.x / kRows, row = threadIdx.x % kRows;
+  float total = 0;
+#pragma unroll
+  for (int p = 0; p < kWarps; p++) total += parts[p][token][row];
+  if (token < a.n_tokens && row0 + row < a.n_out)
+    ((__half *)a.y)[(size_t)token * a.y_stride + (size_t)head * a.y_step + row0 + row] = clamp_half(total);
 }
 
 Status run_few(const LinearHeads &a, cudaStream_t stream, Error *err) {
-  auto kernel = a.n_tokens == 1   ? few_kernel<1>
-                : a.n_tokens == 2 ? few_kernel<2>
-                : a.n_tokens <= 4 ? few_kernel<4>
-                                  : few_kernel<kFew>;
-  return launch(kernel, dim3((unsigned)ceil_div(a.n_out, kRows), (unsigned)a.n_heads), kThreads, 0, stream,
-                true, "heads", err, a);
+  return launch(few_kernel, dim3((unsigned)ceil_div(a.n_out, kRows), (unsigned)a.n_heads), kThreads, 0,
+                stream, true, "heads", err, a);
 }
 
 /* Row blockIdx.x of `to` = a row of weights as fp16, times its factor, then zeros. */
