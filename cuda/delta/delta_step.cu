@@ -40,35 +40,39 @@ __device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, 
   *(float4 *)((part == 0 ? to.q : part == 1 ? to.k : to.v) + threadIdx.x % 32 * 4) = out;
 }
 
-/* A warp's part of b and a of all tokens: the head's two rows of weights times h. Warps from `first` on take
- * part. */
-template <class T>
-__device__ __forceinline__ void multiply_gates(const DeltaArgs &a, int head, int first,
+/* A warp's part of b and a of tokens token0 .. token0 + kN - 1: the head's two rows of weights times h. Warps
+ * from `first` on take part. */
+template <class T, int kN>
+__device__ __forceinline__ void multiply_gates(const DeltaArgs &a, int head, int first, int token0,
                                                float (*parts)[kTokens][2]) {
   const T *rows[2] = {(const T *)a.gates + head * a.gates_stride,
                       (const T *)a.gates + (a.n_value_heads + head) * a.gates_stride};
-  for (int token = 0; token < a.n_tokens; token++) {
-    float sums[2] = {};
-    for (int i = 8 * (threadIdx.x - 32 * first); i < a.n_in; i += 8 * (kThreads - 32 * first)) {
-      const uint4 x = *(const uint4 *)(a.h + (size_t)token * a.h_stride + i);
-      const uint32_t *halves = (const uint32_t *)&x;
+  float sums[2 * kN] = {}; /* of b, then of a */
+  for (int i = 8 * (threadIdx.x - 32 * first); i < a.n_in; i += 8 * (kThreads - 32 * first)) {
+    uint4 x[kN];
+    float w[2][8];
 #pragma unroll
-      for (int r = 0; r < 2; r++) {
-        Eight<T> eight;
-        float w[8];
-        eight.load(rows[r] + i, true);
-        eight.floats(w);
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-          sums[r] += w[2 * j] * f16_low(halves[j]) + w[2 * j + 1] * f16_high(halves[j]);
-      }
-    }
+    for (int n = 0; n < kN; n++)
+      x[n] = *(const uint4 *)(a.h + (size_t)min(token0 + n, a.n_tokens - 1) * a.h_stride + i);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      const float sum = warp_sum(sums[r]);
-      if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32][token][r] = sum;
+      Eight<T> eight;
+      eight.load(rows[r] + i, true);
+      eight.floats(w[r]);
+    }
+#pragma unroll
+    for (int n = 0; n < kN; n++) {
+      const uint32_t *halves = (const uint32_t *)&x[n];
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          sums[r * kN + n] += w[r][2 * j] * f16_low(halves[j]) + w[r][2 * j + 1] * f16_high(halves[j]);
     }
   }
+  const int lane = threadIdx.x % 32, own = lane / (16 / kN), token = token0 + own % kN;
+  const float sum = warp_sums(sums);
+  if (lane % (16 / kN) == 0 && token < a.n_tokens) parts[threadIdx.x / 32][token][own / kN] = sum;
 }
 
 /* The gates of all tokens, by one warp. */
@@ -78,13 +82,12 @@ __device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int fir
   const int lane = threadIdx.x % 32;
   float b = 0, decay = 0; /* of token `lane` */
   if (std::is_void<T>::value && lane < a.n_tokens) b = a.row(lane)[head], decay = a.a_of(lane, head);
-  if constexpr (!std::is_void<T>::value)
-    for (int token = 0; token < a.n_tokens; token++) {
-      const bool has = lane >= first && lane < kWarps;
-      const float of_b = warp_sum(has ? parts[lane % kWarps][token][0] : 0),
-                  of_a = warp_sum(has ? parts[lane % kWarps][token][1] : 0);
-      if (lane == token) b = of_b, decay = of_a;
-    }
+  if constexpr (!std::is_void<T>::value) {
+    static_assert(2 * kTokens <= 32, "a lane adds up b or a of a token");
+    float sum = 0;
+    for (int w = first; w < kWarps; w++) sum += parts[w][lane / 2 % kTokens][lane % 2];
+    b = __shfl_sync(~0u, sum, 2 * lane % 32), decay = __shfl_sync(~0u, sum, (2 * lane + 1) % 32);
+  }
   if (lane >= a.n_tokens) return;
   tokens[lane].beta = a.mamba ? a.step_of(decay, head) : a.beta_of(b);
   tokens[lane].decay = expf(a.log_decay_of(decay, head));
@@ -189,7 +192,9 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   for (int token = warp / 3; warp < 15 && token < a.n_tokens && convolves; token += 5)
     convolve<kMamba>(a, head, pos, part, token, taps, bias, channel, tokens[token]);
   if constexpr (!std::is_void<T>::value) {
-    if (warp >= first) multiply_gates<T>(a, head, first, parts);
+    if (a.n_tokens == 1 && warp >= first) multiply_gates<T, 1>(a, head, first, 0, parts);
+    for (int token = 0; token < a.n_tokens && a.n_tokens > 1; token += 4)
+      multiply_gates<T, 4>(a, head, 0, token, parts);
     __syncthreads();
   }
   if (warp == 15) make_gates<T>(a, head, first, parts, tokens);

@@ -27,6 +27,23 @@ template <class T> __device__ __forceinline__ T warp_sum(T v) {
   return lanes_sum<16, 8, 4, 2, 1>(v);
 }
 
+/* The sums over the warp of n <= 32 numbers a lane, n a power of two: lane l returns that of number
+ * l / (32 / n). In each turn a lane gives half of its numbers to another and takes the other half's. */
+template <int n, int kBit = 16> __device__ __forceinline__ float warp_sums(float (&v)[n]) {
+  if constexpr (n == 1) {
+#pragma unroll
+    for (int o = kBit; o > 0; o /= 2) v[0] += __shfl_xor_sync(~0u, v[0], o);
+    return v[0];
+  } else {
+    const bool upper = threadIdx.x % 32 & kBit;
+    float half[n / 2];
+#pragma unroll
+    for (int i = 0; i < n / 2; i++)
+      half[i] = (upper ? v[i + n / 2] : v[i]) + __shfl_xor_sync(~0u, upper ? v[i] : v[i + n / 2], kBit);
+    return warp_sums<n / 2, kBit / 2>(half);
+  }
+}
+
 /* Index of the warp in its block; the shuffle shows the compiler that it is uniform in the warp. */
 __device__ __forceinline__ int warp_of_block() {
   return __shfl_sync(~0u, threadIdx.x / 32, 0);
