@@ -114,13 +114,22 @@ static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n
   }
 }
 
+/* The kernel that computes the RMSNorm of its x in such a call sooner than two kernels do; NULL: none. Up to
+ * kMostNormed rows planes_wgmma does, though it multiplies more slowly than narrow_wgmma. */
+static const char *kernel_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
+                                    const char *kernel) {
+  const LinearEntry *entry;
+  if (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0) return NULL;
+  if (linear_choice(c, w, act, n_tokens, kernel, &entry, NULL)) return NULL;
+  if (computes_norm(entry, w, n_tokens))
+    return entry->launch != LAUNCH_PLANES_WGMMA || n_tokens <= kMostNormed ? entry->name : NULL;
+  if (kernel || n_tokens < 2 || n_tokens > kMostNormed) return NULL;
+  return linear_choice(c, w, act, n_tokens, "planes_wgmma", &entry, NULL) ? NULL : entry->name;
+}
+
 bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                        const char *kernel) {
-  const LinearEntry *entry;
-  if (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0) return false;
-  if (linear_choice(c, w, act, n_tokens, kernel, &entry, NULL)) return false;
-  return computes_norm(entry, w, n_tokens) &&
-         (entry->launch != LAUNCH_PLANES_WGMMA || n_tokens <= kMostNormed);
+  return kernel_with_norm(c, w, act, n_tokens, kernel) != NULL;
 }
 
 bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
@@ -132,6 +141,10 @@ bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int 
 Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int max_tokens,
                       const char *kernel, Error *err) {
   size_t need = 0;
+  const LinearEntry *planes;
+  const int most = max_tokens < LINEAR_MOST_PLANES ? max_tokens : LINEAR_MOST_PLANES;
+  if (!kernel && !linear_choice(c, w, act, most, "planes_wgmma", &planes, NULL)) /* layers/narrow.c, norms */
+    need = kernels[planes->launch]->workspace(w, most, c->device);
   for (int n = 1;;) {
     const LinearEntry *entry;
     TRY(linear_choice(c, w, act, n, kernel, &entry, err));
@@ -213,7 +226,10 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   const DeviceLinear *w = call->weights;
   const bool ordered = call->experts && call->experts->begins; /* kernels of one token do not look */
   const int n_asked = ordered && call->n_tokens == 1 ? 2 : call->n_tokens;
-  TRY(linear_choice(c, w, call->act, n_asked, call->kernel, &entry, err));
+  const char *kernel = call->norm.rows && !call->kernel
+                           ? kernel_with_norm(c, w, call->act, call->n_tokens, NULL)
+                           : call->kernel;
+  TRY(linear_choice(c, w, call->act, n_asked, kernel, &entry, err));
   const LinearKernel *k = kernels[entry->launch];
   const LinearArgs args = args_of(c, call);
   if ((call->experts != NULL) != (w->n_experts > 0))

@@ -56,15 +56,10 @@ static const char *chosen_of_size(LinearQuery query, int n_in, int n_out) {
 static void rows_of_x_choose_on_hopper(void **state) {
   (void)state;
   assert_string_equal(chosen(h200(1)), "awq_planes");
-  assert_string_equal(chosen(h200(4)), "awq_planes");
-  assert_string_equal(chosen(h200(5)), "planes_wgmma");
-  assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ4, 32, ACT_F16), "awq_planes");
-  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 64, ACT_F16), "planes_wgmma");
-  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
-  assert_string_equal(chosen(h200(24)), "planes_wgmma");
-  assert_string_equal(chosen(h200(25)), "narrow_wgmma");
-  assert_string_equal(chosen_of_size(h200(16), 4096, 4096), "planes_wgmma");
-  assert_string_equal(chosen_of_size(h200(17), 4096, 4096), "narrow_wgmma");
+  assert_string_equal(chosen(h200(2)), "narrow_wgmma");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 32, ACT_F16), "awq_planes");
+  assert_string_equal(chosen_for(h200(2), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
+  assert_string_equal(chosen_of_size(h200(2), 1024, 1024), "narrow_wgmma");
   assert_string_equal(chosen(h200(128)), "narrow_wgmma");
   assert_string_equal(chosen(h200(129)), "awq_wgmma");
   assert_string_equal(chosen(h200(100000)), "awq_wgmma");
@@ -135,8 +130,8 @@ static void floats_take_what_there_is_for_them(void **state) {
     const WeightType weights = cases[i].weights;
     const int group = cases[i].group;
     assert_string_equal(chosen_for(h200(1), weights, group, ACT_F16), "float_mma");
-    assert_string_equal(chosen_for(h200(8), weights, group, ACT_F16), "float_mma");
-    assert_string_equal(chosen_for(h200(9), weights, group, ACT_F16), "narrow_wgmma");
+    assert_string_equal(chosen_for(h200(2), weights, group, ACT_F16), "narrow_wgmma");
+    assert_string_equal(chosen_for(chip(SM(9, 0), 132, 227, 8), weights, group, ACT_F16), "float_mma");
     assert_string_equal(chosen_for(h200(128), weights, group, ACT_F16), "narrow_wgmma");
     assert_string_equal(chosen_for(h200(129), weights, group, ACT_F16), "awq_wgmma");
     assert_string_equal(chosen_for(chip(SM(9, 0), 132, 227, 9), weights, group, ACT_F16), "awq_tensorcore");
@@ -159,7 +154,7 @@ static void odd_groups_are_never_refused(void **state) {
   (void)state;
   for (int n = 1; n < 5000; n = n * 3 / 2 + 1) {
     const char *name = chosen_for(h200(n), WEIGHT_AWQ4, 16, ACT_F16);
-    assert_string_equal(name, n <= 8     ? "float_mma"
+    assert_string_equal(name, n <= 1     ? "float_mma"
                               : n <= 128 ? "narrow_wgmma"
                               : n <= 192 ? "awq_tensorcore"
                                          : "awq_dequant");
