@@ -327,14 +327,9 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_rows = rows_of(s, span);
-  const int stride = s->projection_stride;
   if (s->loaded->model->config.latent.kv_rank) return latent_project(s, layer, n_rows, err);
-  if (narrow_takes(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
-  LinearCall call = products_call(s, l->qkv.parts, NULL, 0, n_rows, LINEAR_TO_F32, s->projections, stride);
-  call.norm = products_own_norm(s, &l->qkv, l->attn_norm, residual_eps(&s->loaded->model->config), n_rows);
-  if (!call.norm.rows) TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
-  TRY(call.norm.rows ? products_run(s, &call, err)
-                     : products_project(s, &l->qkv, 0, n_rows, s->projections, stride, err));
+  if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
+  TRY(residual_project(s, &l->qkv, l->attn_norm, n_rows, s->projections, s->projection_stride, err));
   return rows_append(s, layer, n_rows, err);
 }
 
@@ -344,7 +339,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   const int n_rows = rows_of(s, span);
   cudaStream_t stream = s->loaded->stream;
   const AttentionFamily family = span.parts ? ATTENTION_DECODE : attention_choose(&attention, span.n_tokens);
-  if (narrow_takes(s, layer, n_rows)) {
+  if (narrow_takes_attention(s, layer, n_rows)) {
     const bool can =
         span.parts ? attention_many_make_planes(&attention) : attention_makes_planes(&attention, family);
     narrow_attention(s, n_rows, can, &attention);
@@ -475,7 +470,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_rows = rows_of(s, span);
-  if (narrow_takes(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
+  if (narrow_takes_attention(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
   if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)

@@ -20,6 +20,15 @@ Status residual_norm_input(BackendState *s, const float *weight, int n_rows, Err
   return normed ? STATUS_OK : residual_norm(s, s->x, weight, n_rows, s->h, err);
 }
 
+Status residual_project(BackendState *s, const DeviceProjections *p, const float *weight, int n_rows,
+                        float *y, int stride, Error *err) {
+  LinearCall call = products_call(s, p->parts, NULL, 0, n_rows, LINEAR_TO_F32, y, stride);
+  call.norm = products_own_norm(s, p, weight, residual_eps(&s->loaded->model->config), n_rows);
+  if (call.norm.rows) return products_run(s, &call, err);
+  TRY(residual_norm_input(s, weight, n_rows, err));
+  return products_project(s, p, 0, n_rows, y, stride, err);
+}
+
 float *residual_branch(const BackendState *s, int sum) {
   return s->peers.n > 0 ? s->peers.parts[sum & 1][s->peers.rank] : s->branch;
 }

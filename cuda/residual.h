@@ -37,6 +37,10 @@ static inline const float *next_attn_norm(const BackendModel *m, int layer) {
 Status residual_norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err);
 /* h = rmsnorm(residual) * weight, unless the operation before did it. */
 Status residual_norm_input(BackendState *s, const float *weight, int n_rows, Error *err);
+/* y = the projections of rmsnorm(residual) * weight, fp32 [n_rows][stride]. The matmul computes the norm
+ * itself where that is faster; then h does not change. */
+Status residual_project(BackendState *s, const DeviceProjections *p, const float *weight, int n_rows,
+                        float *y, int stride, Error *err);
 
 /* Norms around a matmul into the residual stream; each may be NULL. */
 typedef struct {

@@ -29,7 +29,7 @@ typedef struct {
 } ExpertChoices;
 
 /* Most tokens of experts_few(), choices of all of them, and clusters that it launches. */
-enum { EXPERTS_FEW_TOKENS = 15, EXPERTS_FEW_CHOICES = 256, EXPERTS_FEW_CLUSTERS = 128 };
+enum { EXPERTS_FEW_TOKENS = 32, EXPERTS_FEW_CHOICES = 256, EXPERTS_FEW_CLUSTERS = 128 };
 
 /* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many
  * bytes. */
@@ -59,7 +59,8 @@ typedef struct {
   bool joined; /* every token also takes expert n_experts, the MLP beside them, as its last choice */
   ExpertChoices to;
 } Router;
-Status experts_route(const Router *call, int n_tokens, size_t shared_bytes, cudaStream_t stream, Error *err);
+Status experts_route(const Router *call, int n_tokens, const DeviceLimits *device, cudaStream_t stream,
+                     Error *err);
 
 /* Orders the choices of several tokens by experts: begins, choices, places and place_weights. */
 Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_tokens, cudaStream_t stream,
@@ -82,6 +83,7 @@ typedef struct {
   bool add;
   float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;
+  LinearNext next; /* of kind NONE, or NORM: of the new rows of out; planes of up to 16 tokens */
 } FewExperts;
 
 /* Rows of FewExperts.parts for so many choices or fewer. */

@@ -516,12 +516,11 @@ template <class S> struct Memory {
 
   /* Requests h, as a group of copies. */
   __device__ __forceinline__ void request_h(const Args &a) const {
-    static_assert(EXPERTS_FEW_TOKENS <= kWarps, "a warp a row");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (warp < a.n_tokens) {
-      const __half *x = a.h + (size_t)warp * a.h_stride + tiles.first * kTileIn;
+    for (int row = warp; row < a.n_tokens; row += kWarps) {
+      const __half *x = a.h + (size_t)row * a.h_stride + tiles.first * kTileIn;
       for (int i = lane; i < tiles.n * 8; i += 32)
-        copy_async_16(h + warp * h_row_bytes + i * 16, x + i * 8, 16);
+        copy_async_16(h + row * h_row_bytes + i * 16, x + i * 8, 16);
     }
     copy_async_commit();
   }
@@ -653,42 +652,6 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
 #endif
 }
 
-constexpr int kSumThreads = 64, kSumBatch = 16; /* parts that are on their way at once */
-
-/* Adds up the parts of a token's choices in their order: a thread four outputs. It takes little shared
- * memory, so that blocks of the next kernel may be on the same SM and load their weights. The choices are of
- * different experts, so that they have at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
-__global__ void __launch_bounds__(kSumThreads)
-    sum_kernel(const int *first_parts, const int *n_parts, int n_chosen, const float *parts, int n, bool add,
-               float *out) {
-  __shared__ int rows[kMaxChosen + EXPERTS_FEW_CLUSTERS], n_rows;
-  const int i = (blockIdx.x * kSumThreads + threadIdx.x) * 4, token = blockIdx.y, lane = threadIdx.x;
-  begin_overlapping();
-  static_assert(kMaxChosen <= 32, "a lane lists the parts of a choice");
-  if (lane < 32) {
-    const int choice = token * n_chosen + min(lane, n_chosen - 1);
-    const int first = __ldcg(first_parts + choice), count = lane < n_chosen ? __ldcg(n_parts + choice) : 0,
-              end = warp_sum_up_to(count);
-    for (int p = 0; p < count; p++) rows[end - count + p] = first + p * kRows;
-    if (lane == 31) n_rows = end;
-  }
-  __syncthreads();
-  if (i >= n) return;
-  float4 *const to = (float4 *)(out + (size_t)token * n + i);
-  const float4 before = add ? *to : make_float4(0, 0, 0, 0);
-  float4 sum = make_float4(0, 0, 0, 0);
-  for (int r0 = 0; r0 < n_rows; r0 += kSumBatch) {
-    float4 v[kSumBatch];
-#pragma unroll
-    for (int k = 0; k < kSumBatch; k++)
-      v[k] = r0 + k < n_rows ? __ldcg((const float4 *)(parts + (size_t)rows[r0 + k] * n + i))
-                             : make_float4(0, 0, 0, 0);
-#pragma unroll
-    for (int k = 0; k < kSumBatch; k++) sum.x += v[k].x, sum.y += v[k].y, sum.z += v[k].z, sum.w += v[k].w;
-  }
-  *to = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
-}
-
 Matrices matrices_of(const DeviceLinear &w) {
   return {quant_view(w), w.n_out / w.n_experts / kTileOut, w.bias, w.factors};
 }
@@ -777,7 +740,5 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                        shared_bytes<S>(up.n_in, up.interleaved, call->n_tokens), stream, false,
                        "experts of few tokens", err, a);
   }));
-  return launch(sum_kernel, dim3((unsigned)ceil_div(n_out, 4 * kSumThreads), (unsigned)call->n_tokens),
-                kSumThreads, 0, stream, true, "sum of experts of few tokens", err, a.first_parts, a.n_parts,
-                up.n_chosen, a.parts, n_out, call->add, call->out);
+  return few::sum_parts(*call, n_out, stream, err);
 }

@@ -7,6 +7,9 @@
 
 namespace few {
 
+/* few_sum.cu: the sum over the choices of each token, of their parts, for experts_few(). */
+Status sum_parts(const FewExperts &call, int n_out, cudaStream_t stream, Error *err);
+
 constexpr int kRows = 8, kMostChoices = EXPERTS_FEW_CHOICES;
 
 /* Up to kRows rows of one expert: places [first, first + n) of the list. */

@@ -3,16 +3,13 @@
  * A block has up to 8 tokens and some of the experts; the last block of the tokens to finish chooses for
  * them, a warp for each token.
  *
- *   one token     kOneRows experts a block, so that many SMs read the router. A thread has the same inputs
- *                 of all of them, and multiplies before the norm is known, which is a factor of the sums
- *   more tokens   a block normalises its 2 or 8 tokens (1 where these do not fit) into shared memory, and a
- *                 warp multiplies whole rows, one or four at a time: with four, a number of x is read from
- *                 there for four products
+ * A block normalises its 2 or 8 tokens (1 where these do not fit) into shared memory, and a warp multiplies
+ * whole rows, one or four at a time: with four, a number of x is read from there for four products. It has
+ * what router_token.cu and router_tiles.cu do not take.
  *
  * READS  the router once for a block's tokens, x once for each block of a token. */
 #include "cuda/experts/router.cuh"
 #include "cuda/linear/eight.cuh"
-#include "cuda/ptx/early.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
@@ -21,8 +18,6 @@ using namespace router;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kTargetBlocks = 128, kManyTokens = 256; /* from so many on a block has 8 tokens */
-constexpr int kOneRows = 4, kOneParts = 3,
-              kOneStep = 4 * kThreads; /* one token: loads of a row; inputs of each */
 
 /* Four numbers of a row of n floats, from number i on; zeros from n on. Past L1, where the kernel before may
  * have left other numbers. */
@@ -142,145 +137,6 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens) store_shared_factor(a, token0 + m, sum[0][m]);
 }
 
-/* Counts this block, whose results are written; true for all threads of the last of `n_blocks`. meanwhile():
- * work that is done while the count is under way. */
-template <class Meanwhile>
-__device__ __forceinline__ bool is_last_block(unsigned *counter, unsigned n_blocks, Meanwhile meanwhile) {
-  __shared__ bool last;
-  unsigned before = 0;
-  __syncthreads();
-  if (threadIdx.x == 0) before = count_up(counter);
-  meanwhile();
-  if (threadIdx.x == 0) {
-    last = before == n_blocks - 1;
-    if (last) *counter = 0;
-  }
-  __syncthreads();
-  return last;
-}
-
-/* Four neighbouring weights of a row. */
-template <class T> struct Four {
-  std::conditional_t<sizeof(T) == 4, uint4, uint2> v;
-
-  __device__ __forceinline__ void load(const T *from) { v = load_early((const decltype(v) *)from); }
-  __device__ __forceinline__ float times(const float4 &x) const {
-    const uint32_t *u = (const uint32_t *)&v;
-    if constexpr (sizeof(T) == 4)
-      return (__uint_as_float(u[0]) * x.x + __uint_as_float(u[1]) * x.y) +
-             (__uint_as_float(u[2 % (sizeof v / 4)]) * x.z + __uint_as_float(u[3 % (sizeof v / 4)]) * x.w);
-    else if constexpr (std::is_same<T, __nv_bfloat16>::value)
-      return (__uint_as_float(u[0] << 16) * x.x + __uint_as_float(u[0] & 0xffff0000u) * x.y) +
-             (__uint_as_float(u[1] << 16) * x.z + __uint_as_float(u[1] & 0xffff0000u) * x.w);
-    else
-      return (f16_low(u[0]) * x.x + f16_high(u[0]) * x.y) + (f16_low(u[1]) * x.z + f16_high(u[1]) * x.w);
-  }
-};
-
-/* A thread's part of the sums, which the caller adds up: products with the block's rows, and squares of x. */
-template <class T> struct OneToken {
-  float sum[kOneRows], squares;
-
-  /* The row of the router, or the gate of the MLP beside the experts, which follows. */
-  static __device__ __forceinline__ const T *row(const Args &a, int i) {
-    const int e = (int)blockIdx.x * kOneRows + i, n = a.config.n_experts;
-    if (e >= n && a.shared_gate.data) return (const T *)a.shared_gate.data;
-    return (const T *)a.router.data + (size_t)min(e, n - 1) * a.router.stride;
-  }
-  /* The thread's part of inputs k .. k + 3. by: NULL, or factors of x. */
-  __device__ __forceinline__ void add(const Four<T> (&w)[kOneRows], float4 x, const float4 &by) {
-    squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
-    x = times(x, by);
-#pragma unroll
-    for (int i = 0; i < kOneRows; i++) sum[i] += w[i].times(x);
-  }
-};
-
-/* The router's input before the factor of the norm is x times these. */
-__device__ __forceinline__ float4 factors_at(const Args &a, int k) {
-  const float *by = a.router_scale ? a.router_scale : a.norm;
-  Four<float> v = {make_uint4(0x3f800000u, 0x3f800000u, 0x3f800000u, 0x3f800000u)}; /* 1 */
-  if (by) v.load(by + k);
-  return make_float4(__uint_as_float(v.v.x), __uint_as_float(v.v.y), __uint_as_float(v.v.z),
-                     __uint_as_float(v.v.w));
-}
-
-/* PRECOND  hidden % 4 == 0; the shared gate, if there is one, is of T. */
-template <class T>
-__global__ void __launch_bounds__(kThreads) route_one_kernel(const __grid_constant__ Args a) {
-  extern __shared__ __align__(16) float room[];
-  __shared__ float parts[kWarps][kOneRows + 1];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k0 = 4 * (int)threadIdx.x;
-  Four<T> w[kOneParts][kOneRows];
-  float4 by[kOneParts], x[kOneParts];
-  OneToken<T> of = {};
-  dependents_may_start();
-  const T *rows[kOneRows];
-#pragma unroll
-  for (int i = 0; i < kOneRows; i++) rows[i] = of.row(a, i) + k0;
-#pragma unroll
-  for (int part = 0; part < kOneParts; part++) { /* weights do not wait for the token */
-    const int at = part * kOneStep;
-    by[part] = factors_at(a, min(k0 + at, a.hidden - 4));
-#pragma unroll
-    for (int i = 0; i < kOneRows; i++)
-      if (k0 + at < a.hidden)
-        w[part][i].load(rows[i] + at);
-      else
-        w[part][i].v = {};
-  }
-  wait_for_previous();
-#pragma unroll
-  for (int part = 0; part < kOneParts; part++)
-    x[part] = __ldcg((const float4 *)(a.x + min(k0 + part * kOneStep, a.hidden - 4)));
-#pragma unroll
-  for (int part = 0; part < kOneParts; part++)
-    if (k0 + part * kOneStep >= a.hidden) x[part] = make_float4(0, 0, 0, 0);
-#pragma unroll
-  for (int part = 0; part < kOneParts; part++) of.add(w[part], x[part], by[part]);
-#pragma unroll 1
-  for (int k = k0 + kOneParts * kOneStep; k < a.hidden; k += kOneStep) {
-#pragma unroll
-    for (int i = 0; i < kOneRows; i++) w[0][i].load(rows[i] + k - k0);
-    of.add(w[0], __ldcg((const float4 *)(a.x + k)), factors_at(a, k));
-  }
-#pragma unroll
-  for (int i = 0; i < kOneRows; i++) of.sum[i] = warp_sum(of.sum[i]);
-  of.squares = warp_sum(of.squares);
-  if (lane == 0) {
-#pragma unroll
-    for (int i = 0; i < kOneRows; i++) parts[warp][i] = of.sum[i];
-    parts[warp][kOneRows] = of.squares;
-  }
-  __syncthreads();
-  const auto total = [&](int i) {
-    float sum = 0;
-    for (int p = 0; p < kWarps; p++) sum += parts[p][i];
-    return sum;
-  };
-  const float factor =
-      a.norm || a.router_scale ? rsqrtf(total(kOneRows) / (float)a.hidden + a.eps) : a.x_factor;
-  if (threadIdx.x < kOneRows) {
-    const int e = (int)(blockIdx.x * kOneRows + threadIdx.x), n = a.config.n_experts;
-    const float sum = total((int)threadIdx.x) * factor;
-    if (e < n)
-      store_logit(a, 0, e, sum);
-    else if (e == n && a.shared_gate.data)
-      store_shared_factor(a, 0, sum);
-  }
-  const bool last =
-      is_last_block(a.to.counters, gridDim.x, [&] { /* a part of h */
-                                                    for (int i = (int)(blockIdx.x * kThreads + threadIdx.x);
-                                                         i < a.hidden; i += (int)gridDim.x * kThreads) {
-                                                      const float v = __ldcg(a.x + i) * factor;
-                                                      a.h[i] = clamp_half(a.norm ? v * a.norm[i] : v);
-                                                      if (a.experts_norm)
-                                                        a.experts_h[i] = clamp_half(v * a.experts_norm[i]);
-                                                    }
-      });
-  if (last && warp == 0) choose(a, 0, room);
-}
-
 /* Two blocks on an SM, if tokens are many: only the MLP beside the experts, once a block, then lacks
  * registers. */
 template <class T, int kTokens, int kRows>
@@ -313,10 +169,10 @@ __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
   if (a.shared_gate.data && n_experts >= first && n_experts < first + a.block_experts &&
       warp == (n_experts - first) % kWarps)
     with_gate_type(a, [&](auto weight) { multiply_shared<decltype(weight), kTokens>(a, token0, x); });
-  if (!is_last_block(a.to.counters + blockIdx.y, gridDim.x, [] {})) return;
+  if (!is_last_block(a.to.counters + blockIdx.y, gridDim.x)) return;
   const int n_floats = choice_floats(n_experts);
   if (warp < kTokens && token0 + warp < a.n_tokens)
-    choose(a, token0 + warp, x + (size_t)kTokens * a.padded + (size_t)warp * n_floats);
+    choose_of_stored(a, token0 + warp, x + (size_t)kTokens * a.padded + (size_t)warp * n_floats);
 }
 
 Rows rows_of(const DeviceLinear *w) {
@@ -345,20 +201,11 @@ template <int kTokens> Status launch_tokens(Args a, cudaStream_t stream, Error *
              : run(route_kernel<float, kTokens, 1>, route_kernel<float, kTokens, 4>);
 }
 
-Status launch_one(const Args &a, cudaStream_t stream, Error *err) {
-  const unsigned n_rows = (unsigned)(a.config.n_experts + (a.shared_gate.data ? 1 : 0));
-  const auto run = [&](auto kernel) {
-    return launch(kernel, dim3(ceil_div(n_rows, kOneRows)), kThreads,
-                  (size_t)choice_floats(a.config.n_experts) * sizeof(float), stream, true, "router", err, a);
-  };
-  return a.router.type == WEIGHT_F16    ? run(route_one_kernel<__half>)
-         : a.router.type == WEIGHT_BF16 ? run(route_one_kernel<__nv_bfloat16>)
-                                        : run(route_one_kernel<float>);
-}
-
 } // namespace
 
-Status experts_route(const Router *r, int n_tokens, size_t shared_bytes, cudaStream_t stream, Error *err) {
+Status experts_route(const Router *r, int n_tokens, const DeviceLimits *device, cudaStream_t stream,
+                     Error *err) {
+  const size_t shared_bytes = device->shared_bytes;
   Args a = {};
   a.n_tokens = n_tokens;
   a.hidden = r->hidden;
@@ -375,10 +222,9 @@ Status experts_route(const Router *r, int n_tokens, size_t shared_bytes, cudaStr
   a.to = r->to;
   constexpr size_t kStatic = 3072;
   if (!r->same_on_all_gpus && tiles_apply(a, shared_bytes)) return router::launch_tiles(a, stream, err);
+  if (token_applies(a)) return launch_token(a, device->arch, stream, err);
   if (n_tokens >= kManyTokens && block_bytes(a, 8) + kStatic <= shared_bytes)
     return launch_tokens<8>(a, stream, err);
   if (n_tokens >= 2 && block_bytes(a, 2) + kStatic <= shared_bytes) return launch_tokens<2>(a, stream, err);
-  if (n_tokens == 1 && a.hidden % 4 == 0 && (!a.shared_gate.data || a.shared_gate.type == a.router.type))
-    return launch_one(a, stream, err);
   return launch_tokens<1>(a, stream, err);
 }

@@ -1,14 +1,16 @@
 /* router.cuh - what the kernels of the router (experts.h) share: their arguments, what they store, and
  * the choice of a token's experts once its logits are known.
  *
- *   router.cu        one token, few tokens, and all that router_tiles.cu does not take
- *   router_tiles.cu  many tokens, on tensor cores */
+ *   router_token.cu  one token to some
+ *   router_tiles.cu  many tokens, on tensor cores
+ *   router.cu        what lies between, and all that the others do not take */
 #pragma once
 
 #include "cuda/experts/choice.cuh"
 #include "cuda/experts/experts.h"
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/lanes.cuh"
+#include "cuda/ptx/ptx.cuh"
 
 namespace router {
 
@@ -64,8 +66,23 @@ __device__ __forceinline__ void store_logit(const Args &a, int token, int e, flo
   a.to.logits[(size_t)token * a.config.n_experts + e] =
       sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
 }
+__device__ __forceinline__ float shared_factor_of(const Args &a, float sum) {
+  return 1 / (1 + expf(-(sum + (a.shared_gate.bias ? a.shared_gate.bias[0] : 0.0f))));
+}
 __device__ __forceinline__ void store_shared_factor(const Args &a, int token, float sum) {
-  a.to.shared_factors[token] = 1 / (1 + expf(-(sum + (a.shared_gate.bias ? a.shared_gate.bias[0] : 0.0f))));
+  a.to.shared_factors[token] = shared_factor_of(a, sum);
+}
+
+/* Counts this block, whose results are written; true for all threads of the last of `n_blocks`. */
+__device__ __forceinline__ bool is_last_block(unsigned *counter, unsigned n_blocks) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = count_up(counter) == n_blocks - 1;
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  return last;
 }
 
 /* Calls work with a value of the type of that gate's weights. */
@@ -111,14 +128,15 @@ __host__ __device__ constexpr int choice_floats(int n_experts) {
   return 2 * padded + (list + 3) / 4 * 4;
 }
 
-/* Fills scores[n_experts] and fitness[n_experts] of a token's experts. Returns the largest logit. For a
- * warp. */
-__device__ __forceinline__ float judge(const Args &a, const float *logits, float *scores, float *fitness) {
+/* Fills scores[n_experts] and fitness[n_experts] of a token's experts from their logit(e). Returns the
+ * largest logit. For a warp. */
+template <class Logit>
+__device__ __forceinline__ float judge(const Args &a, Logit logit, float *scores, float *fitness) {
   const ExpertConfig &c = a.config;
   const int n = c.n_experts, lane = threadIdx.x % 32;
   float top = -INFINITY, all = 0;
 #pragma unroll 4
-  for (int e = lane; e < n; e += 32) scores[e] = __ldcg(logits + e), top = fmaxf(top, scores[e]);
+  for (int e = lane; e < n; e += 32) scores[e] = logit(e), top = fmaxf(top, scores[e]);
   top = lanes_max<16, 8, 4, 2, 1>(top);
 #pragma unroll 2
   for (int e = lane; e < n && c.score < SCORE_CHOSEN; e += 32) {
@@ -135,13 +153,16 @@ __device__ __forceinline__ float judge(const Args &a, const float *logits, float
   return top;
 }
 
-/* Chooses for a token. room: [choice_floats()] in shared memory. For a warp. */
-__device__ __forceinline__ void choose(const Args &a, int token, float *room) {
+/* Chooses for a token by the logit(e) of its experts. room: [choice_floats()] in shared memory. For a
+ * warp. */
+template <class Logit>
+__device__ __forceinline__ void choose(const Args &a, int token, float *room, Logit logit,
+                                       float shared_factor) {
   const ExpertConfig &c = a.config;
   const int n = c.n_experts, padded = (n + 3) / 4 * 4, lane = threadIdx.x % 32;
   const int n_choices = c.n_chosen + a.joined, to = token * n_choices;
   float *scores = room, *fitness = scores + padded;
-  const float top = judge(a, a.to.logits + (size_t)token * n, scores, fitness);
+  const float top = judge(a, logit, scores, fitness);
   if (c.n_chosen_groups < c.n_groups) choose_groups(c, fitness);
   const auto key = [&](int i) { return 32 * i + lane < n ? ordered(fitness[32 * i + lane]) : 0; };
   int *ids = (int *)fitness; /* once the best are listed */
@@ -157,9 +178,21 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room) {
     a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
   } else if (lane < n_choices) {
     a.to.ids[to + lane] = n;
-    a.to.weights[to + lane] = a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f;
+    a.to.weights[to + lane] = shared_factor;
   }
 }
+
+/* The same by what has been stored. */
+__device__ __forceinline__ void choose_of_stored(const Args &a, int token, float *room) {
+  const float *const logits = a.to.logits + (size_t)token * a.config.n_experts;
+  choose(
+      a, token, room, [&](int e) { return __ldcg(logits + e); },
+      a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f);
+}
+
+/* router_token.cu: whether it takes the call, and its launch. arch: of the chip. */
+bool token_applies(const Args &a);
+Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 
 /* router_tiles.cu: whether it takes the call, with at most so much shared memory, and its launch. */
 bool tiles_apply(const Args &a, size_t shared_bytes);

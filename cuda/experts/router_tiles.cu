@@ -250,7 +250,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
   const float gate = warp_sum(token.gate) / token.by;
   if (lane == 0 && a.shared_gate.data) store_shared_factor(a, token0 + warp, gate);
   __syncwarp();
-  choose(a, token0 + warp, room + (size_t)warp * choice_floats(n));
+  choose_of_stored(a, token0 + warp, room + (size_t)warp * choice_floats(n));
 }
 
 /* Shared memory of a block: chunks of x, sums of 16 experts a warp, or what the choices need. */

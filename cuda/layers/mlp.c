@@ -86,7 +86,8 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .joined = e->gate_up.n_experts > c->experts.n_experts,
                          .to = s->choices};
   s->normed = NOT_NORMED;
-  return experts_route(&router, n_tokens, m->shared_bytes, m->stream, err);
+  const DeviceLimits limits = linear_limits(m->linear);
+  return experts_route(&router, n_tokens, &limits, m->stream, err);
 }
 
 /* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: their matmul by gate and up,
@@ -114,26 +115,29 @@ static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_row
 }
 
 /* The same as sum_experts() by experts_few(). */
-static Status sum_few_experts(BackendState *s, const DeviceExperts *e, const void *h, int stride,
+static Status sum_few_experts(BackendState *s, int layer, const DeviceExperts *e, const void *h, int stride,
                               int n_tokens, bool add, float *to, Error *err) {
   const DeviceLimits limits = linear_limits(s->loaded->linear);
-  const FewExperts call = {.gate_up = &e->gate_up,
-                           .down = &e->down,
-                           .choices = s->choices,
-                           .h = h,
-                           .h_stride = stride,
-                           .n_tokens = n_tokens,
-                           .parts = s->expert_y,
-                           .add = add,
-                           .out = to,
-                           .activation = s->loaded->model->config.activation};
+  FewExperts call = {.gate_up = &e->gate_up,
+                     .down = &e->down,
+                     .choices = s->choices,
+                     .h = h,
+                     .h_stride = stride,
+                     .n_tokens = n_tokens,
+                     .parts = s->expert_y,
+                     .add = add,
+                     .out = to,
+                     .activation = s->loaded->model->config.activation};
+  if (add && to == s->x && s->loaded->layers[layer].gate_up.n_parts == 0 && n_tokens <= 16)
+    narrow_give_next(s, layer, n_tokens, &call.next);
   return experts_few(&call, &limits, s->loaded->stream, err);
 }
 
 /* True if experts_few() multiplies a layer's experts for so many tokens. */
 static bool few_take(const BackendModel *m, const DeviceExperts *e, int n_tokens) {
   const DeviceLimits limits = linear_limits(m->linear);
-  return !m->kernel && experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
+  return !m->kernel && !e->gate_up.host && !e->down.host &&
+         experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
 }
 
 /* to = the sum of the chosen experts, or with `add` to += that; rows of expert_row_width(). */
@@ -146,7 +150,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const void *h = e->norm ? s->expert_h : c->experts.latent > 0 ? s->latent_h : s->h;
   if (products_on_cpu(m, &e->gate_up, n_tokens))
     return products_sum_experts(s, e, h, stride, n_tokens, add, to, err);
-  if (few_take(m, e, n_tokens)) return sum_few_experts(s, e, h, stride, n_tokens, add, to, err);
+  if (few_take(m, e, n_tokens)) return sum_few_experts(s, layer, e, h, stride, n_tokens, add, to, err);
   const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
   ExpertConfig all = c->experts; /* and the MLP beside them, if it is one of them */

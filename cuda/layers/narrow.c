@@ -8,10 +8,10 @@
 #include "cuda/residual.h"
 #include "cuda/rows.h"
 
-/* Numbers of rows for which this form was measured as the fastest (cuda/LOG.md): fewer are a fused step's,
- * more are faster by narrow_wgmma, as 17 and more are in layers whose o has less than DISPATCH_MIDDLE
+/* Numbers of rows for which this form was measured as the fastest (cuda/LOG.md), where no fused step takes
+ * them: more are faster by narrow_wgmma, as 17 and more are in layers whose o has less than DISPATCH_MIDDLE
  * weights. */
-enum { LEAST_ROWS = 9, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
+enum { LEAST_ROWS = 2, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
 
 static int most_rows(const DeviceLayer *l) {
   const long weights = (long)l->o.n_in * l->o.n_out;
@@ -21,12 +21,20 @@ static int most_rows(const DeviceLayer *l) {
 /* True if planes_wgmma multiplies by the matrix, with one scale for each unit of x. */
 static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
   const LinearEntry *entry;
-  return w->type == WEIGHT_AWQ4 && w->group % 128 == 0 && w->n_experts == 0 && !w->host &&
-         linear_choice(m->linear, w, m->act, LEAST_ROWS, NULL, &entry, NULL) == STATUS_OK &&
-         entry->launch == LAUNCH_PLANES_WGMMA;
+  return w->group % 128 == 0 && w->n_experts == 0 && !w->host &&
+         linear_choice(m->linear, w, m->act, LEAST_ROWS, "planes_wgmma", &entry, NULL) == STATUS_OK;
 }
 
-bool narrow_takes(const BackendState *s, int layer, int n_rows) {
+/* True if the MLP after attention, which has no experts, is computed so, too. */
+static bool takes_mlp(const BackendState *s, int layer) {
+  const BackendModel *m = s->loaded;
+  const DeviceLayer *l = &m->layers[layer];
+  if (!l->mlp_norm || l->mlp_post_norm || l->scalar || m->model->config.per_layer_width > 0) return false;
+  if (l->gate_up.n_parts != 1 || !l->gate_up.parts[0].interleaved) return false;
+  return is_narrow(m, l->gate_up.parts) && is_narrow(m, &l->down);
+}
+
+bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
@@ -34,11 +42,14 @@ bool narrow_takes(const BackendState *s, int layer, int n_rows) {
   if (m->kernel || s->options.invariant || s->peers.n > 0) return false;
   if (config_layer(c, layer).kind != LAYER_ATTENTION || c->attn_gate != ATTN_GATE_NONE) return false;
   if (c->latent.kv_rank > 0) return false; /* o multiplies value_heads' outputs, not attention's */
-  if (!l->attn_norm || !l->mlp_norm || l->attn_post_norm || l->mlp_post_norm || l->scalar) return false;
-  if (c->per_layer_width > 0 || l->experts.down.n_out > 0) return false;
-  if (l->qkv.n_parts != 1 || l->gate_up.n_parts != 1 || !l->gate_up.parts[0].interleaved) return false;
-  return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) && is_narrow(m, l->gate_up.parts) &&
-         is_narrow(m, &l->down);
+  if (!l->attn_norm || l->attn_post_norm || l->qkv.n_parts != 1) return false;
+  if (l->qkv.parts[0].n_in != c->hidden) return false; /* EAGLE-3: not the norm of x */
+  return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) &&
+         (l->experts.down.n_out > 0 || takes_mlp(s, layer));
+}
+
+bool narrow_takes(const BackendState *s, int layer, int n_rows) {
+  return s->loaded->layers[layer].experts.down.n_out == 0 && narrow_takes_attention(s, layer, n_rows);
 }
 
 static LinearCall narrow_call(const BackendState *s, const DeviceLinear *w, const void *x, int n_rows,
@@ -56,8 +67,8 @@ static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
 }
 
 /* The call, which adds to the residual stream, makes planes of it for the matmul after the next norm. */
-static void give_norm(BackendState *s, const float *weight, LinearCall *call) {
-  call->next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
+static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
+  *next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
   s->normed = NORMED_PLANES;
 }
 
@@ -67,6 +78,13 @@ static bool ends_with_heads(const BackendState *s, const QkvHeads *heads) {
          heads->rotary_dim == 128 && heads->query_step == 128 && heads->n_kv_heads > 0 &&
          heads->kv == KV_F16 && !heads->neighbours && !heads->norm_after_rope && !heads->plain_qk_norm &&
          !heads->v_norm && !heads->k_as_v && heads->query_scale_beta == 0;
+}
+
+void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next) {
+  const BackendModel *m = s->loaded;
+  if (m->layers[layer].scalar || m->model->config.per_layer_width > 0) return; /* they change x after this */
+  if (layer + 1 < m->model->config.n_layers && narrow_takes_attention(s, layer + 1, n_rows))
+    give_norm(s, m->layers[layer + 1].attn_norm, next);
 }
 
 Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err) {
@@ -93,7 +111,10 @@ Status narrow_out_proj_residual(BackendState *s, int layer, int n_rows, Error *e
   LinearCall call =
       narrow_call(s, &l->o, s->a, n_rows, LINEAR_ADD_F32, s->x, s->loaded->model->config.hidden);
   if (s->a_is_in_planes) call.planes = s->planes[PLANES_A];
-  give_norm(s, l->mlp_norm, &call);
+  if (l->experts.down.n_out > 0)
+    s->normed = NOT_NORMED; /* the router normalises its input itself */
+  else
+    give_norm(s, l->mlp_norm, &call.next);
   return products_run(s, &call, err);
 }
 
@@ -110,7 +131,6 @@ Status narrow_down_residual(BackendState *s, int layer, int n_rows, Error *err) 
   LinearCall call =
       narrow_call(s, &m->layers[layer].down, NULL, n_rows, LINEAR_ADD_F32, s->x, m->model->config.hidden);
   call.planes = s->planes[PLANES_G];
-  if (layer + 1 < m->model->config.n_layers && narrow_takes(s, layer + 1, n_rows))
-    give_norm(s, m->layers[layer + 1].attn_norm, &call);
+  narrow_give_next(s, layer, n_rows, &call.next);
   return products_run(s, &call, err);
 }

@@ -1,4 +1,4 @@
-/* narrow.h - a layer of 9 to 32 rows as five kernels: each matmul, and attention, makes the operand of
+/* narrow.h - a layer of 2 to 32 rows as five kernels: each matmul, and attention, makes the operand of
  * the next matmul, as planes (linear/quantise.cuh).
  *
  *   qkv       its epilogue: norm and rope of each head; queries; keys and values into the cache
@@ -15,7 +15,12 @@
 
 /* True if the layer is computed so. Then the four operations of its matmuls are those below. */
 bool narrow_takes(const BackendState *s, int layer, int n_rows);
+/* True if its first three kernels are: those of any layer that narrow_takes(), and of layers with experts. */
+bool narrow_takes_attention(const BackendState *s, int layer, int n_rows);
 
+/* If the first matmul of the layer after this one takes planes of the residual stream, sets *next so that
+ * what adds to that stream makes them. */
+void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next);
 Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err);
 /* The layer's attention writes planes, if its kernels can. */
 void narrow_attention(BackendState *s, int n_rows, bool can, Attention *attention);

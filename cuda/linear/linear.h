@@ -222,6 +222,7 @@ typedef struct {
 enum { LINEAR_MOST_PLANES = 32 };
 size_t linear_planes_bytes(int n_in, int n_tokens);
 int linear_planes_tokens(int n_tokens);
+float *linear_planes_squares(void *planes, int n_in);
 
 /* *multiplies: the program has the chip's code that multiplies rotated copies. */
 Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err);

@@ -182,3 +182,25 @@ template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
     pair[2 + token % 2] = (uint32_t)sum;
   }
 };
+
+/* A lane's inputs of a unit are this one and the one after it, and those 8 further. */
+__device__ __forceinline__ int first_input_of(int lane) {
+  return lane / 4 * 16 + lane % 4 * 2;
+}
+
+/* The lane's inputs of a row of n numbers, from number k on; 0 from n on. */
+__device__ __forceinline__ void read_pairs(const float *row, int k, int n, float2 (&v)[2]) {
+#pragma unroll
+  for (int j = 0; j < 2; j++) v[j] = k + 8 * j < n ? *(const float2 *)(row + k + 8 * j) : make_float2(0, 0);
+}
+
+/* Planes of a unit of one token of an RMSNorm's operand: v, the lane's inputs, times w, the norm's weights.
+ * Returns the sum of the squares of v, from which the product computes 1 / rms. For a warp. */
+template <int kTokens, int kParts>
+__device__ __forceinline__ float store_normed_unit(unsigned char *planes, int unit, int token,
+                                                   const float2 (&v)[2], const float2 (&w)[2]) {
+  const float sum = warp_sum(v[0].x * v[0].x + v[0].y * v[0].y + v[1].x * v[1].x + v[1].y * v[1].y);
+  const float product[4] = {v[0].x * w[0].x, v[1].x * w[1].x, v[0].y * w[0].y, v[1].y * w[1].y};
+  PlanesUnit<kTokens, kParts, 2>::store(planes, unit, token, (int)threadIdx.x % 32, product);
+  return sum;
+}

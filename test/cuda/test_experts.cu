@@ -410,23 +410,23 @@ static void check_few_tokens(bool few) {
     const Shape up = {kind.type, 7, 3, 640, width, kind.group, true, true},
                 up_alone = {kind.type, 7, 3, 640, width, kind.group, false, true},
                 down = {kind.type, 7, 3, width, 80, kind.group, false, true};
-    for (int n_tokens : {5, 12, 2}) {
+    for (int n_tokens : {5, 20, 2}) {
       check_few(up, down, n_tokens, (Activation)(n_tokens % ACTIVATION_RELU));
-      if (few && n_tokens == 12) break;
+      if (few && n_tokens == 20) break;
       check_few(up_alone, down, n_tokens, ACTIVATION_RELU);
     }
     check_few({kind.type, 3, 1, 4608, width, kind.group, true, true}, /* more tile rows of down for a warp */
               {kind.type, 3, 1, width, 4608, kind.group, false, true}, 2, ACTIVATION_SILU);
     if (few) continue;
-    for (int n_tokens : {2, 3, 4, 7, 8, 9, 15}) {
+    for (int n_tokens : {2, 3, 4, 7, 8, 9, 15, 17, 32})
       check_few({kind.type, 64, 8, 512, 256, kind.group, true, false},
                 {kind.type, 64, 8, 256, 512, kind.group, false, false}, n_tokens, ACTIVATION_SILU);
+    for (int n_tokens : {2, 3, 4, 7, 8, 9, 15})
       check_few({kind.type, 3, 1, 2048, 1024, kind.group, true, false},
                 {kind.type, 3, 1, 1024, 2048, kind.group, false, false}, n_tokens, ACTIVATION_SILU);
-    }
   }
   if (few) return;
-  for (int n_tokens : {2, 8, 15}) {
+  for (int n_tokens : {2, 8, 15, 24}) {
     check_few({WEIGHT_FP4, 32, 4, 2880, 2880, 32, true, true},
               {WEIGHT_FP4, 32, 4, 2880, 2880, 32, false, true}, n_tokens, ACTIVATION_CLAMPED);
     check_few({WEIGHT_AWQ4, 128, 8, 2048, 768, 128, true, false},
@@ -528,6 +528,7 @@ static std::vector<double> router_weights(const ExpertConfig &c, const std::vect
 }
 
 static void check_router(const ExpertConfig &c, int hidden, WeightType type, int n_tokens, float size = 2) {
+  const DeviceLimits limits = linear_limits(context);
   std::vector<float> x, norm, by, choice_bias, scales, router_bias, matrix;
   for (int i = 0; i < n_tokens * hidden; i++) x.push_back(between(-size, size));
   for (int i = 0; i < hidden; i++) norm.push_back(between(0.5f, 1.5f)), by.push_back(between(0.5f, 1.5f));
@@ -563,7 +564,7 @@ static void check_router(const ExpertConfig &c, int hidden, WeightType type, int
   if (c.choice_bias) call.choice_bias = to_device(choice_bias);
   if (c.own_norms) call.scales = to_device(scales);
   for (int i = 0; i < 2; i++) /* the second finds its counters as the first did */
-    MUST(experts_route(&call, n_tokens, 200 << 10, stream, &error));
+    MUST(experts_route(&call, n_tokens, &limits, stream, &error));
   const std::vector<int> ids = to_host<int>(call.to.ids, (size_t)n_tokens * c.n_chosen);
   const std::vector<float> weights = to_host<float>(call.to.weights, ids.size());
   const std::vector<float> shared = to_host<float>(call.to.shared_factors, (size_t)n_tokens);
@@ -637,6 +638,10 @@ static void check_routers(bool few) {
     check_router(c, few ? 72 : 2056, WEIGHT_BF16, few ? 2 : 270);
     if (!few) check_router(c, 1024, WEIGHT_F32, 260);
   }
+  /* Up to 32 tokens router_token.cu, which has four parts of x from 4,097 inputs on; then router.cu. */
+  for (const ExpertConfig &c : {qwen, shared, gpt})
+    for (int n_tokens : {32, 33}) check_router(c, few ? 68 : 2052, WEIGHT_BF16, n_tokens);
+  check_router(groups, few ? 4100 : 7168, WEIGHT_F16, 2);
   /* From 256 tokens on router_tiles.cu runs; with hidden 70, no multiple of 8, blocks of 8 tokens. 300
    * experts need two passes over x. */
   ExpertConfig many = qwen;

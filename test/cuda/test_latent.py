@@ -67,7 +67,7 @@ def test_records_beside_each_other(auk, latent_checkpoint, tmp_path):
 
 @pytest.mark.parametrize("n", [8, 12, 40])
 def test_layers_in_groups_of_128(latent_checkpoint, distance, n):
-    """Layers of other models take five kernels for 9 to 32 rows, which know nothing of latents."""
+    """Layers of other models take five kernels for 2 to 32 rows, which know nothing of latents."""
     model = latent_checkpoint(group=128, num_attention_heads=2, kv_lora_rank=128, qk_rope_head_dim=64,
                               qk_nope_head_dim=64, v_head_dim=128, q_lora_rank=128, hidden_size=256,
                               intermediate_size=256)

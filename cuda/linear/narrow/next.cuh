@@ -49,22 +49,14 @@ template <class S> struct NormEnd {
   float2 w[2], old[S::kMine][2];
 
   __device__ __forceinline__ NormEnd(const Epilogue &out_, const NextArgs &next_, int tile, int n_tokens_)
-      : out(out_), next(next_), unit(tile), k(tile * kUnitIn + first_input()), n_tokens(n_tokens_) {}
-
-  /* A lane's inputs of a unit are first_input() and the one after it, and those 8 further. */
-  static __device__ __forceinline__ int first_input() {
-    return threadIdx.x % 32 / 4 * 16 + threadIdx.x % 4 * 2;
-  }
+      : out(out_), next(next_), unit(tile), k(tile * kUnitIn + first_input_of(threadIdx.x % 32)),
+        n_tokens(n_tokens_) {}
 
   __device__ __forceinline__ float2 *at(int token, int j) const {
     return (float2 *)((float *)out.y + (size_t)token * out.stride + k + 8 * j);
   }
 
-  __device__ __forceinline__ void fetch_rows() {
-#pragma unroll
-    for (int j = 0; j < 2; j++)
-      w[j] = k + 8 * j < out.n_out ? *(const float2 *)(next.norm + k + 8 * j) : make_float2(0, 0);
-  }
+  __device__ __forceinline__ void fetch_rows() { read_pairs(next.norm, k, out.n_out, w); }
 
   __device__ __forceinline__ void fetch(int i, int token) {
 #pragma unroll
@@ -77,15 +69,13 @@ template <class S> struct NormEnd {
     float2 v[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-      const float2 sum = *(const float2 *)(sums + first_input() + 8 * j);
+      const float2 sum = *(const float2 *)(sums + first_input_of(lane) + 8 * j);
       const bool there = token < n_tokens && k + 8 * j < out.n_out;
       v[j] = there ? make_float2(old[i][j].x + sum.x, old[i][j].y + sum.y) : make_float2(0, 0);
       if (there) *at(token, j) = v[j];
     }
-    const float squares = warp_sum(v[0].x * v[0].x + v[0].y * v[0].y + v[1].x * v[1].x + v[1].y * v[1].y);
+    const float squares = store_normed_unit<S::kTokens, 1>(next.planes, unit, token, v, w);
     if (lane == 0 && token < n_tokens) next.squares[token * next.n_units + unit] = squares;
-    const float product[4] = {v[0].x * w[0].x, v[1].x * w[1].x, v[0].y * w[0].y, v[1].y * w[1].y};
-    PlanesUnit<S::kTokens, 1, 2>::store(next.planes, unit, token, lane, product);
   }
 };
 
@@ -101,7 +91,7 @@ template <class S> struct GatedEnd {
   __device__ __forceinline__ void fetch(int, int) {}
 
   __device__ __forceinline__ void finish(int, int token, const float *sums) {
-    const int own = NormEnd<S>::first_input(), k = unit * kUnitIn + own;
+    const int own = first_input_of(threadIdx.x % 32), k = unit * kUnitIn + own;
     float2 v[2];
 #pragma unroll
     for (int j = 0; j < 2; j++)

@@ -3,7 +3,7 @@
  *
  *     y[m][o] = sum_p s[p][o] d[m][p] (sum_k q X - z[p][o] sum_k X)     x ~ d X, parts p: quantise.cuh
  *
- *   planes_wgmma  5 to 32 tokens, two planes: x to 16 bits, d = max |x| / 32512
+ *   planes_wgmma  up to 32 tokens, two planes: x to 16 bits, d = max |x| / 32512
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
  * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight.
@@ -47,11 +47,9 @@ __global__ void quantise_rows(const float *x, const float *weight, int n_tokens,
   const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32,
             unit = i % n_units, token = i / n_units;
   dependents_may_start();
-  const int k = unit * kUnitIn + lane / 4 * 16 + lane % 4 * 2;
+  const int k = unit * kUnitIn + first_input_of(lane);
   float2 w[2], v[2];
-#pragma unroll
-  for (int j = 0; j < 2; j++)
-    w[j] = k + 8 * j < n_in ? *(const float2 *)(weight + k + 8 * j) : make_float2(0, 0);
+  read_pairs(weight, k, n_in, w);
   wait_for_previous();
   if (token >= (n_tokens + kTokens - 1) / kTokens * kTokens) return;
 #pragma unroll
@@ -59,10 +57,9 @@ __global__ void quantise_rows(const float *x, const float *weight, int n_tokens,
     v[j] = token < n_tokens && k + 8 * j < n_in
                ? __ldcg((const float2 *)(x + (size_t)token * n_in + k + 8 * j))
                : make_float2(0, 0);
-  const float sum = warp_sum(v[0].x * v[0].x + v[0].y * v[0].y + v[1].x * v[1].x + v[1].y * v[1].y);
+  const float sum =
+      store_normed_unit<kTokens, kParts>(to, token / kTokens * n_units + unit, token % kTokens, v, w);
   if (lane == 0 && token < n_tokens) squares[i] = sum;
-  const float product[4] = {v[0].x * w[0].x, v[1].x * w[1].x, v[0].y * w[0].y, v[1].y * w[1].y};
-  PlanesUnit<kTokens, kParts, 2>::store(to, token / kTokens * n_units + unit, token % kTokens, lane, product);
 }
 
 template <int kTokens, int kParts, int kPlanes_, int kOutGroups, int kInGroups, int kChunk_>
@@ -441,6 +438,10 @@ const LinearKernel int8_wgmma_kernel = {one_plane_workspace, launch_one_plane, f
 
 size_t linear_planes_bytes(int n_in, int n_tokens) {
   return squares_at(n_in) + (size_t)n_tokens * ceil_div(n_in, kUnitIn) * sizeof(float);
+}
+
+float *linear_planes_squares(void *planes, int n_in) {
+  return (float *)((unsigned char *)planes + squares_at(n_in));
 }
 
 int linear_planes_tokens(int n_tokens) {
