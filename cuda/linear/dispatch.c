@@ -41,6 +41,8 @@
 /* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
   /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
+  /* Fewer and smaller ones where it computes the RMSNorm of its x, or takes or makes planes (linear.h). */
+  {AWQ4,  A16, 17,24,  0,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {WIDE,  A16, 2,128,128,   0,ANY,16, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
   {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {QUANT, A16, 1,  8,  8,   0,  8,16, X_UNITS,   FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
@@ -58,8 +60,6 @@ static const LinearEntry entries[] = {
   {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
   {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {DENSE, A16, 1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
-  /* Where it computes the RMSNorm of its x, or takes or makes planes (linear.h); else by name alone. */
-  {AWQ4,  A16, 0,  0,  0,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   /* Reached by LINEAR_INVARIANT and by name alone. */
   {HALF,  A16, 0,  0,  0,   0,128, 0, X_STAGED, FROM_80, LAUNCH_DENSE_TENSORCORE, "dense_tensorcore"},
   {F16,   A16, 0,  0,  0,   0,ANY, 0, X_STAGED, ONLY_90, LAUNCH_DENSE_WGMMA, "dense_wgmma"},

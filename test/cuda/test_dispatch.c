@@ -60,6 +60,12 @@ static void rows_of_x_choose_on_hopper(void **state) {
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 32, ACT_F16), "awq_planes");
   assert_string_equal(chosen_for(h200(2), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
   assert_string_equal(chosen_of_size(h200(2), 1024, 1024), "narrow_wgmma");
+  assert_string_equal(chosen(h200(16)), "narrow_wgmma");
+  assert_string_equal(chosen(h200(17)), "planes_wgmma");
+  assert_string_equal(chosen_for(h200(17), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
+  assert_string_equal(chosen(h200(24)), "planes_wgmma");
+  assert_string_equal(chosen(h200(25)), "narrow_wgmma");
+  assert_string_equal(chosen_of_size(h200(17), 4096, 4096), "narrow_wgmma");
   assert_string_equal(chosen(h200(128)), "narrow_wgmma");
   assert_string_equal(chosen(h200(129)), "awq_wgmma");
   assert_string_equal(chosen(h200(100000)), "awq_wgmma");
