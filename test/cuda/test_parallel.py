@@ -24,6 +24,7 @@ MODELS = [STORIES, *(MINIATURES / name for name in (
         "gemma2-awq", "gemma3-awq", "gemma4-e", "granite-swa-awq", "granite4-h-awq", "granite4-h-moe-bf16", "lfm2-awq",
         "llama3-awq", "muse-glimmer-text-part", "olmo2-awq", "phi3-longrope-long", "qwen3_5",
         "qwen3_5-tied", "smollm3-awq"]))]
+WITHOUT_EXPERTS = [model for model in MODELS if "moe" not in model.name]  # with them GPUs refuse --invariant
 RECORDS = 5 if EMULATED else 40
 NEAR = 0.03
 
@@ -81,7 +82,7 @@ def test_answers_are_those_of_one_by_one(model, records, check_alike):
         check_alike(model, alone, records(model, n, *flags))
 
 
-@pytest.mark.parametrize("model", [STORIES] if EMULATED else MODELS, ids=lambda path: path.name)
+@pytest.mark.parametrize("model", [STORIES] if EMULATED else WITHOUT_EXPERTS, ids=lambda path: path.name)
 @pytest.mark.parametrize("kv", ["f16"] if EMULATED else ["f16", "q8"])
 def test_invariant_answers_are_to_the_bit_those_of_one_by_one(model, kv, records):
     """Log-probabilities show all bits of a logit but the last few. Pages run out with 64 at once."""
