@@ -35,6 +35,7 @@ struct Args {
   const float *choice_bias, *scales;
   ExpertChoices to;
   int block_experts; /* of each block */
+  int token_blocks;  /* router_token.cu: blocks of a token, which follow one another */
   bool joined;       /* Router */
 };
 

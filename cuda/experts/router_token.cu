@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   constexpr int kBatch = kBatchOf<T, kParts>, kEach = 32 / kBatch; /* lanes that warp_sums() gives a row */
   extern __shared__ __align__(16) float room[];                    /* for choose(), then logits */
   __shared__ float parts[2][kBatch][kWarps], squares[kWarps], gates[kWarps];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token = blockIdx.y, rank = blockIdx.x,
-            n_experts = a.config.n_experts;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_blocks = a.token_blocks,
+            token = blockIdx.x / n_blocks, rank = blockIdx.x % n_blocks, n_experts = a.config.n_experts;
   const int first = rank * a.block_experts, end = min(first + a.block_experts, n_experts);
   const bool has_gate = a.shared_gate.data && rank == 0;
   dependents_may_start();
@@ -192,7 +192,6 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
   }
   /* Each block stores some of h; the first warp of the first block none if it can, as it chooses. */
-  const int n_blocks = gridDim.x;
   if ((int)threadIdx.x / (kThreads / n_blocks) == n_blocks - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;
   if (has_gate && warp == 0) {
@@ -205,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   choose(
       a, token, room, [&](int e) { return logits[e]; }, shared_factor);
 #else
-  if (is_last_block(a.to.counters + token, gridDim.x) && warp == 0) choose_of_stored(a, token, room);
+  if (is_last_block(a.to.counters + token, n_blocks) && warp == 0) choose_of_stored(a, token, room);
 #endif
 }
 
@@ -213,12 +212,12 @@ template <class T, int kParts> Status launch_parts(Args a, int arch, cudaStream_
   const int n = a.config.n_experts;
   int n_blocks = 1;
   while (n_blocks < kMostBlocks && n_blocks * kBatchOf<T, kParts> < n) n_blocks *= 2;
-  a.block_experts = ceil_div(n, n_blocks);
+  a.token_blocks = n_blocks, a.block_experts = ceil_div(n, n_blocks);
   const size_t shared = (size_t)(choice_floats(n) + n) * sizeof(float);
   cudaLaunchAttribute attributes[2] = {cluster_attribute((unsigned)n_blocks)};
   return launch_with(attributes, arch >= SM(9, 0) ? 1 : 0, kernel<T, kParts>,
-                     dim3((unsigned)n_blocks, (unsigned)a.n_tokens), kThreads, shared, stream, true, "router",
-                     err, a);
+                     dim3((unsigned)(n_blocks * a.n_tokens)), kThreads, shared, stream, true, "router", err,
+                     a);
 }
 
 template <class T> Status launch_type(const Args &a, int arch, cudaStream_t stream, Error *err) {
