@@ -192,9 +192,10 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   for (int token = warp / 3; warp < 15 && token < a.n_tokens && convolves; token += 5)
     convolve<kMamba>(a, head, pos, part, token, taps, bias, channel, tokens[token]);
   if constexpr (!std::is_void<T>::value) {
-    if (a.n_tokens == 1 && warp >= first) multiply_gates<T, 1>(a, head, first, 0, parts);
-    for (int token = 0; token < a.n_tokens && a.n_tokens > 1; token += 4)
-      multiply_gates<T, 4>(a, head, 0, token, parts);
+    if (a.n_tokens > 1)
+      for (int token = 0; token < a.n_tokens; token += 4) multiply_gates<T, 4>(a, head, first, token, parts);
+    else if (warp >= first)
+      multiply_gates<T, 1>(a, head, first, 0, parts);
     __syncthreads();
   }
   if (warp == 15) make_gates<T>(a, head, first, parts, tokens);

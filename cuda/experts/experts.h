@@ -30,6 +30,8 @@ typedef struct {
 
 /* Most tokens of experts_few(), choices of all of them, and clusters that it launches. */
 enum { EXPERTS_FEW_TOKENS = 32, EXPERTS_FEW_CHOICES = 256, EXPERTS_FEW_CLUSTERS = 128 };
+/* Most tokens for which its sum makes planes: those of linear_planes_tokens()'s first tile. */
+enum { EXPERTS_PLANES_TOKENS = 16 };
 
 /* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many
  * bytes. */
@@ -70,8 +72,8 @@ Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_
 Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
                       void *to, cudaStream_t stream, Error *err);
 
-/* The experts of a few tokens without an order by experts: out[token] = the sum over its choices, in their
- * order, of down (weight * activation(gate, up) of h), or out += that. */
+/* The experts of a few tokens without an order by experts: out[token] = the sum over its choices, always in
+ * one order, of down (weight * activation(gate, up) of h), or out += that. */
 typedef struct {
   const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone: then it is both */
   /* ids and weights are read; a token's ids differ. choices and places become the number of the parts of each
@@ -83,7 +85,7 @@ typedef struct {
   bool add;
   float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;
-  LinearNext next; /* of kind NONE, or NORM: of the new rows of out; planes of up to 16 tokens */
+  LinearNext next; /* of kind NONE, or for up to EXPERTS_PLANES_TOKENS NORM: of the new rows of out */
 } FewExperts;
 
 /* Rows of FewExperts.parts for so many choices or fewer. */

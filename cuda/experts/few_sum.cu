@@ -1,6 +1,6 @@
 /* few_sum.cu - the sum of what few.cu makes of the experts of a few tokens.
  *
- * out[token] (+)= sum over its choices, in their order, of their parts in the order of clusters
+ * out[token] (+)= sum over its choices of their parts, always in one order
  *
  * Where the next matmul takes planes (FewExperts.next), it also makes them of the new rows. */
 #include "cuda/experts/few_list.cuh"
@@ -26,7 +26,7 @@ struct SumArgs {
   float *squares; /* [n_tokens][units] */
 };
 
-/* A block adds up the parts of 128 outputs of a token, each warp every fourth part in their order. It takes
+/* A block adds up the parts of 128 outputs of a token, each warp every fourth of the list. It takes
  * little shared memory, so that blocks of the next kernel may be on the same SM and load their weights. The
  * choices are of different experts, so that they have at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const SumArgs a) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const SumArgs a) {
   if (!a.norm) return;
   float2 weights[2];
   read_pairs(a.norm, k, a.n, weights);
-  const float squares = store_normed_unit<16, 1>(a.planes, unit, token, sum, weights);
+  const float squares = store_normed_unit<EXPERTS_PLANES_TOKENS, 1>(a.planes, unit, token, sum, weights);
   if (lane == 0) a.squares[token * gridDim.x + unit] = squares;
 }
 

@@ -62,10 +62,12 @@ __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
   for (int i = 0; k + i < n; i++) to[k + i] = four[i];
 }
 
-/* Stores what an expert's product, and that of the gate of the MLP beside the experts, make of a token. */
+/* An expert's logit of a token by its product, and the factor of the MLP beside the experts by its gate's. */
+__device__ __forceinline__ float logit_of(const Args &a, int e, float sum) {
+  return sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
+}
 __device__ __forceinline__ void store_logit(const Args &a, int token, int e, float sum) {
-  a.to.logits[(size_t)token * a.config.n_experts + e] =
-      sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
+  a.to.logits[(size_t)token * a.config.n_experts + e] = logit_of(a, e, sum);
 }
 __device__ __forceinline__ float shared_factor_of(const Args &a, float sum) {
   return 1 / (1 + expf(-(sum + (a.shared_gate.bias ? a.shared_gate.bias[0] : 0.0f))));

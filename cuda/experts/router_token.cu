@@ -182,13 +182,13 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
     if (e == first && factors) factor = rsqrtf(total_of(squares) / (float)a.hidden + a.eps);
     const int row = threadIdx.x / kWarps, expert = e + row;
     if (warp >= kBatch / 2) continue; /* a row has kWarps lanes */
-    const float logit = total_of(parts[turn][row]) * factor * a.router_factor;
+    const float total = total_of(parts[turn][row]) * factor;
     if (threadIdx.x % kWarps > 0 || expert >= end) continue;
-    const float with_bias = logit + (a.router.bias ? a.router.bias[expert] : 0.0f);
+    const float logit = logit_of(a, expert, total);
 #if __CUDA_ARCH__ >= 900
-    send_4(peer_address(logits + expert, 0), __float_as_uint(with_bias), peer_address(&full, 0));
+    send_4(peer_address(logits + expert, 0), __float_as_uint(logit), peer_address(&full, 0));
 #else
-    logits[expert] = with_bias;
+    logits[expert] = logit;
 #endif
   }
   /* Each block stores some of h; the first warp of the first block none if it can, as it chooses. */

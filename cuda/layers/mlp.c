@@ -115,11 +115,12 @@ static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_row
 }
 
 /* The same as sum_experts() by experts_few(). */
-static Status sum_few_experts(BackendState *s, int layer, const DeviceExperts *e, const void *h, int stride,
-                              int n_tokens, bool add, float *to, Error *err) {
+static Status sum_few_experts(BackendState *s, int layer, const void *h, int stride, int n_tokens, bool add,
+                              float *to, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
   const DeviceLimits limits = linear_limits(s->loaded->linear);
-  FewExperts call = {.gate_up = &e->gate_up,
-                     .down = &e->down,
+  FewExperts call = {.gate_up = &l->experts.gate_up,
+                     .down = &l->experts.down,
                      .choices = s->choices,
                      .h = h,
                      .h_stride = stride,
@@ -128,7 +129,7 @@ static Status sum_few_experts(BackendState *s, int layer, const DeviceExperts *e
                      .add = add,
                      .out = to,
                      .activation = s->loaded->model->config.activation};
-  if (add && to == s->x && s->loaded->layers[layer].gate_up.n_parts == 0 && n_tokens <= 16)
+  if (add && to == s->x && l->gate_up.n_parts == 0 && n_tokens <= EXPERTS_PLANES_TOKENS)
     narrow_give_next(s, layer, n_tokens, &call.next);
   return experts_few(&call, &limits, s->loaded->stream, err);
 }
@@ -150,7 +151,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const void *h = e->norm ? s->expert_h : c->experts.latent > 0 ? s->latent_h : s->h;
   if (products_on_cpu(m, &e->gate_up, n_tokens))
     return products_sum_experts(s, e, h, stride, n_tokens, add, to, err);
-  if (few_take(m, e, n_tokens)) return sum_few_experts(s, layer, e, h, stride, n_tokens, add, to, err);
+  if (few_take(m, e, n_tokens)) return sum_few_experts(s, layer, h, stride, n_tokens, add, to, err);
   const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
   ExpertConfig all = c->experts; /* and the MLP beside them, if it is one of them */

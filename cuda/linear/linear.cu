@@ -114,22 +114,22 @@ static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n
   }
 }
 
-/* The kernel that computes the RMSNorm of its x in such a call sooner than two kernels do; NULL: none. Up to
+/* The entry that computes the RMSNorm of its x in such a call sooner than two kernels do; NULL: none. Up to
  * kMostNormed rows planes_wgmma does, though it multiplies more slowly than narrow_wgmma. */
-static const char *kernel_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
-                                    const char *kernel) {
+static const LinearEntry *entry_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act,
+                                          int n_tokens, const char *kernel) {
   const LinearEntry *entry;
   if (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0) return NULL;
   if (linear_choice(c, w, act, n_tokens, kernel, &entry, NULL)) return NULL;
   if (computes_norm(entry, w, n_tokens))
-    return entry->launch != LAUNCH_PLANES_WGMMA || n_tokens <= kMostNormed ? entry->name : NULL;
+    return entry->launch != LAUNCH_PLANES_WGMMA || n_tokens <= kMostNormed ? entry : NULL;
   if (kernel || n_tokens < 2 || n_tokens > kMostNormed) return NULL;
-  return linear_choice(c, w, act, n_tokens, "planes_wgmma", &entry, NULL) ? NULL : entry->name;
+  return linear_choice(c, w, act, n_tokens, "planes_wgmma", &entry, NULL) ? NULL : entry;
 }
 
 bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                        const char *kernel) {
-  return kernel_with_norm(c, w, act, n_tokens, kernel) != NULL;
+  return entry_with_norm(c, w, act, n_tokens, kernel) != NULL;
 }
 
 bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
@@ -226,10 +226,9 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   const DeviceLinear *w = call->weights;
   const bool ordered = call->experts && call->experts->begins; /* kernels of one token do not look */
   const int n_asked = ordered && call->n_tokens == 1 ? 2 : call->n_tokens;
-  const char *kernel = call->norm.rows && !call->kernel
-                           ? kernel_with_norm(c, w, call->act, call->n_tokens, NULL)
-                           : call->kernel;
-  TRY(linear_choice(c, w, call->act, n_asked, kernel, &entry, err));
+  const bool normed = call->norm.rows && !call->kernel;
+  entry = normed ? entry_with_norm(c, w, call->act, call->n_tokens, NULL) : NULL;
+  if (!entry) TRY(linear_choice(c, w, call->act, n_asked, call->kernel, &entry, err));
   const LinearKernel *k = kernels[entry->launch];
   const LinearArgs args = args_of(c, call);
   if ((call->experts != NULL) != (w->n_experts > 0))

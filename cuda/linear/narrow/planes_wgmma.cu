@@ -327,7 +327,7 @@ size_t squares_at(int n_in) {
 template <int kTokens, int kPlanes> Status prepare_x(const LinearArgs &args, Args &a, Error *err) {
   if (args.planes) {
     a.x = (const unsigned char *)args.planes, a.eps = args.norm.eps;
-    if (args.norm.rows) a.squares = (const float *)(a.x + squares_at(args.w->n_in));
+    if (args.norm.rows) a.squares = linear_planes_squares((void *)args.planes, args.w->n_in);
     return STATUS_OK;
   }
   a.x = args.workspace;
@@ -345,7 +345,7 @@ NextArgs next_args(const LinearArgs &args) {
   if (next.kind != LINEAR_NEXT_NORM && next.kind != LINEAR_NEXT_GATED) return a;
   const int n = next.kind == LINEAR_NEXT_GATED ? args.w->n_out / 2 : args.w->n_out;
   a.planes = (unsigned char *)next.planes;
-  a.squares = (float *)(a.planes + squares_at(n));
+  a.squares = linear_planes_squares(next.planes, n);
   a.norm = next.norm, a.n_units = ceil_div(n, kUnitIn);
   return a;
 }
