@@ -183,8 +183,20 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* Enqueues the whole step. PRECOND an earlier launch writes s->rows.ids. */
-static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
+/* The rows of a single sequence in a step of several, with the logits of its last n_logit_rows rows, as those
+ * of a session; false if there are others. */
+static bool take_alone(TokenRange *span, int n_logit_rows) {
+  if (span->n_parts != 1) return false;
+  for (int i = 0; i < n_logit_rows; i++)
+    if (span->logit_rows[i] != span->n_tokens - n_logit_rows + i) return false;
+  const SequenceRows *part = span->parts;
+  *span = (TokenRange){.pos = part->pos, .n_tokens = part->n_tokens, .long_rope = part->long_rope};
+  return true;
+}
+
+/* Enqueues the whole step of a session, or of sequence `sequence` of several, whose pages are the first ones
+ * of the step's. PRECOND an earlier launch or copy writes s->rows.ids. */
+static Status enqueue_fused(BackendState *s, TokenRange span, int sequence, int n_logit_rows, Error *err) {
   const RopeAngles angles = rows_rope_angles(s, span, ROPE_GLOBAL);
   const StepCall call = {.pos = span.pos,
                          .ids = s->rows.ids,
@@ -194,8 +206,10 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                          .v = s->cache[VALUES],
                          .k_scales = s->cache[KEY_SCALES],
                          .v_scales = s->cache[VALUE_SCALES],
-                         .states = s->recurrent,
+                         .states = state_of_sequence(s, sequence),
+                         .pages = s->options.n_sequences > 0 ? s->rows.pages : NULL,
                          .n_ctx = page_positions(&s->options),
+                         .n_pages = state_pages(&s->options),
                          .n_tokens = span.n_tokens,
                          .first_logit = span.n_tokens - n_logit_rows,
                          .logits = s->logits + split_first_logit(s)};
@@ -279,13 +293,18 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
 
 Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
                        Error *err) {
-  *done = n_logit_rows > 0 && !span.parts && fused_takes(s->fused, span);
+  TokenRange own = span;
+  *done = n_logit_rows > 0 && (!span.parts || take_alone(&own, n_logit_rows)) && fused_takes(s->fused, own);
   if (!*done) return STATUS_OK;
   s->n_logit_rows = n_logit_rows;
-  tokens_forget_picks(s);
-  if (ids) TRY(rows_set(s, span, ids, err));
+  if (span.parts) {
+    TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
+  } else {
+    tokens_forget_picks(s);
+    if (ids) TRY(rows_set(s, span, ids, err));
+  }
   TRY(split_begin_sums(s, 2, err));
-  return enqueue_fused(s, span, n_logit_rows, err);
+  return enqueue_fused(s, own, span.parts ? span.parts->sequence : 0, n_logit_rows, err);
 }
 
 /* Each layer's own input of each token (backend.h). PRECOND x is the embedding. */

@@ -68,13 +68,18 @@ static int count_picks(const StateOptions *o) {
 int page_positions(const StateOptions *o) {
   if (o->n_sequences > 0) return KV_PAGE_TOKENS;
   /* Every part of a layer's cache, of heads of 64 or more, is then a multiple of 256 bytes, as arena_take()
-   * rounds it: layers follow one another without gaps, which the fused step takes for granted. */
+   * rounds it: layers follow one another without gaps, which the fused step takes for granted. An even number
+   * of pages is such a multiple, too (state_pages()). */
   const int unit = o->kv == KV_Q8 ? 128 : 2;
   return (o->n_ctx + unit - 1) / unit * unit;
 }
 
+int state_pages(const StateOptions *o) {
+  return o->n_sequences > 0 ? (o->n_pages + 1) / 2 * 2 : 1;
+}
+
 static size_t cached_positions(const StateOptions *o) {
-  return (o->n_sequences > 0 ? (size_t)o->n_pages : 1) * (size_t)page_positions(o);
+  return (size_t)state_pages(o) * (size_t)page_positions(o);
 }
 
 size_t state_recurrent_bytes(const ModelConfig *c, int layer) {
@@ -299,7 +304,7 @@ size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   DeviceArena arena = {0};
   place(&measured, config, true, &arena);
   if (arena.used == SIZE_MAX) return SIZE_MAX;
-  const size_t fused = options->n_sequences > 0 ? 0 : fused_bytes(config);
+  const size_t fused = options->invariant ? 0 : fused_bytes(config);
   return arena.used + fused + device_sampler_bytes(config->vocab_size, count_picks(options));
 }
 
@@ -449,7 +454,8 @@ Status state_open(BackendState *s, Error *err) {
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);
   TRY(products_open(s, err));
-  if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
+  /* A fused step gives a row other bits than the kernels that compute it beside other rows. */
+  if (fused && !options->invariant) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
   TRY(open_peers(s, err));
   return cuda_status(
@@ -461,6 +467,10 @@ Status state_open(BackendState *s, Error *err) {
 
 float *state_recurrent(const BackendState *s, int layer) {
   return s->recurrent + s->layers[layer].recurrent;
+}
+
+float *state_of_sequence(const BackendState *s, int sequence) {
+  return s->recurrent + (size_t)sequence * state_floats(&s->loaded->model->config);
 }
 
 Status state_wait(BackendState *s, Error *err) {
@@ -501,8 +511,7 @@ Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, 
 /* --- recurrent states: slot -1 is the current one */
 
 static float *slot_states(const BackendState *s, int slot) {
-  const size_t index = slot < 0 ? 0 : count_sequences(&s->options) + (size_t)slot;
-  return s->recurrent + index * state_floats(&s->loaded->model->config);
+  return state_of_sequence(s, slot < 0 ? 0 : (int)count_sequences(&s->options) + slot);
 }
 
 static Status copy_states(BackendState *s, int to, int from, Error *err) {

@@ -155,6 +155,8 @@ static inline int padded_row(int n) {
 /* Positions that a KV head has at a time in the cache: those of a page, or n_ctx and what is unused after it.
  */
 int page_positions(const StateOptions *options);
+/* Pages of a layer's cache: as many as were asked for, or one more; 1 without several sequences. */
+int state_pages(const StateOptions *options);
 
 /* Queries of a layer and the gates among them. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
@@ -189,6 +191,8 @@ Attention state_attention(const BackendState *s, int layer);
 /* The layer's current recurrent state of sequence 0; those of the others follow at distances of
  * state_floats(). */
 float *state_recurrent(const BackendState *s, int layer);
+/* The recurrent states of all layers of a sequence, one after the other. */
+float *state_of_sequence(const BackendState *s, int sequence);
 size_t state_floats(const ModelConfig *config);
 
 /* The backend's keep_tap and read_taps. */

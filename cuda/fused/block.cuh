@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "cuda/attention/cache_rows.cuh"
 #include "cuda/fused/sizes/models.cuh"
 #include "cuda/fused/step.h"
 #include "cuda/linear/quantise.cuh"
@@ -274,10 +275,20 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ float *exchange() const { return (float *)(smem + plan.off.exchange); }
   __device__ __forceinline__ __half *heads() const { return (__half *)(smem + plan.off.heads); }
 
-  /* The row of the KV cache for a position, in the current layer and the cluster's KV head. */
+  /* The row of the KV cache where the current layer and the cluster's KV head begin; of pages, the layer. */
+  __device__ __forceinline__ size_t first_cache_row() const {
+    const StepCall &c = args.call;
+    const int cached = kHybrid ? __popcll(~plan.shape.delta_layers & step_layers_before(layer())) : layer(),
+              n_heads = plan.shape.n_kv_heads;
+    return c.pages ? (size_t)cached * n_heads * (c.n_pages * (int)KV_PAGE_TOKENS)
+                   : ((size_t)cached * n_heads + kv_head()) * c.n_ctx;
+  }
+  /* The row of a position of the cluster's KV head in the pages of a layer. */
+  __device__ __forceinline__ size_t row_in_pages(int position) const {
+    return CacheRows(args.call.pages, plan.shape.n_kv_heads, kv_head(), KV_PAGE_TOKENS).at(position);
+  }
   __device__ __forceinline__ size_t cache_row(int position) const {
-    const int cached = kHybrid ? __popcll(~plan.shape.delta_layers & step_layers_before(layer())) : layer();
-    return ((size_t)cached * plan.shape.n_kv_heads + kv_head()) * args.call.n_ctx + position;
+    return first_cache_row() + (args.call.pages ? row_in_pages(position) : position);
   }
 
   /* The recurrent state of the current layer: inputs of the convolution; the block's rows of a value head. */

@@ -1,4 +1,5 @@
-/* fused.h - the fused steps (step.h) of up to eight tokens of a loaded model, for one session.
+/* fused.h - the fused steps (step.h) of up to eight tokens of a loaded model, for a session, or for one of
+ * several sequences when no other has rows in the step.
  *
  * Called by: backend.c. */
 #pragma once

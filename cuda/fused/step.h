@@ -48,12 +48,16 @@ typedef struct {
   const int *ids;           /* [n_rows] */
   const float *frequencies; /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;   /* RopeAngles */
-  void *k, *v;              /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim] */
-  int n_ctx;
+  /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the
+   * sequence's positions, [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
+  void *k, *v;
+  const int *pages; /* or NULL; every page that holds a position up to the last row's */
+  int n_ctx, n_pages;
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
-  /* With int8 fp16 [n_layers][n_kv_heads][n_ctx], of keys each kv_key_scales() of them; n_ctx % 64 is 0. */
+  /* With int8 fp16, where k and v have head_dim numbers: of keys kv_key_scales() of them, of values one.
+   * Without pages n_ctx % 64 is 0. */
   void *k_scales, *v_scales;
   float
       *states; /* a hybrid: recurrent states of the layers of the delta rule, one after the other (delta.h) */

@@ -100,17 +100,30 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads this block's keys and values: stages rank, rank + 8, ... of the cache. */
+  /* Calls load(key, row) for this block's stages of the cache, rank, rank + 8, ...: the stage's first
+   * position, and its row in the cache. The rows of 32 stages in pages are looked up at once, a lane each. */
+  template <class Load> __device__ __forceinline__ void for_each_stage_of_keys(int pos, Load load) {
+    constexpr int kNext = STEP_BLOCKS * B::kKeys;
+    static_assert(KV_PAGE_TOKENS % B::kKeys == 0, "a stage lies in one page");
+    const bool paged = b.args.call.pages != NULL;
+    const size_t first = b.first_cache_row();
+    unsigned rows = 0;
+#pragma unroll 1
+    for (int key = b.rank() * B::kKeys, i = 0; key < pos; key += kNext, i++) {
+      if (paged && i % 32 == 0) rows = (unsigned)b.row_in_pages(min(key + b.lane() * kNext, pos - 1));
+      load(key, first + (paged ? __shfl_sync(~0u, rows, i) : key));
+    }
+  }
+
+  /* Loads this block's keys and values. */
   __device__ __forceinline__ void keys(int pos) {
     constexpr int kRow = B::kDim * sizeof(typename B::CacheNumber), kKeys = B::kKeys;
-    const StepCall &c = b.args.call;
-    const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + b.cache_row(0) * kRow;
-#pragma unroll 1
-    for (int key = b.rank() * kKeys; key < pos; key += STEP_BLOCKS * kKeys) {
+    const unsigned char *from = (const unsigned char *)(kKind == TILES ? b.args.call.k : b.args.call.v);
+    for_each_stage_of_keys(pos, [&](int key, size_t row) {
       const int bytes = min(kKeys, pos - key) * kRow;
-      stage(kKind * kKeys * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
+      stage(kKind * kKeys * kRow, from + row * kRow, bytes, kKind < ZEROS && b.lane() == 0,
             kKind < ZEROS ? bytes : 0);
-    }
+    });
   }
 
   /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for
@@ -147,13 +160,11 @@ template <class B, int kKind> struct Copier {
     const bool is_key = b.lane() == 0;
     const int row = is_key ? kPerKey * KV_SCALE_BYTES : KV_SCALE_BYTES,
               to = 2 * kKeys * B::kDim + (is_key ? 0 : kKeys * kPerKey * KV_SCALE_BYTES);
-    const unsigned char *from =
-        (const unsigned char *)(is_key ? c.k_scales : c.v_scales) + b.cache_row(0) * row;
-#pragma unroll 1
-    for (int key = b.rank() * kKeys; key < pos; key += STEP_BLOCKS * kKeys) {
+    const unsigned char *from = (const unsigned char *)(is_key ? c.k_scales : c.v_scales);
+    for_each_stage_of_keys(pos, [&](int key, size_t of_stage) {
       const int n = (min(kKeys, pos - key) + 7) & ~7;
-      stage(to, from + (size_t)key * row, n * row, b.lane() < 2, n * (kPerKey + 1) * KV_SCALE_BYTES);
-    }
+      stage(to, from + of_stage * row, n * row, b.lane() < 2, n * (kPerKey + 1) * KV_SCALE_BYTES);
+    });
   }
 };
 

@@ -213,8 +213,8 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   to->n_slots = plan.n_slots;
   to->memory = zeroed(step_bytes(&shape, rows));
   MUST(step_open(&model, &plan, to->memory, stream, &step, &error));
-  const StepCall call = {0,    m.ids, m.frequencies, 1,          m.k,       m.v, n_ctx,
-                         rows, 0,     m.logits,      m.k_scales, m.v_scales};
+  const StepCall call = {0,     m.ids, m.frequencies, 1, m.k,      m.v,        NULL,
+                         n_ctx, 1,     rows,          0, m.logits, m.k_scales, m.v_scales};
   to->run = [=](int pos, const StepDebug *debug) {
     StepCall at = call;
     at.pos = pos;

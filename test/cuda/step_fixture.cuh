@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/attention/pages.h"
 #include "cuda/fused/step.h"
 #include "test/cuda/random_linear.cuh"
 
@@ -18,6 +19,7 @@ struct Case {
   bool bias, qk_norm;
   int max_slots, group = 128, head_dim = 128;
   bool q8 = false; /* the KV cache */
+  bool paged = false;
 };
 
 static int passed, failed;
@@ -152,7 +154,8 @@ struct Fixture {
   std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][head_dim]; of q8 what its numbers mean */
   void *k, *v;
   __half *k_scales = NULL, *v_scales = NULL;
-  int *ids;
+  int *ids, *pages_device = NULL;
+  std::vector<int> pages; /* of positions, if the cache is in pages */
   float *frequencies;
   uint64_t seed = 1;
 
@@ -269,6 +272,7 @@ struct Fixture {
     final_norm = vector(c.hidden, 0.5f, 1.5f);
     final_norm_device = vector_on_device(final_norm);
     embed();
+    if (c.paged) take_pages();
     const size_t cache = (size_t)c.n_layers * c.n_kv_heads * n_ctx * c.head_dim;
     for (size_t i = 0; i < cache; i++) {
       keys.push_back(__float2half_rn(activation(77, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
@@ -279,7 +283,7 @@ struct Fixture {
       make_q8(values, c.head_dim, &v, &v_scales);
       keys = numbers_of(k, k_scales), values = numbers_of(v, v_scales);
     } else {
-      k = to_device(keys), v = to_device(values);
+      k = to_device(placed(keys, c.head_dim)), v = to_device(placed(values, c.head_dim));
     }
     memory.push_back(k), memory.push_back(v), memory.push_back(k_scales), memory.push_back(v_scales);
     logits = vector_on_device(std::vector<float>(c.vocab));
@@ -291,10 +295,51 @@ struct Fixture {
     memory.push_back(ids), memory.push_back(frequencies);
   }
 
+  /* Positions lie in every second page, the last ones first. */
+  void take_pages() {
+    const int n = (n_ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    for (int i = 0; i < n; i++) pages.push_back(2 * (n - 1 - i) + 1);
+    pages_device = to_device(pages);
+    memory.push_back(pages_device);
+  }
+  int n_pages() const { return 2 * (int)pages.size(); }
+  size_t n_cache_rows() const {
+    return (size_t)c.n_layers * c.n_kv_heads * (c.paged ? n_pages() * KV_PAGE_TOKENS : n_ctx);
+  }
+
+  /* The row of the device's cache that is row `row` of `keys`. */
+  size_t cache_row(size_t row) const {
+    if (!c.paged) return row;
+    const size_t pos = row % n_ctx, head = row / n_ctx % c.n_kv_heads, layer = row / n_ctx / c.n_kv_heads,
+                 page = layer * n_pages() + pages[pos / KV_PAGE_TOKENS];
+    return (page * c.n_kv_heads + head) * KV_PAGE_TOKENS + pos % KV_PAGE_TOKENS;
+  }
+
+  /* Rows of n elements in the order of the device's cache. Places that no position has are NaN, or the largest
+   * numbers. */
+  template <class T> std::vector<T> placed(const std::vector<T> &from, int n) const {
+    std::vector<T> to(n_cache_rows() * n);
+    memset((void *)to.data(), 0xff, to.size() * sizeof(T));
+    for (size_t row = 0; row < from.size() / n; row++)
+      std::copy(&from[row * n], &from[row * n] + n, &to[cache_row(row) * n]);
+    return to;
+  }
+
+  /* The reverse, from the device. */
+  template <class T> std::vector<T> taken(const void *from, int n) const {
+    const std::vector<T> all = to_host<T>(from, n_cache_rows() * n);
+    std::vector<T> to((size_t)c.n_layers * c.n_kv_heads * n_ctx * n);
+    for (size_t row = 0; row < to.size() / n; row++)
+      std::copy(&all[cache_row(row) * n], &all[cache_row(row) * n] + n, &to[row * n]);
+    return to;
+  }
+
   /* A step of n tokens at `pos`. */
   StepCall call(int pos, int n, const int *ids_of_step, int first_logit, float *to) const {
-    return {pos, ids_of_step, frequencies, kAttentionFactor, k,       v, n_ctx,
-            n,   first_logit, to,          k_scales,         v_scales};
+    return {pos,       ids_of_step, frequencies,  kAttentionFactor,
+            k,         v,           pages_device, c.paged ? (int)KV_PAGE_TOKENS : n_ctx,
+            n_pages(), n,           first_logit,  to,
+            k_scales,  v_scales};
   }
 
   /* A cache in 8 bits, in which so many numbers share a scale. */
@@ -309,18 +354,17 @@ struct Fixture {
       for (int j = 0; j < per_scale; j++)
         q[i + j] = (uint8_t)(128 + rintf(__half2float(from[i + j]) / __half2float(all.back())));
     }
-    *numbers = to_device(q), *scales = to_device(all);
+    *numbers = to_device(placed(q, c.head_dim)), *scales = to_device(placed(all, c.head_dim / per_scale));
   }
 
   /* The numbers of the device's cache. */
   std::vector<__half> numbers_of(const void *numbers, const __half *scales) const {
-    const size_t n = (size_t)c.n_layers * c.n_kv_heads * n_ctx * c.head_dim;
-    if (!c.q8) return to_host<__half>(numbers, n);
-    const size_t per_scale = scales == k_scales ? KEY_SCALE_DIMS : c.head_dim;
-    const std::vector<uint8_t> q = to_host<uint8_t>(numbers, n);
-    const std::vector<__half> of = to_host<__half>(scales, n / per_scale);
+    if (!c.q8) return taken<__half>(numbers, c.head_dim);
+    const int per_scale = scales == k_scales ? KEY_SCALE_DIMS : c.head_dim;
+    const std::vector<uint8_t> q = taken<uint8_t>(numbers, c.head_dim);
+    const std::vector<__half> of = taken<__half>(scales, c.head_dim / per_scale);
     std::vector<__half> out;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < q.size(); i++)
       out.push_back(__float2half_rn((q[i] - 128) * __half2float(of[i / per_scale])));
     return out;
   }

@@ -4,6 +4,7 @@ fp16 costs; the same bits with and without graphs and again; and what it is not 
 test_step.cu compares the kernel itself with double. Models here are random ones of heads and groups that it is for.
 Needs a GPU with clusters (compute capability 9.0): skipped by name elsewhere.
 """
+import json
 import os
 import pathlib
 import shutil
@@ -23,6 +24,7 @@ import layouts  # noqa: E402
 STORIES = ROOT / "test" / "data" / "stories260K-awq"
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # where there are clusters, a chip of 9.0
 BOUND = 2e-5  # mean KL, as for all models on GPUs
+NEAR = 0.03  # of a log-probability: test_parallel.py has the derivation
 HIDDEN, INTERMEDIATE, LAYERS, KV_HEADS, VOCAB = 512, 768, 2, 2, 512
 WIDE = 1024  # steps of several rows want multiples of it
 QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128, "num_attention_heads": 6}
@@ -312,6 +314,32 @@ def test_a_head_that_fp16_does_not_hold(auk, tmp_path, kind, tiny):
     if "no clusters" in done.stderr:
         pytest.skip("needs a GPU with clusters")
     assert done.returncode == 3 and "lm_head has numbers that fp16 does not hold" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("kind, kv", [*((kind, "f16") for kind in KINDS if not kind.startswith("experts of")),
+                                      ("qwen3", "q8"), ("heads of 64", "q8"), ("experts", "q8")])
+def test_the_last_sequence_of_a_batch_takes_one_kernel(auk, tmp_path, kind, kv):
+    """The first record's prompt leaves it a few tokens of context; then the second, in another place, is alone."""
+    if EMULATED and (kind, kv) != ("hybrid", "f16"):
+        pytest.skip("test_step.cu runs these kernels with pages on the emulated GPU")
+    folder = make_model(tmp_path / "batch", kind, max_position_embeddings=18 if EMULATED else 256)
+    long, n = ("there was a big dog. " * 2, 8) if EMULATED else ("there was a big dog. " * 34, 40)
+
+    def answers(step):
+        done = subprocess.run([*auk, "-m", folder, "--raw", "--device", "cuda", "--decode-step", step, "--kv", kv, "-n",
+                               str(n), "--temp", "0", "--ignore-eos", "--logprobs", "1", "--map", "-", "--json",
+                               "--parallel", "2"], input=f"{long}\nOnce\n", capture_output=True, text=True)
+        if "no clusters" in done.stderr:
+            pytest.skip("needs a GPU with clusters")
+        assert done.returncode == 0, done.stderr
+        return [[token["logprob"] for token in json.loads(line)["logprobs"]] for line in done.stdout.splitlines()]
+
+    together, others = answers("cluster"), answers("kernels")
+    assert 0 < len(together[0]) < n - 3 and len(together[1]) == n, "the first record does not end before the second"
+    first = next((i for i in range(n) if together[1][i] != others[1][i]), n)
+    print(f"{kind}, {kv}: alone from token {first} on, beside {len(together[0])} of the first record")
+    assert 0 < first < n, "one of them was not computed, or more than that"
+    assert np.abs(np.subtract(together[1], others[1])).max() < NEAR
 
 
 def test_answers_sample_behind_it(auk, tmp_path):

@@ -155,6 +155,9 @@ int main(int argc, char **argv) {
       {"FP4, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, STEP_FP4_GROUP, 64},
       {"8 bits", 512, 512, 2, 4, 2, 101, 2, false, true, 0, 128, 128, true},
       {"8 bits, heads of 64", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64, true},
+      {"pages", 512, 512, 2, 4, 2, 101, 2, false, true, 0, 128, 128, false, true},
+      {"pages, heads of 64", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64, false, true},
+      {"pages, 8 bits", 512, 512, 2, 4, 2, 101, 2, false, true, 0, 128, 128, true, true},
       {"the largest hidden size", STEP_MAX_HIDDEN, 512, 1, 4, 1, 19, 2, false, false, 0},
   };
   const Case large[] = {
@@ -179,9 +182,10 @@ int main(int argc, char **argv) {
   /* Positions, two for each case: a stage of keys less one, a whole one, and one more; half a stage; as
    * many stages as blocks. 4,100 gives every warp several stages, a last stage of 4 keys, and one more
    * load in flight. */
-  const std::vector<int> of_few[] = {{0, 70},   {1, 256}, {0, 4100}, {33, 257}, {0, 32}, {63, 64}, {0, 31},
-                                     {15, 255}, {0},      {40},      {70},      {300},   {33},     {0},
-                                     {31},      {40},     {0, 70},   {63, 530}, {257}};
+  const std::vector<int> of_few[] = {{0, 70},   {1, 256},  {0, 4100}, {33, 257}, {0, 32}, {63, 64},
+                                     {0, 31},   {15, 255}, {0},       {40},      {70},    {300},
+                                     {33},      {0},       {31},      {40},      {0, 70}, {63, 530},
+                                     {63, 320}, {64, 130}, {0, 127},  {257}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =

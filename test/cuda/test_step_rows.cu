@@ -124,6 +124,8 @@ int main(int argc, char **argv) {
       {{"8 bits", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 128, 128, true}, 2, 2, true},
       {{"8 bits", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 128, 128, true}, 8, 7, true},
       {{"8 bits, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 128, 64, true}, 4, 3, true},
+      {{"pages", 1024, 512, 2, 2, 1, 19, 2, true, true, 0, 128, 128, false, true}, 8, 7, true},
+      {{"pages, 8 bits", 1024, 512, 2, 4, 2, 19, 2, true, true, 0, 128, 128, true, true}, 4, 3, true},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
