@@ -22,9 +22,11 @@
 #include "cuda/draft.h"
 #include "cuda/fused/fused.h"
 #include "cuda/layers/copies.h"
+#include "cuda/layers/index.h"
 #include "cuda/layers/latent.h"
 #include "cuda/layers/mlp.h"
 #include "cuda/layers/narrow.h"
+#include "cuda/layers/streams.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
 #include "cuda/products.h"
@@ -70,6 +72,29 @@ static Status prepare_inputs(BackendModel *loaded, int max_tokens, const char *k
   return linear_prepare(loaded->linear, &loaded->input_projection, loaded->act, max_tokens, kernel, err);
 }
 
+static Status prepare_mix(BackendModel *loaded, const DeviceMix *mix, int max_rows, const char *kernel,
+                          Error *err) {
+  TRY(prepare_projections(loaded, &mix->in, max_rows, kernel, err));
+  return linear_prepare(loaded->linear, &mix->up, loaded->act, max_rows, kernel, err);
+}
+
+/* The matrices of streams and n-grams. */
+static Status prepare_streams(BackendModel *loaded, const StateOptions *options, const char *kernel,
+                              Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  const int max_tokens = options->max_chunk;
+  if (c->streams.n == 0) return STATUS_OK;
+  for (int i = 0; i < c->n_layers; i++) {
+    const DeviceLayer *layer = &loaded->layers[i];
+    TRY(prepare_mix(loaded, &layer->attn_mix, max_tokens, kernel, err));
+    TRY(prepare_mix(loaded, &layer->mlp_mix, max_tokens, kernel, err));
+    if (!config_layer(c, i).ngrams) continue;
+    TRY(linear_prepare(loaded->linear, &layer->ngrams.key, loaded->act, max_tokens, kernel, err));
+    TRY(linear_prepare(loaded->linear, &layer->ngrams.value, loaded->act, max_tokens, kernel, err));
+  }
+  return prepare_mix(loaded, &loaded->mix, options->max_logit_rows, kernel, err);
+}
+
 /* Checks that every matrix has a kernel for every count of tokens, and makes the workspace large enough. */
 static Status prepare(BackendModel *loaded, const StateOptions *options, Error *err) {
   const int max_tokens = options->max_chunk;
@@ -94,6 +119,7 @@ static Status prepare(BackendModel *loaded, const StateOptions *options, Error *
     TRY(linear_prepare(loaded->linear, &layer->experts.latent_out, loaded->act, max_tokens, kernel, err));
   }
   TRY(prepare_inputs(loaded, max_tokens, kernel, err));
+  TRY(prepare_streams(loaded, options, kernel, err));
   TRY(draft_prepare(loaded, max_tokens, err));
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, options->max_logit_rows, forced, err);
 }
@@ -138,6 +164,7 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
   loaded->act = options->int8_activations ? ACT_INT8 : ACT_F16;
   loaded->kernel = options->target ? NULL : options->kernel;
   loaded->graphs = !options->no_graphs;
+  loaded->n_threads = options->n_threads;
   Status status = open_model(loaded, options, err);
   if (status)
     cuda_unload(loaded);
@@ -154,6 +181,7 @@ static Status check_invariant(const BackendModel *loaded, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   const char *what = c->experts.n_experts > 0  ? "experts"
                      : c->latent.kv_rank > 0   ? "latent attention"
+                     : c->streams.n > 0        ? "several residual streams"
                      : loaded->act == ACT_INT8 ? "int8 activations"
                      : loaded->kernel          ? "a kernel of your choice"
                      : loaded->n_host > 0      ? "weights that the CPU multiplies"
@@ -166,6 +194,9 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
                  Error *err) {
   *out = NULL;
   if (options->invariant) TRY(check_invariant(loaded, err));
+  if (loaded->model->config.indexer.block > 0 && options->kv != KV_F16)
+    return error_set(err, STATUS_USAGE, "%s needs --kv f16 on a GPU: it has an index of positions",
+                     loaded->model->config.architecture);
   TRY(prepare(loaded, options, err));
   BackendState *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
@@ -244,7 +275,8 @@ static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool *r
                        .n_logit_rows = n_logit_rows,
                        .long_rope = span.long_rope,
                        .taps = span.taps != NULL,
-                       .attention = span.n_tokens > 1 ? divide_attention(s, span) : 0,
+                       .selects = s->index.selects,
+                       .attention = span.n_tokens > 1 && !s->index.selects ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
   const int n_uses =
@@ -264,7 +296,8 @@ static Status replay_many(BackendState *s, int n_logit_rows, bool taps, bool *re
   const StepKey key = {.n_tokens = q->n_rows,
                        .n_logit_rows = q->n_logit_rows,
                        .taps = taps,
-                       .attention = (uint64_t)q->n_units,
+                       .selects = s->index.selects,
+                       .attention = s->index.selects ? 0 : (uint64_t)q->n_units,
                        .workspace = linear_workspace(m->linear)};
   return step_graphs_begin(&s->graphs, &key, 2, m->stream, replayed, err);
 }
@@ -276,6 +309,7 @@ static bool can_replay(const BackendState *s, int n_rows) {
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
+  s->index.selects = index_selects(s, span);
   TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
@@ -339,6 +373,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
   if (c->embedding_norm)
     TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
+  if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
   return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
 }
@@ -349,7 +384,8 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   if (s->loaded->model->config.latent.kv_rank) return latent_project(s, layer, n_rows, err);
   if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
   TRY(residual_project(s, &l->qkv, l->attn_norm, n_rows, s->projections, s->projection_stride, err));
-  return rows_append(s, layer, n_rows, err);
+  TRY(rows_append(s, layer, n_rows, err));
+  return s->loaded->model->config.indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -357,6 +393,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   const Sequences *q = &s->sequences;
   const int n_rows = rows_of(s, span);
   cudaStream_t stream = s->loaded->stream;
+  if (s->index.selects) return index_attend(s, layer, n_rows, err);
   const AttentionFamily family = span.parts ? ATTENTION_DECODE : attention_choose(&attention, span.n_tokens);
   if (narrow_takes_attention(s, layer, n_rows)) {
     const bool can =
@@ -494,10 +531,10 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(apply_gates(s, n_rows, layer, err));
   if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(latent_values(s, layer, n_rows, err));
-  const bool experts = config_layer(c, layer).n_experts > 0; /* the router normalises its input itself */
-  return residual_linear(s, &l->o, s->a, n_rows,
-                         (Norms){l->attn_post_norm, NULL, experts ? NULL : l->mlp_norm}, first_sum(layer),
-                         err);
+  /* The router normalises its input itself, and streams are mixed before it is. */
+  const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0;
+  return residual_linear(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
+                         first_sum(layer), err);
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
@@ -536,12 +573,15 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
   const float *x = s->x + (size_t)first_row * (size_t)c->hidden;
   s->n_logit_rows = n_rows;
   tokens_forget_picks(s);
-  if (span.parts) {
+  if (c->streams.n > 0) {
+    if (span.parts) n_rows = s->sequences.n_logit_rows;
+    TRY(streams_mix_logits(s, span, first_row, n_rows, s->lm_head_in, err));
+  } else if (span.parts) {
     n_rows = s->sequences.n_logit_rows;
     TRY(ops_gather_rows(s->x, s->rows.logit_rows, c->hidden, n_rows, s->logit_x, m->stream, err));
     x = s->logit_x;
   }
-  TRY(residual_norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
+  if (c->streams.n == 0) TRY(residual_norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
   TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
                       s->logits + split_first_logit(s), c->vocab_size, err));
   if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read them */
@@ -621,6 +661,9 @@ const Backend cuda_backend = {.name = "cuda",
                               .sequences = SEQUENCES,
                               .set_pages = split_set_pages,
                               .copy_page = split_copy_page,
+                              .add_ngrams = cuda_add_ngrams,
+                              .mix_streams = cuda_mix_streams,
+                              .inject_streams = cuda_inject_streams,
                               .draft_take = split_draft_take,
                               .draft_move = split_draft_move,
                               .draft_embed = draft_embed,

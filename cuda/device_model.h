@@ -42,6 +42,19 @@ typedef struct {
   const float *router_scale, *norm, *post_norm, *shared_post_norm; /* [hidden] or NULL */
 } DeviceExperts;
 
+/* StreamMix (model.h): down and inject as one product. */
+typedef struct {
+  DeviceProjections in; /* outputs: streams.rank, then streams.n; no inject before the logits */
+  DeviceLinear up;
+} DeviceMix;
+
+/* NgramLayer (model.h) without its table, which stays in the mapped file; zeros in other layers. */
+typedef struct {
+  DeviceLinear key, value;
+  const float *key_norm, *query_norm, *conv_norm; /* [streams.n * hidden] */
+  const float *taps;                              /* [streams.n * hidden][taps] */
+} DeviceNgrams;
+
 typedef struct {
   /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
@@ -50,7 +63,8 @@ typedef struct {
   const float *input_norm;           /* [hidden] */
   const float *sinks, *scalar;       /* [n_heads], [1] ModelLayer's; NULL: the model has none */
   /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA; or in of
-   * LAYER_CONV; or q_a, or q without a q_rank, and kv_a of latent attention */
+   * LAYER_CONV; or q_a, or q without a q_rank, and kv_a of latent attention. Index queries and the index key
+   * come last (config.indexer). */
   DeviceProjections qkv;
   /* Only with latent attention: q with a q_rank; the heads' parts of kv_b (ModelLayer), laid out as summed
    * experts, one of them for each head. */
@@ -62,6 +76,10 @@ typedef struct {
   DeviceLinear o, down; /* o: zeros of LAYER_MLP_ALONE; down, gate_up: zeros without an MLP beside experts */
   DeviceProjections gate_up; /* one part: interleaved, gate before up, or up alone; two parts: gate, up */
   DeviceLinear input_gate, input_projection; /* only with config.per_layer_width */
+  /* Only with config.streams.n, attn_norm and mlp_norm being [streams.n * hidden] then: */
+  DeviceMix attn_mix, mlp_mix;
+  DeviceNgrams ngrams;
+  const float *index_q_norm, *index_k_norm; /* [indexer.head_dim] */
 } DeviceLayer;
 
 /* The parts of a drafter beside its layers (model.h, DraftParts); zeros in other models. */
@@ -106,6 +124,7 @@ struct BackendModel {
   int gpu;
   ActType act;
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
+  int n_threads;      /* of the host */
   bool graphs;
   DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens if the cache is fp16 */
   size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
@@ -128,7 +147,8 @@ struct BackendModel {
   const void *embedding; /* [vocab_size][embedding_stride] */
   Dtype embedding_type;
   size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
-  const float *final_norm; /* [hidden] */
+  const float *final_norm; /* [hidden], or [streams.n * hidden] */
+  DeviceMix mix;           /* of the logits' input; only with config.streams.n */
   /* Only with config.per_layer_width: Model's. */
   const void *input_table; /* [per_layer_vocab][n_layers * per_layer_width] of the checkpoint's type */
   DeviceLinear input_projection;

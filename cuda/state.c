@@ -9,7 +9,9 @@
 #include "cuda/attention/attention.h"
 #include "cuda/delta/delta.h"
 #include "cuda/device.h"
+#include "cuda/layers/index.h"
 #include "cuda/layers/latent.h"
+#include "cuda/layers/streams.h"
 #include "cuda/products.h"
 #include "cuda/rows.h"
 
@@ -28,12 +30,17 @@ int qkv_outputs(const ModelConfig *c, const LayerConfig *own) {
   return query_outputs(c, own) + n * own->n_kv_heads * own->head_dim;
 }
 
-static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
-  if (c->latent.kv_rank > 0) return 0; /* latent_in has them */
+int state_index_outputs(const ModelConfig *c, const LayerConfig *own) {
   const int heads = own->n_heads * own->head_dim;
   return qkv_outputs(c, own) + (c->attn_gate == ATTN_GATE_NUMBERS ? heads
                                 : c->attn_gate == ATTN_GATE_HEADS ? own->n_heads
                                                                   : 0);
+}
+
+static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
+  if (c->latent.kv_rank > 0) return 0; /* latent_in has them */
+  const int index = c->indexer.block > 0 ? (c->indexer.n_heads + 1) * c->indexer.head_dim : 0;
+  return state_index_outputs(c, own) + index;
 }
 
 /* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
@@ -43,12 +50,23 @@ static int delta_outputs(const DeltaConfig *d) {
   return delta_channels(d) + d->n_value_heads * (d->value_dim + gates);
 }
 
+/* Floats of the n-grams' states of the layers before `layer` (ops/streams.h). */
+static size_t ngrams_before(const ModelConfig *c, int layer) {
+  const NgramConfig *n = &c->ngrams;
+  const size_t inputs = (size_t)(n->taps - 1) * (size_t)n->longest * (size_t)c->streams.n * (size_t)c->hidden,
+               one = inputs + (size_t)padded_row(n->longest - 1);
+  size_t n_layers = 0;
+  for (int i = 0; n->longest > 0 && i < layer; i++) n_layers += config_layer(c, i).ngrams > 0;
+  return n_layers * one;
+}
+
 /* Floats of the recurrent states of the layers before `layer`, one after the other. */
 static size_t states_before(const ModelConfig *c, int layer) {
   const int n_conv = config_count_layers(c, LAYER_CONV, layer),
             n_delta = config_count_layers(c, LAYER_DELTA, layer);
   const size_t conv = (size_t)padded_row(c->conv.channels) * (size_t)c->conv.taps;
-  return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0);
+  return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0) +
+         ngrams_before(c, layer);
 }
 
 size_t state_floats(const ModelConfig *c) {
@@ -164,6 +182,8 @@ static bool keys_are_values(const ModelConfig *c) {
 /* Positions times KV heads of a part of a layer's own cache. */
 static size_t cache_rows(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
   const bool of_values = part == VALUES || part == VALUE_SCALES;
+  if (part >= INDEX_KEYS)
+    return c->indexer.block > 0 && config_kv_numbers(c, layer) > 0 ? cached_positions(o) : 0;
   if (config_kv_numbers(c, layer) == 0 || (of_values && keys_are_values(c))) return 0;
   return (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o);
 }
@@ -174,6 +194,11 @@ static size_t part_before(const ModelConfig *c, const StateOptions *o, int layer
   for (int i = 0; i < layer; i++)
     arena_take(&before, cache_rows(c, o, i, part), part_bytes(o->kv, config_layer(c, i).head_dim, part));
   return before.used;
+}
+
+size_t state_cache_bytes(const BackendState *s, CachePart part) {
+  const ModelConfig *c = &s->loaded->model->config;
+  return part_before(c, &s->options, c->n_layers, part);
 }
 
 /* Places the memory that the other GPUs write to, one part after the other. */
@@ -239,6 +264,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->q = arena_take(m, chunk * sizes.heads, 2);
   s->a = arena_take(m, chunk * sizes.heads, 2);
   place_latent(s, c, m);
+  streams_place(s, c, m);
+  index_place(s, c, m);
   s->delta_workspace =
       arena_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
@@ -315,6 +342,7 @@ void state_close(BackendState *s) {
   step_graphs_close(&s->draft_graphs);
   fused_close(s->fused);
   products_close(s);
+  streams_close(s);
   sequences_close(&s->sequences);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
@@ -336,7 +364,8 @@ static Status open_sequences(BackendState *s, Error *err) {
     const LayerConfig own = config_layer(c, i);
     for (CachePart part = 0; part < CACHE_PARTS; part++) {
       const bool has = cache_rows(c, &s->options, i, part) > 0;
-      const size_t rows = has ? (size_t)own.n_kv_heads * KV_PAGE_TOKENS : 0;
+      const size_t n_heads = part >= INDEX_KEYS ? 1 : (size_t)own.n_kv_heads,
+                   rows = has ? n_heads * KV_PAGE_TOKENS : 0;
       places[i * CACHE_PARTS + part] =
           (CachePlace){(size_t)((char *)s->layers[i].cache[part] - (char *)s->cache[KEYS]),
                        rows * part_bytes(s->options.kv, own.head_dim, part)};
@@ -454,6 +483,8 @@ Status state_open(BackendState *s, Error *err) {
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);
   TRY(products_open(s, err));
+  TRY(streams_open(s, err));
+  TRY(index_open(s, err));
   /* A fused step gives a row other bits than the kernels that compute it beside other rows. */
   if (fused && !options->invariant) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
@@ -469,6 +500,12 @@ float *state_recurrent(const BackendState *s, int layer) {
   return s->recurrent + s->layers[layer].recurrent;
 }
 
+float *state_of_ngrams(const BackendState *s, int layer) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const size_t own = ngrams_before(c, layer + 1) - ngrams_before(c, layer);
+  return s->recurrent + states_before(c, layer + 1) - own;
+}
+
 float *state_of_sequence(const BackendState *s, int sequence) {
   return s->recurrent + (size_t)sequence * state_floats(&s->loaded->model->config);
 }
@@ -478,32 +515,45 @@ Status state_wait(BackendState *s, Error *err) {
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
-/* Copies a run of rows for each KV head. Heads are page_positions() rows apart in the cache, and n_stored
- * rows on the host (0: as many as are copied). The host has rows of values even where the cache has keys
- * alone: they are then the same. */
+/* Copies rows of n_heads KV heads between a part of a layer's cache and the host, where heads are n_rows rows
+ * apart. */
+static Status copy_rows(BackendState *s, TokenRange span, int layer, CachePart part, int n_heads, char *host,
+                        size_t n_rows, bool to_host, Error *err) {
+  const LayerConfig own = config_layer(&s->loaded->model->config, layer);
+  const size_t row = part_bytes(s->options.kv, own.head_dim, part), run = (size_t)span.n_tokens * row,
+               host_pitch = n_rows * row, cache_pitch = (size_t)page_positions(&s->options) * row;
+  char *cache = (char *)s->layers[layer].cache[part] + (size_t)span.pos * row;
+  const cudaError_t error =
+      to_host ? cudaMemcpy2DAsync(host, host_pitch, cache, cache_pitch, run, (size_t)n_heads,
+                                  cudaMemcpyDeviceToHost, s->loaded->stream)
+              : cudaMemcpy2DAsync(cache, cache_pitch, host, host_pitch, run, (size_t)n_heads,
+                                  cudaMemcpyHostToDevice, s->loaded->stream);
+  return cuda_status(error, "cannot copy keys and values", err);
+}
+
+/* Heads are page_positions() rows apart in the cache, and n_stored rows on the host (0: as many as are
+ * copied). The host has rows of values even where the cache has keys alone: they are then the same. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err) {
-  const LayerConfig own = config_layer(&s->loaded->model->config, layer);
-  const size_t n_own = (size_t)own.n_kv_heads, positions = (size_t)page_positions(&s->options);
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
   const size_t n_rows = n_stored > 0 ? (size_t)n_stored : (size_t)span.n_tokens;
+  const bool to_host = n_stored == 0;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
-  for (CachePart part = 0; part < CACHE_PARTS; part++) {
-    const size_t row = part_bytes(s->options.kv, own.head_dim, part), run = (size_t)span.n_tokens * row,
-                 host_pitch = n_rows * row, cache_pitch = positions * row;
-    if (row == 0) continue;
-    char *cache = (char *)s->layers[layer].cache[part] + (size_t)span.pos * row,
-         *rows = host + (size_t)first_head * host_pitch;
-    host += (size_t)n_heads * host_pitch;
-    if (part == VALUE_SCALES && keys_are_values(&s->loaded->model->config)) { /* the cache has none */
-      if (n_stored == 0) memset(rows, 0, n_own * host_pitch);
+  for (CachePart part = 0; part < INDEX_KEYS; part++) {
+    const size_t pitch = n_rows * part_bytes(s->options.kv, own.head_dim, part);
+    if (pitch == 0) continue;
+    char *rows = host + (size_t)first_head * pitch;
+    host += (size_t)n_heads * pitch;
+    if (part == VALUE_SCALES && keys_are_values(c)) { /* the cache has none */
+      if (to_host) memset(rows, 0, (size_t)own.n_kv_heads * pitch);
       continue;
     }
-    const cudaError_t error = n_stored == 0
-                                  ? cudaMemcpy2DAsync(rows, host_pitch, cache, cache_pitch, run, n_own,
-                                                      cudaMemcpyDeviceToHost, s->loaded->stream)
-                                  : cudaMemcpy2DAsync(cache, cache_pitch, rows, host_pitch, run, n_own,
-                                                      cudaMemcpyHostToDevice, s->loaded->stream);
-    TRY(cuda_status(error, "cannot copy keys and values", err));
+    TRY(copy_rows(s, span, layer, part, own.n_kv_heads, rows, n_rows, to_host, err));
+    if (own.n_cache_heads == own.n_kv_heads) continue;
+    const CachePart index = part == KEYS ? INDEX_KEYS : INDEX_VALUES;
+    TRY(copy_rows(s, span, layer, index, 1, host, n_rows, to_host, err));
+    host += pitch;
   }
   return state_wait(s, err);
 }
@@ -529,37 +579,48 @@ Status state_restore(BackendState *s, int slot, Error *err) {
   return copy_states(s, -1, slot, err);
 }
 
-/* A run of numbers in a layer's recurrent state. */
+/* A run of numbers in a layer's recurrent state: its place there, and in the state of a model on one GPU,
+ * where the runs of all GPUs follow one another. */
 typedef struct {
-  size_t first, n;
+  size_t own, first, n;
 } Run;
+enum { MAX_RUNS = 3 };
 
-/* Lists the runs of a GPU: that of GPU r begins at first + r * n in the state of a model on one GPU. */
-static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[2]) {
+/* Lists the runs of a GPU. N-grams are those of one GPU alone, since models with them are not shared. */
+static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[MAX_RUNS]) {
+  const LayerConfig own = config_layer(part, layer);
   DeltaConfig whole = part->delta;
+  int n = 0;
   whole.n_key_heads *= n_gpus;
   whole.n_value_heads *= n_gpus;
-  if (config_layer(part, layer).kind == LAYER_CONV) {
-    runs[0] = (Run){0, (size_t)part->conv.taps * (size_t)part->conv.channels};
-    return 1;
+  if (own.kind == LAYER_CONV) {
+    runs[0] = (Run){.n = (size_t)part->conv.taps * (size_t)part->conv.channels};
+    n = 1;
   }
-  runs[0] = (Run){0, (size_t)part->delta.conv * (size_t)delta_channels(&part->delta)};
-  runs[1] =
-      (Run){delta_input_floats(&whole),
-            (size_t)part->delta.n_value_heads * (size_t)part->delta.key_dim * (size_t)part->delta.value_dim};
-  return 2;
+  if (own.kind == LAYER_DELTA) {
+    const DeltaConfig *d = &part->delta;
+    const size_t states = (size_t)d->n_value_heads * (size_t)d->key_dim * (size_t)d->value_dim;
+    runs[0] = (Run){.n = (size_t)d->conv * (size_t)delta_channels(d)};
+    runs[1] = (Run){delta_input_floats(d), delta_input_floats(&whole), states};
+    n = 2;
+  }
+  if (own.ngrams) {
+    const size_t floats = ngrams_before(part, layer + 1) - ngrams_before(part, layer),
+                 first = states_before(part, layer + 1) - states_before(part, layer) - floats;
+    runs[n++] = (Run){first, first, floats};
+  }
+  return n;
 }
 
 Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
                        Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   float *kept = slot_states(s, slot) + s->layers[layer].recurrent;
-  Run runs[2];
+  Run runs[MAX_RUNS];
   const int n_runs = list_runs(c, layer, n_gpus, runs);
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
   for (int i = 0; i < n_runs; i++) {
-    float *own = kept + (i > 0 ? delta_input_floats(&c->delta) : 0),
-          *place = (float *)host + runs[i].first + (size_t)rank * runs[i].n;
+    float *own = kept + runs[i].own, *place = (float *)host + runs[i].first + (size_t)rank * runs[i].n;
     const size_t bytes = runs[i].n * sizeof(float);
     const cudaError_t error =
         to_host ? cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)

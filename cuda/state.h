@@ -31,6 +31,10 @@ typedef enum {
   KEY_SCALES, /* with KV_Q8, else nothing */
   VALUES,
   VALUE_SCALES, /* alike */
+  /* One KV head with the index keys of blocks, and one with those of positions (ops/index.h), or nothing. In
+   * kv_read() they come after the heads of KEYS and of VALUES. */
+  INDEX_KEYS,
+  INDEX_VALUES,
   CACHE_PARTS
 } CachePart;
 
@@ -48,6 +52,36 @@ typedef struct {
   HostCall *calls;        /* [n_host][n_rows] */
   int n_rows;             /* most rows that the CPU multiplies at once */
 } HostRows;
+
+/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. S: streams.n * hidden; R:
+ * rows of a step or of its logits, whichever are more. */
+typedef struct NgramCall NgramCall;
+typedef struct {
+  float *streams;        /* [rows of the step][S]: `all` or `spare` */
+  float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
+  bool pending;          /* x is still to be injected */
+  float *sums, *weights; /* [R][rank + n], [R][S] results of a mix's matrices */
+  float *inverses, *factors,
+      *spare_factors;                  /* [R][n]; the next mix writes spare_factors, then they are swapped */
+  void *u, *ranks;                     /* f16 [R][S, padded], [R][rank, padded]: their inputs */
+  float *few_ranks;                    /* [STREAMS_FEW_ROWS][rank] */
+  float *mixed;                        /* [max_chunk][hidden] what the block reads, in fp32 */
+  float *ngram_rows;                   /* [max_chunk][ngrams.width] rows of the table */
+  void *ngram_x;                       /* f16 [max_chunk][ngrams.width, padded] the same */
+  float *values, *gated, *conv_inputs; /* [max_chunk][hidden], [max_chunk][S] twice; keys are in weights */
+  int32_t *tokens;                     /* pinned [max_chunk][longest]: ops_ngram_tokens() */
+  float *host_rows;                    /* pinned: ngram_rows */
+  NgramCall *calls;                    /* [layers with n-grams][max_chunk], by the number of rows */
+  NgramHash *hashes;                   /* [layers with n-grams] */
+} StreamState;
+
+/* Memory of the choice of positions (layers/index.h); zeros in other models. */
+typedef struct {
+  float *scores;          /* [rows at once][index_row_scores()] */
+  int *chosen, *n_chosen; /* [rows at once][index_most_chosen()], [rows at once] */
+  float *workspace;       /* of chosen_workspace_bytes() */
+  bool selects;           /* in the step that is enqueued: index_selects() */
+} IndexState;
 
 /* The x of a matmul that an operation made already, by the norm before it: h, or planes[PLANES_H]. */
 typedef enum { NOT_NORMED, NORMED, NORMED_PLANES } Normed;
@@ -120,6 +154,8 @@ struct BackendState {
   float *recurrent;           /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
   LayerPlace *layers;         /* [n_layers] on the host */
   HostRows host;
+  StreamState stream; /* of models with streams */
+  IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
       expert_stride;   /* each layer's q and a are as wide as o's input, its g as down's */
@@ -155,6 +191,8 @@ static inline int padded_row(int n) {
 /* Positions that a KV head has at a time in the cache: those of a page, or n_ctx and what is unused after it.
  */
 int page_positions(const StateOptions *options);
+/* Bytes of a part of all layers' caches. */
+size_t state_cache_bytes(const BackendState *s, CachePart part);
 /* Pages of a layer's cache: as many as were asked for, or one more; 1 without several sequences. */
 int state_pages(const StateOptions *options);
 
@@ -162,9 +200,13 @@ int state_pages(const StateOptions *options);
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
+/* The place of the index queries among a layer's projections: after those and the gates. */
+int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);
 
 /* The backend's recurrent_bytes, state_save and state_restore. */
 size_t state_recurrent_bytes(const ModelConfig *config, int layer);
+/* The floats of a layer's n-grams, which follow its other recurrent state. */
+float *state_of_ngrams(const BackendState *s, int layer);
 Status state_save(BackendState *s, int slot, Error *err);
 Status state_restore(BackendState *s, int slot, Error *err);
 /* Copies a layer's state between a slot and the host, where it lies as that of a model on one GPU; each of

@@ -39,6 +39,18 @@ static bool has_uneven_heads(const ModelConfig *config) {
   return false;
 }
 
+/* True if some layer with an index has heads that attention to chosen positions does not take
+ * (attention/chosen.h). */
+static bool chooses_with_uneven_heads(const ModelConfig *config) {
+  bool uneven = false;
+  for (int i = 0; config->indexer.block > 0 && i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    uneven = uneven || (own.kind == LAYER_ATTENTION &&
+                        (own.head_dim % 16 != 0 || own.head_dim > 256 || own.n_heads > 16 * own.n_kv_heads));
+  }
+  return uneven;
+}
+
 /* A part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
@@ -46,7 +58,7 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
-      {config->streams.n > 0, "several residual streams"},
+      {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},

@@ -12,6 +12,7 @@
 #include "cuda/device.h"
 #include "cuda/experts/stored.h"
 #include "cuda/layers/latent.h"
+#include "cuda/layers/parts.h"
 #include "cuda/ropes.h"
 #include "cuda/upload.h"
 #include "model/layers.h"
@@ -46,12 +47,12 @@ typedef struct {
 
 /* As in dummy.c: states forget about a tenth of what they hold with each token. */
 static const VectorUse vector_uses[N_LAYER_VECTORS] = {
-    [DELTA_CONV] = {0, -0.5f, 0.5f},         [DELTA_A_LOG] = {0, 0, 1},
-    [DELTA_DT_BIAS] = {0, -4, -2},           [DELTA_NORM] = {0, 1, 1},
-    [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f},    [DELTA_SKIP] = {0, 0, 1},
-    [CONV_TAPS] = {0, -0.5f, 0.5f},          [CONV_BIAS] = {0, -0.1f, 0.1f},
-    [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f}, [EXPERT_SCALES] = {0, 1, 1},
-    [EXPERT_ROUTER_SCALE] = {0, 1, 1}};
+    [DELTA_CONV] = {0, -0.5f, 0.5f},      [DELTA_A_LOG] = {0, 0, 1},
+    [DELTA_DT_BIAS] = {0, -4, -2},        [DELTA_NORM] = {0, 1, 1},
+    [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f}, [DELTA_SKIP] = {0, 0, 1},
+    [CONV_TAPS] = {0, -0.5f, 0.5f},       [CONV_BIAS] = {0, -0.1f, 0.1f},
+    [NGRAM_TAPS] = {0, -0.5f, 0.5f},      [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f},
+    [EXPERT_SCALES] = {0, 1, 1},          [EXPERT_ROUTER_SCALE] = {0, 1, 1}};
 
 /* Work on a vector, on a matrix of n stacked or interleaved layers, on a table of rows by token, and on
  * experts. */
@@ -78,57 +79,11 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
   return STATUS_OK;
 }
 
-/* Lists the layers that multiply the input of attention, delta rule or convolution. b and a come first,
- * since kernels of few tokens multiply them themselves if they are a matrix of their own (delta.h). */
-static int input_projections(const ModelConfig *config, int layer, const ModelLayer *from,
-                             const Linear *out[MAX_PROJECTIONS]) {
-  static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z,
-                               LAYER_CONV_IN, LAYER_Q,       LAYER_K,         LAYER_V,
-                               LAYER_Q_A,     LAYER_KV_A,    LAYER_ATTN_GATE};
-  int n = 0;
-  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-    if (!layer_linear_exists(config, layer, inputs[i])) continue;
-    if (inputs[i] == LAYER_Q && config->latent.q_rank) continue; /* it multiplies another input */
-    out[n++] = layer_linear(from, inputs[i]);
-    const bool more = inputs[i] == LAYER_DELTA_QKV || inputs[i] == LAYER_CONV_IN;
-    for (int k = 0; more && k < 2 && from->more[k].n_out > 0; k++) out[n++] = &from->more[k];
-  }
-  return n;
-}
-
 static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                             Error *err) {
-  const float **const vectors[N_LAYER_VECTORS] = {[DELTA_CONV] = &to->delta.conv,
-                                                  [DELTA_A_LOG] = &to->delta.a_log,
-                                                  [DELTA_DT_BIAS] = &to->delta.dt_bias,
-                                                  [DELTA_NORM] = &to->delta.norm,
-                                                  [DELTA_CONV_BIAS] = &to->delta.conv_bias,
-                                                  [DELTA_SKIP] = &to->delta.skip,
-                                                  [CONV_TAPS] = &to->conv.taps,
-                                                  [CONV_BIAS] = &to->conv.bias,
-                                                  [EXPERT_CHOICE_BIAS] = &to->experts.choice_bias,
-                                                  [EXPERT_SCALES] = &to->experts.scales,
-                                                  [EXPERT_ROUTER_SCALE] = &to->experts.router_scale};
   for (int which = 0; which < N_LAYER_VECTORS; which++)
-    if (vectors[which])
-      TRY(pass->vector(loader, vectors[which], layer_vector_of(from, which), vector_uses[which], err));
+    TRY(pass->vector(loader, parts_vector(to, which), layer_vector_of(from, which), vector_uses[which], err));
   return STATUS_OK;
-}
-
-static const float **norm_of(DeviceLayer *l, int which) {
-  const float **const norms[] = {&l->attn_norm,
-                                 &l->attn_post_norm,
-                                 &l->mlp_norm,
-                                 &l->mlp_post_norm,
-                                 &l->q_norm,
-                                 &l->k_norm,
-                                 &l->input_norm,
-                                 &l->experts.norm,
-                                 &l->experts.post_norm,
-                                 &l->experts.shared_post_norm,
-                                 &l->q_a_norm,
-                                 &l->kv_a_norm};
-  return norms[which];
 }
 
 static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, const Linear *from,
@@ -215,6 +170,24 @@ static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to
   return visit_matrix(loader, pass, &to->down, &from->down, err);
 }
 
+static Status visit_mix(Loader *loader, const Pass *pass, DeviceMix *to, const StreamMix *from, Error *err) {
+  const Linear *const inputs[] = {&from->down, &from->inject};
+  TRY(visit_projections(loader, pass, &to->in, inputs, from->inject.n_out > 0 ? 2 : 1, false, err));
+  return visit_matrix(loader, pass, &to->up, &from->up, err);
+}
+
+/* The matrices of streams and n-grams. */
+static Status visit_streams(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
+                            Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  if (config->streams.n == 0) return STATUS_OK;
+  TRY(visit_mix(loader, pass, &to->attn_mix, &from->attn_mix, err));
+  TRY(visit_mix(loader, pass, &to->mlp_mix, &from->mlp_mix, err));
+  if (!config_layer(config, i).ngrams) return STATUS_OK;
+  TRY(visit_matrix(loader, pass, &to->ngrams.key, &from->ngrams.key, err));
+  return visit_matrix(loader, pass, &to->ngrams.value, &from->ngrams.value, err);
+}
+
 static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ModelLayer *from = &loader->loaded->model->layers[i];
@@ -222,17 +195,18 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   loader->layer = i;
   loader->stays = i >= config->n_layers - loader->host_layers;
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1}, sinks = {0, -1, 1}, scalar = {0, 1, 1};
-  for (int which = 0; which <= LAYER_KV_A_NORM; which++) /* models with the others are refused */
-    TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
+  for (int which = 0; which < N_LAYER_NORMS; which++)
+    TRY(pass->vector(loader, parts_norm(to, which), layer_norm_of(from, which), norm, err));
   TRY(pass->vector(loader, &to->sinks, &from->sinks, sinks, err));
   TRY(pass->vector(loader, &to->scalar, &from->scalar, scalar, err));
   TRY(visit_vectors(loader, pass, to, from, err));
   const Linear *inputs[MAX_PROJECTIONS];
-  const int n_inputs = input_projections(config, i, from, inputs);
+  const int n_inputs = parts_inputs(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
   TRY(visit_latent(loader, pass, i, to, from, err));
   if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
   TRY(visit_mlp(loader, pass, i, to, from, err));
+  TRY(visit_streams(loader, pass, i, to, from, err));
   if (config->per_layer_width == 0) return STATUS_OK;
   TRY(visit_matrix(loader, pass, &to->input_gate, &from->input_gate, err));
   return visit_matrix(loader, pass, &to->input_projection, &from->input_projection, err);
@@ -294,6 +268,7 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   TRY(visit_head(loader, pass, err));
   TRY(visit_embedding(loader, pass, err));
   TRY(visit_draft(loader, pass, norm, err));
+  if (config->streams.n > 0) TRY(visit_mix(loader, pass, &loaded->mix, &model->mix, err));
   if (config->per_layer_width == 0) return STATUS_OK;
   TRY(pass->table(loader, &loaded->input_table, &model->input_table, err));
   TRY(visit_matrix(loader, pass, &loaded->input_projection, &model->input_projection, err));
@@ -447,8 +422,8 @@ static Status lay_out(Loader *loader, Error *err) {
 }
 
 /* Matrices of a layer that may be on the host: projections, latent attention's q, o, gate and up, down, the
- * experts' two, and those of per-layer inputs. */
-enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 7 };
+ * experts' two, those of per-layer inputs, three of each mix of streams, and two of n-grams. */
+enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 15 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
  * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
@@ -696,7 +671,8 @@ static Status open_upload(Loader *l, Error *err) {
 static Status fill_from_checkpoint(Loader *l, Error *err) {
   static const Pass pass = {fill_vector, fill_matrix, fill_table, fill_experts};
   const Model *model = l->loaded->model;
-  l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes - l->host_bytes;
+  l->total =
+      model->weight_bytes - model->table_bytes + model->made_bytes - model->replaced_bytes - l->host_bytes;
   TRY(open_upload(l, err));
   Status status = visit(l, &pass, err);
   if (!status) status = cuda_status(cudaStreamSynchronize(l->loaded->stream), "loading failed", err);

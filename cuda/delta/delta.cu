@@ -52,6 +52,7 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.n_key_heads = s->n_key_heads, args.n_value_heads = s->n_value_heads;
   args.key_dim = s->key_dim, args.value_dim = s->value_dim, args.taps = s->conv;
   args.channels = delta_channels(s), args.group = s->n_value_heads / s->n_key_heads;
+  args.sigmoid_gate = s->gate_is_sigmoid;
   args.mamba = s->rule == RULE_MAMBA2, args.places = delta_places(s), args.norm_width = delta_norm_width(s);
   args.least_step = (float)s->least_step, args.largest_step = (float)s->largest_step;
   args.conv_bias = r->conv_bias, args.skip = r->skip;

@@ -14,6 +14,7 @@ struct DeltaArgs {
   int n_key_heads, n_value_heads, key_dim, value_dim, taps;
   int channels, group; /* group: value heads of a key head */
   bool mamba;          /* Mamba-2, which has no b: its a is the step size */
+  bool sigmoid_gate;   /* DeltaConfig.gate_is_sigmoid */
   DeltaPlaces places;  /* of q, k and v in the channels */
   int norm_width;      /* numbers of a token's outputs that are normalised together */
   float least_step, largest_step;
@@ -46,6 +47,10 @@ struct DeltaArgs {
     if (gates) h += (size_t)single.row * h_stride;
     inputs += at, states += at;
     return true;
+  }
+  /* The factor of an output: silu(z) or sigmoid(z). */
+  __device__ __forceinline__ float gate_of(float z) const {
+    return sigmoid_gate ? 1 / (1 + __expf(-z)) : silu(z);
   }
   __device__ __forceinline__ const float *row(int token) const {
     return projections + (size_t)token * stride;
@@ -129,7 +134,7 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 
 /* Keeps the last inputs of the convolution. */
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
-/* out = rmsnorm(heads' outputs) * norm * silu(z). */
+/* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* Mamba-2: out = rmsnorm over the heads of each group (heads' outputs * silu(z)) * norm. `gated`: these
  * products are there, in place of z. */

@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
   float squares = 0;
   for (int i = lane; i < a.value_dim; i += 32) squares += from[i] * from[i];
   const float scale = rsqrtf(warp_sum(squares) / a.value_dim + a.eps);
-  for (int i = lane; i < a.value_dim; i += 32) to[i] = clamp_half(from[i] * scale * a.norm[i] * silu(z[i]));
+  for (int i = lane; i < a.value_dim; i += 32)
+    to[i] = clamp_half(from[i] * scale * a.norm[i] * a.gate_of(z[i]));
 }
 
 /* Block (group, token); with single rows blockIdx.y is one of them. */

@@ -12,7 +12,7 @@
  *          wait for the matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
-#include "cuda/linear/eight.cuh"
+#include "cuda/ptx/eight.cuh"
 
 namespace {
 
@@ -135,10 +135,10 @@ __device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, 
   const int i = threadIdx.x % 32 * 4;
   const float4 out = *(const float4 *)(from.out + i);
   const float scale = rsqrtf(warp_sum(dot_4(out, out)) / kDim + a.eps);
-  const __half2 low = {clamp_half(out.x * scale * norm.x * silu(z.x)),
-                       clamp_half(out.y * scale * norm.y * silu(z.y))},
-                high = {clamp_half(out.z * scale * norm.z * silu(z.z)),
-                        clamp_half(out.w * scale * norm.w * silu(z.w))};
+  const __half2 low = {clamp_half(out.x * scale * norm.x * a.gate_of(z.x)),
+                       clamp_half(out.y * scale * norm.y * a.gate_of(z.y))},
+                high = {clamp_half(out.z * scale * norm.z * a.gate_of(z.z)),
+                        clamp_half(out.w * scale * norm.w * a.gate_of(z.w))};
   __half2 *to = (__half2 *)(a.out + (size_t)token * a.out_stride + head * kDim + i);
   to[0] = low, to[1] = high;
 }

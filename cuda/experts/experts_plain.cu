@@ -11,8 +11,8 @@
  * READS  the weights once for every 32 places of an expert, x once for every 64 outputs. */
 #include <algorithm>
 
-#include "cuda/linear/eight.cuh"
 #include "cuda/linear/kernel.cuh"
+#include "cuda/ptx/eight.cuh"
 
 namespace {
 

@@ -9,7 +9,7 @@
  *
  * READS  the router once for a block's tokens, x once for each block of a token. */
 #include "cuda/experts/router.cuh"
-#include "cuda/linear/eight.cuh"
+#include "cuda/ptx/eight.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {

@@ -15,7 +15,7 @@
 #include <algorithm>
 
 #include "cuda/experts/router.cuh"
-#include "cuda/linear/eight.cuh"
+#include "cuda/ptx/eight.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {

@@ -36,6 +36,7 @@
  * order of ldmatrix and wgmma operands. */
 #pragma once
 
+#include "cuda/ptx/halves.cuh"
 #include "cuda/ptx/ptx.cuh"
 
 constexpr int kTileIn = 64, kTileOut = 16;
@@ -66,15 +67,6 @@ __device__ __forceinline__ int group_of(const QuantView &w, int k) {
 /* An integer below 2^23 as a float, without the slow conversion. */
 __device__ __forceinline__ float small_float(int n) {
   return __int_as_float(n | 0x4b000000) - 8388608.0f;
-}
-
-/* The low, and the high, of two fp16 in a word. */
-__device__ __forceinline__ float f16_low(uint32_t f16x2) {
-  return __half2float(__ushort_as_half((unsigned short)f16x2));
-}
-
-__device__ __forceinline__ float f16_high(uint32_t f16x2) {
-  return __half2float(__ushort_as_half((unsigned short)(f16x2 >> 16)));
 }
 
 __device__ __forceinline__ __half2 half2_bits(uint32_t bits) {

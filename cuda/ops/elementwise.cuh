@@ -13,6 +13,10 @@ __device__ __forceinline__ __half clamp_half(float v) {
   return __float2half_rn(fabsf(v) > 65504.0f ? copysignf(65504.0f, v) : v);
 }
 
+__device__ __forceinline__ float sigmoid(float v) {
+  return 1 / (1 + expf(-v));
+}
+
 __device__ __forceinline__ float silu(float v) {
   return __fdividef(v, 1.0f + __expf(-v));
 }

@@ -61,6 +61,15 @@ static CpuLinear linear_of(const CpuLayer *layer, int which) {
   case LAYER_CONV_IN: return layer->conv.in;
   case LAYER_INPUT_GATE: return layer->input_gate;
   case LAYER_INPUT_PROJECTION: return layer->input_projection;
+  case LAYER_ATTN_MIX_DOWN: return layer->attn_mix.down;
+  case LAYER_ATTN_MIX_UP: return layer->attn_mix.up;
+  case LAYER_ATTN_INJECT: return layer->attn_mix.inject;
+  case LAYER_MLP_MIX_DOWN: return layer->mlp_mix.down;
+  case LAYER_MLP_MIX_UP: return layer->mlp_mix.up;
+  case LAYER_MLP_INJECT: return layer->mlp_mix.inject;
+  case LAYER_INDEX: return layer->index;
+  case LAYER_NGRAM_KEY: return layer->ngrams.key;
+  case LAYER_NGRAM_VALUE: return layer->ngrams.value;
   default: return (CpuLinear){0};
   }
 }

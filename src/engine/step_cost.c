@@ -144,7 +144,9 @@ double step_host_bytes(const Model *model, int host_experts, int host_layers) {
       const double all = linear_bytes(layer_linear(&model->layers[i], which));
       if (which >= N_LAYER_LINEARS && i >= c->n_layers - host_experts)
         bytes += all * c->experts.n_chosen / c->experts.n_experts;
-      if (which < LAYER_ROUTER && i >= c->n_layers - host_layers) bytes += all;
+      const bool stays = which >= LAYER_ROUTER && which <= LAYER_LATENT_OUT; /* on the GPU, as KV_B does */
+      if (which < N_LAYER_LINEARS && !stays && which != LAYER_KV_B && i >= c->n_layers - host_layers)
+        bytes += all;
     }
   return bytes;
 }

@@ -189,6 +189,7 @@ static Status place_layer_inputs(Arena *arena, Model *model, Error *err) {
 static Status place_streams(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const int all = config->streams.n * config->hidden;
+  model->table_bytes = 0;
   if (all == 0) return STATUS_OK;
   model->mix.down.n_in = model->mix.up.n_out = all;
   model->mix.down.n_out = model->mix.up.n_in = config->streams.rank;
@@ -205,6 +206,7 @@ static Status place_streams(Arena *arena, Model *model, Error *err) {
     table->rows = (Matrix){place(arena, (size_t)n_rows * (size_t)n_columns, 2), DTYPE_F16, n_rows, n_columns};
     model->layers[i].ngrams.shards = table;
     model->layers[i].ngrams.n_shards = 1;
+    model->table_bytes += (size_t)n_rows * (size_t)n_columns * 2;
   }
   return STATUS_OK;
 }

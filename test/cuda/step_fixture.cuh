@@ -315,8 +315,8 @@ struct Fixture {
     return (page * c.n_kv_heads + head) * KV_PAGE_TOKENS + pos % KV_PAGE_TOKENS;
   }
 
-  /* Rows of n elements in the order of the device's cache. Places that no position has are NaN, or the largest
-   * numbers. */
+  /* Rows of n elements in the order of the device's cache. Places that no position has are NaN, or the
+   * largest numbers. */
   template <class T> std::vector<T> placed(const std::vector<T> &from, int n) const {
     std::vector<T> to(n_cache_rows() * n);
     memset((void *)to.data(), 0xff, to.size() * sizeof(T));

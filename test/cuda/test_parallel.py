@@ -23,8 +23,9 @@ MODELS = [STORIES, *(MINIATURES / name for name in (
     ["gemma2-awq", "granite4-h-awq", "lfm2-awq"] if EMULATED else [
         "gemma2-awq", "gemma3-awq", "gemma4-e", "granite-swa-awq", "granite4-h-awq", "granite4-h-moe-bf16", "lfm2-awq",
         "llama3-awq", "muse-glimmer-text-part", "olmo2-awq", "phi3-longrope-long", "qwen3_5",
-        "qwen3_5-tied", "smollm3-awq"]))]
-WITHOUT_EXPERTS = [model for model in MODELS if "moe" not in model.name]  # with them GPUs refuse --invariant
+        "qwen3_5-tied", "qwen4-exp-bf16", "smollm3-awq"]))]
+WITHOUT_INDEX = [model for model in MODELS if "qwen4" not in model.name]  # with one GPUs refuse --kv q8
+WITHOUT_EXPERTS = [model for model in WITHOUT_INDEX if "moe" not in model.name]  # with them GPUs refuse --invariant
 RECORDS = 5 if EMULATED else 40
 NEAR = 0.03
 
@@ -114,7 +115,7 @@ def test_a_thousand_records_are_answered_as_one_by_one(records, check_alike):
     check_alike(STORIES, alone, together, 1000 * 8 // 500)
 
 
-@pytest.mark.parametrize("model", MODELS[:1] if EMULATED else MODELS, ids=lambda path: path.name)
+@pytest.mark.parametrize("model", MODELS[:1] if EMULATED else WITHOUT_INDEX, ids=lambda path: path.name)
 def test_answers_with_a_cache_of_8_bits_are_those_of_one_by_one(model, records):
     """A number of a key that rounds to the other of two steps moves a random model's logits by more than NEAR."""
     flags = ["-n", "6" if EMULATED else "60", "--temp", "0", "--ignore-eos", "--ids", "--kv", "q8"]

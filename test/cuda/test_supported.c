@@ -131,6 +131,19 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   config.n_heads = 8;
   refused(config, "latent attention with kv_b_proj in W8A8");
   layers[1] = (ModelLayer){0};
+  config = like_qwen3();
+  config.streams.n = 4,
+  config.indexer = (IndexerConfig){.block = 4, .budget = 8, .n_heads = 2, .head_dim = 8};
+  config.n_heads = 32, config.n_kv_heads = 2, config.head_dim = 256;
+  model.config = config;
+  assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
+  const char *sizes = "attention to chosen positions with heads that it does not take";
+  config.head_dim = 72;
+  refused(config, sizes);
+  config.head_dim = 512;
+  refused(config, sizes);
+  config.head_dim = 64, config.n_kv_heads = 1;
+  refused(config, sizes);
 }
 
 static Status with_scales(float last, bool dummy, Error *err) {

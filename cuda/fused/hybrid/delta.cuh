@@ -21,7 +21,7 @@
 
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/fused/hybrid/attention.cuh"
-#include "cuda/linear/eight.cuh"
+#include "cuda/ptx/eight.cuh"
 
 namespace step::one {
 

@@ -14,9 +14,9 @@
  * pairs that it has whole. Parts of the others are added in shared memory, in the order of warps.
  *
  * READS  the weights once. */
-#include "cuda/linear/eight.cuh"
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ptx/block_sum.cuh"
+#include "cuda/ptx/eight.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace {

@@ -1,6 +1,7 @@
 /* streams.c - residual streams and n-grams of tokens (backend.h, mix_streams, add_ngrams).
  *
- * Called by: backend.c, forward.c through cpu_backend.   Calls: linear.c, states.c, the kernels.
+ * Called by: backend.c, forward.c through cpu_backend.   Calls: linear.c, states.c, ngram_rows.c, the
+ * kernels.
  * Always true: a stream is whole ALIGN_FLOATS; each number is computed by one thread from the same rows, so
  *              that chunks and threads change no bit. The state of a layer with n-grams, the oldest first:
  *                [(taps - 1) * longest][plan.streams]  inputs of the convolution
@@ -9,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "cpu/cpu.h"
+#include "model/ngram_rows.h"
 
 /* --- the model */
 
@@ -145,42 +146,16 @@ static int32_t token_before(const BackendState *state, const float *kept, int fi
   return (int32_t)kept[ngrams->longest - 1 + row - back] + ngrams->empty;
 }
 
-/* Row `row` of a table, whose parts have as many rows each. */
-static void read_row(const NgramLayer *ngrams, int64_t row, float *to) {
-  const int64_t n_rows = ngrams->shards->rows.n_rows;
-  const NgramShard *shard = &ngrams->shards[row / n_rows];
-  const Matrix *rows = &shard->rows;
-  const size_t n = (size_t)rows->n_columns, at = (size_t)(row % n_rows);
-  if (!shard->scales.data) {
-    floats_read(rows->data, rows->dtype, at * n, n, to);
-    return;
-  }
-  const uint8_t *codes = (const uint8_t *)rows->data + at * n;
-  float scale;
-  floats_read(shard->scales.data, shard->scales.dtype, shard->scales.n > 1 ? at : 0, 1, &scale);
-  for (size_t i = 0; i < n; i++)
-    to[i] = scale * (rows->dtype == DTYPE_I8 ? (float)(int8_t)codes[i] : e4m3_to_float(codes[i]));
-}
-
-/* The table's rows of the n-grams that end with a token: ngrams.width numbers. An n-gram does not reach over
- * a token that ends a text: that one and those before it count as the token that stands for none. */
+/* The table's rows of the n-grams that end with a token: ngrams.width numbers. */
 static void read_ngrams(const BackendState *state, int layer, const float *kept, int first_row, int row,
                         float *to) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
-  const NgramHash *hash = state->loaded->layers[layer].ngrams.hash;
-  const NgramLayer *tables = &state->loaded->model->layers[layer].ngrams;
-  const int n_columns = ngram_columns(ngrams);
-  int64_t mixed = state->ids[first_row + row] * hash->factors[0], first = 0;
-  bool ended = false;
-  for (int length = 2, h = 0; length <= ngrams->longest; length++) {
-    const int32_t before = token_before(state, kept, first_row, row, length - 1);
-    ended = ended || before == ngrams->empty;
-    mixed ^= (ended ? ngrams->empty : before) * hash->factors[length - 1];
-    for (int i = 0; i < ngrams->n_hashes; i++, h++, to += n_columns) {
-      read_row(tables, first + mixed % hash->primes[h], to);
-      first += hash->primes[h];
-    }
-  }
+  int32_t tokens[MAX_NGRAM];
+  tokens[0] = state->ids[first_row + row];
+  for (int back = 1; back < ngrams->longest; back++)
+    tokens[back] = token_before(state, kept, first_row, row, back);
+  ngram_read_rows(ngrams, state->loaded->layers[layer].ngrams.hash,
+                  &state->loaded->model->layers[layer].ngrams, tokens, to);
 }
 
 /* stream_rows = c of a row, and stream_weights = norm(c), from k in stream_weights and v in h. */

@@ -4,7 +4,8 @@
 #include <cuda_bf16.h>
 #include <type_traits>
 
-#include "cuda/linear/layout.cuh"
+#include "cuda/ptx/halves.cuh"
+#include "cuda/ptx/ptx.cuh"
 
 /* Eight weights as stored, and as floats. */
 template <class T> struct Eight {
@@ -27,3 +28,8 @@ template <class T> struct Eight {
     }
   }
 };
+
+__device__ __forceinline__ void unpack_halves(float (&to)[8], uint4 from) {
+  const Eight<__half> halves = {{from}};
+  halves.floats(to);
+}

@@ -1,0 +1,19 @@
+/* index.h - layers whose rows choose the positions that they see (IndexerConfig). Called by: backend.c,
+ * state.c. */
+#pragma once
+
+#include "cuda/state.h"
+
+/* Points s->index at its device memory; without memory it only counts bytes. */
+void index_place(BackendState *s, const ModelConfig *config, DeviceArena *arena);
+
+/* Clears the cache of index keys: not all of its numbers are written, and kv_read() copies all. */
+Status index_open(BackendState *s, Error *err);
+
+/* True if a row of the step has more blocks than it may see. */
+bool index_selects(const BackendState *s, TokenRange span);
+
+/* index_keys(): the rows' index keys go to the cache, from the layer's projections, which stay.
+ * index_attend(): attention, where each row sees the positions that it has chosen. Both only enqueue. */
+Status index_keys(BackendState *s, int layer, int n_rows, Error *err);
+Status index_attend(BackendState *s, int layer, int n_rows, Error *err);

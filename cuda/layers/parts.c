@@ -1,0 +1,57 @@
+/* parts.c - see parts.h. */
+#include "cuda/layers/parts.h"
+
+#include "model/layers.h"
+
+int parts_inputs(const ModelConfig *config, int layer, const ModelLayer *from,
+                 const Linear *out[MAX_PROJECTIONS]) {
+  static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z,
+                               LAYER_CONV_IN, LAYER_Q,       LAYER_K,         LAYER_V,
+                               LAYER_Q_A,     LAYER_KV_A,    LAYER_ATTN_GATE, LAYER_INDEX};
+  int n = 0;
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+    if (!layer_linear_exists(config, layer, inputs[i])) continue;
+    if (inputs[i] == LAYER_Q && config->latent.q_rank) continue; /* it multiplies another input */
+    out[n++] = layer_linear(from, inputs[i]);
+    const bool more = inputs[i] == LAYER_DELTA_QKV || inputs[i] == LAYER_CONV_IN;
+    for (int k = 0; more && k < 2 && from->more[k].n_out > 0; k++) out[n++] = &from->more[k];
+  }
+  return n;
+}
+
+const float **parts_norm(DeviceLayer *l, int which) {
+  const float **const norms[] = {&l->attn_norm,
+                                 &l->attn_post_norm,
+                                 &l->mlp_norm,
+                                 &l->mlp_post_norm,
+                                 &l->q_norm,
+                                 &l->k_norm,
+                                 &l->input_norm,
+                                 &l->experts.norm,
+                                 &l->experts.post_norm,
+                                 &l->experts.shared_post_norm,
+                                 &l->q_a_norm,
+                                 &l->kv_a_norm,
+                                 &l->index_q_norm,
+                                 &l->index_k_norm,
+                                 &l->ngrams.key_norm,
+                                 &l->ngrams.query_norm,
+                                 &l->ngrams.conv_norm};
+  return norms[which];
+}
+
+const float **parts_vector(DeviceLayer *l, int which) {
+  const float **const vectors[N_LAYER_VECTORS] = {[DELTA_CONV] = &l->delta.conv,
+                                                  [DELTA_A_LOG] = &l->delta.a_log,
+                                                  [DELTA_DT_BIAS] = &l->delta.dt_bias,
+                                                  [DELTA_NORM] = &l->delta.norm,
+                                                  [DELTA_CONV_BIAS] = &l->delta.conv_bias,
+                                                  [DELTA_SKIP] = &l->delta.skip,
+                                                  [CONV_TAPS] = &l->conv.taps,
+                                                  [CONV_BIAS] = &l->conv.bias,
+                                                  [NGRAM_TAPS] = &l->ngrams.taps,
+                                                  [EXPERT_CHOICE_BIAS] = &l->experts.choice_bias,
+                                                  [EXPERT_SCALES] = &l->experts.scales,
+                                                  [EXPERT_ROUTER_SCALE] = &l->experts.router_scale};
+  return vectors[which];
+}

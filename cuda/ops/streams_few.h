@@ -1,0 +1,41 @@
+/* streams_few.h - a mix of residual streams (ops/streams.h) for one or two rows as two launches, its matrices
+ * among them. Called by: layers/streams.c. Each only enqueues. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { STREAMS_FEW_ROWS = 2 }; /* more are faster by ops/streams.h (cuda/LOG.md) */
+
+/* The streams s become s + factors * x first, which is the injection after the block before; x NULL: they are
+ * as they are. Then ranks, factors and h as ops/streams.h has them. S = n * hidden. */
+typedef struct {
+  int n, hidden, rank;
+  const float *streams;     /* [n_rows][S] */
+  float *next_streams;      /* [n_rows][S], other memory: what the streams become; NULL without x */
+  const float *x, *factors; /* [n_rows][hidden], [n_rows][n] */
+  /* Rows of fp16, or of bf16, `stride` numbers apart, a multiple of 8: [rank][S], [n][S], [S][rank]. inject
+   * NULL: there are no new factors. */
+  bool bf16;
+  const void *down, *inject, *up;
+  size_t down_stride, inject_stride, up_stride;
+  const float *norm; /* [S] */
+  float eps;
+  float *inverses, *ranks, *new_factors; /* [n_rows][n], [n_rows][rank], [n_rows][n] other than factors */
+  void *h;                               /* f16 [n_rows][h_stride] */
+  int h_stride;
+  float *mixed, *zeroed; /* fp32 [n_rows][hidden]: h, and what becomes 0; or NULL */
+} FewMix;
+
+/* True if the kernels take such sizes and so many rows. */
+bool ops_streams_few_takes(const FewMix *call, int n_rows);
+Status ops_streams_few(const FewMix *call, int n_rows, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif
