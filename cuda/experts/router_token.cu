@@ -3,8 +3,9 @@
  *
  * A thread has the same inputs of all rows of its block, so that it needs its numbers of x once and from
  * nowhere else. It requests weights before it waits for x, and multiplies before the norm is known, which is
- * a factor of the sums. The sums go to the first block through its shared memory. Chips without clusters run
- * the same blocks: there the logits go through device memory, and the last block to finish chooses.
+ * a factor of the sums. The sums go to the first block through its shared memory. Where experts are many, and
+ * on chips without clusters, the blocks of a token are no cluster: there the logits go through device memory,
+ * and the last block to finish chooses.
  *
  * The sums' order does not depend on the number of tokens, so a token has the same logits among others.
  *
@@ -20,7 +21,10 @@ namespace {
 using namespace router;
 
 constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* of a cluster */
-constexpr int kStep = 4 * kThreads;                                 /* inputs of a part */
+/* With up to kApartTokens tokens, more experts than a cluster multiplies in kMostTurns turns are divided
+ * among more blocks, which pass logits through device memory. */
+constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
+constexpr int kStep = 4 * kThreads; /* inputs of a part */
 constexpr int kMostParts = 4;
 constexpr int kFewTokens = 32; /* more are faster in router.cu (cuda/LOG.md) */
 constexpr int kBatchNumbers =
@@ -124,8 +128,9 @@ template <class T, int kParts> struct Weights {
   }
 };
 
-/* PRECOND  hidden % 4 == 0, hidden <= kParts * kStep; the shared gate, if there is one, is of T. */
-template <class T, int kParts>
+/* kClusters: the blocks of a token are a cluster.
+ * PRECOND  hidden % 4 == 0, hidden <= kParts * kStep; the shared gate, if there is one, is of T. */
+template <class T, int kParts, bool kClusters>
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args a) {
   constexpr int kBatch = kBatchOf<T, kParts>, kEach = 32 / kBatch; /* lanes that warp_sums() gives a row */
   extern __shared__ __align__(16) float room[];                    /* for choose(), then logits */
@@ -135,17 +140,18 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   const int first = rank * a.block_experts, end = min(first + a.block_experts, n_experts);
   const bool has_gate = a.shared_gate.data && rank == 0;
   dependents_may_start();
+  float *logits = a.to.logits + (size_t)token * n_experts;
 #if __CUDA_ARCH__ >= 900
   __shared__ uint64_t full; /* in the first block: all logits are there */
-  float *const logits = room + choice_floats(n_experts);
-  if (threadIdx.x == 0) {
-    barrier_init(&full, 1);
-    barrier_init_fence();
-    barrier_expect(&full, n_experts * 4);
+  if (kClusters) {
+    logits = room + choice_floats(n_experts);
+    if (threadIdx.x == 0) {
+      barrier_init(&full, 1);
+      barrier_init_fence();
+      barrier_expect(&full, n_experts * 4);
+    }
+    cluster_arrive();
   }
-  cluster_arrive();
-#else
-  float *const logits = a.to.logits + (size_t)token * n_experts;
 #endif
   Weights<T, kParts> w[kBatch], gate;
 #pragma unroll
@@ -160,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   Inputs<kParts> in;
   in.load(a.x + (size_t)token * a.hidden, a.hidden, by);
 #if __CUDA_ARCH__ >= 900
-  cluster_wait(); /* the first block's barrier is there */
+  if (kClusters) cluster_wait(); /* the first block's barrier is there */
 #endif
   float factor = a.x_factor;
 #pragma unroll 1
@@ -186,38 +192,46 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
     if (threadIdx.x % kWarps > 0 || expert >= end) continue;
     const float logit = logit_of(a, expert, total);
 #if __CUDA_ARCH__ >= 900
-    send_4(peer_address(logits + expert, 0), __float_as_uint(logit), peer_address(&full, 0));
-#else
-    logits[expert] = logit;
+    if (kClusters) {
+      send_4(peer_address(logits + expert, 0), __float_as_uint(logit), peer_address(&full, 0));
+      continue;
+    }
 #endif
+    logits[expert] = logit;
   }
   /* Each block stores some of h; the first warp of the first block none if it can, as it chooses. */
-  if ((int)threadIdx.x / (kThreads / n_blocks) == n_blocks - 1 - rank) in.store_h(a, token, factor);
+  const int n_stores = min(n_blocks, kWarps); /* blocks that do */
+  if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;
   if (has_gate && warp == 0) {
     shared_factor = shared_factor_of(a, total_of(gates) * factor);
     if (lane == 0) a.to.shared_factors[token] = shared_factor;
   }
 #if __CUDA_ARCH__ >= 900
-  if (rank > 0 || warp > 0) return;
-  barrier_wait(&full, 0);
-  choose(
-      a, token, room, [&](int e) { return logits[e]; }, shared_factor);
-#else
-  if (is_last_block(a.to.counters + token, n_blocks) && warp == 0) choose_of_stored(a, token, room);
+  if (kClusters) {
+    if (rank > 0 || warp > 0) return;
+    barrier_wait(&full, 0);
+    choose(
+        a, token, room, [&](int e) { return logits[e]; }, shared_factor);
+    return;
+  }
 #endif
+  if (is_last_block(a.to.counters + token, n_blocks) && warp == 0) choose_of_stored(a, token, room);
 }
 
 template <class T, int kParts> Status launch_parts(Args a, int arch, cudaStream_t stream, Error *err) {
-  const int n = a.config.n_experts;
+  const int n = a.config.n_experts, batch = kBatchOf<T, kParts>;
+  const bool many = a.n_tokens <= kApartTokens && n > kMostTurns * kMostBlocks * batch,
+             clusters = arch >= SM(9, 0) && !many;
+  const int most = arch >= SM(9, 0) && !clusters ? kMostApart : kMostBlocks;
   int n_blocks = 1;
-  while (n_blocks < kMostBlocks && n_blocks * kBatchOf<T, kParts> < n) n_blocks *= 2;
+  while (n_blocks < most && n_blocks * batch < n) n_blocks *= 2;
   a.token_blocks = n_blocks, a.block_experts = ceil_div(n, n_blocks);
   const size_t shared = (size_t)(choice_floats(n) + n) * sizeof(float);
   cudaLaunchAttribute attributes[2] = {cluster_attribute((unsigned)n_blocks)};
-  return launch_with(attributes, arch >= SM(9, 0) ? 1 : 0, kernel<T, kParts>,
-                     dim3((unsigned)(n_blocks * a.n_tokens)), kThreads, shared, stream, true, "router", err,
-                     a);
+  return launch_with(
+      attributes, clusters ? 1 : 0, clusters ? kernel<T, kParts, true> : kernel<T, kParts, false>,
+      dim3((unsigned)(n_blocks * a.n_tokens)), kThreads, shared, stream, true, "router", err, a);
 }
 
 template <class T> Status launch_type(const Args &a, int arch, cudaStream_t stream, Error *err) {

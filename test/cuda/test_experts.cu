@@ -646,6 +646,8 @@ static void check_routers(bool few) {
    * experts need two passes over x. */
   ExpertConfig many = qwen;
   many.n_experts = 300, many.shared_gate = true;
+  /* So many that a token's blocks are no cluster. */
+  for (int n_tokens : {1, 3}) check_router(many, few ? 72 : 2560, WEIGHT_BF16, n_tokens);
   for (WeightType type : {WEIGHT_F16, WEIGHT_BF16}) {
     for (const ExpertConfig &c : {shared, groups, best_group}) check_router(c, few ? 72 : 520, type, 257);
     for (float size : {0.0f, 1e-12f, 1e15f}) check_router(shared, few ? 16 : 520, type, 257, size);

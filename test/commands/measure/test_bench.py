@@ -334,6 +334,19 @@ def expected_bytes_of_qwen3_5_moe():
     return 30 * delta + 10 * attention + 2 * hidden + 2 * 2 * 248320 * hidden
 
 
+def expected_bytes_of_flash_next():
+    """36 layers with the gated delta rule, 12 with attention and an index; four streams, whose mixes, n-grams of one
+    layer and index are dense; 512 experts and one for all tokens. The table of n-grams does not count."""
+    hidden, streams, mlp = 2560, 4 * 2560, 513 * 3 * 2560 * 640
+    mix = 2 * streams * 320
+    dense = 2 * (512 * hidden + hidden) + 2 * 2 * (mix + 4 * streams + streams)
+    delta = int4(hidden * (2 * 16 * 128 + 3 * 48 * 128) + mlp, 128) + 2 * 2 * 48 * hidden + dense
+    delta += 2 * (10240 * 4 + 48) + 4 * (48 + 128)
+    attention = int4(hidden * (3 * 24 * 256 + 2 * 2 * 256) + mlp, 128) + 2 * (2 * 256 + 2 * 128 + 5 * 128 * hidden)
+    ngrams = 2 * (hidden * (streams + hidden) + (4 + 3) * streams)
+    return 36 * delta + 12 * (attention + dense) + ngrams + 2 * (mix + streams) + 2 * 2 * 248320 * hidden
+
+
 def expected_bytes_of_gpt_oss():
     """20b: 32 experts in MXFP4, each matrix with a table of what its scales are; all else fp16 with biases."""
     hidden, experts = 2880, 32 * 3 * 2880 * 2880
@@ -391,6 +404,7 @@ def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
                 "Qwen3.8-27B-INT4": expected_bytes_of_qwen3_5(),
                 "Qwen3-30B-A3B-AWQ": expected_bytes_of_qwen3_moe(),
                 "Qwen3.6-35B-A3B-INT4": expected_bytes_of_qwen3_5_moe(),
+                "Qwen3.8-Flash-Next-INT4": expected_bytes_of_flash_next(),
                 "gpt-oss-20b": expected_bytes_of_gpt_oss(),
                 "Nemotron-3-Nano-30B-A3B-NVFP4": expected_bytes_of_nemotron_h(),
                 "gemma-4-31B-it-qat-w4a16-ct": expected_bytes_of_gemma_4()}
