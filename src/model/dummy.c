@@ -437,8 +437,10 @@ Status model_fill_dummy(const Model *model, Error *err) {
     const NgramLayer *ngrams = &model->layers[i].ngrams;
     if (ngrams->n_shards == 0) continue;
     const Matrix *table = &ngrams->shards->rows;
+    /* The rest stays zeros, whose pages take no memory: a table may be larger than the machine's. */
+    const size_t numbers = (size_t)table->n_rows * (size_t)table->n_columns, most = (size_t)1 << 24;
     fill_vector(&ngrams->taps, -1, 1, &random);
-    fill_halves(table->data, (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, &random);
+    fill_halves(table->data, numbers < most ? numbers : most, -1, 1, &random);
   }
   fill_matrix(&model->head, &random);
   if (!config->tied_embeddings)

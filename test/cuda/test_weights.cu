@@ -200,7 +200,7 @@ static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   std::vector<const Linear *> layers;
   for (const Linear *linear :
        {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.z, &from->conv.in, &from->q, &from->k,
-        &from->v, &from->q_a, &from->kv_a, &from->attn_gate})
+        &from->v, &from->q_a, &from->kv_a, &from->attn_gate, &from->index})
     if (linear->n_out > 0 && !(linear == &from->q && from->q_a.n_out > 0)) layers.push_back(linear);
   return layers;
 }
@@ -254,6 +254,28 @@ static void expect_latents(const DeviceLayer *to, const ModelLayer *from, int n_
   expect_linear(Matrix8(&to->experts.latent_out, stream), 0, 1, &from->moe.latent_out);
 }
 
+static void expect_mix(const DeviceMix &got, const StreamMix &from, cudaStream_t stream) {
+  std::vector<const Linear *> layers = {&from.down};
+  if (from.inject.n_out > 0) layers.push_back(&from.inject);
+  expect_projections(&got.in, layers, false, stream);
+  expect_linear(Matrix8(&got.up, stream), 0, 1, &from.up);
+}
+
+/* Streams, n-grams and the norms of an index. */
+static void expect_streams(const DeviceLayer *to, const ModelLayer *from, cudaStream_t stream) {
+  expect_mix(to->attn_mix, from->attn_mix, stream);
+  expect_mix(to->mlp_mix, from->mlp_mix, stream);
+  expect_norm(to->index_q_norm, from->index_q_norm, true, "q_layernorm");
+  expect_norm(to->index_k_norm, from->index_k_norm, true, "k_layernorm");
+  expect_norm(to->ngrams.key_norm, from->ngrams.key_norm, true, "norm_key");
+  expect_norm(to->ngrams.query_norm, from->ngrams.query_norm, true, "norm_query");
+  expect_norm(to->ngrams.conv_norm, from->ngrams.conv_norm, true, "norm_conv");
+  expect_norm(to->ngrams.taps, from->ngrams.taps, false, "ple.conv1d");
+  if (from->ngrams.key.n_out == 0) return;
+  expect_linear(Matrix8(&to->ngrams.key, stream), 0, 1, &from->ngrams.key);
+  expect_linear(Matrix8(&to->ngrams.value, stream), 0, 1, &from->ngrams.value);
+}
+
 static void expect_layers(const BackendModel &loaded) {
   const Model *model = loaded.model;
   const bool one = model->config.norm_plus_one, silu = model->config.activation == ACTIVATION_SILU;
@@ -281,6 +303,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->sinks, from->sinks, false, "sinks");
     expect_norm(to->scalar, from->scalar, false, "layer_scalar");
     expect_norm(to->input_norm, from->input_norm, one, "input_norm");
+    if (model->config.streams.n > 0) expect_streams(to, from, loaded.stream);
     if (model->config.per_layer_width == 0) continue;
     expect_linear(Matrix8(&to->input_gate, loaded.stream), 0, 1, &from->input_gate);
     expect_linear(Matrix8(&to->input_projection, loaded.stream), 0, 1, &from->input_projection);
@@ -289,6 +312,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(loaded.input_norm, model->input_norm, one, "input_norm of the model");
     expect_linear(Matrix8(&loaded.input_projection, loaded.stream), 0, 1, &model->input_projection);
   }
+  if (model->config.streams.n > 0) expect_mix(loaded.mix, model->mix, loaded.stream);
   expect_norm(loaded.final_norm, model->final_norm, one && !model->config.final_norm_plain, "final_norm");
   expect_linear(Matrix8(&loaded.head, loaded.stream), 0, 1, &model->head);
 }

@@ -19,6 +19,15 @@ static Status take_last_mix(HfLoader *loader) {
 
 /* --- tables of n-grams */
 
+/* hf_use() of what belongs to a table, whose bytes are counted apart. */
+static const void *use_part(HfLoader *loader, StoredTensor *tensor) {
+  Model *model = loader->model;
+  const size_t before = model->weight_bytes;
+  const void *data = hf_use(loader, tensor);
+  model->table_bytes += model->weight_bytes - before;
+  return data;
+}
+
 /* Refuses numbers of the hashes that are not those that the config gives; they need not be stored. */
 static Status check_hash_numbers(HfLoader *loader, int index, const char *part, int n,
                                  const int64_t *wanted) {
@@ -28,7 +37,7 @@ static Status check_hash_numbers(HfLoader *loader, int index, const char *part, 
   StoredTensor *tensor = hf_find(loader, name, "");
   if (!tensor) return STATUS_OK;
   TRY(hf_check_shape(loader, tensor, 1, shape, ""));
-  if (tensor->dtype == DTYPE_I64 && memcmp(hf_use(loader, tensor), wanted, (size_t)n * sizeof *wanted) == 0)
+  if (tensor->dtype == DTYPE_I64 && memcmp(use_part(loader, tensor), wanted, (size_t)n * sizeof *wanted) == 0)
     return STATUS_OK;
   return error_set(loader->err, STATUS_MODEL, "%s: tensor %s holds other numbers than those that %s gives",
                    tensor->file, name, loader->config_path);
@@ -70,7 +79,7 @@ static Status take_scales(HfLoader *loader, const char *table, const char *name,
   const int64_t shape[] = {shard->rows.n_rows, 1};
   if (n != 1) TRY(hf_check_shape(loader, tensor, 2, shape, ""));
   TRY(hf_check_float(loader, tensor));
-  shard->scales = (Vector){hf_use(loader, tensor), tensor->dtype, (int)n};
+  shard->scales = (Vector){use_part(loader, tensor), tensor->dtype, (int)n};
   return check_finite(shard->scales.data, tensor->dtype, (size_t)n, 1, tensor->file, tensor->name,
                       loader->err);
 }
@@ -85,8 +94,7 @@ static Status take_part(HfLoader *loader, const char *table, int index, int64_t 
   TRY(hf_check_shape(loader, tensor, 2, shape, ""));
   const bool codes = tensor->dtype == DTYPE_F8_E4M3 || tensor->dtype == DTYPE_I8;
   if (!codes) TRY(hf_check_float(loader, tensor));
-  shard->rows = (Matrix){hf_use(loader, tensor), tensor->dtype, (int)n_rows, n_columns};
-  loader->model->table_bytes += tensor->bytes;
+  shard->rows = (Matrix){use_part(loader, tensor), tensor->dtype, (int)n_rows, n_columns};
   return codes ? take_scales(loader, table, name, shard) : STATUS_OK;
 }
 
