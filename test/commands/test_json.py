@@ -40,7 +40,8 @@ def test_an_answer_is_one_object(objects):
     assert it["seed"] == 7
     assert set(it["timings"]) == {"prompt_ms", "first_token_ms", "decode_ms", "prompt_per_second",
                                   "decode_per_second"}
-    assert 0 < it["timings"]["prompt_ms"] < it["timings"]["first_token_ms"]  # both from the beginning of the prompt
+    # Both from the beginning of the prompt: a fast machine picks the first token within the last of three decimals.
+    assert 0 < it["timings"]["prompt_ms"] <= it["timings"]["first_token_ms"]
     assert it["timings"]["decode_ms"] > 0
     assert it["model"] == "stories260K-awq"
     assert set(it) == {"text", "finish_reason", "usage", "timings", "seed", "model"}
