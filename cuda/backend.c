@@ -573,15 +573,16 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
   const float *x = s->x + (size_t)first_row * (size_t)c->hidden;
   s->n_logit_rows = n_rows;
   tokens_forget_picks(s);
+  if (span.parts) n_rows = s->sequences.n_logit_rows;
   if (c->streams.n > 0) {
-    if (span.parts) n_rows = s->sequences.n_logit_rows;
     TRY(streams_mix_logits(s, span, first_row, n_rows, s->lm_head_in, err));
-  } else if (span.parts) {
-    n_rows = s->sequences.n_logit_rows;
-    TRY(ops_gather_rows(s->x, s->rows.logit_rows, c->hidden, n_rows, s->logit_x, m->stream, err));
-    x = s->logit_x;
+  } else {
+    if (span.parts) {
+      TRY(ops_gather_rows(s->x, s->rows.logit_rows, c->hidden, n_rows, s->logit_x, m->stream, err));
+      x = s->logit_x;
+    }
+    TRY(residual_norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
   }
-  if (c->streams.n == 0) TRY(residual_norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
   TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
                       s->logits + split_first_logit(s), c->vocab_size, err));
   if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read them */

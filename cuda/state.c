@@ -12,6 +12,7 @@
 #include "cuda/layers/index.h"
 #include "cuda/layers/latent.h"
 #include "cuda/layers/streams.h"
+#include "cuda/ops/streams.h"
 #include "cuda/products.h"
 #include "cuda/rows.h"
 
@@ -50,14 +51,12 @@ static int delta_outputs(const DeltaConfig *d) {
   return delta_channels(d) + d->n_value_heads * (d->value_dim + gates);
 }
 
-/* Floats of the n-grams' states of the layers before `layer` (ops/streams.h). */
+/* Floats of the n-grams' states of the layers before `layer`. */
 static size_t ngrams_before(const ModelConfig *c, int layer) {
   const NgramConfig *n = &c->ngrams;
-  const size_t inputs = (size_t)(n->taps - 1) * (size_t)n->longest * (size_t)c->streams.n * (size_t)c->hidden,
-               one = inputs + (size_t)padded_row(n->longest - 1);
   size_t n_layers = 0;
   for (int i = 0; n->longest > 0 && i < layer; i++) n_layers += config_layer(c, i).ngrams > 0;
-  return n_layers * one;
+  return n_layers ? n_layers * ops_ngram_state_floats(n, c->streams.n, c->hidden) : 0;
 }
 
 /* Floats of the recurrent states of the layers before `layer`, one after the other. */

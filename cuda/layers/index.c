@@ -8,20 +8,14 @@
 /* Rows whose scores and positions have memory at once: those of a long text are large. */
 enum { ROWS_AT_ONCE = 128 };
 
-static IndexSizes sizes_of(const ModelConfig *c) {
-  const IndexerConfig *i = &c->indexer;
-  return (IndexSizes){i->n_heads, i->head_dim, i->block, i->budget};
-}
-
 static int rows_at_once(const BackendState *s) {
   return s->options.max_chunk < ROWS_AT_ONCE ? s->options.max_chunk : ROWS_AT_ONCE;
 }
 
 void index_place(BackendState *s, const ModelConfig *c, DeviceArena *m) {
-  const IndexSizes sizes = sizes_of(c);
   const size_t rows = c->indexer.block > 0 ? (size_t)rows_at_once(s) : 0,
-               most = rows > 0 ? index_most_chosen(&sizes) : 0,
-               scores = rows > 0 ? index_row_scores(&sizes, s->options.n_ctx) : 0;
+               most = rows > 0 ? index_most_chosen(&c->indexer) : 0,
+               scores = rows > 0 ? index_row_scores(&c->indexer, s->options.n_ctx) : 0;
   size_t workspace = 0;
   for (int i = 0; rows > 0 && i < c->n_layers; i++) {
     const LayerConfig own = config_layer(c, i);
@@ -64,7 +58,7 @@ static IndexCall call_of(const BackendState *s, int layer, int row) {
   const DeviceRope *rope = &m->ropes[own.rope];
   AttentionPages pages = state_attention(s, layer).pages;
   if (pages.first) pages.first += row;
-  return (IndexCall){.sizes = sizes_of(c),
+  return (IndexCall){.sizes = c->indexer,
                      .eps = (float)c->norm_eps,
                      .rows = s->projections + (size_t)row * (size_t)s->projection_stride +
                              state_index_outputs(c, &own),

@@ -115,7 +115,7 @@ typedef struct {
   const DeviceMix *weights;
   StreamRows rows;
   void *h;
-  float *mixed, *x; /* of a block; NULL: h is the logits' input */
+  bool of_block; /* false: h is the logits' input, and nothing is injected afterwards */
 } Mix;
 
 static Status mix_many(BackendState *s, const Mix *mix, int n_rows, Error *err) {
@@ -123,18 +123,17 @@ static Status mix_many(BackendState *s, const Mix *mix, int n_rows, Error *err) 
   const StreamState *own = &s->stream;
   const DeviceProjections *in = &mix->weights->in;
   const int n = c->streams.n, rank = c->streams.rank, u_stride = padded_row((int)row_of_streams(c));
-  const bool injects = mix->mixed != NULL;
   cudaStream_t stream = s->loaded->stream;
   TRY(ops_streams_norm(&mix->rows, n_rows, own->u, u_stride, stream, err));
   for (int i = 0; i < in->n_parts; i++)
     TRY(products_matmul(s, &in->parts[i], own->u, u_stride, n_rows, LINEAR_TO_F32, own->sums + in->first[i],
-                        injects ? rank + n : rank, err));
+                        mix->of_block ? rank + n : rank, err));
   TRY(ops_streams_ranks(own->sums, n, rank, n_rows, own->ranks, padded_row(rank),
-                        injects ? own->factors : NULL, stream, err));
+                        mix->of_block ? own->factors : NULL, stream, err));
   TRY(products_matmul(s, &mix->weights->up, own->ranks, padded_row(rank), n_rows, LINEAR_TO_F32, own->weights,
                       n * c->hidden, err));
-  return ops_streams_mix(&mix->rows, own->weights, n_rows, mix->h, s->h_stride, mix->mixed, mix->x, stream,
-                         err);
+  return ops_streams_mix(&mix->rows, own->weights, n_rows, mix->h, s->h_stride,
+                         mix->of_block ? own->mixed : NULL, mix->of_block ? s->x : NULL, stream, err);
 }
 
 /* Row `row` of a dense matrix; its numbers have 16 bits. */
@@ -148,7 +147,6 @@ static FewMix few_of(const BackendState *s, const Mix *mix) {
   const StreamState *own = &s->stream;
   const DeviceProjections *in = &mix->weights->in;
   const DeviceLinear *down = &in->parts[0], *inject = &in->parts[in->n_parts - 1], *up = &mix->weights->up;
-  const bool injects = mix->mixed != NULL;
   return (FewMix){.n = c->streams.n,
                   .hidden = c->hidden,
                   .rank = c->streams.rank,
@@ -158,7 +156,8 @@ static FewMix few_of(const BackendState *s, const Mix *mix) {
                   .factors = own->factors,
                   .bf16 = down->type == WEIGHT_BF16,
                   .down = down->dense,
-                  .inject = injects ? row_at(inject, c->streams.rank - in->first[in->n_parts - 1]) : NULL,
+                  .inject =
+                      mix->of_block ? row_at(inject, c->streams.rank - in->first[in->n_parts - 1]) : NULL,
                   .up = up->dense,
                   .down_stride = down->stride,
                   .inject_stride = inject->stride,
@@ -167,11 +166,11 @@ static FewMix few_of(const BackendState *s, const Mix *mix) {
                   .eps = mix->rows.eps,
                   .inverses = own->inverses,
                   .ranks = own->few_ranks,
-                  .new_factors = injects ? own->spare_factors : NULL,
+                  .new_factors = mix->of_block ? own->spare_factors : NULL,
                   .h = mix->h,
                   .h_stride = s->h_stride,
-                  .mixed = mix->mixed,
-                  .zeroed = mix->x};
+                  .mixed = mix->of_block ? own->mixed : NULL,
+                  .zeroed = mix->of_block ? s->x : NULL};
 }
 
 /* True if all matrices of a mix are of fp16, or all of bf16, on the device. */
@@ -215,8 +214,7 @@ Status cuda_mix_streams(BackendState *s, TokenRange span, int layer, bool mlp, E
   const Mix mix = {.weights = mlp ? &l->mlp_mix : &l->attn_mix,
                    .rows = rows_from(s, mlp ? l->mlp_norm : l->attn_norm),
                    .h = s->h,
-                   .mixed = s->stream.mixed,
-                   .x = s->x};
+                   .of_block = true};
   s->normed = NORMED;
   return run_mix(s, &mix, rows_of(s, span), err);
 }

@@ -249,7 +249,7 @@ __device__ __forceinline__ void write_blocks(ChoiceMemory &m, const float *score
 }
 
 __global__ void __launch_bounds__(kChoiceThreads)
-    choose_kernel(IndexSizes sizes, const int *pos, const float *scores, size_t row_scores, int *chosen,
+    choose_kernel(IndexerConfig sizes, const int *pos, const float *scores, size_t row_scores, int *chosen,
                   int *n_chosen) {
   begin_overlapping();
   __shared__ ChoiceMemory memory;
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kChoiceThreads)
 }
 
 Status check_index(const IndexCall *call, Error *err) {
-  const IndexSizes &s = call->sizes;
+  const IndexerConfig &s = call->sizes;
   if (s.head_dim < 1 || s.head_dim > INDEX_MAX_HEAD_DIM || 2 * call->n_pairs > s.head_dim)
     return error_set(err, STATUS_FAILED, "index keys: no kernel for %d dimensions, %d of them in pairs",
                      s.head_dim, 2 * call->n_pairs);
@@ -287,18 +287,18 @@ Status index_append(const IndexCall *call, int n_rows, cudaStream_t stream, Erro
   return launch(block_keys_kernel, n_rows, kKeyThreads, 0, stream, true, "index keys", err, *call);
 }
 
-size_t index_most_chosen(const IndexSizes *sizes) {
+size_t index_most_chosen(const IndexerConfig *sizes) {
   return (size_t)sizes->budget + sizes->block - 1;
 }
 
-size_t index_row_scores(const IndexSizes *sizes, int n_ctx_all) {
+size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all) {
   return (size_t)(n_ctx_all / sizes->block) + 1;
 }
 
 Status index_choose(const IndexCall *call, int n_rows, int n_ctx_all, float *scores, int *chosen,
                     int *n_chosen, cudaStream_t stream, Error *err) {
   TRY(check_index(call, err));
-  const IndexSizes *sizes = &call->sizes;
+  const IndexerConfig *sizes = &call->sizes;
   const size_t row_scores = index_row_scores(sizes, n_ctx_all);
   const int most_blocks = n_ctx_all / sizes->block;
   const bool wide = call->width % 8 == 0 && (uintptr_t)call->keys % 16 == 0;

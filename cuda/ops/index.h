@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "cuda/attention/pages.h"
+#include "model/config/config.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,15 +23,10 @@ extern "C" {
 
 enum { INDEX_MAX_HEAD_DIM = 256 };
 
-typedef struct {
-  int n_heads, head_dim; /* of index queries; head_dim 1 .. INDEX_MAX_HEAD_DIM */
-  int block, budget;     /* positions; budget is a multiple of block, at least one block */
-} IndexSizes;
-
 /* The index queries and keys of a step's rows, and the cache of index keys. Both caches are one KV head,
  * [n_pages][n_ctx][width] in fp16. Numbers of a row after the first head_dim are neither read nor written. */
 typedef struct {
-  IndexSizes sizes;
+  IndexerConfig sizes; /* head_dim 1 .. INDEX_MAX_HEAD_DIM; budget at least one block */
   float eps;
   const float *rows;            /* [n_rows][stride]: n_heads index queries, then the index key */
   size_t stride;                /* >= (n_heads + 1) * head_dim */
@@ -52,10 +48,10 @@ typedef struct {
 Status index_append(const IndexCall *call, int n_rows, cudaStream_t stream, Error *err);
 
 /* Most positions that a row sees: budget + block - 1. */
-size_t index_most_chosen(const IndexSizes *sizes);
+size_t index_most_chosen(const IndexerConfig *sizes);
 
 /* Numbers of a row of scores: at least its blocks. n_ctx_all: the most positions of a sequence. */
-size_t index_row_scores(const IndexSizes *sizes, int n_ctx_all);
+size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all);
 
 /* Writes the positions that each row sees, ascending, to chosen[n_rows][index_most_chosen()], and their
  * number to n_chosen[n_rows]. With at most budget / block whole blocks these are all positions; scores are

@@ -61,6 +61,8 @@ typedef struct {
   const float *input; /* fp32 [n_rows][S] norm(c) */
   float *streams;     /* fp32 [n_rows][S] */
 } Ngrams;
+/* Floats of the state of one layer and sequence. */
+size_t ops_ngram_state_floats(const NgramConfig *ngrams, int n, int hidden);
 /* tokens[row][j] = the token j before that of the row, [n_rows][longest]; on the host, mapped or pinned. */
 Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStream_t stream, Error *err);
 /* streams += c + silu(convolution), and the state takes the rows' inputs and tokens. */

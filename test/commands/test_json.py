@@ -40,11 +40,20 @@ def test_an_answer_is_one_object(objects):
     assert it["seed"] == 7
     assert set(it["timings"]) == {"prompt_ms", "first_token_ms", "decode_ms", "prompt_per_second",
                                   "decode_per_second"}
-    # Both from the beginning of the prompt: a fast machine picks the first token within the last of three decimals.
-    assert 0 < it["timings"]["prompt_ms"] <= it["timings"]["first_token_ms"]
     assert it["timings"]["decode_ms"] > 0
     assert it["model"] == "stories260K-awq"
     assert set(it) == {"text", "finish_reason", "usage", "timings", "seed", "model"}
+
+
+def test_the_first_token_comes_after_the_prompt(objects):
+    """Both times are from the beginning of the prompt. A fast machine picks a token in half a microsecond, which
+    three decimals may not show; five answers in a row without a difference are a clock that is read once."""
+    for _ in range(5):
+        times = objects("-n", 1, "--json")[0]["timings"]
+        assert 0 < times["prompt_ms"] <= times["first_token_ms"]
+        if times["prompt_ms"] < times["first_token_ms"]:
+            return
+    pytest.fail("the first token takes no time")
 
 
 def test_ids_are_those_of_prompt_and_answer(objects, run, stories):

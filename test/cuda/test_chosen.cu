@@ -70,7 +70,7 @@ enum Numbers { ANY, TIES, WITH_NAN }; /* of index queries and keys */
 
 struct Case {
   const char *what;
-  IndexSizes sizes;
+  IndexerConfig sizes;
   int n_pairs, width;
   int n_kv_heads, group, head_dim;
   bool paged;
@@ -224,7 +224,7 @@ struct Index {
 /* The caches after the rows were appended to those before. */
 static void check_caches(const Index &index, const std::vector<RowPlace> &rows, const Floats &numbers,
                          const Halves &raw_before, const Halves &keys_before) {
-  const IndexSizes &sizes = index.c.sizes;
+  const IndexerConfig &sizes = index.c.sizes;
   const int dim = sizes.head_dim, width = index.c.width;
   const Halves raw = index.raw.host(), keys = index.keys.host();
   Halves want_raw = raw_before, others = keys_before;
@@ -295,7 +295,7 @@ static bool scores_are_close(const Index &index, const RowPlace &row, const floa
 }
 
 /* The positions that a row sees, from its scores. */
-static std::vector<int> positions_seen(const IndexSizes &sizes, int pos, const float *scores) {
+static std::vector<int> positions_seen(const IndexerConfig &sizes, int pos, const float *scores) {
   const int n_blocks = (pos + 1) / sizes.block, n_best = sizes.budget / sizes.block;
   std::vector<int> order(n_blocks), out;
   for (int b = 0; b < n_blocks; b++) order[b] = b;
@@ -312,7 +312,7 @@ static std::vector<int> positions_seen(const IndexSizes &sizes, int pos, const f
 
 static void check_choice(const Index &index, const std::vector<RowPlace> &rows, const Floats &numbers,
                          const Choice &choice) {
-  const IndexSizes &sizes = index.c.sizes;
+  const IndexerConfig &sizes = index.c.sizes;
   const size_t row_scores = index_row_scores(&sizes, index.places.n_ctx_all),
                most = index_most_chosen(&sizes);
   const Halves keys = index.keys.host();
@@ -495,17 +495,17 @@ int main(int argc, char **argv) {
   /* The first rows see all, others choose; the last block of a row ends with it, or has begun. */
   const std::vector<Part> mixed = {{0, 0, 1}, {1, 37, 3}, {-1, 0, 1}, {2, 143, 1}, {3, 12, 2}, {-1, 0, 2}},
                           single = {{0, 150, 1}}, prompt = {{0, 0, 45}}, later = {{0, 61, 5}, {-1, 0, 1}};
-  /* Index heads, dimensions, block, budget; pairs, width; KV heads, query heads of each, head_dim. */
+  /* Block, budget, index heads, their dimensions; pairs, width; KV heads, query heads of each, head_dim. */
   std::vector<Case> cases = {
-      {"a block of one", {3, 12, 1, 20}, 4, 12, 2, 1, 16, true, ANY},
-      {"wide keys", {4, 64, 4, 16}, 16, 64, 1, 8, 128, true, ANY},
-      {"a wider cache", {2, 12, 4, 32}, 6, 24, 2, 2, 64, true, ANY},
-      {"many heads", {18, 128, 16, 32}, 64, 128, 1, 2, 256, true, ANY},
-      {"ties", {3, 64, 4, 40}, 8, 64, 1, 11, 32, true, TIES},
-      {"ties, blocks of one", {5, 12, 1, 33}, 6, 20, 1, 1, 80, true, TIES},
-      {"queries with NaN", {2, 12, 4, 16}, 2, 16, 2, 3, 48, true, WITH_NAN},
-      {"an odd head without a rope", {1, 7, 3, 9}, 0, 7, 1, 4, 16, true, ANY},
-      {"all are seen", {2, 12, 4, 400}, 6, 12, 1, 4, 64, true, ANY},
+      {"a block of one", {1, 20, 3, 12}, 4, 12, 2, 1, 16, true, ANY},
+      {"wide keys", {4, 16, 4, 64}, 16, 64, 1, 8, 128, true, ANY},
+      {"a wider cache", {4, 32, 2, 12}, 6, 24, 2, 2, 64, true, ANY},
+      {"many heads", {16, 32, 18, 128}, 64, 128, 1, 2, 256, true, ANY},
+      {"ties", {4, 40, 3, 64}, 8, 64, 1, 11, 32, true, TIES},
+      {"ties, blocks of one", {1, 33, 5, 12}, 6, 20, 1, 1, 80, true, TIES},
+      {"queries with NaN", {4, 16, 2, 12}, 2, 16, 2, 3, 48, true, WITH_NAN},
+      {"an odd head without a rope", {3, 9, 1, 7}, 0, 7, 1, 4, 16, true, ANY},
+      {"all are seen", {4, 400, 2, 12}, 6, 12, 1, 4, 64, true, ANY},
   };
   for (const Case &c : cases) {
     run(c, mixed);
@@ -516,8 +516,8 @@ int main(int argc, char **argv) {
     if (!few || c.head_dim == 64) run(one_page, prompt); /* more rows than CHOSEN_ROWS */
   }
   /* Several parts of attention, several thread blocks of scores. */
-  run({"several parts", {2, 12, 1, 150}, 6, 16, 1, 2, 64, true, ANY}, {{0, 301, 1}, {1, 190, 2}});
-  run({"several parts, ties", {2, 12, 4, 200}, 6, 16, 1, 9, 256, true, TIES}, {{0, 1201, 1}});
+  run({"several parts", {1, 150, 2, 12}, 6, 16, 1, 2, 64, true, ANY}, {{0, 301, 1}, {1, 190, 2}});
+  run({"several parts, ties", {4, 200, 2, 12}, 6, 16, 1, 9, 256, true, TIES}, {{0, 1201, 1}});
   /* All sizes with each other, or with `few` each pair of an index' dimension and block with some heads. */
   int n = 0;
   for (int dim : {12, 64, 128, 256})
@@ -527,12 +527,12 @@ int main(int argc, char **argv) {
           for (int group : {1, 2, 8, 16}) {
             if (few && (n++ % 11 != 0 || block > 64)) continue;
             const Case c = {
-                "sweep", {4 + group % 3, dim, block, budget}, dim / 4, dim, 2, group, head_dim, true, ANY};
+                "sweep", {block, budget, 4 + group % 3, dim}, dim / 4, dim, 2, group, head_dim, true, ANY};
             run(c, {{0, 5, 1}, {1, 250 + block, 2}, {-1, 0, 1}, {2, 20 * block - 2, 3}});
           }
   if (!few) {
-    run({"a long text", {4, 64, 4, 2048}, 16, 64, 2, 8, 256, true, ANY}, {{0, 131000, 1}, {1, 40003, 2}});
-    run({"a long text, ties", {4, 64, 1, 2048}, 16, 64, 2, 8, 256, true, TIES}, {{0, 20000, 1}});
+    run({"a long text", {4, 2048, 4, 64}, 16, 64, 2, 8, 256, true, ANY}, {{0, 131000, 1}, {1, 40003, 2}});
+    run({"a long text, ties", {1, 2048, 4, 64}, 16, 64, 2, 8, 256, true, TIES}, {{0, 20000, 1}});
   }
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
