@@ -214,36 +214,47 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* The rows of a single sequence in a step of several, with the logits of its last n_logit_rows rows, as those
- * of a session; false if there are others. */
-static bool take_alone(TokenRange *span, int n_logit_rows) {
-  if (span->n_parts != 1) return false;
+/* True if one kernel can take a step of several sequences: it makes the logits of the last rows, its rows have
+ * the same rope, and it copies no taps of several. */
+static bool fits_fused(TokenRange span, int n_logit_rows) {
+  if (span.n_parts > 1 && span.taps) return false;
   for (int i = 0; i < n_logit_rows; i++)
-    if (span->logit_rows[i] != span->n_tokens - n_logit_rows + i) return false;
-  const SequenceRows *part = span->parts;
-  *span = (TokenRange){.pos = part->pos, .n_tokens = part->n_tokens, .long_rope = part->long_rope};
+    if (span.logit_rows[i] != span.n_tokens - n_logit_rows + i) return false;
+  for (int i = 1; i < span.n_parts; i++)
+    if (span.parts[i].long_rope != span.parts[0].long_rope) return false;
   return true;
 }
 
-/* Enqueues the whole step of a session, or of sequence `sequence` of several, whose pages are the first ones
- * of the step's. PRECOND an earlier launch or copy writes s->rows.ids. */
-static Status enqueue_fused(BackendState *s, TokenRange span, int sequence, int n_logit_rows, Error *err) {
-  const RopeAngles angles = rows_rope_angles(s, span, ROPE_GLOBAL);
-  const StepCall call = {.pos = span.pos,
-                         .ids = s->rows.ids,
-                         .frequencies = angles.frequencies,
-                         .attention_factor = angles.attention_factor,
-                         .k = s->cache[KEYS],
-                         .v = s->cache[VALUES],
-                         .k_scales = s->cache[KEY_SCALES],
-                         .v_scales = s->cache[VALUE_SCALES],
-                         .states = state_of_sequence(s, sequence),
-                         .pages = s->options.n_sequences > 0 ? s->rows.pages : NULL,
-                         .n_ctx = page_positions(&s->options),
-                         .n_pages = state_pages(&s->options),
-                         .n_tokens = span.n_tokens,
-                         .first_logit = span.n_tokens - n_logit_rows,
-                         .logits = s->logits + split_first_logit(s)};
+/* A step as that of a single sequence; of several ones the position and rope are those of the first. */
+static TokenRange first_of(TokenRange span) {
+  const SequenceRows *part = span.parts;
+  if (!part) return span;
+  return (TokenRange){.pos = part->pos, .n_tokens = span.n_tokens, .long_rope = part->long_rope};
+}
+
+/* Enqueues the whole step of a session, or of several sequences, which sequences_set_step() has described.
+ * PRECOND an earlier launch or copy writes s->rows.ids. */
+static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
+  const RopeAngles angles = rows_rope_angles(s, first_of(span), ROPE_GLOBAL);
+  StepCall call = {.n_parts = 1,
+                   .parts[0].pos = span.pos,
+                   .ids = s->rows.ids,
+                   .frequencies = angles.frequencies,
+                   .attention_factor = angles.attention_factor,
+                   .k = s->cache[KEYS],
+                   .v = s->cache[VALUES],
+                   .k_scales = s->cache[KEY_SCALES],
+                   .v_scales = s->cache[VALUE_SCALES],
+                   .states = state_of_sequence(s, span.parts ? span.parts->sequence : 0),
+                   .pages = s->options.n_sequences > 0 ? s->rows.pages : NULL,
+                   .n_ctx = page_positions(&s->options),
+                   .n_pages = state_pages(&s->options),
+                   .n_tokens = span.n_tokens,
+                   .first_logit = span.n_tokens - n_logit_rows,
+                   .logits = s->logits + split_first_logit(s)};
+  if (span.parts) call.n_parts = span.n_parts;
+  for (int i = 0, row = 0; i < span.n_parts && span.parts; row += span.parts[i++].n_tokens)
+    call.parts[i] = (StepPart){span.parts[i].pos, row, sequences_first_page(&s->sequences, row)};
   TRY(fused_run(s->fused, &call, s->loaded->stream, err));
   return split_gather_logits(s, first_sum(s->loaded->model->config.n_layers), n_logit_rows, err);
 }
@@ -327,8 +338,8 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
 
 Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
                        Error *err) {
-  TokenRange own = span;
-  *done = n_logit_rows > 0 && (!span.parts || take_alone(&own, n_logit_rows)) && fused_takes(s->fused, own);
+  *done = n_logit_rows > 0 && (!span.parts || fits_fused(span, n_logit_rows)) &&
+          fused_takes(s->fused, first_of(span));
   if (!*done) return STATUS_OK;
   s->n_logit_rows = n_logit_rows;
   if (span.parts) {
@@ -338,7 +349,7 @@ Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int
     if (ids) TRY(rows_set(s, span, ids, err));
   }
   TRY(split_begin_sums(s, 2, err));
-  return enqueue_fused(s, own, span.parts ? span.parts->sequence : 0, n_logit_rows, err);
+  return enqueue_fused(s, span, n_logit_rows, err);
 }
 
 /* Each layer's own input of each token (backend.h). PRECOND x is the embedding. */

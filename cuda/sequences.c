@@ -165,6 +165,10 @@ static void pad(Sequences *s, StepRows *rows) {
     rows->logit_rows[s->n_logit_rows++] = 0;
 }
 
+int sequences_first_page(const Sequences *s, int row) {
+  return s->pinned[1 - s->next].first_page[row];
+}
+
 Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, const int32_t *ids,
                           int n_logit_rows, cudaStream_t stream, Error *err) {
   const int turn = s->next;

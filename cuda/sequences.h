@@ -77,6 +77,9 @@ static inline int sequences_of_logits(const Sequences *s, int row) {
   return s->sequence_of[row];
 }
 
+/* Where the pages of a row's sequence begin in those of the last step. */
+int sequences_first_page(const Sequences *s, int row);
+
 /* Describes the rows of a step and enqueues their copy to the device. */
 Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, const int32_t *ids,
                           int n_logit_rows, cudaStream_t stream, Error *err);

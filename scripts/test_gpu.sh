@@ -28,7 +28,7 @@ for file in test/cuda/test_*.cu; do
   programs="$programs${programs:+ }${file%.cu}"
 done
 fused='one_kernel_is and (qwen2 or tie) or several_rows and qwen3-3 or fall_behind or layers_in_groups_of_128'
-fused="$fused or last_sequence"
+fused="$fused or last_sequence or several_sequences"
 # Each kind of arithmetic once, one token at a time and many; on a chip with clusters also a decode step as one kernel.
 short='gpu_equals_cpu and f16 and (stories260K-awq or gemma2 or glm4-moe-lite or qwen4) or published_sizes and 512-3'
 short="$short or single_tokens and (stories260K or granite)"

@@ -48,13 +48,15 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
                          : STEP_KEYS,
                        kKeyScales = 2 * kKeys * kRow,
                        kValueScales = kKeyScales + kKeys * key_scales(kDim) * KV_SCALE_BYTES;
+  static constexpr float kLowest =
+      -1e30f; /* the maximum of no score: finite, so that -INFINITY less it is no NaN */
   float o[kTiles][4], maximum[2], sum[2];
   uint4 query[kQ8 ? kDim / 32 : 1]; /* of kQ8 */
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
     for (int j = 0; j < kTiles; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
-    maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
+    maximum[0] = maximum[1] = kLowest, sum[0] = sum[1] = 0;
   }
 
   /* With kQ8 the scales of a stage's keys, and of its values, from key0 on. */
@@ -154,23 +156,27 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     for (int i = 0; i < 4; i++) s[i] += other[i];
   }
 
-  /* Turns scores of 16 keys, the first n valid, into weights p relative to the running maximum, and
-   * rescales o. */
-  __device__ __forceinline__ void to_weights(const float (&s)[4], float (&p)[4], int n, float scale_log2,
-                                             int lane) {
+  /* Turns scores of 16 keys into weights p relative to the running maximum, and rescales o. The first n[0]
+   * are valid for head 2 t and the first n[1] for head 2 t + 1. */
+  __device__ __forceinline__ void to_weights(const float (&s)[4], float (&p)[4], const int (&n)[2],
+                                             float scale_log2, int lane) {
     if constexpr (kQ8)
       to_weights_q8(s, p, n, scale_log2, lane);
     else
       to_weights_halves(s, p, n, scale_log2, lane);
   }
+  __device__ __forceinline__ void to_weights(const float (&s)[4], float (&p)[4], int n, float scale_log2,
+                                             int lane) {
+    to_weights(s, p, {n, n}, scale_log2, lane);
+  }
 
-  __device__ __forceinline__ void to_weights_halves(const float (&s)[4], float (&p)[4], int n,
+  __device__ __forceinline__ void to_weights_halves(const float (&s)[4], float (&p)[4], const int (&n)[2],
                                                     float scale_log2, int lane) {
     const int g = lane >> 2;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-      p[c] = g < n ? s[c] * scale_log2 : -INFINITY;
-      p[2 + c] = g + 8 < n ? s[2 + c] * scale_log2 : -INFINITY;
+      p[c] = g < n[c] ? s[c] * scale_log2 : -INFINITY;
+      p[2 + c] = g + 8 < n[c] ? s[2 + c] * scale_log2 : -INFINITY;
       const float high = lanes_max<4, 8, 16>(fmaxf(p[c], p[2 + c]));
       const Rescale r = rescale<false>(maximum[c], high);
       p[c] = power_of_2(p[c] - r.shift), p[2 + c] = power_of_2(p[2 + c] - r.shift);
@@ -184,13 +190,14 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
    * score lies more than kSlack above it, which after many keys is seldom. Weights up to 2^kSlack have the
    * same relative error in fp16 as those up to 1. */
   static constexpr float kSlack = 6;
-  __device__ __forceinline__ void to_weights_q8(const float (&s)[4], float (&p)[4], int n, float scale_log2,
-                                                int lane) {
+  __device__ __forceinline__ void to_weights_q8(const float (&s)[4], float (&p)[4], const int (&n)[2],
+                                                float scale_log2, int lane) {
     const int g = lane >> 2;
     float own[4] = {s[0], s[1], s[2], s[3]};
-    if (n < 16) {
-      if (g >= n) own[0] = own[1] = -INFINITY;
-      if (g + 8 >= n) own[2] = own[3] = -INFINITY;
+    if (min(n[0], n[1]) < 16) {
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        if (g + 8 * (i / 2) >= n[i % 2]) own[i] = -INFINITY;
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) p[i] = own[i] * scale_log2 - maximum[i % 2];

@@ -60,6 +60,8 @@ struct Args {
 typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
+/* Those of few_sequences.cu, for rows of several sequences. */
+Kernel few_sequences_kernel(const StepShape &shape, int tokens);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
  * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
@@ -122,7 +124,8 @@ struct Share {
 struct Vars {
   Barriers barriers;
   unsigned launches; /* several tokens: how many launches precede this one */
-  int pos;           /* position of the first token */
+  int pos;           /* position of the first token; several: of the one whose heads this block makes */
+  int page;          /* where the pages of its sequence begin in the step's */
   unsigned loaded;   /* one token: stages whose tiles are loaded or in flight */
   float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
   uint32_t sink;     /* l2_prefetch.cuh */
@@ -164,9 +167,9 @@ static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnre
 
 /* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
  * heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared: several GPUs share each layer. TheSizes: a
- * model of sizes/models.cuh, or void. */
+ * model of sizes/models.cuh, or void. kOfSeveral: rows of several sequences. */
 template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool kWithTaps = false,
-          bool kShared = false, class TheSizes = void>
+          bool kShared = false, class TheSizes = void, bool kOfSeveral = false>
 struct Form {
   using Sizes = TheSizes;
   static constexpr bool kIsShared = kShared;
@@ -177,6 +180,7 @@ struct Form {
   static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
   static constexpr bool kTaps = kWithTaps;       /* copies the residual stream after some layers */
   static constexpr bool kHybrid = kHeadDim == STEP_WIDE_HEAD; /* StepShape: a hybrid */
+  static constexpr bool kSeveral = kOfSeveral;
 };
 
 /* The part of the context that both kernels share. */
@@ -186,6 +190,7 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsShared = TheForm::kIsShared;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
+  static constexpr bool kSeveral = TheForm::kSeveral;
   static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the MLP beside the experts */
   /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
    * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
@@ -283,12 +288,16 @@ template <bool kDebug, class TheForm> struct Thread {
     return c.pages ? (size_t)cached * n_heads * (c.n_pages * (int)KV_PAGE_TOKENS)
                    : ((size_t)cached * n_heads + kv_head()) * c.n_ctx;
   }
-  /* The row of a position of the cluster's KV head in the pages of a layer. */
-  __device__ __forceinline__ size_t row_in_pages(int position) const {
-    return CacheRows(args.call.pages, plan.shape.n_kv_heads, kv_head(), KV_PAGE_TOKENS).at(position);
+  /* The row of a position of the cluster's KV head in the pages of a layer, of a sequence whose pages begin at
+   * first_page. */
+  __device__ __forceinline__ size_t row_in_pages(int first_page, int position) const {
+    return CacheRows(args.call.pages + first_page, plan.shape.n_kv_heads, kv_head(), KV_PAGE_TOKENS)
+        .at(position);
   }
-  __device__ __forceinline__ size_t cache_row(int position) const {
-    return first_cache_row() + (args.call.pages ? row_in_pages(position) : position);
+  /* The row of the token at vars().pos. */
+  __device__ __forceinline__ size_t new_cache_row() const {
+    const int position = vars().pos;
+    return first_cache_row() + (args.call.pages ? row_in_pages(vars().page, position) : position);
   }
 
   /* The recurrent state of the current layer: inputs of the convolution; the block's rows of a value head. */
@@ -411,10 +420,57 @@ __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPl
   s.n_groups = matrix == O ? packs : step_first_ffn_block(&shape, cluster + 1) - first;
 }
 
-/* The number of this block's stages of keys: stages rank, rank + 8, ... of the cache. */
+/* The part of a row's sequence; rows past the step's last one belong to the last part. */
+template <class B> __device__ __forceinline__ const StepPart &part_of(const B &b, int row) {
+  const StepCall &c = b.args.call;
+  int part = B::kSeveral ? c.n_parts - 1 : 0;
+#pragma unroll 1
+  while (part > 0 && c.parts[part].first > row) part--;
+  return c.parts[part];
+}
+
+/* The number of this block's stages of keys before position pos: stages rank, rank + 8, ... of a sequence. */
 template <class B> __device__ __forceinline__ int key_stages(const B &b, int pos) {
   return ((pos + B::kKeys - 1) / B::kKeys - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
+
+/* A block's stages of keys, of all sequences. */
+template <class B> __device__ __forceinline__ int all_key_stages(const B &b) {
+  if constexpr (B::kSeveral)
+    return b.spans().all;
+  else
+    return key_stages(b, b.args.call.parts[0].pos);
+}
+/* i, at most 32, divided by the number of sequences, which is 8 at most. */
+template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
+  if constexpr (B::kSeveral)
+    return i * b.spans().inverse >> 8;
+  else
+    return i;
+}
+
+/* Goes through the stages of keys of a block in the order in which they are loaded: the first one of each
+ * sequence, then the second one of each that has so many, and so on. */
+template <class B> struct KeyWalk {
+  int part, round; /* the stage `round` of that sequence */
+
+  __device__ __forceinline__ explicit KeyWalk(const B &b)
+      : part(B::kSeveral ? b.args.call.n_parts - 1 : 0), round(-1) {}
+  /* PRECOND there is another stage. */
+  __device__ __forceinline__ void next(const B &b) {
+    if constexpr (B::kSeveral) {
+      do
+        if (++part == b.args.call.n_parts) part = 0, round++;
+      while (round >= b.spans().of[part].stages);
+    } else {
+      round++;
+    }
+  }
+  /* The first position of the stage. */
+  __device__ __forceinline__ int position(const B &b) const {
+    return (b.rank() + round * STEP_BLOCKS) * B::kKeys;
+  }
+};
 
 /* A block multiplies the stages of lm_head from this one up to the next block's first. */
 __device__ __forceinline__ int first_lm_head_stage(const StepPlan &p, int block) {

@@ -1,10 +1,13 @@
 /* few_attention.cuh - attention of one KV head by the eight blocks of a cluster, for several tokens.
  *
- *   a[r][h] = softmax(scale q[r][h] k) v,  over the `pos` positions in the cache and new ones up to token r
+ *   a[r][h] = softmax(scale q[r][h] k) v,  over the positions of r's sequence: those in the cache, and the
+ *                                           new ones up to token r
  *
- * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there
- * are more, other warps take the other columns for the same keys. Stages of keys go to the blocks in
- * turn, stage i to rank i % 8, and in a block to four sets of warps in turn. A block merges its warps'
+ * A query is one head of one token. Eight queries are a column of an mma's worth (attend.cuh); where there
+ * are more, other warps take the other columns for the same keys. Stages of a sequence's keys go to the
+ * blocks in turn, stage i to rank i % 8, and in a block to four sets of warps in turn (KeyWalk has the
+ * order). Two sequences may have queries in one column: the weights of the other's keys are 0 there, so that
+ * infinite values of one would make NaN of the other. A block merges its warps'
  * states and sends those of pack i (a query of 128, or two of 64) to block i % 8. That block merges all
  * eight with the new keys and values, and sends the quantised output, x of o, to the cluster. All orders
  * are fixed. */
@@ -28,47 +31,110 @@ template <class B> __device__ __forceinline__ States block_states(const B &b) {
   return {values, (float2 *)(values + owned * STEP_BLOCKS * STEP_PACK)};
 }
 
+/* A warp's place among those that attend: a member of a set has one column of queries, and all keys of a
+ * stage or every second 16 of them. */
+struct Attendant {
+  int set, column, half, halves;
+  __device__ __forceinline__ Attendant(const StepPlan &p, int warp) {
+    const int log_columns = log_2(p.columns), member = warp & (p.members - 1);
+    set = warp >> log_2(p.members), column = member & (p.columns - 1);
+    half = member >> log_columns, halves = p.members >> log_columns;
+  }
+};
+
+/* The warp's part of the stage at `cursor`, of n_keys positions. Of several sequences: they are keys of the lane's
+ * first query, 2 t of the column, if own & 1, and of the second if own & 2. */
+template <class B, class Softmax>
+__device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Attendant &w,
+                                             const RingCursor &cursor, int n_keys, int own) {
+  constexpr int kDim = B::kDim, kKeys = B::kKeys, kRow = Softmax::kRow;
+  b.wait_for_stage(cursor);
+  const unsigned char *stage = b.stage(cursor);
+#pragma unroll 1
+  for (int key0 = w.half * 16; key0 < n_keys; key0 += w.halves * 16) {
+    const int n = min(16, n_keys - key0),
+              valid[2] = {!B::kSeveral || own & 1 ? n : 0, !B::kSeveral || own & 2 ? n : 0};
+    float s[4], weights[4];
+    softmax.score(b.heads() + w.column * 8 * kDim, stage + key0 * kRow, Softmax::scales_of_keys(stage, key0),
+                  s, opaque(b.lane()));
+    softmax.to_weights(s, weights, valid, b.args.scale_log2, opaque(b.lane()));
+    softmax.accumulate(stage + (kKeys + key0) * kRow, Softmax::scales_of_values(stage, key0), weights, n,
+                       opaque(b.lane()), [] {});
+  }
+  __syncwarp();
+}
+
+/* Attends to the stages of the only sequence: its set takes every fourth one. */
+template <class B, class Softmax>
+__device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Attendant &w, int stages) {
+  const StepPlan &p = b.plan;
+  const int pos = b.args.call.parts[0].pos;
+  RingCursor cursor = b.next();
+  cursor.move(w.set, p.n_slots);
+#pragma unroll 1
+  for (int i = w.set; i < stages; i += STEP_WARPGROUPS) {
+    const int first = (b.rank() + i * STEP_BLOCKS) * B::kKeys;
+    attend_stage(b, softmax, w, cursor, min(B::kKeys, pos - first), 0);
+    if (b.lane() < STEP_WARPGROUP_WARPS >> log_2(p.members)) barrier_arrive(&b.barriers().empty[cursor.slot]);
+    cursor.move(STEP_WARPGROUPS, p.n_slots);
+  }
+}
+
+/* Waits until loads of the step's stage `number` have begun. A barrier tells the last phase from the one before
+ * alone, so a warp that passes over many stages has to know that it does not wait for an earlier one. */
+template <class B> __device__ __forceinline__ void wait_until_loading(const B &b, unsigned number) {
+  const long long since = B::kIsDebug ? clock64() : 0;
+  while (*(volatile const unsigned *)&b.vars().loaded <= number) {
+    __nanosleep(20);
+    if (B::kIsDebug) b.check_patience(since, STEP_AT_LIMIT, (int)number, 0);
+  }
+}
+
+/* Attends to the stages of several sequences: set (i + s) % 4 takes stage i of sequence s, and of its warps those
+ * in whose column are queries of that sequence. */
+template <class B, class Softmax>
+__device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
+  const StepPlan &p = b.plan;
+  const int query = w.column * 8 + 2 * (b.lane() & 3),
+            own = b.first_row_of(query / p.heads_per_kv) | b.first_row_of((query + 1) / p.heads_per_kv) << 8;
+  RingCursor cursor = b.next();
+  KeyWalk<B> walk(b);
+  /* Stages before this layer's first one of keys. */
+  unsigned before = (unsigned)(b.layer() * stages + b.share(QKV).stages);
+  for (int i = QKV; i < MATRICES; i++) before += (unsigned)(b.layer() * b.share(i).stages);
+#pragma unroll 1
+  for (int i = 0; i < stages; i++, cursor.move(1, p.n_slots)) {
+    walk.next(b);
+    const KeySpan span = b.spans().of[walk.part];
+    const int arrivals = span.arrivals >> 4 * w.column & 15;
+    if (arrivals == 0 || (walk.round + walk.part) % STEP_WARPGROUPS != w.set) continue;
+    wait_until_loading(b, before + i);
+    attend_stage(b, softmax, w, cursor, min(B::kKeys, span.pos - walk.position(b)),
+                 ((own & 255) == span.first_row) | ((own >> 8) == span.first_row) << 1);
+    if (b.lane() < arrivals) barrier_arrive(&b.barriers().empty[cursor.slot]);
+  }
+}
+
 /* Attends to this block's keys. Returns how many states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
-  using Softmax = OnlineSoftmax<B::kDim, B::kQ8>;
-  constexpr int kDim = B::kDim, kKeys = B::kKeys, kRow = Softmax::kRow;
   const StepPlan &p = b.plan;
-  const int pos = b.vars().pos, stages = key_stages(b, pos), sets = min(STEP_WARPGROUPS, stages);
-  /* A member of a set has one column of queries, and all keys of a stage or every second 16 of them. */
-  const int log_members = log_2(p.members), log_columns = log_2(p.columns);
-  const int members = p.members, set = b.warp() >> log_members, member = b.warp() & (members - 1);
-  const int column = member & (p.columns - 1), half = member >> log_columns, halves = members >> log_columns;
-  if (set < sets) {
-    Softmax softmax;
+  const int stages = all_key_stages(b),
+            sets = min(STEP_WARPGROUPS, B::kSeveral ? stages + b.args.call.n_parts - 1 : stages);
+  const Attendant w(p, b.warp());
+  if (w.set < sets) {
+    OnlineSoftmax<B::kDim, B::kQ8> softmax;
     softmax.reset();
-    if constexpr (B::kQ8) softmax.take_queries(b.heads() + column * 8 * kDim, b.lane());
-    RingCursor cursor = b.next();
-    cursor.move(set, p.n_slots);
-#pragma unroll 1
-    for (int i = set; i < stages; i += STEP_WARPGROUPS) {
-      const int first = (b.rank() + i * STEP_BLOCKS) * kKeys;
-      b.wait_for_stage(cursor);
-      const unsigned char *stage = b.stage(cursor);
-#pragma unroll 1
-      for (int key0 = half * 16; key0 < min(kKeys, pos - first); key0 += halves * 16) {
-        const int n = min(16, pos - first - key0);
-        float s[4], weights[4];
-        softmax.score(b.heads() + column * 8 * kDim, stage + key0 * kRow,
-                      Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
-        softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
-        softmax.accumulate(stage + (kKeys + key0) * kRow, Softmax::scales_of_values(stage, key0), weights, n,
-                           opaque(b.lane()), [] {});
-      }
-      __syncwarp();
-      if (b.lane() < STEP_WARPGROUP_WARPS >> log_members) barrier_arrive(&b.barriers().empty[cursor.slot]);
-      cursor.move(STEP_WARPGROUPS, p.n_slots);
-    }
+    if constexpr (B::kQ8) softmax.take_queries(b.heads() + w.column * 8 * B::kDim, b.lane());
+    if constexpr (B::kSeveral)
+      attend_apart(b, softmax, w, stages);
+    else
+      attend_alone(b, softmax, w, stages);
     States to = warp_states(b);
-    to.values += column * 8 * kDim, to.weights += column * 8;
-    softmax.store(to, set * halves + half, p.queries, p.queries - column * 8, b.lane());
+    to.values += w.column * 8 * B::kDim, to.weights += w.column * 8;
+    softmax.store(to, w.set * w.halves + w.half, p.queries, p.queries - w.column * 8, b.lane());
   }
   b.advance(b.vars().keys_run);
-  return sets * halves;
+  return sets * w.halves;
 }
 
 /* Merges the states of the block's warps, and sends each query's to the block that has its pack. */
@@ -113,14 +179,15 @@ template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
   constexpr int kTokens = B::kTokens, kDim = B::kDim, kPackHeads = B::kPackHeads;
   const StepPlan &p = b.plan;
   const int place = b.warp(), index = b.rank() + place * STEP_BLOCKS, lane = b.lane();
-  const int token = index / p.packs, pack = index - token * p.packs, head = kDim == 64 ? lane >> 4 : 0;
+  const int token = index / p.packs, pack = index - token * p.packs, head = kDim == 64 ? lane >> 4 : 0,
+            first = b.first_row_of(token);
   const Four q = four_of<STEP_PACK>(b.heads() + index * STEP_PACK, lane);
   float score[kTokens], maximum = -INFINITY;
 #pragma unroll
   for (int i = 0; i < kTokens; i++) {
     const float own = q.times(four_of<kDim>(b.new_keys() + i * kDim, lane)),
                 s = kDim == 64 ? lanes_sum<1, 2, 4, 8>(own) : warp_sum(own);
-    score[i] = i <= token ? s * b.args.scale_log2 : -INFINITY;
+    score[i] = first <= i && i <= token ? s * b.args.scale_log2 : -INFINITY;
     maximum = fmaxf(maximum, score[i]);
   }
   b.wait_again(b.barriers().states, b.layer(), b.states_bytes(), STEP_AT_STATES);
@@ -139,7 +206,8 @@ template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
   }
 #pragma unroll
   for (int i = 0; i < kTokens; i++) {
-    if (i > token) break; /* a weight of 0 would not do: a later token's values may be infinite */
+    if (i > token) break; /* a weight of 0 would not do: the values of others may be infinite */
+    if (i < first) continue;
     const float factor = power_of_2(score[i] - maximum);
     total += factor;
     four_of<kDim>(b.new_values() + i * kDim, lane).add_to(v, factor);

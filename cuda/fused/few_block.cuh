@@ -1,4 +1,4 @@
-/* few_block.cuh - per-thread context of a fused step of several tokens (few_tokens.cu), and the layout of
+/* few_block.cuh - per-thread context of a fused step of several tokens (few_kernel.cuh), and the layout of
  * activations in shared memory. block.cuh has what both kernels share. */
 #pragma once
 
@@ -25,6 +25,23 @@ template <int N, int kParts> struct Layout {
     return (set >> 1) * 512 + part % kSetParts * (N * 64) + (lane & 3) * 16 + (set & 1) * 8;
   }
 };
+
+/* What a block has to know of the keys of a sequence. arrivals: how often a warp that has attended to one of its
+ * stages arrives at the `empty` barrier, 4 bits for each column; 0 for those without queries of the sequence, for
+ * which the first of the others arrive, too. */
+struct alignas(16) KeySpan {
+  int stages;         /* of this block */
+  int pos, first_row; /* StepPart's */
+  uint32_t arrivals;
+};
+/* For each part of the step; `all` stages. inverse: 256 / n_parts, rounded up. firsts: of each row's sequence
+ * the first row, 4 bits each. */
+struct KeySpans {
+  int all, inverse;
+  uint32_t firsts;
+  KeySpan of[STEP_MAX_TOKENS];
+};
+static_assert(sizeof(KeySpans) <= STEP_SPANS_BYTES, "the plan has room for them");
 
 template <int N, bool kDebug, class TheForm>
 struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
@@ -54,6 +71,12 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   __device__ __forceinline__ __half *new_keys() const { return heads() + plan.columns * 8 * Base::kDim; }
   __device__ __forceinline__ __half *new_values() const { return new_keys() + N * Base::kDim; }
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(smem + plan.off.rope); }
+  /* Of several sequences. */
+  __device__ __forceinline__ KeySpans &spans() const { return *(KeySpans *)(smem + plan.off.spans); }
+  /* The first row of a row's sequence; rows past the step's last one belong to the last sequence. */
+  __device__ __forceinline__ int first_row_of(int row) const {
+    return Base::kSeveral ? spans().firsts >> 4 * row & 15 : 0;
+  }
   /* The sum of squares of a token's group. */
   __device__ __forceinline__ float *square_of(int token, int group) const {
     return (float *)(smem + plan.off.squares) + token * (plan.shape.hidden / STEP_GROUP) + group;

@@ -357,7 +357,7 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
             : to == heads       ? b.new_keys() + token * kDim
                                 : b.new_values() + token * kDim - (kDim == 64 ? kDim : 0));
   if (head < heads || token >= c.n_tokens) return;
-  const size_t row = b.cache_row(b.vars().pos + token);
+  const size_t row = b.new_cache_row();
   const bool is_key = head == heads;
   typename B::CacheNumber *cache = (typename B::CacheNumber *)(is_key ? c.k : c.v) + k + row * kDim;
   if constexpr (B::kQ8)
@@ -378,21 +378,17 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
 #pragma unroll 1
     for (int ffn_block = b.own_turn(); ffn_block < b.share(DOWN).n_groups; ffn_block += B::kTurns) {
       const int n = first_chunk(b, GATE_UP, ffn_block);
-      float f[2][2]; /* features 64 i + 2 lane and the next one */
-#pragma unroll
+      float v[4] = {}; /* features k, k + 8, k + 1, k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on */
+#pragma unroll 1
       for (int i = 0; i < 2; i++) {
-        const float4 v = take_chunk(b, n + i);
-        const float gate[2] = {v.x * inverse, v.z * inverse}, up[2] = {v.y * inverse, v.w * inverse};
+        const float4 sum = take_chunk(b, n + i); /* gate and up of features 64 i + 2 lane and the next one */
+        const float two[2] = {silu(sum.x * inverse) * (sum.y * inverse),
+                              silu(sum.z * inverse) * (sum.w * inverse)};
 #pragma unroll
-        for (int e = 0; e < 2; e++) f[i][e] = silu(gate[e]) * up[e];
-      }
-      /* Features k, k + 8, k + 1, k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on. */
-      float v[4];
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const int there = from + (e & 1) * 4;
-        const float low = __shfl_sync(~0u, f[0][e >> 1], there), high = __shfl_sync(~0u, f[1][e >> 1], there);
-        v[e] = lane < 16 ? low : high;
+        for (int e = 0; e < 4; e++) {
+          const float there = __shfl_sync(~0u, two[e >> 1], from + (e & 1) * 4);
+          v[e] = lane / 16 == i ? there : v[e];
+        }
       }
       send_group(b, v, off.in, off.in_scales, ffn_block, token, b.barriers().gated);
     }

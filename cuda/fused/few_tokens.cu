@@ -1,102 +1,14 @@
-/* few_tokens.cu - a decode step of up to 2, 4 or 8 tokens as one persistent kernel of clusters. step.h is
- * its interface, one_token.cu explains a layer. Here x of qkv, gate and up stays in the block that owns the
- * columns:
- *
- *   layer     a cluster with a KV head                                   a cluster without
- *   norm      residual += down of the previous layer; x of its columns   the same
- *   qkv       partial sums by its columns -> block of the token          -
- *             norm and rope of a head -> cluster
- *   attention the block's keys -> block of the query -> cluster
- *   o         partial sums of its columns -> all clusters
- *   norm      residual += o; x of its columns                            the same
- *   gate, up  partial sums by its columns -> block of the token          the same
- *             gated product of an FFN block -> cluster
- *   down      partial sums of its columns -> all clusters                the same
- *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
- *
- * One more warp adds up gate and up, while the others still multiply.
- *
- * Areas of StepOffsets that serve in turn: chunks and the warps' states; x of lm_head over these, x of the
- * block's columns, heads and states; x of o, then of down, then lm_head's sums. A peer writes only after it
- * has received what this block makes after its last read there: chunks of gate and up after o (and so the
- * states), chunks of qkv after the gated product, heads after chunks, states after heads, values after
- * states, the gated product after chunks. The block's own barriers, before qkv and before gate and up,
- * separate two matmuls. x of lm_head does not wait so long: a peer needs only down from this block's
- * neighbours in other clusters, and may send x while this block still multiplies x of down.
- *
- * PRECOND  all clusters of the launch run at once (step_clusters). */
-#include "cuda/fused/few_block.cuh"
-#include "cuda/fused/scaffold.cuh"
-
-#if HAS_CLUSTERS
-#include "cuda/fused/few_attention.cuh"
-#include "cuda/fused/few_lm_head.cuh"
-#include "cuda/fused/few_matmul.cuh"
-
-namespace step::few {
-
-template <class B> __device__ __forceinline__ void make_tables(B &b) {
-  make_stages(b);
-}
-
-template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
-  Barriers &barriers = b.barriers();
-  begin_barrier(barriers.x, b.x_bytes());
-  begin_barrier(barriers.projections, b.projection_bytes());
-  begin_barrier(barriers.states, b.states_bytes());
-  begin_barrier(barriers.gated, b.gated_bytes());
-  begin_barrier(barriers.values, b.values_bytes());
-  for (uint64_t &squares : barriers.squares) begin_barrier(squares, b.square_bytes());
-  for (int i = 0; i < STEP_CHUNKS; i++) {
-    begin_barrier(b.chunk_came(i), STEP_CHUNK_BYTES);
-    for (int turn = 0; turn < B::kTurns; turn++) barrier_init(&b.chunk_taken(turn, i), B::kTokens);
-  }
-}
-
-/* The residual stream begins with the embedding in normalise(). */
-template <class B> __device__ __forceinline__ void take_input(B &b) {
-  if (threadIdx.x == 0) b.vars().launches = *(volatile const unsigned *)b.args.launches;
-}
-
-/* matmul() has sent the outputs, those of qkv to the warps that make heads. */
-template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
-  if (matrix == QKV) attend(b);
-}
-
-} // namespace step::few
-#endif
+/* few_tokens.cu - the kernels of several tokens of one sequence (few_kernel.cuh). Each takes nvcc seconds, so
+ * only one form has kernels for debugging, and one those that copy the residual stream. */
+#include "cuda/fused/few_kernel.cuh"
 
 namespace step {
 
-template <class TheForm, bool kDebug = false> static Kernel kernel_of(int tokens) {
-  switch (tokens) {
-  case 2: return kernel<few::Block<2, kDebug, TheForm>>;
-  case 4: return kernel<few::Block<4, kDebug, TheForm>>;
-  default: return kernel<few::Block<8, kDebug, TheForm>>;
-  }
-}
-
-template <int kHeadDim, bool kQ8> static Kernel kernel_of_heads(int group, int tokens) {
-  switch (group) {
-  case STEP_FP4_GROUP: return kernel_of<Form<STEP_FP4_GROUP, kHeadDim, kQ8>>(tokens);
-  case 32: return kernel_of<Form<32, kHeadDim, kQ8>>(tokens);
-  case 64: return kernel_of<Form<64, kHeadDim, kQ8>>(tokens);
-  default: return kernel_of<Form<128, kHeadDim, kQ8>>(tokens);
-  }
-}
-
-template <bool kQ8> static Kernel kernel_of_cache(const StepShape &shape, int tokens) {
-  return shape.head_dim == 64 ? kernel_of_heads<64, kQ8>(shape.group, tokens)
-                              : kernel_of_heads<128, kQ8>(shape.group, tokens);
-}
-
-/* Each kernel takes nvcc six seconds, so only one form has kernels for debugging, and one those with taps. */
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps) {
-  if (taps) return kernel_of<Form<STEP_GROUP, 128, false, false, true>>(tokens);
+  if (taps) return few::kernel_of<Form<STEP_GROUP, 128, false, false, true>>(tokens);
   if (debug && shape.group == STEP_GROUP && shape.head_dim == 128 && !shape.q8)
-    return kernel_of<Form<128, 128, false>, true>(tokens);
-  if (!shape.q8) return kernel_of_cache<false>(shape, tokens);
-  return kernel_of_cache<true>(shape, tokens);
+    return few::kernel_of<Form<STEP_GROUP, 128, false>, true>(tokens);
+  return few::kernel_of_shape<false>(shape, tokens);
 }
 
 } // namespace step

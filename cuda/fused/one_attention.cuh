@@ -93,7 +93,7 @@ __device__ __forceinline__ void norm_heads(const B &b, float (&v)[4], const floa
 template <class B> __device__ __forceinline__ void append_q8(const B &b, int pack, float (&v)[4]) {
   constexpr int kDim = B::kDim, kOwn = kDim / 32;
   const StepCall &c = b.args.call;
-  const size_t row = b.cache_row(b.vars().pos);
+  const size_t row = b.new_cache_row();
 #pragma unroll
   for (int i = 0; i < B::kPackHeads; i++) {
     const bool is_key = kDim == 128 ? pack == b.plan.packs : i == 0;
@@ -139,7 +139,7 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
   for (int i = 0; i < 4; i++) to[32 * i] = __float2half_rn(v[i]);
   if (B::kQ8 || is_query || b.rank() != kAppender) return;
   const StepCall &c = b.args.call;
-  const size_t at = lane + b.cache_row(b.vars().pos) * kDim;
+  const size_t at = lane + b.new_cache_row() * kDim;
 #pragma unroll
   for (int i = 0; i < B::kPackHeads; i++) {
     const bool is_key = kDim == 128 ? pack == p.packs : i == 0;

@@ -1,7 +1,7 @@
 /* plan.c - see plan.h.
  *
  * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs; areas
- * at the same offset are never in use at once (one_token.cu, few_tokens.cu), and all fit a block's
+ * at the same offset are never in use at once (one_token.cu, few_kernel.cuh), and all fit a block's
  * shared memory. */
 #include "cuda/fused/sizes/plan_one.h"
 
@@ -69,7 +69,8 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   off->x_scales = off->squares + groups * tokens * 4;
   off->in_scales = off->x_scales + groups * x_scales;
   off->rope = off->in_scales + inputs * x_scales;
-  off->chunks = off->rope + STEP_MAX_HEAD_DIM / 2 * 8;
+  off->spans = off->rope + STEP_MAX_HEAD_DIM / 2 * 8;
+  off->chunks = off->spans + STEP_SPANS_BYTES;
   off->stage_table = off->chunks + (1 + STEP_BLOCKS / tokens) * STEP_CHUNKS * 8;
   off->chunk_sums = step_align_up(off->stage_table + stages * STEP_ENTRY_BYTES, 128);
   off->x = off->warp_values = off->chunk_sums;

@@ -23,19 +23,22 @@ __device__ __forceinline__ void begin_barrier(uint64_t &barrier, int bytes) {
  * nothing that an earlier kernel writes, since that may still be running. */
 template <class B> __device__ __forceinline__ void begin(B &b) {
   const StepCall &c = b.args.call;
+  const StepPart part = part_of(b, b.rope_token());
+  const int pos = part.pos + b.rope_token() - part.first;
   Vars &vars = b.vars();
   if (threadIdx.x < B::kShares) make_share(b, threadIdx.x);
   if constexpr (B::kHybrid)
     if (threadIdx.x == 32) begin_mixers(b);
   if (threadIdx.x == MATRICES) {
-    vars.pos = c.pos, vars.loaded = 0;
-    vars.keys_run = run_of(key_stages(b, vars.pos), b.plan.n_slots);
+    vars.pos = pos, vars.page = part.first_page, vars.loaded = 0;
+    if constexpr (B::kSeveral) begin_keys(b);
+    vars.keys_run = run_of(all_key_stages(b), b.plan.n_slots);
   }
   for (int i = threadIdx.x; i < b.plan.columns * 8 * B::kDim; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */
   constexpr int kPairs = B::kHybrid ? STEP_ROTARY_DIM / 2 : B::kDim / 2;
   if (threadIdx.x < kPairs)
-    b.rope()[threadIdx.x] = rope_turn(c.pos + b.rope_token(), c.frequencies[threadIdx.x], c.attention_factor);
+    b.rope()[threadIdx.x] = rope_turn(pos, c.frequencies[threadIdx.x], c.attention_factor);
   __syncthreads();
   make_tables(b);
   if (threadIdx.x == 0) {

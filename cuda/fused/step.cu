@@ -17,7 +17,8 @@ struct Step {
   Args args;
 };
 
-static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps) {
+static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
+  if (several) return step::few_sequences_kernel(plan.shape, plan.tokens);
   return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
                           : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
 }
@@ -243,6 +244,13 @@ static void set_in_flight(Args *a, const StepModel *m) {
   a->in_flight = stages < 1 ? 1 : stages > a->most_in_flight ? a->most_in_flight : stages;
 }
 
+/* Lets a kernel have the plan's shared memory. */
+static Status use_shared(const StepPlan &plan, Kernel kernel, Error *err) {
+  const cudaError_t got =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes(plan));
+  return cuda_status(got, "one kernel a step", err);
+}
+
 static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memory, cudaStream_t stream,
                    Error *err) {
   const StepShape &s = plan.shape;
@@ -250,11 +258,8 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   float *vectors = (float *)((char *)memory + layers_bytes(s));
   void *deltas = (char *)vectors + vectors_bytes(s);
   float *folded = (float *)((char *)deltas + deltas_bytes(s));
-  for (bool debug : {false, true})
-    TRY(cuda_status(cudaFuncSetAttribute(kernel_of(plan, debug, m->taps.n > 0),
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)shared_bytes(plan)),
-                    "one kernel a step", err));
+  for (bool debug : {false, true}) TRY(use_shared(plan, kernel_of(plan, debug, m->taps.n > 0, false), err));
+  if (plan.tokens > 1) TRY(use_shared(plan, kernel_of(plan, false, false, true), err));
   TRY(set_prefetch(plan, m->prefetch_stages, &a->prefetch_stages, err));
   TRY(cuda_status(cudaMemsetAsync(memory, 0, step_bytes(&s, plan.tokens), stream), "cannot clear memory",
                   err));
@@ -312,6 +317,6 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   if (debug) a.debug = *debug;
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
-  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL, a.taps.n > 0), a),
-                     "one kernel a step", err);
+  const Kernel kernel = kernel_of(plan, debug != NULL, a.taps.n > 0, call->n_parts > 1);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel, a), "one kernel a step", err);
 }

@@ -1,12 +1,12 @@
-/* step.h - a whole decode step of up to 1, 2, 4 or 8 tokens at consecutive positions in one launch: token
- * ids in, logits out. plan.h says for which models.
+/* step.h - a whole decode step of up to 1, 2, 4 or 8 tokens, of one sequence or of several, in one launch:
+ * token ids in, logits out. plan.h says for which models.
  *
  * It needs a GPU with clusters (sm_90 and later). Weights are laid out as for the other kernels
  * (layout.cuh), and the KV cache is shared with them. Each weight is read once a step; more
  * tokens cost only arithmetic. The same input, device and number of clusters give the same bits.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
- * few_tokens.cu, and LOG.md. */
+ * few_kernel.cuh, and LOG.md. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,19 +39,27 @@ typedef struct {
   bool renormalise; /* ExpertConfig */
   const DeltaConfig
       *delta;    /* a hybrid's; b and a of its layers have the same type, fp16 or bf16, and stride */
-  StepTaps taps; /* n > 0 only if step_keeps_taps() */
+  StepTaps taps; /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
 } StepModel;
+
+/* A sequence's rows in a step: neighbours, at consecutive positions. */
+typedef struct {
+  int pos;        /* of its first row: so many of its keys and values are in the cache */
+  int first;      /* its first row */
+  int first_page; /* where its pages begin in those of the step */
+} StepPart;
 
 /* Input and output of a step: pointers to device memory, and counts. */
 typedef struct {
-  int pos;                  /* of the first row */
-  const int *ids;           /* [n_rows] */
-  const float *frequencies; /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
-  float attention_factor;   /* RopeAngles */
+  StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
+  int n_parts;                     /* without `pages` 1 */
+  const int *ids;                  /* [n_tokens] */
+  const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
+  float attention_factor;          /* RopeAngles */
   /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the
-   * sequence's positions, [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
+   * sequences' positions, [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
   void *k, *v;
-  const int *pages; /* or NULL; every page that holds a position up to the last row's */
+  const int *pages; /* or NULL; of each sequence every page up to that of its last row */
   int n_ctx, n_pages;
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
@@ -172,7 +180,7 @@ uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
- * time goes; kernels of several tokens have it for groups and heads of 128 only. Steps run one after
+ * time goes; kernels of several tokens have it for groups and heads of 128 and one sequence only. Steps run one after
  * another: each launch reads what the previous one left in `memory`. A step is a dependent launch, and lets
  * the kernel after it start early (ptx/launch.cuh). */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,

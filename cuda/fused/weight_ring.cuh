@@ -100,29 +100,38 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Calls load(key, row) for this block's stages of the cache, rank, rank + 8, ...: the stage's first
-   * position, and its row in the cache. The rows of 32 stages in pages are looked up at once, a lane each. */
-  template <class Load> __device__ __forceinline__ void for_each_stage_of_keys(int pos, Load load) {
-    constexpr int kNext = STEP_BLOCKS * B::kKeys;
+  /* Calls load(row, n) for this block's stages of the cache: the row where the stage begins, and its
+   * positions. Rows of stages in pages are looked up together, a lane each: the next ones of each sequence. */
+  template <class Load> __device__ __forceinline__ void for_each_stage_of_keys(Load load) {
     static_assert(KV_PAGE_TOKENS % B::kKeys == 0, "a stage lies in one page");
-    const bool paged = b.args.call.pages != NULL;
+    const StepCall &c = b.args.call;
+    const bool paged = c.pages != NULL;
     const size_t first = b.first_cache_row();
+    const int n_parts = B::kSeveral ? c.n_parts : 1, at_once = by_parts(b, 32);
     unsigned rows = 0;
+    KeyWalk<B> walk(b), known(b); /* known.round: the first stages that are not looked up */
+    known.part = b.lane() - by_parts(b, b.lane()) * n_parts, known.round = 0;
 #pragma unroll 1
-    for (int key = b.rank() * B::kKeys, i = 0; key < pos; key += kNext, i++) {
-      if (paged && i % 32 == 0) rows = (unsigned)b.row_in_pages(min(key + b.lane() * kNext, pos - 1));
-      load(key, first + (paged ? __shfl_sync(~0u, rows, i) : key));
+    for (int n = all_key_stages(b); n > 0; n--) {
+      walk.next(b);
+      if (paged && walk.round == known.round) {
+        const StepPart &part = c.parts[known.part];
+        known.round += by_parts(b, b.lane());
+        rows = (unsigned)b.row_in_pages(part.first_page, max(min(known.position(b), part.pos - 1), 0));
+        known.round = walk.round + at_once;
+      }
+      const int key = walk.position(b), lane = (walk.round + at_once - known.round) * n_parts + walk.part;
+      load(first + (paged ? __shfl_sync(~0u, rows, lane) : key), min(B::kKeys, c.parts[walk.part].pos - key));
     }
   }
 
   /* Loads this block's keys and values. */
-  __device__ __forceinline__ void keys(int pos) {
-    constexpr int kRow = B::kDim * sizeof(typename B::CacheNumber), kKeys = B::kKeys;
+  __device__ __forceinline__ void keys() {
+    constexpr int kRow = B::kDim * sizeof(typename B::CacheNumber);
     const unsigned char *from = (const unsigned char *)(kKind == TILES ? b.args.call.k : b.args.call.v);
-    for_each_stage_of_keys(pos, [&](int key, size_t row) {
-      const int bytes = min(kKeys, pos - key) * kRow;
-      stage(kKind * kKeys * kRow, from + row * kRow, bytes, kKind < ZEROS && b.lane() == 0,
-            kKind < ZEROS ? bytes : 0);
+    for_each_stage_of_keys([&](size_t row, int n) {
+      stage(kKind * B::kKeys * kRow, from + row * kRow, n * kRow, kKind < ZEROS && b.lane() == 0,
+            kKind < ZEROS ? n * kRow : 0);
     });
   }
 
@@ -154,15 +163,15 @@ template <class B, int kKind> struct Copier {
 
   /* Loads the scales of this block's keys and values: those of keys by lane 0, of values by lane 1. Eight at
    * a time, as copies are of 16 bytes: the last ones may be of positions that are not written yet. */
-  __device__ __forceinline__ void scales_of_keys(int pos) {
+  __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;
     const bool is_key = b.lane() == 0;
     const int row = is_key ? kPerKey * KV_SCALE_BYTES : KV_SCALE_BYTES,
               to = 2 * kKeys * B::kDim + (is_key ? 0 : kKeys * kPerKey * KV_SCALE_BYTES);
     const unsigned char *from = (const unsigned char *)(is_key ? c.k_scales : c.v_scales);
-    for_each_stage_of_keys(pos, [&](int key, size_t of_stage) {
-      const int n = (min(kKeys, pos - key) + 7) & ~7;
+    for_each_stage_of_keys([&](size_t of_stage, int n_keys) {
+      const int n = (n_keys + 7) & ~7;
       stage(to, from + of_stage * row, n * row, b.lane() < 2, n * (kPerKey + 1) * KV_SCALE_BYTES);
     });
   }
@@ -170,18 +179,17 @@ template <class B, int kKind> struct Copier {
 
 /* Loads what a layer reads before o, beside weights: keys and values, or in a hybrid's layers of the delta
  * rule the block's rows of the recurrent state of each value head, a stage each. */
-template <class B, int kKind>
-__device__ __forceinline__ void load_history(Copier<B, kKind> &loader, int pos) {
+template <class B, int kKind> __device__ __forceinline__ void load_history(Copier<B, kKind> &loader) {
   B &b = loader.b;
   if constexpr (B::kQ8 && kKind == ZEROS) {
-    loader.scales_of_keys(pos);
+    loader.scales_of_keys();
   } else if constexpr (B::kHybrid) {
     if (b.is_delta())
       loader.states();
     else
-      loader.keys(pos);
+      loader.keys();
   } else {
-    loader.keys(pos);
+    loader.keys();
   }
 }
 
@@ -191,8 +199,9 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
                 "lanes read a layer as pointers");
   constexpr int kFolded = offsetof(Layer, folded_router) / 8,
                 kPointers = B::kExperts ? kFolded + 1 : 3 * MATRICES;
-  const int pos = b.vars().pos, n_layers = b.plan.shape.n_layers;
-  Copier<B, kKind> loader(b, min(b.args.in_flight + (pos >= STEP_LONG), b.args.most_in_flight));
+  const int n_layers = b.plan.shape.n_layers;
+  const bool is_long = all_key_stages(b) * (STEP_BLOCKS * B::kKeys) >= STEP_LONG;
+  Copier<B, kKind> loader(b, min(b.args.in_flight + is_long, b.args.most_in_flight));
   auto pointers_of = [&](int layer) {
     return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));
   };
@@ -209,7 +218,7 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
         if (matrix == O) {
           if (!waited) wait_for_previous(); /* the step before wrote the last rows of the history */
           waited = true;
-          load_history(loader, pos);
+          load_history(loader);
           if constexpr (B::kExperts) loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
         }
         if constexpr (B::kHybrid)

@@ -11,6 +11,7 @@
  *     layers=N               fewer than the model's    steps=20                 timed, one after another
  *     profile=1              instead: cycles from mark to mark and waits for loads, medians over layers
  *     q8=1                   a KV cache in 8 bits
+ *     apart=1                each row is a sequence of its own, with pages of its own
  *     patience=N             a wait of so many cycles ends the step, which reports its place (profile: 2e9)
  *
  * Weights are random, the cache is zero. "wall": reading weights, lm_head and cache at 4,650 GB/s
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/attention/pages.h"
 #include "cuda/fused/step.h"
 #include "test/cuda/random_linear.cuh"
 
@@ -53,7 +55,7 @@ struct Loaded {
   float *ones;
   void *embedding, *k, *v, *k_scales, *v_scales;
   float *frequencies;
-  int *ids;
+  int *ids, *pages; /* pages: of sequences one after another, or NULL */
   float *logits;
   double bytes; /* weights */
 };
@@ -82,7 +84,7 @@ static void *zeroed(size_t bytes) {
   return p;
 }
 
-static Loaded make_model(const Sizes &s, int n_ctx) {
+static Loaded make_model(const Sizes &s, int n_ctx, int n_sequences) {
   Loaded m = {};
   std::vector<float> ones(s.hidden, 1.0f);
   m.ones = (float *)zeroed(s.hidden * 4);
@@ -105,7 +107,7 @@ static Loaded make_model(const Sizes &s, int n_ctx) {
   CHECK(cudaStreamSynchronize(stream));
   stored_free(&head);
   m.bytes += 2.0 * s.hidden * s.vocab;
-  const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * s.head_dim * 2;
+  const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * n_sequences * s.head_dim * 2;
   m.k = zeroed(cache), m.v = zeroed(cache);
   m.k_scales = zeroed(cache / KEY_SCALE_DIMS), m.v_scales = zeroed(cache / KEY_SCALE_DIMS);
   m.embedding = (void *)m.head.dense;
@@ -213,11 +215,19 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   to->n_slots = plan.n_slots;
   to->memory = zeroed(step_bytes(&shape, rows));
   MUST(step_open(&model, &plan, to->memory, stream, &step, &error));
-  const StepCall call = {0,     m.ids, m.frequencies, 1, m.k,      m.v,        NULL,
-                         n_ctx, 1,     rows,          0, m.logits, m.k_scales, m.v_scales};
+  StepCall call = {};
+  call.n_parts = 1;
+  call.ids = m.ids, call.n_tokens = rows;
+  call.frequencies = m.frequencies, call.attention_factor = 1;
+  call.k = m.k, call.v = m.v, call.k_scales = m.k_scales, call.v_scales = m.v_scales;
+  call.n_ctx = n_ctx, call.n_pages = 1, call.logits = m.logits;
+  if (m.pages) {
+    call.n_parts = rows, call.pages = m.pages;
+    call.n_ctx = KV_PAGE_TOKENS, call.n_pages = rows * (n_ctx / KV_PAGE_TOKENS);
+  }
   to->run = [=](int pos, const StepDebug *debug) {
     StepCall at = call;
-    at.pos = pos;
+    for (int i = 0; i < at.n_parts; i++) at.parts[i] = {pos, i, i * (n_ctx / KV_PAGE_TOKENS)};
     return step_run(step, &at, debug, stream, &error);
   };
   to->close = [=] { step_close(step); };
@@ -229,7 +239,7 @@ int main(int argc, char **argv) {
   std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0},
                    rows = {1}, prefetch_stages = {0};
   int layers = 0, steps = 20;
-  bool profile = false, q8 = false;
+  bool profile = false, q8 = false, apart = false;
   long long patience = 0;
   for (int i = 1; i < argc; i++) {
     char *value = strchr(argv[i], '=');
@@ -260,6 +270,8 @@ int main(int argc, char **argv) {
       profile = atoi(value) != 0;
     else if (key == "q8")
       q8 = atoi(value) != 0;
+    else if (key == "apart")
+      apart = atoi(value) != 0;
     else if (key == "patience")
       patience = atoll(value);
     else
@@ -280,7 +292,14 @@ int main(int argc, char **argv) {
   CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
   memset(hang, 0, sizeof *hang);
   const int n_ctx = (*std::max_element(contexts.begin(), contexts.end()) + 127) / 64 * 64;
-  Loaded m = make_model(s, n_ctx);
+  const int n_sequences = apart ? *std::max_element(rows.begin(), rows.end()) : 1;
+  Loaded m = make_model(s, n_ctx, n_sequences);
+  if (apart) {
+    std::vector<int> pages(n_sequences * (n_ctx / KV_PAGE_TOKENS));
+    for (size_t i = 0; i < pages.size(); i++) pages[i] = (int)i;
+    m.pages = (int *)zeroed(pages.size() * sizeof pages[0]);
+    CHECK(cudaMemcpy(m.pages, pages.data(), pages.size() * sizeof pages[0], cudaMemcpyHostToDevice));
+  }
   printf("%s, %d layers, %.3f GB of weights, %d clusters run at once\n", s.name, s.n_layers, m.bytes / 1e9,
          most);
   cudaEvent_t a, b;
@@ -342,7 +361,7 @@ int main(int argc, char **argv) {
               }
               std::sort(times.begin(), times.end());
               const double ms = times[times.size() / 2],
-                           cache = (double)s.n_layers * s.n_kv_heads * context *
+                           cache = (double)s.n_layers * s.n_kv_heads * context * (apart ? n_rows : 1) *
                                    (kv_key_bytes(q8 ? KV_Q8 : KV_F16, s.head_dim) +
                                     kv_value_bytes(q8 ? KV_Q8 : KV_F16, s.head_dim));
               printf("rows %d, clusters %2d, slots %2d, in flight %3d KB, ahead %d, context %5d: %.3f ms, "

@@ -156,6 +156,7 @@ struct Fixture {
   __half *k_scales = NULL, *v_scales = NULL;
   int *ids, *pages_device = NULL;
   std::vector<int> pages; /* of positions, if the cache is in pages */
+  int base = 0;           /* where the sequence of host_step() begins among the cache's positions */
   float *frequencies;
   uint64_t seed = 1;
 
@@ -336,10 +337,14 @@ struct Fixture {
 
   /* A step of n tokens at `pos`. */
   StepCall call(int pos, int n, const int *ids_of_step, int first_logit, float *to) const {
-    return {pos,       ids_of_step, frequencies,  kAttentionFactor,
-            k,         v,           pages_device, c.paged ? (int)KV_PAGE_TOKENS : n_ctx,
-            n_pages(), n,           first_logit,  to,
-            k_scales,  v_scales};
+    StepCall of = {};
+    of.parts[0].pos = pos, of.n_parts = 1;
+    of.ids = ids_of_step, of.n_tokens = n;
+    of.frequencies = frequencies, of.attention_factor = kAttentionFactor;
+    of.k = k, of.v = v, of.k_scales = k_scales, of.v_scales = v_scales;
+    of.pages = pages_device, of.n_pages = n_pages(), of.n_ctx = c.paged ? (int)KV_PAGE_TOKENS : n_ctx;
+    of.first_logit = first_logit, of.logits = to;
+    return of;
   }
 
   /* A cache in 8 bits, in which so many numbers share a scale. */
@@ -412,7 +417,7 @@ static Row attention(Fixture &f, int layer, int pos, const Row &q) {
   const int group = f.c.n_heads / f.c.n_kv_heads, dim = f.c.head_dim;
   Row out(q.size());
   for (int head = 0; head < f.c.n_heads; head++) {
-    const size_t cache = ((size_t)layer * f.c.n_kv_heads + head / group) * f.n_ctx * dim;
+    const size_t cache = (((size_t)layer * f.c.n_kv_heads + head / group) * f.n_ctx + f.base) * dim;
     Row score(pos + 1);
     double high = -1e300, total = 0;
     for (int p = 0; p <= pos; p++) {
@@ -452,12 +457,12 @@ static Row host_step(Fixture &f, int pos, int id) {
     for (int head = 0; head < c.n_kv_heads; head++) {
       make_head(c, &k[head * dim], l.k_norm, pos);
       for (int d = 0; d < dim; d++) {
-        const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + pos) * dim + d;
+        const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + f.base + pos) * dim + d;
         f.keys[at] = __float2half_rn((float)k[head * dim + d]);
         f.values[at] = __float2half_rn((float)v[head * dim + d]);
       }
       if (!c.q8) continue;
-      const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + pos) * dim;
+      const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + f.base + pos) * dim;
       for (int d = 0; d < dim; d += KEY_SCALE_DIMS)
         round_q8(&k[head * dim + d], KEY_SCALE_DIMS, &f.keys[at + d]);
       round_q8(&v[head * dim], dim, &f.values[at]);
@@ -474,12 +479,12 @@ static Row host_step(Fixture &f, int pos, int id) {
   return f.head_host.times(normed(x, f.final_norm, kEps));
 }
 
-/* The numbers of one position in a cache. */
+/* The numbers of one position of host_step()'s sequence in a cache. */
 static Row cache_at(const Fixture &f, const std::vector<__half> &cache, int pos) {
   Row out;
   for (int head = 0; head < f.c.n_layers * f.c.n_kv_heads; head++)
     for (int d = 0; d < f.c.head_dim; d++)
-      out.push_back(__half2float(cache[((size_t)head * f.n_ctx + pos) * f.c.head_dim + d]));
+      out.push_back(__half2float(cache[((size_t)head * f.n_ctx + f.base + pos) * f.c.head_dim + d]));
   return out;
 }
 

@@ -320,6 +320,17 @@ def test_a_head_that_fp16_does_not_hold(auk, tmp_path, kind, tiny):
     assert done.returncode == 3 and "lm_head has numbers that fp16 does not hold" in done.stderr, done.stderr
 
 
+def map_logprobs(auk, folder, step, kv, n, parallel, records):
+    """The log-probabilities of the tokens of each record's greedy answer."""
+    done = subprocess.run([*auk, "-m", folder, "--raw", "--device", "cuda", "--decode-step", step, "--kv", kv, "-n",
+                           str(n), "--temp", "0", "--ignore-eos", "--logprobs", "1", "--map", "-", "--json",
+                           "--parallel", str(parallel)], input="\n".join(records), capture_output=True, text=True)
+    if "no clusters" in done.stderr:
+        pytest.skip("needs a GPU with clusters")
+    assert done.returncode == 0, done.stderr
+    return [[token["logprob"] for token in json.loads(line)["logprobs"]] for line in done.stdout.splitlines()]
+
+
 @pytest.mark.parametrize("kind, kv", [*((kind, "f16") for kind in KINDS if not kind.startswith("experts of")),
                                       ("qwen3", "q8"), ("heads of 64", "q8"), ("experts", "q8")])
 def test_the_last_sequence_of_a_batch_takes_one_kernel(auk, tmp_path, kind, kv):
@@ -329,21 +340,30 @@ def test_the_last_sequence_of_a_batch_takes_one_kernel(auk, tmp_path, kind, kv):
     folder = make_model(tmp_path / "batch", kind, max_position_embeddings=18 if EMULATED else 256)
     long, n = ("there was a big dog. " * 2, 8) if EMULATED else ("there was a big dog. " * 34, 40)
 
-    def answers(step):
-        done = subprocess.run([*auk, "-m", folder, "--raw", "--device", "cuda", "--decode-step", step, "--kv", kv, "-n",
-                               str(n), "--temp", "0", "--ignore-eos", "--logprobs", "1", "--map", "-", "--json",
-                               "--parallel", "2"], input=f"{long}\nOnce\n", capture_output=True, text=True)
-        if "no clusters" in done.stderr:
-            pytest.skip("needs a GPU with clusters")
-        assert done.returncode == 0, done.stderr
-        return [[token["logprob"] for token in json.loads(line)["logprobs"]] for line in done.stdout.splitlines()]
-
-    together, others = answers("cluster"), answers("kernels")
+    together, others = (map_logprobs(auk, folder, step, kv, n, 2, [long, "Once"]) for step in ("cluster", "kernels"))
     assert 0 < len(together[0]) < n - 3 and len(together[1]) == n, "the first record does not end before the second"
     first = next((i for i in range(n) if together[1][i] != others[1][i]), n)
     print(f"{kind}, {kv}: alone from token {first} on, beside {len(together[0])} of the first record")
     assert 0 < first < n, "one of them was not computed, or more than that"
     assert np.abs(np.subtract(together[1], others[1])).max() < NEAR
+
+
+@pytest.mark.parametrize("kind, kv", [("qwen3", "f16"), ("qwen3", "q8"), ("qwen2", "f16"), ("qwen3 in FP4", "f16"),
+                                      ("qwen3 in groups of 32", "f16"), ("heads of 64", "f16"), ("heads of 64", "q8")])
+@pytest.mark.parametrize("parallel", [2, 3, 5])
+def test_several_sequences_take_one_kernel(auk, tmp_path, kind, kv, parallel):
+    """Six records of different lengths, some of which begin while others are answered."""
+    if EMULATED and (kind, kv, parallel) != ("qwen3", "f16", 3):
+        pytest.skip("test_step_rows.cu runs these kernels on the emulated GPU")
+    folder = make_model(tmp_path / "several", kind, hidden=WIDE)
+    n = 3 if EMULATED else 40
+    records = [("there was a big dog. " * (1 + 5 * i))[:12 if EMULATED else None] for i in range(3 if EMULATED else 6)]
+    together, again, others = (map_logprobs(auk, folder, step, kv, n, parallel, records)
+                               for step in ("cluster", "cluster", "kernels"))
+    assert together == again and [len(row) for row in together] == [n] * len(records)
+    worst = np.abs(np.subtract(together, others)).max()
+    print(f"{kind}, {kv}, {parallel} at once: log-probabilities at most {worst:.2e} apart")
+    assert worst < NEAR and all(a != b for a, b in zip(together, others)), "one of them was not computed, or wrongly"
 
 
 def test_answers_sample_behind_it(auk, tmp_path):

@@ -1,5 +1,5 @@
-/* test_step_rows.cu - fused decode steps of several tokens against the same layers in double on the host,
- * token after token.
+/* test_step_rows.cu - fused decode steps of several tokens, of one sequence and of several, against the same
+ * layers in double on the host, token after token.
  *
  * The kernel rounds what a step of one token rounds (test_step.cu), so the tolerance is the same. Also
  * tested: two runs, a run with fewer loads in flight, and one for the last token's logits only, give the
@@ -50,6 +50,98 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
   }
   step_close(usual), step_close(narrow);
   for (void *m : memory) cudaFree(m);
+}
+
+/* The rows of a sequence, the first one at pos. */
+struct Rows {
+  int pos, n;
+};
+
+/* A step of several sequences by the kernel for up to `rows` tokens. Each has its part of the cache's
+ * positions, which are in pages. */
+static void run_sequences(const Case &c, int rows, const std::vector<Rows> &sequences, int shared) {
+  int longest = 0, n = 0;
+  for (const Rows &s : sequences) longest = std::max(longest, s.pos + s.n), n += s.n;
+  const int pages = (longest + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS, positions = pages * KV_PAGE_TOKENS;
+  Fixture f(c, positions * (int)sequences.size());
+  void *memory[2];
+  Step *steps[] = {open_step(f, rows, shared, 0, &memory[0]), open_step(f, rows, shared, 1, &memory[1])};
+  std::vector<int> ids;
+  for (int row = 0; row < n; row++) ids.push_back((11 + row * 7) % c.vocab);
+  int *ids_device = to_device(ids);
+  float *logits = to_device(std::vector<float>(n * c.vocab, NAN));
+  StepCall call = f.call(0, n, ids_device, 0, logits);
+  call.n_parts = 0;
+  for (int first = 0; call.n_parts < (int)sequences.size(); first += sequences[call.n_parts++].n)
+    call.parts[call.n_parts] = {sequences[call.n_parts].pos, first, call.n_parts * pages};
+  char name[200];
+  snprintf(name, sizeof name, "%s, %d sequences, %d of %d rows", c.name, call.n_parts, n, rows);
+  run_step(f, steps[0], call, !few);
+  const std::vector<float> got = to_host<float>(logits, n * c.vocab);
+  const auto keys = f.numbers_of(f.k, f.k_scales), values = f.numbers_of(f.v, f.v_scales);
+  int unchanged = 0;
+  for (size_t i = 0; i < keys.size(); i++) unchanged += memcmp(&keys[i], &f.keys[i], sizeof keys[i]) == 0;
+  for (int i = 0, row = 0; i < call.n_parts; i++) {
+    f.base = i * positions;
+    for (int j = 0; j < sequences[i].n; j++, row++) {
+      const Row want = host_step(f, sequences[i].pos + j, ids[row]),
+                mine(&got[row * c.vocab], &got[row * c.vocab] + c.vocab);
+      expect_row(f, name, TOLERANCE, mine, want, keys, values, sequences[i].pos + j);
+    }
+  }
+  const int rest = (int)keys.size() - n * c.n_layers * c.n_kv_heads * c.head_dim;
+  expect(unchanged >= rest, name, "keys of other positions that changed", rest - unchanged);
+  run_step(f, steps[1], call, false);
+  expect(to_host<float>(logits, n * c.vocab) == got, name, "with one load at a time it differs from", n);
+  for (Step *step : steps) step_close(step);
+  for (void *m : memory) cudaFree(m);
+  cudaFree(ids_device), cudaFree(logits);
+}
+
+/* Steps of several sequences: of as many rows, with all and with some; new and long ones, those whose keys end
+ * where a stage or a page does, and whose queries lie in two columns. */
+static void run_all_sequences(int clusters, int shared) {
+  const std::vector<Rows> two = {{70, 1}, {0, 1}}, four = {{31, 1}, {300, 1}, {64, 1}},
+                          mixed = {{0, 3}, {129, 1}, {63, 2}, {1, 1}},
+                          eight = {{5, 1}, {32, 1}, {0, 1}, {257, 1}, {96, 1}, {1, 1}, {190, 1}, {33, 1}};
+  const struct {
+    Case c;
+    int rows;
+    std::vector<Rows> sequences;
+    bool in_few;
+  } cases[] = {
+      {{"four heads", 1024, 512, 2, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 8, eight, true},
+      {{"four heads", 1024, 512, 2, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 8, mixed, false},
+      {{"four heads", 1024, 512, 1, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 4, four, false},
+      {{"four heads", 1024, 512, 1, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 2, two, false},
+      {{"three heads", 1024, 512, 1, 6, 2, 19, 2, true, true, 5, 128, 128, false, true}, 8, eight, false},
+      {{"three heads", 1024, 512, 1, 6, 2, 19, 2, true, true, 5, 128, 128, false, true}, 8, mixed, true},
+      {{"three heads", 1024, 512, 1, 6, 2, 19, 2, true, true, 5, 128, 128, false, true}, 4, four, false},
+      {{"two heads", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 128, 128, false, true}, 8, eight, false},
+      {{"two heads", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 128, 128, false, true}, 2, two, true},
+      {{"eight heads", 2048, 768, 1, 8, 1, 30, 1, false, true, 0, 128, 128, false, true}, 4, four, false},
+      {{"seven heads", 1024, 512, 1, 14, 2, 67, 3, true, false, 5, 128, 128, false, true}, 4, four, true},
+      {{"seven heads", 1024, 512, 1, 14, 2, 67, 3, true, false, 5, 128, 128, false, true}, 2, two, false},
+      {{"heads of 64", 1024, 512, 2, 4, 1, 19, 2, true, true, 0, 128, 64, false, true}, 8, eight, false},
+      {{"heads of 64", 1024, 512, 1, 8, 2, 19, 2, true, true, 0, 32, 64, false, true}, 4, four, true},
+      {{"8 bits", 1024, 512, 2, 4, 1, 19, 2, true, true, 0, 128, 128, true, true}, 8, eight, true},
+      {{"8 bits", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 128, 128, true, true}, 8, mixed, false},
+      {{"8 bits, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 128, 64, true, true},
+       4,
+       four,
+       false},
+      {{"FP4", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, STEP_FP4_GROUP, 128, false, true}, 8, eight, false},
+      {{"long ones", 1024, 512, 1, 4, 1, 9, 1, true, true, 5, 128, 128, false, true},
+       8,
+       {{3000, 1}, {40, 1}, {2111, 1}, {1023, 1}, {0, 1}, {1024, 1}},
+       false},
+      {{"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, 128, 128, false, true},
+       8,
+       eight,
+       false},
+  };
+  for (const auto &s : cases)
+    if (s.c.clusters <= clusters && (s.in_few || !few)) run_sequences(s.c, s.rows, s.sequences, shared);
 }
 
 int main(int argc, char **argv) {
@@ -164,6 +256,7 @@ int main(int argc, char **argv) {
       for (int rows : {2, 4, 8})
         if (c.clusters <= clusters && c.n_heads / c.n_kv_heads * rows <= STEP_MAX_QUERIES)
           run_case(c, rows, rows, {0, 300, 1500}, 2048, shared);
+  run_all_sequences(clusters, shared);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

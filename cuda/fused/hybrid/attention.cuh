@@ -78,7 +78,7 @@ template <class B> __device__ __forceinline__ void make_wide_heads(const B &b, c
   for (int i = 0; i < kWideOwn; i++) to[32 * i] = __float2half_rn(v[i]);
   if (own.role == WIDE_QUERY || b.rank() != kAppender) return;
   const StepCall &c = b.args.call;
-  __half *cache = (__half *)(is_key ? c.k : c.v) + b.cache_row(b.vars().pos) * STEP_WIDE_HEAD + lane;
+  __half *cache = (__half *)(is_key ? c.k : c.v) + b.new_cache_row() * STEP_WIDE_HEAD + lane;
 #pragma unroll
   for (int i = 0; i < kWideOwn; i++) cache[32 * i] = __float2half_rn(v[i]);
 }

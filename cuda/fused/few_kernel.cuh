@@ -1,0 +1,120 @@
+/* few_kernel.cuh - a decode step of up to 2, 4 or 8 tokens as one persistent kernel of clusters, of one
+ * sequence (few_tokens.cu) or of several (few_sequences.cu). step.h is its interface, one_token.cu explains a
+ * layer. Here x of qkv, gate and up stays in the block that owns the columns:
+ *
+ *   layer     a cluster with a KV head                                   a cluster without
+ *   norm      residual += down of the previous layer; x of its columns   the same
+ *   qkv       partial sums by its columns -> block of the token          -
+ *             norm and rope of a head -> cluster
+ *   attention the block's keys -> block of the query -> cluster
+ *   o         partial sums of its columns -> all clusters
+ *   norm      residual += o; x of its columns                            the same
+ *   gate, up  partial sums by its columns -> block of the token          the same
+ *             gated product of an FFN block -> cluster
+ *   down      partial sums of its columns -> all clusters                the same
+ *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
+ *
+ * One more warp adds up gate and up, while the others still multiply.
+ *
+ * Areas of StepOffsets that serve in turn: chunks and the warps' states; x of lm_head over these, x of the
+ * block's columns, heads and states; x of o, then of down, then lm_head's sums. A peer writes only after it
+ * has received what this block makes after its last read there: chunks of gate and up after o (and so the
+ * states), chunks of qkv after the gated product, heads after chunks, states after heads, values after
+ * states, the gated product after chunks. The block's own barriers, before qkv and before gate and up,
+ * separate two matmuls. x of lm_head does not wait so long: a peer needs only down from this block's
+ * neighbours in other clusters, and may send x while this block still multiplies x of down.
+ *
+ * PRECOND  all clusters of the launch run at once (step_clusters). */
+#pragma once
+
+#include "cuda/fused/few_block.cuh"
+#include "cuda/fused/scaffold.cuh"
+
+#if HAS_CLUSTERS
+#include "cuda/fused/few_attention.cuh"
+#include "cuda/fused/few_lm_head.cuh"
+#include "cuda/fused/few_matmul.cuh"
+
+namespace step::few {
+
+template <class B> __device__ __forceinline__ void make_tables(B &b) {
+  make_stages(b);
+}
+
+/* By one thread. */
+template <class B> __device__ __forceinline__ void begin_keys(B &b) {
+  const StepCall &c = b.args.call;
+  const int heads = b.plan.heads_per_kv;
+  KeySpans spans;
+  spans.all = 0, spans.firsts = 0, spans.inverse = (255 + c.n_parts) / c.n_parts;
+#pragma unroll 1
+  for (int i = c.n_parts - 1, end = B::kTokens; i >= 0; end = c.parts[i--].first) {
+    KeySpan span;
+    span.stages = key_stages(b, c.parts[i].pos), span.pos = c.parts[i].pos, span.first_row = c.parts[i].first;
+    const int column = span.first_row * heads / 8, more = (end * heads - 1) / 8 - column;
+    span.arrivals = STEP_WARPGROUP_WARPS / Attendant(b.plan, 0).halves - more;
+    for (int k = 1; k <= more; k++) span.arrivals |= 1 << 4 * k;
+    span.arrivals <<= 4 * column;
+    b.spans().of[i] = span;
+    spans.all += span.stages;
+    for (int row = span.first_row; row < end; row++) spans.firsts |= span.first_row << 4 * row;
+  }
+  b.spans().all = spans.all, b.spans().inverse = spans.inverse, b.spans().firsts = spans.firsts;
+}
+
+template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
+  Barriers &barriers = b.barriers();
+  begin_barrier(barriers.x, b.x_bytes());
+  begin_barrier(barriers.projections, b.projection_bytes());
+  begin_barrier(barriers.states, b.states_bytes());
+  begin_barrier(barriers.gated, b.gated_bytes());
+  begin_barrier(barriers.values, b.values_bytes());
+  for (uint64_t &squares : barriers.squares) begin_barrier(squares, b.square_bytes());
+  for (int i = 0; i < STEP_CHUNKS; i++) {
+    begin_barrier(b.chunk_came(i), STEP_CHUNK_BYTES);
+    for (int turn = 0; turn < B::kTurns; turn++) barrier_init(&b.chunk_taken(turn, i), B::kTokens);
+  }
+}
+
+/* The residual stream begins with the embedding in normalise(). */
+template <class B> __device__ __forceinline__ void take_input(B &b) {
+  if (threadIdx.x == 0) b.vars().launches = *(volatile const unsigned *)b.args.launches;
+}
+
+/* matmul() has sent the outputs, those of qkv to the warps that make heads. */
+template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
+  if (matrix == QKV) attend(b);
+}
+
+} // namespace step::few
+#endif
+
+namespace step::few {
+
+template <class TheForm, bool kDebug = false> static Kernel kernel_of(int tokens) {
+  switch (tokens) {
+  case 2: return kernel<Block<2, kDebug, TheForm>>;
+  case 4: return kernel<Block<4, kDebug, TheForm>>;
+  default: return kernel<Block<8, kDebug, TheForm>>;
+  }
+}
+
+template <int kHeadDim, bool kQ8, bool kSeveral> static Kernel kernel_of_heads(int group, int tokens) {
+  switch (group) {
+  case STEP_FP4_GROUP:
+    return kernel_of<Form<STEP_FP4_GROUP, kHeadDim, kQ8, false, false, false, void, kSeveral>>(tokens);
+  case 32: return kernel_of<Form<32, kHeadDim, kQ8, false, false, false, void, kSeveral>>(tokens);
+  case 64: return kernel_of<Form<64, kHeadDim, kQ8, false, false, false, void, kSeveral>>(tokens);
+  default: return kernel_of<Form<128, kHeadDim, kQ8, false, false, false, void, kSeveral>>(tokens);
+  }
+}
+
+template <bool kSeveral> static Kernel kernel_of_shape(const StepShape &s, int tokens) {
+  if (s.q8)
+    return s.head_dim == 64 ? kernel_of_heads<64, true, kSeveral>(s.group, tokens)
+                            : kernel_of_heads<128, true, kSeveral>(s.group, tokens);
+  return s.head_dim == 64 ? kernel_of_heads<64, false, kSeveral>(s.group, tokens)
+                          : kernel_of_heads<128, false, kSeveral>(s.group, tokens);
+}
+
+} // namespace step::few
