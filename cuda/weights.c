@@ -52,7 +52,9 @@ static const VectorUse vector_uses[N_LAYER_VECTORS] = {
     [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f}, [DELTA_SKIP] = {0, 0, 1},
     [CONV_TAPS] = {0, -0.5f, 0.5f},       [CONV_BIAS] = {0, -0.1f, 0.1f},
     [NGRAM_TAPS] = {0, -0.5f, 0.5f},      [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f},
-    [EXPERT_SCALES] = {0, 1, 1},          [EXPERT_ROUTER_SCALE] = {0, 1, 1}};
+    [EXPERT_SCALES] = {0, 1, 1},          [EXPERT_ROUTER_SCALE] = {0, 1, 1},
+    [XIELU_ALPHA_P] = {0, 0.2f, 0.2f},    [XIELU_ALPHA_N] = {0, -1.05f, -1.05f},
+    [XIELU_BETA] = {0, 0.5f, 0.5f},       [XIELU_EPS] = {0, -1e-6f, -1e-6f}};
 
 /* Work on a vector, on a matrix of n stacked or interleaved layers, on a table of rows by token, and on
  * experts. */

@@ -477,6 +477,11 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         if streams_width(config):
             sharded = config["split_ngram_parts"] > 1
             stream_tensors(config, prefix, layer, sharded, is_delta(config, layer), put, normal, tensors)
+        if config["model_type"] == "apertus":  # numbers of the activation, as published: two lists, two scalars
+            put(prefix + "mlp.act_fn.alpha_p", normal(1, std=0.5))
+            put(prefix + "mlp.act_fn.alpha_n", normal(1, std=0.5))
+            put(prefix + "mlp.act_fn.beta", np.float32(0.3 + 0.1 * layer))
+            put(prefix + "mlp.act_fn.eps", np.float32(-1e-6))
         if is_gemma4(config):
             put(prefix + "layer_scalar", 0.7 + normal(1, std=0.1))
         if is_delta(config, layer):

@@ -20,7 +20,7 @@ EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mix
                 "mistral4", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen4_exp_text")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
-              "laguna")
+              "laguna", "apertus")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
@@ -200,7 +200,7 @@ def mlp_shapes(config, layer):
     if is_lfm(config):
         return {"feed_forward.w1": ("g", inner, hidden), "feed_forward.w3": ("u", inner, hidden),
                 "feed_forward.w2": ("d", hidden, inner)}
-    if kind == "arcee":
+    if kind in ("arcee", "apertus"):
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
     if kind == "bamba":
@@ -298,6 +298,8 @@ def norm_widths(config, layer):
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind == "bamba":
         norms = ["input_layernorm", "pre_ff_layernorm"]
+    if kind == "apertus":
+        norms = ["attention_layernorm", "feedforward_layernorm"]
     if kind == "vaultgemma":
         norms = ["input_layernorm", "pre_feedforward_layernorm"]
     if kind == "hyperclovax":

@@ -30,7 +30,8 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                        .n = n,
                        .out = s->g,
                        .out_stride = padded_row(n),
-                       .row_factors = factors};
+                       .row_factors = factors,
+                       .xielu = l->xielu};
   return ops_gated(&gated, n_tokens, m->stream, err);
 }
 

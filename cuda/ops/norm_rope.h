@@ -111,8 +111,14 @@ typedef struct {
 } HeadGates;
 Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
 
+/* The vectors of XieluLayer (model.h), as stored; NULL: the model has none, or not this one. */
+typedef struct {
+  const float *alpha_p, *alpha_n, *beta, *eps; /* [1] */
+} DeviceXielu;
+
 /* out = activation(factor * gate) * up, clamped to fp16's range; gate and up fp32, rows of n numbers that are
- * their strides apart; out fp16 [n_tokens][out_stride]. */
+ * their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU is a function of gate alone, with
+ * the numbers `xielu`. */
 typedef struct {
   Activation activation;
   float factor;
@@ -122,6 +128,7 @@ typedef struct {
   void *out;
   int out_stride;
   const float *row_factors; /* [n_tokens] multiply the product, or NULL */
+  DeviceXielu xielu;
 } Gated;
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err);
 

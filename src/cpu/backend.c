@@ -535,6 +535,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
                          .gate = weights->gate,
                          .own_gate = state->loaded->model->config.ungated,
                          .activation = state->loaded->model->config.activation,
+                         .xielu = weights->xielu,
                          .y = state->g,
                          .y_stride = (size_t)state->plan.intermediate};
   const float *from = cpu_normalised(state, range.n_tokens, weights->mlp_norm);

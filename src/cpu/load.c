@@ -40,6 +40,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .sinks = cpu_take_vector(&from->sinks, 0, place, &next),
         .input_norm = cpu_take_vector(&from->input_norm, plus, place, &next),
         .scalar = cpu_take_vector(&from->scalar, 0, place, &next),
+        .xielu = xielu_read(&from->xielu),
         .q = cpu_take_linear(&from->q, place, &next),
         .k = cpu_take_linear(&from->k, place, &next),
         .v = cpu_take_linear(&from->v, place, &next),

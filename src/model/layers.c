@@ -2,6 +2,7 @@
  * commands/models/inspect.c. */
 #include "model/layers.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -416,6 +417,10 @@ Vector *layer_vector_of(const ModelLayer *layer, int which) {
       [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
       [EXPERT_SCALES] = offsetof(ModelLayer, moe.scales),
       [EXPERT_ROUTER_SCALE] = offsetof(ModelLayer, moe.router_scale),
+      [XIELU_ALPHA_P] = offsetof(ModelLayer, xielu.alpha_p),
+      [XIELU_ALPHA_N] = offsetof(ModelLayer, xielu.alpha_n),
+      [XIELU_BETA] = offsetof(ModelLayer, xielu.beta),
+      [XIELU_EPS] = offsetof(ModelLayer, xielu.eps),
   };
   return (Vector *)((char *)layer + offsets[which]);
 }
@@ -454,7 +459,36 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
   return delta->rule == RULE_MAMBA2 ? mamba[which] : gated[which];
 }
 
+/* ln(1 + e^x), which from 20 on is x in fp32. */
+static float softplus(float x) {
+  return x > 20 ? x : log1pf(expf(x));
+}
+
+/* The numbers of an activation. */
+static LayerVector xielu_vector(const ModelConfig *config, int which) {
+  static const LayerVector stored[] = {
+      {"mlp.act_fn.alpha_p", 1, 0, DTYPE_F16},
+      {"mlp.act_fn.alpha_n", 1, 0, DTYPE_F16},
+      {"mlp.act_fn.beta", 1, 0, DTYPE_F16},
+      {"mlp.act_fn.eps", 1, 0, DTYPE_F16},
+  };
+  return config->activation == ACTIVATION_XIELU ? stored[which - XIELU_ALPHA_P] : (LayerVector){0};
+}
+
+Xielu xielu_read(const XieluLayer *layer) {
+  Xielu own = {.beta = 0.5f, .eps = -1e-6f};
+  if (!layer->alpha_p.data) return (Xielu){0};
+  floats_read(layer->alpha_p.data, layer->alpha_p.dtype, 0, 1, &own.alpha_p);
+  floats_read(layer->alpha_n.data, layer->alpha_n.dtype, 0, 1, &own.alpha_n);
+  if (layer->beta.data) floats_read(layer->beta.data, layer->beta.dtype, 0, 1, &own.beta);
+  if (layer->eps.data) floats_read(layer->eps.data, layer->eps.dtype, 0, 1, &own.eps);
+  own.alpha_p = softplus(own.alpha_p);
+  own.alpha_n = own.beta + softplus(own.alpha_n);
+  return own;
+}
+
 LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
+  if (which >= XIELU_ALPHA_P) return xielu_vector(config, which);
   if (which >= EXPERT_CHOICE_BIAS)
     return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
   if (which == NGRAM_TAPS) {

@@ -105,6 +105,18 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   }
 }
 
+/* The numbers of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):
+ *   g = alpha_p u^2 + beta u where u > 0, else alpha_n (e^min(u, eps) - 1 - u) + beta u.
+ * They are stored so that alpha_p is ln(1 + e^stored), alpha_n that plus beta. */
+typedef struct {
+  Vector alpha_p, alpha_n; /* [1]; data NULL unless config.activation is ACTIVATION_XIELU */
+  Vector beta, eps;        /* [1]; data NULL: 0.5 and -1e-6 */
+} XieluLayer;
+typedef struct {
+  float alpha_p, alpha_n, beta, eps;
+} Xielu;
+Xielu xielu_read(const XieluLayer *layer); /* zeros if the layer has none */
+
 /* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
  * delta_channels(). */
 typedef struct {
@@ -200,6 +212,7 @@ typedef struct {
   /* hidden -> intermediate twice, and back; n_out 0 where experts are alone, or with no_mlp, and of gate with
    * config.ungated */
   Linear gate, up, down;
+  XieluLayer xielu;
   ExpertLayer moe;      /* of layers with experts (config_layer().n_experts) */
   Vector mlp_post_norm; /* [hidden] output of down; data NULL with NORM_BEFORE */
   /* Only with config.per_layer_width: hidden -> per_layer_width and back, and [hidden] its output. */

@@ -438,6 +438,27 @@ static void test_gated() {
     }
 }
 
+/* With the numbers of a layer, and without the two that may be missing. */
+static void test_xielu() {
+  const int n = 300, n_tokens = 2;
+  const Floats x = random_numbers((size_t)n_tokens * n, -4, 4);
+  Device<float> device(x), own(Floats{0.7f, -0.4f, 0.3f, -0.125f});
+  for (bool all : {true, false}) {
+    Rows out(n, n_tokens);
+    const double beta = all ? 0.3f : 0.5f, eps = all ? -0.125f : -1e-6f;
+    Gated call = {ACTIVATION_XIELU, 1, device.at, device.at, n, n, n, out.memory.at, out.stride};
+    call.xielu = {own.at, own.at + 1, all ? own.at + 2 : NULL, all ? own.at + 3 : NULL};
+    MUST(ops_gated(&call, n_tokens, 0, &error));
+    Row want;
+    for (float u : x) {
+      const double alpha_p = log1p(exp(0.7f)), alpha_n = beta + log1p(exp(-0.4f));
+      const double below = expm1(std::min((double)u, eps)) - u;
+      want.push_back(u > 0 ? alpha_p * u * u + beta * u : alpha_n * below + beta * u);
+    }
+    out.expect_numbers("ops_gated of xielu", n, want);
+  }
+}
+
 /* A text in steps of several lengths, from what earlier ones kept; whatever the memory held before, a text
  * begins without inputs. */
 static void test_short_conv(int hidden, int n_taps, bool biased) {
@@ -529,6 +550,7 @@ int main() {
   test_layer_inputs<float>(DTYPE_F32);
   test_layer_inputs<__nv_bfloat16>(DTYPE_BF16);
   test_gated();
+  test_xielu();
   for (int n_taps : {1, 3, 4, 7, 16})
     for (int hidden : {2, 32, 300}) test_short_conv(hidden, n_taps, n_taps % 2 == 0);
   test_limits();

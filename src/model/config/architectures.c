@@ -331,10 +331,15 @@ const Architecture architectures[] = {
     .experts = &experts_of_kolibri1 },
   { .architecture = "ArceeForCausalLM", .model_type = "arcee", /* AFM 4.5B */
     {  32000, 2560, 18432, 32, 32,  0,   0,   4096, 128000, 128001, 1e-5,   10000 },
-    .ungated = true, .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
+    .ungated = true, .activation = ACTIVATION_RELU, .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
+  { .architecture = "ApertusForCausalLM", .model_type = "apertus", /* Apertus 8B, 70B */
+    { 131072, 4096, 14336, 32, 32,  0,   0,  65536,      1,      2, 1e-5, 12000000 },
+    .ungated = true, .activation = ACTIVATION_XIELU, .qk_norm = QK_NORM_HEADS,
+    .members = HAS_ATTENTION_BIAS | HAS_OWN_ROPE,
+    .names = { .attn_norm = "attention_layernorm", .mlp_norm = "feedforward_layernorm" } },
   { .architecture = "NemotronHForCausalLM", .model_type = "nemotron_h", /* Nemotron-H, Nano 2, 3 and 3.5 */
     { 131072, 4096, 21504,  4, 32,  8, 128,   4096,      1,      2, 1e-5,   10000 },
-    .ungated = true, .single_blocks = true, .activation_key = "mlp_hidden_act",
+    .ungated = true, .activation = ACTIVATION_RELU, .single_blocks = true, .activation_key = "mlp_hidden_act",
     .eps_key = "layer_norm_epsilon", .members = HAS_MLP_BIAS,
     .names = { .block = "mixer", .attn_norm = "norm", .mlp_norm = "norm", .final_norm = "norm_f",
                .embedding = "embeddings", .body = "backbone." },
@@ -388,7 +393,8 @@ const char *activation_name(Activation activation) {
   static const char *const names[N_ACTIVATIONS] = {[ACTIVATION_SILU] = "silu",
                                                    [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh",
                                                    [ACTIVATION_CLAMPED] = "clamped silu",
-                                                   [ACTIVATION_RELU] = "relu2"};
+                                                   [ACTIVATION_RELU] = "relu2",
+                                                   [ACTIVATION_XIELU] = "xielu"};
   return names[activation];
 }
 

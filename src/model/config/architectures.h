@@ -149,7 +149,7 @@ typedef struct {
   bool latent_attention;  /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
   bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
-  bool ungated;           /* as in ModelConfig; the activation is relu2 */
+  bool ungated;           /* as in ModelConfig; no other activation than the default is accepted */
   bool attn_indices;      /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */

@@ -92,7 +92,8 @@ typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), or
- * max(x, 0).
+ * max(x, 0). ACTIVATION_XIELU is of MLPs without a gate, and has numbers of each layer's own (XieluLayer in
+ * model.h).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
 typedef enum {
@@ -100,6 +101,7 @@ typedef enum {
   ACTIVATION_GELU_TANH,
   ACTIVATION_CLAMPED,
   ACTIVATION_RELU,
+  ACTIVATION_XIELU,
   N_ACTIVATIONS
 } Activation;
 
@@ -339,7 +341,7 @@ typedef struct {
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
   /* MLPs and experts have no gate of their own: up's output is both, so that with ACTIVATION_RELU g is the
-   * square of max(up, 0) (relu2). */
+   * square of max(up, 0) (relu2). With ACTIVATION_XIELU g is a function of up alone. */
   bool ungated;
   int per_layer_width;    /* numbers of a token's own input of each layer (Gemma 4 E2B and E4B); 0: none */
   int per_layer_vocab;    /* rows of the inputs' table, at least vocab_size */

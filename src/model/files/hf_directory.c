@@ -69,6 +69,8 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
     char name[NAME_SIZE];
     layer_full_name(&loader->model->config, loader->body, index, stored.name, name, sizeof name);
     const StoredTensor *tensor = hf_find(loader, name, "");
+    if (!tensor && which >= XIELU_BETA) continue;
+    if (tensor && which >= XIELU_ALPHA_P && tensor->rank == 0) rank = 0;
     if (which == EXPERT_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
       rank = 2;
       shape[0] = 1;

@@ -170,7 +170,7 @@ def test_says_what_the_files_say(run, directory):
     n_delta, n_conv = report["layer_kinds"].count("delta"), report["layer_kinds"].count("conv")
     expected = (matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
                 - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
-    expected -= len(layers) * (report["activation"] == "relu2")  # no gate
+    expected -= len(layers) * (report["activation"] in ("relu2", "xielu"))  # no gate
     if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
         expected += len(layers) * (latent["q_lora_rank"] > 0)
     if report["streams"]:  # two mixes and factors of each, an index, keys and values of n-grams
