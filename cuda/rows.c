@@ -77,11 +77,12 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .rotary_dim = own.rope == ROPE_NONE ? 0 : 2 * m->ropes[own.rope].n_pairs,
       .neighbours = c->rope.neighbours,
       .norm_after_rope = c->qk_norm_after_rope,
-      .plain_qk_norm = c->qk_norm_plain,
+      .plain_qk_norm = c->qk_norm_plain && !own.no_qk_norm,
       .v_norm = c->v_norm,
       .k_as_v = own.k_as_v,
-      .query_scale_beta = (float)c->query_scale_beta,
+      .query_scale_beta = c->query_scale_nope && own.rope != ROPE_NONE ? 0 : (float)c->query_scale_beta,
       .query_scale_step = (float)c->query_scale_step,
+      .query_scale_ahead = c->query_scale_nope,
   };
 }
 

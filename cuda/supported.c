@@ -62,6 +62,8 @@ static const char *unsupported_part(const ModelConfig *config) {
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
+      {config->experts.scales_input && config->experts.n_chosen > 1,
+       "several experts of a token, each with an input of its own"},
       {config->latent.kv_rank > 0 && config->n_heads > LINEAR_MAX_EXPERTS,
        "latent attention with more than 1024 heads"},
       {config->latent.kv_rank % 16 != 0 || config->latent.value_dim % 16 != 0,

@@ -12,12 +12,13 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "laguna": "mlp.shared_expert",
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
-          "glm4v_moe_text": "mlp.shared_experts", "qwen4_exp_text": "mlp.shared_expert"}
+          "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
+          "qwen4_exp_text": "mlp.shared_expert"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
-                "mistral4", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen4_exp_text")
+                "mistral4", "llama4_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen4_exp_text")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus")
@@ -48,6 +49,8 @@ def has_experts(config, layer):
         return config["mlp_layer_types"][layer] == "sparse"
     if config["model_type"] == "laguna":
         return layer > 0
+    if config["model_type"] == "llama4_text":
+        return (layer + 1) % config["interleave_moe_layer_step"] == 0
     first = [config[key] for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
              if key in config]
     return layer >= first[0] if first else layer not in config.get("mlp_only_layers", [])
@@ -58,7 +61,7 @@ def shared_width(config):
     for key in ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts"):
         if key in config and config["model_type"] != "nemotron_h":
             return config[key] * config["moe_intermediate_size"]
-    if config["model_type"] == "hunyuan_v1_moe":
+    if config["model_type"] in ("hunyuan_v1_moe", "llama4_text"):
         return config["intermediate_size"]
     return config.get("shared_expert_intermediate_size", config.get("shared_intermediate_size", 0))
 
@@ -203,7 +206,9 @@ def mlp_shapes(config, layer):
     if kind in ("arcee", "apertus"):
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
-    if kind == "bamba":
+    if kind == "llama4_text":
+        inner = config["intermediate_size_mlp"]
+    if kind in ("bamba", "llama4_text"):
         return {"feed_forward.gate_proj": ("g", inner, hidden), "feed_forward.up_proj": ("u", inner, hidden),
                 "feed_forward.down_proj": ("d", hidden, inner)}
     return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),

@@ -259,7 +259,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
   }
   if (delta) return unsupported_delta(model, layer);
   if (own.kind != LAYER_ATTENTION) return "layers without attention";
-  if (own.window != 0) return "sliding windows";
+  if (own.window != 0 || own.chunk != 0) return "sliding windows or chunks";
   return own.rope == ROPE_GLOBAL ? NULL : "layers with another rope";
 }
 

@@ -210,7 +210,8 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     angle[i] = !is_value && pair < pairs.n_rotated ? table[pair] : make_float2(1, 0);
   }
   const bool scaled = is_query && a.query_scale_beta != 0;
-  const float factor = scaled ? query_factor(a.query_scale_beta, a.query_scale_step, position) : 1;
+  const float factor =
+      scaled ? query_factor(a.query_scale_beta, a.query_scale_step, position + a.query_scale_ahead) : 1;
   const size_t to_step = (size_t)(is_query ? 1 : a.n_ctx) * a.head_dim;
   const int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
   __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;

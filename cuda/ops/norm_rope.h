@@ -96,6 +96,7 @@ typedef struct QkvHeads {
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
   bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights of q and k, and of v */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
+  int query_scale_ahead;                    /* that of its position plus so many */
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 

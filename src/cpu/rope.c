@@ -68,10 +68,11 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
 }
 
 /* The factor of a query at this position, in fp32 as transformers computes it. */
-static float query_scale(const ModelConfig *config, int position) {
+static float query_scale(const ModelConfig *config, LayerRope rope, int position) {
   const float scale = (float)config->attention_scale;
-  if (config->query_scale_beta == 0) return scale;
-  const float steps = floorf((float)position / (float)config->query_scale_step);
+  const bool nope = config->query_scale_nope;
+  if (config->query_scale_beta == 0 || (nope && rope != ROPE_NONE)) return scale;
+  const float steps = floorf((float)(nope ? position + 1 : position) / (float)config->query_scale_step);
   return scale * (1 + (float)config->query_scale_beta * (float)log((double)(1 + steps)));
 }
 
@@ -86,7 +87,7 @@ void cpu_rotate_queries(BackendState *state, TokenRange range, int layer) {
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++)
     norm_rope_heads(state, &own, state->loaded->layers[layer].q_norm, r, own.n_heads,
-                    query_scale(config, state->positions[r]),
+                    query_scale(config, own.rope, state->positions[r]),
                     state->q + (size_t)r * (size_t)state->plan.heads);
 }
 

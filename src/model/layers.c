@@ -253,7 +253,9 @@ static const char *shared_linear_name(const ModelConfig *config, int which) {
   static const char *const names[][3] = {
       {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
       {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"},
-      {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj", "mlp.shared_mlp.down_proj"}};
+      {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj", "mlp.shared_mlp.down_proj"},
+      {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj",
+       "feed_forward.shared_expert.down_proj"}};
   const SharedName shared = config->expert_names->shared;
   if (which == LAYER_ROUTER) return config->expert_names->router;
   if (shared == SHARED_AS_DENSE) return NULL;
@@ -395,7 +397,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     return own.n_experts > 0 && config->experts.own_norms ? of_experts[which - LAYER_EXPERT_NORM] : NULL;
   }
   if (own.kind != LAYER_ATTENTION || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
-  if (own.shares_kv && which == LAYER_K_NORM) return NULL;
+  if (own.no_qk_norm || (own.shares_kv && which == LAYER_K_NORM)) return NULL;
   *width = own.head_dim;
   if (config->qk_norm == QK_NORM_WHOLE) *width *= which == LAYER_Q_NORM ? own.n_heads : own.n_kv_heads;
   return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";

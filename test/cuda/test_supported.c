@@ -106,6 +106,8 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
   TAKEN(conv.taps, 3);
+  REFUSED(experts, ((ExpertConfig){.n_experts = 4, .n_chosen = 2, .scales_input = true}),
+          "several experts of a token, each with an input of its own");
   ModelConfig uneven = like_qwen3();
   uneven.n_heads = 2, uneven.head_dim = 34;
   refused(uneven, "heads that have together a number of outputs that is no multiple of 8");

@@ -43,6 +43,7 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->attention_scale != 1 / sqrt(c->head_dim), "scores times ", c->attention_scale},
       {c->query_scale_beta != 0, "queries scaled by position, every ", c->query_scale_step},
       {c->query_scale_beta != 0, "by a logarithm times ", c->query_scale_beta},
+      {c->query_scale_beta != 0 && c->query_scale_nope, "in layers without a rope", 0},
       {c->attention_cap != 0, "scores capped at ", c->attention_cap},
       {c->logit_divisor != 1, "logits divided by ", c->logit_divisor},
       {c->logit_cap != 0, "logits capped at ", c->logit_cap},

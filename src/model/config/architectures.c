@@ -114,6 +114,13 @@ const Architecture architectures[] = {
   { .architecture = "HeliumForCausalLM", .model_type = "helium", /* Helium 1 2B */
     {  48000, 2560,  7040, 24, 20, 20, 128,   4096,      1,      2, 1e-8,  100000 },
     .neighbours = true, .members = HAS_QKV_BIAS | HAS_MLP_BIAS },
+  { .architecture = "Llama4ForCausalLM", .model_type = "llama4_text", /* and the text part of Llama 4 */
+    { 202048, 5120, 16384, 48, 40,  8, 128, 131072,      1,      2, 1e-5,  500000 },
+    .qk_norm = QK_NORM_HEADS, .qk_norm_plain = true, .qk_norm_after_rope = true, .neighbours = true,
+    .chunked = true, .members = HAS_ATTENTION_BIAS | HAS_NOPE, .intermediate_key = "intermediate_size_mlp",
+    .names = { .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
+               .down = "feed_forward.down_proj" },
+    .experts = &experts_of_llama4 },
   { .architecture = "CwmForCausalLM", .model_type = "cwm", /* Code World Model 32B */
     { 128256, 6144, 21504, 64, 48,  8, 128, 131072, 128000, 128001, 1e-5, 1000000 },
     .more_eos = { 128008, 128009 }, .windows = WINDOW_AFTER_FULL, .window = 8192, .period = 4,

@@ -100,6 +100,12 @@ static const ExpertNames qwen_names = {.router = "mlp.gate",
                                           GATE_UP_DOWN,
                                           ALL_IN("mlp.experts")};
 
+static const ExpertNames llama4_names = {.router = "feed_forward.router",
+                                         .shared = SHARED_FEED_FORWARD,
+                                         .inputs_first = INPUTS_ARE_FIRST,
+                                         .each = "feed_forward.experts",
+                                         GATE_UP_DOWN,
+                                         ALL_IN("feed_forward.experts")};
 static const ExpertNames deepseek_v2_names = {.router = "mlp.gate",
                                               .shared = SHARED_EXPERTS,
                                               .each = "mlp.experts",
@@ -410,3 +416,13 @@ const ExpertFamily experts_of_flint = {.n_experts = 256,
                                        .shared_width_key = "shared_expert_intermediate_size",
                                        .shared_width = 1024,
                                        .names = &qwen_names};
+const ExpertFamily experts_of_llama4 = {.n_experts = 16,
+                                        .n_chosen = 1,
+                                        .width = 8192,
+                                        .width_key = "intermediate_size",
+                                        .score = SCORE_CHOSEN_SIGMOID,
+                                        .scales_input = true,
+                                        .layers = EXPERTS_IN_LIST,
+                                        .shared_width_key = "intermediate_size",
+                                        .shared_width = 8192,
+                                        .names = &llama4_names};

@@ -69,8 +69,8 @@ static Status parse_llama3(const ConfigReader *r, RopeConfig *rope) {
   TRY(rope_required(r, "factor", 1e-3, 1e6, &rope->factor));
   TRY(rope_required(r, "low_freq_factor", 1e-3, 1e6, &rope->low_freq_factor));
   TRY(rope_required(r, "high_freq_factor", 1e-3, 1e6, &rope->high_freq_factor));
-  if (rope->high_freq_factor <= rope->low_freq_factor)
-    return reader_refuse(r, "high_freq_factor is %g, expected more than low_freq_factor %g",
+  if (rope->high_freq_factor < rope->low_freq_factor)
+    return reader_refuse(r, "high_freq_factor is %g, expected at least low_freq_factor %g",
                          rope->high_freq_factor, rope->low_freq_factor);
   return STATUS_OK;
 }
@@ -322,10 +322,12 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
 
 /* --- layer by layer */
 
-/* NoPE layers: those with 0 in no_rope_layers, else every interval-th. */
-static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
+/* NoPE layers: those with 0 in no_rope_layers, else every interval-th. With `may_be_empty` a list of no
+ * layers is none. */
+static Status parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config) {
   const Json *list = json_member(r->object, "no_rope_layers"), *item = json_first(list);
   int interval;
+  if (may_be_empty && json_is_array(list) && !item) list = NULL;
   TRY(reader_int(r, "no_rope_layer_interval", 1, INT32_MAX, 4, &interval));
   if (list && (!json_is_array(list) || json_count(list) < (size_t)config->n_layers))
     return wrong_list(r, "no_rope_layers", list, config->n_layers, "numbers (num_hidden_layers)");
@@ -494,10 +496,11 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     return arch->streams ? config_parse_streams(r, config) : STATUS_OK;
   }
   if (arch->single_blocks) return config_parse_blocks(r, config);
-  if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
+  if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, arch->chunked, config));
   if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, arch, config);
-  TRY(arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
-                                     : parse_windows(r, arch, config));
+  TRY(arch->chunked                    ? config_parse_chunks(r, config)
+      : arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
+                                       : parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
   if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
   if (arch->members & HAS_LAYER_SIZES) TRY(config_parse_layer_sizes(r, arch, config));

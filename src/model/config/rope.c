@@ -15,7 +15,7 @@ static float llama3_frequency(const RopeConfig *rope, float frequency) {
   float high_wave = (float)(rope->original_max_position / rope->high_freq_factor);
   float wave = 1.0f / frequency * (float)(2 * M_PI), factor = (float)rope->factor;
   if (wave > low_wave) return frequency / factor;
-  if (wave < high_wave) return frequency;
+  if (wave < high_wave || high_wave == low_wave) return frequency;
   float smooth = 1.0f / wave * (float)rope->original_max_position - (float)rope->low_freq_factor;
   smooth /= (float)(rope->high_freq_factor - rope->low_freq_factor);
   return (1.0f - smooth) * frequency / factor + smooth * frequency;

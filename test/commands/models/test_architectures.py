@@ -59,6 +59,21 @@ def with_config(**members):
     return change
 
 
+def one_by_one(tensors):
+    """Experts in tensors of their own, outputs first, as quantised checkpoints of Llama 4 have them."""
+    out = {}
+    for name, array in tensors.items():
+        before, found, matrix = name.partition(".experts.")
+        if not found:
+            out[name] = array
+            continue
+        names = ("gate_proj", "up_proj") if matrix == "gate_up_proj" else ("down_proj",)
+        for expert, whole in enumerate(array.swapaxes(1, 2)):
+            for part, rows in zip(names, np.split(whole, len(names))):
+                out[f"{before}.experts.{expert}.{part}.weight"] = rows.copy()
+    return out
+
+
 # --- other spellings
 
 SAME = {
@@ -104,6 +119,10 @@ SAME = {
         name.replace("self_attn.g_proj", "self_attn.gate_proj"): array for name, array in tensors.items()}),
     "apertus with all numbers as lists": ("apertus-awq", None, lambda tensors: {
         name: array.reshape(1) if array.ndim == 0 else array for name, array in tensors.items()}),
+    "llama 4 with experts one by one": ("llama4-bf16", None, one_by_one),
+    "llama 4 as first published": ("llama4-bf16", with_config(
+        attn_temperature_tuning=4, moe_layers=[1], interleave_moe_layer_step=1, layer_types=[
+            "chunked_attention", "full_attention", "chunked_attention"]), None),
     "granite's tensors of others": ("granite-awq", None, lambda tensors: {
         **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
     "scales of activations beside experts in one tensor": ("mistral4-text-part", None, lambda tensors: {
@@ -186,6 +205,11 @@ def test_a_text_part_of_any_kind_is_that_text_model(architecture, model_type, te
         pytest.skip("the default text part is no model of its own")
     folder = changed(TEXTS[text], *part_of(architecture, model_type))
     assert np.array_equal(logits(folder), logits(MINIATURES / TEXTS[text]))
+
+
+def test_the_text_part_of_llama_4_is_that_text_model(changed, logits):
+    folder = changed("llama4-bf16", *part_of("Llama4ForConditionalGeneration", "llama4"))
+    assert np.array_equal(logits(folder), logits(MINIATURES / "llama4-bf16"))
 
 
 def test_a_text_part_with_factors_is_that_text_model(changed, logits):
@@ -338,6 +362,10 @@ WRONG = {
     "an activation's number is none": (
         "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.beta": np.float16(np.nan)},
         f"tensor {LAYER}mlp.act_fn.beta: element 0 is nan"),
+    "experts have the shape of other families'": (
+        "llama4-bf16", None, lambda tensors: {
+            name: array.swapaxes(1, 2).copy() if ".experts." in name else array for name, array in tensors.items()},
+        "experts.down_proj is [4, 16, 8], expected [4, 8, 16]"),
     "a text part has a name that nobody gives": (
         "gemma3-text-part", None, renamed("language_model.model.", "text_model."),
         "tensor model.embed_tokens.weight is missing"),
@@ -400,7 +428,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 84 and "llama" in names
+    assert len(names) == 85 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path
