@@ -51,6 +51,16 @@ static bool chooses_with_uneven_heads(const ModelConfig *config) {
   return uneven;
 }
 
+/* True if some layer has chunks whose first position is no bit mask away from a token's. */
+static bool has_uneven_chunks(const ModelConfig *config) {
+  bool uneven = false;
+  for (int i = 0; i < config->n_layers; i++) {
+    const int chunk = config_layer(config, i).chunk;
+    uneven = uneven || (chunk & (chunk - 1)) != 0;
+  }
+  return uneven;
+}
+
 /* A part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
@@ -60,6 +70,7 @@ static const char *unsupported_part(const ModelConfig *config) {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
+      {has_uneven_chunks(config), "attention in chunks whose size is no power of two"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
       {config->experts.scales_input && config->experts.n_chosen > 1,

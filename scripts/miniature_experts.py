@@ -388,12 +388,12 @@ LLAMA4_ROPE = {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "h
 
 
 def llama4(**config):
-    """Two layers with chunks of 12 positions around one without a rope, whose queries grow; experts in the second.
+    """Two layers with chunks of 16 positions around one without a rope, whose queries grow; experts in the second.
     The two factors of frequencies are equal, as in the published ones."""
     return llama(**{"architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "hidden_size": 16,
                     "intermediate_size": 8, "intermediate_size_mlp": 16, "num_hidden_layers": 3,
                     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "rope_theta": 1000.0,
-                    "rope_scaling": LLAMA4_ROPE, "attention_chunk_size": 12, "no_rope_layers": [1, 0, 1],
+                    "rope_scaling": LLAMA4_ROPE, "attention_chunk_size": 16, "no_rope_layers": [1, 0, 1],
                     "interleave_moe_layer_step": 2, "num_local_experts": 4, "num_experts_per_tok": 1,
                     "use_qk_norm": True, "attn_scale": 1.0, "floor_scale": 5, "attn_temperature_tuning": True,
                     "attention_bias": False, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
@@ -494,7 +494,8 @@ EXPERT_MINIATURES = {
             {"norm_topk_prob": False}, {"num_experts_per_tok": 3}, {"sliding_window": 17},
             {"layer_types": ["full_attention"] * 3}]),
     "llama4-bf16": dict(config=llama4(), experts="inputs-first", matters=[
-        {"attention_chunk_size": 13}, {"layer_types": ["full_attention"] * 3}, {"no_rope_layers": [1, 1, 1]},
+        {"attention_chunk_size": 17}, {"attention_chunk_size": 8}, {"layer_types": ["full_attention"] * 3},
+        {"no_rope_layers": [1, 1, 1]},
         {"use_qk_norm": False}, {"rope_scaling": None}, {"attn_scale": 0.5}, {"floor_scale": 6},
         {"attn_temperature_tuning": False}, {"num_experts_per_tok": 2}]),
     "laguna-awq": dict(config=laguna(num_experts=6, quantization_config=awq(

@@ -39,10 +39,9 @@ struct AttentionArgs {
 };
 
 /* The newest position before its window or chunk, which a token at `pos` does not see; negative: there is
- * none. */
+ * none. Without a chunk pos & -0 is 0. */
 __device__ __forceinline__ int newest_unseen(const AttentionArgs &a, int pos) {
-  if (a.chunk > 0) return pos / a.chunk * a.chunk - 1;
-  return a.window > 0 ? pos - a.window : -1;
+  return a.window > 0 ? pos - a.window : (pos & -a.chunk) - 1;
 }
 
 /* The first position of the step of kKeys positions with the oldest one that a token at `pos` sees. */

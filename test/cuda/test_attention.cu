@@ -100,15 +100,15 @@ static std::vector<Setting> settings(void) {
   if (!only.empty()) return only;
   if (few && smaller_chip) return {{1, 100, 16}, {3, 62, 0}, {70, 30, 16}};
   if (few)
-    return {{1, 0, 0},      {1, 70, 16},    {1, 100, 0},      {1, 100, 16},    {3, 0, 16},
-            {3, 62, 0},     {3, 100, 16},   {20, 100, 110},   {70, 30, 16},    {1, 100, 0, 48},
-            {3, 62, 0, 64}, {3, 94, 0, 48}, {20, 100, 0, 20}, {70, 30, 0, 16}, {1, 64, 0, 64}};
+    return {{1, 0, 0},      {1, 70, 16},    {1, 100, 0},     {1, 100, 16},    {3, 0, 16},
+            {3, 62, 0},     {3, 100, 16},   {20, 100, 110},  {70, 30, 16},    {1, 100, 0, 32},
+            {3, 62, 0, 64}, {3, 94, 0, 32}, {20, 100, 0, 8}, {70, 30, 0, 16}, {1, 64, 0, 64}};
   std::vector<Setting> all;
   for (int n_tokens : {1, 2, 3, 5, 8, 17, 64, 65, 200})
     for (int pos : {0, 1, 15, 63, 64, 500, 1023, 2000})
       for (int window : {0, 1, 16, 100, 1024}) {
         all.push_back({n_tokens, pos, window, 0});
-        if (window > 0) all.push_back({n_tokens, pos, 0, window});
+        if (window > 0) all.push_back({n_tokens, pos, 0, window == 100 ? 128 : window});
       }
   return all;
 }

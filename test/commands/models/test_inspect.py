@@ -536,9 +536,9 @@ ARITHMETIC = {
     "laguna-awq": ({"attn_gate": "heads", "attn_gate_softplus": True, "runs_on": ["cpu", "cuda"]}, {
         "other sizes": "layers 2 to 2: 6 heads, 2 for keys and values, head_dim 16",
         "turned": "the first 8 of 16 numbers of each head"}),
-    "llama4-bf16": ({"attention_chunks": [12, 0, 12], "query_scale_nope": True, "qk_norm_plain": True,
+    "llama4-bf16": ({"attention_chunks": [16, 0, 16], "query_scale_nope": True, "qk_norm_plain": True,
                      "layer_ropes": ["global", "none", "global"], "runs_on": ["cpu", "cuda"]}, {
-        "chunks": "12 positions in layers 0 to 0, 12 positions in layers 2 to 2",
+        "chunks": "16 positions in layers 0 to 0, 16 positions in layers 2 to 2",
         "arithmetic": "q and k norms after their rope, q and k norms without weights, queries scaled by position, "
                       "every 5, by a logarithm times 1, in layers without a rope, neighbouring numbers turned "
                       "together"}),
