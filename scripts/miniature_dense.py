@@ -62,7 +62,7 @@ def apertus(**config):
 
 
 DENSE_MINIATURES = {
-    "apertus-awq": dict(config=apertus(), matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}]),
+    "apertus-awq": dict(config=apertus(), tokens=32, matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}]),
     "arcee-awq": dict(config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
     "gemma-awq": dict(config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
     "vaultgemma-awq": dict(config=vaultgemma(), matters=[

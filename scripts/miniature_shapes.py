@@ -18,7 +18,8 @@ EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mix
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
-                "mistral4", "llama4_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen4_exp_text")
+                "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
+                "qwen4_exp_text")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus")
@@ -119,6 +120,8 @@ def head_sizes(config, layer):
     if "per_layer_config" in config:
         own = config["per_layer_config"].get(str(layer), {})
         return own.get("head_dim", head), own.get("num_key_value_heads", kv_heads)
+    if config["model_type"] == "mimo_v2_flash" and has_sinks(config, layer):
+        kv_heads *= 2
     if is_gemma4(config) and is_full(config, layer):
         head = config["global_head_dim"]
         kv_heads = config["num_global_key_value_heads"] if config["attention_k_eq_v"] else kv_heads
@@ -259,6 +262,9 @@ def linear_shapes(config, layer):
         shapes["self_attn.g_proj"] = ("a", q if config["gating"] == "per-element" else heads, hidden)
     if config.get("use_attention_gate") and not is_conv(config, layer):
         shapes["self_attn.gate_proj"] = ("a", heads, hidden)
+    if kind == "mimo_v2_flash":
+        shapes["self_attn.v_proj"] = ("v", kv_heads * config["v_head_dim"], hidden)
+        shapes["self_attn.o_proj"] = ("o", hidden, heads * config["v_head_dim"])
     if kind in ("lfm2", "lfm2_moe") and not is_conv(config, layer):
         shapes["self_attn.out_proj"] = shapes.pop("self_attn.o_proj")
     if is_gemma4(config) and config["attention_k_eq_v"] and is_full(config, layer):
@@ -274,7 +280,12 @@ def linear_shapes(config, layer):
 
 # Kinds with attention sinks, and what those are called.
 SINKS = {"granite_swa": "self_attn.sinks", "gpt_oss": "self_attn.sinks", "granitemoe_swa": "self_attn.sinks",
-         "flint": "self_attn.softmax_offset"}
+         "flint": "self_attn.softmax_offset", "mimo_v2_flash": "self_attn.attention_sink_bias"}
+
+
+def has_sinks(config, layer):
+    return config["model_type"] in SINKS and (
+        config["model_type"] != "mimo_v2_flash" or config["layer_types"][layer] == "sliding_attention")
 
 
 # Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,

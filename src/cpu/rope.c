@@ -81,6 +81,18 @@ static void norm_values(const BackendModel *loaded, const LayerConfig *layer, fl
     loaded->kernels->rms_norm(v, loaded->ones, layer->head_dim, loaded->model->config.norm_eps, v);
 }
 
+/* Spreads a row's values to head_dim numbers each, times value_scale; the numbers that v does not make are
+ * 0. */
+static void spread_values(const ModelConfig *config, const LayerConfig *own, float *v) {
+  const int from = config_value_dim(config, own), to = own->head_dim;
+  const float scale = (float)config->value_scale;
+  if (!config->value_dim) return;
+  for (int i = own->n_kv_heads - 1; i >= 0; i--) {
+    memmove(v + (size_t)i * (size_t)to, v + (size_t)i * (size_t)from, (size_t)from * sizeof *v);
+    for (int d = 0; d < to; d++) v[i * to + d] = d < from ? scale * v[i * to + d] : 0;
+  }
+}
+
 void cpu_rotate_queries(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const LayerConfig own = config_layer(config, layer);
@@ -99,6 +111,7 @@ void cpu_append(BackendState *state, TokenRange range, int layer) {
   for (int r = 0; r < range.n_tokens; r++) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
+    spread_values(config, &own, v);
     if (own.k_as_v || config->latent.kv_rank) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
     /* Nothing reads the values of a key's part with a rope: with q8 they would only make the scale larger. */
     memset(v, 0, (size_t)config->latent.rope_dim * sizeof *v);

@@ -168,6 +168,7 @@ typedef struct {
   X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
+  /* v = value_scale * v, of value_dim numbers a head, if the model has these; */                            \
   /* with shares_kv only q: attention reads the cache of kv_layer; */                                        \
   /* v = rmsnorm(v or, with k_as_v, k) over each head, without a weight, if config.v_norm is set; */         \
   /* (q, k: this before their rope, or after it with config.qk_norm_after_rope) */                           \

@@ -162,7 +162,7 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
     *layer_vector_of(layer, which) = place_vector_of(arena, stored.usually, n);
   }
   const LayerConfig own = config_layer(&model->config, index);
-  if (own.kind == LAYER_ATTENTION && model->config.attn_sinks)
+  if (own.kind == LAYER_ATTENTION && model->config.attn_sinks && !own.no_sinks)
     layer->sinks = place_vector(arena, own.n_heads);
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;

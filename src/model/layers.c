@@ -11,6 +11,7 @@ typedef enum {
   WIDTH_HEADS,
   WIDTH_QUERIES, /* heads, and their gates where those are in the same matrix */
   WIDTH_KV_HEADS,
+  WIDTH_VALUES,
   WIDTH_INTERMEDIATE,
   WIDTH_GATE,
   WIDTH_INPUT, /* of the layer's own input of a token */
@@ -52,7 +53,7 @@ static const struct {
     /* clang-format off */
   [LAYER_Q]         = { "self_attn.q_proj", AT(q), IN_ATTENTION, WIDTH_Q_INPUT, WIDTH_QUERIES },
   [LAYER_K]         = { "self_attn.k_proj", AT(k), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
-  [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
+  [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_VALUES },
   [LAYER_O]         = { "self_attn.o_proj", AT(o), IN_MIXERS, WIDTH_HEADS, WIDTH_HIDDEN },
   [LAYER_GATE]      = { "mlp.gate_proj", AT(gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
   [LAYER_DOWN]      = { "mlp.down_proj", AT(down), IN_ALL, WIDTH_INTERMEDIATE, WIDTH_HIDDEN },
@@ -170,11 +171,12 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_HEADS:
     if (own.kind == LAYER_CONV) return config->hidden;
     if (latent->kv_rank) return config->n_heads * latent->value_dim;
-    return own.kind == LAYER_ATTENTION ? heads : values;
+    return own.kind == LAYER_ATTENTION ? own.n_heads * config_value_dim(config, &own) : values;
   case WIDTH_QUERIES:
     if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
     return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
   case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
+  case WIDTH_VALUES: return own.n_kv_heads * config_value_dim(config, &own);
   case WIDTH_INTERMEDIATE: return own.intermediate;
   case WIDTH_INPUT: return config->per_layer_width;
   case WIDTH_GATE:

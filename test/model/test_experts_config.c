@@ -45,6 +45,7 @@ static const struct {
   {"flex_olmo", "", 7, 5, 11008, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
   {"kolibri1", "", 384, 6, 512, 512, SCORE_CHOSEN_SIGMOID, false, true, false, false, "eeee", 1},
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
+  {"mimo_v2_flash", "", 256, 8, 2048, 0, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"llama4_text", "", 16, 1, 8192, 8192, SCORE_CHOSEN_SIGMOID, false, false, false, false, "eeee", 1},
   {"laguna", "", 256, 8, 512, 512, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"nemotron_h", ", 'layers_block_type': ['moe', 'moe', 'moe', 'moe']", 8, 2, 7688, 7688, SCORE_SIGMOID, true,
@@ -338,6 +339,40 @@ static void layers_of_llama4_have_chunks(void **state) {
   config_release(&c);
 }
 
+/* MiMo: as published, whose members for layers with a window say what transformers takes anyway. */
+static void layers_of_mimo_have_shorter_values(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'model_type': 'mimo_v2_flash', 'num_hidden_layers': 7, 'head_dim': 192, 'v_head_dim': 128, "
+      "'swa_head_dim': 192, 'swa_v_head_dim': 128, 'swa_num_attention_heads': 64, "
+      "'swa_num_key_value_heads': 8, 'hybrid_layer_pattern': [0, 1, 1, 1, 1, 0, 1], 'sliding_window': 128, "
+      "'sliding_window_size': 128, 'partial_rotary_factor': 0.334, 'attention_value_scale': 0.707, "
+      "'add_swa_attention_sink_bias': true, 'add_full_attention_sink_bias': false, "
+      "'routed_scaling_factor': null}");
+  for (int i = 0; i < 7; i++) {
+    const LayerConfig own = config_layer(&c, i);
+    const bool full = i == 0 || i == 5;
+    assert_int_equal(own.window, full ? 0 : 129);
+    assert_int_equal(own.n_kv_heads, full ? 4 : 8);
+    assert_int_equal(own.rope, full ? ROPE_GLOBAL : ROPE_LOCAL);
+    assert_int_equal(own.no_sinks, full);
+    assert_int_equal(config_value_dim(&c, &own), 128);
+  }
+  assert_true(c.value_scale == 0.707 && c.attn_sinks && c.head_dim == 192);
+  assert_true(c.rope.theta == 5e6 && c.local_rope.theta == 1e4);
+  assert_true(c.rope.rotary_dim == 64 && c.local_rope.rotary_dim == 64);
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'mimo_v2_flash', 'num_hidden_layers': 2, 'sliding_window': 9, "
+      "'attention_value_scale': null, 'layer_types': ['sliding_attention', 'full_attention'], "
+      "'rope_parameters': {'full_attention': {'rope_theta': 7.0}, 'sliding_attention': {'rope_theta': 9.0, "
+      "'partial_rotary_factor': 0.5}}}");
+  assert_true(config_layer(&c, 0).window == 9 && config_layer(&c, 1).window == 0 && c.value_scale == 1);
+  assert_true(c.rope.theta == 7 && c.rope.rotary_dim == 64);
+  assert_true(c.local_rope.theta == 9 && c.local_rope.rotary_dim == 96);
+  config_release(&c);
+}
+
 static void what_is_wrong_is_named(void **state) {
   (void)state;
   static const char *const cases[][3] = {
@@ -393,6 +428,19 @@ static void what_is_wrong_is_named(void **state) {
        "rope_scaling is not supported, expected rope_parameters"},
       {"laguna", "'swa_attention_sink_enabled': true",
        "swa_attention_sink_enabled is true, which is not supported"},
+      {"mimo_v2_flash", "'v_head_dim': 193", "v_head_dim is 193"},
+      {"mimo_v2_flash", "'v_head_dim': 7", "v_head_dim is 7, expected an even number"},
+      {"mimo_v2_flash", "'swa_v_head_dim': 64", "swa_v_head_dim is 64, expected 128"},
+      {"mimo_v2_flash", "'swa_num_key_value_heads': 4", "swa_num_key_value_heads is 4, expected 8"},
+      {"mimo_v2_flash", "'num_attention_heads': 4",
+       "num_attention_heads is 4, expected a multiple of twice its 4"},
+      {"mimo_v2_flash", "'add_full_attention_sink_bias': true", "add_full_attention_sink_bias is true"},
+      {"mimo_v2_flash", "'hybrid_layer_pattern': [1]", "hybrid_layer_pattern is of another length"},
+      {"mimo_v2_flash", "'num_hidden_layers': 2, 'hybrid_layer_pattern': [0, 0]",
+       "hybrid_layer_pattern[1] is 0, expected 1"},
+      {"mimo_v2_flash", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported"},
+      {"mimo_v2_flash", "'attention_value_scale': 0", "attention_value_scale is 0"},
+      {"mimo_v2_flash", "'sliding_window_size': 0", "sliding_window_size is 0"},
       {"llama4_text", "'attention_chunk_size': null", "attention_chunk_size is null, expected a number"},
       {"llama4_text", "'attention_chunk_size': 0", "attention_chunk_size is 0"},
       {"llama4_text", "'layer_types': 'chunked_attention'", "expected a list of names"},
@@ -428,6 +476,7 @@ int main(void) {
       cmocka_unit_test(ropes_and_factors_are_read),
       cmocka_unit_test(layers_of_laguna_have_heads_of_their_own),
       cmocka_unit_test(layers_of_llama4_have_chunks),
+      cmocka_unit_test(layers_of_mimo_have_shorter_values),
       cmocka_unit_test(what_is_wrong_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,6 +35,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->final_norm_plain, "a last norm of weight", 0},
       {c->norm_plus_one, "norms of 1 + weight", 0},
       {c->v_norm, "a norm of v without weight", 0},
+      {c->value_dim > 0, "values of a head of size ", c->value_dim},
+      {c->value_dim > 0 && c->value_scale != 1, "values times ", c->value_scale},
       {c->per_layer_width > 0, "an input of each layer's own of size ", c->per_layer_width},
       {c->layer_scalar, "what leaves a layer times a number of its own", 0},
       {c->activation != ACTIVATION_SILU, activation_name(c->activation), 0},

@@ -95,6 +95,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_bool(w, "v_norm", config->v_norm));
+  TRY(put_int(w, "v_head_dim", config->value_dim));
+  TRY(put_double(w, "value_scale", config->value_dim ? config->value_scale : 1));
   TRY(put_bool(w, "layer_scalar", config->layer_scalar));
   TRY(put_int(w, "hidden_size_per_layer_input", config->per_layer_width));
   TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));

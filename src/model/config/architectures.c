@@ -380,6 +380,12 @@ const Architecture architectures[] = {
     .qk_norm = QK_NORM_HEADS, .attn_sinks = true, .windows = WINDOW_SOME_FULL_NOPE, .window = 513,
     .period = 4, .members = HAS_ATTENTION_BIAS, .names = { .sinks = "self_attn.softmax_offset" },
     .experts = &experts_of_flint },
+  { .architecture = "MiMoV2FlashForCausalLM", .model_type = "mimo_v2_flash", /* MiMo-V2-Flash */
+    { 152576, 4096, 16384, 48, 64,  4, 192, 131072,      1,     -1, 1e-5, 5000000 },
+    .attn_sinks = true, .value_heads = true, .windows = WINDOW_FIRST_FULL, .window = 129, .period = 6,
+    .rotary_part = 0.334, .both_rotary = true, .local_rope_theta = 10000, .ropes_in_objects = true,
+    .members = HAS_QKV_BIAS | HAS_LOCAL_ROPE | HAS_PARTIAL_ROTARY,
+    .names = { .sinks = "self_attn.attention_sink_bias" }, .experts = &experts_of_mimo },
   { .architecture = "LagunaForCausalLM", .model_type = "laguna", /* Laguna XS.2, XS-2.1, S-2.1 */
     { 100352, 2048,  8192, 40, 48,  8, 128, 131072,     -1,     -1, 1e-6,  500000 },
     .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_HEADS, .own_heads_and_gates = true,

@@ -16,6 +16,7 @@ typedef enum {
   WINDOW_FROM_LAYER,  /* the same, whatever use_sliding_window says */
   WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being sliding_window_pattern */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
+  WINDOW_FIRST_FULL,  /* by layer_types, else all but the first and every n-th */
   WINDOW_BEFORE_LAST, /* by layer_types, else all but every n-th counted back from the last, which is none */
   WINDOW_OR_NOPE,  /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
   WINDOW_AND_NOPE, /* the same, but there must be a window */
@@ -114,7 +115,7 @@ extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of
     experts_of_minimax_m2, experts_of_mellum, experts_of_dots1, experts_of_hunyuan_moe, experts_of_exaone_moe,
     experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
     experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
-    experts_of_laguna, experts_of_flint, experts_of_llama4;
+    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo;
 
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */
@@ -161,6 +162,8 @@ typedef struct {
   bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
   bool ropes_in_objects;  /* so do Mellum's and Laguna's; rope_theta beside it is not read */
+  bool value_heads;       /* v_head_dim and what goes with it (value_heads.c) */
+  bool both_rotary;       /* rotary_part is that of both ropes, also of objects without a part */
   bool chunked; /* attention_chunk_size, and what differs between layers with and without a rope (chunks.c) */
   bool streams; /* hc_..., ple_..., indexer_...: hyper-connections, n-grams, sparse attention (streams.c) */
   bool last_full; /* the last layer has no window, whatever layer_types says */
@@ -222,6 +225,10 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
+/* Fills value_dim and value_scale, and the KV heads, sinks and windows of layers (value_heads.c). PRECOND the
+ * windows of layers are filled. */
+Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config);
 
 /* Fills the chunks of layers, whether they normalise q and k, and how queries grow (chunks.c). PRECOND the
  * ropes of layers are filled. */

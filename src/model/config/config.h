@@ -72,6 +72,7 @@ typedef struct {
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
   int chunk;  /* a position sees the positions of its own chunk of so many up to itself; 0: all */
   LayerRope rope;
+  bool no_sinks;   /* it has no sinks, whatever the model's attn_sinks says (MiMo) */
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
   bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
   bool shares_kv;  /* it has no keys and values: it uses those of kv_layer, before it (Gemma 4) */
@@ -315,6 +316,10 @@ typedef struct {
   int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0; a layer may have others: config_layer() */
   /* Even, 2..MAX_HEAD_DIM, with latent attention up to MAX_HEAD_ROW; need not be hidden / n_heads. */
   int head_dim;
+  /* Numbers of a head's value that v makes and o reads, at most head_dim, and what v is multiplied by (MiMo);
+   * 0: head_dim, and 1. The cache has values of head_dim numbers, whose last ones are 0. */
+  int value_dim;
+  double value_scale;
   int vocab_size;   /* rows of the embedding */
   int max_position; /* max_position_embeddings: the longest context */
   double norm_eps;  /* rms_norm_eps */
@@ -394,6 +399,8 @@ void config_release(ModelConfig *config);
 
 /* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
+/* Numbers of a head's value in a layer with attention, but for latent attention. */
+int config_value_dim(const ModelConfig *config, const LayerConfig *own);
 /* The largest n_heads of a layer. */
 int config_most_heads(const ModelConfig *config);
 /* The number of layers of a kind among the first n. */

@@ -100,6 +100,11 @@ static const ExpertNames qwen_names = {.router = "mlp.gate",
                                           GATE_UP_DOWN,
                                           ALL_IN("mlp.experts")};
 
+static const ExpertNames mimo_names = {.router = "mlp.gate",
+                                       .choice_bias = "mlp.gate.e_score_correction_bias",
+                                       .each = "mlp.experts",
+                                       GATE_UP_DOWN,
+                                       ALL_IN("mlp.experts")};
 static const ExpertNames llama4_names = {.router = "feed_forward.router",
                                          .shared = SHARED_FEED_FORWARD,
                                          .inputs_first = INPUTS_ARE_FIRST,
@@ -426,3 +431,14 @@ const ExpertFamily experts_of_llama4 = {.n_experts = 16,
                                         .shared_width_key = "intermediate_size",
                                         .shared_width = 8192,
                                         .names = &llama4_names};
+const ExpertFamily experts_of_mimo = {.n_experts = 256,
+                                      .n_chosen = 8,
+                                      .width = 2048,
+                                      .score = SCORE_SIGMOID,
+                                      .renormalise = RENORMALISE_UNLESS_KEY,
+                                      .sum_plus = 1e-20,
+                                      .layers = EXPERTS_BY_TYPE,
+                                      .n_dense = 1,
+                                      .scale_key = "routed_scaling_factor",
+                                      .grouped = true,
+                                      .names = &mimo_names};

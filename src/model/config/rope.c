@@ -110,6 +110,10 @@ int expert_row_width(const ModelConfig *config) {
   return config->experts.latent ? config->experts.latent : config->hidden;
 }
 
+int config_value_dim(const ModelConfig *config, const LayerConfig *own) {
+  return config->value_dim ? config->value_dim : own->head_dim;
+}
+
 int config_most_heads(const ModelConfig *config) {
   int most = 0;
   for (int layer = 0; layer < config->n_layers; layer++) {

@@ -91,7 +91,7 @@ Status hf_layer_take(HfLoader *loader, int index) {
   TRY(take_layer_vectors(loader, index, layer));
   const char *sinks = config->names.sinks ? config->names.sinks : "self_attn.sinks";
   snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, sinks);
-  if (config->attn_sinks)
+  if (config->attn_sinks && !config_layer(config, index).no_sinks)
     TRY(hf_norm_take(loader, base, "", config_layer(config, index).n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;

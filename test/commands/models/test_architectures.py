@@ -362,6 +362,12 @@ WRONG = {
     "an activation's number is none": (
         "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.beta": np.float16(np.nan)},
         f"tensor {LAYER}mlp.act_fn.beta: element 0 is nan"),
+    "values are as long as keys": (
+        "mimo-bf16", with_config(v_head_dim=12), None, "self_attn.v_proj.weight is [8, 16], expected [12, 16]"),
+    "sinks of a layer without them": (
+        "mimo-bf16", None, lambda tensors: {
+            **tensors, "model.layers.0.self_attn.attention_sink_bias": np.zeros(4, np.float16)},
+        "tensor model.layers.0.self_attn.attention_sink_bias is not known in a layer"),
     "experts have the shape of other families'": (
         "llama4-bf16", None, lambda tensors: {
             name: array.swapaxes(1, 2).copy() if ".experts." in name else array for name, array in tensors.items()},
@@ -428,7 +434,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 85 and "llama" in names
+    assert len(names) == 86 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

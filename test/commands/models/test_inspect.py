@@ -161,7 +161,8 @@ def test_says_what_the_files_say(run, directory):
     for key, value in known.items():  # lists are kept as fp32
         assert report["rope_scaling"][key] == (pytest.approx(value, rel=1e-7) if isinstance(value, list) else value)
     assert len(report["sliding_windows"]) == len(report["layer_ropes"]) == report["num_hidden_layers"]
-    assert {*report["sliding_windows"]} <= {0, text.get("sliding_window")}
+    before = text.get("sliding_window_size")  # MiMo counts the position itself elsewhere
+    assert {*report["sliding_windows"]} <= {0, before + 1 if before else text.get("sliding_window")}
     assert {*report["attention_chunks"]} <= {0, text.get("attention_chunk_size")}
     linear = report["linear_layers"]
     own_gate = report["attn_gate"] in ("numbers", "heads")
@@ -272,6 +273,8 @@ def arithmetic_of(report):
         (report["final_norm_plain"], "a last norm of weight"),
         (report["norm_plus_one"], "norms of 1 + weight"),
         (report["v_norm"], "a norm of v without weight"),
+        (int(report["v_head_dim"]), f"values of a head of size {report['v_head_dim']}"),
+        (float(report["value_scale"]) != 1, f"values times {float(report['value_scale']):.6g}"),
         (int(report["hidden_size_per_layer_input"]) > 0,
          f"an input of each layer's own of size {report['hidden_size_per_layer_input']}"),
         (report["layer_scalar"], "what leaves a layer times a number of its own"),
