@@ -34,7 +34,8 @@ static bool scales_fit_fp16(const Linear *linear) {
 static bool has_uneven_heads(const ModelConfig *config) {
   for (int i = 0; config->latent.kv_rank == 0 && i < config->n_layers; i++) {
     const LayerConfig own = config_layer(config, i);
-    if (own.kind == LAYER_ATTENTION && own.n_heads * own.head_dim % 8 != 0) return true;
+    const int outputs = own.n_heads * own.head_dim, values = own.n_heads * config_value_dim(config, &own);
+    if (own.kind == LAYER_ATTENTION && (outputs % 8 != 0 || values % 8 != 0)) return true;
   }
   return false;
 }
@@ -70,7 +71,6 @@ static const char *unsupported_part(const ModelConfig *config) {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
-      {config->value_dim > 0, "values of another size than keys"},
       {has_uneven_chunks(config), "attention in chunks whose size is no power of two"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},

@@ -288,6 +288,7 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->qk_norm_after_rope) return "norms after the rope";
   if (c->rope.neighbours) return "rotary pairs of neighbours";
   if (c->attn_sinks) return "attention sinks";
+  if (c->value_dim > 0) return "values of another size than keys";
   if (c->embedding_norm || c->qk_norm_plain) return "norms without weights";
   if (c->query_scale_beta != 0) return "queries scaled by position";
   if (c->activation != ACTIVATION_SILU) return "another activation than silu";
