@@ -29,6 +29,7 @@
 #include "cuda/layers/streams.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
+#include "cuda/ops/values.h"
 #include "cuda/products.h"
 #include "cuda/residual.h"
 #include "cuda/rows.h"
@@ -214,8 +215,8 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* True if one kernel can take a step of several sequences: it makes the logits of the last rows, its rows have
- * the same rope, and it copies no taps of several. */
+/* True if one kernel can take a step of several sequences: it makes the logits of the last rows, its rows
+ * have the same rope, and it copies no taps of several. */
 static bool fits_fused(TokenRange span, int n_logit_rows) {
   if (span.n_parts > 1 && span.taps) return false;
   for (int i = 0; i < n_logit_rows; i++)
@@ -533,6 +534,18 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   return span.parts ? run_conv_parts(s, span, conv, err) : ops_short_conv(&conv, n_rows, m->stream, err);
 }
 
+/* The output of attention as o reads it: of heads whose values are shorter than keys together in s->q, whose
+ * queries are no longer needed. */
+static Status join_values(BackendState *s, int n_rows, int layer, const void **out, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  const ValueHeads heads = {own.n_heads, config_value_dim(c, &own), own.head_dim};
+  *out = s->a;
+  if (own.kind != LAYER_ATTENTION || c->value_dim == 0) return STATUS_OK;
+  *out = s->q;
+  return ops_join_values(&heads, s->a, n_rows, s->q, s->loaded->stream, err);
+}
+
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -544,7 +557,9 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(latent_values(s, layer, n_rows, err));
   /* The router normalises its input itself, and streams are mixed before it is. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0;
-  return residual_linear(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
+  const void *from;
+  TRY(join_values(s, n_rows, layer, &from, err));
+  return residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
                          first_sum(layer), err);
 }
 

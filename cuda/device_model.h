@@ -7,6 +7,7 @@
 
 #include "cpu/products.h"
 #include "cuda/linear/linear.h"
+#include "cuda/ops/norm_rope.h"
 #include "cuda/ranks/nccl.h"
 #include "engine/backend.h"
 #include "model/model.h"
@@ -62,6 +63,7 @@ typedef struct {
   const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] of latent attention */
   const float *input_norm;           /* [hidden] */
   const float *sinks, *scalar;       /* [n_heads], [1] ModelLayer's; NULL: the model has none */
+  DeviceXielu xielu;
   /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA; or in of
    * LAYER_CONV; or q_a, or q without a q_rank, and kv_a of latent attention. Index queries and the index key
    * come last (config.indexer). */

@@ -3,6 +3,7 @@
 
 #include "cuda/device.h"
 #include "cuda/ops/norm_rope.h"
+#include "cuda/ops/values.h"
 #include "cuda/tokens.h"
 
 Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
@@ -77,15 +78,27 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .rotary_dim = own.rope == ROPE_NONE ? 0 : 2 * m->ropes[own.rope].n_pairs,
       .neighbours = c->rope.neighbours,
       .norm_after_rope = c->qk_norm_after_rope,
-      .plain_qk_norm = c->qk_norm_plain,
+      .plain_qk_norm = c->qk_norm_plain && !own.no_qk_norm,
       .v_norm = c->v_norm,
       .k_as_v = own.k_as_v,
-      .query_scale_beta = (float)c->query_scale_beta,
+      .query_scale_beta = c->query_scale_nope && own.rope != ROPE_NONE ? 0 : (float)c->query_scale_beta,
       .query_scale_step = (float)c->query_scale_step,
+      .query_scale_ahead = c->query_scale_nope,
   };
 }
 
+/* Spreads the values in the projections. */
+static Status spread_values(BackendState *s, int layer, int n_rows, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  const ValueHeads heads = {own.n_kv_heads, config_value_dim(c, &own), own.head_dim};
+  float *values = s->projections + query_outputs(c, &own) + own.n_kv_heads * own.head_dim;
+  return ops_spread_values(&heads, (float)c->value_scale, values, (size_t)s->projection_stride, n_rows,
+                           s->loaded->stream, err);
+}
+
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
+  if (s->loaded->model->config.value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
   if (s->loaded->model->config.qk_norm == QK_NORM_WHOLE) TRY(norm_q_k(s, layer, n_rows, err));
   const QkvHeads heads = rows_heads(s, layer);
   return ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err);

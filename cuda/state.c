@@ -255,7 +255,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->expert_g = arena_take(m, choices * (size_t)s->expert_stride, 2);
   void *memory = arena_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
   if (m->base && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
-  s->expert_h = arena_take(m, experts.own_norms ? chunk * (size_t)s->h_stride : 0, 2);
+  s->expert_h = arena_take(m, experts.own_norms || experts.scales_input ? chunk * (size_t)s->h_stride : 0, 2);
   const size_t apart = experts.own_norms ? (c->split > 1 ? 2 : 1) : 0;
   s->shared_branch = arena_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
@@ -398,6 +398,7 @@ Attention state_attention(const BackendState *s, int layer) {
       .head_dim = own.head_dim,
       .n_ctx = page_positions(s->options.target ? &s->options.target->options : &s->options),
       .window = own.window + (assists && own.window > 0), /* as transformers counts */
+      .chunk = own.chunk,
       .kv = s->options.kv,
       .shared_bytes = s->loaded->shared_bytes,
       .wgmma_sms = s->loaded->attention_sms,

@@ -34,7 +34,8 @@ static bool scales_fit_fp16(const Linear *linear) {
 static bool has_uneven_heads(const ModelConfig *config) {
   for (int i = 0; config->latent.kv_rank == 0 && i < config->n_layers; i++) {
     const LayerConfig own = config_layer(config, i);
-    if (own.kind == LAYER_ATTENTION && own.n_heads * own.head_dim % 8 != 0) return true;
+    const int outputs = own.n_heads * own.head_dim, values = own.n_heads * config_value_dim(config, &own);
+    if (own.kind == LAYER_ATTENTION && (outputs % 8 != 0 || values % 8 != 0)) return true;
   }
   return false;
 }
@@ -51,6 +52,16 @@ static bool chooses_with_uneven_heads(const ModelConfig *config) {
   return uneven;
 }
 
+/* True if some layer has chunks whose first position is no bit mask away from a token's. */
+static bool has_uneven_chunks(const ModelConfig *config) {
+  bool uneven = false;
+  for (int i = 0; i < config->n_layers; i++) {
+    const int chunk = config_layer(config, i).chunk;
+    uneven = uneven || (chunk & (chunk - 1)) != 0;
+  }
+  return uneven;
+}
+
 /* A part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
@@ -60,8 +71,11 @@ static const char *unsupported_part(const ModelConfig *config) {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
+      {has_uneven_chunks(config), "attention in chunks whose size is no power of two"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
+      {config->experts.scales_input && config->experts.n_chosen > 1,
+       "several experts of a token, each with an input of its own"},
       {config->latent.kv_rank > 0 && config->n_heads > LINEAR_MAX_EXPERTS,
        "latent attention with more than 1024 heads"},
       {config->latent.kv_rank % 16 != 0 || config->latent.value_dim % 16 != 0,

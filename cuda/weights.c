@@ -52,7 +52,9 @@ static const VectorUse vector_uses[N_LAYER_VECTORS] = {
     [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f}, [DELTA_SKIP] = {0, 0, 1},
     [CONV_TAPS] = {0, -0.5f, 0.5f},       [CONV_BIAS] = {0, -0.1f, 0.1f},
     [NGRAM_TAPS] = {0, -0.5f, 0.5f},      [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f},
-    [EXPERT_SCALES] = {0, 1, 1},          [EXPERT_ROUTER_SCALE] = {0, 1, 1}};
+    [EXPERT_SCALES] = {0, 1, 1},          [EXPERT_ROUTER_SCALE] = {0, 1, 1},
+    [XIELU_ALPHA_P] = {0, 0.2f, 0.2f},    [XIELU_ALPHA_N] = {0, -1.05f, -1.05f},
+    [XIELU_BETA] = {0, 0.5f, 0.5f},       [XIELU_EPS] = {0, -1e-6f, -1e-6f}};
 
 /* Work on a vector, on a matrix of n stacked or interleaved layers, on a table of rows by token, and on
  * experts. */
@@ -108,8 +110,8 @@ static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, 
 static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
-  if (config_layer(config, i).intermediate == 0 || e->own_norms || e->latent > 0 || loader->stays ||
-      i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
+  if (config_layer(config, i).intermediate == 0 || e->own_norms || e->scales_input || e->latent > 0 ||
+      loader->stays || i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
       e->n_experts >= LINEAR_MAX_EXPERTS)
     return false;
   bool alike = true;

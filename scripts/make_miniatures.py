@@ -5,7 +5,7 @@ test/commands/measure/test_logits.py.
     python3 scripts/make_miniatures.py test/data/miniatures [NAME...]
 
 Each directory is a whole checkpoint (config, weights, a tokenizer of single characters) and reference.npz:
-`ids` [64] and `logits` fp32 [64][vocab], teacher-forced, by reference.py. Together they cover the
+`ids` [64] (of some fewer) and `logits` fp32 [64][vocab], teacher-forced, by reference.py. Together they cover the
 architectures, layouts, rope scalings, windows, head sizes and spellings of models.md. Weights are seeded and
 scaled so that attention and logits are decided, not flat; and every miniature says which members of its
 config it is there for (`matters`): reading one wrongly must move the logits, which is checked here, so that
@@ -30,8 +30,8 @@ from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, M
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm,
-                              is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
+from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, has_sinks, is_conv, is_delta,
+                              is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
 from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64
@@ -47,6 +47,7 @@ SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "
 #   shards    number of safetensors files
 #   names     what names of tensors begin with, and the output head's
 #   salt      of the reference's ids
+#   tokens    of the reference, if not N_TOKENS
 #   often     a token id that stands at OFTEN_AT of the reference's ids
 #   experts   "each": they lie one by one; else how tensors of all of them are stored (miniature_experts.py)
 MINIATURES = {
@@ -459,7 +460,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if is_gemma4(config) and norm.startswith("self_attn."):
                 more = -0.3  # scores are not scaled
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
-        if config["model_type"] in SINKS:
+        if has_sinks(config, layer):
             put(prefix + SINKS[config["model_type"]], normal(config["num_attention_heads"], std=2))
         for linear, (letter, n_out, n_in) in linear_shapes(config, layer).items():
             # Scores q k / sqrt(head_dim) of a standard deviation near 2.5: a few positions get the attention.
@@ -477,6 +478,11 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         if streams_width(config):
             sharded = config["split_ngram_parts"] > 1
             stream_tensors(config, prefix, layer, sharded, is_delta(config, layer), put, normal, tensors)
+        if config["model_type"] == "apertus":  # numbers of the activation, as published: two lists, two scalars
+            put(prefix + "mlp.act_fn.alpha_p", normal(1, std=0.5))
+            put(prefix + "mlp.act_fn.alpha_n", normal(1, std=0.5))
+            put(prefix + "mlp.act_fn.beta", np.float32(0.3 + 0.1 * layer))
+            put(prefix + "mlp.act_fn.eps", np.float32(-1e-6))
         if is_gemma4(config):
             put(prefix + "layer_scalar", 0.7 + normal(1, std=0.1))
         if is_delta(config, layer):
@@ -556,7 +562,7 @@ def write_config(directory, config, quant):
 
 
 def make(out, name, config, matters, quant="config", bias="", shards=1, names=("model.", "lm_head"), experts="each",
-         often=None, salt=1):
+         often=None, salt=1, tokens=N_TOKENS):
     directory = os.path.join(out, name)
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
@@ -568,7 +574,7 @@ def make(out, name, config, matters, quant="config", bias="", shards=1, names=("
     write_config(directory, config, quant)
     checkpoint.write_json(os.path.join(directory, "tokenizer.json"), tokenizer(), indent=None)
 
-    ids = np.random.default_rng(zlib.crc32(name.encode()) + salt).integers(0, VOCAB, N_TOKENS).astype(np.int32)
+    ids = np.random.default_rng(zlib.crc32(name.encode()) + salt).integers(0, VOCAB, tokens).astype(np.int32)
     if often is not None:
         ids[OFTEN_AT] = often
     model = reference.load(directory)

@@ -21,7 +21,7 @@ import reference
 
 MINIATURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "data", "miniatures")
 NEAR = 1e-4
-ROUTERS = ("TopKRouter", "TopkRouter", "TextRouter", "TokenChoiceRouter", "MoEV1Gate")
+ROUTERS = ("TopKRouter", "TopkRouter", "TextRouter", "TokenChoiceRouter", "MoEV1Gate", "Llama4Router")
 
 
 def scores_of(router, outputs, arguments):
@@ -67,6 +67,8 @@ def routes(model, ids):
 
     def note(layer):
         def hook(router, arguments, outputs):
+            if len(outputs) == 2:  # Llama 4: scores, 0 of what is not chosen, and logits
+                outputs = (outputs[1], None, outputs[0].topk(router.top_k).indices)
             chosen = outputs[2].sort(dim=-1).values
             margin, expected = margins(scores_of(router, outputs, arguments), config, chosen.shape[-1])
             decided = margin > NEAR

@@ -55,7 +55,14 @@ def arcee(**config):
                     "attention_bias": False, "mlp_bias": False, **config})
 
 
+def apertus(**config):
+    return llama(**{**SMALL, "architectures": ["ApertusForCausalLM"], "model_type": "apertus", "hidden_act": "xielu",
+                    "intermediate_size": 32, "pad_token_id": 96, "attention_bias": False, "rope_scaling": LLAMA3,
+                    **config})
+
+
 DENSE_MINIATURES = {
+    "apertus-awq": dict(config=apertus(), tokens=32, matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}]),
     "arcee-awq": dict(config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
     "gemma-awq": dict(config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
     "vaultgemma-awq": dict(config=vaultgemma(), matters=[

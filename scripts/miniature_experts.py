@@ -15,6 +15,8 @@ NAMES = {
     "granitemoe": ("block_sparse_moe.router.layer", None, None, "block_sparse_moe.input_linear.weight",
                    "block_sparse_moe.output_linear.weight"),
     "gpt_oss": ("mlp.router", "mlp.experts", PROJECTIONS, "mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    "llama4_text": ("feed_forward.router", "feed_forward.experts", PROJECTIONS, "feed_forward.experts.gate_up_proj",
+                    "feed_forward.experts.down_proj"),
     "gemma4_text": ("router.proj", "experts", PROJECTIONS, "experts.gate_up_proj", "experts.down_proj"),
     "minimax_m2": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
     "hunyuan_v1_moe": ("mlp.gate.wg", *QWEN[1:]),
@@ -34,7 +36,8 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "deepseek_v3": ("mlp.gate.e_score_correction_bias", 0.3),
           "glm4_moe_lite": ("mlp.gate.e_score_correction_bias", 0.3),
           "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
-          "kolibri1": ("moe.router.expert_bias", 1.0), "laguna": ("mlp.experts.e_score_correction_bias", 0.3)}
+          "mimo_v2_flash": ("mlp.gate.e_score_correction_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0),
+          "laguna": ("mlp.experts.e_score_correction_bias", 0.3)}
 
 
 def sizes(config):
@@ -132,6 +135,7 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
            "kolibri1": (("moe.router.expert_bias", "mlp.gate.e_score_correction_bias"),
                         ("post_attn_norm", "post_self_attn_layernorm"), ("post_ffn_norm", "post_mlp_layernorm")),
            "flint": (("self_attn.softmax_offset", "self_attn.sinks"),),
+           "mimo_v2_flash": (("self_attn.attention_sink_bias", "self_attn.sinks"),),
            "laguna": (("mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
                       ("mlp.shared_expert.", "mlp.shared_experts."))}
 
@@ -381,6 +385,39 @@ def laguna(**config):
     return {key: value for key, value in config.items() if key != "rope_theta"}
 
 
+MIMO_ROPES = {"full_attention": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.334},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.334}}
+
+
+def mimo(**config):
+    """A layer with all positions, and one with a window, sinks and twice as many KV heads; values of 8 numbers."""
+    config = llama(**{"architectures": ["MiMoV2FlashForCausalLM"], "model_type": "mimo_v2_flash", "hidden_size": 16,
+                      "intermediate_size": 16, "moe_intermediate_size": 8, "num_hidden_layers": 2,
+                      "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 12, "v_head_dim": 8,
+                      "sliding_window_size": 6, "layer_types": ["full_attention", "sliding_attention"],
+                      "rope_parameters": MIMO_ROPES, "attention_value_scale": 0.5, "n_routed_experts": 4,
+                      "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+                      "routed_scaling_factor": 1.5, "mlp_layer_types": ["dense", "sparse"], "attention_bias": False,
+                      "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    return {key: value for key, value in config.items() if key != "rope_theta"}
+
+
+LLAMA4_ROPE = {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+               "original_max_position_embeddings": 32}
+
+
+def llama4(**config):
+    """Two layers with chunks of 16 positions around one without a rope, whose queries grow; experts in the second.
+    The two factors of frequencies are equal, as in the published ones."""
+    return llama(**{"architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "hidden_size": 16,
+                    "intermediate_size": 8, "intermediate_size_mlp": 16, "num_hidden_layers": 3,
+                    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "rope_theta": 1000.0,
+                    "rope_scaling": LLAMA4_ROPE, "attention_chunk_size": 16, "no_rope_layers": [1, 0, 1],
+                    "interleave_moe_layer_step": 2, "num_local_experts": 4, "num_experts_per_tok": 1,
+                    "use_qk_norm": True, "attn_scale": 1.0, "floor_scale": 5, "attn_temperature_tuning": True,
+                    "attention_bias": False, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+
+
 QWEN3_5_MOE_ROPE = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.25,
                     "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
 QWEN3_5_MOE_VISION = {"model_type": "qwen3_5_moe", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
@@ -475,6 +512,16 @@ EXPERT_MINIATURES = {
         16, modules_to_not_convert=["mlp.gate."])), matters=[
             {"norm_topk_prob": False}, {"num_experts_per_tok": 3}, {"sliding_window": 17},
             {"layer_types": ["full_attention"] * 3}]),
+    "mimo-bf16": dict(config=mimo(), tokens=32, matters=[
+        {"sliding_window_size": 7}, {"attention_value_scale": None}, {"routed_scaling_factor": 1.0},
+        {"num_experts_per_tok": 3}, {"norm_topk_prob": False},
+        {"rope_parameters": {**MIMO_ROPES, "full_attention": MIMO_ROPES["sliding_attention"]}},
+        {"rope_parameters": {**MIMO_ROPES, "sliding_attention": MIMO_ROPES["full_attention"]}}]),
+    "llama4-bf16": dict(config=llama4(), experts="inputs-first", tokens=48, matters=[
+        {"attention_chunk_size": 17}, {"attention_chunk_size": 8}, {"layer_types": ["full_attention"] * 3},
+        {"no_rope_layers": [1, 1, 1]},
+        {"use_qk_norm": False}, {"rope_scaling": None}, {"attn_scale": 0.5}, {"floor_scale": 6},
+        {"attn_temperature_tuning": False}, {"num_experts_per_tok": 2}]),
     "laguna-awq": dict(config=laguna(num_experts=6, quantization_config=awq(
         32, modules_to_not_convert=["mlp.gate.", "g_proj"])), matters=[
             {"moe_routed_scaling_factor": 1.0}, {"num_experts_per_tok": 2}, {"sliding_window": 17},

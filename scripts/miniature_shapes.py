@@ -12,15 +12,17 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "laguna": "mlp.shared_expert",
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
-          "glm4v_moe_text": "mlp.shared_experts", "qwen4_exp_text": "mlp.shared_expert"}
+          "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
+          "qwen4_exp_text": "mlp.shared_expert"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
-                "mistral4", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen4_exp_text")
+                "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
+                "qwen4_exp_text")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
-              "laguna")
+              "laguna", "apertus")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
@@ -48,6 +50,8 @@ def has_experts(config, layer):
         return config["mlp_layer_types"][layer] == "sparse"
     if config["model_type"] == "laguna":
         return layer > 0
+    if config["model_type"] == "llama4_text":
+        return (layer + 1) % config["interleave_moe_layer_step"] == 0
     first = [config[key] for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
              if key in config]
     return layer >= first[0] if first else layer not in config.get("mlp_only_layers", [])
@@ -58,7 +62,7 @@ def shared_width(config):
     for key in ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts"):
         if key in config and config["model_type"] != "nemotron_h":
             return config[key] * config["moe_intermediate_size"]
-    if config["model_type"] == "hunyuan_v1_moe":
+    if config["model_type"] in ("hunyuan_v1_moe", "llama4_text"):
         return config["intermediate_size"]
     return config.get("shared_expert_intermediate_size", config.get("shared_intermediate_size", 0))
 
@@ -116,6 +120,8 @@ def head_sizes(config, layer):
     if "per_layer_config" in config:
         own = config["per_layer_config"].get(str(layer), {})
         return own.get("head_dim", head), own.get("num_key_value_heads", kv_heads)
+    if config["model_type"] == "mimo_v2_flash" and has_sinks(config, layer):
+        kv_heads *= 2
     if is_gemma4(config) and is_full(config, layer):
         head = config["global_head_dim"]
         kv_heads = config["num_global_key_value_heads"] if config["attention_k_eq_v"] else kv_heads
@@ -200,10 +206,12 @@ def mlp_shapes(config, layer):
     if is_lfm(config):
         return {"feed_forward.w1": ("g", inner, hidden), "feed_forward.w3": ("u", inner, hidden),
                 "feed_forward.w2": ("d", hidden, inner)}
-    if kind == "arcee":
+    if kind in ("arcee", "apertus"):
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
-    if kind == "bamba":
+    if kind == "llama4_text":
+        inner = config["intermediate_size_mlp"]
+    if kind in ("bamba", "llama4_text"):
         return {"feed_forward.gate_proj": ("g", inner, hidden), "feed_forward.up_proj": ("u", inner, hidden),
                 "feed_forward.down_proj": ("d", hidden, inner)}
     return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
@@ -254,6 +262,9 @@ def linear_shapes(config, layer):
         shapes["self_attn.g_proj"] = ("a", q if config["gating"] == "per-element" else heads, hidden)
     if config.get("use_attention_gate") and not is_conv(config, layer):
         shapes["self_attn.gate_proj"] = ("a", heads, hidden)
+    if kind == "mimo_v2_flash":
+        shapes["self_attn.v_proj"] = ("v", kv_heads * config["v_head_dim"], hidden)
+        shapes["self_attn.o_proj"] = ("o", hidden, heads * config["v_head_dim"])
     if kind in ("lfm2", "lfm2_moe") and not is_conv(config, layer):
         shapes["self_attn.out_proj"] = shapes.pop("self_attn.o_proj")
     if is_gemma4(config) and config["attention_k_eq_v"] and is_full(config, layer):
@@ -269,7 +280,12 @@ def linear_shapes(config, layer):
 
 # Kinds with attention sinks, and what those are called.
 SINKS = {"granite_swa": "self_attn.sinks", "gpt_oss": "self_attn.sinks", "granitemoe_swa": "self_attn.sinks",
-         "flint": "self_attn.softmax_offset"}
+         "flint": "self_attn.softmax_offset", "mimo_v2_flash": "self_attn.attention_sink_bias"}
+
+
+def has_sinks(config, layer):
+    return config["model_type"] in SINKS and (
+        config["model_type"] != "mimo_v2_flash" or config["layer_types"][layer] == "sliding_attention")
 
 
 # Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,
@@ -298,6 +314,8 @@ def norm_widths(config, layer):
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind == "bamba":
         norms = ["input_layernorm", "pre_ff_layernorm"]
+    if kind == "apertus":
+        norms = ["attention_layernorm", "feedforward_layernorm"]
     if kind == "vaultgemma":
         norms = ["input_layernorm", "pre_feedforward_layernorm"]
     if kind == "hyperclovax":

@@ -40,7 +40,7 @@ static size_t tickets_bytes(int unit_places) {
 static AttentionArgs kernel_args(const Attention *a) {
   AttentionArgs args = {};
   args.n_heads = a->n_heads, args.n_kv_heads = a->n_kv_heads, args.head_dim = a->head_dim;
-  args.n_ctx = a->n_ctx, args.window = a->window, args.value_dims = a->value_dims;
+  args.n_ctx = a->n_ctx, args.window = a->window, args.chunk = a->chunk, args.value_dims = a->value_dims;
   args.scale_log2 = (float)(kLog2E * a->scale);
   if (a->cap != 0) {
     args.cap_log2 = (float)(kLog2E * a->cap);
@@ -127,7 +127,7 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
  * graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   const int launches = ceil_div(n_tokens, tokens_per_launch(a)) * kv_sharers(a);
-  const int seen = a->window > 0 ? std::min(a->window, a->past) : a->past;
+  const int seen = a->chunk > 0 ? a->past % a->chunk : a->window > 0 ? std::min(a->window, a->past) : a->past;
   if (launches > 1)
     return n_tokens <= kMaxDecodeTokens && launches * (kLaunchCost + seen / kLaunchShare) <= seen;
   return n_tokens == 1 || seen >= kColumnCost * n_tokens * (a->n_heads / a->n_kv_heads);

@@ -51,6 +51,7 @@ typedef struct {
   int n_heads, n_kv_heads, head_dim;
   int n_ctx;  /* positions of a page */
   int window; /* a token sees itself and window - 1 positions before; 0: all */
+  int chunk;  /* a power of two: a token sees its own chunk of so many positions, up to itself; 0: all */
   KvType kv;
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   int wgmma_sms;       /* attention_wgmma_sms() of the GPU */

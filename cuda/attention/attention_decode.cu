@@ -167,7 +167,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   }
 
   /* Turns the scores of keys `position` and `position` + 8 into weights, operand b of the mma with values.
-   * A token sees keys up to its own and to length - 1, inside its window. */
+   * A token sees keys up to its own and to length - 1, inside its window or chunk. */
   template <bool kCapped>
   __device__ __forceinline__ void softmax(const AttentionArgs &a, const float (&s)[kTiles][4], int position,
                                           int pos, int length, int group, uint32_t (&weights)[kTiles][2],
@@ -178,12 +178,12 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
 #pragma unroll
       for (int c = 0; c < 2; c++) {
         int token = (n * 8 + 2 * t + c) / group, limit = min(pos + token, length - 1);
-        int oldest = a.window > 0 ? pos + token - a.window : -1; /* the newest outside the window */
+        const int unseen = newest_unseen(a, pos + token);
         float high = -INFINITY;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           int key = position + 8 * h;
-          float score = key <= limit && key > oldest ? score_log2<kCapped>(a, s[n][2 * h + c]) : -INFINITY;
+          float score = key <= limit && key > unseen ? score_log2<kCapped>(a, s[n][2 * h + c]) : -INFINITY;
           p[2 * h + c] = score;
           high = fmaxf(high, score);
         }
@@ -423,7 +423,7 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
 
   int pos = a.pos[unit.row], length = pos + n_tokens;
   if (kWhole) pos = length = a.pos[0] + a.whole;
-  int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / kKeys * kKeys : 0;
+  const int start = first_step<kKeys>(a, pos);
   int tiles = (length - start + kKeys - 1) / kKeys, per_split = (tiles + n_splits - 1) / n_splits;
   int n_used = (tiles + per_split - 1) / per_split; /* splits that have keys */
   if (split >= n_used) return;

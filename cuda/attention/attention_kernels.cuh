@@ -10,7 +10,7 @@
 
 /* Attention (attention.h) as a kernel's argument, by value. */
 struct AttentionArgs {
-  int n_heads, n_kv_heads, head_dim, n_ctx, window;
+  int n_heads, n_kv_heads, head_dim, n_ctx, window, chunk;
   float scale_log2; /* log2(e) * scale; with a cap: see score_log2() */
   const int *pos;
   const void *q, *k, *v;
@@ -37,6 +37,17 @@ struct AttentionArgs {
     int unit_places; /* with units: places of partial results, of all KV heads together */
   };
 };
+
+/* The newest position before its window or chunk, which a token at `pos` does not see; negative: there is
+ * none. Without a chunk pos & -0 is 0. */
+__device__ __forceinline__ int newest_unseen(const AttentionArgs &a, int pos) {
+  return a.window > 0 ? pos - a.window : (pos & -a.chunk) - 1;
+}
+
+/* The first position of the step of kKeys positions with the oldest one that a token at `pos` sees. */
+template <int kKeys> __device__ __forceinline__ int first_step(const AttentionArgs &a, int pos) {
+  return max(0, newest_unseen(a, pos) + 1) / kKeys * kKeys;
+}
 
 /* A score times log2(e), from q k. kCapped: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
  * u = 2 scale q k / cap = ln(2) scale_log2 q k; near 0 it errs by cap_log2 2^-24, some 1e-5 at Gemma's 50. */

@@ -19,8 +19,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
   begin_overlapping();
   int head = blockIdx.x, token = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int limit = kWhole ? a.pos[0] + a.whole - 1 : a.pos[token],
-      oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
+  int limit = kWhole ? a.pos[0] + a.whole - 1 : a.pos[token], oldest = max(0, newest_unseen(a, limit) + 1);
   if (limit < 0) return;
   const CacheRows rows(a.pages, token, a.n_kv_heads, kv_head, a.n_ctx);
   const __half *q = (const __half *)a.q + ((size_t)token * a.n_heads + head) * a.head_dim;

@@ -67,17 +67,17 @@ template <int kHeadDim> struct OnlineSoftmax {
   }
 
   /* Turns the scores of the keys from `tile` on into weights. The warp's first row is at first_pos; a row
-   * sees the keys of its window up to its own, and none from `length` on. */
+   * sees the keys of its window or chunk up to its own, and none from `length` on. */
   template <bool kCapped>
   __device__ __forceinline__ void softmax(const AttentionArgs &a, float (&s)[kKeys / 8][4], int tile,
                                           int first_pos, int length, int lane) {
     const int g = lane / 4, t = lane % 4;
-    const bool edge = tile + kKeys > first_pos || tile + kKeys > length ||
-                      (a.window > 0 && tile <= first_pos + 15 - a.window);
+    const bool edge =
+        tile + kKeys > first_pos || tile + kKeys > length || tile <= newest_unseen(a, first_pos + 15);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row_pos = first_pos + g + 8 * h, limit = min(row_pos, length - 1);
-      int oldest = a.window > 0 ? row_pos - a.window : -1;
+      const int unseen = newest_unseen(a, row_pos);
       float high = -INFINITY;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; n++)
@@ -85,7 +85,7 @@ template <int kHeadDim> struct OnlineSoftmax {
         for (int c = 0; c < 2; c++) {
           int key = tile + n * 8 + 2 * t + c;
           float score = score_log2<kCapped>(a, s[n][2 * h + c]);
-          if (edge && (key > limit || key <= oldest)) score = -INFINITY;
+          if (edge && (key > limit || key <= unseen)) score = -INFINITY;
           s[n][2 * h + c] = score;
           high = fmaxf(high, score);
         }
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(threads_of(kHeadDim))
   int warp = threadIdx.x / 32 % (kRows / 16), lane = threadIdx.x % 32;
   int first_dim = threadIdx.x / (kRows * 2) * OnlineSoftmax<kHeadDim>::kDims;
   const int pos = a.pos[first_token], length = pos + tokens;
-  const int first_key = a.window > 0 ? max(0, pos + 1 - a.window) / kKeys * kKeys : 0;
+  const int first_key = first_step<kKeys>(a, pos);
   const CacheRows rows(a.pages, first_token, a.n_kv_heads, kv_head, a.n_ctx);
   load_rows<kHeadDim, kRows, kThreads>(queries, (const __half *)a.q + head * kHeadDim,
                                        (size_t)a.n_heads * kHeadDim, first_token, first_token + tokens);

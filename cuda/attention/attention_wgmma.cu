@@ -100,7 +100,7 @@ __device__ __forceinline__ Unit unit_at(const Args &args, int tile, int kv_head,
   } else {
     t = tile_of(args, tile);
   }
-  const int pos = a.pos[t.row], start = a.window > 0 ? max(0, pos + 1 - a.window) / S::kKeys : 0;
+  const int pos = a.pos[t.row], start = first_step<S::kKeys>(a, pos) / S::kKeys;
   const int end = (pos + t.n_tokens - 1) / S::kKeys + 1, n = end - start,
             per_split = (n + n_splits - 1) / n_splits, begin = start + split * per_split;
   return {kv_head,
@@ -272,19 +272,20 @@ template <class S> struct Rows {
     maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
   }
 
-  /* Sets the scores of keys that a row does not see to -inf. first: position of the step's first key minus
+  /* Sets the scores of keys that a row does not see to -inf. first: position of the step's first key; pos:
    * that of the tile's first token. whole > 0: all rows see what the last of so many tokens sees. */
-  __device__ __forceinline__ void mask(float (&s)[S::kKeys / 2], int first, int window, int whole) const {
-    const int column = threadIdx.x % 4 * 2;
+  __device__ __forceinline__ void mask(const AttentionArgs &a, float (&s)[S::kKeys / 2], int first, int pos,
+                                       int whole) const {
+    const int column = first + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const int last = whole > 0 ? whole - 1 : token[h];
-      const int limit = last - first - column, oldest = window > 0 ? limit - window : -S::kKeys;
+      const int last = pos + (whole > 0 ? whole - 1 : token[h]);
+      const int limit = last - column, unseen = newest_unseen(a, last) - column;
 #pragma unroll
       for (int n = 0; n < S::kKeys / 8; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++)
-          if (n * 8 + c > limit || n * 8 + c <= oldest) s[n * 4 + 2 * h + c] = -INFINITY;
+          if (n * 8 + c > limit || n * 8 + c <= unseen) s[n * 4 + 2 * h + c] = -INFINITY;
     }
   }
 
@@ -412,7 +413,6 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
                  keys_at = operand_b(keys),
                  values_at = operand_b_columns(values + first_dim / 64 * S::kKeys * 128, S::kKeys * 128);
   uint64_t *values_empty = S::kOneRow ? bar.keys_empty : bar.values_empty;
-  const int window = args.a.window;
   Ring<S::kStages> ring, next;
   int query_phase = 0;
   Rows<S> rows(first_row, args.a.n_heads / args.a.n_kv_heads);
@@ -426,7 +426,8 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     const int first_pos = unit.pos, length = unit.length;
     /* Steps before and after these need no mask. */
     const int masked_from = (first_pos + 1) / S::kKeys,
-              masked_before = window > 0 ? (first_pos + args.by.tile_tokens - 1 - window) / S::kKeys + 1 : 0;
+              masked_before =
+                  (newest_unseen(args.a, first_pos + args.by.tile_tokens - 1) + S::kKeys) / S::kKeys;
     rows.begin();
 #pragma unroll
     for (int d = 0; d < S::kDims / 2; d++) o[d] = 0;
@@ -446,7 +447,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
         for (int n = 0; n < S::kKeys / 2; n++) s[n] = score_log2<kCapped>(args.a, s[n]);
       }
       if (step >= masked_from || step < masked_before)
-        rows.mask(s, step * S::kKeys - first_pos, window, kWhole ? args.a.whole : 0);
+        rows.mask(args.a, s, step * S::kKeys, first_pos, kWhole ? args.a.whole : 0);
       rows.template softmax<kCapped>(args.a, s, keep);
     };
     weigh(unit.begin);
@@ -658,7 +659,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};
-  const int seen = (a.window > 0 ? std::min(a.window, past) : past) + std::min(n_tokens, tile_tokens);
+  const int before = a.chunk > 0 ? past % a.chunk : a.window > 0 ? std::min(a.window, past) : past;
+  const int seen = before + std::min(n_tokens, tile_tokens);
   const int steps = ceil_div(seen, S::kKeys),
             most = std::min(kMaxSplits, kSplitUnits / (n_tiles * a.n_kv_heads));
   const int longest = ceil_div(steps, std::max(1, std::min(most, steps)));

@@ -33,8 +33,7 @@ __device__ __forceinline__ void unpack_16(uint4 packed, __half scale, uint4 *to)
 }
 
 __device__ __forceinline__ Span span_of(const AttentionArgs &a, int token, int length) {
-  const int pos = a.pos[token], oldest = a.window > 0 ? max(0, pos + 1 - a.window) : 0;
-  return {token, oldest / kPositions * kPositions, length};
+  return {token, first_step<kPositions>(a, a.pos[token]), length};
 }
 
 /* Writes the span's units i, i + gridDim.x, ... */

@@ -64,6 +64,11 @@ typedef struct {
 Status experts_route(const Router *call, int n_tokens, const DeviceLimits *device, cudaStream_t stream,
                      Error *err);
 
+/* to = h times the weight of the token's only choice, whose weight becomes 1; fp16 [n_tokens][stride],
+ * stride % 8 == 0. PRECOND n_chosen is 1. */
+Status experts_scale_input(const ExpertChoices *choices, const void *h, int stride, int n_tokens, void *to,
+                           cudaStream_t stream, Error *err);
+
 /* Orders the choices of several tokens by experts: begins, choices, places and place_weights. */
 Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_tokens, cudaStream_t stream,
                      Error *err);

@@ -58,6 +58,21 @@ __global__ void gather_kernel(const int *choices, int n_chosen, const uint4 *fro
   for (int i = threadIdx.x; i < vectors; i += blockDim.x) to[i] = __ldcg(from + i);
 }
 
+constexpr int kScaleThreads = 256;
+
+/* A block scales one token. */
+__global__ void __launch_bounds__(kScaleThreads)
+    scale_input_kernel(float *weights, const __half2 *h, int n, __half2 *to) {
+  begin_overlapping();
+  const float weight = weights[blockIdx.x];
+  for (int i = threadIdx.x; i < n; i += kScaleThreads) {
+    const float2 pair = __half22float2(h[(size_t)blockIdx.x * n + i]);
+    to[(size_t)blockIdx.x * n + i] = __floats2half2_rn(weight * pair.x, weight * pair.y);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) weights[blockIdx.x] = 1;
+}
+
 constexpr int kSumThreads = 256;
 
 template <int kStep>
@@ -136,6 +151,13 @@ void experts_place_choices(ExpertChoices *c, const ExpertConfig *config, int n_t
   take(c->shared_factors, tokens);
   take(c->counters, tokens);
   take(c->begins, (size_t)config->n_experts + 1);
+}
+
+Status experts_scale_input(const ExpertChoices *choices, const void *h, int stride, int n_tokens, void *to,
+                           cudaStream_t stream, Error *err) {
+  return launch(scale_input_kernel, dim3((unsigned)n_tokens), kScaleThreads, 0, stream, true,
+                "scaled input of experts", err, choices->weights, (const __half2 *)h, stride / 2,
+                (__half2 *)to);
 }
 
 Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_tokens, cudaStream_t stream,

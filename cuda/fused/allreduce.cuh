@@ -4,7 +4,7 @@
  *     totals  uint64 [3 buffers][words]      o | down in even layers | down in odd layers
  *     last    uint64 [n_clusters][3][words]  the word when this cluster last found it complete
  *
- * A buffer has a word for each column (of several tokens, of each token's columns, few_residual.cuh) and, for
+ * A buffer has a word for each column (of several tokens, of each token's columns, few/residual.cuh) and, for
  * one token of a mixture of experts, one for each row of the router, whose logits are added up with o.
  *
  *     a word   63 ................... 5 | 4 .. 0

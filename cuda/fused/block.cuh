@@ -54,13 +54,13 @@ struct Args {
   StepMixers mixers;
 };
 
-/* The kernel of one_token.cu for the shape's groups and heads, and those of few_tokens.cu for up to 2, 4 or 8
+/* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
  * tokens. taps: those that copy the residual stream, which have none for debugging; else a step without a
  * drafter would have to pass over the copies. */
 typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
-/* Those of few_sequences.cu, for rows of several sequences. */
+/* The kernels of few/sequences.cu, for rows of several sequences. */
 Kernel few_sequences_kernel(const StepShape &shape, int tokens);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
@@ -288,8 +288,8 @@ template <bool kDebug, class TheForm> struct Thread {
     return c.pages ? (size_t)cached * n_heads * (c.n_pages * (int)KV_PAGE_TOKENS)
                    : ((size_t)cached * n_heads + kv_head()) * c.n_ctx;
   }
-  /* The row of a position of the cluster's KV head in the pages of a layer, of a sequence whose pages begin at
-   * first_page. */
+  /* The row of a position of the cluster's KV head in the pages of a layer, for a sequence whose pages begin
+   * at first_page. */
   __device__ __forceinline__ size_t row_in_pages(int first_page, int position) const {
     return CacheRows(args.call.pages + first_page, plan.shape.n_kv_heads, kv_head(), KV_PAGE_TOKENS)
         .at(position);

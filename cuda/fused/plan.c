@@ -1,7 +1,7 @@
 /* plan.c - see plan.h.
  *
  * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs; areas
- * at the same offset are never in use at once (one_token.cu, few_kernel.cuh), and all fit a block's
+ * at the same offset are never in use at once (one_token.cu, few/kernel.cuh), and all fit a block's
  * shared memory. */
 #include "cuda/fused/sizes/plan_one.h"
 
@@ -260,7 +260,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
   }
   if (delta) return unsupported_delta(model, layer);
   if (own.kind != LAYER_ATTENTION) return "layers without attention";
-  if (own.window != 0) return "sliding windows";
+  if (own.window != 0 || own.chunk != 0) return "sliding windows or chunks";
   return own.rope == ROPE_GLOBAL ? NULL : "layers with another rope";
 }
 
@@ -289,6 +289,7 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->qk_norm_after_rope) return "norms after the rope";
   if (c->rope.neighbours) return "rotary pairs of neighbours";
   if (c->attn_sinks) return "attention sinks";
+  if (c->value_dim > 0) return "values of another size than keys";
   if (c->embedding_norm || c->qk_norm_plain) return "norms without weights";
   if (c->query_scale_beta != 0) return "queries scaled by position";
   if (c->activation != ACTIVATION_SILU) return "another activation than silu";

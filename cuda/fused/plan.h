@@ -90,7 +90,7 @@ enum {
   STEP_SPANS_BYTES = 16 + 16 * STEP_MAX_TOKENS, /* KeySpans */
   STEP_CHUNKS = 8,                              /* slots for chunks in a block, a power of 2 */
   STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64,      /* bytes: 8 blocks x 8 tile rows x 16 floats */
-  STEP_SUM_TURNS = 4,                           /* buffers of the all-reduce: few_residual.cuh */
+  STEP_SUM_TURNS = 4,                           /* buffers of the all-reduce: few/residual.cuh */
   STEP_MAX_QUERIES = 32,     /* columns of attention, at most: query heads of a KV head times tokens */
   STEP_LM_HEAD_ROWS = 8,     /* rows in a stage of lm_head */
   STEP_LM_HEAD_WIDTH = 1024, /* inputs in a stage of lm_head, at most */
@@ -127,7 +127,7 @@ typedef struct {
   uint64_t delta_layers;
 } StepShape;
 
-/* Byte offsets in a block's shared memory. one_token.cu and few_kernel.cuh say which areas overlap. Each
+/* Byte offsets in a block's shared memory. one_token.cu and few/kernel.cuh say which areas overlap. Each
  * kernel uses the offsets of its own list and the shared ones. */
 typedef struct {
   int stage_table; /* table of a layer's stages */
@@ -165,7 +165,7 @@ typedef struct {
                  * One token: of x_planes */
   int in_scales;  /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
   int rope;       /* float2 [64]: for the token that this block adds up */
-  int spans;      /* KeySpans (few_block.cuh) */
+  int spans;      /* KeySpans (few/block.cuh) */
   int chunks;     /* barriers of chunks */
   int chunk_sums; /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
   int slice;      /* [groups of the block's columns]: x of qkv, gate and up as integers; FP4: as halves */

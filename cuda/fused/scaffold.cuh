@@ -1,5 +1,5 @@
 /* scaffold.cuh - the frame of the fused kernels: how they begin and end, which warp does what, and a layer
- * from top to bottom. one_*.cuh and few_*.cuh have its parts. */
+ * from top to bottom. one_*.cuh and few/ have its parts. */
 #pragma once
 
 #include "cuda/fused/weight_ring.cuh"

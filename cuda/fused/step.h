@@ -6,7 +6,7 @@
  * tokens cost only arithmetic. The same input, device and number of clusters give the same bits.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
- * few_kernel.cuh, and LOG.md. */
+ * few/kernel.cuh, and LOG.md. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -180,9 +180,9 @@ uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
- * time goes; kernels of several tokens have it for groups and heads of 128 and one sequence only. Steps run one after
- * another: each launch reads what the previous one left in `memory`. A step is a dependent launch, and lets
- * the kernel after it start early (ptx/launch.cuh). */
+ * time goes. There are such kernels of several tokens for groups and heads of 128 and one sequence alone.
+ * Steps run one after another: each launch reads what the previous one left in `memory`. A step is a
+ * dependent launch, and lets the kernel after it start early (ptx/launch.cuh). */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
                 Error *err);
 

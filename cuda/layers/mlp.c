@@ -30,7 +30,8 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                        .n = n,
                        .out = s->g,
                        .out_stride = padded_row(n),
-                       .row_factors = factors};
+                       .row_factors = factors,
+                       .xielu = l->xielu};
   return ops_gated(&gated, n_tokens, m->stream, err);
 }
 
@@ -87,7 +88,9 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .to = s->choices};
   s->normed = NOT_NORMED;
   const DeviceLimits limits = linear_limits(m->linear);
-  return experts_route(&router, n_tokens, &limits, m->stream, err);
+  TRY(experts_route(&router, n_tokens, &limits, m->stream, err));
+  if (!c->experts.scales_input) return STATUS_OK;
+  return experts_scale_input(&s->choices, s->h, s->h_stride, n_tokens, s->expert_h, m->stream, err);
 }
 
 /* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: their matmul by gate and up,
@@ -148,7 +151,9 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const DeviceExperts *e = &m->layers[layer].experts;
   const ExpertChoices *choices = &s->choices;
   const int width = expert_row_width(c), stride = c->experts.latent > 0 ? padded_row(width) : s->h_stride;
-  const void *h = e->norm ? s->expert_h : c->experts.latent > 0 ? s->latent_h : s->h;
+  const void *h = e->norm || c->experts.scales_input ? s->expert_h
+                  : c->experts.latent > 0            ? s->latent_h
+                                                     : s->h;
   if (products_on_cpu(m, &e->gate_up, n_tokens))
     return products_sum_experts(s, e, h, stride, n_tokens, add, to, err);
   if (few_take(m, e, n_tokens)) return sum_few_experts(s, layer, h, stride, n_tokens, add, to, err);

@@ -41,7 +41,8 @@ bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
   if (n_rows < LEAST_ROWS || n_rows > most_rows(l)) return false;
   if (m->kernel || s->options.invariant || s->peers.n > 0 || c->streams.n > 0) return false;
   if (config_layer(c, layer).kind != LAYER_ATTENTION || c->attn_gate != ATTN_GATE_NONE) return false;
-  if (c->latent.kv_rank > 0) return false; /* o multiplies value_heads' outputs, not attention's */
+  /* o multiplies value_heads' outputs, not attention's; or a part of attention's. */
+  if (c->latent.kv_rank > 0 || c->value_dim > 0) return false;
   if (!l->attn_norm || l->attn_post_norm || l->qkv.n_parts != 1) return false;
   if (l->qkv.parts[0].n_in != c->hidden) return false; /* EAGLE-3: not the norm of x */
   return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) &&

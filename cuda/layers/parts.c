@@ -52,6 +52,10 @@ const float **parts_vector(DeviceLayer *l, int which) {
                                                   [NGRAM_TAPS] = &l->ngrams.taps,
                                                   [EXPERT_CHOICE_BIAS] = &l->experts.choice_bias,
                                                   [EXPERT_SCALES] = &l->experts.scales,
-                                                  [EXPERT_ROUTER_SCALE] = &l->experts.router_scale};
+                                                  [EXPERT_ROUTER_SCALE] = &l->experts.router_scale,
+                                                  [XIELU_ALPHA_P] = &l->xielu.alpha_p,
+                                                  [XIELU_ALPHA_N] = &l->xielu.alpha_n,
+                                                  [XIELU_BETA] = &l->xielu.beta,
+                                                  [XIELU_EPS] = &l->xielu.eps};
   return vectors[which];
 }

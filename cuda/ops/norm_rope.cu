@@ -210,7 +210,8 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     angle[i] = !is_value && pair < pairs.n_rotated ? table[pair] : make_float2(1, 0);
   }
   const bool scaled = is_query && a.query_scale_beta != 0;
-  const float factor = scaled ? query_factor(a.query_scale_beta, a.query_scale_step, position) : 1;
+  const float factor =
+      scaled ? query_factor(a.query_scale_beta, a.query_scale_step, position + a.query_scale_ahead) : 1;
   const size_t to_step = (size_t)(is_query ? 1 : a.n_ctx) * a.head_dim;
   const int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
   __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
@@ -264,9 +265,14 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   }
 }
 
-/* The factor of a gate: 1 / (1 + e^-x), or ln(1 + e^x), which from 20 on is x in fp32. */
-__device__ __forceinline__ float gate_factor(float x, bool softplus) {
-  if (softplus) return x > 20 ? x : log1pf(expf(x));
+/* ln(1 + e^x), which from 20 on is x in fp32. */
+__device__ __forceinline__ float softplus(float x) {
+  return x > 20 ? x : log1pf(expf(x));
+}
+
+/* The factor of a gate: 1 / (1 + e^-x), or ln(1 + e^x). */
+__device__ __forceinline__ float gate_factor(float x, bool is_softplus) {
+  if (is_softplus) return softplus(x);
   return 1 / (1 + expf(-x));
 }
 
@@ -284,6 +290,13 @@ __global__ void gate_heads_kernel(HeadGates g, __half2 *a) {
                        clamp_half(value.y * gate_factor(gate[g.by_head ? 0 : 1], g.softplus)));
 }
 
+/* ACTIVATION_XIELU (model.h); its numbers are as stored. */
+__device__ __forceinline__ float xielu(float u, const DeviceXielu &own) {
+  const float beta = own.beta ? *own.beta : 0.5f, eps = own.eps ? *own.eps : -1e-6f;
+  if (u > 0) return (softplus(*own.alpha_p) * u + beta) * u;
+  return (expm1f(u < eps ? u : eps) - u) * (beta + softplus(*own.alpha_n)) + beta * u;
+}
+
 /* `up` may be `gate`. */
 template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   begin_overlapping();
@@ -292,8 +305,9 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
               up = a.up[blockIdx.y * a.up_stride + i];
   const float factor = a.row_factors ? a.row_factors[blockIdx.y] : 1.0f;
-  const float product =
-      kActivation == ACTIVATION_RELU ? (gate < 0 ? 0 : gate) * up : gated_product(kActivation, gate, up);
+  const float product = kActivation == ACTIVATION_RELU    ? (gate < 0 ? 0 : gate) * up
+                        : kActivation == ACTIVATION_XIELU ? xielu(gate, a.xielu)
+                                                          : gated_product(kActivation, gate, up);
   ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] = clamp_half(product * factor);
 }
 
@@ -425,6 +439,7 @@ Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *er
   auto kernel = call->activation == ACTIVATION_SILU        ? gated_kernel<ACTIVATION_SILU>
                 : call->activation == ACTIVATION_GELU_TANH ? gated_kernel<ACTIVATION_GELU_TANH>
                 : call->activation == ACTIVATION_RELU      ? gated_kernel<ACTIVATION_RELU>
+                : call->activation == ACTIVATION_XIELU     ? gated_kernel<ACTIVATION_XIELU>
                                                            : gated_kernel<ACTIVATION_CLAMPED>;
   Gated part = *call;
   for (int first = 0; first < n_tokens; first += kMostRows) { /* rows of experts may be more than a grid's */

@@ -96,6 +96,7 @@ typedef struct QkvHeads {
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
   bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights of q and k, and of v */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
+  int query_scale_ahead;                    /* that of its position plus so many */
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
@@ -111,8 +112,14 @@ typedef struct {
 } HeadGates;
 Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
 
+/* The vectors of XieluLayer (model.h), as stored; NULL: the model has none, or not this one. */
+typedef struct {
+  const float *alpha_p, *alpha_n, *beta, *eps; /* [1] */
+} DeviceXielu;
+
 /* out = activation(factor * gate) * up, clamped to fp16's range; gate and up fp32, rows of n numbers that are
- * their strides apart; out fp16 [n_tokens][out_stride]. */
+ * their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU is a function of gate alone, with
+ * the numbers `xielu`. */
 typedef struct {
   Activation activation;
   float factor;
@@ -122,6 +129,7 @@ typedef struct {
   void *out;
   int out_stride;
   const float *row_factors; /* [n_tokens] multiply the product, or NULL */
+  DeviceXielu xielu;
 } Gated;
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err);
 

@@ -16,9 +16,9 @@
 
 typedef struct {
   BackendState *state;
-  SequenceRows part;        /* the rows of one sequence */
-  int first_row;            /* of the part, in the step */
-  int layer, window, group; /* group: query heads of a KV head */
+  SequenceRows part;               /* the rows of one sequence */
+  int first_row;                   /* of the part, in the step */
+  int layer, window, chunk, group; /* group: query heads of a KV head */
   int head_dim, v_width;
   float cap;          /* of scores; 0: none */
   const float *sinks; /* [n_heads] or NULL */
@@ -28,6 +28,7 @@ typedef struct {
 } AttentionWork;
 
 static int lowest(const AttentionWork *work, int position) {
+  if (work->chunk > 0) return position - position % work->chunk;
   return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
 }
 
@@ -192,6 +193,7 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
                               .part = *cpu_parts(&range, &only, &n_parts),
                               .layer = layer,
                               .window = own.window,
+                              .chunk = own.chunk,
                               .group = own.n_heads / own.n_kv_heads,
                               .head_dim = own.head_dim,
                               .v_width = state->kv[layer].v_width,

@@ -513,6 +513,18 @@ static void pad_rows(float *rows, int stride, int n_rows, int n) {
     for (int i = n; i < cpu_padded(n); i++) rows[(size_t)r * (size_t)stride + (size_t)i] = 0;
 }
 
+/* Moves the numbers of heads that o reads together, where values are shorter than keys. */
+static void join_values(const BackendState *state, int n_rows, int layer) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const LayerConfig own = config_layer(config, layer);
+  const size_t to = (size_t)config_value_dim(config, &own), from = (size_t)own.head_dim;
+  if (own.kind != LAYER_ATTENTION || to == from) return;
+  for (size_t r = 0; r < (size_t)n_rows; r++) {
+    float *row = state->q + r * (size_t)state->plan.heads;
+    for (size_t h = 1; h < (size_t)own.n_heads; h++) memmove(row + h * to, row + h * from, to * sizeof *row);
+  }
+}
+
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
@@ -522,7 +534,10 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   const bool latent = config->latent.kv_rank > 0 && config_layer(config, layer).kind == LAYER_ATTENTION;
   float *from = latent ? state->queries : state->q;
   const int stride = latent ? state->plan.queries : state->plan.heads;
-  if (latent) cpu_latent_values(state, range.n_tokens, layer);
+  if (latent)
+    cpu_latent_values(state, range.n_tokens, layer);
+  else
+    join_values(state, range.n_tokens, layer);
   pad_rows(from, stride, range.n_tokens, weights->o.linear->n_in);
   matmul_residual(state, weights->o, from, stride, range.n_tokens, weights->attn_post_norm);
   return STATUS_OK;
@@ -535,6 +550,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
                          .gate = weights->gate,
                          .own_gate = state->loaded->model->config.ungated,
                          .activation = state->loaded->model->config.activation,
+                         .xielu = weights->xielu,
                          .y = state->g,
                          .y_stride = (size_t)state->plan.intermediate};
   const float *from = cpu_normalised(state, range.n_tokens, weights->mlp_norm);

@@ -62,6 +62,7 @@ typedef struct {
   const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
   const float *sinks;           /* [n_heads] or NULL */
   const float *scalar;          /* [1] or NULL */
+  Xielu xielu;                  /* zeros unless config.activation is ACTIVATION_XIELU */
   const float *input_norm;      /* [hidden] or NULL */
   /* linear NULL: the layer has no such matrix */
   CpuLinear q, k, v, o, attn_gate, gate, up, down, input_gate, input_projection;
@@ -145,6 +146,7 @@ typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   bool own_gate;
   Activation activation;
+  Xielu xielu; /* of ACTIVATION_XIELU */
   bool add;
   float scale;
   float *y;

@@ -158,6 +158,15 @@ static void project(BackendState *state, CpuLinear w, const float *x, int x_stri
   run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
 }
 
+/* Copies a row to the place of a choice, with scales_input times the choice's weight. */
+static void gather_row(const BackendState *state, const ExpertChoice *choice, const float *from) {
+  const size_t n = (size_t)state->plan.expert_row;
+  float *to = state->experts.gathered + (size_t)choice->place * n;
+  memcpy(to, from, n * sizeof *from);
+  if (!state->loaded->model->config.experts.scales_input) return;
+  for (size_t i = 0; i < n; i++) to[i] *= choice->weight;
+}
+
 /* Places the choices, and copies the rows there. */
 static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
@@ -167,8 +176,7 @@ static void gather(BackendState *state, int n_rows, const float *from) {
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
     for (size_t i = 0; i < n_chosen; i++)
-      memcpy(memory->gathered + (size_t)memory->choices[(size_t)r * n_chosen + i].place * stride,
-             from + (size_t)r * stride, stride * sizeof *from);
+      gather_row(state, &memory->choices[(size_t)r * n_chosen + i], from + (size_t)r * stride);
 }
 
 /* A group for each expert that some row chose; returns their number. down: from `inner` back to `gathered`,
@@ -233,7 +241,8 @@ static void add_up(const BackendState *state, int row, float *sum) {
   memset(sum, 0, (size_t)width * sizeof *sum);
   for (int i = 0; i < n_chosen; i++) {
     const float *out = memory->gathered + (size_t)chosen[i].place * (size_t)state->plan.expert_row;
-    for (int c = 0; c < width; c++) sum[c] += chosen[i].weight * out[c];
+    const float weight = config->experts.scales_input ? 1 : chosen[i].weight;
+    for (int c = 0; c < width; c++) sum[c] += weight * out[c];
   }
 }
 

@@ -131,6 +131,22 @@ static void relu_multiply(float *gate, const float *up, int n) {
   for (int i = 0; i < n; i++) gate[i] = (gate[i] < 0 ? 0 : gate[i]) * up[i];
 }
 
+INLINE vf xielu_of(vf u, const Xielu *own) {
+  const vf eps = vf_set(own->eps), below = vf_exp(vf_select(u < eps, u, eps)) - 1 - u;
+  return vf_select(u > vf_set(0), u * u * own->alpha_p, below * own->alpha_n) + u * own->beta;
+}
+
+/* NaN stays NaN. */
+static void xielu(float *u, int n, const Xielu *own) {
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) vf_store(u + i, xielu_of(vf_load(u + i), own));
+  for (; i < n; i++) {
+    float lane[LANES];
+    vf_store(lane, xielu_of(vf_set(u[i]), own));
+    u[i] = lane[0];
+  }
+}
+
 static void sigmoid(float *x, int n) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_set(1) / (vf_exp(-vf_load(x + i)) + 1));
@@ -201,6 +217,7 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
                  [ACTIVATION_GELU_TANH] = gelu_multiply,
                  [ACTIVATION_CLAMPED] = clamped_multiply,
                  [ACTIVATION_RELU] = relu_multiply},
+    .xielu = xielu,
     .sigmoid = sigmoid,
     .convolve = convolve,
     .gated_convolve = gated_convolve,

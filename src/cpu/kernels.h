@@ -170,8 +170,11 @@ typedef struct {
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
-  /* gate[i] = f(gate[i]) * up[i], f by Activation; `up` may be `gate`. */
+  /* gate[i] = f(gate[i]) * up[i], f by Activation; `up` may be `gate`. NULL for ACTIVATION_XIELU. */
   void (*activate[N_ACTIVATIONS])(float *gate, const float *up, int n);
+
+  /* u[i] becomes ACTIVATION_XIELU's g (model.h). */
+  void (*xielu)(float *u, int n, const Xielu *own);
 
   /* x[i] = 1 / (1 + e^-x[i]) */
   void (*sigmoid)(float *x, int n);

@@ -33,6 +33,8 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
     }
     kernels->activate[matmul->activation](gate, up, n);
     up = gate;
+  } else if (matmul->own_gate && matmul->activation == ACTIVATION_XIELU) {
+    kernels->xielu(up, n, &matmul->xielu);
   } else if (matmul->own_gate) {
     kernels->activate[matmul->activation](up, up, n);
   }

@@ -40,6 +40,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .sinks = cpu_take_vector(&from->sinks, 0, place, &next),
         .input_norm = cpu_take_vector(&from->input_norm, plus, place, &next),
         .scalar = cpu_take_vector(&from->scalar, 0, place, &next),
+        .xielu = xielu_read(&from->xielu),
         .q = cpu_take_linear(&from->q, place, &next),
         .k = cpu_take_linear(&from->k, place, &next),
         .v = cpu_take_linear(&from->v, place, &next),
@@ -75,7 +76,8 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
       loaded->layers[i].conv = cpu_take_conv(&model->config.conv, &from->conv, place, &next);
   }
   for (int i = 0; model->config.qk_norm_plain && i < model->config.n_layers; i++)
-    loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
+    if (!config_layer(&model->config, i).no_qk_norm)
+      loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
   loaded->input_projection = cpu_take_linear(&model->input_projection, place, &next);
   loaded->input_norm = cpu_take_vector(&model->input_norm, plus, place, &next);
   loaded->head = cpu_take_linear(&model->head, place, &next);

@@ -93,6 +93,7 @@ void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows) {
                          .gate = weights->gate,
                          .own_gate = products->loaded->model->config.ungated,
                          .activation = products->loaded->model->config.activation,
+                         .xielu = weights->xielu,
                          .y = rows.y,
                          .y_stride = (size_t)rows.y_stride};
   run_matmuls(products->loaded, &products->state->scratch, rows.x,

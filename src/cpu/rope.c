@@ -68,10 +68,11 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
 }
 
 /* The factor of a query at this position, in fp32 as transformers computes it. */
-static float query_scale(const ModelConfig *config, int position) {
+static float query_scale(const ModelConfig *config, LayerRope rope, int position) {
   const float scale = (float)config->attention_scale;
-  if (config->query_scale_beta == 0) return scale;
-  const float steps = floorf((float)position / (float)config->query_scale_step);
+  const bool nope = config->query_scale_nope;
+  if (config->query_scale_beta == 0 || (nope && rope != ROPE_NONE)) return scale;
+  const float steps = floorf((float)(nope ? position + 1 : position) / (float)config->query_scale_step);
   return scale * (1 + (float)config->query_scale_beta * (float)log((double)(1 + steps)));
 }
 
@@ -80,13 +81,25 @@ static void norm_values(const BackendModel *loaded, const LayerConfig *layer, fl
     loaded->kernels->rms_norm(v, loaded->ones, layer->head_dim, loaded->model->config.norm_eps, v);
 }
 
+/* Spreads a row's values to head_dim numbers each, times value_scale; the numbers that v does not make are
+ * 0. */
+static void spread_values(const ModelConfig *config, const LayerConfig *own, float *v) {
+  const int from = config_value_dim(config, own), to = own->head_dim;
+  const float scale = (float)config->value_scale;
+  if (!config->value_dim) return;
+  for (int i = own->n_kv_heads - 1; i >= 0; i--) {
+    memmove(v + (size_t)i * (size_t)to, v + (size_t)i * (size_t)from, (size_t)from * sizeof *v);
+    for (int d = 0; d < to; d++) v[i * to + d] = d < from ? scale * v[i * to + d] : 0;
+  }
+}
+
 void cpu_rotate_queries(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const LayerConfig own = config_layer(config, layer);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++)
     norm_rope_heads(state, &own, state->loaded->layers[layer].q_norm, r, own.n_heads,
-                    query_scale(config, state->positions[r]),
+                    query_scale(config, own.rope, state->positions[r]),
                     state->q + (size_t)r * (size_t)state->plan.heads);
 }
 
@@ -98,6 +111,7 @@ void cpu_append(BackendState *state, TokenRange range, int layer) {
   for (int r = 0; r < range.n_tokens; r++) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
+    spread_values(config, &own, v);
     if (own.k_as_v || config->latent.kv_rank) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
     /* Nothing reads the values of a key's part with a rope: with q8 they would only make the scale larger. */
     memset(v, 0, (size_t)config->latent.rope_dim * sizeof *v);

@@ -168,13 +168,14 @@ typedef struct {
   X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
+  /* v = value_scale * v, of value_dim numbers a head, if the model has these; */                            \
   /* with shares_kv only q: attention reads the cache of kv_layer; */                                        \
   /* v = rmsnorm(v or, with k_as_v, k) over each head, without a weight, if config.v_norm is set; */         \
   /* (q, k: this before their rope, or after it with config.qk_norm_after_rope) */                           \
   /* q, k = rope(pos + row) of the layer's kind (config_layer()); k and v go to the cache */                 \
   X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
   /* q is multiplied by config.query_scale_beta's factor of its position */                                  \
-  /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window) v; */                        \
+  /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window or the query's chunk) v; */   \
   /* each softmax with the head's sink as one more logit, if the model has sinks; */                         \
   /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \
   X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                              \
@@ -205,7 +206,8 @@ typedef struct {
   /* r or sigmoid of each; then w = w / (sum(w) + sum_plus) with renormalise, and w = scale * w. e = sum */  \
   /* over the chosen of w (Wdown g + bias), g = activation(Wgate h + bias) * (Wup h + bias); s = the same */ \
   /* of the MLP beside them, if there is one, times sigmoid(Wshared_gate h) with shared_gate; x = x + */     \
-  /* residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With own_norms r = */    \
+  /* residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With scales_input e = */ \
+  /* sum over the chosen of what they make of w h. With own_norms r = */                                     \
   /* Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the experts' */ \
   /* h is rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */            \
   /* moe.shared_post_norm) * mlp_post_norm */                                                                \

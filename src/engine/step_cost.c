@@ -30,11 +30,13 @@ static double linear_flop(const Linear *l, int n_rows) {
 
 /* The number of the n_past earlier tokens that a token sees in this layer; a window includes the token. */
 static int seen_before(const ModelConfig *config, int layer, int n_past) {
-  const int window = config_layer(config, layer).window;
+  const LayerConfig own = config_layer(config, layer);
+  const int window = own.window;
   const IndexerConfig *indexer = &config->indexer;
   const int n_seen = n_past + 1; /* with the token itself */
   if (indexer->block && n_seen / indexer->block > indexer->budget / indexer->block)
     return indexer->budget + n_seen % indexer->block - 1;
+  if (own.chunk > 0) return n_past % own.chunk;
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
 }
 

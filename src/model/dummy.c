@@ -162,7 +162,7 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
     *layer_vector_of(layer, which) = place_vector_of(arena, stored.usually, n);
   }
   const LayerConfig own = config_layer(&model->config, index);
-  if (own.kind == LAYER_ATTENTION && model->config.attn_sinks)
+  if (own.kind == LAYER_ATTENTION && model->config.attn_sinks && !own.no_sinks)
     layer->sinks = place_vector(arena, own.n_heads);
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
@@ -405,6 +405,14 @@ static void fill_expert_vectors(const ExpertLayer *moe, uint64_t *random) {
   fill_vector(&moe->router_scale, 1, 1, random);
 }
 
+/* An alpha_p of 0.8, an alpha_n of beta + 0.3. */
+static void fill_xielu(const XieluLayer *xielu, uint64_t *random) {
+  fill_vector(&xielu->alpha_p, 0.2f, 0.2f, random);
+  fill_vector(&xielu->alpha_n, -1.05f, -1.05f, random);
+  fill_vector(&xielu->beta, 0.5f, 0.5f, random);
+  fill_vector(&xielu->eps, -1e-6f, -1e-6f, random);
+}
+
 Status model_fill_dummy(const Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   if (mprotect(model->files->reserved, model->files->reserved_bytes, PROT_READ | PROT_WRITE) != 0)
@@ -421,6 +429,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
     for (int h = 0; layer->key_heads && h < config->n_heads; h++) fill_matrix(&layer->key_heads[h], &random);
     fill_state_vectors(layer, &random);
     fill_expert_vectors(&layer->moe, &random);
+    fill_xielu(&layer->xielu, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
   if (config->per_layer_width > 0) {

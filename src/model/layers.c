@@ -2,6 +2,7 @@
  * commands/models/inspect.c. */
 #include "model/layers.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@ typedef enum {
   WIDTH_HEADS,
   WIDTH_QUERIES, /* heads, and their gates where those are in the same matrix */
   WIDTH_KV_HEADS,
+  WIDTH_VALUES,
   WIDTH_INTERMEDIATE,
   WIDTH_GATE,
   WIDTH_INPUT, /* of the layer's own input of a token */
@@ -51,7 +53,7 @@ static const struct {
     /* clang-format off */
   [LAYER_Q]         = { "self_attn.q_proj", AT(q), IN_ATTENTION, WIDTH_Q_INPUT, WIDTH_QUERIES },
   [LAYER_K]         = { "self_attn.k_proj", AT(k), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
-  [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
+  [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_VALUES },
   [LAYER_O]         = { "self_attn.o_proj", AT(o), IN_MIXERS, WIDTH_HEADS, WIDTH_HIDDEN },
   [LAYER_GATE]      = { "mlp.gate_proj", AT(gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
   [LAYER_DOWN]      = { "mlp.down_proj", AT(down), IN_ALL, WIDTH_INTERMEDIATE, WIDTH_HIDDEN },
@@ -169,11 +171,12 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_HEADS:
     if (own.kind == LAYER_CONV) return config->hidden;
     if (latent->kv_rank) return config->n_heads * latent->value_dim;
-    return own.kind == LAYER_ATTENTION ? heads : values;
+    return own.kind == LAYER_ATTENTION ? own.n_heads * config_value_dim(config, &own) : values;
   case WIDTH_QUERIES:
     if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
     return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
   case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
+  case WIDTH_VALUES: return own.n_kv_heads * config_value_dim(config, &own);
   case WIDTH_INTERMEDIATE: return own.intermediate;
   case WIDTH_INPUT: return config->per_layer_width;
   case WIDTH_GATE:
@@ -252,7 +255,9 @@ static const char *shared_linear_name(const ModelConfig *config, int which) {
   static const char *const names[][3] = {
       {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
       {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"},
-      {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj", "mlp.shared_mlp.down_proj"}};
+      {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj", "mlp.shared_mlp.down_proj"},
+      {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj",
+       "feed_forward.shared_expert.down_proj"}};
   const SharedName shared = config->expert_names->shared;
   if (which == LAYER_ROUTER) return config->expert_names->router;
   if (shared == SHARED_AS_DENSE) return NULL;
@@ -394,7 +399,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     return own.n_experts > 0 && config->experts.own_norms ? of_experts[which - LAYER_EXPERT_NORM] : NULL;
   }
   if (own.kind != LAYER_ATTENTION || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
-  if (own.shares_kv && which == LAYER_K_NORM) return NULL;
+  if (own.no_qk_norm || (own.shares_kv && which == LAYER_K_NORM)) return NULL;
   *width = own.head_dim;
   if (config->qk_norm == QK_NORM_WHOLE) *width *= which == LAYER_Q_NORM ? own.n_heads : own.n_kv_heads;
   return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
@@ -416,6 +421,10 @@ Vector *layer_vector_of(const ModelLayer *layer, int which) {
       [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
       [EXPERT_SCALES] = offsetof(ModelLayer, moe.scales),
       [EXPERT_ROUTER_SCALE] = offsetof(ModelLayer, moe.router_scale),
+      [XIELU_ALPHA_P] = offsetof(ModelLayer, xielu.alpha_p),
+      [XIELU_ALPHA_N] = offsetof(ModelLayer, xielu.alpha_n),
+      [XIELU_BETA] = offsetof(ModelLayer, xielu.beta),
+      [XIELU_EPS] = offsetof(ModelLayer, xielu.eps),
   };
   return (Vector *)((char *)layer + offsets[which]);
 }
@@ -454,7 +463,36 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
   return delta->rule == RULE_MAMBA2 ? mamba[which] : gated[which];
 }
 
+/* ln(1 + e^x), which from 20 on is x in fp32. */
+static float softplus(float x) {
+  return x > 20 ? x : log1pf(expf(x));
+}
+
+/* The numbers of an activation. */
+static LayerVector xielu_vector(const ModelConfig *config, int which) {
+  static const LayerVector stored[] = {
+      {"mlp.act_fn.alpha_p", 1, 0, DTYPE_F16},
+      {"mlp.act_fn.alpha_n", 1, 0, DTYPE_F16},
+      {"mlp.act_fn.beta", 1, 0, DTYPE_F16},
+      {"mlp.act_fn.eps", 1, 0, DTYPE_F16},
+  };
+  return config->activation == ACTIVATION_XIELU ? stored[which - XIELU_ALPHA_P] : (LayerVector){0};
+}
+
+Xielu xielu_read(const XieluLayer *layer) {
+  Xielu own = {.beta = 0.5f, .eps = -1e-6f};
+  if (!layer->alpha_p.data) return (Xielu){0};
+  floats_read(layer->alpha_p.data, layer->alpha_p.dtype, 0, 1, &own.alpha_p);
+  floats_read(layer->alpha_n.data, layer->alpha_n.dtype, 0, 1, &own.alpha_n);
+  if (layer->beta.data) floats_read(layer->beta.data, layer->beta.dtype, 0, 1, &own.beta);
+  if (layer->eps.data) floats_read(layer->eps.data, layer->eps.dtype, 0, 1, &own.eps);
+  own.alpha_p = softplus(own.alpha_p);
+  own.alpha_n = own.beta + softplus(own.alpha_n);
+  return own;
+}
+
 LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
+  if (which >= XIELU_ALPHA_P) return xielu_vector(config, which);
   if (which >= EXPERT_CHOICE_BIAS)
     return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
   if (which == NGRAM_TAPS) {

@@ -110,8 +110,8 @@ Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
 
-/* The vectors of DeltaLayer, ConvLayer, NgramLayer and ExpertLayer as stored: "linear_attn.conv1d.weight"
- * [n][1][taps], or [n]. */
+/* The vectors of DeltaLayer, ConvLayer, NgramLayer, ExpertLayer and XieluLayer as stored:
+ * "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
 enum {
   DELTA_CONV,
   DELTA_A_LOG,
@@ -125,6 +125,10 @@ enum {
   EXPERT_CHOICE_BIAS, /* [n] or [1][n] */
   EXPERT_SCALES,
   EXPERT_ROUTER_SCALE,
+  XIELU_ALPHA_P, /* these four: [1] or a scalar; the last two may be missing */
+  XIELU_ALPHA_N,
+  XIELU_BETA,
+  XIELU_EPS,
   N_LAYER_VECTORS
 };
 typedef struct {

@@ -105,6 +105,18 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   }
 }
 
+/* The numbers of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):
+ *   g = alpha_p u^2 + beta u where u > 0, else alpha_n (e^min(u, eps) - 1 - u) + beta u.
+ * They are stored so that alpha_p is ln(1 + e^stored), alpha_n that plus beta. */
+typedef struct {
+  Vector alpha_p, alpha_n; /* [1]; data NULL unless config.activation is ACTIVATION_XIELU */
+  Vector beta, eps;        /* [1]; data NULL: 0.5 and -1e-6 */
+} XieluLayer;
+typedef struct {
+  float alpha_p, alpha_n, beta, eps;
+} Xielu;
+Xielu xielu_read(const XieluLayer *layer); /* zeros if the layer has none */
+
 /* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
  * delta_channels(). */
 typedef struct {
@@ -181,7 +193,8 @@ typedef struct {
   ConvLayer conv;   /* of LAYER_CONV; likewise */
   /* In a model's part (slice.h) outputs of delta.qkv or conv.in that follow its own; else n_out 0. */
   Linear more[2];
-  /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back; no v with k_as_v,
+  /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back (v and o with
+   * config_value_dim() for head_dim); no v with k_as_v,
    * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden;
    * LAYER_CONV: hidden -> hidden; of LAYER_MLP_ALONE n_out is 0 */
   Linear q, k, v, o;
@@ -194,12 +207,13 @@ typedef struct {
   Linear *key_heads, *value_heads;
   Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
-  Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */
+  Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks, or with no_sinks */
   Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
   Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER, and with no_mlp */
   /* hidden -> intermediate twice, and back; n_out 0 where experts are alone, or with no_mlp, and of gate with
    * config.ungated */
   Linear gate, up, down;
+  XieluLayer xielu;
   ExpertLayer moe;      /* of layers with experts (config_layer().n_experts) */
   Vector mlp_post_norm; /* [hidden] output of down; data NULL with NORM_BEFORE */
   /* Only with config.per_layer_width: hidden -> per_layer_width and back, and [hidden] its output. */

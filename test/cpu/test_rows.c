@@ -102,6 +102,32 @@ static void gelu_multiply(void **state) {
   }
 }
 
+/* Above 0 three roundings of terms that do not cancel: 4 eps. Below, e^u errs by 2 eps, and each
+ * difference of e^u - 1 - u is rounded: 6 eps of the largest term, times alpha_n, and the sum's rounding. */
+static void xielu(void **state) {
+  (void)state;
+  enum { N = 4003 };
+  static float u[N], out[N];
+  const Xielu own = {.alpha_p = 0.8f, .alpha_n = 1.7f, .beta = 0.3f, .eps = -0.125f};
+  for (int i = 0; i < N; i++) u[i] = (float)(i - N / 2) * 0.02f;
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    memcpy(out, u, sizeof out);
+    kernels->xielu(out, N, &own);
+    for (int i = 0; i < N; i++) {
+      const double x = (double)u[i], beta = (double)own.beta, eps = (double)own.eps;
+      const double below = (double)own.alpha_n * (expm1(x < eps ? x : eps) - x);
+      const double want = beta * x + (x > 0 ? (double)own.alpha_p * x * x : below);
+      const double bound = x > 0 ? 4 * EPSILON * want : (6 * (double)own.alpha_n + 2) * EPSILON * fmax(1, -x);
+      assert_near(kernels, out[i], want, bound + 1e-44);
+    }
+    float odd[3] = {NAN, INFINITY, 0};
+    kernels->xielu(odd, 3, &own);
+    assert_true(isnan(odd[0]) && odd[1] == INFINITY && odd[2] != 0);
+  }
+}
+
 /* e^-x errs by 2 eps, the sum and the quotient by one each: 4 eps. */
 static void sigmoid(void **state) {
   (void)state;
@@ -225,10 +251,15 @@ static void merge_of_nothing_and_something(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rms_norm),      cmocka_unit_test(silu_multiply),
-      cmocka_unit_test(gelu_multiply), cmocka_unit_test(sigmoid),
-      cmocka_unit_test(soft_cap),      cmocka_unit_test(rotate),
-      cmocka_unit_test(join_in_order), cmocka_unit_test(merge_of_nothing_and_something),
+      cmocka_unit_test(rms_norm),
+      cmocka_unit_test(silu_multiply),
+      cmocka_unit_test(gelu_multiply),
+      cmocka_unit_test(xielu),
+      cmocka_unit_test(sigmoid),
+      cmocka_unit_test(soft_cap),
+      cmocka_unit_test(rotate),
+      cmocka_unit_test(join_in_order),
+      cmocka_unit_test(merge_of_nothing_and_something),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

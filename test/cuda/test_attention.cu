@@ -26,16 +26,17 @@ template <typename T> __device__ double number(T value) {
 
 template <typename T>
 __global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
-                          int n_kv_heads, int head_dim, int value_dims, int n_ctx, int window, int pos,
-                          double scale, double cap, const float *sinks, bool whole) {
+                          int n_kv_heads, int head_dim, int value_dims, int n_ctx, int window, int chunk,
+                          int pos, double scale, double cap, const float *sinks, bool whole) {
   int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= n_tokens * n_heads) return;
   int row = at / n_heads, head = at % n_heads, kv_head = head / (n_heads / n_kv_heads);
   const __half *query = q + (size_t)at * head_dim;
   const size_t first_row = (size_t)kv_head * n_ctx * head_dim;
   const T *keys = k + first_row, *values = v + first_row + head_dim - value_dims;
-  int last = pos + (whole ? n_tokens - 1 : row),
-      first = window > 0 && last + 1 > window ? last + 1 - window : 0;
+  int last = pos + (whole ? n_tokens - 1 : row), first = chunk > 0 ? last - last % chunk
+                                                         : window > 0 && last + 1 > window ? last + 1 - window
+                                                                                           : 0;
   double high = -1e300, total = 0;
   double *o = out + (size_t)at * value_dims;
   for (int d = 0; d < value_dims; d++) o[d] = 0;
@@ -81,7 +82,7 @@ static int passed, failed, wgmma_sms;
 static bool few; /* `test_attention few` has fewer settings, for emulated GPUs */
 
 struct Setting {
-  int n_tokens, pos, window;
+  int n_tokens, pos, window, chunk;
 };
 static std::vector<Setting> only; /* these, if any */
 static bool smaller_chip; /* the few are fewer there: by its memory kernels have other sizes, once more */
@@ -99,12 +100,16 @@ static std::vector<Setting> settings(void) {
   if (!only.empty()) return only;
   if (few && smaller_chip) return {{1, 100, 16}, {3, 62, 0}, {70, 30, 16}};
   if (few)
-    return {{1, 0, 0},  {1, 70, 16},  {1, 100, 0},    {1, 100, 16}, {3, 0, 16},
-            {3, 62, 0}, {3, 100, 16}, {20, 100, 110}, {70, 30, 16}};
+    return {{1, 0, 0},      {1, 70, 16},    {1, 100, 0},     {1, 100, 16},    {3, 0, 16},
+            {3, 62, 0},     {3, 100, 16},   {20, 100, 110},  {70, 30, 16},    {1, 100, 0, 32},
+            {3, 62, 0, 64}, {3, 94, 0, 32}, {20, 100, 0, 8}, {70, 30, 0, 16}, {1, 64, 0, 64}};
   std::vector<Setting> all;
   for (int n_tokens : {1, 2, 3, 5, 8, 17, 64, 65, 200})
     for (int pos : {0, 1, 15, 63, 64, 500, 1023, 2000})
-      for (int window : {0, 1, 16, 100, 1024}) all.push_back({n_tokens, pos, window});
+      for (int window : {0, 1, 16, 100, 1024}) {
+        all.push_back({n_tokens, pos, window, 0});
+        if (window > 0) all.push_back({n_tokens, pos, 0, window == 100 ? 128 : window});
+      }
   return all;
 }
 
@@ -144,15 +149,17 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   std::vector<double> expected(rows);
   const std::vector<Setting> all = settings();
   for (const Setting &setting : all) {
-    const auto [n_tokens, pos, window] = setting;
-    if (whole && window > 0) continue;
+    const auto [n_tokens, pos, window, chunk] = setting;
+    if (whole && window + chunk > 0) continue;
     /* Latent attention has no windows, and long rows. */
-    if (s.value_dims > 0 && (window > 0 || (!few && n_tokens != 1 && n_tokens != 3 && n_tokens != 65)))
+    if (s.value_dims > 0 &&
+        (window + chunk > 0 || (!few && n_tokens != 1 && n_tokens != 3 && n_tokens != 65)))
       continue;
     Attention a = {};
     a.whole = whole ? n_tokens : 0;
     a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = n_ctx;
-    a.window = window, a.kv = kv, a.shared_bytes = shared_bytes, a.scale = scale, a.cap = cap;
+    a.window = window, a.chunk = chunk, a.kv = kv, a.shared_bytes = shared_bytes, a.scale = scale,
+    a.cap = cap;
     a.sinks = with_sinks ? sinks : NULL, a.wgmma_sms = wgmma_sms, a.past = pos;
     a.pos = pos_device, a.q = q, a.k = k, a.v = v, a.out = out, a.workspace = workspace;
     if (kv == KV_Q8) small.use(&a);
@@ -161,8 +168,8 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     set_positions(pos_device, pos, n_tokens);
     const int outputs = n_tokens * s.n_heads, n_values = s.value_dims > 0 ? s.value_dims : s.head_dim;
     reference<T><<<(outputs + 31) / 32, 32>>>(q, k, s.value_dims > 0 ? k : v, want, n_tokens, s.n_heads,
-                                              s.n_kv_heads, s.head_dim, n_values, n_ctx, window, pos, scale,
-                                              cap, a.sinks, whole);
+                                              s.n_kv_heads, s.head_dim, n_values, n_ctx, window, chunk, pos,
+                                              scale, cap, a.sinks, whole);
     size_t n = (size_t)outputs * n_values;
     CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
@@ -184,9 +191,9 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
       }
       bool good = error <= TOLERANCE * norm && same; /* NaN fails */
       if (!good)
-        printf("FAILED %s %s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
+        printf("FAILED %s %s heads %d/%d head_dim %d tokens %d pos %d window %d chunk %d: NMSE %.3g%s\n",
                kv_type_name(kv), family_names[family], s.n_heads, s.n_kv_heads, s.head_dim, n_tokens, pos,
-               window, error / norm, same ? "" : ", and two runs differ");
+               window, chunk, error / norm, same ? "" : ", and two runs differ");
       good ? passed++ : failed++;
     }
   }

@@ -699,6 +699,29 @@ static void check_order(int n_experts, int n_chosen, int n_tokens) {
   cudaFree(memory);
 }
 
+/* Rows of h times the weight of their only choice, which is 1 afterwards. */
+static void check_scaled_input(int n_tokens) {
+  const int stride = 40;
+  std::vector<float> weights;
+  std::vector<__half> h;
+  for (int m = 0; m < n_tokens; m++) weights.push_back(between(0, 1));
+  for (int i = 0; i < n_tokens * stride; i++) h.push_back(__float2half_rn(between(-3, 3)));
+  float *weights_device = to_device(weights);
+  __half *h_device = to_device(h), *scaled = to_device(std::vector<__half>(h.size()));
+  ExpertChoices choices = {};
+  choices.weights = weights_device;
+  MUST(experts_scale_input(&choices, h_device, stride, n_tokens, scaled, stream, &error));
+  const std::vector<__half> got = to_host<__half>(scaled, h.size());
+  const std::vector<float> left = to_host<float>(weights_device, weights.size());
+  bool good = true;
+  for (size_t i = 0; i < h.size(); i++)
+    good = good &&
+           __half2float(got[i]) == __half2float(__float2half_rn(weights[i / stride] * __half2float(h[i])));
+  for (float weight : left) good = good && weight == 1;
+  said(good, "scaled input", n_tokens);
+  for (void *memory : {(void *)weights_device, (void *)h_device, (void *)scaled}) cudaFree(memory);
+}
+
 int main(int argc, char **argv) {
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
   CHECK(cudaStreamCreate(&stream));
@@ -707,6 +730,7 @@ int main(int argc, char **argv) {
   check_matmuls(few);
   check_routers(few);
   check_order(8, 2, 3);
+  check_scaled_input(3);
   check_order(128, 8, few ? 5 : 333);
   linear_close(context);
   printf("%d passed, %d failed\n", passed, failed);

@@ -1,5 +1,5 @@
-/* test_norm_rope.cu - the operations of norm_rope.h and short_conv.h against the same formulas in double on
- * the host.
+/* test_norm_rope.cu - the operations of norm_rope.h, short_conv.h and values.h against the same formulas in
+ * double on the host.
  *
  * Tolerances are relative to the largest number of a result: fp16 rounds to 2^-11 of each, fp32 sums and fast
  * functions err by some 2^-20; so 2^-10 for fp16 and 2^-17 for fp32. 8 bits err by half of a 127th. Memory
@@ -16,6 +16,7 @@
 #include "cuda/ops/add_norm.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
+#include "cuda/ops/values.h"
 #include "test/cuda/check.cuh"
 #include "test/cuda/random_numbers.cuh"
 
@@ -438,6 +439,56 @@ static void test_gated() {
     }
 }
 
+/* Values of 8 numbers in rows of other numbers become 12, and back. */
+static void test_values() {
+  const ValueHeads heads = {3, 8, 12};
+  const int n_rows = 4, first = 5, stride = 47, n = heads.n_heads * heads.head_dim;
+  const Floats rows = random_numbers((size_t)n_rows * stride, -2, 2);
+  Device<float> device(rows);
+  MUST(ops_spread_values(&heads, 0.5f, device.at + first, stride, n_rows, 0, &error));
+  Row want = converted(rows);
+  for (int r = 0; r < n_rows; r++)
+    for (int i = 0; i < n; i++) {
+      const int head = i / heads.head_dim, d = i % heads.head_dim;
+      const double from = rows[(size_t)r * stride + first + head * heads.value_dim + d % heads.value_dim];
+      want[(size_t)r * stride + first + i] = d < heads.value_dim ? 0.5 * from : 0;
+    }
+  expect("ops_spread_values", n, converted(device.host()), want, 0);
+
+  std::vector<__half> from;
+  Row joined;
+  for (int i = 0; i < n_rows * n; i++) {
+    from.push_back(__float2half_rn((float)i));
+    if (i % heads.head_dim < heads.value_dim) joined.push_back(i);
+  }
+  Device<__half> from_device(from), to(untouched_halves(joined.size()));
+  MUST(ops_join_values(&heads, from_device.at, n_rows, to.at, 0, &error));
+  Row got;
+  for (__half number : to.host()) got.push_back(__half2float(number));
+  expect("ops_join_values", n, got, joined, 0);
+}
+
+/* With the numbers of a layer, and without the two that may be missing. */
+static void test_xielu() {
+  const int n = 300, n_tokens = 2;
+  const Floats x = random_numbers((size_t)n_tokens * n, -4, 4);
+  Device<float> device(x), own(Floats{0.7f, -0.4f, 0.3f, -0.125f});
+  for (bool all : {true, false}) {
+    Rows out(n, n_tokens);
+    const double beta = all ? 0.3f : 0.5f, eps = all ? -0.125f : -1e-6f;
+    Gated call = {ACTIVATION_XIELU, 1, device.at, device.at, n, n, n, out.memory.at, out.stride};
+    call.xielu = {own.at, own.at + 1, all ? own.at + 2 : NULL, all ? own.at + 3 : NULL};
+    MUST(ops_gated(&call, n_tokens, 0, &error));
+    Row want;
+    for (float u : x) {
+      const double alpha_p = log1p(exp(0.7f)), alpha_n = beta + log1p(exp(-0.4f));
+      const double below = expm1(std::min((double)u, eps)) - u;
+      want.push_back(u > 0 ? alpha_p * u * u + beta * u : alpha_n * below + beta * u);
+    }
+    out.expect_numbers("ops_gated of xielu", n, want);
+  }
+}
+
 /* A text in steps of several lengths, from what earlier ones kept; whatever the memory held before, a text
  * begins without inputs. */
 static void test_short_conv(int hidden, int n_taps, bool biased) {
@@ -529,6 +580,8 @@ int main() {
   test_layer_inputs<float>(DTYPE_F32);
   test_layer_inputs<__nv_bfloat16>(DTYPE_BF16);
   test_gated();
+  test_xielu();
+  test_values();
   for (int n_taps : {1, 3, 4, 7, 16})
     for (int hidden : {2, 32, 300}) test_short_conv(hidden, n_taps, n_taps % 2 == 0);
   test_limits();

@@ -352,7 +352,7 @@ def test_the_last_sequence_of_a_batch_takes_one_kernel(auk, tmp_path, kind, kv):
                                       ("qwen3 in groups of 32", "f16"), ("heads of 64", "f16"), ("heads of 64", "q8")])
 @pytest.mark.parametrize("parallel", [2, 3, 5])
 def test_several_sequences_take_one_kernel(auk, tmp_path, kind, kv, parallel):
-    """Six records of different lengths, some of which begin while others are answered."""
+    """Six records of different lengths: the last ones begin while others are answered."""
     if EMULATED and (kind, kv, parallel) != ("qwen3", "f16", 3):
         pytest.skip("test_step_rows.cu runs these kernels on the emulated GPU")
     folder = make_model(tmp_path / "several", kind, hidden=WIDE)

@@ -98,8 +98,8 @@ static void run_sequences(const Case &c, int rows, const std::vector<Rows> &sequ
   cudaFree(ids_device), cudaFree(logits);
 }
 
-/* Steps of several sequences: of as many rows, with all and with some; new and long ones, those whose keys end
- * where a stage or a page does, and whose queries lie in two columns. */
+/* Steps of several sequences, of one row each and of more. Some sequences are new, others long; the keys of
+ * some end with a stage or a page, and the queries of some lie in two sets of eight. */
 static void run_all_sequences(int clusters, int shared) {
   const std::vector<Rows> two = {{70, 1}, {0, 1}}, four = {{31, 1}, {300, 1}, {64, 1}},
                           mixed = {{0, 3}, {129, 1}, {63, 2}, {1, 1}},

@@ -106,7 +106,16 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
   TAKEN(conv.taps, 3);
+  TAKEN(value_dim, 64);
+  REFUSED(experts, ((ExpertConfig){.n_experts = 4, .n_chosen = 2, .scales_input = true}),
+          "several experts of a token, each with an input of its own");
   ModelConfig uneven = like_qwen3();
+  layer_configs[1] = (LayerConfig){.chunk = 48};
+  refused(uneven, "attention in chunks whose size is no power of two");
+  layer_configs[1].chunk = 64;
+  Error none;
+  const Model chunked = {.config = uneven, .layers = layers};
+  assert_int_equal(cuda_check_model(&chunked, &none), STATUS_OK);
   uneven.n_heads = 2, uneven.head_dim = 34;
   refused(uneven, "heads that have together a number of outputs that is no multiple of 8");
   uneven.n_heads = 4;

@@ -62,7 +62,7 @@ static const struct {
     {"llama", LLAMA3("%s", "1", "4"), "factor", "0.001", "0.0009", "1000000", "1000001"},
     {"llama", LLAMA3("8", "%s", "1000000"), "low_freq_factor", "0.001", "0.0009", "999999", "1000001"},
     {"llama", LLAMA3("8", "0.001", "%s"), "high_freq_factor", "0.002", "0.0009", "1000000", "1000001"},
-    {"llama", LLAMA3("8", "2", "%s"), "high_freq_factor", "2.001", "2", "5", "1e7"},
+    {"llama", LLAMA3("8", "2", "%s"), "high_freq_factor", "2", "1.999", "5", "1e7"},
     {"llama", SCALING("yarn", "'factor': %s"), "factor", "0.001", "0.0009", "1000000", "1000001"},
     {"llama", SCALING("yarn", "'beta_fast': %s"), "beta_fast", "0.001", "0.0009", "1000000", "1000001"},
     {"llama", SCALING("yarn", "'beta_slow': %s"), "beta_slow", "0.001", "0.0009", "1000000", "1000001"},

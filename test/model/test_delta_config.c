@@ -225,6 +225,8 @@ static void contradictions_are_refused(void **state) {
        "mamba_hidden_act relu is not supported, expected silu"},
       {NEMOTRON("'layers_block_type': ['mlp'], 'mlp_hidden_act': 'silu'"),
        "mlp_hidden_act silu is not supported, expected relu2"},
+      {"{'model_type': 'apertus', 'hidden_act': 'silu'}", "hidden_act silu is not supported, expected xielu"},
+      {"{'model_type': 'apertus'}", "rope_scaling and rope_parameters are missing"},
       {NEMOTRON("'layers_block_type': ['mamba'], 'time_step_limit': [Infinity, 1]"), "expected a number"},
       {MAMBA("'time_step_limit': [1]"), "expected a list of two numbers"},
       {MAMBA("'time_step_limit': [1, 'x']"), "expected a number"},

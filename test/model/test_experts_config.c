@@ -45,6 +45,8 @@ static const struct {
   {"flex_olmo", "", 7, 5, 11008, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
   {"kolibri1", "", 384, 6, 512, 512, SCORE_CHOSEN_SIGMOID, false, true, false, false, "eeee", 1},
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
+  {"mimo_v2_flash", "", 256, 8, 2048, 0, SCORE_SIGMOID, true, true, false, false, "deee", 1},
+  {"llama4_text", "", 16, 1, 8192, 8192, SCORE_CHOSEN_SIGMOID, false, false, false, false, "eeee", 1},
   {"laguna", "", 256, 8, 512, 512, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"nemotron_h", ", 'layers_block_type': ['moe', 'moe', 'moe', 'moe']", 8, 2, 7688, 7688, SCORE_SIGMOID, true,
    true, false, false, "eeee", 1},
@@ -83,6 +85,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(e->choice_bias, defaults[i].choice_bias);
     assert_true(e->biases == defaults[i].biases && e->router_bias == defaults[i].biases);
     assert_int_equal(e->shared_gate, defaults[i].shared_gate);
+    assert_int_equal(e->scales_input, strcmp(defaults[i].model_type, "llama4_text") == 0);
     assert_true(e->scale == defaults[i].scale && e->n_groups == 1 && e->n_chosen_groups == 1 &&
                 !e->own_norms);
     assert_experts_in(&c, defaults[i].layers);
@@ -107,6 +110,9 @@ static void layers_may_be_dense(void **state) {
       {"'model_type': 'qwen3_moe', 'mlp_only_layers': [0, 2, 77]", "dede"},
       {"'model_type': 'qwen2_moe', 'mlp_only_layers': [3], 'decoder_sparse_step': 2", "dedd"},
       {"'model_type': 'qwen3_5_moe_text', 'mlp_only_layers': [0]", "eeee"},
+      {"'model_type': 'llama4_text', 'interleave_moe_layer_step': 2", "dede"},
+      {"'model_type': 'llama4_text', 'interleave_moe_layer_step': 2, 'moe_layers': [0, 3, 77]", "edde"},
+      {"'model_type': 'llama4_text', 'moe_layers': []", "dddd"},
       {"'model_type': 'glm4_moe', 'head_dim': 128, 'first_k_dense_replace': 3", "ddde"},
       {"'model_type': 'glm4_moe', 'head_dim': 128, 'first_k_dense_replace': 9", "dddd"},
       {"'model_type': 'lfm2_moe', 'num_dense_layers': 0", "eeee"},
@@ -288,6 +294,85 @@ static void layers_of_laguna_have_heads_of_their_own(void **state) {
   config_release(&c);
 }
 
+static void assert_chunks(const ModelConfig *c, const char *letters) {
+  for (int i = 0; letters[i]; i++) {
+    const LayerConfig own = config_layer(c, i);
+    assert_int_equal(own.chunk, letters[i] == 'c' || letters[i] == 'C' ? 64 : 0);
+    assert_int_equal(own.rope, letters[i] == 'c' || letters[i] == 'f' ? ROPE_GLOBAL : ROPE_NONE);
+    assert_int_equal(own.no_qk_norm, own.rope == ROPE_NONE);
+    assert_int_equal(own.window, 0);
+  }
+}
+
+/* Llama 4: small letters have a rope; c(hunks), f(ull attention). */
+static void layers_of_llama4_have_chunks(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"", "cccF"},
+      {", 'no_rope_layers': null, 'no_rope_layer_interval': 2", "cFcF"},
+      {", 'no_rope_layers': [], 'no_rope_layer_interval': 3", "ccFc"},
+      {", 'no_rope_layers': [0, 1, 1, 0]", "FccF"},
+      {", 'layer_types': ['full_attention', 'chunked_attention', 'full_attention', 'chunked_attention']",
+       "fcfC"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[300];
+    snprintf(text, sizeof text,
+             "{'model_type': 'llama4_text', 'num_hidden_layers': 4, 'attention_chunk_size': 64%s}",
+             cases[i][0]);
+    ModelConfig c = accepted(text);
+    assert_chunks(&c, cases[i][1]);
+    config_release(&c);
+  }
+  ModelConfig c = accepted("{'model_type': 'llama4_text'}");
+  assert_true(config_layer(&c, 0).chunk == 8192 && c.rope.neighbours && c.rope.theta == 5e5);
+  assert_true(c.qk_norm == QK_NORM_HEADS && c.qk_norm_plain && c.qk_norm_after_rope);
+  assert_true(c.query_scale_nope && c.query_scale_beta == 0.1 && c.query_scale_step == 8192);
+  assert_true(c.intermediate == 16384 && c.hidden == 5120 && c.head_dim == 128);
+  config_release(&c);
+  c = accepted("{'model_type': 'llama4_text', 'use_qk_norm': false, 'attn_temperature_tuning': 0}");
+  assert_true(c.qk_norm == QK_NORM_NONE && !c.qk_norm_plain && !c.qk_norm_after_rope);
+  assert_true(c.query_scale_beta == 0);
+  config_release(&c);
+  c = accepted("{'model_type': 'llama4_text', 'attn_temperature_tuning': 4, 'attn_scale': 0.5}");
+  assert_true(c.query_scale_beta == 0.5);
+  config_release(&c);
+}
+
+/* MiMo: as published, whose members for layers with a window say what transformers takes anyway. */
+static void layers_of_mimo_have_shorter_values(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'model_type': 'mimo_v2_flash', 'num_hidden_layers': 7, 'head_dim': 192, 'v_head_dim': 128, "
+      "'swa_head_dim': 192, 'swa_v_head_dim': 128, 'swa_num_attention_heads': 64, "
+      "'swa_num_key_value_heads': 8, 'hybrid_layer_pattern': [0, 1, 1, 1, 1, 0, 1], 'sliding_window': 128, "
+      "'sliding_window_size': 128, 'partial_rotary_factor': 0.334, 'attention_value_scale': 0.707, "
+      "'add_swa_attention_sink_bias': true, 'add_full_attention_sink_bias': false, "
+      "'routed_scaling_factor': null}");
+  for (int i = 0; i < 7; i++) {
+    const LayerConfig own = config_layer(&c, i);
+    const bool full = i == 0 || i == 5;
+    assert_int_equal(own.window, full ? 0 : 129);
+    assert_int_equal(own.n_kv_heads, full ? 4 : 8);
+    assert_int_equal(own.rope, full ? ROPE_GLOBAL : ROPE_LOCAL);
+    assert_int_equal(own.no_sinks, full);
+    assert_int_equal(config_value_dim(&c, &own), 128);
+  }
+  assert_true(c.value_scale == 0.707 && c.attn_sinks && c.head_dim == 192);
+  assert_true(c.rope.theta == 5e6 && c.local_rope.theta == 1e4);
+  assert_true(c.rope.rotary_dim == 64 && c.local_rope.rotary_dim == 64);
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'mimo_v2_flash', 'num_hidden_layers': 2, 'sliding_window': 9, "
+      "'attention_value_scale': null, 'layer_types': ['sliding_attention', 'full_attention'], "
+      "'rope_parameters': {'full_attention': {'rope_theta': 7.0}, 'sliding_attention': {'rope_theta': 9.0, "
+      "'partial_rotary_factor': 0.5}}}");
+  assert_true(config_layer(&c, 0).window == 9 && config_layer(&c, 1).window == 0 && c.value_scale == 1);
+  assert_true(c.rope.theta == 7 && c.rope.rotary_dim == 64);
+  assert_true(c.local_rope.theta == 9 && c.local_rope.rotary_dim == 96);
+  config_release(&c);
+}
+
 static void what_is_wrong_is_named(void **state) {
   (void)state;
   static const char *const cases[][3] = {
@@ -343,6 +428,33 @@ static void what_is_wrong_is_named(void **state) {
        "rope_scaling is not supported, expected rope_parameters"},
       {"laguna", "'swa_attention_sink_enabled': true",
        "swa_attention_sink_enabled is true, which is not supported"},
+      {"mimo_v2_flash", "'v_head_dim': 193", "v_head_dim is 193"},
+      {"mimo_v2_flash", "'v_head_dim': 7", "v_head_dim is 7, expected an even number"},
+      {"mimo_v2_flash", "'swa_v_head_dim': 64", "swa_v_head_dim is 64, expected 128"},
+      {"mimo_v2_flash", "'swa_num_key_value_heads': 4", "swa_num_key_value_heads is 4, expected 8"},
+      {"mimo_v2_flash", "'num_attention_heads': 4",
+       "num_attention_heads is 4, expected a multiple of twice its 4"},
+      {"mimo_v2_flash", "'add_full_attention_sink_bias': true", "add_full_attention_sink_bias is true"},
+      {"mimo_v2_flash", "'hybrid_layer_pattern': [1]", "hybrid_layer_pattern is of another length"},
+      {"mimo_v2_flash", "'num_hidden_layers': 2, 'hybrid_layer_pattern': [0, 0]",
+       "hybrid_layer_pattern[1] is 0, expected 1"},
+      {"mimo_v2_flash", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported"},
+      {"mimo_v2_flash", "'attention_value_scale': 0", "attention_value_scale is 0"},
+      {"mimo_v2_flash", "'sliding_window_size': 0", "sliding_window_size is 0"},
+      {"llama4_text", "'attention_chunk_size': null", "attention_chunk_size is null, expected a number"},
+      {"llama4_text", "'attention_chunk_size': 0", "attention_chunk_size is 0"},
+      {"llama4_text", "'layer_types': 'chunked_attention'", "expected a list of names"},
+      {"llama4_text", "'layer_types': ['chunked_attention']",
+       "layer_types is a list of 1, expected a list of 48"},
+      {"llama4_text", "'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
+       "layer_types[0] is \"sliding_attention\", expected chunked_attention or full_attention"},
+      {"llama4_text", "'no_rope_layers': [1, 2]", "no_rope_layers is a list of 2"},
+      {"llama4_text", "'moe_layers': 3", "moe_layers is 3, expected a list of numbers of layers"},
+      {"llama4_text", "'moe_layers': [-1]", "moe_layers holds -1, expected numbers of layers"},
+      {"llama4_text", "'interleave_moe_layer_step': 0", "interleave_moe_layer_step is 0"},
+      {"llama4_text", "'attn_temperature_tuning': 'yes'", "attn_temperature_tuning is \"yes\""},
+      {"llama4_text", "'floor_scale': 0", "floor_scale is 0"},
+      {"llama4_text", "'attn_scale': -1", "attn_scale is -1"},
       {"laguna", "'gating': false", "gating is false, expected true, per-head or per-element"},
       {"laguna", "'gating': 'sigmoid'", "gating is \"sigmoid\", expected true, per-head or per-element"},
       {"laguna", "'moe_router_logit_softcapping': 30.0", "moe_router_logit_softcapping is 30, expected 0"},
@@ -363,6 +475,8 @@ int main(void) {
       cmocka_unit_test(layers_differ),
       cmocka_unit_test(ropes_and_factors_are_read),
       cmocka_unit_test(layers_of_laguna_have_heads_of_their_own),
+      cmocka_unit_test(layers_of_llama4_have_chunks),
+      cmocka_unit_test(layers_of_mimo_have_shorter_values),
       cmocka_unit_test(what_is_wrong_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -211,17 +211,22 @@ static Status print_other_sizes(Buffer *out, const ModelConfig *config, Error *e
   return STATUS_OK;
 }
 
-/* Prints runs of layers with the same window: "4096 positions in layers 0 to 27". */
-static Status print_windows(Buffer *out, const ModelConfig *config, Error *err) {
+static int window_of(const ModelConfig *config, int layer, bool chunks) {
+  const LayerConfig own = config_layer(config, layer);
+  return chunks ? own.chunk : own.window;
+}
+
+/* Prints runs of layers with the same window or chunk: "4096 positions in layers 0 to 27". */
+static Status print_windows(Buffer *out, const ModelConfig *config, bool chunks, Error *err) {
   bool some = false;
   for (int from = 0, to; from < config->n_layers; from = to) {
-    const int window = config_layer(config, from).window;
-    for (to = from; to < config->n_layers && config_layer(config, to).window == window;) to++;
+    const int window = window_of(config, from, chunks);
+    for (to = from; to < config->n_layers && window_of(config, to, chunks) == window;) to++;
     if (!window) continue;
     if (some)
       TRY(buffer_append_string(out, ", ", err));
     else
-      TRY(inspect_begin_line(out, "windows", err));
+      TRY(inspect_begin_line(out, chunks ? "chunks" : "windows", err));
     some = true;
     TRY(buffer_printf(out, err, "%d positions in layers %d to %d", window, from, to - 1));
   }
@@ -404,7 +409,8 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_state_layers(out, &model->config, err));
   TRY(print_blocks(out, &model->config, err));
   TRY(print_other_sizes(out, &model->config, err));
-  TRY(print_windows(out, &model->config, err));
+  TRY(print_windows(out, &model->config, false, err));
+  TRY(print_windows(out, &model->config, true, err));
   TRY(print_rope(out, model, err));
   TRY(inspect_print_arithmetic(out, &model->config, err));
   TRY(print_quantisation(out, inspection, err));

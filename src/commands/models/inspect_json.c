@@ -95,6 +95,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_bool(w, "v_norm", config->v_norm));
+  TRY(put_int(w, "v_head_dim", config->value_dim));
+  TRY(put_double(w, "value_scale", config->value_dim ? config->value_scale : 1));
   TRY(put_bool(w, "layer_scalar", config->layer_scalar));
   TRY(put_int(w, "hidden_size_per_layer_input", config->per_layer_width));
   TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
@@ -110,6 +112,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_double(w, "attention_scale", config->attention_scale));
   TRY(put_double(w, "query_scale_beta", config->query_scale_beta));
   TRY(put_double(w, "query_scale_step", config->query_scale_step));
+  TRY(put_bool(w, "query_scale_nope", config->query_scale_nope));
   TRY(put_double(w, "residual_scale", config->residual_scale));
   TRY(put_double(w, "logit_divisor", config->logit_divisor));
   TRY(config->attention_cap != 0 ? put_double(w, "attention_cap", config->attention_cap)
@@ -232,6 +235,7 @@ static Status put_experts(Writer *w, const Model *model) {
   TRY(put_int(w, "n_chosen", experts->n_chosen));
   TRY(put_int(w, "intermediate_size", experts->width));
   TRY(put_int(w, "shared_intermediate_size", experts->shared_width));
+  TRY(put_bool(w, "scales_input", experts->scales_input));
   TRY(put_bool(w, "shared_gate", experts->shared_gate));
   TRY(put_string(w, "score", scores[experts->score]));
   TRY(put_bool(w, "renormalise", experts->renormalise));
@@ -270,6 +274,9 @@ static Status put_positions(Writer *w, const Model *model) {
   TRY(put_layer_ropes(w, config));
   TRY(open_member(w, "sliding_windows", "["));
   for (int i = 0; i < config->n_layers; i++) TRY(put_int(w, NULL, config_layer(config, i).window));
+  TRY(close_member(w, "]"));
+  TRY(open_member(w, "attention_chunks", "["));
+  for (int i = 0; i < config->n_layers; i++) TRY(put_int(w, NULL, config_layer(config, i).chunk));
   return close_member(w, "]");
 }
 

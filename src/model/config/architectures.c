@@ -114,6 +114,13 @@ const Architecture architectures[] = {
   { .architecture = "HeliumForCausalLM", .model_type = "helium", /* Helium 1 2B */
     {  48000, 2560,  7040, 24, 20, 20, 128,   4096,      1,      2, 1e-8,  100000 },
     .neighbours = true, .members = HAS_QKV_BIAS | HAS_MLP_BIAS },
+  { .architecture = "Llama4ForCausalLM", .model_type = "llama4_text", /* and the text part of Llama 4 */
+    { 202048, 5120, 16384, 48, 40,  8, 128, 131072,      1,      2, 1e-5,  500000 },
+    .qk_norm = QK_NORM_HEADS, .qk_norm_plain = true, .qk_norm_after_rope = true, .neighbours = true,
+    .chunked = true, .members = HAS_ATTENTION_BIAS | HAS_NOPE, .intermediate_key = "intermediate_size_mlp",
+    .names = { .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
+               .down = "feed_forward.down_proj" },
+    .experts = &experts_of_llama4 },
   { .architecture = "CwmForCausalLM", .model_type = "cwm", /* Code World Model 32B */
     { 128256, 6144, 21504, 64, 48,  8, 128, 131072, 128000, 128001, 1e-5, 1000000 },
     .more_eos = { 128008, 128009 }, .windows = WINDOW_AFTER_FULL, .window = 8192, .period = 4,
@@ -331,10 +338,15 @@ const Architecture architectures[] = {
     .experts = &experts_of_kolibri1 },
   { .architecture = "ArceeForCausalLM", .model_type = "arcee", /* AFM 4.5B */
     {  32000, 2560, 18432, 32, 32,  0,   0,   4096, 128000, 128001, 1e-5,   10000 },
-    .ungated = true, .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
+    .ungated = true, .activation = ACTIVATION_RELU, .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
+  { .architecture = "ApertusForCausalLM", .model_type = "apertus", /* Apertus 8B, 70B */
+    { 131072, 4096, 14336, 32, 32,  0,   0,  65536,      1,      2, 1e-5, 12000000 },
+    .ungated = true, .activation = ACTIVATION_XIELU, .qk_norm = QK_NORM_HEADS,
+    .members = HAS_ATTENTION_BIAS | HAS_OWN_ROPE,
+    .names = { .attn_norm = "attention_layernorm", .mlp_norm = "feedforward_layernorm" } },
   { .architecture = "NemotronHForCausalLM", .model_type = "nemotron_h", /* Nemotron-H, Nano 2, 3 and 3.5 */
     { 131072, 4096, 21504,  4, 32,  8, 128,   4096,      1,      2, 1e-5,   10000 },
-    .ungated = true, .single_blocks = true, .activation_key = "mlp_hidden_act",
+    .ungated = true, .activation = ACTIVATION_RELU, .single_blocks = true, .activation_key = "mlp_hidden_act",
     .eps_key = "layer_norm_epsilon", .members = HAS_MLP_BIAS,
     .names = { .block = "mixer", .attn_norm = "norm", .mlp_norm = "norm", .final_norm = "norm_f",
                .embedding = "embeddings", .body = "backbone." },
@@ -368,6 +380,12 @@ const Architecture architectures[] = {
     .qk_norm = QK_NORM_HEADS, .attn_sinks = true, .windows = WINDOW_SOME_FULL_NOPE, .window = 513,
     .period = 4, .members = HAS_ATTENTION_BIAS, .names = { .sinks = "self_attn.softmax_offset" },
     .experts = &experts_of_flint },
+  { .architecture = "MiMoV2FlashForCausalLM", .model_type = "mimo_v2_flash", /* MiMo-V2-Flash */
+    { 152576, 4096, 16384, 48, 64,  4, 192, 131072,      1,     -1, 1e-5, 5000000 },
+    .attn_sinks = true, .value_heads = true, .windows = WINDOW_FIRST_FULL, .window = 129, .period = 6,
+    .rotary_part = 0.334, .both_rotary = true, .local_rope_theta = 10000, .ropes_in_objects = true,
+    .members = HAS_QKV_BIAS | HAS_LOCAL_ROPE | HAS_PARTIAL_ROTARY,
+    .names = { .sinks = "self_attn.attention_sink_bias" }, .experts = &experts_of_mimo },
   { .architecture = "LagunaForCausalLM", .model_type = "laguna", /* Laguna XS.2, XS-2.1, S-2.1 */
     { 100352, 2048,  8192, 40, 48,  8, 128, 131072,     -1,     -1, 1e-6,  500000 },
     .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_HEADS, .own_heads_and_gates = true,
@@ -388,7 +406,8 @@ const char *activation_name(Activation activation) {
   static const char *const names[N_ACTIVATIONS] = {[ACTIVATION_SILU] = "silu",
                                                    [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh",
                                                    [ACTIVATION_CLAMPED] = "clamped silu",
-                                                   [ACTIVATION_RELU] = "relu2"};
+                                                   [ACTIVATION_RELU] = "relu2",
+                                                   [ACTIVATION_XIELU] = "xielu"};
   return names[activation];
 }
 

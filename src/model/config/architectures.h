@@ -16,6 +16,7 @@ typedef enum {
   WINDOW_FROM_LAYER,  /* the same, whatever use_sliding_window says */
   WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being sliding_window_pattern */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
+  WINDOW_FIRST_FULL,  /* by layer_types, else all but the first and every n-th */
   WINDOW_BEFORE_LAST, /* by layer_types, else all but every n-th counted back from the last, which is none */
   WINDOW_OR_NOPE,  /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
   WINDOW_AND_NOPE, /* the same, but there must be a window */
@@ -65,6 +66,7 @@ typedef enum {
   EXPERTS_BY_STEP,     /* decoder_sparse_step, mlp_only_layers */
   EXPERTS_AFTER_FIRST, /* all but the first, whose number n_dense_key says */
   EXPERTS_BY_TYPE,     /* by mlp_layer_types, else as EXPERTS_AFTER_FIRST; n_dense_key NULL: n_dense */
+  EXPERTS_IN_LIST,     /* moe_layers, else every interleave_moe_layer_step-th */
   EXPERTS_IN_INTERVAL, /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
 } ExpertLayers;
 
@@ -92,15 +94,15 @@ typedef struct {
   int shared_width, n_shared;
   const char *enable_key; /* experts are there only if this is true; NULL: always */
   const char *bias_key;   /* choice_bias is there unless this is false; NULL: always if it has a name */
-  bool shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
-  const char *scale_key;               /* routed_scaling_factor, or another name; NULL: none */
-  double scale;                        /* its default; 0: 1 */
-  bool grouped;                        /* n_group, topk_group */
-  int n_groups, n_chosen_groups;       /* their defaults; 0: 1 */
-  bool by_method;                      /* topk_method says whether groups count, by their best expert */
-  bool latent;                         /* moe_latent_size */
-  bool lists;                          /* numbers of experts may be lists, of one number for each layer */
-  bool clamped;                        /* the activation is ACTIVATION_CLAMPED */
+  bool scales_input, shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
+  const char *scale_key;                             /* routed_scaling_factor, or another name; NULL: none */
+  double scale;                                      /* its default; 0: 1 */
+  bool grouped;                                      /* n_group, topk_group */
+  int n_groups, n_chosen_groups;                     /* their defaults; 0: 1 */
+  bool by_method; /* topk_method says whether groups count, by their best expert */
+  bool latent;    /* moe_latent_size */
+  bool lists;     /* numbers of experts may be lists, of one number for each layer */
+  bool clamped;   /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
 } ExpertFamily;
 
@@ -113,7 +115,7 @@ extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of
     experts_of_minimax_m2, experts_of_mellum, experts_of_dots1, experts_of_hunyuan_moe, experts_of_exaone_moe,
     experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
     experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
-    experts_of_laguna, experts_of_flint;
+    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo;
 
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */
@@ -149,7 +151,7 @@ typedef struct {
   bool latent_attention;  /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
   bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
-  bool ungated;           /* as in ModelConfig; the activation is relu2 */
+  bool ungated;           /* as in ModelConfig; no other activation than the default is accepted */
   bool attn_indices;      /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
@@ -160,7 +162,10 @@ typedef struct {
   bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
   bool ropes_in_objects;  /* so do Mellum's and Laguna's; rope_theta beside it is not read */
-  bool streams;   /* hc_..., ple_..., indexer_...: hyper-connections, n-grams, sparse attention (streams.c) */
+  bool value_heads;       /* v_head_dim and what goes with it (value_heads.c) */
+  bool both_rotary;       /* rotary_part is that of both ropes, also of objects without a part */
+  bool chunked; /* attention_chunk_size, and what differs between layers with and without a rope (chunks.c) */
+  bool streams; /* hc_..., ple_..., indexer_...: hyper-connections, n-grams, sparse attention (streams.c) */
   bool last_full; /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
   unsigned members;             /* HAS_... */
@@ -220,6 +225,14 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
+/* Fills value_dim and value_scale, and the KV heads, sinks and windows of layers (value_heads.c). PRECOND the
+ * windows of layers are filled. */
+Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config);
+
+/* Fills the chunks of layers, whether they normalise q and k, and how queries grow (chunks.c). PRECOND the
+ * ropes of layers are filled. */
+Status config_parse_chunks(const ConfigReader *r, ModelConfig *config);
 
 /* Fills streams, ngrams, which layers have these, indexer, and delta.gate_is_sigmoid (streams.c). PRECOND the
  * rope, the kinds of layers and delta are filled. */

@@ -145,10 +145,11 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
                {"gelu_new", ACTIVATION_GELU_TANH}};
   const char *name, *key = arch->activation_key ? arch->activation_key : "hidden_act";
   TRY(reader_string(r, key, &name));
-  config->activation = arch->ungated ? ACTIVATION_RELU : arch->activation;
+  config->activation = arch->activation;
   config->ungated = arch->ungated;
-  if (!name || (arch->ungated && strcmp(name, "relu2") == 0)) return STATUS_OK;
-  if (arch->ungated) return reader_refuse(r, "%s %s is not supported, expected relu2", key, name);
+  const char *usual = activation_name(arch->activation);
+  if (!name || (arch->ungated && strcmp(name, usual) == 0)) return STATUS_OK;
+  if (arch->ungated) return reader_refuse(r, "%s %s is not supported, expected %s", key, name, usual);
   if (arch->gelu_is_tanh && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     config->activation = known[i].activation;

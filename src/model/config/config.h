@@ -70,14 +70,17 @@ typedef struct {
   /* Width of the MLP, 0 with no_mlp; with experts of the MLP beside them, 0: there is none. */
   int intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
+  int chunk;  /* a position sees the positions of its own chunk of so many up to itself; 0: all */
   LayerRope rope;
-  bool k_as_v;    /* values are the keys before their norm: there is no v_proj (Gemma 4) */
-  bool shares_kv; /* it has no keys and values: it uses those of kv_layer, before it (Gemma 4) */
-  int kv_layer;   /* config_layer() sets it to the layer itself unless shares_kv */
-  bool dense;     /* it has no experts, although the model has (ModelConfig.experts) */
-  bool no_mlp;    /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
-  int n_experts;  /* config_layer() sets it to the model's, or to 0 in a layer without experts */
-  int ngrams;     /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
+  bool no_sinks;   /* it has no sinks, whatever the model's attn_sinks says (MiMo) */
+  bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
+  bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
+  bool shares_kv;  /* it has no keys and values: it uses those of kv_layer, before it (Gemma 4) */
+  int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
+  bool dense;      /* it has no experts, although the model has (ModelConfig.experts) */
+  bool no_mlp;     /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
+  int n_experts;   /* config_layer() sets it to the model's, or to 0 in a layer without experts */
+  int ngrams;      /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
   /* config_layer() sets it to n_kv_heads, and one more where a layer has an index key (IndexerConfig), which
    * lies in the cache as a KV head of its own: the value is the key as it is, the key that of the block that
    * ends there. */
@@ -92,7 +95,8 @@ typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), or
- * max(x, 0).
+ * max(x, 0). ACTIVATION_XIELU is of MLPs without a gate, and has numbers of each layer's own (XieluLayer in
+ * model.h).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
 typedef enum {
@@ -100,6 +104,7 @@ typedef enum {
   ACTIVATION_GELU_TANH,
   ACTIVATION_CLAMPED,
   ACTIVATION_RELU,
+  ACTIVATION_XIELU,
   N_ACTIVATIONS
 } Activation;
 
@@ -118,8 +123,8 @@ typedef struct {
 } TensorNames;
 
 /* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
- * "mlp.shared_experts" or "mlp.shared_mlp". */
-typedef enum { SHARED_AS_DENSE, SHARED_EXPERT, SHARED_EXPERTS, SHARED_MLP } SharedName;
+ * "mlp.shared_experts", "mlp.shared_mlp" or "feed_forward.shared_expert". */
+typedef enum { SHARED_AS_DENSE, SHARED_EXPERT, SHARED_EXPERTS, SHARED_MLP, SHARED_FEED_FORWARD } SharedName;
 
 /* If dense tensors of all experts have the inputs before the outputs: no, yes (gpt-oss), or where their shape
  * says so (Qwen3-VL: as published; transformers 5 saves them otherwise). */
@@ -249,6 +254,7 @@ typedef struct {
   bool router_bias;    /* the router has a bias */
   bool choice_bias;    /* a number of each expert is added to the scores that choose, not to weights */
   bool biases;         /* the experts' gate, up and down have biases */
+  bool scales_input;   /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
   bool shared_gate;    /* the MLP beside them is multiplied by the sigmoid of a product with its input */
   bool own_norms;      /* experts, router and the MLP beside them have norms of their own, and each expert
                           * a factor of its weight (Gemma 4) */
@@ -310,6 +316,10 @@ typedef struct {
   int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0; a layer may have others: config_layer() */
   /* Even, 2..MAX_HEAD_DIM, with latent attention up to MAX_HEAD_ROW; need not be hidden / n_heads. */
   int head_dim;
+  /* Numbers of a head's value that v makes and o reads, at most head_dim, and what v is multiplied by (MiMo);
+   * 0: head_dim, and 1. The cache has values of head_dim numbers, whose last ones are 0. */
+  int value_dim;
+  double value_scale;
   int vocab_size;   /* rows of the embedding */
   int max_position; /* max_position_embeddings: the longest context */
   double norm_eps;  /* rms_norm_eps */
@@ -339,15 +349,17 @@ typedef struct {
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
   /* MLPs and experts have no gate of their own: up's output is both, so that with ACTIVATION_RELU g is the
-   * square of max(up, 0) (relu2). */
+   * square of max(up, 0) (relu2). With ACTIVATION_XIELU g is a function of up alone. */
   bool ungated;
   int per_layer_width;    /* numbers of a token's own input of each layer (Gemma 4 E2B and E4B); 0: none */
   int per_layer_vocab;    /* rows of the inputs' table, at least vocab_size */
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma (4: 1) and Granite */
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
-   * beta of 0: it is not (all but Ministral 3). */
+   * beta of 0: it is not (all but Ministral 3). query_scale_nope: only in layers without a rope, and by
+   * position + 1 (Llama 4). */
   double query_scale_beta, query_scale_step;
+  bool query_scale_nope;
   double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite */
   double logit_divisor;  /* logits are divided by this; 1 but for Granite */
   double attention_cap;  /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
@@ -387,6 +399,8 @@ void config_release(ModelConfig *config);
 
 /* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
+/* Numbers of a head's value in a layer with attention, but for latent attention. */
+int config_value_dim(const ModelConfig *config, const LayerConfig *own);
 /* The largest n_heads of a layer. */
 int config_most_heads(const ModelConfig *config);
 /* The number of layers of a kind among the first n. */

@@ -131,6 +131,7 @@ static Status parse_method(const ConfigReader *r, const ExpertFamily *family, Ex
 static Status parse_router(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
   experts->score = family->score;
   experts->router_bias = experts->biases = family->biases;
+  experts->scales_input = family->scales_input;
   experts->shared_gate = family->shared_gate;
   experts->own_norms = family->own_norms;
   experts->choice_bias = family->names->choice_bias != NULL;
@@ -191,6 +192,26 @@ static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* moe_layers: the numbers of the layers with experts; else every interleave_moe_layer_step-th has them. */
+static Status parse_list(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "moe_layers";
+  const Json *list = json_member(r->object, key);
+  int step;
+  char found[64];
+  TRY(reader_int(r, "interleave_moe_layer_step", 1, INT32_MAX, 1, &step));
+  const bool listed = list && !reader_is_null(r, key);
+  if (listed && !json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].dense = listed || (layer + 1) % step != 0;
+  for (const Json *item = listed ? json_first(list) : NULL; item; item = json_next(item)) {
+    int64_t layer;
+    if (!json_int64(item, &layer) || layer < 0)
+      return reader_refuse(r, "%s holds %s, expected numbers of layers", key, json_describe(item, found));
+    if (layer < config->n_layers) config->layers[layer].dense = false;
+  }
+  return STATUS_OK;
+}
+
 /* mlp_layer_types: "dense" or "sparse" for each layer. */
 static Status parse_types(const ConfigReader *r, const Json *types, ModelConfig *config) {
   char found[64];
@@ -214,6 +235,7 @@ static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, Mo
   switch (family->layers) {
   case EXPERTS_EVERYWHERE: return STATUS_OK;
   case EXPERTS_BY_STEP: return parse_sparse_step(r, family, config);
+  case EXPERTS_IN_LIST: return parse_list(r, config);
   case EXPERTS_IN_INTERVAL: return parse_interval(r, config);
   case EXPERTS_BY_TYPE:
     if (types) return parse_types(r, types, config);

@@ -13,6 +13,7 @@ static const Multimodal multimodals[] = {
   { "Gemma3ForConditionalGeneration", "gemma3", "gemma3_text", .is = ONE_TEXT }, /* 4B to 27B */
   { "Gemma4ForConditionalGeneration", "gemma4", "gemma4_text", .is = ONE_TEXT }, /* E2B to 31B */
   { "Gemma4UnifiedForConditionalGeneration", "gemma4_unified", "gemma4_unified_text", .is = ONE_TEXT },
+  { "Llama4ForConditionalGeneration", "llama4", "llama4_text", .is = ONE_TEXT }, /* Scout, Maverick */
   { "Qwen2VLForConditionalGeneration", "qwen2_vl", "qwen2_vl_text", .is = FLAT_TEXT },
   { "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "qwen2_5_vl_text", .is = FLAT_TEXT },
   { "Qwen3VLForConditionalGeneration", "qwen3_vl", "qwen3_vl_text", .is = ONE_TEXT },

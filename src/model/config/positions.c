@@ -69,8 +69,8 @@ static Status parse_llama3(const ConfigReader *r, RopeConfig *rope) {
   TRY(rope_required(r, "factor", 1e-3, 1e6, &rope->factor));
   TRY(rope_required(r, "low_freq_factor", 1e-3, 1e6, &rope->low_freq_factor));
   TRY(rope_required(r, "high_freq_factor", 1e-3, 1e6, &rope->high_freq_factor));
-  if (rope->high_freq_factor <= rope->low_freq_factor)
-    return reader_refuse(r, "high_freq_factor is %g, expected more than low_freq_factor %g",
+  if (rope->high_freq_factor < rope->low_freq_factor)
+    return reader_refuse(r, "high_freq_factor is %g, expected at least low_freq_factor %g",
                          rope->high_freq_factor, rope->low_freq_factor);
   return STATUS_OK;
 }
@@ -275,7 +275,9 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
   static const char key[] = "partial_rotary_factor";
   double part;
   TRY(reader_double(r, key, 0, 1, 1, &part));
-  if (part == 1 || (json_member(full->object, key) && json_member(local->object, key))) return STATUS_OK;
+  const double usual = arch->both_rotary ? arch->rotary_part : 1;
+  if (part == usual || part == 1 || (json_member(full->object, key) && json_member(local->object, key)))
+    return STATUS_OK;
   return reader_refuse(
       r, "%s %g is not supported, expected %s", key, part,
       arch->members & HAS_PARTIAL_ROTARY ? "one in full_attention and one in sliding_attention" : "1");
@@ -310,9 +312,10 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(check_common_part(r, arch, &full, &local));
   /* Without an object the rope is the architecture's; in an object without a part, whole heads are turned. */
-  const double part = arch->rotary_part != 0 && !full.object ? arch->rotary_part : 1;
+  const bool both = arch->both_rotary;
+  const double part = arch->rotary_part != 0 && (both || !full.object) ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));
-  TRY(parse_rotary_dim(&local, &local, arch, 1, config, &config->local_rope));
+  TRY(parse_rotary_dim(&local, &local, arch, both ? arch->rotary_part : 1, config, &config->local_rope));
   TRY(parse_scaling(&full, NULL, arch, theta, config, &config->rope));
   TRY(parse_scaling(&local, NULL, arch, local_theta, config, &config->local_rope));
   if (config->rope.kind == ROPE_LONGROPE || config->local_rope.kind == ROPE_LONGROPE)
@@ -322,10 +325,12 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
 
 /* --- layer by layer */
 
-/* NoPE layers: those with 0 in no_rope_layers, else every interval-th. */
-static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
+/* NoPE layers: those with 0 in no_rope_layers, else every interval-th. With `may_be_empty` a list of no
+ * layers is none. */
+static Status parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config) {
   const Json *list = json_member(r->object, "no_rope_layers"), *item = json_first(list);
   int interval;
+  if (may_be_empty && json_is_array(list) && !item) list = NULL;
   TRY(reader_int(r, "no_rope_layer_interval", 1, INT32_MAX, 4, &interval));
   if (list && (!json_is_array(list) || json_count(list) < (size_t)config->n_layers))
     return wrong_list(r, "no_rope_layers", list, config->n_layers, "numbers (num_hidden_layers)");
@@ -348,6 +353,7 @@ static bool is_periodic(WindowRule rule) {
 static bool is_full_layer(const Architecture *arch, const ModelConfig *config, int layer, int period) {
   if (arch->windows == WINDOW_NOPE) return config->layers[layer].rope != ROPE_NONE;
   if (arch->windows == WINDOW_AFTER_FULL) return layer % period == 0;
+  if (arch->windows == WINDOW_FIRST_FULL) return layer == 0 || (layer + 1) % period == 0;
   if (arch->windows == WINDOW_BEFORE_LAST) return (config->n_layers - 1 - layer) % period == 0;
   if (arch->windows == WINDOW_SOME_FULL_NOPE)
     return layer == 0 || layer % period == 1 || layer == config->n_layers - 1;
@@ -494,13 +500,15 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     return arch->streams ? config_parse_streams(r, config) : STATUS_OK;
   }
   if (arch->single_blocks) return config_parse_blocks(r, config);
-  if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
+  if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, arch->chunked, config));
   if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, arch, config);
-  TRY(arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
-                                     : parse_windows(r, arch, config));
+  TRY(arch->chunked                    ? config_parse_chunks(r, config)
+      : arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
+                                       : parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
   if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
   if (arch->members & HAS_LAYER_SIZES) TRY(config_parse_layer_sizes(r, arch, config));
+  if (arch->value_heads) TRY(config_parse_value_heads(r, config));
   if (arch->own_heads_and_gates) TRY(config_parse_layer_heads(r, config));
   if (arch->proportional_rope) TRY(parse_kind_ropes(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)

@@ -15,7 +15,7 @@ static float llama3_frequency(const RopeConfig *rope, float frequency) {
   float high_wave = (float)(rope->original_max_position / rope->high_freq_factor);
   float wave = 1.0f / frequency * (float)(2 * M_PI), factor = (float)rope->factor;
   if (wave > low_wave) return frequency / factor;
-  if (wave < high_wave) return frequency;
+  if (wave < high_wave || high_wave == low_wave) return frequency;
   float smooth = 1.0f / wave * (float)rope->original_max_position - (float)rope->low_freq_factor;
   smooth /= (float)(rope->high_freq_factor - rope->low_freq_factor);
   return (1.0f - smooth) * frequency / factor + smooth * frequency;
@@ -108,6 +108,10 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
 
 int expert_row_width(const ModelConfig *config) {
   return config->experts.latent ? config->experts.latent : config->hidden;
+}
+
+int config_value_dim(const ModelConfig *config, const LayerConfig *own) {
+  return config->value_dim ? config->value_dim : own->head_dim;
 }
 
 int config_most_heads(const ModelConfig *config) {

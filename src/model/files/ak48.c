@@ -178,6 +178,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->qk_norm_after_rope) return "q and k norms after their rope";
   if (config->rope.neighbours) return "rotary pairs of neighbours";
   if (config->attn_sinks) return "attention sinks";
+  if (config->value_dim) return "values of another size than keys";
   if (config->embedding_norm) return "normalised embeddings";
   if (config->qk_norm_plain) return "q and k norms without weights";
   if (config->query_scale_beta != 0) return "queries scaled by position";

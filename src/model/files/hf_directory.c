@@ -69,6 +69,8 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
     char name[NAME_SIZE];
     layer_full_name(&loader->model->config, loader->body, index, stored.name, name, sizeof name);
     const StoredTensor *tensor = hf_find(loader, name, "");
+    if (!tensor && which >= XIELU_BETA) continue;
+    if (tensor && which >= XIELU_ALPHA_P && tensor->rank == 0) rank = 0;
     if (which == EXPERT_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
       rank = 2;
       shape[0] = 1;
@@ -89,7 +91,7 @@ Status hf_layer_take(HfLoader *loader, int index) {
   TRY(take_layer_vectors(loader, index, layer));
   const char *sinks = config->names.sinks ? config->names.sinks : "self_attn.sinks";
   snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, sinks);
-  if (config->attn_sinks)
+  if (config->attn_sinks && !config_layer(config, index).no_sinks)
     TRY(hf_norm_take(loader, base, "", config_layer(config, index).n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;

@@ -59,6 +59,21 @@ def with_config(**members):
     return change
 
 
+def one_by_one(tensors):
+    """Experts in tensors of their own, outputs first, as quantised checkpoints of Llama 4 have them."""
+    out = {}
+    for name, array in tensors.items():
+        before, found, matrix = name.partition(".experts.")
+        if not found:
+            out[name] = array
+            continue
+        names = ("gate_proj", "up_proj") if matrix == "gate_up_proj" else ("down_proj",)
+        for expert, whole in enumerate(array.swapaxes(1, 2)):
+            for part, rows in zip(names, np.split(whole, len(names))):
+                out[f"{before}.experts.{expert}.{part}.weight"] = rows.copy()
+    return out
+
+
 # --- other spellings
 
 SAME = {
@@ -102,6 +117,12 @@ SAME = {
         name.replace("self_attn.gate_proj", "self_attn.g_proj"): array for name, array in tensors.items()}),
     "laguna by other names of its gates": ("laguna-awq", None, lambda tensors: {
         name.replace("self_attn.g_proj", "self_attn.gate_proj"): array for name, array in tensors.items()}),
+    "apertus with all numbers as lists": ("apertus-awq", None, lambda tensors: {
+        name: array.reshape(1) if array.ndim == 0 else array for name, array in tensors.items()}),
+    "llama 4 with experts one by one": ("llama4-bf16", None, one_by_one),
+    "llama 4 as first published": ("llama4-bf16", with_config(
+        attn_temperature_tuning=4, moe_layers=[1], interleave_moe_layer_step=1, layer_types=[
+            "chunked_attention", "full_attention", "chunked_attention"]), None),
     "granite's tensors of others": ("granite-awq", None, lambda tensors: {
         **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
     "scales of activations beside experts in one tensor": ("mistral4-text-part", None, lambda tensors: {
@@ -113,6 +134,17 @@ SAME = {
 def test_another_spelling_is_the_same(case, changed, logits):
     name, config, tensors = SAME[case]
     assert np.array_equal(logits(changed(name, config, tensors)), logits(MINIATURES / name))
+
+
+def test_numbers_of_an_activation_may_be_missing(changed, logits):
+    """beta is then 0.5, eps -1e-6; another beta changes the logits."""
+    given = changed("apertus-awq", None, lambda tensors: {
+        name: np.float32(0.5 if name.endswith("beta") else -1e-6) if array.ndim == 0 else array
+        for name, array in tensors.items()})
+    left_out = changed("apertus-awq", None, lambda tensors: {
+        name: array for name, array in tensors.items() if array.ndim > 0}, folder="left-out")
+    assert np.array_equal(logits(given), logits(left_out))
+    assert not np.allclose(logits(left_out), logits(MINIATURES / "apertus-awq"), atol=0.1)
 
 
 def test_a_text_part_without_a_head_is_tied(changed, logits):
@@ -173,6 +205,11 @@ def test_a_text_part_of_any_kind_is_that_text_model(architecture, model_type, te
         pytest.skip("the default text part is no model of its own")
     folder = changed(TEXTS[text], *part_of(architecture, model_type))
     assert np.array_equal(logits(folder), logits(MINIATURES / TEXTS[text]))
+
+
+def test_the_text_part_of_llama_4_is_that_text_model(changed, logits):
+    folder = changed("llama4-bf16", *part_of("Llama4ForConditionalGeneration", "llama4"))
+    assert np.array_equal(logits(folder), logits(MINIATURES / "llama4-bf16"))
 
 
 def test_a_text_part_with_factors_is_that_text_model(changed, logits):
@@ -317,6 +354,24 @@ WRONG = {
     "one layer has no gate": (
         "laguna-awq", None, without("model.layers.1.self_attn.g_proj.weight"),
         "tensor model.layers.1.self_attn.g_proj.weight is missing"),
+    "an activation's number is missing": (
+        "apertus-awq", None, without(LAYER + "mlp.act_fn.alpha_n"), f"tensor {LAYER}mlp.act_fn.alpha_n is missing"),
+    "an activation has two numbers of a kind": (
+        "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.alpha_p": np.ones(2, np.float16)},
+        "mlp.act_fn.alpha_p is [2], expected [1]"),
+    "an activation's number is none": (
+        "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.beta": np.float16(np.nan)},
+        f"tensor {LAYER}mlp.act_fn.beta: element 0 is nan"),
+    "values are as long as keys": (
+        "mimo-bf16", with_config(v_head_dim=12), None, "self_attn.v_proj.weight is [8, 16], expected [12, 16]"),
+    "sinks of a layer without them": (
+        "mimo-bf16", None, lambda tensors: {
+            **tensors, "model.layers.0.self_attn.attention_sink_bias": np.zeros(4, np.float16)},
+        "tensor model.layers.0.self_attn.attention_sink_bias is not known in a layer"),
+    "experts have the shape of other families'": (
+        "llama4-bf16", None, lambda tensors: {
+            name: array.swapaxes(1, 2).copy() if ".experts." in name else array for name, array in tensors.items()},
+        "experts.down_proj is [4, 16, 8], expected [4, 8, 16]"),
     "a text part has a name that nobody gives": (
         "gemma3-text-part", None, renamed("language_model.model.", "text_model."),
         "tensor model.embed_tokens.weight is missing"),
@@ -379,7 +434,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 83 and "llama" in names
+    assert len(names) == 86 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

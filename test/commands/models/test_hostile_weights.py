@@ -480,7 +480,7 @@ CASES = [
           ("wavelengths the wrong way round",
            config(rope_scaling={"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1,
                                 "original_max_position_embeddings": 8192}),
-           "DIR/config.json: rope_scaling: high_freq_factor is 1, expected more than low_freq_factor 4"),
+           "DIR/config.json: rope_scaling: high_freq_factor is 1, expected at least low_freq_factor 4"),
           ("a factor for each pair, and one too few",
            config(rope_scaling={"rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1] * 4,
                                 "original_max_position_embeddings": 256}),

@@ -63,6 +63,8 @@ def mlp_width(text):
     """As LFM2 makes it of its own members; other models just have it."""
     if text["model_type"] == "granitemoehybrid":
         return text["shared_intermediate_size"]
+    if "intermediate_size_mlp" in text:  # Llama 4
+        return text["intermediate_size_mlp"]
     width, multiple = text.get("block_ff_dim", text.get("intermediate_size")), text.get("block_multiple_of")
     return -(-(2 * width // 3) // multiple) * multiple if text.get("block_auto_adjust_ff_dim") else width
 
@@ -159,7 +161,9 @@ def test_says_what_the_files_say(run, directory):
     for key, value in known.items():  # lists are kept as fp32
         assert report["rope_scaling"][key] == (pytest.approx(value, rel=1e-7) if isinstance(value, list) else value)
     assert len(report["sliding_windows"]) == len(report["layer_ropes"]) == report["num_hidden_layers"]
-    assert {*report["sliding_windows"]} <= {0, text.get("sliding_window")}
+    before = text.get("sliding_window_size")  # MiMo counts the position itself elsewhere
+    assert {*report["sliding_windows"]} <= {0, before + 1 if before else text.get("sliding_window")}
+    assert {*report["attention_chunks"]} <= {0, text.get("attention_chunk_size")}
     linear = report["linear_layers"]
     own_gate = report["attn_gate"] in ("numbers", "heads")
     matrices = 8 if own_gate else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
@@ -170,7 +174,7 @@ def test_says_what_the_files_say(run, directory):
     n_delta, n_conv = report["layer_kinds"].count("delta"), report["layer_kinds"].count("conv")
     expected = (matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
                 - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
-    expected -= len(layers) * (report["activation"] == "relu2")  # no gate
+    expected -= len(layers) * (report["activation"] in ("relu2", "xielu"))  # no gate
     if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
         expected += len(layers) * (latent["q_lora_rank"] > 0)
     if report["streams"]:  # two mixes and factors of each, an index, keys and values of n-grams
@@ -269,6 +273,8 @@ def arithmetic_of(report):
         (report["final_norm_plain"], "a last norm of weight"),
         (report["norm_plus_one"], "norms of 1 + weight"),
         (report["v_norm"], "a norm of v without weight"),
+        (int(report["v_head_dim"]), f"values of a head of size {report['v_head_dim']}"),
+        (float(report["value_scale"]) != 1, f"values times {float(report['value_scale']):.6g}"),
         (int(report["hidden_size_per_layer_input"]) > 0,
          f"an input of each layer's own of size {report['hidden_size_per_layer_input']}"),
         (report["layer_scalar"], "what leaves a layer times a number of its own"),
@@ -278,7 +284,8 @@ def arithmetic_of(report):
         (float(report["attention_scale"]) != 1 / math.sqrt(report["head_dim"]),
          f"scores times {short['attention_scale']}"),
         (float(report["query_scale_beta"]), f"queries scaled by position, every {short.get('query_scale_step')}, by a "
-         f"logarithm times {short.get('query_scale_beta')}"),
+         f"logarithm times {short.get('query_scale_beta')}"
+         + ", in layers without a rope" * report["query_scale_nope"]),
         (report["attention_cap"], f"scores capped at {short.get('attention_cap')}"),
         (float(report["logit_divisor"]) != 1, f"logits divided by {short['logit_divisor']}"),
         (report["logit_cap"], f"logits capped at {short.get('logit_cap')}"),
@@ -403,6 +410,8 @@ def lines_of(report):
             else "tied to it" if report["tie_word_embeddings"] else report["head_dtype"])
     windows = [f"{size} positions in layers {first} to {last}"
                for size, first, last in runs_of(report["sliding_windows"], bool)]
+    chunks = [f"{size} positions in layers {first} to {last}"
+              for size, first, last in runs_of(report["attention_chunks"], bool)]
     loaded = f", loaded {with_unit(report['loaded_bytes'])}" if report["loaded_bytes"] != report["weight_bytes"] else ""
     local = (f"theta {report['local_rope_theta']}" + scaling_of(report["local_rope_scaling"]).split(", original")[0]
              + ", " + layers_of(report["layer_ropes"], "local")) if "local" in report["layer_ropes"] else ""
@@ -425,6 +434,7 @@ def lines_of(report):
          "others are an MLP alone" if (alone := report["layer_kinds"].count("mlp")) else ""),
         *other_sizes(report),
         ("windows", ", ".join(windows)),
+        ("chunks", ", ".join(chunks)),
         ("rope", f"theta {report['rope_theta']} ({report['rope_theta_source']}){scaling_of(report['rope_scaling'])}"),
         ("norm epsilon", f"{report['rms_norm_eps']} ({report['rms_norm_eps_source']})"),
         ("arithmetic", arithmetic_of(report)),
@@ -529,6 +539,12 @@ ARITHMETIC = {
     "laguna-awq": ({"attn_gate": "heads", "attn_gate_softplus": True, "runs_on": ["cpu", "cuda"]}, {
         "other sizes": "layers 2 to 2: 6 heads, 2 for keys and values, head_dim 16",
         "turned": "the first 8 of 16 numbers of each head"}),
+    "llama4-bf16": ({"attention_chunks": [16, 0, 16], "query_scale_nope": True, "qk_norm_plain": True,
+                     "layer_ropes": ["global", "none", "global"], "runs_on": ["cpu", "cuda"]}, {
+        "chunks": "16 positions in layers 0 to 0, 16 positions in layers 2 to 2",
+        "arithmetic": "q and k norms after their rope, q and k norms without weights, queries scaled by position, "
+                      "every 5, by a logarithm times 1, in layers without a rope, neighbouring numbers turned "
+                      "together"}),
     "olmo2-awq": ({"norms": "after", "qk_norm": "whole"}, {
         "arithmetic": "norms behind attention and the gated product only",
         "attention": "4 heads, 2 for keys and values, head_dim 16, q and k norms over all heads"}),

@@ -1,4 +1,4 @@
-/* few_fp4.cuh - FP4 weights with two, four and eight tokens (few_matmul.cuh).
+/* few/fp4.cuh - FP4 weights with two, four and eight tokens (few/matmul.cuh).
  *
  *     y[row] = factor[row] * sum over groups of 128 of d * sum over their parts of s[row][part] * (sum n X)
  *
@@ -16,12 +16,12 @@
  *   x of a group  [pair of sets][column][lane t][set of the pair][8 bytes: k 2t, 2t + 1; 8 + 2t, 9 + 2t] */
 #pragma once
 
-#include "cuda/fused/few_residual.cuh"
+#include "cuda/fused/few/residual.cuh"
 #include "cuda/ptx/ptx.cuh"
 
 namespace step::few {
 
-/* A lane's results; Sums<B> of few_matmul.cuh has the general form. Until finish() a lane has outputs g and
+/* A lane's results; Sums<B> of few/matmul.cuh has the general form. Until finish() a lane has outputs g and
  * g + 8 of tokens 2 t and 2 t + 1, modulo kTokens, by its own parts. */
 template <class B> struct Fp4Sums {
   static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1, kParts = B::kParts;

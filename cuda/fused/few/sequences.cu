@@ -1,6 +1,6 @@
-/* few_sequences.cu - the kernels of several tokens of several sequences (few_kernel.cuh). They are kernels of
+/* few/sequences.cu - the kernels of several tokens of several sequences (few/kernel.cuh). They are kernels of
  * their own, since with the code for both those of one sequence took up to 5% longer. */
-#include "cuda/fused/few_kernel.cuh"
+#include "cuda/fused/few/kernel.cuh"
 
 namespace step {
 

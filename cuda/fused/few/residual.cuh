@@ -1,4 +1,4 @@
-/* few_residual.cuh - the residual stream of several tokens: all-reduce across clusters, and normalised,
+/* few/residual.cuh - the residual stream of several tokens: all-reduce across clusters, and normalised,
  * quantised x.
  *
  * A block owns some groups of 128 columns (first_columns()). A warp takes one token's group at a time, a
@@ -11,7 +11,7 @@
 #pragma once
 
 #include "cuda/fused/allreduce.cuh"
-#include "cuda/fused/few_block.cuh"
+#include "cuda/fused/few/block.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace step::few {

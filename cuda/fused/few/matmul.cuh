@@ -1,4 +1,4 @@
-/* few_matmul.cuh - matmuls with two, four and eight tokens.
+/* few/matmul.cuh - matmuls with two, four and eight tokens.
  *
  *     y[row] = sum over groups of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
  *
@@ -16,11 +16,11 @@
  * plane of eight tokens, in two mma that share the weights. Lane (g, t) ends with outputs g and g + 8 of
  * token t (with two tokens t % 2), or of tokens 2 t and 2 t + 1. A warp takes all groups of a tile row
  * from one stage after another, two at a time to hide latency, and sends the result without a barrier of
- * the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). FP4: few_fp4.cuh. */
+ * the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). FP4: few/fp4.cuh. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
-#include "cuda/fused/few_fp4.cuh"
+#include "cuda/fused/few/fp4.cuh"
 
 namespace step::few {
 

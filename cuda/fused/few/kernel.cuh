@@ -1,5 +1,5 @@
-/* few_kernel.cuh - a decode step of up to 2, 4 or 8 tokens as one persistent kernel of clusters, of one
- * sequence (few_tokens.cu) or of several (few_sequences.cu). step.h is its interface, one_token.cu explains a
+/* few/kernel.cuh - a decode step of up to 2, 4 or 8 tokens as one persistent kernel of clusters, of one
+ * sequence (few/tokens.cu) or of several (few/sequences.cu). step.h is its interface, one_token.cu explains a
  * layer. Here x of qkv, gate and up stays in the block that owns the columns:
  *
  *   layer     a cluster with a KV head                                   a cluster without
@@ -27,13 +27,13 @@
  * PRECOND  all clusters of the launch run at once (step_clusters). */
 #pragma once
 
-#include "cuda/fused/few_block.cuh"
+#include "cuda/fused/few/block.cuh"
 #include "cuda/fused/scaffold.cuh"
 
 #if HAS_CLUSTERS
-#include "cuda/fused/few_attention.cuh"
-#include "cuda/fused/few_lm_head.cuh"
-#include "cuda/fused/few_matmul.cuh"
+#include "cuda/fused/few/attention.cuh"
+#include "cuda/fused/few/lm_head.cuh"
+#include "cuda/fused/few/matmul.cuh"
 
 namespace step::few {
 

@@ -1,6 +1,6 @@
-/* few_tokens.cu - the kernels of several tokens of one sequence (few_kernel.cuh). Each takes nvcc seconds, so
+/* few/tokens.cu - the kernels of several tokens of one sequence (few/kernel.cuh). Each takes nvcc seconds, so
  * only one form has kernels for debugging, and one those that copy the residual stream. */
-#include "cuda/fused/few_kernel.cuh"
+#include "cuda/fused/few/kernel.cuh"
 
 namespace step {
 

@@ -1,20 +1,19 @@
-/* few_attention.cuh - attention of one KV head by the eight blocks of a cluster, for several tokens.
+/* few/attention.cuh - attention of one KV head by the eight blocks of a cluster, for several tokens.
  *
  *   a[r][h] = softmax(scale q[r][h] k) v,  over the positions of r's sequence: those in the cache, and the
  *                                           new ones up to token r
  *
- * A query is one head of one token. Eight queries are a column of an mma's worth (attend.cuh); where there
- * are more, other warps take the other columns for the same keys. Stages of a sequence's keys go to the
- * blocks in turn, stage i to rank i % 8, and in a block to four sets of warps in turn (KeyWalk has the
- * order). Two sequences may have queries in one column: the weights of the other's keys are 0 there, so that
- * infinite values of one would make NaN of the other. A block merges its warps'
- * states and sends those of pack i (a query of 128, or two of 64) to block i % 8. That block merges all
- * eight with the new keys and values, and sends the quantised output, x of o, to the cluster. All orders
- * are fixed. */
+ * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there are
+ * more, other warps take the others for the same keys. Stages of a sequence's keys go to the blocks in turn,
+ * stage i to rank i % 8, and in a block to four sets of warps in turn (KeyWalk has the order). Eight queries
+ * may be of two sequences or more. Keys of one have the weight 0 for the others, but an infinite value of one
+ * makes NaN of them. A block merges its warps' states and sends those of pack i (a query of 128, or two of
+ * 64) to block i % 8. That block merges all eight with the new keys and values, and sends the quantised
+ * output, x of o, to the cluster. All orders are fixed. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
-#include "cuda/fused/few_residual.cuh"
+#include "cuda/fused/few/residual.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace step::few {
@@ -42,8 +41,8 @@ struct Attendant {
   }
 };
 
-/* The warp's part of the stage at `cursor`, of n_keys positions. Of several sequences: they are keys of the lane's
- * first query, 2 t of the column, if own & 1, and of the second if own & 2. */
+/* The warp's part of the stage at `cursor`, of n_keys positions. In a step of several sequences the lane's
+ * first query, 2 t of the column, attends to them if own & 1, and the second if own & 2. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Attendant &w,
                                              const RingCursor &cursor, int n_keys, int own) {
@@ -80,8 +79,9 @@ __device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Atten
   }
 }
 
-/* Waits until loads of the step's stage `number` have begun. A barrier tells the last phase from the one before
- * alone, so a warp that passes over many stages has to know that it does not wait for an earlier one. */
+/* Waits until loads of the step's stage `number` have begun. A wait for a barrier sees the parity of a phase
+ * alone. A warp that has passed over many stages could be two phases ahead of the barrier, and would take
+ * the stage before the last for its own. */
 template <class B> __device__ __forceinline__ void wait_until_loading(const B &b, unsigned number) {
   const long long since = B::kIsDebug ? clock64() : 0;
   while (*(volatile const unsigned *)&b.vars().loaded <= number) {
@@ -90,8 +90,8 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
   }
 }
 
-/* Attends to the stages of several sequences: set (i + s) % 4 takes stage i of sequence s, and of its warps those
- * in whose column are queries of that sequence. */
+/* Attends to the stages of several sequences: set (i + s) % 4 takes stage i of sequence s. In the set these
+ * warps attend: those whose column has queries of the sequence. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;

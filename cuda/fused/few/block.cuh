@@ -1,4 +1,4 @@
-/* few_block.cuh - per-thread context of a fused step of several tokens (few_kernel.cuh), and the layout of
+/* few/block.cuh - per-thread context of a fused step of several tokens (few/kernel.cuh), and the layout of
  * activations in shared memory. block.cuh has what both kernels share. */
 #pragma once
 
@@ -8,7 +8,7 @@ namespace step::few {
 
 /* Layout of a group of x: [64 inputs][token][plane][lane t][four words (word_at())]; with eight tokens plane
  * comes before token. So operand b of an mma m16n8k32 for four or eight tokens is 512
- * contiguous bytes. FP4: few_fp4.cuh. */
+ * contiguous bytes. FP4: few/fp4.cuh. */
 template <int N, int kParts> struct Layout {
   static_assert(N == 2 || N == 4 || N == 8, "tokens, or planes of tokens, are columns of an mma");
   static constexpr int kTokens = N;
@@ -26,16 +26,16 @@ template <int N, int kParts> struct Layout {
   }
 };
 
-/* What a block has to know of the keys of a sequence. arrivals: how often a warp that has attended to one of its
- * stages arrives at the `empty` barrier, 4 bits for each column; 0 for those without queries of the sequence, for
- * which the first of the others arrive, too. */
+/* A sequence's keys in a block. `arrivals` has 4 bits for each set of eight queries: how often its warp
+ * arrives at the `empty` barrier of a stage to which it has attended. Sets without queries of the sequence
+ * have 0, and the first of the others arrives in their place. */
 struct alignas(16) KeySpan {
   int stages;         /* of this block */
   int pos, first_row; /* StepPart's */
   uint32_t arrivals;
 };
-/* For each part of the step; `all` stages. inverse: 256 / n_parts, rounded up. firsts: of each row's sequence
- * the first row, 4 bits each. */
+/* Every part of the step; `all` counts their stages, inverse is 256 / n_parts, rounded up. `firsts` has 4
+ * bits for each row: the first row of its sequence. */
 struct KeySpans {
   int all, inverse;
   uint32_t firsts;
@@ -71,7 +71,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   __device__ __forceinline__ __half *new_keys() const { return heads() + plan.columns * 8 * Base::kDim; }
   __device__ __forceinline__ __half *new_values() const { return new_keys() + N * Base::kDim; }
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(smem + plan.off.rope); }
-  /* Of several sequences. */
+  /* PRECOND kSeveral */
   __device__ __forceinline__ KeySpans &spans() const { return *(KeySpans *)(smem + plan.off.spans); }
   /* The first row of a row's sequence; rows past the step's last one belong to the last sequence. */
   __device__ __forceinline__ int first_row_of(int row) const {

@@ -1,4 +1,4 @@
-/* few_lm_head.cuh - the fp16 lm_head for several tokens, from stages of eight of its rows.
+/* few/lm_head.cuh - the fp16 lm_head for several tokens, from stages of eight of its rows.
  *
  *     logits[r][o] = sum over k of head[o][k] * half(x[r][k] / rms[r])
  *
@@ -9,7 +9,7 @@
  * vocab_size bytes in all. */
 #pragma once
 
-#include "cuda/fused/few_residual.cuh"
+#include "cuda/fused/few/residual.cuh"
 #include "cuda/fused/weight_ring.cuh"
 #include "cuda/ptx/ptx.cuh"
 

@@ -1,0 +1,31 @@
+/* values.h - values of heads that are shorter than keys (config.value_dim): attention computes with values of
+ * head_dim numbers, whose last ones are 0. Used by: rows.c, backend.c. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "engine/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* n_heads heads of value_dim numbers, and as many of head_dim >= value_dim. */
+typedef struct {
+  int n_heads, value_dim, head_dim;
+} ValueHeads;
+
+/* Spreads the values of each row, fp32 [n_heads][value_dim], in place: [n_heads][head_dim], times `scale`,
+ * with zeros from value_dim on; rows are `stride` floats apart. PRECOND the values of a row fit the shared
+ * memory of a block. */
+Status ops_spread_values(const ValueHeads *heads, float scale, float *rows, size_t stride, int n_rows,
+                         cudaStream_t stream, Error *err);
+
+/* to = the first value_dim numbers of each head of each row; fp16 [n_rows][n_heads][head_dim] to
+ * [n_rows][n_heads][value_dim]. PRECOND head_dim and value_dim are even. */
+Status ops_join_values(const ValueHeads *heads, const void *from, int n_rows, void *to, cudaStream_t stream,
+                       Error *err);
+
+#ifdef __cplusplus
+}
+#endif

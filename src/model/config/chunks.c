@@ -1,0 +1,60 @@
+/* chunks.c - attention in chunks of config.json (Llama 4): which layers have it, and what layers with and
+ * without a rope do with queries and keys.
+ *
+ * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, models/llama4.
+ * Always true afterwards: q and k are normalised in layers with a rope alone, if at all. */
+#include "model/config/architectures.h"
+
+/* layer_types: chunks or all positions; where it is absent, layers with a rope have chunks. */
+static Status parse_types(const ConfigReader *r, int chunk, ModelConfig *config) {
+  static const char key[] = "layer_types";
+  const Json *types = json_member(r->object, key), *type = NULL;
+  char found[64];
+  if (types && !reader_is_null(r, key)) {
+    if (!json_is_array(types)) return reader_expected(r, key, types, "a list of names");
+    if (json_count(types) != (size_t)config->n_layers)
+      return reader_refuse(r, "%s is a list of %zu, expected a list of %d names (num_hidden_layers)", key,
+                           json_count(types), config->n_layers);
+    type = json_first(types);
+  }
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    LayerConfig *own = &config->layers[layer];
+    const bool chunked = type ? json_string_is(type, "chunked_attention") : own->rope != ROPE_NONE;
+    if (type && !chunked && !json_string_is(type, "full_attention"))
+      return reader_refuse(r, "%s[%d] is %s, expected chunked_attention or full_attention", key, layer,
+                           json_describe(type, found));
+    own->chunk = chunked ? chunk : 0;
+    if (type) type = json_next(type);
+  }
+  return STATUS_OK;
+}
+
+/* attn_temperature_tuning: true or false, or as first published a number, 0 for false. */
+static Status parse_tuning(const ConfigReader *r, bool *tuned) {
+  static const char key[] = "attn_temperature_tuning";
+  int64_t number;
+  if (!json_int64(json_member(r->object, key), &number)) return reader_bool(r, key, true, tuned);
+  *tuned = number != 0;
+  return STATUS_OK;
+}
+
+Status config_parse_chunks(const ConfigReader *r, ModelConfig *config) {
+  bool normed, tuned;
+  int chunk;
+  if (reader_is_null(r, "attention_chunk_size"))
+    return reader_refuse(r, "attention_chunk_size is null, expected a number of positions");
+  TRY(reader_int(r, "attention_chunk_size", 1, MAX_POSITION, 8192, &chunk));
+  TRY(parse_types(r, chunk, config));
+  TRY(reader_bool(r, "use_qk_norm", true, &normed));
+  if (!normed) {
+    config->qk_norm = QK_NORM_NONE;
+    config->qk_norm_plain = config->qk_norm_after_rope = false;
+  }
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].no_qk_norm = config->layers[layer].rope == ROPE_NONE;
+  TRY(parse_tuning(r, &tuned));
+  config->query_scale_nope = true;
+  TRY(reader_double(r, "attn_scale", 0, 1e3, 0.1, &config->query_scale_beta));
+  if (!tuned) config->query_scale_beta = 0;
+  return reader_double(r, "floor_scale", 1, MAX_POSITION, 8192, &config->query_scale_step);
+}
