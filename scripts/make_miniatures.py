@@ -23,10 +23,10 @@ import checkpoint
 import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
-                               YARN_MSCALE, awq, bamba, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
-                               glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2, lfm3, llama,
-                               longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2,
-                               olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
+                               YARN_MSCALE, awq, bamba, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
+                               gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2,
+                               lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
+                               new_names, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
@@ -329,6 +329,19 @@ MINIATURES.update({
 })
 
 
+# Mamba-2 beside attention in the same layer, without a norm of its output; each factor counts.
+FALCON_H1_FACTORS = [{key: 1.0} for key in (
+    "embedding_multiplier", "lm_head_multiplier", "attention_in_multiplier", "attention_out_multiplier",
+    "key_multiplier", "ssm_in_multiplier", "ssm_out_multiplier")]
+FALCON_H1_FACTORS += [{"ssm_multipliers": [1.0 if part == i else factor for i, factor in enumerate(
+    [0.75, 1.5, 1.25, 2.0, 0.5])]} for part in range(5)]
+MINIATURES.update({
+    "falcon-h1-bf16": dict(config=falcon_h1(), tokens=40, matters=FALCON_H1_FACTORS + [
+        {"mlp_multipliers": [1.0, 0.625]}, {"mlp_multipliers": [1.75, 1.0]}, {"rope_theta": 100.0},
+        {"rms_norm_eps": 0.1}]),
+})
+
+
 # Short convolutions beside attention.
 MINIATURES.update({
     "lfm2-bf16": dict(config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
@@ -497,13 +510,14 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             put(prefix + "dt_bias", normal(heads, std=1.0) - 1)
             put(prefix + "A_log", normal(heads, std=0.7))
             put(prefix + "D", 1 + normal(heads, std=0.5))
-            put(prefix + "norm.weight", 1 + normal(values, std=0.25))
+            if config.get("mamba_rms_norm", True):
+                put(prefix + "norm.weight", 1 + normal(values, std=0.25))
         if is_conv(config, layer):
             put(prefix + "conv.conv.weight", normal(hidden, 1, config["conv_L_cache"], std=0.7))
             if config["conv_bias"]:
                 put(prefix + "conv.conv.bias", normal(hidden, std=0.5))
     last = 1 if "muse" in config["model_type"] else middle
-    final_norm = {"nemotron_h": "norm_f", "bamba": "final_layernorm"}.get(
+    final_norm = {"nemotron_h": "norm_f", "bamba": "final_layernorm", "falcon_h1": "final_layernorm"}.get(
         config["model_type"], "embedding_norm" if is_lfm(config) else "norm")
     if streams_width(config):
         put(body + "hyper_connection_mixer.hc_norm.weight", normal(streams_width(config), std=0.25))
@@ -556,7 +570,7 @@ def write_config(directory, config, quant):
 
 
 def make(out, name, config, matters, quant="config", bias="", shards=1, names=("model.", "lm_head"), experts="each",
-         often=None, salt=1):
+         often=None, salt=1, tokens=N_TOKENS):
     directory = os.path.join(out, name)
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
@@ -568,7 +582,7 @@ def make(out, name, config, matters, quant="config", bias="", shards=1, names=("
     write_config(directory, config, quant)
     checkpoint.write_json(os.path.join(directory, "tokenizer.json"), tokenizer(), indent=None)
 
-    ids = np.random.default_rng(zlib.crc32(name.encode()) + salt).integers(0, VOCAB, N_TOKENS).astype(np.int32)
+    ids = np.random.default_rng(zlib.crc32(name.encode()) + salt).integers(0, VOCAB, tokens).astype(np.int32)
     if often is not None:
         ids[OFTEN_AT] = often
     model = reference.load(directory)

@@ -144,6 +144,8 @@ def is_mamba(config, layer):
         return block_of(config, layer) == "linear_attention"
     if config["model_type"] == "bamba":
         return layer not in config["attn_layer_indices"]
+    if config["model_type"] == "falcon_h1":  # beside attention
+        return True
     return config["model_type"] == "granitemoehybrid" and config["layer_types"][layer] == "mamba"
 
 
@@ -152,7 +154,7 @@ def mamba_sizes(config):
     if config["model_type"] == "nemotron_h":
         heads, values = config["mamba_num_heads"], config["mamba_num_heads"] * config["mamba_head_dim"]
         return heads, values, values + 2 * config["n_groups"] * config["ssm_state_size"]
-    values = config["mamba_expand"] * config["hidden_size"]
+    values = config.get("mamba_d_ssm") or config["mamba_expand"] * config["hidden_size"]
     return config["mamba_n_heads"], values, values + 2 * config["mamba_n_groups"] * config["mamba_d_state"]
 
 
@@ -203,7 +205,7 @@ def mlp_shapes(config, layer):
     if kind == "arcee":
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
-    if kind == "bamba":
+    if kind in ("bamba", "falcon_h1"):
         return {"feed_forward.gate_proj": ("g", inner, hidden), "feed_forward.up_proj": ("u", inner, hidden),
                 "feed_forward.down_proj": ("d", hidden, inner)}
     return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
@@ -226,7 +228,7 @@ def linear_shapes(config, layer):
             shapes = {"in_proj_qkvz": (2 * keys + 2 * values, hidden), "in_proj_ba": (2 * n_values, hidden),
                       "out_proj": (hidden, values)}
         shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
-    elif is_mamba(config, layer):
+    elif is_mamba(config, layer) and kind != "falcon_h1":
         heads, values, channels = mamba_sizes(config)
         shapes = {"mamba.in_proj": ("m", values + channels + heads, hidden),
                   "mamba.out_proj": ("m", hidden, values)}
@@ -248,6 +250,10 @@ def linear_shapes(config, layer):
         with_gate = 2 if kind in DELTA_KINDS else 1
         shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                   "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
+    if kind == "falcon_h1":
+        heads, values, channels = mamba_sizes(config)
+        shapes.update({"mamba.in_proj": ("m", values + channels + heads, hidden),
+                       "mamba.out_proj": ("m", hidden, values)})
     if kind in ("muse_glimmer_text", "afmoe"):
         shapes["self_attn.gate_proj"] = ("a", q, hidden)
     if kind == "laguna":
@@ -296,7 +302,7 @@ def norm_widths(config, layer):
         heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
         return {**{norm: hidden for norm in norms}, **heads}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
-    if kind == "bamba":
+    if kind in ("bamba", "falcon_h1"):
         norms = ["input_layernorm", "pre_ff_layernorm"]
     if kind == "vaultgemma":
         norms = ["input_layernorm", "pre_feedforward_layernorm"]

@@ -292,6 +292,7 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->query_scale_beta != 0) return "queries scaled by position";
   if (c->activation != ACTIVATION_SILU) return "another activation than silu";
   if (c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1) return "capped or divided scores";
+  if (c->gate_scale != 1 || c->mlp_scale != 1) return "factors of the gated product";
   return c->residual_scale != 1 ? "a scaled residual stream" : NULL;
 }
 

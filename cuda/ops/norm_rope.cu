@@ -290,7 +290,7 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= a.n) return;
   const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
-              up = a.up[blockIdx.y * a.up_stride + i];
+              up = a.up_factor * a.up[blockIdx.y * a.up_stride + i];
   const float factor = a.row_factors ? a.row_factors[blockIdx.y] : 1.0f;
   const float product =
       kActivation == ACTIVATION_RELU ? (gate < 0 ? 0 : gate) * up : gated_product(kActivation, gate, up);

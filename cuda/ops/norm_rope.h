@@ -111,11 +111,11 @@ typedef struct {
 } HeadGates;
 Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
 
-/* out = activation(factor * gate) * up, clamped to fp16's range; gate and up fp32, rows of n numbers that are
- * their strides apart; out fp16 [n_tokens][out_stride]. */
+/* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
+ * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. */
 typedef struct {
   Activation activation;
-  float factor;
+  float factor, up_factor;
   const float *gate, *up;
   size_t gate_stride, up_stride;
   int n;

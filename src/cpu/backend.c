@@ -112,6 +112,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.intermediate, own.intermediate);
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
+    if (own.delta_beside) plan.beside = plan.delta_width;
   }
   const LatentConfig *latent = &config->latent;
   const int head = latent->nope_dim + latent->rope_dim;
@@ -174,6 +175,7 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
       (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries +
       (size_t)plan->q_rank + (size_t)plan->kv_a;
   const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
+  if (plan->beside) widest += delta; /* products.c multiplies by all of a layer's matrices at once */
   if (widest < delta) widest = delta;
   if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
@@ -224,6 +226,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->x = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->h = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->q = take(&arena, product_of(rows, (size_t)plan->heads), sizeof(float));
+  state->beside = take(&arena, product_of(rows, (size_t)plan->beside), sizeof(float));
   state->k = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->streams = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
   state->stream_rows = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
@@ -525,18 +528,16 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   if (latent) cpu_latent_values(state, range.n_tokens, layer);
   pad_rows(from, stride, range.n_tokens, weights->o.linear->n_in);
   matmul_residual(state, weights->o, from, stride, range.n_tokens, weights->attn_post_norm);
+  if (config_layer(config, layer).delta_beside)
+    matmul_residual(state, weights->delta.o, state->beside, state->plan.beside, range.n_tokens, NULL);
   return STATUS_OK;
 }
 
 static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const Matmul matmul = {.w = weights->up,
-                         .gate = weights->gate,
-                         .own_gate = state->loaded->model->config.ungated,
-                         .activation = state->loaded->model->config.activation,
-                         .y = state->g,
-                         .y_stride = (size_t)state->plan.intermediate};
+  Matmul matmul = cpu_gate_up(state->loaded, layer);
+  matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
   const float *from = cpu_normalised(state, range.n_tokens, weights->mlp_norm);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
   return STATUS_OK;

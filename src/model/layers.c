@@ -38,7 +38,8 @@ enum {
   IN_DELTA = 1 << LAYER_DELTA,
   IN_CONV = 1 << LAYER_CONV,
   IN_MIXERS = IN_ATTENTION | IN_DELTA | IN_CONV,
-  IN_ALL = IN_MIXERS | 1 << LAYER_MLP_ALONE
+  IN_ALL = IN_MIXERS | 1 << LAYER_MLP_ALONE,
+  IN_BESIDE = 1 << N_LAYER_KINDS /* with LayerConfig.delta_beside */
 };
 
 static const struct {
@@ -61,6 +62,7 @@ static const struct {
   [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
   [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_B },
   [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_A },
+  [LAYER_DELTA_O]   = { "mamba.out_proj", AT(delta.o), IN_BESIDE, WIDTH_DELTA_VALUES, WIDTH_HIDDEN },
   [LAYER_CONV_IN]   = { "conv.in_proj", AT(conv.in), IN_CONV, WIDTH_HIDDEN, WIDTH_CONV },
   [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
   [LAYER_INPUT_PROJECTION] =
@@ -223,7 +225,8 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   if (config->ungated && (is_of_expert(which) ? expert_part(which) == EXPERT_GATE : which == LAYER_GATE))
     return false;
   if (is_of_expert(which)) return expert_of(which) < own.n_experts;
-  if (!(linears[which].kinds >> own.kind & 1)) return false;
+  const unsigned kinds = 1u << own.kind | (own.delta_beside ? IN_DELTA | IN_BESIDE : 0u);
+  if (!(linears[which].kinds & kinds)) return false;
   if ((which == LAYER_K || which == LAYER_V) && config->latent.kv_rank) return false;
   if (which == LAYER_K && own.shares_kv) return false;
   if (which == LAYER_V && (own.shares_kv || own.k_as_v)) return false;
@@ -231,7 +234,7 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
 }
 
 static bool is_of_delta(int which) {
-  return which >= LAYER_DELTA_QKV && which <= LAYER_DELTA_A;
+  return which >= LAYER_DELTA_QKV && which <= LAYER_DELTA_O;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
@@ -432,7 +435,7 @@ static LayerVector expert_vector(const ModelConfig *config, int which) {
   return (LayerVector){0};
 }
 
-/* The vectors of layers of LAYER_DELTA. */
+/* The vectors of layers with the part of LAYER_DELTA. */
 static LayerVector delta_vector(const DeltaConfig *delta, int which) {
   const int channels = delta_channels(delta), heads = delta->n_value_heads;
   const LayerVector gated[] = {
@@ -447,7 +450,7 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
       [DELTA_CONV] = {"mamba.conv1d.weight", channels, delta->conv, DTYPE_F16},
       [DELTA_A_LOG] = {"mamba.A_log", heads, 0, DTYPE_F16},
       [DELTA_DT_BIAS] = {"mamba.dt_bias", heads, 0, DTYPE_F16},
-      [DELTA_NORM] = {"mamba.norm.weight", heads * delta->value_dim, 0, DTYPE_F16},
+      [DELTA_NORM] = {delta->no_norm ? NULL : "mamba.norm.weight", heads * delta->value_dim, 0, DTYPE_F16},
       [DELTA_CONV_BIAS] = {delta->conv_bias ? "mamba.conv1d.bias" : NULL, channels, 0, DTYPE_F16},
       [DELTA_SKIP] = {"mamba.D", heads, 0, DTYPE_F16},
   };
@@ -462,9 +465,10 @@ LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which)
     return (LayerVector){"ple.conv1d.weight", config->streams.n * config->hidden, config->ngrams.taps,
                          DTYPE_F16};
   }
-  const LayerKind kind = config_layer(config, layer).kind;
-  if (which < CONV_TAPS) return kind == LAYER_DELTA ? delta_vector(&config->delta, which) : (LayerVector){0};
-  if (kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
+  const LayerConfig own = config_layer(config, layer);
+  if (which < CONV_TAPS)
+    return layer_has(own, LAYER_DELTA) ? delta_vector(&config->delta, which) : (LayerVector){0};
+  if (own.kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
   return which == CONV_TAPS ? (LayerVector){"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16}
                             : (LayerVector){"conv.conv.bias", config->hidden, 0, DTYPE_F16};
 }

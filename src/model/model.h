@@ -105,20 +105,21 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   }
 }
 
-/* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
+/* Weights of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule), or beside them. C:
  * delta_channels(). */
 typedef struct {
   /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads. config.delta.interleaved,
    * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
    * 0. RULE_MAMBA2: there is no b; a is the step size, dt */
   Linear qkv, z, b, a;
+  Linear o;         /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
   Vector conv;      /* [C][taps], the last tap for the token itself */
   Vector conv_bias; /* [C]; data NULL unless config.delta.conv_bias */
   Vector a_log;     /* [n_value_heads] */
   Vector dt_bias;   /* [n_value_heads] */
   Vector skip;      /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
   /* [value_dim], with RULE_MAMBA2 [n_value_heads * value_dim]; multiplies by weight also with
-   * norm_plus_one */
+   * norm_plus_one; data NULL with config.delta.no_norm */
   Vector norm;
 } DeltaLayer;
 
@@ -177,7 +178,7 @@ typedef struct {
 
 typedef struct {
   Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER, and of LAYER_MLP_ALONE */
-  DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
+  DeltaLayer delta; /* of LAYER_DELTA, where q, k, v have n_out 0, their norms data NULL; or delta_beside */
   ConvLayer conv;   /* of LAYER_CONV; likewise */
   /* In a model's part (slice.h) outputs of delta.qkv or conv.in that follow its own; else n_out 0. */
   Linear more[2];

@@ -40,6 +40,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->activation != ACTIVATION_SILU, activation_name(c->activation), 0},
       {c->embedding_scale != 1, "embedding times ", c->embedding_scale},
       {c->residual_scale != 1, "what layers add times ", c->residual_scale},
+      {c->gate_scale != 1, "gates of MLPs times ", c->gate_scale},
+      {c->mlp_scale != 1, "gated products times ", c->mlp_scale},
       {c->attention_scale != 1 / sqrt(c->head_dim), "scores times ", c->attention_scale},
       {c->query_scale_beta != 0, "queries scaled by position, every ", c->query_scale_step},
       {c->query_scale_beta != 0, "by a logarithm times ", c->query_scale_beta},

@@ -111,6 +111,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_double(w, "query_scale_beta", config->query_scale_beta));
   TRY(put_double(w, "query_scale_step", config->query_scale_step));
   TRY(put_double(w, "residual_scale", config->residual_scale));
+  TRY(put_double(w, "gate_scale", config->gate_scale));
+  TRY(put_double(w, "mlp_scale", config->mlp_scale));
   TRY(put_double(w, "logit_divisor", config->logit_divisor));
   TRY(config->attention_cap != 0 ? put_double(w, "attention_cap", config->attention_cap)
                                  : put_raw(w, "attention_cap", "null"));
@@ -172,8 +174,10 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   static const char *const kinds[N_LAYER_KINDS] = {"attention", "delta", "conv", "mlp"};
   const DeltaConfig *delta = &config->delta;
   TRY(open_member(w, "layer_kinds", "["));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    TRY(put_string(w, NULL, kinds[config_layer(config, layer).kind]));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const LayerConfig own = config_layer(config, layer);
+    TRY(put_string(w, NULL, own.delta_beside ? "attention and delta" : kinds[own.kind]));
+  }
   TRY(close_member(w, "]"));
   TRY(put_size(w, "recurrent_bytes", inspect_recurrent_bytes(config)));
   TRY(put_int(w, "short_conv", config->conv.taps));
@@ -185,6 +189,7 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   TRY(put_int(w, "key_dim", delta->key_dim));
   TRY(put_int(w, "value_dim", delta->value_dim));
   TRY(put_int(w, "conv", delta->conv));
+  TRY(put_bool(w, "normalised", !delta->no_norm));
   return close_member(w, "}");
 }
 

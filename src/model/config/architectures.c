@@ -155,6 +155,12 @@ const Architecture architectures[] = {
     .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm",
                .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
                .down = "feed_forward.down_proj" } },
+  { .architecture = "FalconH1ForCausalLM", .model_type = "falcon_h1", /* Falcon-H1 0.5B to 34B */
+    { 128000, 4096, 14336, 32, 32,  8,   0,   8192,      1,      2, 1e-5,   10000 },
+    .mamba_beside = true,
+    .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm",
+               .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
+               .down = "feed_forward.down_proj" } },
   { .architecture = "GraniteSWAForCausalLM", .model_type = "granite_swa", /* Granite Swash */
     { 100352, 2560,  8192, 24, 20,  4,   0,   8192, 100257, 100257, 1e-5,   10000 },
     .windows = WINDOW_AFTER_FULL, .window = 128, .period = 4, .attn_sinks = true, .tied = true,

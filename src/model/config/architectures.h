@@ -151,6 +151,7 @@ typedef struct {
   bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
   bool ungated;           /* as in ModelConfig; the activation is relu2 */
   bool attn_indices;      /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
+  bool mamba_beside;      /* Mamba-2 beside attention in every layer, and a factor of each part (Falcon-H1) */
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
@@ -228,6 +229,10 @@ Status config_parse_streams(const ConfigReader *r, ModelConfig *config);
 /* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
  * PRECOND as above; the activation is filled. */
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
+/* The same of an architecture with mamba_beside, and the factors of all parts. PRECOND as above; factors are
+ * those of Llama. */
+Status config_parse_beside(const ConfigReader *r, ModelConfig *config);
 
 /* The same of an architecture with single_blocks, and which layers have an MLP, or experts (mamba.c). PRECOND
  * n_layers is config_count_blocks(), the number of layers that the config lists. */

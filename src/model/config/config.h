@@ -76,8 +76,11 @@ typedef struct {
   int kv_layer;   /* config_layer() sets it to the layer itself unless shares_kv */
   bool dense;     /* it has no experts, although the model has (ModelConfig.experts) */
   bool no_mlp;    /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
-  int n_experts;  /* config_layer() sets it to the model's, or to 0 in a layer without experts */
-  int ngrams;     /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
+  /* Only of LAYER_ATTENTION: it has the part of LAYER_DELTA, too, which reads the same normalised input; the
+   * outputs of both are added (Falcon-H1). */
+  bool delta_beside;
+  int n_experts; /* config_layer() sets it to the model's, or to 0 in a layer without experts */
+  int ngrams;    /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
   /* config_layer() sets it to n_kv_heads, and one more where a layer has an index key (IndexerConfig), which
    * lies in the cache as a KV head of its own: the value is the key as it is, the key that of the block that
    * ends there. */
@@ -179,6 +182,12 @@ typedef struct {
    * largest step size. */
   bool conv_bias, biases;
   double least_step, largest_step;
+  /* With RULE_MAMBA2: the output is not normalised; factors of z and of the step size's a before their
+   * functions, and of the output. */
+  bool no_norm;
+  double z_scale, a_scale, out_scale;
+  double q_scale, k_scale,
+      v_scale; /* of the convolution's inputs; model_prepare() multiplies the taps by them */
 } DeltaConfig;
 
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin
@@ -348,10 +357,11 @@ typedef struct {
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
    * beta of 0: it is not (all but Ministral 3). */
   double query_scale_beta, query_scale_step;
-  double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite */
-  double logit_divisor;  /* logits are divided by this; 1 but for Granite */
-  double attention_cap;  /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
-  double logit_cap;      /* logits likewise (Gemma 2 and 4) */
+  double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite and Falcon-H1 */
+  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1 but for Falcon-H1 */
+  double logit_divisor;         /* logits are divided by this; 1 but for Granite */
+  double attention_cap;         /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
+  double logit_cap;             /* logits likewise (Gemma 2 and 4) */
 
   RopeConfig rope;
   RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3 and 4) */
@@ -387,9 +397,13 @@ void config_release(ModelConfig *config);
 
 /* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
+/* True if the layer has the part of this kind. */
+static inline bool layer_has(LayerConfig own, LayerKind kind) {
+  return own.kind == kind || (own.delta_beside && kind == LAYER_DELTA);
+}
 /* The largest n_heads of a layer. */
 int config_most_heads(const ModelConfig *config);
-/* The number of layers of a kind among the first n. */
+/* The number of layers with the part of this kind among the first n. */
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
 /* Channels of a delta layer's convolution: all q heads, k heads, v heads; with RULE_MAMBA2 v, k, q. */
 int delta_channels(const DeltaConfig *delta);
@@ -401,8 +415,8 @@ DeltaPlaces delta_places(const DeltaConfig *delta);
 /* Numbers of a token's output that are normalised together: a head, or with RULE_MAMBA2 the heads of a
  * group. */
 int delta_norm_width(const DeltaConfig *delta);
-/* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
- * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
+/* Numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels] inputs of
+ * the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
 /* Rows of the table of n-grams of a layer with them, and numbers of a row. */
 int64_t ngram_rows(const ModelConfig *config, int layer);

@@ -493,6 +493,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     config->delta.interleaved = config->delta.n_key_heads > 0 && arch->members & HAS_INTERLEAVED_DELTA;
     return arch->streams ? config_parse_streams(r, config) : STATUS_OK;
   }
+  if (arch->mamba_beside) return config_parse_beside(r, config);
   if (arch->single_blocks) return config_parse_blocks(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
   if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, arch, config);

@@ -181,6 +181,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->embedding_norm) return "normalised embeddings";
   if (config->qk_norm_plain) return "q and k norms without weights";
   if (config->query_scale_beta != 0) return "queries scaled by position";
+  if (config->gate_scale != 1 || config->mlp_scale != 1) return "a factor of the gated product";
   if (config->residual_scale != 1) return "a factor of what layers add";
   if (config->logit_divisor != 1) return "a divisor of logits";
   if (config->attention_cap != 0 || config->logit_cap != 0) return "a soft cap";

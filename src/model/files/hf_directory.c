@@ -241,6 +241,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) status = latent_heads_shape(model, err);
   if (status == STATUS_OK) status = hf_refuse_unknown(&loader);
   if (status == STATUS_OK) key_heads_count(model);
+  if (status == STATUS_OK) taps_count(model);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
   if (status == STATUS_OK && !model->tokenizer_path) status = other_tokenizer_refuse(path, err);
   free(config_path);

@@ -337,6 +337,21 @@ WRONG = {
     "a hybrid layer is of a kind nobody knows": (
         "qwen3_5-tied", with_config(layer_types=["linear_attention", "mamba", "full_attention", "linear_attention"]),
         None, 'layer_types[1] is "mamba", expected linear_attention or full_attention'),
+    "Mamba-2 beside attention has no output": (
+        "falcon-h1-bf16", None, without(LAYER + "mamba.out_proj.weight"),
+        f"tensor {LAYER}mamba.out_proj.weight is missing"),
+    "its output is too narrow": (
+        "falcon-h1-bf16", None, cut(LAYER + "mamba.out_proj.weight", 16, 8),
+        "mamba.out_proj.weight is [16, 8], expected [16, 16]"),
+    "its norm, which the config promises, is missing": (
+        "falcon-h1-bf16", with_config(mamba_rms_norm=True), None,
+        "tensor model.layers.0.mamba.norm.weight is missing"),
+    "attention beside it has no keys": (
+        "falcon-h1-bf16", None, without(LAYER + "self_attn.k_proj.weight"),
+        f"tensor {LAYER}self_attn.k_proj.weight is missing"),
+    "its factors are too few": (
+        "falcon-h1-bf16", with_config(ssm_multipliers=[1, 2]), None,
+        "ssm_multipliers is an array, expected a list of 5 numbers"),
     "a short convolution has no taps": (
         "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
     "a short convolution has other taps": (
@@ -379,7 +394,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 83 and "llama" in names
+    assert len(names) == 84 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path
