@@ -26,7 +26,8 @@ from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, M
                                YARN_MSCALE, awq, bamba, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
                                gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2,
                                lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
-                               new_names, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
+                               new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
+                               with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
@@ -329,6 +330,14 @@ MINIATURES.update({
 })
 
 
+# Norms before the delta rule and after attention, without a rope, as published; theta is given there where it is null.
+MINIATURES.update({
+    "olmo-hybrid-bf16": dict(config=olmo_hybrid(), tokens=40, matters=[
+        {"linear_allow_neg_eigval": False}, {"rms_norm_eps": 0.1},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}]),
+})
+
+
 # Mamba-2 beside attention in the same layer, without a norm of its output; each factor counts.
 FALCON_H1_FACTORS = [{key: 1.0} for key in (
     "embedding_multiplier", "lm_head_multiplier", "attention_in_multiplier", "attention_out_multiplier",
@@ -499,7 +508,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             put(prefix + "dt_bias", normal(n_values, std=1.0) - 2)
             # These two are fp32 in checkpoints of bf16.
             tensors[prefix + "A_log"] = normal(n_values, std=0.7)
-            tensors[prefix + "norm.weight"] = 1 + normal(values // n_values, std=0.25)
+            norm = "o_norm" if config["model_type"] == "olmo_hybrid" else "norm"
+            tensors[prefix + norm + ".weight"] = 1 + normal(values // n_values, std=0.25)
         if is_mamba(config, layer):
             heads, values, channels = mamba_sizes(config)
             prefix += "mixer." if nemotron else "mamba."

@@ -186,6 +186,19 @@ def falcon_h1(**config):
                     "rope_theta": 1000.0, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
 
 
+def olmo_hybrid(**config):
+    """A layer with the gated delta rule and one with attention."""
+    config = llama(**{"architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid", "hidden_size": 16,
+                      "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 2,
+                      "attention_bias": False, "layer_types": ["linear_attention", "full_attention"],
+                      "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 6,
+                      "linear_value_head_dim": 12, "linear_conv_kernel_dim": 4, "linear_allow_neg_eigval": True,
+                      "rms_norm_eps": 1e-06, "rope_parameters": {"rope_type": "default", "rope_theta": None},
+                      "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    del config["rope_theta"]
+    return config
+
+
 def nemotron_h(**config):
     """Sizes that all differ; Mamba-2's heads are not expand * hidden_size numbers."""
     config = llama(**{"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": 32,

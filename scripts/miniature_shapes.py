@@ -4,7 +4,7 @@ make_miniatures.py."""
 from miniature_streams import stream_norms, streams_width
 
 
-DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text")
+DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "olmo_hybrid")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
@@ -227,6 +227,10 @@ def linear_shapes(config, layer):
         if kind == "qwen3_next":
             shapes = {"in_proj_qkvz": (2 * keys + 2 * values, hidden), "in_proj_ba": (2 * n_values, hidden),
                       "out_proj": (hidden, values)}
+        if kind == "olmo_hybrid":
+            shapes = {"q_proj": (keys, hidden), "k_proj": (keys, hidden), "v_proj": (values, hidden),
+                      "g_proj": (values, hidden), "b_proj": (n_values, hidden), "a_proj": (n_values, hidden),
+                      "o_proj": (hidden, values)}
         shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
     elif is_mamba(config, layer) and kind != "falcon_h1":
         heads, values, channels = mamba_sizes(config)
@@ -247,7 +251,7 @@ def linear_shapes(config, layer):
         if config["q_lora_rank"]:
             shapes["self_attn.q_a_proj"] = ("x", config["q_lora_rank"], hidden)
     else:
-        with_gate = 2 if kind in DELTA_KINDS else 1
+        with_gate = 2 if kind in DELTA_KINDS and kind != "olmo_hybrid" else 1
         shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                   "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     if kind == "falcon_h1":
@@ -301,6 +305,10 @@ def norm_widths(config, layer):
         q_and_k = ["q_layernorm", "k_layernorm"] if kind in ("lfm2", "lfm2_moe") else ["q_norm", "k_norm"]
         heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
         return {**{norm: hidden for norm in norms}, **heads}
+    if kind == "olmo_hybrid":
+        return {"input_layernorm": hidden, "post_attention_layernorm": hidden} if is_delta(config, layer) else {
+            "post_attention_layernorm": hidden, "post_feedforward_layernorm": hidden,
+            "self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind in ("bamba", "falcon_h1"):
         norms = ["input_layernorm", "pre_ff_layernorm"]

@@ -282,6 +282,7 @@ static const char *unsupported_config(const ModelConfig *c) {
     return "heads of 256 without gates and norms";
   if (!hybrid && c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
   if (c->delta.rule == RULE_MAMBA2) return "Mamba-2 layers";
+  if (c->delta.apart || c->delta.doubles_beta || c->delta.norm_eps != 0) return "a delta rule of this kind";
   if (c->delta.n_key_heads > 0 &&
       (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK || c->delta.conv != STEP_DELTA_TAPS))
     return "a delta rule of these sizes";

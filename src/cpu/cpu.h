@@ -16,7 +16,8 @@ typedef struct {
 } CpuLinear;
 
 typedef struct {
-  CpuLinear qkv, z, b, a, o;        /* o: of delta_beside, else linear NULL */
+  CpuLinear qkv, z, b, a;
+  CpuLinear k, v, o;                /* k, v: of DeltaConfig.apart; o: of delta_beside; else linear NULL */
   const float *taps;                /* [conv][plan.channels], transposed; zeros after the last channel */
   const float *conv_bias;           /* [plan.channels], zeros after the last one; NULL: there is none */
   const float *rate, *dt_bias;      /* [n_value_heads] -exp(a_log), [n_value_heads] */

@@ -15,6 +15,8 @@ typedef enum {
   WIDTH_INPUT, /* of the layer's own input of a token */
   WIDTH_CHANNELS,
   WIDTH_DELTA_VALUES,
+  WIDTH_DELTA_K, /* of k and v, where they are matrices of their own */
+  WIDTH_DELTA_V,
   WIDTH_DELTA_B,
   WIDTH_DELTA_A,
   WIDTH_CONV,
@@ -62,6 +64,8 @@ static const struct {
   [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
   [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_B },
   [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_A },
+  [LAYER_DELTA_K]   = { "linear_attn.k_proj", AT(delta.k), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_K },
+  [LAYER_DELTA_V]   = { "linear_attn.v_proj", AT(delta.v), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_V },
   [LAYER_DELTA_O]   = { "mamba.out_proj", AT(delta.o), IN_BESIDE, WIDTH_DELTA_VALUES, WIDTH_HIDDEN },
   [LAYER_CONV_IN]   = { "conv.in_proj", AT(conv.in), IN_CONV, WIDTH_HIDDEN, WIDTH_CONV },
   [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
@@ -181,8 +185,12 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_GATE:
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
     return config->attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
-  case WIDTH_CHANNELS: return delta_channels(delta) + (delta->interleaved ? values : 0);
+  case WIDTH_CHANNELS:
+    if (delta->apart) return delta->n_key_heads * delta->key_dim;
+    return delta_channels(delta) + (delta->interleaved ? values : 0);
   case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
+  case WIDTH_DELTA_K: return delta->apart ? delta->n_key_heads * delta->key_dim : 0;
+  case WIDTH_DELTA_V: return delta->apart ? values : 0;
   case WIDTH_DELTA_B:
     if (delta->rule == RULE_MAMBA2) return 0;
     return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
@@ -264,11 +272,25 @@ static const char *shared_linear_name(const ModelConfig *config, int which) {
   return which == LAYER_DOWN ? names[shared - SHARED_EXPERT][2] : NULL;
 }
 
+/* The name of a matrix of a layer of LAYER_DELTA with DeltaConfig.apart, or NULL. */
+static const char *apart_linear_name(int which) {
+  switch (which) {
+  case LAYER_DELTA_QKV: return "linear_attn.q_proj";
+  case LAYER_DELTA_Z: return "linear_attn.g_proj";
+  case LAYER_DELTA_B: return "linear_attn.b_proj";
+  case LAYER_DELTA_A: return "linear_attn.a_proj";
+  case LAYER_O: return "linear_attn.o_proj";
+  default: return NULL;
+  }
+}
+
 /* The model's own name of a linear layer, or NULL. */
 static const char *own_linear_name(const ModelConfig *config, int layer, int which) {
   const TensorNames *names = &config->names;
   const bool moe = config_layer(config, layer).n_experts > 0;
   if (moe && shared_linear_name(config, which)) return shared_linear_name(config, which);
+  if (config->delta.apart && config_layer(config, layer).kind == LAYER_DELTA && apart_linear_name(which))
+    return apart_linear_name(which);
   const char *delta_in = config->delta.interleaved ? "linear_attn.in_proj_qkvz" : NULL,
              *delta_b = config->delta.interleaved ? "linear_attn.in_proj_ba" : NULL;
   const char *const outs[N_LAYER_KINDS] = {
@@ -378,7 +400,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     const bool of_mixer = which == LAYER_ATTN_NORM || which == LAYER_ATTN_POST_NORM;
     if (of_mixer ? own.kind == LAYER_MLP_ALONE : own.no_mlp) return NULL;
     *width = config->hidden;
-    const char *usual = norm_names[config->norms][which];
+    const char *usual = norm_names[own.norms][which];
     return usual && name ? name : usual;
   }
   if (which == LAYER_INPUT_NORM) {
@@ -442,7 +464,8 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
       [DELTA_CONV] = {"linear_attn.conv1d.weight", channels, delta->conv, DTYPE_F16},
       [DELTA_A_LOG] = {"linear_attn.A_log", heads, 0, DTYPE_F32},
       [DELTA_DT_BIAS] = {"linear_attn.dt_bias", heads, 0, DTYPE_F16},
-      [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0, DTYPE_F32},
+      [DELTA_NORM] = {delta->apart ? "linear_attn.o_norm.weight" : "linear_attn.norm.weight",
+                      delta->value_dim, 0, DTYPE_F32},
       [DELTA_CONV_BIAS] = {0},
       [DELTA_SKIP] = {0},
   };

@@ -112,6 +112,7 @@ typedef struct {
    * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
    * 0. RULE_MAMBA2: there is no b; a is the step size, dt */
   Linear qkv, z, b, a;
+  Linear k, v;      /* with config.delta.apart, and qkv is q alone; else n_out 0 */
   Linear o;         /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
   Vector conv;      /* [C][taps], the last tap for the token itself */
   Vector conv_bias; /* [C]; data NULL unless config.delta.conv_bias */

@@ -26,6 +26,7 @@ static const DeltaConfig sizes[] = {{SIZES(1, 1, 1, 1, 1)},
                                     {SIZES(1, 2, 5, 130, 16)},
                                     {SIZES(1, 1, 1, 1, 1), MAMBA},
                                     {SIZES(2, 6, 12, 20, 3), MAMBA},
+                                    {SIZES(2, 4, 12, 20, 4), .doubles_beta = true, .norm_eps = 1e-3},
                                     {SIZES(1, 4, 128, 64, 4), MAMBA},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(0.5, 1.5, 0.75)},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(1.5, 0.5, 0.25), .no_norm = true}};
@@ -162,6 +163,7 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
 static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z, double *row) {
   const bool mamba = c->rule == RULE_MAMBA2;
   const int width = delta_norm_width(c), values = c->n_value_heads * c->value_dim;
+  const double eps = c->norm_eps != 0 ? c->norm_eps : 1e-6;
   for (int first = 0; first < values; first += width) {
     double mean = 0;
     for (int j = first; j < first + width; j++) {
@@ -170,7 +172,7 @@ static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z
     }
     for (int j = first; j < first + width; j++) {
       const double factor = mamba ? c->out_scale : silu(z[j]);
-      row[j] *= c->no_norm ? factor : number(norm, mamba ? j : j - first) * factor / sqrt(mean + 1e-6);
+      row[j] *= c->no_norm ? factor : number(norm, mamba ? j : j - first) * factor / sqrt(mean + eps);
     }
   }
 }
@@ -218,7 +220,8 @@ static void exact_layer(const World *w, double *out) {
       double *row = out + t * values + head * c->value_dim;
       const double *v = mixed + at.v + head * c->value_dim;
       exact_token(c, mixed + at.q + key_head * c->key_dim, mixed + at.k + key_head * c->key_dim, v,
-                  exp(-exp(number(&delta->a_log, head)) * step), mamba ? step : 1 / (1 + exp(-b[head])),
+                  exp(-exp(number(&delta->a_log, head)) * step),
+                  mamba ? step : (c->doubles_beta ? 2 : 1) / (1 + exp(-b[head])),
                   state + head * c->key_dim * c->value_dim, row);
       for (int j = 0; j < c->value_dim && mamba; j++) row[j] += number(&delta->skip, head) * v[j];
     }

@@ -150,7 +150,8 @@ static Gates gates_of(const Text &t, int token, int head) {
     const double dt = std::min(std::max(log1p(exp(step)), t.sizes.least_step), t.sizes.largest_step);
     return {-exp((double)t.a_log[head]) * dt, dt};
   }
-  return {-exp((double)t.a_log[head]) * log1p(exp(step)), 1 / (1 + exp(-(double)row[head]))};
+  const double most = t.sizes.doubles_beta ? 2 : 1;
+  return {-exp((double)t.a_log[head]) * log1p(exp(step)), most / (1 + exp(-(double)row[head]))};
 }
 
 /* Norm and gate of the outputs of all heads at a token; Mamba-2's gate comes before its norm, which is a
@@ -364,6 +365,12 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
     CHECK(cudaFree((void *)at));
 }
 
+/* Each token may turn what a state holds. */
+static DeltaConfig doubled(DeltaConfig sizes) {
+  sizes.doubles_beta = true;
+  return sizes;
+}
+
 /* Some step sizes are cut at both limits. */
 static DeltaConfig mamba(int n_groups, int n_heads, int key_dim, int value_dim, int taps) {
   DeltaConfig sizes = {n_groups, n_heads, key_dim, value_dim, taps};
@@ -401,14 +408,17 @@ int main(int argc, char **argv) {
   check_choice();
   for (const DeltaConfig &sizes :
        {DeltaConfig{1, 1, 1, 1, 1}, DeltaConfig{2, 6, 8, 12, 4}, DeltaConfig{3, 3, 20, 7, 2},
-        DeltaConfig{1, 2, 5, 130, 16}, mamba(1, 1, 1, 1, 1), mamba(2, 6, 12, 20, 3), mamba(1, 6, 128, 64, 4),
-        scaled(mamba(2, 6, 12, 20, 3), true), scaled(mamba(2, 6, 12, 20, 3), false)}) {
+        DeltaConfig{1, 2, 5, 130, 16}, doubled({2, 2, 96, 192, 4}), mamba(1, 1, 1, 1, 1),
+        mamba(2, 6, 12, 20, 3), mamba(1, 6, 128, 64, 4), scaled(mamba(2, 6, 12, 20, 3), true),
+        scaled(mamba(2, 6, 12, 20, 3), false)}) {
     Text text = text_of(sizes, few ? 40 : 300, false);
     compute(&text);
     run(text, DELTA_PLAIN, {1, 2, 17, 1, 3});
   }
   for (bool alike : {false, true})
-    for (const DeltaConfig &sizes : {DeltaConfig{1, 2, 128, 128, 4}, DeltaConfig{2, 6, 128, 128, 4}}) {
+    for (const DeltaConfig &sizes :
+         {DeltaConfig{1, 2, 128, 128, 4}, DeltaConfig{2, 6, 128, 128, 4}, doubled({1, 2, 128, 128, 4})}) {
+      if (alike && sizes.doubles_beta) continue;
       if (few && sizes.n_value_heads > 2 && alike) continue;
       Text text = text_of(sizes, few ? sizes.n_value_heads > 2 ? 70 : 220 : 1300, alike);
       compute(&text);

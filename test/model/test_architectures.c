@@ -59,6 +59,8 @@ static const struct {
    1e4, "silu"},
   {"Olmo3ForCausalLM", "olmo3", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
    5e5, "silu"},
+  {"OlmoHybridForCausalLM", "olmo_hybrid", 100352, 3840, 11008, 32, 30, 30, 128, 65536, 1e-6, -1, 100257,
+   false, 1e4, "silu"},
   {"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", 290943, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, 1, 2,
    false, 1e4, "silu"},
   {"GlmForCausalLM", "glm", 151552, 4096, 13696, 40, 32, 2, 128, 131072, 0.00000015625, -1, 151329,
@@ -167,7 +169,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.head_dim, defaults[at].head_dim);
     const int part =
         strcmp(defaults[at].model_type, "bamba") == 0                                                 ? 2
-        : c.delta.n_key_heads && !c.layers[0].delta_beside                                            ? 4
+        : c.delta.n_key_heads && !c.layers[0].delta_beside && !c.delta.apart                          ? 4
         : strstr(defaults[at].architecture, "GlmFor") || strstr(defaults[at].architecture, "Glm4For") ? 2
                                                                                                       : 1;
     const bool gemma4 = strncmp(defaults[at].model_type, "gemma4", 6) == 0;
@@ -256,6 +258,7 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"granite", "amf", "gggg"},
                                          {"olmo2", "a", "gggg"},
                                          {"olmo3", "a", "LLLg"},
+                                         {"olmo_hybrid", "a", "gggg"},
                                          {"seed_oss", "m", "gggg"},
                                          {"hunyuan_v1_dense", "a", "gggg"},
                                          {"glm", "", "gggg"},
@@ -306,7 +309,7 @@ static void each_member_is_for_some_architectures(void **state) {
              "'rope_local_base_freq': 19, 'hidden_size_per_layer_input': 0%s}",
              cases[i][0], biases, biases, refused_cap ? "" : "'attn_logit_softcapping': 11, ",
              strstr(cases[i][0], "iquest") ? "" : "'use_sliding_window': true, ",
-             strstr(cases[i][0], "hybrid")
+             strstr(cases[i][0], "moehybrid")
                  ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
              : strstr(cases[i][0], "text_config") ? "}"
                                                   : "");

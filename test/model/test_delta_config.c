@@ -1,6 +1,7 @@
 /* test_delta_config.c - kinds of layers and sizes of the gated delta rule and of Mamba-2 in config.json, as
  * transformers 5.23 reads them (configuration_qwen3_5.py, configuration_granitemoehybrid.py,
- * configuration_bamba.py, configuration_falcon_h1.py, configuration_nemotron_h.py), and what is refused. */
+ * configuration_bamba.py, configuration_falcon_h1.py, configuration_olmo_hybrid.py,
+ * configuration_nemotron_h.py), and what is refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,6 +184,55 @@ static void falcon_h1(void **state) {
     assert_members_refused("falcon_h1", refused[i][0], refused[i][1]);
 }
 
+#define OLMO(members) "{'model_type': 'olmo_hybrid', " members "}"
+
+/* As allenai/Olmo-Hybrid-7B has it; a theta of null is no rope. */
+static void olmo_hybrid(void **state) {
+  (void)state;
+  ModelConfig c = accepted(OLMO("'rope_theta': null, 'linear_num_key_heads': 30, 'linear_key_head_dim': 96, "
+                                "'linear_value_head_dim': 192, 'linear_num_value_heads': 30, "
+                                "'linear_conv_kernel_dim': 4, 'linear_allow_neg_eigval': true"));
+  assert_true(c.delta.apart && c.delta.doubles_beta && c.delta.norm_eps == 1e-5 && c.norm_eps == 1e-6);
+  assert_true(c.norms == NORM_AFTER && c.qk_norm == QK_NORM_WHOLE && c.attn_gate == ATTN_GATE_NONE);
+  for (int layer = 0; layer < 32; layer++) {
+    const LayerConfig own = config_layer(&c, layer);
+    assert_int_equal(own.kind, layer % 4 == 3 ? LAYER_ATTENTION : LAYER_DELTA);
+    assert_int_equal(own.norms, layer % 4 == 3 ? NORM_AFTER : NORM_BEFORE);
+    assert_int_equal(own.rope, ROPE_NONE);
+  }
+  config_release(&c);
+  c = accepted(OLMO("'num_attention_heads': 20, 'linear_allow_neg_eigval': false"));
+  assert_true(c.delta.n_key_heads == 20 && c.delta.n_value_heads == 20 && c.delta.key_dim == 144);
+  assert_true(c.delta.value_dim == 288 && c.delta.conv == 4 && !c.delta.doubles_beta);
+  assert_int_equal(config_layer(&c, 3).rope, ROPE_GLOBAL);
+  config_release(&c);
+  assert_kinds(OLMO("'num_hidden_layers': 3"), "dda");
+  assert_kinds(OLMO("'num_hidden_layers': 6"), "dddadd");
+  assert_kinds(OLMO("'num_hidden_layers': 2, 'layer_types': ['full_attention', 'linear_attention']"), "ad");
+  static const struct {
+    const char *text;
+    LayerRope rope;
+  } ropes[] = {{OLMO("'rope_parameters': null"), ROPE_GLOBAL},
+               {OLMO("'rope_parameters': {'rope_theta': null}"), ROPE_NONE},
+               {OLMO("'rope_theta': 5, 'rope_parameters': {'rope_theta': null}"), ROPE_NONE},
+               {OLMO("'rope_theta': null, 'rope_parameters': {'rope_theta': 5}"), ROPE_GLOBAL},
+               {OLMO("'rope_theta': null, 'rope_parameters': {'rope_type': 'default'}"), ROPE_NONE}};
+  for (size_t i = 0; i < sizeof ropes / sizeof *ropes; i++) {
+    c = accepted(ropes[i].text);
+    assert_int_equal(config_layer(&c, 3).rope, ropes[i].rope);
+    config_release(&c);
+  }
+  assert_members_refused("olmo_hybrid", "'layer_types': ['mamba']", "layer_types is a list of 1");
+  assert_members_refused("olmo_hybrid", "'linear_key_head_dim': 600", "heads of 600 and 1200 numbers");
+  assert_members_refused("olmo_hybrid", "'hidden_size': 32, 'head_dim': 4, 'linear_num_key_heads': 30",
+                         "heads of 0 and 0 numbers");
+  assert_members_refused("olmo_hybrid", "'linear_num_value_heads': 45",
+                         "expected a multiple of its 30 key heads");
+  assert_members_refused("olmo_hybrid", "'linear_allow_neg_eigval': 2", "linear_allow_neg_eigval is 2");
+  assert_members_refused("olmo_hybrid", "'hidden_act': 'gelu_pytorch_tanh'",
+                         "is not supported with layers of the gated delta rule, expected silu");
+}
+
 #define NEMOTRON(members) "{'model_type': 'nemotron_h', " members "}"
 
 /* As NVIDIA-Nemotron-3-Nano-30B-A3B has it, Python's Infinity included, but for the number of layers. */
@@ -289,8 +339,13 @@ static void contradictions_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(qwen3_5),   cmocka_unit_test(mamba_2),    cmocka_unit_test(bamba),
-      cmocka_unit_test(falcon_h1), cmocka_unit_test(nemotron_h), cmocka_unit_test(contradictions_are_refused),
+      cmocka_unit_test(qwen3_5),
+      cmocka_unit_test(mamba_2),
+      cmocka_unit_test(bamba),
+      cmocka_unit_test(falcon_h1),
+      cmocka_unit_test(olmo_hybrid),
+      cmocka_unit_test(nemotron_h),
+      cmocka_unit_test(contradictions_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

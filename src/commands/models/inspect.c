@@ -49,6 +49,13 @@ size_t inspect_recurrent_bytes(const ModelConfig *config) {
   return n * sizeof(float);
 }
 
+bool inspect_has_norms_before(const ModelConfig *config) {
+  bool has = false;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    has = has || config_layer(config, layer).norms != config->norms;
+  return has;
+}
+
 /* --- as lines */
 
 Status inspect_begin_line(Buffer *out, const char *label, Error *err) {

@@ -28,6 +28,7 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
   } items[] = {
       {c->norms == NORM_AROUND, "norms before and behind attention and the gated product", 0},
       {c->norms == NORM_AFTER, "norms behind attention and the gated product only", 0},
+      {inspect_has_norms_before(c), "but before them in layers with the delta rule", 0},
       {c->qk_norm_after_rope, "q and k norms after their rope", 0},
       {c->embedding_norm, "embeddings normalised", 0},
       {c->qk_norm_plain, "q and k norms without weights", 0},

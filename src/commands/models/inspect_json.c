@@ -93,6 +93,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
                                            [ATTN_GATE_IN_Q] = "in q"};
   const ModelConfig *config = &model->config;
   TRY(put_string(w, "norms", placements[config->norms]));
+  TRY(put_bool(w, "norms_before_delta", inspect_has_norms_before(config)));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_bool(w, "v_norm", config->v_norm));
   TRY(put_bool(w, "layer_scalar", config->layer_scalar));

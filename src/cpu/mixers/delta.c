@@ -23,6 +23,8 @@ CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float
                     .z = cpu_take_linear(&from->z, place, next),
                     .b = cpu_take_linear(&from->b, place, next),
                     .a = cpu_take_linear(&from->a, place, next),
+                    .k = cpu_take_linear(&from->k, place, next),
+                    .v = cpu_take_linear(&from->v, place, next),
                     .o = cpu_take_linear(&from->o, place, next),
                     .taps = cpu_take_taps(&from->conv, config->conv, place, next),
                     .dt_bias = cpu_take_vector(&from->dt_bias, 0, place, next),
@@ -91,7 +93,7 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
   const bool mamba = config->rule == RULE_MAMBA2;
-  const double eps = 1e-6 / config->key_dim;
+  const double eps = 1e-6 / config->key_dim, most = config->doubles_beta ? 2 : 1; /* of beta */
   float *q = q_of(work, row, key_head), *k = k_of(work, row, key_head);
   if (!mamba) {
     kernels->rms_norm(q, work->weights->q_scales, config->key_dim, eps, q);
@@ -106,7 +108,7 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
     double size = cpu_softplus(step);
     if (mamba) size = fmin(fmax(size, config->least_step), config->largest_step);
     decays[head] = (float)exp((double)work->weights->rate[head] * size);
-    betas[head] = mamba ? (float)size : (float)(1 / (1 + exp(-(double)betas[head])));
+    betas[head] = mamba ? (float)size : (float)(most / (1 + exp(-(double)betas[head])));
   }
 }
 
@@ -143,8 +145,8 @@ static void gate_head(const DeltaWork *work, int row, int head) {
   const size_t at = (size_t)head * (size_t)config->value_dim;
   float *out = v_of(work, row, head);
   float *z = work->z + (size_t)row * work->z_stride + at;
-  kernels->rms_norm(out, work->weights->norm, config->value_dim, work->state->loaded->model->config.norm_eps,
-                    out);
+  const double eps = config->norm_eps != 0 ? config->norm_eps : work->state->loaded->model->config.norm_eps;
+  kernels->rms_norm(out, work->weights->norm, config->value_dim, eps, out);
   if (!config->gate_is_sigmoid) {
     kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
     return;
@@ -217,19 +219,26 @@ static void run_rule(const DeltaWork *work) {
   }
 }
 
-/* Computes what goes into the convolution, z, a and, but for Mamba-2, b. */
+/* Computes what goes into the convolution, by one matrix or three, z, a and, but for Mamba-2, b. */
 static void run_inputs(const DeltaWork *work, const float *from) {
   const BackendState *state = work->state;
   const CpuDelta *weights = work->weights;
   const StatePlan *plan = &state->plan;
-  const Matmul inputs[] = {
+  const DeltaPlaces places = delta_places(work->config);
+  const Matmul all[MAX_MATMULS] = {
+      /* a layer may lack some of them */
       {.w = weights->qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
+      {.w = weights->k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
+      {.w = weights->v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},
       {.w = weights->z, .y = work->z, .y_stride = work->z_stride},
       {.w = weights->a, .y = state->decays, .y_stride = (size_t)plan->delta_heads},
       {.w = weights->b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
   };
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, work->n_rows, inputs,
-              weights->b.linear ? 4 : 3);
+  Matmul inputs[MAX_MATMULS];
+  int n = 0;
+  for (int i = 0; i < MAX_MATMULS; i++)
+    if (all[i].w.linear) inputs[n++] = all[i];
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, work->n_rows, inputs, n);
 }
 
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from) {

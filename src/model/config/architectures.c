@@ -105,6 +105,11 @@ const Architecture architectures[] = {
     {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,  500000 },
     .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE,
     .windows = WINDOW_PERIODIC, .window = 4096, .period = 4, .local_rope_theta = 500000 },
+  { .architecture = "OlmoHybridForCausalLM", .model_type = "olmo_hybrid", /* Olmo Hybrid 7B */
+    { 100352, 3840, 11008, 32, 30,  0,   0,  65536,     -1, 100257, 1e-6,   10000 },
+    .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .delta_apart = true,
+    .members = HAS_ATTENTION_BIAS | HAS_DELTA,
+    .names = { .attn_norm = "attention_layer_norm", .mlp_norm = "feedforward_layer_norm" } },
   { .architecture = "InternLM3ForCausalLM", .model_type = "internlm3", /* InternLM3 8B */
     { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },

@@ -141,17 +141,20 @@ typedef struct {
   AttnGate attn_gate;
   /* num_attention_heads_per_layer; gating: gates by head or by number, which are softplus (Laguna) */
   bool own_heads_and_gates;
-  bool attn_sinks;        /* each head's softmax has one more logit, which is dropped after */
-  bool qkv_bias;          /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
-  bool o_bias;            /* default of HAS_ATTENTION_BIAS */
-  bool fused;             /* q, k, v are stored as one matrix, gate and up as another */
-  bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
-  bool latent_attention;  /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
-  bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
-  bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
-  bool ungated;           /* as in ModelConfig; the activation is relu2 */
-  bool attn_indices;      /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
-  bool mamba_beside;      /* Mamba-2 beside attention in every layer, and a factor of each part (Falcon-H1) */
+  bool attn_sinks;       /* each head's softmax has one more logit, which is dropped after */
+  bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
+  bool o_bias;           /* default of HAS_ATTENTION_BIAS */
+  bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
+  bool fused_gate_up;    /* gate and up are stored as one matrix; q, k and v are not */
+  bool latent_attention; /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
+  bool neighbours;       /* rotary pairs are (2 i, 2 i + 1) */
+  bool gelu_is_tanh;     /* the activation "gelu" is gelu_pytorch_tanh */
+  bool ungated;          /* as in ModelConfig; the activation is relu2 */
+  bool attn_indices;     /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
+  bool mamba_beside;     /* Mamba-2 beside attention in every layer, and a factor of each part (Falcon-H1) */
+  /* With HAS_DELTA: q, k and v of the delta rule are matrices of their own, its layers have norms before it,
+   * and a theta of null is no rope (Olmo Hybrid). */
+  bool delta_apart;
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
@@ -221,6 +224,9 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
+/* The same of an architecture with delta_apart, and layers' ropes and norms. PRECOND the rope is filled. */
+Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config);
 
 /* Fills streams, ngrams, which layers have these, indexer, and delta.gate_is_sigmoid (streams.c). PRECOND the
  * rope, the kinds of layers and delta are filled. */

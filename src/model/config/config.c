@@ -372,7 +372,7 @@ Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
   const bool latent = config->experts.latent > 0, streams = config->streams.n > 0;
   const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs + 2 * (size_t)latent + 9 * (size_t)streams +
-                         4 * (size_t)config_layer(config, 0).delta_beside +
+                         2 * (size_t)config->delta.apart + 4 * (size_t)config_layer(config, 0).delta_beside +
                          3 * (size_t)config->experts.n_experts;
   const size_t others = 1 + (size_t)inputs + 2 * (size_t)streams;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + others, file, err);

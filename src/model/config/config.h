@@ -62,6 +62,10 @@ typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
  * (Nemotron-H). */
 typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYER_KINDS } LayerKind;
 
+/* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
+ * before they are added to the residual stream. */
+typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
+
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
 typedef struct {
@@ -79,17 +83,15 @@ typedef struct {
   /* Only of LAYER_ATTENTION: it has the part of LAYER_DELTA, too, which reads the same normalised input; the
    * outputs of both are added (Falcon-H1). */
   bool delta_beside;
-  int n_experts; /* config_layer() sets it to the model's, or to 0 in a layer without experts */
-  int ngrams;    /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
+  bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
+  NormPlacement norms; /* config_layer() sets it */
+  int n_experts;       /* config_layer() sets it to the model's, or to 0 in a layer without experts */
+  int ngrams;          /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
   /* config_layer() sets it to n_kv_heads, and one more where a layer has an index key (IndexerConfig), which
    * lies in the cache as a KV head of its own: the value is the key as it is, the key that of the block that
    * ends there. */
   int n_cache_heads;
 } LayerConfig;
-
-/* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
- * before they are added to the residual stream. */
-typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
 /* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
@@ -177,6 +179,9 @@ typedef struct {
    * and a. */
   bool interleaved;
   StateRule rule;
+  bool apart;           /* q, k and v are matrices of their own (Olmo Hybrid): DeltaLayer.qkv is q's */
+  bool doubles_beta;    /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
+  double norm_eps;      /* of the norm of outputs; 0: the model's */
   bool gate_is_sigmoid; /* the output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next) */
   /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
    * largest step size. */

@@ -103,6 +103,7 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   if (own.n_experts > 0) own.intermediate = config->experts.shared_width;
   if (!own.n_experts && !own.intermediate && !own.no_mlp) own.intermediate = config->intermediate;
   if (!own.shares_kv) own.kv_layer = layer;
+  own.norms = own.norms_before ? NORM_BEFORE : config->norms;
   return own;
 }
 

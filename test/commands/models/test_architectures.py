@@ -55,8 +55,24 @@ def without(*names):
 def with_config(**members):
     def change(config):
         config.update(members)
-        return {key: value for key, value in config.items() if value is not None}
+        given = {key: value for key, value in config.items() if value is not None}
+        return {key: None if value == "null" else value for key, value in given.items()}
     return change
+
+
+def as_published(tensors):
+    """Olmo Hybrid's names of norms before the delta rule, and three convolutions in place of one."""
+    published = {}
+    for name, array in tensors.items():
+        if name.endswith("conv1d.weight"):
+            for part, rows in zip("qkv", np.split(array, [12, 24])):
+                published[name.replace("conv1d", part + "_conv1d")] = rows.copy()
+            continue
+        if name.startswith("model.layers.0."):
+            name = name.replace(".input_layernorm.", ".attention_layer_norm.")
+            name = name.replace(".post_attention_layernorm.", ".feedforward_layer_norm.")
+        published[name] = array
+    return published
 
 
 # --- other spellings
@@ -93,6 +109,8 @@ SAME = {
         "linear_attention", "linear_attention", "full_attention", "linear_attention"]), None),
     "a hybrid without drafts and towers": ("qwen3_5", None, without("mtp.fc.weight",
                                                                    "model.visual.patch_embed.proj.bias")),
+    "olmo hybrid as published": (
+        "olmo-hybrid-bf16", with_config(rope_parameters=None, rope_theta="null"), as_published),
     "gemma 4 by transformers 5": ("gemma4-bf16", with_config(
         global_head_dim=None, num_global_key_value_heads=None,
         per_layer_config={"5": {"head_dim": 32, "num_key_value_heads": 1}}), None),
@@ -352,6 +370,18 @@ WRONG = {
     "its factors are too few": (
         "falcon-h1-bf16", with_config(ssm_multipliers=[1, 2]), None,
         "ssm_multipliers is an array, expected a list of 5 numbers"),
+    "one of three convolutions is missing": (
+        "olmo-hybrid-bf16", None, lambda tensors: without("model.layers.0.linear_attn.k_conv1d.weight")(
+            as_published(tensors)), "tensor model.layers.0.linear_attn.k_conv1d.weight is missing"),
+    "one of them has other taps": (
+        "olmo-hybrid-bf16", with_config(linear_conv_kernel_dim=3), as_published,
+        "linear_attn.q_conv1d.weight is [12, 1, 4], expected [12, 1, 3]"),
+    "the delta rule's keys are missing": (
+        "olmo-hybrid-bf16", None, without("model.layers.0.linear_attn.k_proj.weight"),
+        "tensor model.layers.0.linear_attn.k_proj.weight is missing"),
+    "a norm before it is missing": (
+        "olmo-hybrid-bf16", None, without("model.layers.0.post_attention_layernorm.weight"),
+        "tensor model.layers.0.post_attention_layernorm.weight is missing"),
     "a short convolution has no taps": (
         "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
     "a short convolution has other taps": (
@@ -394,7 +424,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 84 and "llama" in names
+    assert len(names) == 85 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

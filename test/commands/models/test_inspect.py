@@ -171,6 +171,7 @@ def test_says_what_the_files_say(run, directory):
     expected = (matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
                 - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
     expected -= len(layers) * (report["activation"] == "relu2")  # no gate
+    expected += 2 * sum(name.endswith("linear_attn.k_proj.weight") for name in stored)  # no matrix of q, k and v
     n_beside = report["layer_kinds"].count("attention and delta")
     expected += 2 * n_beside
     if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
@@ -267,6 +268,7 @@ def arithmetic_of(report):
     items = [
         (report["norms"] == "around", "norms before and behind attention and the gated product"),
         (report["norms"] == "after", "norms behind attention and the gated product only"),
+        (report["norms_before_delta"], "but before them in layers with the delta rule"),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
         (report["embedding_norm"], "embeddings normalised"),
         (report["qk_norm_plain"], "q and k norms without weights"),
