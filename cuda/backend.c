@@ -372,6 +372,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
                 c->embedding_norm ? 1 : scale, s->x, m->stream, err));
   if (c->embedding_norm)
     TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
+  if (c->centred) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
@@ -380,13 +381,18 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
 
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
+  const ModelConfig *c = &s->loaded->model->config;
   const int n_rows = rows_of(s, span);
-  if (s->loaded->model->config.latent.kv_rank) return latent_project(s, layer, n_rows, err);
+  if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
   if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
-  if (!config_layer(&s->loaded->model->config, layer).delta_beside) /* else the delta rule has projected */
+  if (c->parallel) { /* h is also the MLP's input */
+    TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
+    TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
+  } else if (!config_layer(c, layer).delta_beside) { /* else the delta rule has projected */
     TRY(residual_project(s, &l->qkv, l->attn_norm, n_rows, s->projections, s->projection_stride, err));
+  }
   TRY(rows_append(s, layer, n_rows, err));
-  return s->loaded->model->config.indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
+  return c->indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -537,8 +543,10 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
   /* The router normalises its input itself, and streams are mixed before it is. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0;
-  return residual_linear(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
-                         first_sum(layer), err);
+  TRY(residual_linear(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
+                      first_sum(layer), err));
+  if (c->parallel) s->normed = NORMED;
+  return STATUS_OK;
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times

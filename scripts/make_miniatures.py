@@ -23,9 +23,9 @@ import checkpoint
 import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
-                               YARN_MSCALE, awq, bamba, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
-                               gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2,
-                               lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
+                               YARN_MSCALE, awq, bamba, cohere2, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3,
+                               gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent,
+                               lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
                                new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
                                with_vision)
 from miniature_dense import DENSE_MINIATURES
@@ -335,6 +335,14 @@ MINIATURES.update({
     "olmo-hybrid-bf16": dict(config=olmo_hybrid(), tokens=40, matters=[
         {"linear_allow_neg_eigval": False}, {"rms_norm_eps": 0.1},
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}]),
+})
+
+
+# LayerNorm, and the MLP beside attention.
+MINIATURES.update({
+    "cohere2-bf16": dict(config=cohere2(), tokens=24, matters=[
+        {"sliding_window": 7}, {"sliding_window": 9}, {"rope_theta": 100.0}, {"layer_norm_eps": 0.1},
+        {"logit_scale": 0.5}, {"layer_types": ["full_attention", "sliding_attention"]}]),
 })
 
 

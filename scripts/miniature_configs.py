@@ -186,6 +186,17 @@ def falcon_h1(**config):
                     "rope_theta": 1000.0, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
 
 
+def cohere2(**config):
+    """A layer with a window and a rope, and one with neither."""
+    config = llama(**{"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "hidden_size": 16,
+                      "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1,
+                      "attention_bias": False, "layer_types": ["sliding_attention", "full_attention"],
+                      "sliding_window": 8, "layer_norm_eps": 1e-05, "logit_scale": 0.75, "rope_theta": 1000.0,
+                      "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    del config["rms_norm_eps"]
+    return config
+
+
 def olmo_hybrid(**config):
     """A layer with the gated delta rule and one with attention."""
     config = llama(**{"architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid", "hidden_size": 16,

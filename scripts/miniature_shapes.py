@@ -309,6 +309,8 @@ def norm_widths(config, layer):
         return {"input_layernorm": hidden, "post_attention_layernorm": hidden} if is_delta(config, layer) else {
             "post_attention_layernorm": hidden, "post_feedforward_layernorm": hidden,
             "self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head}
+    if kind == "cohere2":
+        return {"input_layernorm": hidden}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind in ("bamba", "falcon_h1"):
         norms = ["input_layernorm", "pre_ff_layernorm"]

@@ -56,9 +56,11 @@ static Norms mlp_norms(const BackendModel *m, int layer) {
 
 Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const Norms norms = mlp_norms(s->loaded, layer);
-  if (narrow_takes(s, layer, rows_of(s, span))) return narrow_down_residual(s, layer, rows_of(s, span), err);
-  return residual_linear(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms,
-                         first_sum(layer) + 1, err);
+  const ModelConfig *c = &s->loaded->model->config;
+  const int n = rows_of(s, span);
+  if (narrow_takes(s, layer, n)) return narrow_down_residual(s, layer, n, err);
+  TRY(residual_linear(s, &s->loaded->layers[layer].down, s->g, n, norms, first_sum(layer) + 1, err));
+  return c->centred ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
 }
 
 /* --- experts */

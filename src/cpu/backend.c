@@ -366,6 +366,17 @@ void cpu_read_embedding(const BackendState *state, int32_t id, float *x) {
               (size_t)embedding->n_columns, x);
 }
 
+/* x = x - mean(x) */
+static void centre(BackendState *state, int n_rows) {
+  const int n = state->loaded->model->config.hidden;
+  for (int r = 0; r < n_rows; r++) {
+    float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)x[i];
+    for (int i = 0; i < n; i++) x[i] = (float)((double)x[i] - sum / n);
+  }
+}
+
 static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
@@ -385,6 +396,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
   }
+  if (model->config.centred) centre(state, range.n_tokens);
   if (state->plan.ngrams) memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
   for (int r = 0; r < range.n_tokens; r++)
     for (int s = 0; s < model->config.streams.n; s++)
@@ -538,7 +550,8 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
   const CpuLayer *weights = &state->loaded->layers[layer];
   Matmul matmul = cpu_gate_up(state->loaded, layer);
   matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
-  const float *from = cpu_normalised(state, range.n_tokens, weights->mlp_norm);
+  const bool parallel = state->loaded->model->config.parallel; /* h is what attention read */
+  const float *from = parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
   return STATUS_OK;
 }
@@ -549,6 +562,7 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
   pad_rows(state->g, state->plan.intermediate, range.n_tokens, weights->down.linear->n_in);
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
                   weights->mlp_post_norm);
+  if (state->loaded->model->config.centred) centre(state, range.n_tokens);
   return STATUS_OK;
 }
 

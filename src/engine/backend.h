@@ -159,7 +159,8 @@ typedef struct {
   const BackendState *target;
 } StateOptions;
 
-/* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
+/* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. With config.centred
+ * embed() and down_residual() end with x = x - mean(x). */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
   /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \
@@ -198,6 +199,7 @@ typedef struct {
   /* o = Wo a + delta.o d with delta_beside */                                                               \
   X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \
   /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h), */                \
+  /* with config.parallel h is that of attention; */                                                         \
   /* with mlp_scale * activation(gate_scale * Wgate h) */                                                    \
   X(norm_gate_up, (BackendState * state, TokenRange range, int layer, Error *err))                           \
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \

@@ -399,6 +399,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
   if (which < LAYER_Q_NORM) {
     const bool of_mixer = which == LAYER_ATTN_NORM || which == LAYER_ATTN_POST_NORM;
     if (of_mixer ? own.kind == LAYER_MLP_ALONE : own.no_mlp) return NULL;
+    if (which == LAYER_MLP_NORM && config->parallel) return NULL;
     *width = config->hidden;
     const char *usual = norm_names[own.norms][which];
     return usual && name ? name : usual;

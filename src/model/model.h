@@ -198,7 +198,8 @@ typedef struct {
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
   Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */
   Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
-  Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER, and with no_mlp */
+  /* [hidden] input of gate and up; data NULL with NORM_AFTER, with no_mlp and with config.parallel */
+  Vector mlp_norm;
   /* hidden -> intermediate twice, and back; n_out 0 where experts are alone, or with no_mlp, and of gate with
    * config.ungated */
   Linear gate, up, down;

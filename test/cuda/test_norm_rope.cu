@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "cuda/attention/q8.cuh"
@@ -137,6 +138,13 @@ static void test_norms() {
     for (size_t i = 0; i < x.size(); i++) normed[i] *= 1.5 / weight[i % n];
     MUST(ops_rms_norm_plain((float *)x_device.at, eps, 1.5f, n, n_tokens, 0, &error));
     expect("ops_rms_norm_plain", n, converted(x_device.host()), normed, SINGLE);
+    MUST(ops_centre((float *)x_device.at, n, n_tokens, 0, &error));
+    for (int row = 0; row < n_tokens; row++) {
+      const auto first = normed.begin() + (size_t)row * n;
+      const double mean = std::accumulate(first, first + n, 0.0) / n;
+      for (int i = 0; i < n; i++) first[i] -= mean;
+    }
+    expect("ops_centre", n, converted(x_device.host()), normed, SINGLE);
   }
 }
 

@@ -63,6 +63,8 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(embedding_scale, 12);
   TAKEN(attention_scale, 0.1);
   TAKEN(residual_scale, 0.22);
+  TAKEN(centred, true);
+  TAKEN(parallel, true);
   TAKEN(gate_scale, 0.5);
   TAKEN(mlp_scale, 0.5);
   TAKEN(logit_divisor, 16);

@@ -94,6 +94,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   const ModelConfig *config = &model->config;
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norms_before_delta", inspect_has_norms_before(config)));
+  TRY(put_bool(w, "norms_centred", config->centred));
+  TRY(put_bool(w, "parallel_mlp", config->parallel));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_bool(w, "v_norm", config->v_norm));
   TRY(put_bool(w, "layer_scalar", config->layer_scalar));

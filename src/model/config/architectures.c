@@ -110,6 +110,15 @@ const Architecture architectures[] = {
     .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .delta_apart = true,
     .members = HAS_ATTENTION_BIAS | HAS_DELTA,
     .names = { .attn_norm = "attention_layer_norm", .mlp_norm = "feedforward_layer_norm" } },
+  { .architecture = "CohereForCausalLM", .model_type = "cohere", /* Command R, Aya 23, Aya Expanse */
+    { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
+    .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
+    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS | HAS_QK_NORM },
+  { .architecture = "Cohere2ForCausalLM", .model_type = "cohere2", /* Command R7B, Command A */
+    { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
+    .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
+    .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
+    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS },
   { .architecture = "InternLM3ForCausalLM", .model_type = "internlm3", /* InternLM3 8B */
     { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },

@@ -51,7 +51,7 @@ enum {
   HAS_SHORT_CONV = 1 << 22,  /* conv_L_cache, conv_bias: layers with a short convolution (short_conv.c) */
   HAS_BLOCK_WIDTH = 1 << 23, /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
   HAS_SANDWICH = 1 << 24,    /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
-  HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true */
+  HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true, refused without one */
   HAS_OWN_ROPE = 1 << 26,    /* rope parameters must be given: the default is a scaling of its own */
   HAS_INTERLEAVED_DELTA = 1 << 27, /* delta layers are stored by key head (DeltaConfig.interleaved) */
   HAS_MUP = 1 << 28,               /* mup_enabled: as scaled_embedding below */
@@ -131,7 +131,8 @@ typedef struct {
 
   /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
-  bool norm_plus_one; /* norms multiply by 1 + weight */
+  bool norm_plus_one;     /* norms multiply by 1 + weight */
+  bool centred, parallel; /* as in ModelConfig */
   QkNorm qk_norm;
   bool qk_norm_after_rope;
   bool v_norm, layer_scalar; /* as in ModelConfig */
@@ -187,6 +188,7 @@ typedef struct {
   int max_window_layers;     /* WINDOW_BY_LAYER and WINDOW_FROM_LAYER */
   bool tied;
   Activation activation;
+  double logit_scale; /* default of logit_scale, a factor of logits; 0: the config has no such member */
   double local_rope_theta, query_scalar, attention_cap, logit_cap;
 
   struct { /* with HAS_MULTIPLIERS; 0: 1 */

@@ -220,6 +220,11 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
     }
   }
   if (members & HAS_POST_NORM) config->logit_divisor = 1 / config->logit_divisor;
+  if (arch->logit_scale != 0) {
+    double scale;
+    TRY(reader_double(r, "logit_scale", 1e-6, MAX_FACTOR, arch->logit_scale, &scale));
+    config->logit_divisor = 1 / scale;
+  }
   if (arch->depth_scale) TRY(parse_depth_scale(r, arch, config));
   if (members & HAS_ATTENTION_CAP)
     TRY(parse_cap(r, "attn_logit_softcapping", arch->attention_cap, &config->attention_cap));
@@ -255,8 +260,13 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   if (arch->members & HAS_OFF_ONLY) TRY(refuse_windows_and_clips(r));
   config->norms = post_norm ? arch->norms : NORM_BEFORE;
   config->norm_plus_one = arch->norm_plus_one;
+  config->centred = arch->centred;
+  config->parallel = arch->parallel;
   bool qk_norm = true;
   if (arch->members & HAS_QK_NORM) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
+  if (arch->members & HAS_QK_NORM && qk_norm && arch->qk_norm == QK_NORM_NONE)
+    return reader_refuse(r, "use_qk_norm is true, which is not supported in %s, expected false",
+                         config->architecture);
   config->qk_norm = qk_norm ? arch->qk_norm : QK_NORM_NONE;
   config->qk_norm_after_rope = arch->qk_norm_after_rope;
   config->names = arch->names;

@@ -329,7 +329,11 @@ typedef struct {
   double norm_eps;  /* rms_norm_eps */
 
   NormPlacement norms;
-  bool embedding_norm;   /* embeddings are normalised, without weights (Muse Glimmer) */
+  /* Norms of x subtract its mean first: LayerNorm without a bias (Cohere). Since nothing else reads x, a
+   * backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+  bool centred;
+  bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
+  bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
   bool final_norm_plain; /* the last norm multiplies by weight, whatever norm_plus_one says (Muse Glimmer) */
   double post_norm_eps;  /* epsilon of norms of outputs; 0: norm_eps */
   bool norm_plus_one;    /* norms multiply by 1 + weight, not by weight (Gemma) */

@@ -261,6 +261,15 @@ def test_an_answer_goes_on_as_its_text_grows_long(salt, auk, run, tmp_path):
     assert answer.stdout.decode() == "".join(alphabet[i] for i in ids[28:])
 
 
+def test_command_r_is_r7b_whose_layers_all_have_a_rope(changed, logits):
+    """A window as long as the text hides nothing."""
+    as_older = with_config(architectures=["CohereForCausalLM"], model_type="cohere", layer_types=None)
+    older = changed("cohere2-bf16", as_older, folder="older")
+    newer = changed("cohere2-bf16", with_config(layer_types=["sliding_attention"] * 2, sliding_window=128))
+    assert np.allclose(logits(older), logits(newer), rtol=0, atol=1e-5)
+    assert not np.allclose(logits(older), logits(MINIATURES / "cohere2-bf16"), rtol=0, atol=1e-2)
+
+
 # --- what is wrong with a part
 
 def cut(name, *shape):
@@ -382,6 +391,17 @@ WRONG = {
     "a norm before it is missing": (
         "olmo-hybrid-bf16", None, without("model.layers.0.post_attention_layernorm.weight"),
         "tensor model.layers.0.post_attention_layernorm.weight is missing"),
+    "the norm of attention and MLP is missing": (
+        "cohere2-bf16", None, without(LAYER + "input_layernorm.weight"),
+        f"tensor {LAYER}input_layernorm.weight is missing"),
+    "there is no window": (
+        "cohere2-bf16", with_config(sliding_window="null"), None,
+        "sliding_window is null, expected a number of positions"),
+    "q and k have norms of their own": (
+        "cohere2-bf16", with_config(architectures=["CohereForCausalLM"], model_type="cohere", use_qk_norm=True), None,
+        "use_qk_norm is true, which is not supported in CohereForCausalLM, expected false"),
+    "a factor of logits is no number": (
+        "cohere2-bf16", with_config(logit_scale="x"), None, 'logit_scale is "x"'),
     "a short convolution has no taps": (
         "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
     "a short convolution has other taps": (
@@ -424,7 +444,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 85 and "llama" in names
+    assert len(names) == 87 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -107,7 +107,7 @@ def test_says_what_the_files_say(run, directory):
         whole = {**whole, "text_config": whole["llm_config"]}
     several = "text_config" in whole
     text = whole["text_config"] if several else config
-    spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon")), **text,
+    spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon", text.get("layer_norm_eps"))), **text,
              "intermediate_size": mlp_width(text)}
     latent = report["latent_attention"]
     if latent:  # one row of the cache for all heads
@@ -269,6 +269,8 @@ def arithmetic_of(report):
         (report["norms"] == "around", "norms before and behind attention and the gated product"),
         (report["norms"] == "after", "norms behind attention and the gated product only"),
         (report["norms_before_delta"], "but before them in layers with the delta rule"),
+        (report["norms_centred"], "norms subtract the mean"),
+        (report["parallel_mlp"], "the gated product beside attention, of the same norm"),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
         (report["embedding_norm"], "embeddings normalised"),
         (report["qk_norm_plain"], "q and k norms without weights"),
