@@ -209,6 +209,9 @@ static void olmo_hybrid(void **state) {
   assert_kinds(OLMO("'num_hidden_layers': 3"), "dda");
   assert_kinds(OLMO("'num_hidden_layers': 6"), "dddadd");
   assert_kinds(OLMO("'num_hidden_layers': 2, 'layer_types': ['full_attention', 'linear_attention']"), "ad");
+  c = accepted(OLMO("'num_hidden_layers': 1, 'layer_types': ['full_attention']"));
+  assert_true(c.delta.n_key_heads == 0 && !config_has_states(&c) && config_layer(&c, 0).norms == NORM_AFTER);
+  config_release(&c);
   static const struct {
     const char *text;
     LayerRope rope;

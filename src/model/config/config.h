@@ -188,11 +188,11 @@ typedef struct {
   bool conv_bias, biases;
   double least_step, largest_step;
   /* With RULE_MAMBA2: the output is not normalised; factors of z and of the step size's a before their
-   * functions, and of the output. */
+   * functions, and of the output; and of what enters the convolution. The latter are 1 after
+   * model_prepare(), which multiplies the taps by them. */
   bool no_norm;
   double z_scale, a_scale, out_scale;
-  double q_scale, k_scale,
-      v_scale; /* of the convolution's inputs; model_prepare() multiplies the taps by them */
+  double q_scale, k_scale, v_scale;
 } DeltaConfig;
 
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin

@@ -123,5 +123,6 @@ Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config) {
     config->layers[i].norms_before = config->layers[i].kind == LAYER_DELTA;
     if (no_rope) config->layers[i].rope = ROPE_NONE;
   }
+  if (config_count_layers(config, LAYER_DELTA, n) == 0) config->delta = (DeltaConfig){0};
   return check_activation(r, config);
 }
