@@ -15,7 +15,7 @@ struct DeltaArgs {
   int channels, group;               /* group: value heads of a key head */
   bool mamba;                        /* Mamba-2, which has no b: its a is the step size */
   bool sigmoid_gate;                 /* DeltaConfig.gate_is_sigmoid */
-  float most_beta;                   /* 2 with DeltaConfig.doubles_beta, else 1 */
+  bool doubles_beta;                 /* DeltaConfig.doubles_beta */
   float z_scale, a_scale, out_scale; /* DeltaConfig's of Mamba-2 */
   DeltaPlaces places;                /* of q, k and v in the channels */
   int norm_width;                    /* numbers of a token's outputs that are normalised together */
@@ -81,7 +81,9 @@ struct DeltaArgs {
   __device__ __forceinline__ float log_decay_of(float a, int head) const {
     return -expf(a_log[head]) * step_of(a, head);
   }
-  __device__ __forceinline__ float beta_of(float b) const { return most_beta / (1 + expf(-b)); }
+  __device__ __forceinline__ float beta_of(float b) const {
+    return (doubles_beta ? 2.0f : 1.0f) / (1 + expf(-b));
+  }
   __device__ __forceinline__ float a_of(int token, int head) const {
     return row(token)[(mamba ? 0 : n_value_heads) + head];
   }
