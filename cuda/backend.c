@@ -384,6 +384,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
                 c->embedding_norm ? 1 : scale, s->x, m->stream, err));
   if (c->embedding_norm)
     TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
+  if (c->centred) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
@@ -392,12 +393,18 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
 
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
+  const ModelConfig *c = &s->loaded->model->config;
   const int n_rows = rows_of(s, span);
-  if (s->loaded->model->config.latent.kv_rank) return latent_project(s, layer, n_rows, err);
+  if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
   if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
-  TRY(residual_project(s, &l->qkv, l->attn_norm, n_rows, s->projections, s->projection_stride, err));
+  if (c->parallel) { /* h is also the MLP's input */
+    TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
+    TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
+  } else if (!config_layer(c, layer).delta_beside) { /* else the delta rule has projected */
+    TRY(residual_project(s, &l->qkv, l->attn_norm, n_rows, s->projections, s->projection_stride, err));
+  }
   TRY(rows_append(s, layer, n_rows, err));
-  return s->loaded->model->config.indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
+  return c->indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -449,8 +456,9 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const int n_rows = rows_of(s, span);
+  const bool beside = config_layer(c, layer).delta_beside;
   DeltaRule rule = {.sizes = c->delta,
-                    .eps = (float)c->norm_eps,
+                    .eps = (float)(c->delta.norm_eps != 0 ? c->delta.norm_eps : c->norm_eps),
                     .shared_bytes = m->shared_bytes,
                     .pos = s->rows.pos,
                     .projections = s->projections,
@@ -464,8 +472,8 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .skip = l->delta.skip,
                     .norm = l->delta.norm,
                     .state = state_recurrent(s, layer),
-                    .out = s->a,
-                    .out_stride = padded_row(l->o.n_in),
+                    .out = beside ? s->beside : s->a,
+                    .out_stride = padded_row(beside ? l->delta_o.n_in : l->o.n_in),
                     .workspace = s->delta_workspace};
   const DeviceLinear *first = &l->qkv.parts[0];
   if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows))
@@ -555,12 +563,16 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(apply_gates(s, n_rows, layer, err));
   if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(latent_values(s, layer, n_rows, err));
+  if (config_layer(c, layer).delta_beside)
+    TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
   /* The router normalises its input itself, and streams are mixed before it is. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0;
   const void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
-  return residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
-                         first_sum(layer), err);
+  TRY(residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
+                      first_sum(layer), err));
+  if (c->parallel) s->normed = NORMED;
+  return STATUS_OK;
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
@@ -580,6 +592,7 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
   TRY(products_matmul(s, &l->input_gate, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->input_gate, n, err));
   const Gated gated = {.activation = c->activation,
                        .factor = divisor,
+                       .up_factor = 1,
                        .gate = s->input_gate,
                        .up = s->inputs + (size_t)layer * (size_t)n,
                        .gate_stride = (size_t)n,

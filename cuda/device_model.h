@@ -64,15 +64,16 @@ typedef struct {
   const float *input_norm;           /* [hidden] */
   const float *sinks, *scalar;       /* [n_heads], [1] ModelLayer's; NULL: the model has none */
   DeviceXielu xielu;
-  /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA; or in of
-   * LAYER_CONV; or q_a, or q without a q_rank, and kv_a of latent attention. Index queries and the index key
-   * come last (config.indexer). */
+  /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA, with
+   * delta_beside before q, k, v; or in of LAYER_CONV; or q_a, or q without a q_rank, and kv_a of latent
+   * attention. Index queries and the index key come last (config.indexer). */
   DeviceProjections qkv;
   /* Only with latent attention: q with a q_rank; the heads' parts of kv_b (ModelLayer), laid out as summed
    * experts, one of them for each head. */
   DeviceLinear q, key_heads, value_heads;
   const void *key_halves, *value_halves; /* the latter two in fp16, as LinearHeads.w */
   DeviceDelta delta;
+  DeviceLinear delta_o; /* ModelLayer.delta.o; zeros unless delta_beside */
   DeviceConv conv;
   DeviceExperts experts;
   DeviceLinear o, down; /* o: zeros of LAYER_MLP_ALONE; down, gate_up: zeros without an MLP beside experts */

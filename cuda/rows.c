@@ -38,13 +38,19 @@ Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error 
   return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], s->loaded->stream, err);
 }
 
+/* The q of the rows' projections of a layer with attention. */
+static float *rows_queries(const BackendState *s, int layer) {
+  const ModelConfig *c = &s->loaded->model->config;
+  return s->projections + (config_layer(c, layer).delta_beside ? delta_outputs(&c->delta) : 0);
+}
+
 /* RMSNorm of q and of k, each over all heads together. */
 static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const LayerConfig own = config_layer(c, layer);
   const int n_q = own.n_heads * own.head_dim, n_k = own.n_kv_heads * own.head_dim;
-  return ops_rms_norm_qk(s->projections, (size_t)s->projection_stride, n_q, n_k, l->q_norm, l->k_norm,
+  return ops_rms_norm_qk(rows_queries(s, layer), (size_t)s->projection_stride, n_q, n_k, l->q_norm, l->k_norm,
                          (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
 
@@ -67,7 +73,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .rope_table = own.rope == ROPE_NONE ? NULL : s->rope_tables[own.rope],
       .pos = s->rows.pos,
       .pages = attention.pages,
-      .projections = s->projections,
+      .projections = rows_queries(s, layer),
       .stride = (size_t)s->projection_stride,
       .query_step = query_outputs(c, &own) / own.n_heads,
       .q = s->q,

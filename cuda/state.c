@@ -44,9 +44,7 @@ static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
   return state_index_outputs(c, own) + index;
 }
 
-/* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
- * the model has none. */
-static int delta_outputs(const DeltaConfig *d) {
+int delta_outputs(const DeltaConfig *d) {
   const int gates = d->rule == RULE_MAMBA2 ? 1 : 2;
   return delta_channels(d) + d->n_value_heads * (d->value_dim + gates);
 }
@@ -121,7 +119,7 @@ static ExpertConfig most_experts(const ModelConfig *c) {
 
 /* The largest sizes of all layers. */
 typedef struct {
-  size_t heads, intermediate, workspace;
+  size_t heads, beside, intermediate, workspace;
   int projections;
 } LargestSizes;
 
@@ -140,7 +138,8 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
     sizes.workspace =
         most(sizes.workspace, attention_workspace_bytes(own.n_heads, own.n_kv_heads, own.head_dim,
                                                         c->latent.kv_rank, unit_places));
-    const int projections = attention_outputs(c, &own);
+    const int projections = attention_outputs(c, &own) + (own.delta_beside ? delta_outputs(&c->delta) : 0);
+    if (own.delta_beside) sizes.beside = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim);
     if (sizes.projections < projections) sizes.projections = projections;
   }
   return sizes;
@@ -262,6 +261,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * sizes.heads, 2);
   s->a = arena_take(m, chunk * sizes.heads, 2);
+  s->beside = arena_take(m, chunk * sizes.beside, 2);
   place_latent(s, c, m);
   streams_place(s, c, m);
   index_place(s, c, m);
@@ -597,7 +597,7 @@ static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[MA
     runs[0] = (Run){.n = (size_t)part->conv.taps * (size_t)part->conv.channels};
     n = 1;
   }
-  if (own.kind == LAYER_DELTA) {
+  if (layer_has(own, LAYER_DELTA)) {
     const DeltaConfig *d = &part->delta;
     const size_t states = (size_t)d->n_value_heads * (size_t)d->key_dim * (size_t)d->value_dim;
     runs[0] = (Run){.n = (size_t)d->conv * (size_t)delta_channels(d)};

@@ -111,6 +111,7 @@ struct BackendState {
   float *branch;
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
+  void *beside; /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
   /* Latent attention (layers/latent.c). */
   float *latent_in;      /* [max_chunk][latent_inputs(), padded] outputs of q_a, or q, and kv_a */
   void *q_latents;       /* f16 [max_chunk][q_rank, padded] normalised */
@@ -198,6 +199,9 @@ int state_pages(const StateOptions *options);
 
 /* Queries of a layer and the gates among them. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
+/* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
+ * the model has none. With delta_beside those of q follow. */
+int delta_outputs(const DeltaConfig *delta);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* The place of the index queries among a layer's projections: after those and the gates. */

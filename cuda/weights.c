@@ -162,7 +162,9 @@ static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to
                         Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
   const LayerConfig own = config_layer(config, i);
-  const bool swiglu = config->activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
+  /* LINEAR_SWIGLU_F16, which has no factors, needs it interleaved. */
+  const bool swiglu =
+      config->activation == ACTIVATION_SILU && config->gate_scale == 1 && config->mlp_scale == 1;
   if (own.n_experts > 0) TRY(visit_experts(loader, pass, i, &to->experts, from, err));
   to->gate_up.n_parts = 0;
   if (own.intermediate == 0 || (own.n_experts > 0 && loader->joined)) return STATUS_OK;
@@ -206,6 +208,8 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const int n_inputs = parts_inputs(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
   TRY(visit_latent(loader, pass, i, to, from, err));
+  if (layer_linear_exists(config, i, LAYER_DELTA_O))
+    TRY(visit_matrix(loader, pass, &to->delta_o, &from->delta.o, err));
   if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
   TRY(visit_mlp(loader, pass, i, to, from, err));
   TRY(visit_streams(loader, pass, i, to, from, err));
@@ -423,9 +427,10 @@ static Status lay_out(Loader *loader, Error *err) {
   return STATUS_OK;
 }
 
-/* Matrices of a layer that may be on the host: projections, latent attention's q, o, gate and up, down, the
- * experts' two, those of per-layer inputs, three of each mix of streams, and two of n-grams. */
-enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 15 };
+/* Matrices of a layer that may be on the host: projections, latent attention's q, o, that of delta_beside,
+ * gate and up, down, the experts' two, those of per-layer inputs, three of each mix of streams, and two of
+ * n-grams. */
+enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 16 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
  * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */

@@ -23,10 +23,11 @@ import checkpoint
 import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
-                               YARN_MSCALE, awq, bamba, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
-                               glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent, lfm2, lfm3, llama,
-                               longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2,
-                               olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
+                               YARN_MSCALE, awq, bamba, cohere2, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3,
+                               gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent,
+                               lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
+                               new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
+                               with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
@@ -330,6 +331,35 @@ MINIATURES.update({
 })
 
 
+# Norms before the delta rule and after attention, without a rope, as published; theta is given there where it is null.
+MINIATURES.update({
+    "olmo-hybrid-bf16": dict(config=olmo_hybrid(), tokens=40, matters=[
+        {"linear_allow_neg_eigval": False}, {"rms_norm_eps": 0.1},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}]),
+})
+
+
+# LayerNorm, and the MLP beside attention.
+MINIATURES.update({
+    "cohere2-bf16": dict(config=cohere2(), tokens=24, matters=[
+        {"sliding_window": 7}, {"sliding_window": 9}, {"rope_theta": 100.0}, {"layer_norm_eps": 0.1},
+        {"logit_scale": 0.5}, {"layer_types": ["full_attention", "sliding_attention"]}]),
+})
+
+
+# Mamba-2 beside attention in the same layer, without a norm of its output; each factor counts.
+FALCON_H1_FACTORS = [{key: 1.0} for key in (
+    "embedding_multiplier", "lm_head_multiplier", "attention_in_multiplier", "attention_out_multiplier",
+    "key_multiplier", "ssm_in_multiplier", "ssm_out_multiplier")]
+FALCON_H1_FACTORS += [{"ssm_multipliers": [1.0 if part == i else factor for i, factor in enumerate(
+    [0.75, 1.5, 1.25, 2.0, 0.5])]} for part in range(5)]
+MINIATURES.update({
+    "falcon-h1-bf16": dict(config=falcon_h1(), tokens=40, matters=FALCON_H1_FACTORS + [
+        {"mlp_multipliers": [1.0, 0.625]}, {"mlp_multipliers": [1.75, 1.0]}, {"rope_theta": 100.0},
+        {"rms_norm_eps": 0.1}]),
+})
+
+
 # Short convolutions beside attention.
 MINIATURES.update({
     "lfm2-bf16": dict(config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
@@ -492,7 +522,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             put(prefix + "dt_bias", normal(n_values, std=1.0) - 2)
             # These two are fp32 in checkpoints of bf16.
             tensors[prefix + "A_log"] = normal(n_values, std=0.7)
-            tensors[prefix + "norm.weight"] = 1 + normal(values // n_values, std=0.25)
+            norm = "o_norm" if config["model_type"] == "olmo_hybrid" else "norm"
+            tensors[prefix + norm + ".weight"] = 1 + normal(values // n_values, std=0.25)
         if is_mamba(config, layer):
             heads, values, channels = mamba_sizes(config)
             prefix += "mixer." if nemotron else "mamba."
@@ -503,13 +534,14 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             put(prefix + "dt_bias", normal(heads, std=1.0) - 1)
             put(prefix + "A_log", normal(heads, std=0.7))
             put(prefix + "D", 1 + normal(heads, std=0.5))
-            put(prefix + "norm.weight", 1 + normal(values, std=0.25))
+            if config.get("mamba_rms_norm", True):
+                put(prefix + "norm.weight", 1 + normal(values, std=0.25))
         if is_conv(config, layer):
             put(prefix + "conv.conv.weight", normal(hidden, 1, config["conv_L_cache"], std=0.7))
             if config["conv_bias"]:
                 put(prefix + "conv.conv.bias", normal(hidden, std=0.5))
     last = 1 if "muse" in config["model_type"] else middle
-    final_norm = {"nemotron_h": "norm_f", "bamba": "final_layernorm"}.get(
+    final_norm = {"nemotron_h": "norm_f", "bamba": "final_layernorm", "falcon_h1": "final_layernorm"}.get(
         config["model_type"], "embedding_norm" if is_lfm(config) else "norm")
     if streams_width(config):
         put(body + "hyper_connection_mixer.hc_norm.weight", normal(streams_width(config), std=0.25))

@@ -172,6 +172,44 @@ def bamba(**config):
                     "rope_theta": 1000.0, "tie_word_embeddings": False, "pad_token_id": 96, **config})
 
 
+def falcon_h1(**config):
+    """Mamba-2 beside attention in each layer; no factor is 1, and no two of the same list are equal."""
+    return llama(**{"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "hidden_size": 16,
+                    "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1, "mamba_d_ssm": 16,
+                    "mamba_n_heads": 4, "mamba_d_head": 4, "mamba_d_state": 4, "mamba_n_groups": 2, "mamba_d_conv": 4,
+                    "mamba_expand": 2, "mamba_chunk_size": 16, "mamba_conv_bias": True, "mamba_proj_bias": False,
+                    "mamba_rms_norm": False, "mamba_norm_before_gate": False, "projectors_bias": False,
+                    "attention_bias": False, "mlp_bias": False, "embedding_multiplier": 1.5,
+                    "lm_head_multiplier": 0.75, "attention_in_multiplier": 1.25, "attention_out_multiplier": 0.75,
+                    "key_multiplier": 0.625, "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.5,
+                    "ssm_multipliers": [0.75, 1.5, 1.25, 2.0, 0.5], "mlp_multipliers": [1.75, 0.625],
+                    "rope_theta": 1000.0, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+
+
+def cohere2(**config):
+    """A layer with a window and a rope, and one with neither."""
+    config = llama(**{"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "hidden_size": 16,
+                      "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1,
+                      "attention_bias": False, "layer_types": ["sliding_attention", "full_attention"],
+                      "sliding_window": 8, "layer_norm_eps": 1e-05, "logit_scale": 0.75, "rope_theta": 1000.0,
+                      "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    del config["rms_norm_eps"]
+    return config
+
+
+def olmo_hybrid(**config):
+    """A layer with the gated delta rule and one with attention."""
+    config = llama(**{"architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid", "hidden_size": 16,
+                      "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 2,
+                      "attention_bias": False, "layer_types": ["linear_attention", "full_attention"],
+                      "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 6,
+                      "linear_value_head_dim": 12, "linear_conv_kernel_dim": 4, "linear_allow_neg_eigval": True,
+                      "rms_norm_eps": 1e-06, "rope_parameters": {"rope_type": "default", "rope_theta": None},
+                      "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    del config["rope_theta"]
+    return config
+
+
 def nemotron_h(**config):
     """Sizes that all differ; Mamba-2's heads are not expand * hidden_size numbers."""
     config = llama(**{"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": 32,

@@ -4,7 +4,7 @@ make_miniatures.py."""
 from miniature_streams import stream_norms, streams_width
 
 
-DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text")
+DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "olmo_hybrid")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
@@ -150,6 +150,8 @@ def is_mamba(config, layer):
         return block_of(config, layer) == "linear_attention"
     if config["model_type"] == "bamba":
         return layer not in config["attn_layer_indices"]
+    if config["model_type"] == "falcon_h1":  # beside attention
+        return True
     return config["model_type"] == "granitemoehybrid" and config["layer_types"][layer] == "mamba"
 
 
@@ -158,7 +160,7 @@ def mamba_sizes(config):
     if config["model_type"] == "nemotron_h":
         heads, values = config["mamba_num_heads"], config["mamba_num_heads"] * config["mamba_head_dim"]
         return heads, values, values + 2 * config["n_groups"] * config["ssm_state_size"]
-    values = config["mamba_expand"] * config["hidden_size"]
+    values = config.get("mamba_d_ssm") or config["mamba_expand"] * config["hidden_size"]
     return config["mamba_n_heads"], values, values + 2 * config["mamba_n_groups"] * config["mamba_d_state"]
 
 
@@ -211,7 +213,7 @@ def mlp_shapes(config, layer):
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
     if kind == "llama4_text":
         inner = config["intermediate_size_mlp"]
-    if kind in ("bamba", "llama4_text"):
+    if kind in ("bamba", "falcon_h1", "llama4_text"):
         return {"feed_forward.gate_proj": ("g", inner, hidden), "feed_forward.up_proj": ("u", inner, hidden),
                 "feed_forward.down_proj": ("d", hidden, inner)}
     return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
@@ -233,8 +235,12 @@ def linear_shapes(config, layer):
         if kind == "qwen3_next":
             shapes = {"in_proj_qkvz": (2 * keys + 2 * values, hidden), "in_proj_ba": (2 * n_values, hidden),
                       "out_proj": (hidden, values)}
+        if kind == "olmo_hybrid":
+            shapes = {"q_proj": (keys, hidden), "k_proj": (keys, hidden), "v_proj": (values, hidden),
+                      "g_proj": (values, hidden), "b_proj": (n_values, hidden), "a_proj": (n_values, hidden),
+                      "o_proj": (hidden, values)}
         shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
-    elif is_mamba(config, layer):
+    elif is_mamba(config, layer) and kind != "falcon_h1":
         heads, values, channels = mamba_sizes(config)
         shapes = {"mamba.in_proj": ("m", values + channels + heads, hidden),
                   "mamba.out_proj": ("m", hidden, values)}
@@ -253,9 +259,13 @@ def linear_shapes(config, layer):
         if config["q_lora_rank"]:
             shapes["self_attn.q_a_proj"] = ("x", config["q_lora_rank"], hidden)
     else:
-        with_gate = 2 if kind in DELTA_KINDS else 1
+        with_gate = 2 if kind in DELTA_KINDS and kind != "olmo_hybrid" else 1
         shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                   "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
+    if kind == "falcon_h1":
+        heads, values, channels = mamba_sizes(config)
+        shapes.update({"mamba.in_proj": ("m", values + channels + heads, hidden),
+                       "mamba.out_proj": ("m", hidden, values)})
     if kind in ("muse_glimmer_text", "afmoe"):
         shapes["self_attn.gate_proj"] = ("a", q, hidden)
     if kind == "laguna":
@@ -311,8 +321,14 @@ def norm_widths(config, layer):
         q_and_k = ["q_layernorm", "k_layernorm"] if kind in ("lfm2", "lfm2_moe") else ["q_norm", "k_norm"]
         heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
         return {**{norm: hidden for norm in norms}, **heads}
+    if kind == "olmo_hybrid":
+        return {"input_layernorm": hidden, "post_attention_layernorm": hidden} if is_delta(config, layer) else {
+            "post_attention_layernorm": hidden, "post_feedforward_layernorm": hidden,
+            "self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head}
+    if kind == "cohere2":
+        return {"input_layernorm": hidden}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
-    if kind == "bamba":
+    if kind in ("bamba", "falcon_h1"):
         norms = ["input_layernorm", "pre_ff_layernorm"]
     if kind == "apertus":
         norms = ["attention_layernorm", "feedforward_layernorm"]

@@ -54,6 +54,8 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.channels = delta_channels(s), args.group = s->n_value_heads / s->n_key_heads;
   args.sigmoid_gate = s->gate_is_sigmoid;
   args.mamba = s->rule == RULE_MAMBA2, args.places = delta_places(s), args.norm_width = delta_norm_width(s);
+  args.doubles_beta = s->doubles_beta;
+  args.z_scale = (float)s->z_scale, args.a_scale = (float)s->a_scale, args.out_scale = (float)s->out_scale;
   args.least_step = (float)s->least_step, args.largest_step = (float)s->largest_step;
   args.conv_bias = r->conv_bias, args.skip = r->skip;
   args.stride = r->stride, args.out_stride = r->out_stride, args.n_tokens = n_tokens;

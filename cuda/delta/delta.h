@@ -48,7 +48,7 @@ typedef struct {
   const float *conv_bias;       /* device: [channels] or NULL */
   const float *a_log, *dt_bias; /* device: [n_value_heads] */
   const float *skip;            /* device: [n_value_heads], Mamba-2's D */
-  const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim] */
+  const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim], or NULL */
   float *state;                 /* device: delta_state_floats() */
   /* Instead of consecutive tokens of one sequence single rows of many: `state` is sequence 0's, the others
    * follow at distances of state_step floats. */

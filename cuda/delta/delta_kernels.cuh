@@ -12,11 +12,13 @@ constexpr float kDeltaNormEps = 1e-6f; /* of |q| and |k| */
 /* DeltaRule (delta.h) as a kernel's argument, by value. */
 struct DeltaArgs {
   int n_key_heads, n_value_heads, key_dim, value_dim, taps;
-  int channels, group; /* group: value heads of a key head */
-  bool mamba;          /* Mamba-2, which has no b: its a is the step size */
-  bool sigmoid_gate;   /* DeltaConfig.gate_is_sigmoid */
-  DeltaPlaces places;  /* of q, k and v in the channels */
-  int norm_width;      /* numbers of a token's outputs that are normalised together */
+  int channels, group;               /* group: value heads of a key head */
+  bool mamba;                        /* Mamba-2, which has no b: its a is the step size */
+  bool sigmoid_gate;                 /* DeltaConfig.gate_is_sigmoid */
+  bool doubles_beta;                 /* DeltaConfig.doubles_beta */
+  float z_scale, a_scale, out_scale; /* DeltaConfig's of Mamba-2 */
+  DeltaPlaces places;                /* of q, k and v in the channels */
+  int norm_width;                    /* numbers of a token's outputs that are normalised together */
   float least_step, largest_step;
   int stride, out_stride, n_tokens;
   float eps, q_scale; /* q_scale: key_dim^-1/2 */
@@ -48,10 +50,11 @@ struct DeltaArgs {
     inputs += at, states += at;
     return true;
   }
-  /* The factor of an output: silu(z) or sigmoid(z). */
+  /* The factor of an output: silu(z) or sigmoid(z). Mamba-2's: mamba_gate(). */
   __device__ __forceinline__ float gate_of(float z) const {
     return sigmoid_gate ? 1 / (1 + __expf(-z)) : silu(z);
   }
+  __device__ __forceinline__ float mamba_gate(float z) const { return silu(z_scale * z); }
   __device__ __forceinline__ const float *row(int token) const {
     return projections + (size_t)token * stride;
   }
@@ -72,13 +75,15 @@ struct DeltaArgs {
   }
   /* Step size and ln(g) of a head; beta, which Mamba-2 has not. */
   __device__ __forceinline__ float step_of(float a, int head) const {
-    const float x = a + dt_bias[head], step = x > 20 ? x : log1pf(expf(x));
+    const float x = (mamba ? a_scale * a : a) + dt_bias[head], step = x > 20 ? x : log1pf(expf(x));
     return mamba ? fminf(fmaxf(step, least_step), largest_step) : step;
   }
   __device__ __forceinline__ float log_decay_of(float a, int head) const {
     return -expf(a_log[head]) * step_of(a, head);
   }
-  __device__ __forceinline__ float beta_of(float b) const { return 1 / (1 + expf(-b)); }
+  __device__ __forceinline__ float beta_of(float b) const {
+    return (doubles_beta ? 2.0f : 1.0f) / (1 + expf(-b));
+  }
   __device__ __forceinline__ float a_of(int token, int head) const {
     return row(token)[(mamba ? 0 : n_value_heads) + head];
   }
@@ -120,7 +125,7 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
 }
 
 /* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
- * silu(z), replace z; the others are finished. */
+ * mamba_gate(z), replace z; the others are finished. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
 /* The chunks family and the recurrence of the plain one, without the inputs that are kept and the norm: the
@@ -136,6 +141,6 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
-/* Mamba-2: out = rmsnorm over the heads of each group (heads' outputs * silu(z)) * norm. `gated`: these
- * products are there, in place of z. */
+/* Mamba-2: out = out_scale * rmsnorm over the heads of each group (heads' outputs * mamba_gate(z)) * norm, or
+ * without the norm where that is NULL. `gated`: these products are there, in place of z. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

@@ -93,14 +93,12 @@ __global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, b
   const int token = a.singles ? 0 : blockIdx.y, head = blockIdx.x * a.group, first = head * a.value_dim;
   const float *y = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
   __half *to = a.out + (size_t)token * a.out_stride + first;
-  float squares = 0;
-  for (int i = threadIdx.x; i < a.norm_width; i += kNormThreads) {
-    const float u = gated ? z[i] : y[i] * silu(z[i]);
-    squares += u * u;
-  }
-  const float scale = rsqrtf(block_sum<kNormThreads>(squares) / a.norm_width + a.eps);
+  const auto product = [&](int i) { return gated ? z[i] : y[i] * a.mamba_gate(z[i]); };
+  float squares = 0, scale = a.out_scale;
+  for (int i = threadIdx.x; a.norm && i < a.norm_width; i += kNormThreads) squares += product(i) * product(i);
+  if (a.norm) scale *= rsqrtf(block_sum<kNormThreads>(squares) / a.norm_width + a.eps);
   for (int i = threadIdx.x; i < a.norm_width; i += kNormThreads)
-    to[i] = clamp_half((gated ? z[i] : y[i] * silu(z[i])) * scale * a.norm[first + i]);
+    to[i] = clamp_half(product(i) * scale * (a.norm ? a.norm[first + i] : 1));
 }
 
 } // namespace

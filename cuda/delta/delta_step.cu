@@ -143,11 +143,12 @@ __device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, 
   to[0] = low, to[1] = high;
 }
 
-/* The outputs of one token of Mamba-2 times silu(z), in place of z. */
+/* The outputs of one token of Mamba-2 times mamba_gate(z), in place of z. */
 __device__ __forceinline__ void finish_mamba(DeltaArgs &a, int head, int token, const Token &from, float4 z) {
   const float4 out = *(const float4 *)(from.out + threadIdx.x % 32 * 4);
   *(float4 *)(a.row(token) + a.first_z(head) + threadIdx.x % 32 * 4) =
-      make_float4(out.x * silu(z.x), out.y * silu(z.y), out.z * silu(z.z), out.w * silu(z.w));
+      make_float4(out.x * a.mamba_gate(z.x), out.y * a.mamba_gate(z.y), out.z * a.mamba_gate(z.z),
+                  out.w * a.mamba_gate(z.w));
 }
 
 /* T: of the weights of b and a, or void. */

@@ -277,12 +277,14 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->rope.rotary_dim != (hybrid ? STEP_ROTARY_DIM : c->head_dim))
     return hybrid ? "a rope over a part of the head that is not 64" : "a rope over a part of the head";
   if (c->norms != NORM_BEFORE) return "norms of what is added";
+  if (c->centred || c->parallel) return "norms that subtract the mean, and an MLP beside attention";
   if (c->streams.n > 0) return "several residual streams";
   if (c->qk_norm == QK_NORM_WHOLE) return "a norm over all heads";
   if (hybrid && (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS))
     return "heads of 256 without gates and norms";
   if (!hybrid && c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
   if (c->delta.rule == RULE_MAMBA2) return "Mamba-2 layers";
+  if (c->delta.apart || c->delta.doubles_beta || c->delta.norm_eps != 0) return "a delta rule of this kind";
   if (c->delta.n_key_heads > 0 &&
       (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK || c->delta.conv != STEP_DELTA_TAPS))
     return "a delta rule of these sizes";
@@ -294,6 +296,7 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->query_scale_beta != 0) return "queries scaled by position";
   if (c->activation != ACTIVATION_SILU) return "another activation than silu";
   if (c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1) return "capped or divided scores";
+  if (c->gate_scale != 1 || c->mlp_scale != 1) return "factors of the gated product";
   return c->residual_scale != 1 ? "a scaled residual stream" : NULL;
 }
 

@@ -8,7 +8,7 @@
 #include "cuda/residual.h"
 #include "cuda/rows.h"
 
-/* g = activation(Wgate h) * (Wup h), times factors [n_tokens] unless NULL. */
+/* g = activation(gate_scale * Wgate h) * (mlp_scale * Wup h), times factors [n_tokens] unless NULL. */
 static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors,
                                LinearNorm norm, Error *err) {
   const BackendModel *m = s->loaded;
@@ -22,7 +22,8 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
   const Gated gated = {.activation = m->model->config.activation,
-                       .factor = 1,
+                       .factor = (float)m->model->config.gate_scale,
+                       .up_factor = (float)m->model->config.mlp_scale,
                        .gate = s->gate_up,
                        .up = m->model->config.ungated ? s->gate_up : s->gate_up + n,
                        .gate_stride = 2 * (size_t)n,
@@ -56,9 +57,11 @@ static Norms mlp_norms(const BackendModel *m, int layer) {
 
 Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const Norms norms = mlp_norms(s->loaded, layer);
-  if (narrow_takes(s, layer, rows_of(s, span))) return narrow_down_residual(s, layer, rows_of(s, span), err);
-  return residual_linear(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms,
-                         first_sum(layer) + 1, err);
+  const ModelConfig *c = &s->loaded->model->config;
+  const int n = rows_of(s, span);
+  if (narrow_takes(s, layer, n)) return narrow_down_residual(s, layer, n, err);
+  TRY(residual_linear(s, &s->loaded->layers[layer].down, s->g, n, norms, first_sum(layer) + 1, err));
+  return c->centred ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
 }
 
 /* --- experts */
@@ -106,6 +109,7 @@ static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_row
   TRY(products_run(s, up, err));
   const Gated gated = {.activation = c->activation,
                        .factor = 1,
+                       .up_factor = 1,
                        .gate = s->expert_up,
                        .up = s->expert_up,
                        .gate_stride = (size_t)s->expert_stride,

@@ -5,8 +5,8 @@
 
 int parts_inputs(const ModelConfig *config, int layer, const ModelLayer *from,
                  const Linear *out[MAX_PROJECTIONS]) {
-  static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z,
-                               LAYER_CONV_IN, LAYER_Q,       LAYER_K,         LAYER_V,
+  static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_K, LAYER_DELTA_V,
+                               LAYER_DELTA_Z, LAYER_CONV_IN, LAYER_Q,         LAYER_K,       LAYER_V,
                                LAYER_Q_A,     LAYER_KV_A,    LAYER_ATTN_GATE, LAYER_INDEX};
   int n = 0;
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {

@@ -117,6 +117,14 @@ __global__ void __launch_bounds__(kThreads) rms_norm_plain_kernel(float *x, floa
   for (int i = threadIdx.x; i < n; i += kThreads) row[i] *= scale;
 }
 
+template <int kThreads> __global__ void __launch_bounds__(kThreads) centre_kernel(float *x, int n) {
+  begin_overlapping();
+  float *row = x + (size_t)blockIdx.x * n, sum = 0;
+  for (int i = threadIdx.x; i < n; i += kThreads) sum += row[i];
+  const float mean = block_sum<kThreads>(sum) / n;
+  for (int i = threadIdx.x; i < n; i += kThreads) row[i] -= mean;
+}
+
 /* A block takes one layer's input of one token. */
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) layer_inputs_kernel(LayerInputs a, float *p) {
@@ -303,7 +311,7 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= a.n) return;
   const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
-              up = a.up[blockIdx.y * a.up_stride + i];
+              up = a.up_factor * a.up[blockIdx.y * a.up_stride + i];
   const float factor = a.row_factors ? a.row_factors[blockIdx.y] : 1.0f;
   const float product = kActivation == ACTIVATION_RELU    ? (gate < 0 ? 0 : gate) * up
                         : kActivation == ACTIVATION_XIELU ? xielu(gate, a.xielu)
@@ -383,6 +391,10 @@ Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, in
 Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
                           Error *err) {
   return launch(rms_norm_plain_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, x, eps, factor, n);
+}
+
+Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err) {
+  return launch(centre_kernel<512>, n_tokens, 512, 0, stream, true, "mean", err, x, n);
 }
 
 Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStream_t stream, Error *err) {

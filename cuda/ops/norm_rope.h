@@ -54,6 +54,9 @@ Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, in
 Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
                           Error *err);
 
+/* x = x - mean(x) in place; x fp32 [n_tokens][n]. */
+Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err);
+
 /* The inputs of each layer (backend.h, embed): p = (p * scale * weight + sqrt(width) * table[ids]) / sqrt(2)
  * in place, scale making the mean square of each layer's part 1 (with eps). p fp32
  * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */
@@ -117,12 +120,12 @@ typedef struct {
   const float *alpha_p, *alpha_n, *beta, *eps; /* [1] */
 } DeviceXielu;
 
-/* out = activation(factor * gate) * up, clamped to fp16's range; gate and up fp32, rows of n numbers that are
- * their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU is a function of gate alone, with
- * the numbers `xielu`. */
+/* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
+ * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU is a function of
+ * gate alone, with the numbers `xielu`. */
 typedef struct {
   Activation activation;
-  float factor;
+  float factor, up_factor;
   const float *gate, *up;
   size_t gate_stride, up_stride;
   int n;

@@ -112,6 +112,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.intermediate, own.intermediate);
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
+    if (own.delta_beside) plan.beside = plan.delta_width;
   }
   const LatentConfig *latent = &config->latent;
   const int head = latent->nope_dim + latent->rope_dim;
@@ -174,6 +175,7 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
       (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries +
       (size_t)plan->q_rank + (size_t)plan->kv_a;
   const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
+  if (plan->beside) widest += delta; /* products.c multiplies by all of a layer's matrices at once */
   if (widest < delta) widest = delta;
   if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
@@ -224,6 +226,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->x = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->h = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->q = take(&arena, product_of(rows, (size_t)plan->heads), sizeof(float));
+  state->beside = take(&arena, product_of(rows, (size_t)plan->beside), sizeof(float));
   state->k = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->streams = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
   state->stream_rows = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
@@ -363,6 +366,17 @@ void cpu_read_embedding(const BackendState *state, int32_t id, float *x) {
               (size_t)embedding->n_columns, x);
 }
 
+/* x = x - mean(x) */
+static void centre(BackendState *state, int n_rows) {
+  const int n = state->loaded->model->config.hidden;
+  for (int r = 0; r < n_rows; r++) {
+    float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)x[i];
+    for (int i = 0; i < n; i++) x[i] = (float)((double)x[i] - sum / n);
+  }
+}
+
 static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
@@ -382,6 +396,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
   }
+  if (model->config.centred) centre(state, range.n_tokens);
   if (state->plan.ngrams) memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
   for (int r = 0; r < range.n_tokens; r++)
     for (int s = 0; s < model->config.streams.n; s++)
@@ -540,20 +555,18 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
     join_values(state, range.n_tokens, layer);
   pad_rows(from, stride, range.n_tokens, weights->o.linear->n_in);
   matmul_residual(state, weights->o, from, stride, range.n_tokens, weights->attn_post_norm);
+  if (config_layer(config, layer).delta_beside)
+    matmul_residual(state, weights->delta.o, state->beside, state->plan.beside, range.n_tokens, NULL);
   return STATUS_OK;
 }
 
 static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const Matmul matmul = {.w = weights->up,
-                         .gate = weights->gate,
-                         .own_gate = state->loaded->model->config.ungated,
-                         .activation = state->loaded->model->config.activation,
-                         .xielu = weights->xielu,
-                         .y = state->g,
-                         .y_stride = (size_t)state->plan.intermediate};
-  const float *from = cpu_normalised(state, range.n_tokens, weights->mlp_norm);
+  Matmul matmul = cpu_gate_up(state->loaded, layer);
+  matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
+  const bool parallel = state->loaded->model->config.parallel; /* h is what attention read */
+  const float *from = parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
   return STATUS_OK;
 }
@@ -564,6 +577,7 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
   pad_rows(state->g, state->plan.intermediate, range.n_tokens, weights->down.linear->n_in);
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
                   weights->mlp_post_norm);
+  if (state->loaded->model->config.centred) centre(state, range.n_tokens);
   return STATUS_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct {
 
 typedef struct {
   CpuLinear qkv, z, b, a;
+  CpuLinear k, v, o;                /* k, v: of DeltaConfig.apart; o: of delta_beside; else linear NULL */
   const float *taps;                /* [conv][plan.channels], transposed; zeros after the last channel */
   const float *conv_bias;           /* [plan.channels], zeros after the last one; NULL: there is none */
   const float *rate, *dt_bias;      /* [n_value_heads] -exp(a_log), [n_value_heads] */
@@ -68,7 +69,7 @@ typedef struct {
   CpuLinear q, k, v, o, attn_gate, gate, up, down, input_gate, input_projection;
   CpuLinear q_a, kv_a;               /* of latent attention */
   const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] or NULL */
-  CpuDelta delta;                    /* of LAYER_DELTA */
+  CpuDelta delta;                    /* of layers with the part of LAYER_DELTA */
   CpuConv conv;                      /* of LAYER_CONV */
   CpuExperts experts;
   CpuMix attn_mix, mlp_mix; /* of models with streams */
@@ -113,8 +114,8 @@ typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
   int inputs;                                                /* the inputs of all layers together; likewise */
   int states, pairs; /* of a drafter: the target's states of a token; an embedding and a state; likewise */
-  int queries, channels, delta_heads, delta_width; /* likewise; 0 where the model has none */
-  int q_rank, kv_a, head_in;                       /* of latent attention; likewise */
+  int queries, channels, delta_heads, delta_width, beside; /* likewise; 0 where the model has none */
+  int q_rank, kv_a, head_in;                               /* of latent attention; likewise */
   int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
   int streams, stream_rank, stream_factors, ngrams, index; /* rows of streams.c and sparse.c; likewise */
   int selected, block_scores;      /* positions that a row sees at most; room for scores of blocks */
@@ -145,6 +146,8 @@ typedef struct {
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   bool own_gate;
+  bool scaled; /* with gate: that and w x are multiplied by these before the activation */
+  float gate_scale, up_scale;
   Activation activation;
   Xielu xielu; /* of ACTIVATION_XIELU */
   bool add;
@@ -193,6 +196,7 @@ struct BackendState {
   float *x;              /* [max_chunk][plan.hidden] the residual stream */
   float *h;              /* [max_chunk][plan.hidden] normalised */
   float *q;              /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
+  float *beside;         /* [max_chunk][plan.beside] what goes into delta.o with LayerConfig.delta_beside */
   float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q); of latent
                           * attention the heads' queries, then their outputs */
   float *q_latents;      /* [max_chunk][plan.q_rank] of latent attention: q_a's outputs */
@@ -249,7 +253,7 @@ static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRow
 }
 
 /* Computes matmuls of the same rows of x, at most MAX_MATMULS. */
-enum { MAX_MATMULS = 4 };
+enum { MAX_MATMULS = 6 };
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 /* Computes matmuls of other rows each. PRECOND all rows together fit the scratch's rounded rows. */
@@ -261,6 +265,9 @@ void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulG
 void cpu_place_rows(BackendState *state, TokenRange range);
 void cpu_rotate_queries(BackendState *state, TokenRange range, int layer);
 void cpu_append(BackendState *state, TokenRange range, int layer);
+
+/* The matmul of a layer's gate and up (products.c), all but its y. */
+Matmul cpu_gate_up(const BackendModel *loaded, int layer);
 
 /* The input of a matmul: h = rmsnorm(x) * weight, in state->h, or state->x if weight is NULL. */
 const float *cpu_normalised(BackendState *state, int n_rows, const float *weight);
@@ -319,8 +326,8 @@ Status cpu_state_save(BackendState *state, int slot, Error *err);
 Status cpu_state_restore(BackendState *state, int slot, Error *err);
 Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err);
 Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err);
-/* The operations norm_delta_rule and norm_short_conv without their norm: replace state->q by the layer's
- * output before o. `from`: [range.n_tokens][plan.hidden]. */
+/* The operations norm_delta_rule and norm_short_conv without their norm: replace state->q, or with
+ * delta_beside state->beside, by the layer's output before o. `from`: [range.n_tokens][plan.hidden]. */
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);
 void cpu_short_conv(BackendState *state, TokenRange range, int layer, const float *from);
 

@@ -31,6 +31,8 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
     if (matmul->gate.bias) {
       for (int c = 0; c < n; c++) gate[c] += matmul->gate.bias[first + c];
     }
+    if (matmul->scaled)
+      for (int c = 0; c < n; c++) gate[c] *= matmul->gate_scale, up[c] *= matmul->up_scale;
     kernels->activate[matmul->activation](gate, up, n);
     up = gate;
   } else if (matmul->own_gate && matmul->activation == ACTIVATION_XIELU) {

@@ -61,7 +61,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
           cpu_take_experts(&model->config, &from->moe, loaded->experts + n_experts, place, &next);
       n_experts += (size_t)model->config.experts.n_experts;
     }
-    if (kind == LAYER_DELTA)
+    if (layer_has(config_layer(&model->config, i), LAYER_DELTA))
       loaded->layers[i].delta = cpu_take_delta(&model->config.delta, &from->delta, place, &next);
     loaded->layers[i].attn_mix = cpu_take_mix(&from->attn_mix, place, &next);
     loaded->layers[i].mlp_mix = cpu_take_mix(&from->mlp_mix, place, &next);

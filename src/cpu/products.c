@@ -58,6 +58,9 @@ static CpuLinear linear_of(const CpuLayer *layer, int which) {
   case LAYER_DELTA_Z: return layer->delta.z;
   case LAYER_DELTA_B: return layer->delta.b;
   case LAYER_DELTA_A: return layer->delta.a;
+  case LAYER_DELTA_K: return layer->delta.k;
+  case LAYER_DELTA_V: return layer->delta.v;
+  case LAYER_DELTA_O: return layer->delta.o;
   case LAYER_CONV_IN: return layer->conv.in;
   case LAYER_INPUT_GATE: return layer->input_gate;
   case LAYER_INPUT_PROJECTION: return layer->input_projection;
@@ -87,17 +90,23 @@ void cpu_products_stacked(CpuProducts *products, int layer, const int *which, in
   run_matmuls(products->loaded, &products->state->scratch, rows.x, stride, rows.n_rows, matmuls, n);
 }
 
+Matmul cpu_gate_up(const BackendModel *loaded, int layer) {
+  const ModelConfig *config = &loaded->model->config;
+  return (Matmul){.w = loaded->layers[layer].up,
+                  .gate = loaded->layers[layer].gate,
+                  .own_gate = config->ungated,
+                  .scaled = config->gate_scale != 1 || config->mlp_scale != 1,
+                  .gate_scale = (float)config->gate_scale,
+                  .up_scale = (float)config->mlp_scale,
+                  .activation = config->activation,
+                  .xielu = loaded->layers[layer].xielu};
+}
+
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows) {
-  const CpuLayer *weights = &products->loaded->layers[layer];
-  const Matmul matmul = {.w = weights->up,
-                         .gate = weights->gate,
-                         .own_gate = products->loaded->model->config.ungated,
-                         .activation = products->loaded->model->config.activation,
-                         .xielu = weights->xielu,
-                         .y = rows.y,
-                         .y_stride = (size_t)rows.y_stride};
-  run_matmuls(products->loaded, &products->state->scratch, rows.x,
-              (size_t)cpu_padded(weights->up.linear->n_in), rows.n_rows, &matmul, 1);
+  Matmul matmul = cpu_gate_up(products->loaded, layer);
+  matmul.y = rows.y, matmul.y_stride = (size_t)rows.y_stride;
+  run_matmuls(products->loaded, &products->state->scratch, rows.x, (size_t)cpu_padded(matmul.w.linear->n_in),
+              rows.n_rows, &matmul, 1);
 }
 
 void cpu_products_experts(CpuProducts *products, int layer, const int *ids, const float *weights,

@@ -8,11 +8,9 @@
 
 /* The state of what mixes tokens, with which a layer's state begins. */
 static size_t mixer_numbers(const ModelConfig *config, int layer) {
-  switch (config_layer(config, layer).kind) {
-  case LAYER_DELTA: return cpu_delta_numbers(&config->delta);
-  case LAYER_CONV: return (size_t)(config->conv.taps - 1) * (size_t)cpu_padded(config->hidden);
-  default: return 0;
-  }
+  const LayerConfig own = config_layer(config, layer);
+  if (layer_has(own, LAYER_DELTA)) return cpu_delta_numbers(&config->delta);
+  return own.kind == LAYER_CONV ? (size_t)(config->conv.taps - 1) * (size_t)cpu_padded(config->hidden) : 0;
 }
 
 static size_t numbers_of(const ModelConfig *config, int layer) {

@@ -159,7 +159,8 @@ typedef struct {
   const BackendState *target;
 } StateOptions;
 
-/* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
+/* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. With config.centred
+ * embed() and down_residual() end with x = x - mean(x). */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
   /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \
@@ -188,14 +189,19 @@ typedef struct {
   /* With RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060): c = silu(convolution + its bias) holds v, k and q; */  \
   /* dt = softplus(Wa h + dt_bias), at least least_step, at most largest_step; g = exp(-exp(a_log) dt); */   \
   /* S = g S + k (dt v)^T; y = S^T q + skip v; a = rmsnorm(y * silu(Wz h)) * norm over a group's heads */    \
+  /* or without that norm; with DeltaConfig's factors of Wz h, of Wa h and of a */                           \
+  /* With LayerConfig.delta_beside it comes before these two, and keeps a as another, d */                   \
   X(norm_delta_rule, (BackendState * state, TokenRange range, int layer, Error *err))                        \
   /* Replaces them in layers of LAYER_CONV: b, c, u = Win h + bias, hidden numbers each (h as above); */     \
   /* a = c * (causal convolution of b * u, each channel with its taps, + its bias) */                        \
   X(norm_short_conv, (BackendState * state, TokenRange range, int layer, Error *err))                        \
   /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */         \
-  /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm */                \
+  /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm; */               \
+  /* o = Wo a + delta.o d with delta_beside */                                                               \
   X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \
-  /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h) */                 \
+  /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h), */                \
+  /* with config.parallel h is that of attention; */                                                         \
+  /* with mlp_scale * activation(gate_scale * Wgate h) */                                                    \
   X(norm_gate_up, (BackendState * state, TokenRange range, int layer, Error *err))                           \
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
   X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \

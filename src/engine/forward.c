@@ -2,7 +2,7 @@
  *
  * Called by: session.c, batch.c, drafters/published.c. The order of the calls is the transformer:
  *   x = x + attention(norm(x)); x = x + mlp(norm(x))
- * A layer of Nemotron-H has one of the two. */
+ * A layer of Nemotron-H has one of the two; one of Falcon-H1 adds the outputs of attention and of Mamba-2. */
 #include "engine/forward.h"
 
 Status forward_check_ids(const ModelConfig *config, const char *name, const int32_t *ids, int n, Error *err) {
@@ -32,11 +32,12 @@ static Status run_layers(const Backend *backend, BackendState *state, const Mode
                          TokenRange range, int n_logit_rows, Error *err) {
   int tap = 0;
   for (int layer = 0; layer < config->n_layers; layer++) {
-    const LayerKind kind = config_layer(config, layer).kind;
+    const LayerConfig own = config_layer(config, layer);
+    const LayerKind kind = own.kind;
     const bool streams = config->streams.n > 0;
-    if (config_layer(config, layer).ngrams) TRY(backend->add_ngrams(state, range, layer, err));
+    if (own.ngrams) TRY(backend->add_ngrams(state, range, layer, err));
     if (streams) TRY(backend->mix_streams(state, range, layer, false, err));
-    if (kind == LAYER_DELTA) TRY(backend->norm_delta_rule(state, range, layer, err));
+    if (layer_has(own, LAYER_DELTA)) TRY(backend->norm_delta_rule(state, range, layer, err));
     if (kind == LAYER_CONV) TRY(backend->norm_short_conv(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->norm_qkv_rope_append(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->attention(state, range, layer, err));

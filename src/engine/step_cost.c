@@ -116,11 +116,12 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
     cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar) + layer_vector_bytes(layer);
-    const LayerKind kind = config_layer(c, i).kind;
-    if (kind == LAYER_DELTA || kind == LAYER_CONV) {
+    const LayerConfig own = config_layer(c, i);
+    if (layer_has(own, LAYER_DELTA) || own.kind == LAYER_CONV) {
       cost.bytes += (double)config_state_numbers(c, i) * sizeof(float);
       cost.flop += state_flop(c, i, n_rows);
-    } else if (kind == LAYER_ATTENTION) {
+    }
+    if (own.kind == LAYER_ATTENTION) {
       cost.bytes += cache_bytes(c, i, n_past, kv);
       cost.flop += attention_flop(c, i, n_past, n_rows);
     }

@@ -17,6 +17,8 @@ typedef enum {
   WIDTH_INPUT, /* of the layer's own input of a token */
   WIDTH_CHANNELS,
   WIDTH_DELTA_VALUES,
+  WIDTH_DELTA_K, /* of k and v, where they are matrices of their own */
+  WIDTH_DELTA_V,
   WIDTH_DELTA_B,
   WIDTH_DELTA_A,
   WIDTH_CONV,
@@ -40,7 +42,8 @@ enum {
   IN_DELTA = 1 << LAYER_DELTA,
   IN_CONV = 1 << LAYER_CONV,
   IN_MIXERS = IN_ATTENTION | IN_DELTA | IN_CONV,
-  IN_ALL = IN_MIXERS | 1 << LAYER_MLP_ALONE
+  IN_ALL = IN_MIXERS | 1 << LAYER_MLP_ALONE,
+  IN_BESIDE = 1 << N_LAYER_KINDS /* with LayerConfig.delta_beside */
 };
 
 static const struct {
@@ -63,6 +66,9 @@ static const struct {
   [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
   [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_B },
   [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_A },
+  [LAYER_DELTA_K]   = { "linear_attn.k_proj", AT(delta.k), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_K },
+  [LAYER_DELTA_V]   = { "linear_attn.v_proj", AT(delta.v), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_V },
+  [LAYER_DELTA_O]   = { "mamba.out_proj", AT(delta.o), IN_BESIDE, WIDTH_DELTA_VALUES, WIDTH_HIDDEN },
   [LAYER_CONV_IN]   = { "conv.in_proj", AT(conv.in), IN_CONV, WIDTH_HIDDEN, WIDTH_CONV },
   [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
   [LAYER_INPUT_PROJECTION] =
@@ -182,8 +188,12 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_GATE:
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
     return config->attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
-  case WIDTH_CHANNELS: return delta_channels(delta) + (delta->interleaved ? values : 0);
+  case WIDTH_CHANNELS:
+    if (delta->apart) return delta->n_key_heads * delta->key_dim;
+    return delta_channels(delta) + (delta->interleaved ? values : 0);
   case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
+  case WIDTH_DELTA_K: return delta->apart ? delta->n_key_heads * delta->key_dim : 0;
+  case WIDTH_DELTA_V: return delta->apart ? values : 0;
   case WIDTH_DELTA_B:
     if (delta->rule == RULE_MAMBA2) return 0;
     return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
@@ -226,7 +236,8 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   if (config->ungated && (is_of_expert(which) ? expert_part(which) == EXPERT_GATE : which == LAYER_GATE))
     return false;
   if (is_of_expert(which)) return expert_of(which) < own.n_experts;
-  if (!(linears[which].kinds >> own.kind & 1)) return false;
+  const unsigned kinds = 1u << own.kind | (own.delta_beside ? IN_DELTA | IN_BESIDE : 0u);
+  if (!(linears[which].kinds & kinds)) return false;
   if ((which == LAYER_K || which == LAYER_V) && config->latent.kv_rank) return false;
   if (which == LAYER_K && own.shares_kv) return false;
   if (which == LAYER_V && (own.shares_kv || own.k_as_v)) return false;
@@ -234,7 +245,7 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
 }
 
 static bool is_of_delta(int which) {
-  return which >= LAYER_DELTA_QKV && which <= LAYER_DELTA_A;
+  return which >= LAYER_DELTA_QKV && which <= LAYER_DELTA_O;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
@@ -266,11 +277,25 @@ static const char *shared_linear_name(const ModelConfig *config, int which) {
   return which == LAYER_DOWN ? names[shared - SHARED_EXPERT][2] : NULL;
 }
 
+/* The name of a matrix of a layer of LAYER_DELTA with DeltaConfig.apart, or NULL. */
+static const char *apart_linear_name(int which) {
+  switch (which) {
+  case LAYER_DELTA_QKV: return "linear_attn.q_proj";
+  case LAYER_DELTA_Z: return "linear_attn.g_proj";
+  case LAYER_DELTA_B: return "linear_attn.b_proj";
+  case LAYER_DELTA_A: return "linear_attn.a_proj";
+  case LAYER_O: return "linear_attn.o_proj";
+  default: return NULL;
+  }
+}
+
 /* The model's own name of a linear layer, or NULL. */
 static const char *own_linear_name(const ModelConfig *config, int layer, int which) {
   const TensorNames *names = &config->names;
   const bool moe = config_layer(config, layer).n_experts > 0;
   if (moe && shared_linear_name(config, which)) return shared_linear_name(config, which);
+  if (config->delta.apart && config_layer(config, layer).kind == LAYER_DELTA && apart_linear_name(which))
+    return apart_linear_name(which);
   const char *delta_in = config->delta.interleaved ? "linear_attn.in_proj_qkvz" : NULL,
              *delta_b = config->delta.interleaved ? "linear_attn.in_proj_ba" : NULL;
   const char *const outs[N_LAYER_KINDS] = {
@@ -379,8 +404,9 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
   if (which < LAYER_Q_NORM) {
     const bool of_mixer = which == LAYER_ATTN_NORM || which == LAYER_ATTN_POST_NORM;
     if (of_mixer ? own.kind == LAYER_MLP_ALONE : own.no_mlp) return NULL;
+    if (which == LAYER_MLP_NORM && config->parallel) return NULL;
     *width = config->hidden;
-    const char *usual = norm_names[config->norms][which];
+    const char *usual = norm_names[own.norms][which];
     return usual && name ? name : usual;
   }
   if (which == LAYER_INPUT_NORM) {
@@ -441,14 +467,15 @@ static LayerVector expert_vector(const ModelConfig *config, int which) {
   return (LayerVector){0};
 }
 
-/* The vectors of layers of LAYER_DELTA. */
+/* The vectors of layers with the part of LAYER_DELTA. */
 static LayerVector delta_vector(const DeltaConfig *delta, int which) {
   const int channels = delta_channels(delta), heads = delta->n_value_heads;
   const LayerVector gated[] = {
       [DELTA_CONV] = {"linear_attn.conv1d.weight", channels, delta->conv, DTYPE_F16},
       [DELTA_A_LOG] = {"linear_attn.A_log", heads, 0, DTYPE_F32},
       [DELTA_DT_BIAS] = {"linear_attn.dt_bias", heads, 0, DTYPE_F16},
-      [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0, DTYPE_F32},
+      [DELTA_NORM] = {delta->apart ? "linear_attn.o_norm.weight" : "linear_attn.norm.weight",
+                      delta->value_dim, 0, DTYPE_F32},
       [DELTA_CONV_BIAS] = {0},
       [DELTA_SKIP] = {0},
   };
@@ -456,7 +483,7 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
       [DELTA_CONV] = {"mamba.conv1d.weight", channels, delta->conv, DTYPE_F16},
       [DELTA_A_LOG] = {"mamba.A_log", heads, 0, DTYPE_F16},
       [DELTA_DT_BIAS] = {"mamba.dt_bias", heads, 0, DTYPE_F16},
-      [DELTA_NORM] = {"mamba.norm.weight", heads * delta->value_dim, 0, DTYPE_F16},
+      [DELTA_NORM] = {delta->no_norm ? NULL : "mamba.norm.weight", heads * delta->value_dim, 0, DTYPE_F16},
       [DELTA_CONV_BIAS] = {delta->conv_bias ? "mamba.conv1d.bias" : NULL, channels, 0, DTYPE_F16},
       [DELTA_SKIP] = {"mamba.D", heads, 0, DTYPE_F16},
   };
@@ -500,9 +527,10 @@ LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which)
     return (LayerVector){"ple.conv1d.weight", config->streams.n * config->hidden, config->ngrams.taps,
                          DTYPE_F16};
   }
-  const LayerKind kind = config_layer(config, layer).kind;
-  if (which < CONV_TAPS) return kind == LAYER_DELTA ? delta_vector(&config->delta, which) : (LayerVector){0};
-  if (kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
+  const LayerConfig own = config_layer(config, layer);
+  if (which < CONV_TAPS)
+    return layer_has(own, LAYER_DELTA) ? delta_vector(&config->delta, which) : (LayerVector){0};
+  if (own.kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
   return which == CONV_TAPS ? (LayerVector){"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16}
                             : (LayerVector){"conv.conv.bias", config->hidden, 0, DTYPE_F16};
 }

@@ -46,6 +46,11 @@ Status float_scales_make(Model *model, const StoredWeights *stored, int n_thread
 Status key_heads_order(Model *model, int n_threads, Error *err);
 void key_heads_count(Model *model);
 
+/* taps_scale() multiplies the taps of Mamba-2's convolution by the factors of its inputs (DeltaConfig.q_scale
+ * and so on), which are 1 from then on; taps_count() adds the memory that this takes to made_bytes. */
+Status taps_scale(Model *model, Error *err);
+void taps_count(Model *model);
+
 /* The heads of latent attention (latent_heads.c): latent_heads_open() allocates key_heads and value_heads of
  * all layers, latent_heads_shape() gives them their shapes once kv_b has its own, and adds to made_bytes;
  * latent_heads_make() makes the keys' weights. PRECOND of the last: kv_b has its data. latent_heads_place()

@@ -117,20 +117,22 @@ typedef struct {
 } Xielu;
 Xielu xielu_read(const XieluLayer *layer); /* zeros if the layer has none */
 
-/* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
+/* Weights of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule), or beside them. C:
  * delta_channels(). */
 typedef struct {
   /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads. config.delta.interleaved,
    * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
    * 0. RULE_MAMBA2: there is no b; a is the step size, dt */
   Linear qkv, z, b, a;
+  Linear k, v;      /* with config.delta.apart, and qkv is q alone; else n_out 0 */
+  Linear o;         /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
   Vector conv;      /* [C][taps], the last tap for the token itself */
   Vector conv_bias; /* [C]; data NULL unless config.delta.conv_bias */
   Vector a_log;     /* [n_value_heads] */
   Vector dt_bias;   /* [n_value_heads] */
   Vector skip;      /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
   /* [value_dim], with RULE_MAMBA2 [n_value_heads * value_dim]; multiplies by weight also with
-   * norm_plus_one */
+   * norm_plus_one; data NULL with config.delta.no_norm */
   Vector norm;
 } DeltaLayer;
 
@@ -189,7 +191,7 @@ typedef struct {
 
 typedef struct {
   Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER, and of LAYER_MLP_ALONE */
-  DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
+  DeltaLayer delta; /* of LAYER_DELTA, where q, k, v have n_out 0, their norms data NULL; or delta_beside */
   ConvLayer conv;   /* of LAYER_CONV; likewise */
   /* In a model's part (slice.h) outputs of delta.qkv or conv.in that follow its own; else n_out 0. */
   Linear more[2];
@@ -209,7 +211,8 @@ typedef struct {
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
   Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks, or with no_sinks */
   Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
-  Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER, and with no_mlp */
+  /* [hidden] input of gate and up; data NULL with NORM_AFTER, with no_mlp and with config.parallel */
+  Vector mlp_norm;
   /* hidden -> intermediate twice, and back; n_out 0 where experts are alone, or with no_mlp, and of gate with
    * config.ungated */
   Linear gate, up, down;

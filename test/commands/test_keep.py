@@ -125,7 +125,7 @@ def short_template(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("model", ["granite4-h-awq", "lfm2-awq", "qwen3_5-awq"])
+@pytest.mark.parametrize("model", ["falcon-h1-bf16", "granite4-h-awq", "lfm2-awq", "qwen3_5-awq"])
 def test_recurrent_states_go_on(keeper, root, short_template, model):
     """A lone call is computed in a session, whose guesses, masks, forced tokens and scores are those of a call by
     itself; what begins as the last text did goes on from it."""

@@ -14,11 +14,22 @@ enum { HIDDEN = 24, TOKENS = 90, VOCAB = 50 };
 /* Sizes at which neither heads nor channels fill a vector, and several value heads share a key head. */
 #define SIZES(keys, values, k, v, taps)                                                                      \
   .n_key_heads = keys, .n_value_heads = values, .key_dim = k, .value_dim = v, .conv = taps
-#define MAMBA .rule = RULE_MAMBA2, .conv_bias = true, .least_step = 0.05, .largest_step = 0.2
-static const DeltaConfig sizes[] = {
-    {SIZES(1, 1, 1, 1, 1)},        {SIZES(2, 6, 8, 12, 4)},         {SIZES(3, 3, 20, 7, 2)},
-    {SIZES(1, 4, 16, 70, 3)},      {SIZES(2, 2, 128, 128, 4)},      {SIZES(1, 2, 5, 130, 16)},
-    {SIZES(1, 1, 1, 1, 1), MAMBA}, {SIZES(2, 6, 12, 20, 3), MAMBA}, {SIZES(1, 4, 128, 64, 4), MAMBA}};
+#define MAMBA_SCALED(z, a, out)                                                                              \
+  .rule = RULE_MAMBA2, .conv_bias = true, .least_step = 0.05, .largest_step = 0.2, .z_scale = z,             \
+  .a_scale = a, .out_scale = out
+#define MAMBA MAMBA_SCALED(1, 1, 1)
+static const DeltaConfig sizes[] = {{SIZES(1, 1, 1, 1, 1)},
+                                    {SIZES(2, 6, 8, 12, 4)},
+                                    {SIZES(3, 3, 20, 7, 2)},
+                                    {SIZES(1, 4, 16, 70, 3)},
+                                    {SIZES(2, 2, 128, 128, 4)},
+                                    {SIZES(1, 2, 5, 130, 16)},
+                                    {SIZES(1, 1, 1, 1, 1), MAMBA},
+                                    {SIZES(2, 6, 12, 20, 3), MAMBA},
+                                    {SIZES(2, 4, 12, 20, 4), .doubles_beta = true, .norm_eps = 1e-3},
+                                    {SIZES(1, 4, 128, 64, 4), MAMBA},
+                                    {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(0.5, 1.5, 0.75)},
+                                    {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(1.5, 0.5, 0.25), .no_norm = true}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 typedef struct {
@@ -89,6 +100,8 @@ static World *world_of(const DeltaConfig *delta) {
                                 .embedding_scale = 1,
                                 .attention_scale = 1,
                                 .residual_scale = 1,
+                                .gate_scale = 1,
+                                .mlp_scale = 1,
                                 .logit_divisor = 1,
                                 .layers = w->layer_configs,
                                 .rope = {.rotary_dim = 2, .theta = 100}},
@@ -146,18 +159,21 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
   }
 }
 
-/* Norm and gate of the outputs of a token; Mamba-2's gate comes first. */
+/* Norm and gate of the outputs of a token; Mamba-2's gate comes first, and the norm only unless no_norm. */
 static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z, double *row) {
   const bool mamba = c->rule == RULE_MAMBA2;
   const int width = delta_norm_width(c), values = c->n_value_heads * c->value_dim;
+  const double eps = c->norm_eps != 0 ? c->norm_eps : 1e-6;
   for (int first = 0; first < values; first += width) {
     double mean = 0;
     for (int j = first; j < first + width; j++) {
-      if (mamba) row[j] *= silu(z[j]);
+      if (mamba) row[j] *= silu(c->z_scale * z[j]);
       mean += row[j] * row[j] / width;
     }
-    for (int j = first; j < first + width; j++)
-      row[j] *= number(norm, mamba ? j : j - first) * (mamba ? 1 : silu(z[j])) / sqrt(mean + 1e-6);
+    for (int j = first; j < first + width; j++) {
+      const double factor = mamba ? c->out_scale : silu(z[j]);
+      row[j] *= c->no_norm ? factor : number(norm, mamba ? j : j - first) * factor / sqrt(mean + eps);
+    }
   }
 }
 
@@ -199,12 +215,13 @@ static void exact_layer(const World *w, double *out) {
     }
     for (int head = 0; head < c->n_value_heads; head++) {
       const int key_head = head / (c->n_value_heads / c->n_key_heads);
-      double step = log1p(exp(a[head] + number(&delta->dt_bias, head)));
+      double step = log1p(exp((mamba ? c->a_scale : 1) * a[head] + number(&delta->dt_bias, head)));
       if (mamba) step = fmin(fmax(step, c->least_step), c->largest_step);
       double *row = out + t * values + head * c->value_dim;
       const double *v = mixed + at.v + head * c->value_dim;
       exact_token(c, mixed + at.q + key_head * c->key_dim, mixed + at.k + key_head * c->key_dim, v,
-                  exp(-exp(number(&delta->a_log, head)) * step), mamba ? step : 1 / (1 + exp(-b[head])),
+                  exp(-exp(number(&delta->a_log, head)) * step),
+                  mamba ? step : (c->doubles_beta ? 2 : 1) / (1 + exp(-b[head])),
                   state + head * c->key_dim * c->value_dim, row);
       for (int j = 0; j < c->value_dim && mamba; j++) row[j] += number(&delta->skip, head) * v[j];
     }

@@ -287,6 +287,8 @@ static void only_rows_that_were_made_are_read(void **state) {
                  .vocab_size = VOCAB,
                  .norm_eps = 1e-5,
                  .embedding_scale = 1,
+                 .gate_scale = 1,
+                 .mlp_scale = 1,
                  .logit_divisor = 1,
                  .rope = {.rotary_dim = 2, .theta = 100},
                  .local_rope = {.rotary_dim = 2, .theta = 10}},

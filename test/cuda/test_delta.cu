@@ -145,27 +145,30 @@ struct Gates {
 static Gates gates_of(const Text &t, int token, int head) {
   const float *row = &t.rows[(size_t)token * t.stride];
   const double a = row[(t.mamba ? 0 : t.sizes.n_value_heads) + head];
-  const double step = a + t.dt_bias[head];
+  const double step = (t.mamba ? t.sizes.a_scale : 1) * a + t.dt_bias[head];
   if (t.mamba) {
     const double dt = std::min(std::max(log1p(exp(step)), t.sizes.least_step), t.sizes.largest_step);
     return {-exp((double)t.a_log[head]) * dt, dt};
   }
-  return {-exp((double)t.a_log[head]) * log1p(exp(step)), 1 / (1 + exp(-(double)row[head]))};
+  const double most = t.sizes.doubles_beta ? 2 : 1;
+  return {-exp((double)t.a_log[head]) * log1p(exp(step)), most / (1 + exp(-(double)row[head]))};
 }
 
 /* Norm and gate of the outputs of all heads at a token; Mamba-2's gate comes before its norm, which is a
- * group's. */
+ * group's, if there is one. */
 static Row finish(const Text &t, int token, const Row &out) {
   const int width = delta_norm_width(&t.sizes);
   const float *z = &t.rows[(size_t)token * t.stride] + t.n_gates + t.channels;
   Row finished;
   for (int first = 0; first < t.values; first += width) {
     double squares = 0;
-    const auto gated = [&](int v) { return t.mamba ? out[v] * silu(z[v]) : out[v]; };
+    const auto gated = [&](int v) { return t.mamba ? out[v] * silu(t.sizes.z_scale * z[v]) : out[v]; };
     for (int v = first; v < first + width; v++) squares += gated(v) * gated(v);
-    for (int v = first; v < first + width; v++)
-      finished.push_back(gated(v) / sqrt(squares / width + eps) *
-                         (t.mamba ? t.norm[v] : t.norm[v - first] * silu(z[v])));
+    for (int v = first; v < first + width; v++) {
+      const double factor = t.mamba ? t.sizes.out_scale : silu(z[v]),
+                   norm = t.norm[t.mamba ? v : v - first] / sqrt(squares / width + eps);
+      finished.push_back(gated(v) * factor * (t.sizes.no_norm ? 1 : norm));
+    }
   }
   return finished;
 }
@@ -302,7 +305,8 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
   rule.stride = t.stride, rule.out_stride = out_stride;
   rule.conv = to_device(t.conv), rule.a_log = to_device(t.a_log), rule.dt_bias = to_device(t.dt_bias);
   if (t.mamba) rule.conv_bias = to_device(t.conv_bias), rule.skip = to_device(t.skip);
-  rule.norm = to_device(t.norm), rule.state = to_device(Floats(floats, 1e9f)); /* not read at position 0 */
+  rule.norm = t.sizes.no_norm ? NULL : to_device(t.norm),
+  rule.state = to_device(Floats(floats, 1e9f)); /* not read at position 0 */
   rule.workspace = to_device(std::vector<char>(delta_workspace_bytes(&t.sizes, t.n_tokens), (char)0xff));
   DeviceLinear gates = {};
   gates.type = WEIGHT_F16, gates.n_in = N_IN, gates.n_out = 2 * t.sizes.n_value_heads, gates.stride = N_IN;
@@ -361,10 +365,23 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
     CHECK(cudaFree((void *)at));
 }
 
+/* Each token may turn what a state holds. */
+static DeltaConfig doubled(DeltaConfig sizes) {
+  sizes.doubles_beta = true;
+  return sizes;
+}
+
 /* Some step sizes are cut at both limits. */
 static DeltaConfig mamba(int n_groups, int n_heads, int key_dim, int value_dim, int taps) {
   DeltaConfig sizes = {n_groups, n_heads, key_dim, value_dim, taps};
   sizes.rule = RULE_MAMBA2, sizes.conv_bias = true, sizes.least_step = 0.02, sizes.largest_step = 0.3;
+  sizes.z_scale = sizes.a_scale = sizes.out_scale = 1;
+  return sizes;
+}
+
+/* The same with factors, and with or without a norm of outputs. */
+static DeltaConfig scaled(DeltaConfig sizes, bool norm) {
+  sizes.z_scale = 1.5, sizes.a_scale = 0.5, sizes.out_scale = 0.75, sizes.no_norm = !norm;
   return sizes;
 }
 
@@ -389,15 +406,19 @@ static void check_choice() {
 int main(int argc, char **argv) {
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
   check_choice();
-  for (const DeltaConfig &sizes : {DeltaConfig{1, 1, 1, 1, 1}, DeltaConfig{2, 6, 8, 12, 4},
-                                   DeltaConfig{3, 3, 20, 7, 2}, DeltaConfig{1, 2, 5, 130, 16},
-                                   mamba(1, 1, 1, 1, 1), mamba(2, 6, 12, 20, 3), mamba(1, 6, 128, 64, 4)}) {
+  for (const DeltaConfig &sizes :
+       {DeltaConfig{1, 1, 1, 1, 1}, DeltaConfig{2, 6, 8, 12, 4}, DeltaConfig{3, 3, 20, 7, 2},
+        DeltaConfig{1, 2, 5, 130, 16}, doubled({2, 2, 96, 192, 4}), mamba(1, 1, 1, 1, 1),
+        mamba(2, 6, 12, 20, 3), mamba(1, 6, 128, 64, 4), scaled(mamba(2, 6, 12, 20, 3), true),
+        scaled(mamba(2, 6, 12, 20, 3), false)}) {
     Text text = text_of(sizes, few ? 40 : 300, false);
     compute(&text);
     run(text, DELTA_PLAIN, {1, 2, 17, 1, 3});
   }
   for (bool alike : {false, true})
-    for (const DeltaConfig &sizes : {DeltaConfig{1, 2, 128, 128, 4}, DeltaConfig{2, 6, 128, 128, 4}}) {
+    for (const DeltaConfig &sizes :
+         {DeltaConfig{1, 2, 128, 128, 4}, DeltaConfig{2, 6, 128, 128, 4}, doubled({1, 2, 128, 128, 4})}) {
+      if (alike && sizes.doubles_beta) continue;
       if (few && sizes.n_value_heads > 2 && alike) continue;
       Text text = text_of(sizes, few ? sizes.n_value_heads > 2 ? 70 : 220 : 1300, alike);
       compute(&text);
@@ -409,7 +430,8 @@ int main(int argc, char **argv) {
       for (int n : {1300, 1, 2, 3, 15, 16, 17, 31, 32, 33, 62, 127, 128, 129, 191, 192, 193, 200})
         run(text, DELTA_CHUNKS, {n, 3, 1});
     }
-  for (const DeltaConfig &sizes : {mamba(1, 4, 128, 64, 4), mamba(2, 8, 128, 64, 4)}) {
+  for (const DeltaConfig &sizes :
+       {mamba(1, 4, 128, 64, 4), mamba(2, 8, 128, 64, 4), scaled(mamba(1, 4, 128, 64, 4), false)}) {
     Text text = text_of(sizes, few ? sizes.n_value_heads > 4 ? 70 : 200 : 1300, false);
     compute(&text);
     run(text, DELTA_STEP, {1, 1, 2, 3, 8, 1, 7, 5, 4, 6});

@@ -49,7 +49,7 @@ def test_a_hit_goes_on_as_the_miss_did(ask, kv):
     assert shared[:8] == alone[:8]
 
 
-@pytest.mark.parametrize("name", ["qwen3_5-awq", "granite4-h-awq", "lfm2-awq", "qwen4-exp-bf16"])
+@pytest.mark.parametrize("name", ["qwen3_5-awq", "granite4-h-awq", "falcon-h1-bf16", "lfm2-awq", "qwen4-exp-bf16"])
 def test_a_state_comes_back_as_it_was(ask, tmp_path, name):
     """The last prompt with all but its end known gives the bits of the prompt whose state it goes on from: both compute
     the same last tokens after the same keys, values and state."""

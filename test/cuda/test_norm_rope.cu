@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "cuda/attention/q8.cuh"
@@ -138,6 +139,13 @@ static void test_norms() {
     for (size_t i = 0; i < x.size(); i++) normed[i] *= 1.5 / weight[i % n];
     MUST(ops_rms_norm_plain((float *)x_device.at, eps, 1.5f, n, n_tokens, 0, &error));
     expect("ops_rms_norm_plain", n, converted(x_device.host()), normed, SINGLE);
+    MUST(ops_centre((float *)x_device.at, n, n_tokens, 0, &error));
+    for (int row = 0; row < n_tokens; row++) {
+      const auto first = normed.begin() + (size_t)row * n;
+      const double mean = std::accumulate(first, first + n, 0.0) / n;
+      for (int i = 0; i < n; i++) first[i] -= mean;
+    }
+    expect("ops_centre", n, converted(x_device.host()), normed, SINGLE);
   }
 }
 
@@ -423,14 +431,15 @@ static void test_gated() {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
       Device<float> device(x);
       Rows out(n, n_tokens);
-      const float factor = n == 300 ? 0.5f : 1;
-      const Gated call = {activation,    factor, device.at,     device.at + n, 2 * (size_t)n,
-                          2 * (size_t)n, n,      out.memory.at, out.stride};
+      const float factor = n == 300 ? 0.5f : 1, up_factor = n == 300 ? 1.5f : 1;
+      const Gated call = {activation,    factor,        up_factor, device.at,     device.at + n,
+                          2 * (size_t)n, 2 * (size_t)n, n,         out.memory.at, out.stride};
       MUST(ops_gated(&call, n_tokens, 0, &error));
       Row want;
       for (int row = 0; row < n_tokens; row++)
         for (int i = 0; i < n; i++) {
-          const double g = factor * x[(size_t)row * 2 * n + i], up = x[(size_t)row * 2 * n + n + i];
+          const double g = factor * x[(size_t)row * 2 * n + i],
+                       up = up_factor * x[(size_t)row * 2 * n + n + i];
           const double silu = g / (1 + exp(-g)),
                        gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
           want.push_back((activation == ACTIVATION_SILU ? silu : gelu) * up);
@@ -536,7 +545,7 @@ static void test_limits() {
   for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
     Device<float> gate_up(Floats{300, 300, -300, NAN, 300, -300, 300, 1});
     Rows gated(4, 1);
-    const Gated call = {activation, 1, gate_up.at, gate_up.at + 4, 8, 8, 4, gated.memory.at, gated.stride};
+    const Gated call = {activation, 1, 1, gate_up.at, gate_up.at + 4, 8, 8, 4, gated.memory.at, gated.stride};
     MUST(ops_gated(&call, 1, 0, &error));
     const std::vector<__half> of = gated.memory.host();
     const double nan = std::isnan(__half2float(of[3]));

@@ -20,10 +20,12 @@ STORIES = ROOT / "test" / "data" / "stories260K-awq"
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"
 # Heads of several sizes, windows, sinks, caps, whole and part ropes, LongRoPE, shared caches, both recurrent layers.
 MODELS = [STORIES, *(MINIATURES / name for name in (
-    ["gemma2-awq", "granite4-h-awq", "lfm2-awq"] if EMULATED else [
-        "gemma2-awq", "gemma3-awq", "gemma4-e", "granite-swa-awq", "granite4-h-awq", "granite4-h-moe-bf16", "lfm2-awq",
-        "llama3-awq", "muse-glimmer-text-part", "olmo2-awq", "phi3-longrope-long", "qwen3_5",
-        "qwen3_5-tied", "qwen4-exp-bf16", "smollm3-awq"]))]
+    ["cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "granite4-h-awq", "lfm2-awq",
+     "olmo-hybrid-bf16"] if EMULATED else [
+        "cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "gemma3-awq", "gemma4-e", "granite-swa-awq",
+        "granite4-h-awq", "granite4-h-moe-bf16", "lfm2-awq", "llama3-awq", "muse-glimmer-text-part",
+        "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "qwen3_5", "qwen3_5-tied", "qwen4-exp-bf16",
+        "smollm3-awq"]))]
 WITHOUT_INDEX = [model for model in MODELS if "qwen4" not in model.name]  # with one GPUs refuse --kv q8
 WITHOUT_EXPERTS = [model for model in WITHOUT_INDEX if "moe" not in model.name]  # with them GPUs refuse --invariant
 RECORDS = 5 if EMULATED else 40

@@ -510,6 +510,10 @@ static void models_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, c->logit_cap, 30, "capped");
   REFUSED_WITH(model, c->logit_divisor, 8, "divided");
   REFUSED_WITH(model, c->residual_scale, 0.5, "scaled residual stream");
+  REFUSED_WITH(model, c->centred, true, "norms that subtract the mean");
+  REFUSED_WITH(model, c->parallel, true, "an MLP beside attention");
+  REFUSED_WITH(model, c->gate_scale, 0.5, "factors of the gated product");
+  REFUSED_WITH(model, c->mlp_scale, 0.5, "factors of the gated product");
   REFUSED_WITH(model, c->layers[3].window, 4096, "windows");
   REFUSED_WITH(model, model->head.kind, LINEAR_AWQ, "head");
   REFUSED_WITH(model, model->head.dtype, DTYPE_F32, "head");

@@ -27,6 +27,8 @@ static ModelConfig like_qwen3(void) {
                        .embedding_scale = 1,
                        .attention_scale = 1 / sqrt(128),
                        .residual_scale = 1,
+                       .gate_scale = 1,
+                       .mlp_scale = 1,
                        .logit_divisor = 1,
                        .rope = {.kind = ROPE_YARN, .rotary_dim = 128, .theta = 1e6, .factor = 4},
                        .layers = layer_configs};
@@ -61,6 +63,10 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(embedding_scale, 12);
   TAKEN(attention_scale, 0.1);
   TAKEN(residual_scale, 0.22);
+  TAKEN(centred, true);
+  TAKEN(parallel, true);
+  TAKEN(gate_scale, 0.5);
+  TAKEN(mlp_scale, 0.5);
   TAKEN(logit_divisor, 16);
   TAKEN(attention_cap, 50);
   TAKEN(logit_cap, 30);

@@ -198,9 +198,9 @@ static void expect_projections(const DeviceProjections *p, std::vector<const Lin
  * latent of queries, q multiplies that. */
 static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   std::vector<const Linear *> layers;
-  for (const Linear *linear :
-       {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.z, &from->conv.in, &from->q, &from->k,
-        &from->v, &from->q_a, &from->kv_a, &from->attn_gate, &from->index})
+  for (const Linear *linear : {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.k,
+                               &from->delta.v, &from->delta.z, &from->conv.in, &from->q, &from->k, &from->v,
+                               &from->q_a, &from->kv_a, &from->attn_gate, &from->index})
     if (linear->n_out > 0 && !(linear == &from->q && from->q_a.n_out > 0)) layers.push_back(linear);
   return layers;
 }
@@ -278,7 +278,9 @@ static void expect_streams(const DeviceLayer *to, const ModelLayer *from, cudaSt
 
 static void expect_layers(const BackendModel &loaded) {
   const Model *model = loaded.model;
-  const bool one = model->config.norm_plus_one, silu = model->config.activation == ACTIVATION_SILU;
+  const ModelConfig *c = &model->config;
+  const bool one = c->norm_plus_one,
+             silu = c->activation == ACTIVATION_SILU && c->gate_scale == 1 && c->mlp_scale == 1;
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     const DeviceLayer *to = &loaded.layers[i];
@@ -295,6 +297,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->conv.taps, from->conv.taps, false, "conv.conv.weight");
     expect_norm(to->conv.bias, from->conv.bias, false, "conv.conv.bias");
     expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
+    if (from->delta.o.n_out > 0) expect_linear(Matrix8(&to->delta_o, loaded.stream), 0, 1, &from->delta.o);
     if (from->o.n_out > 0) expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_latents(to, from, model->config.n_heads, loaded.stream);
     const int n_experts = config_layer(&model->config, i).n_experts;

@@ -70,8 +70,10 @@ static void check(const ModelConfig *c) {
   require(c->bos >= -1 && in_range(c->n_eos, 0, MAX_EOS));
   for (int i = 0; i < c->n_eos; i++) require(c->eos[i] >= 0);
 
-  const double factors[] = {c->embedding_scale, c->attention_scale, c->residual_scale, c->logit_divisor};
-  for (int i = 0; i < 4; i++) require(factors[i] >= 1e-6 && factors[i] <= 1e6);
+  const double factors[] = {c->embedding_scale, c->attention_scale, c->residual_scale,
+                            c->logit_divisor,   c->gate_scale,      c->mlp_scale};
+  const double most = config_layer(c, 0).delta_beside ? 1e19 : 1e6; /* products of several */
+  for (int i = 0; i < 6; i++) require(factors[i] >= 1 / most && factors[i] <= most);
   require(c->query_scale_beta >= 0 && (c->query_scale_beta == 0 || c->query_scale_step >= 1));
   require(c->post_norm_eps >= 0 && c->post_norm_eps <= 1 &&
           in_range(c->attn_gate, ATTN_GATE_NONE, ATTN_GATE_HEADS));

@@ -287,6 +287,8 @@ static void refuses_what_the_file_cannot_hold(void **state) {
                           .embedding_scale = 1,                                                              \
                           .attention_scale = 0.25,                                                           \
                           .residual_scale = 1,                                                               \
+                          .gate_scale = 1,                                                                   \
+                          .mlp_scale = 1,                                                                    \
                           .logit_divisor = 1,                                                                \
                           .rope = {.rotary_dim = 16}};                                                       \
     assert_null(ak48_cannot_hold(&config));                                                                  \

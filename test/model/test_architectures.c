@@ -59,6 +59,12 @@ static const struct {
    1e4, "silu"},
   {"Olmo3ForCausalLM", "olmo3", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
    5e5, "silu"},
+  {"OlmoHybridForCausalLM", "olmo_hybrid", 100352, 3840, 11008, 32, 30, 30, 128, 65536, 1e-6, -1, 100257,
+   false, 1e4, "silu"},
+  {"CohereForCausalLM", "cohere", 256000, 8192, 22528, 40, 64, 64, 128, 8192, 1e-5, 5, 255001, true, 1e4,
+   "silu"},
+  {"Cohere2ForCausalLM", "cohere2", 256000, 8192, 22528, 40, 64, 64, 128, 8192, 1e-5, 5, 255001, true, 1e4,
+   "silu"},
   {"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", 290943, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, 1, 2,
    false, 1e4, "silu"},
   {"GlmForCausalLM", "glm", 151552, 4096, 13696, 40, 32, 2, 128, 131072, 0.00000015625, -1, 151329,
@@ -72,6 +78,8 @@ static const struct {
   {"GraniteMoeHybridForCausalLM", "granitemoehybrid", 32000, 4096, 1024, 4, 32, 32, 128, 2048, 1e-6, 1, 2,
    false, 1e4, "silu"},
   {"BambaForCausalLM", "bamba", 128000, 4096, 14336, 32, 32, 8, 128, 262144, 1e-5, 1, 2, false, 1e4, "silu"},
+  {"FalconH1ForCausalLM", "falcon_h1", 128000, 4096, 14336, 32, 32, 8, 128, 8192, 1e-5, 1, 2, false, 1e4,
+   "silu"},
   {"GraniteSWAForCausalLM", "granite_swa", 100352, 2560, 8192, 24, 20, 4, 128, 8192, 1e-5, 100257, 100257,
    true, 1e4, "silu"},
   {"Lfm2ForCausalLM", "lfm2", 65536, 2560, 8192, 32, 32, 8, 80, 128000, 1e-5, 1, 2, true, 1e6, "silu"},
@@ -168,7 +176,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.head_dim, defaults[at].head_dim);
     const int part =
         strcmp(defaults[at].model_type, "bamba") == 0                                                 ? 2
-        : c.delta.n_key_heads                                                                         ? 4
+        : c.delta.n_key_heads && !c.layers[0].delta_beside && !c.delta.apart                          ? 4
         : strstr(defaults[at].architecture, "GlmFor") || strstr(defaults[at].architecture, "Glm4For") ? 2
                                                                                                       : 1;
     const bool gemma4 = strncmp(defaults[at].model_type, "gemma4", 6) == 0;
@@ -258,6 +266,9 @@ static void each_member_is_for_some_architectures(void **state) {
       {"granite", "amf", "gggg"},
       {"olmo2", "a", "gggg"},
       {"olmo3", "a", "LLLg"},
+      {"olmo_hybrid", "a", "gggg"},
+      {"cohere", "a", "gggg"},
+      {"cohere2", "a", "GGnG"},
       {"seed_oss", "m", "gggg"},
       {"hunyuan_v1_dense", "a", "gggg"},
       {"glm", "", "gggg"},
@@ -266,6 +277,7 @@ static void each_member_is_for_some_architectures(void **state) {
       {"exaone4", "", "GGnG"},
       {"granitemoehybrid', 'num_local_experts': 0, 'x': '", "af", "nnnn"},
       {"bamba", "am", "gggg"},
+      {"falcon_h1", "", "gggg"},
       {"granite_swa", "amf", "gGGG"},
       {"lfm2", "", "gggg"},
       {"lfm3", "a", "gggg"},
@@ -296,18 +308,19 @@ static void each_member_is_for_some_architectures(void **state) {
   assert_int_equal(sizeof cases / sizeof *cases, n_dense());
   for (size_t i = 0; i < n_dense(); i++) {
     char text[900], found[20] = "";
+    const char *biases = strcmp(cases[i][0], "falcon_h1") == 0 ? "false" : "true"; /* it refuses them */
     const bool refused_cap = strncmp(cases[i][0], "gemma3", 6) == 0 ||
                              strncmp(cases[i][0], "gemma4", 6) == 0 || strstr(cases[i][0], "muse");
     snprintf(text, sizeof text,
-             "{'model_type': '%s', 'num_hidden_layers': 4, 'attention_bias': true, 'mlp_bias': true, "
+             "{'model_type': '%s', 'num_hidden_layers': 4, 'attention_bias': %s, 'mlp_bias': %s, "
              "'embedding_multiplier': 3, 'attention_multiplier': 5, 'residual_multiplier': 7, "
              "'logits_scaling': 9, 'query_pre_attn_scalar': 49, %s'final_logit_softcapping': 13, "
              "'no_rope_layers': [0, 1, 1, 1], 'no_rope_layer_interval': 1, 'sliding_window_pattern': 3, "
              "'sliding_window': 17, %s'max_window_layers': 2, "
              "'rope_local_base_freq': 19, 'hidden_size_per_layer_input': 0%s}",
-             cases[i][0], refused_cap ? "" : "'attn_logit_softcapping': 11, ",
+             cases[i][0], biases, biases, refused_cap ? "" : "'attn_logit_softcapping': 11, ",
              strstr(cases[i][0], "iquest") ? "" : "'use_sliding_window': true, ",
-             strstr(cases[i][0], "hybrid")
+             strstr(cases[i][0], "moehybrid")
                  ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
              : strstr(cases[i][0], "text_config") ? "}"
                                                   : "");

@@ -1,6 +1,7 @@
 /* test_delta_config.c - kinds of layers and sizes of the gated delta rule and of Mamba-2 in config.json, as
  * transformers 5.23 reads them (configuration_qwen3_5.py, configuration_granitemoehybrid.py,
- * configuration_bamba.py, configuration_nemotron_h.py), and what is refused. */
+ * configuration_bamba.py, configuration_falcon_h1.py, configuration_olmo_hybrid.py,
+ * configuration_nemotron_h.py), and what is refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,6 +137,105 @@ static void bamba(void **state) {
                          "is not supported with Mamba-2 layers, expected silu");
 }
 
+/* Sizes and factors as those of Falcon-H1-0.5B. */
+static void falcon_h1(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['FalconH1ForCausalLM'], 'model_type': 'falcon_h1', 'attention_bias': false, "
+      "'attention_in_multiplier': 1.0, 'attention_out_multiplier': 0.9375, 'embedding_multiplier': "
+      "5.656854249492381, 'head_dim': 64, 'hidden_size': 1024, 'intermediate_size': 2048, 'key_multiplier': "
+      "0.390625, 'lm_head_multiplier': 0.0390625, 'mamba_chunk_size': 128, 'mamba_conv_bias': true, "
+      "'mamba_d_conv': 4, 'mamba_d_head': 64, 'mamba_d_ssm': 1536, 'mamba_d_state': 128, 'mamba_expand': 2, "
+      "'mamba_n_groups': 1, 'mamba_n_heads': 24, 'mamba_norm_before_gate': false, 'mamba_proj_bias': false, "
+      "'mamba_rms_norm': false, 'mamba_use_mlp': true, 'mlp_multipliers': [0.875, 0.5859375], "
+      "'num_attention_heads': 8, 'num_hidden_layers': 36, 'num_key_value_heads': 2, 'projectors_bias': "
+      "false, "
+      "'rope_theta': 100000000000.0, 'ssm_in_multiplier': 1.25, 'ssm_multipliers': [0.5, 0.25, 0.375, 0.75, "
+      "0.125], 'ssm_out_multiplier': 0.234375}");
+  const DeltaConfig *d = &c.delta;
+  assert_true(d->rule == RULE_MAMBA2 && d->conv_bias && !d->biases && d->no_norm && d->conv == 4);
+  assert_true(d->n_value_heads == 24 && d->value_dim == 64 && d->n_key_heads == 1 && d->key_dim == 128);
+  assert_true(d->z_scale == 0.625 && d->v_scale == 0.3125 && d->k_scale == 0.46875);
+  assert_true(d->q_scale == 0.9375 && d->a_scale == 0.15625 && d->out_scale == 0.25);
+  assert_true(c.residual_scale == 0.9375 && c.gate_scale == 0.875 && c.mlp_scale == 0.625);
+  assert_true(c.attention_scale == 0.125 * 0.390625 && c.logit_divisor == 25.6 && c.head_dim == 64);
+  assert_int_equal(config_count_layers(&c, LAYER_ATTENTION, 36), 36);
+  assert_int_equal(config_count_layers(&c, LAYER_DELTA, 36), 36);
+  assert_true(config_state_numbers(&c, 35) > 0 && config_kv_numbers(&c, 35) == 2 * 2 * 64);
+  config_release(&c);
+  c = accepted("{'model_type': 'falcon_h1', 'mamba_d_ssm': null, 'mamba_rms_norm': true, "
+               "'mamba_norm_before_gate': false, 'attention_in_multiplier': 0.5}");
+  assert_true(c.delta.value_dim == 64 && c.delta.n_value_heads == 128 && !c.delta.no_norm);
+  assert_true(c.residual_scale == 0.5 && c.delta.out_scale == 2 && c.delta.z_scale == 1 && c.mlp_scale == 2);
+  config_release(&c);
+  static const char *const refused[][2] = {
+      {"'mamba_rms_norm': true", "mamba_norm_before_gate is true, expected false with mamba_rms_norm"},
+      {"'mamba_d_head': 16", "mamba_d_head is 16, expected mamba_d_ssm / mamba_n_heads, 8"},
+      {"'mamba_n_heads': 48", "mamba_n_heads is 48, expected a divisor of mamba_d_ssm, 1024"},
+      {"'projectors_bias': true", "projectors_bias is true, which is not supported, expected false"},
+      {"'attention_bias': true", "attention_bias is true, which is not supported, expected false"},
+      {"'mlp_multipliers': [1]", "mlp_multipliers is an array, expected a list of 2 numbers"},
+      {"'ssm_multipliers': 2", "ssm_multipliers is 2, expected a list of 5 numbers"},
+      {"'ssm_multipliers': [1, 1, 0, 1, 1]",
+       "ssm_multipliers holds 0, expected numbers from 1e-06 to 1000000"},
+      {"'key_multiplier': 0", "key_multiplier is 0, expected"},
+      {"'hidden_act': 'gelu_pytorch_tanh'", "is not supported with Mamba-2 layers, expected silu"}};
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    assert_members_refused("falcon_h1", refused[i][0], refused[i][1]);
+}
+
+#define OLMO(members) "{'model_type': 'olmo_hybrid', " members "}"
+
+/* As allenai/Olmo-Hybrid-7B has it; a theta of null is no rope. */
+static void olmo_hybrid(void **state) {
+  (void)state;
+  ModelConfig c = accepted(OLMO("'rope_theta': null, 'linear_num_key_heads': 30, 'linear_key_head_dim': 96, "
+                                "'linear_value_head_dim': 192, 'linear_num_value_heads': 30, "
+                                "'linear_conv_kernel_dim': 4, 'linear_allow_neg_eigval': true"));
+  assert_true(c.delta.apart && c.delta.doubles_beta && c.delta.norm_eps == 1e-5 && c.norm_eps == 1e-6);
+  assert_true(c.norms == NORM_AFTER && c.qk_norm == QK_NORM_WHOLE && c.attn_gate == ATTN_GATE_NONE);
+  for (int layer = 0; layer < 32; layer++) {
+    const LayerConfig own = config_layer(&c, layer);
+    assert_int_equal(own.kind, layer % 4 == 3 ? LAYER_ATTENTION : LAYER_DELTA);
+    assert_int_equal(own.norms, layer % 4 == 3 ? NORM_AFTER : NORM_BEFORE);
+    assert_int_equal(own.rope, ROPE_NONE);
+  }
+  config_release(&c);
+  c = accepted(OLMO("'num_attention_heads': 20, 'linear_allow_neg_eigval': false"));
+  assert_true(c.delta.n_key_heads == 20 && c.delta.n_value_heads == 20 && c.delta.key_dim == 144);
+  assert_true(c.delta.value_dim == 288 && c.delta.conv == 4 && !c.delta.doubles_beta);
+  assert_int_equal(config_layer(&c, 3).rope, ROPE_GLOBAL);
+  config_release(&c);
+  assert_kinds(OLMO("'num_hidden_layers': 3"), "dda");
+  assert_kinds(OLMO("'num_hidden_layers': 6"), "dddadd");
+  assert_kinds(OLMO("'num_hidden_layers': 2, 'layer_types': ['full_attention', 'linear_attention']"), "ad");
+  c = accepted(OLMO("'num_hidden_layers': 1, 'layer_types': ['full_attention']"));
+  assert_true(c.delta.n_key_heads == 0 && !config_has_states(&c) && config_layer(&c, 0).norms == NORM_AFTER);
+  config_release(&c);
+  static const struct {
+    const char *text;
+    LayerRope rope;
+  } ropes[] = {{OLMO("'rope_parameters': null"), ROPE_GLOBAL},
+               {OLMO("'rope_parameters': {'rope_theta': null}"), ROPE_NONE},
+               {OLMO("'rope_theta': 5, 'rope_parameters': {'rope_theta': null}"), ROPE_NONE},
+               {OLMO("'rope_theta': null, 'rope_parameters': {'rope_theta': 5}"), ROPE_GLOBAL},
+               {OLMO("'rope_theta': null, 'rope_parameters': {'rope_type': 'default'}"), ROPE_NONE}};
+  for (size_t i = 0; i < sizeof ropes / sizeof *ropes; i++) {
+    c = accepted(ropes[i].text);
+    assert_int_equal(config_layer(&c, 3).rope, ropes[i].rope);
+    config_release(&c);
+  }
+  assert_members_refused("olmo_hybrid", "'layer_types': ['mamba']", "layer_types is a list of 1");
+  assert_members_refused("olmo_hybrid", "'linear_key_head_dim': 600", "heads of 600 and 1200 numbers");
+  assert_members_refused("olmo_hybrid", "'hidden_size': 32, 'head_dim': 4, 'linear_num_key_heads': 30",
+                         "heads of 0 and 0 numbers");
+  assert_members_refused("olmo_hybrid", "'linear_num_value_heads': 45",
+                         "expected a multiple of its 30 key heads");
+  assert_members_refused("olmo_hybrid", "'linear_allow_neg_eigval': 2", "linear_allow_neg_eigval is 2");
+  assert_members_refused("olmo_hybrid", "'hidden_act': 'gelu_pytorch_tanh'",
+                         "is not supported with layers of the gated delta rule, expected silu");
+}
+
 #define NEMOTRON(members) "{'model_type': 'nemotron_h', " members "}"
 
 /* As NVIDIA-Nemotron-3-Nano-30B-A3B has it, Python's Infinity included, but for the number of layers. */
@@ -247,6 +347,8 @@ int main(void) {
       cmocka_unit_test(qwen3_5),
       cmocka_unit_test(mamba_2),
       cmocka_unit_test(bamba),
+      cmocka_unit_test(falcon_h1),
+      cmocka_unit_test(olmo_hybrid),
       cmocka_unit_test(nemotron_h),
       cmocka_unit_test(contradictions_are_refused),
   };

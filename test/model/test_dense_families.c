@@ -273,17 +273,38 @@ static void contradictions_are_refused_by_name(void **state) {
     assert_members_refused(cases[i].model_type, cases[i].members, cases[i].message);
 }
 
+/* As CohereLabs/c4ai-command-r7b-12-2024 and c4ai-command-r-08-2024 have it. */
+static void cohere(void **state) {
+  (void)state;
+  ModelConfig c =
+      accepted("{'architectures': ['Cohere2ForCausalLM'], 'model_type': 'cohere2', 'hidden_size': 4096, "
+               "'num_attention_heads': 32, 'num_key_value_heads': 8, 'num_hidden_layers': 32, "
+               "'intermediate_size': 14336, 'logit_scale': 0.25, 'rope_theta': 50000, "
+               "'sliding_window': 4096, 'sliding_window_pattern': 4, 'layer_norm_eps': 1e-05, "
+               "'use_embedding_sharing': true, 'position_embedding_type': 'rope_gptj'}");
+  assert_true(c.centred && c.parallel && c.rope.neighbours && c.norms == NORM_BEFORE && c.logit_divisor == 4);
+  assert_true(c.tied_embeddings && c.norm_eps == 1e-5 && c.head_dim == 128 && !c.qkv_bias);
+  for (int layer = 0; layer < 32; layer++) {
+    const LayerConfig own = config_layer(&c, layer);
+    assert_int_equal(own.window, layer % 4 == 3 ? 0 : 4096);
+    assert_int_equal(own.rope, layer % 4 == 3 ? ROPE_NONE : ROPE_GLOBAL);
+  }
+  config_release(&c);
+  c = accepted("{'architectures': ['CohereForCausalLM'], 'model_type': 'cohere', 'use_qk_norm': false, "
+               "'num_key_value_heads': 8, 'rope_theta': 4000000.0, 'attention_bias': false}");
+  assert_true(c.centred && c.parallel && c.rope.neighbours && c.logit_divisor == 16 &&
+              c.qk_norm == QK_NORM_NONE);
+  assert_true(config_layer(&c, 3).window == 0 && config_layer(&c, 3).rope == ROPE_GLOBAL);
+  config_release(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(olmo3),
-      cmocka_unit_test(exaone4),
-      cmocka_unit_test(ministral3),
-      cmocka_unit_test(hunyuan),
-      cmocka_unit_test(glm_and_ernie),
-      cmocka_unit_test(granite4),
-      cmocka_unit_test(granite_swa),
-      cmocka_unit_test(muse_glimmer),
-      cmocka_unit_test(contradictions_are_refused_by_name),
+      cmocka_unit_test(cohere),       cmocka_unit_test(olmo3),
+      cmocka_unit_test(exaone4),      cmocka_unit_test(ministral3),
+      cmocka_unit_test(hunyuan),      cmocka_unit_test(glm_and_ernie),
+      cmocka_unit_test(granite4),     cmocka_unit_test(granite_swa),
+      cmocka_unit_test(muse_glimmer), cmocka_unit_test(contradictions_are_refused_by_name),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,6 +49,13 @@ size_t inspect_recurrent_bytes(const ModelConfig *config) {
   return n * sizeof(float);
 }
 
+bool inspect_has_norms_before(const ModelConfig *config) {
+  bool has = false;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    has = has || config_layer(config, layer).norms != config->norms;
+  return has;
+}
+
 /* --- as lines */
 
 Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
@@ -161,10 +168,11 @@ static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *
     TRY(inspect_begin_line(out, "Mamba-2", err));
     return buffer_printf(
         out, err,
-        "%d of %d layers in place of attention: %d heads of %d, %d group%s with states of %d, "
-        "convolution of %d",
-        config_count_layers(config, LAYER_DELTA, config->n_layers), config->n_layers, delta->n_value_heads,
-        delta->value_dim, delta->n_key_heads, delta->n_key_heads > 1 ? "s" : "", delta->key_dim, delta->conv);
+        "%d of %d layers %s attention: %d heads of %d, %d group%s with states of %d, convolution of %d%s",
+        config_count_layers(config, LAYER_DELTA, config->n_layers), config->n_layers,
+        config_layer(config, 0).delta_beside ? "beside" : "in place of", delta->n_value_heads,
+        delta->value_dim, delta->n_key_heads, delta->n_key_heads > 1 ? "s" : "", delta->key_dim, delta->conv,
+        delta->no_norm ? ", outputs not normalised" : "");
   }
   TRY(inspect_begin_line(out, "delta rule", err));
   return buffer_printf(out, err,

@@ -21,6 +21,9 @@ size_t inspect_kv_bytes(const ModelConfig *config, KvType kv, size_t n_tokens);
 /* Bytes of the recurrent state of all layers at one position; 0 without such layers. */
 size_t inspect_recurrent_bytes(const ModelConfig *config);
 
+/* True if the norms of some layers have another place than the model's. */
+bool inspect_has_norms_before(const ModelConfig *config);
+
 /* The answer to --gpu-memory; limit 0: it is not given. */
 typedef struct {
   size_t limit; /* bytes */

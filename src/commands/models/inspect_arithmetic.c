@@ -28,6 +28,9 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
   } items[] = {
       {c->norms == NORM_AROUND, "norms before and behind attention and the gated product", 0},
       {c->norms == NORM_AFTER, "norms behind attention and the gated product only", 0},
+      {inspect_has_norms_before(c), "but before them in layers with the delta rule", 0},
+      {c->centred, "norms subtract the mean", 0},
+      {c->parallel, "the gated product beside attention, of the same norm", 0},
       {c->qk_norm_after_rope, "q and k norms after their rope", 0},
       {c->embedding_norm, "embeddings normalised", 0},
       {c->qk_norm_plain, "q and k norms without weights", 0},
@@ -42,6 +45,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->activation != ACTIVATION_SILU, activation_name(c->activation), 0},
       {c->embedding_scale != 1, "embedding times ", c->embedding_scale},
       {c->residual_scale != 1, "what layers add times ", c->residual_scale},
+      {c->gate_scale != 1, "gates of MLPs times ", c->gate_scale},
+      {c->mlp_scale != 1, "gated products times ", c->mlp_scale},
       {c->attention_scale != 1 / sqrt(c->head_dim), "scores times ", c->attention_scale},
       {c->query_scale_beta != 0, "queries scaled by position, every ", c->query_scale_step},
       {c->query_scale_beta != 0, "by a logarithm times ", c->query_scale_beta},

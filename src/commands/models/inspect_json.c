@@ -93,6 +93,9 @@ static Status put_arithmetic(Writer *w, const Model *model) {
                                            [ATTN_GATE_IN_Q] = "in q"};
   const ModelConfig *config = &model->config;
   TRY(put_string(w, "norms", placements[config->norms]));
+  TRY(put_bool(w, "norms_before_delta", inspect_has_norms_before(config)));
+  TRY(put_bool(w, "norms_centred", config->centred));
+  TRY(put_bool(w, "parallel_mlp", config->parallel));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_bool(w, "v_norm", config->v_norm));
   TRY(put_int(w, "v_head_dim", config->value_dim));
@@ -114,6 +117,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_double(w, "query_scale_step", config->query_scale_step));
   TRY(put_bool(w, "query_scale_nope", config->query_scale_nope));
   TRY(put_double(w, "residual_scale", config->residual_scale));
+  TRY(put_double(w, "gate_scale", config->gate_scale));
+  TRY(put_double(w, "mlp_scale", config->mlp_scale));
   TRY(put_double(w, "logit_divisor", config->logit_divisor));
   TRY(config->attention_cap != 0 ? put_double(w, "attention_cap", config->attention_cap)
                                  : put_raw(w, "attention_cap", "null"));
@@ -175,8 +180,10 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   static const char *const kinds[N_LAYER_KINDS] = {"attention", "delta", "conv", "mlp"};
   const DeltaConfig *delta = &config->delta;
   TRY(open_member(w, "layer_kinds", "["));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    TRY(put_string(w, NULL, kinds[config_layer(config, layer).kind]));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const LayerConfig own = config_layer(config, layer);
+    TRY(put_string(w, NULL, own.delta_beside ? "attention and delta" : kinds[own.kind]));
+  }
   TRY(close_member(w, "]"));
   TRY(put_size(w, "recurrent_bytes", inspect_recurrent_bytes(config)));
   TRY(put_int(w, "short_conv", config->conv.taps));
@@ -188,6 +195,7 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   TRY(put_int(w, "key_dim", delta->key_dim));
   TRY(put_int(w, "value_dim", delta->value_dim));
   TRY(put_int(w, "conv", delta->conv));
+  TRY(put_bool(w, "normalised", !delta->no_norm));
   return close_member(w, "}");
 }
 

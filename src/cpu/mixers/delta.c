@@ -23,6 +23,9 @@ CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float
                     .z = cpu_take_linear(&from->z, place, next),
                     .b = cpu_take_linear(&from->b, place, next),
                     .a = cpu_take_linear(&from->a, place, next),
+                    .k = cpu_take_linear(&from->k, place, next),
+                    .v = cpu_take_linear(&from->v, place, next),
+                    .o = cpu_take_linear(&from->o, place, next),
                     .taps = cpu_take_taps(&from->conv, config->conv, place, next),
                     .dt_bias = cpu_take_vector(&from->dt_bias, 0, place, next),
                     .skip = cpu_take_vector(&from->skip, 0, place, next),
@@ -65,6 +68,8 @@ typedef struct {
   int layer, n_rows;
   const SequenceRows *parts; /* [n_parts] of the rows */
   int n_parts;
+  float *z; /* [n_rows][z_stride] z, then the output */
+  size_t z_stride;
 } DeltaWork;
 
 static float *row_of(const DeltaWork *work, int row) {
@@ -88,7 +93,7 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
   const bool mamba = config->rule == RULE_MAMBA2;
-  const double eps = 1e-6 / config->key_dim;
+  const double eps = 1e-6 / config->key_dim, most = config->doubles_beta ? 2 : 1; /* of beta */
   float *q = q_of(work, row, key_head), *k = k_of(work, row, key_head);
   if (!mamba) {
     kernels->rms_norm(q, work->weights->q_scales, config->key_dim, eps, q);
@@ -98,11 +103,12 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   const size_t at = (size_t)row * (size_t)work->state->plan.delta_heads;
   float *decays = work->state->decays + at, *betas = work->state->betas + at;
   for (int head = key_head * group; head < (key_head + 1) * group; head++) {
-    const double step = (double)decays[head] + (double)work->weights->dt_bias[head];
+    const double a = (double)decays[head] * (mamba ? config->a_scale : 1);
+    const double step = a + (double)work->weights->dt_bias[head];
     double size = cpu_softplus(step);
     if (mamba) size = fmin(fmax(size, config->least_step), config->largest_step);
     decays[head] = (float)exp((double)work->weights->rate[head] * size);
-    betas[head] = mamba ? (float)size : (float)(1 / (1 + exp(-(double)betas[head])));
+    betas[head] = mamba ? (float)size : (float)(most / (1 + exp(-(double)betas[head])));
   }
 }
 
@@ -132,15 +138,15 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
   }
 }
 
-/* z = silu(z), or sigmoid(z), * rmsnorm(output) * norm of one value head in one row; z is in state->q. */
+/* z = silu(z), or sigmoid(z), * rmsnorm(output) * norm of one value head in one row. */
 static void gate_head(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
   const size_t at = (size_t)head * (size_t)config->value_dim;
   float *out = v_of(work, row, head);
-  float *z = work->state->q + (size_t)row * (size_t)work->state->plan.heads + at;
-  kernels->rms_norm(out, work->weights->norm, config->value_dim, work->state->loaded->model->config.norm_eps,
-                    out);
+  float *z = work->z + (size_t)row * work->z_stride + at;
+  const double eps = config->norm_eps != 0 ? config->norm_eps : work->state->loaded->model->config.norm_eps;
+  kernels->rms_norm(out, work->weights->norm, config->value_dim, eps, out);
   if (!config->gate_is_sigmoid) {
     kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
     return;
@@ -149,15 +155,23 @@ static void gate_head(const DeltaWork *work, int row, int head) {
   for (int i = 0; i < config->value_dim; i++) z[i] *= out[i];
 }
 
-/* z = rmsnorm(silu(z) * output) * norm of the heads of one of Mamba-2's groups in one row. */
+static void scale_row(float *row, int n, double scale) {
+  for (int i = 0; scale != 1 && i < n; i++) row[i] *= (float)scale;
+}
+
+/* z = out_scale * rmsnorm(silu(z_scale * z) * output) * norm of the heads of one of Mamba-2's groups in one
+ * row, or without the norm. */
 static void gate_group(const DeltaWork *work, int row, int group) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
   const int width = delta_norm_width(config), head = group * (config->n_value_heads / config->n_key_heads);
   const size_t at = (size_t)group * (size_t)width;
-  float *z = work->state->q + (size_t)row * (size_t)work->state->plan.heads + at;
+  float *z = work->z + (size_t)row * work->z_stride + at;
+  scale_row(z, width, config->z_scale);
   kernels->activate[ACTIVATION_SILU](z, v_of(work, row, head), width);
-  kernels->rms_norm(z, work->weights->norm + at, width, work->state->loaded->model->config.norm_eps, z);
+  if (!config->no_norm)
+    kernels->rms_norm(z, work->weights->norm + at, width, work->state->loaded->model->config.norm_eps, z);
+  scale_row(z, width, config->out_scale);
 }
 
 /* Columns from `first` on of the convolution, of all parts. */
@@ -205,33 +219,46 @@ static void run_rule(const DeltaWork *work) {
   }
 }
 
-/* Computes what goes into the convolution, z, a and, but for Mamba-2, b. */
-static void run_inputs(BackendState *state, int n_rows, const CpuDelta *weights, const float *from) {
+/* Computes what goes into the convolution, by one matrix or three, z, a and, but for Mamba-2, b. */
+static void run_inputs(const DeltaWork *work, const float *from) {
+  const BackendState *state = work->state;
+  const CpuDelta *weights = work->weights;
   const StatePlan *plan = &state->plan;
-  const Matmul inputs[] = {
+  const DeltaPlaces places = delta_places(work->config);
+  const Matmul all[MAX_MATMULS] = {
+      /* a layer may lack some of them */
       {.w = weights->qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
-      {.w = weights->z, .y = state->q, .y_stride = (size_t)plan->heads},
+      {.w = weights->k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
+      {.w = weights->v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},
+      {.w = weights->z, .y = work->z, .y_stride = work->z_stride},
       {.w = weights->a, .y = state->decays, .y_stride = (size_t)plan->delta_heads},
       {.w = weights->b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
   };
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, inputs,
-              weights->b.linear ? 4 : 3);
+  Matmul inputs[MAX_MATMULS];
+  int n = 0;
+  for (int i = 0; i < MAX_MATMULS; i++)
+    if (all[i].w.linear) inputs[n++] = all[i];
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, work->n_rows, inputs, n);
 }
 
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
-  const DeltaConfig *config = &loaded->model->config.delta;
+  const ModelConfig *config = &loaded->model->config;
+  const bool beside = config_layer(config, layer).delta_beside;
   SequenceRows only;
   int n_parts;
   const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   cpu_begin_states(state, layer, range);
-  run_inputs(state, range.n_tokens, &weights->delta, from);
-  run_rule(&(DeltaWork){.state = state,
-                        .config = config,
-                        .weights = &weights->delta,
-                        .layer = layer,
-                        .n_rows = range.n_tokens,
-                        .parts = parts,
-                        .n_parts = n_parts});
+  const DeltaWork work = {.state = state,
+                          .config = &config->delta,
+                          .weights = &weights->delta,
+                          .layer = layer,
+                          .n_rows = range.n_tokens,
+                          .parts = parts,
+                          .n_parts = n_parts,
+                          .z = beside ? state->beside : state->q,
+                          .z_stride = (size_t)(beside ? state->plan.beside : state->plan.heads)};
+  run_inputs(&work, from);
+  run_rule(&work);
 }

@@ -105,6 +105,20 @@ const Architecture architectures[] = {
     {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,  500000 },
     .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE,
     .windows = WINDOW_PERIODIC, .window = 4096, .period = 4, .local_rope_theta = 500000 },
+  { .architecture = "OlmoHybridForCausalLM", .model_type = "olmo_hybrid", /* Olmo Hybrid 7B */
+    { 100352, 3840, 11008, 32, 30,  0,   0,  65536,     -1, 100257, 1e-6,   10000 },
+    .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .delta_apart = true,
+    .members = HAS_ATTENTION_BIAS | HAS_DELTA,
+    .names = { .attn_norm = "attention_layer_norm", .mlp_norm = "feedforward_layer_norm" } },
+  { .architecture = "CohereForCausalLM", .model_type = "cohere", /* Command R, Aya 23, Aya Expanse */
+    { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
+    .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
+    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS | HAS_QK_NORM },
+  { .architecture = "Cohere2ForCausalLM", .model_type = "cohere2", /* Command R7B, Command A */
+    { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
+    .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
+    .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
+    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS },
   { .architecture = "InternLM3ForCausalLM", .model_type = "internlm3", /* InternLM3 8B */
     { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
@@ -159,6 +173,12 @@ const Architecture architectures[] = {
     { 128000, 4096, 14336, 32, 32,  8,   0, 262144,      1,      2, 1e-5,   10000 },
     .rotary_part = 0.5, .attn_indices = true,
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_PARTIAL_ROTARY | HAS_HYBRID_LAYERS,
+    .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm",
+               .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
+               .down = "feed_forward.down_proj" } },
+  { .architecture = "FalconH1ForCausalLM", .model_type = "falcon_h1", /* Falcon-H1 0.5B to 34B */
+    { 128000, 4096, 14336, 32, 32,  8,   0,   8192,      1,      2, 1e-5,   10000 },
+    .mamba_beside = true,
     .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm",
                .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj",
                .down = "feed_forward.down_proj" } },

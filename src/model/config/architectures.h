@@ -52,7 +52,7 @@ enum {
   HAS_SHORT_CONV = 1 << 22,  /* conv_L_cache, conv_bias: layers with a short convolution (short_conv.c) */
   HAS_BLOCK_WIDTH = 1 << 23, /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
   HAS_SANDWICH = 1 << 24,    /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
-  HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true */
+  HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true, refused without one */
   HAS_OWN_ROPE = 1 << 26,    /* rope parameters must be given: the default is a scaling of its own */
   HAS_INTERLEAVED_DELTA = 1 << 27, /* delta layers are stored by key head (DeltaConfig.interleaved) */
   HAS_MUP = 1 << 28,               /* mup_enabled: as scaled_embedding below */
@@ -133,7 +133,8 @@ typedef struct {
 
   /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
-  bool norm_plus_one; /* norms multiply by 1 + weight */
+  bool norm_plus_one;     /* norms multiply by 1 + weight */
+  bool centred, parallel; /* as in ModelConfig */
   QkNorm qk_norm;
   bool qk_norm_after_rope;
   bool v_norm, layer_scalar; /* as in ModelConfig */
@@ -143,16 +144,20 @@ typedef struct {
   AttnGate attn_gate;
   /* num_attention_heads_per_layer; gating: gates by head or by number, which are softplus (Laguna) */
   bool own_heads_and_gates;
-  bool attn_sinks;        /* each head's softmax has one more logit, which is dropped after */
-  bool qkv_bias;          /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
-  bool o_bias;            /* default of HAS_ATTENTION_BIAS */
-  bool fused;             /* q, k, v are stored as one matrix, gate and up as another */
-  bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
-  bool latent_attention;  /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
-  bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
-  bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
-  bool ungated;           /* as in ModelConfig; no other activation than the default is accepted */
-  bool attn_indices;      /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
+  bool attn_sinks;       /* each head's softmax has one more logit, which is dropped after */
+  bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
+  bool o_bias;           /* default of HAS_ATTENTION_BIAS */
+  bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
+  bool fused_gate_up;    /* gate and up are stored as one matrix; q, k and v are not */
+  bool latent_attention; /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
+  bool neighbours;       /* rotary pairs are (2 i, 2 i + 1) */
+  bool gelu_is_tanh;     /* the activation "gelu" is gelu_pytorch_tanh */
+  bool ungated;          /* as in ModelConfig; no other activation than the default is accepted */
+  bool attn_indices;     /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
+  bool mamba_beside;     /* Mamba-2 beside attention in every layer, and a factor of each part (Falcon-H1) */
+  /* With HAS_DELTA: q, k and v of the delta rule are matrices of their own, its layers have norms before it,
+   * and a theta of null is no rope (Olmo Hybrid). */
+  bool delta_apart;
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
@@ -188,6 +193,7 @@ typedef struct {
   int max_window_layers;     /* WINDOW_BY_LAYER and WINDOW_FROM_LAYER */
   bool tied;
   Activation activation;
+  double logit_scale; /* default of logit_scale, a factor of logits; 0: the config has no such member */
   double local_rope_theta, query_scalar, attention_cap, logit_cap;
 
   struct { /* with HAS_MULTIPLIERS; 0: 1 */
@@ -233,6 +239,8 @@ Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config);
 /* Fills the chunks of layers, whether they normalise q and k, and how queries grow (chunks.c). PRECOND the
  * ropes of layers are filled. */
 Status config_parse_chunks(const ConfigReader *r, ModelConfig *config);
+/* The same of an architecture with delta_apart, and layers' ropes and norms. PRECOND the rope is filled. */
+Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config);
 
 /* Fills streams, ngrams, which layers have these, indexer, and delta.gate_is_sigmoid (streams.c). PRECOND the
  * rope, the kinds of layers and delta are filled. */
@@ -241,6 +249,10 @@ Status config_parse_streams(const ConfigReader *r, ModelConfig *config);
 /* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
  * PRECOND as above; the activation is filled. */
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
+/* The same of an architecture with mamba_beside, and the factors of all parts. PRECOND as above; factors are
+ * those of Llama. */
+Status config_parse_beside(const ConfigReader *r, ModelConfig *config);
 
 /* The same of an architecture with single_blocks, and which layers have an MLP, or experts (mamba.c). PRECOND
  * n_layers is config_count_blocks(), the number of layers that the config lists. */

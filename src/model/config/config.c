@@ -186,6 +186,7 @@ static Status parse_depth_scale(const ConfigReader *r, const Architecture *arch,
 static Status parse_factors(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const unsigned members = arch->members;
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
+  config->gate_scale = config->mlp_scale = 1;
   config->attention_scale = arch->attention_scale != 0 ? arch->attention_scale : 1 / sqrt(config->head_dim);
   /* transformers rounds it to the dtype of its tensors; here it stays exact. */
   bool scaled = arch->scaled_embedding;
@@ -220,6 +221,11 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
     }
   }
   if (members & HAS_POST_NORM) config->logit_divisor = 1 / config->logit_divisor;
+  if (arch->logit_scale != 0) {
+    double scale;
+    TRY(reader_double(r, "logit_scale", 1e-6, MAX_FACTOR, arch->logit_scale, &scale));
+    config->logit_divisor = 1 / scale;
+  }
   if (arch->depth_scale) TRY(parse_depth_scale(r, arch, config));
   if (members & HAS_ATTENTION_CAP)
     TRY(parse_cap(r, "attn_logit_softcapping", arch->attention_cap, &config->attention_cap));
@@ -255,8 +261,13 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   if (arch->members & HAS_OFF_ONLY) TRY(refuse_windows_and_clips(r));
   config->norms = post_norm ? arch->norms : NORM_BEFORE;
   config->norm_plus_one = arch->norm_plus_one;
+  config->centred = arch->centred;
+  config->parallel = arch->parallel;
   bool qk_norm = true;
   if (arch->members & HAS_QK_NORM) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
+  if (arch->members & HAS_QK_NORM && qk_norm && arch->qk_norm == QK_NORM_NONE)
+    return reader_refuse(r, "use_qk_norm is true, which is not supported in %s, expected false",
+                         config->architecture);
   config->qk_norm = qk_norm ? arch->qk_norm : QK_NORM_NONE;
   config->qk_norm_after_rope = arch->qk_norm_after_rope;
   config->names = arch->names;
@@ -372,6 +383,7 @@ Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
   const bool latent = config->experts.latent > 0, streams = config->streams.n > 0;
   const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs + 2 * (size_t)latent + 9 * (size_t)streams +
+                         2 * (size_t)config->delta.apart + 4 * (size_t)config_layer(config, 0).delta_beside +
                          3 * (size_t)config->experts.n_experts;
   const size_t others = 1 + (size_t)inputs + 2 * (size_t)streams;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + others, file, err);

@@ -62,6 +62,10 @@ typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
  * (Nemotron-H). */
 typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYER_KINDS } LayerKind;
 
+/* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
+ * before they are added to the residual stream. */
+typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
+
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
 typedef struct {
@@ -79,17 +83,18 @@ typedef struct {
   int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
   bool dense;      /* it has no experts, although the model has (ModelConfig.experts) */
   bool no_mlp;     /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
-  int n_experts;   /* config_layer() sets it to the model's, or to 0 in a layer without experts */
-  int ngrams;      /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
+  /* Only of LAYER_ATTENTION: it has the part of LAYER_DELTA, too, which reads the same normalised input; the
+   * outputs of both are added (Falcon-H1). */
+  bool delta_beside;
+  bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
+  NormPlacement norms; /* config_layer() sets it */
+  int n_experts;       /* config_layer() sets it to the model's, or to 0 in a layer without experts */
+  int ngrams;          /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
   /* config_layer() sets it to n_kv_heads, and one more where a layer has an index key (IndexerConfig), which
    * lies in the cache as a KV head of its own: the value is the key as it is, the key that of the block that
    * ends there. */
   int n_cache_heads;
 } LayerConfig;
-
-/* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
- * before they are added to the residual stream. */
-typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
 /* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
@@ -179,11 +184,20 @@ typedef struct {
    * and a. */
   bool interleaved;
   StateRule rule;
+  bool apart;           /* q, k and v are matrices of their own (Olmo Hybrid): DeltaLayer.qkv is q's */
+  bool doubles_beta;    /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
+  double norm_eps;      /* of the norm of outputs; 0: the model's */
   bool gate_is_sigmoid; /* the output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next) */
   /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
    * largest step size. */
   bool conv_bias, biases;
   double least_step, largest_step;
+  /* With RULE_MAMBA2: the output is not normalised; factors of z and of the step size's a before their
+   * functions, and of the output; and of what enters the convolution. The latter are 1 after
+   * model_prepare(), which multiplies the taps by them. */
+  bool no_norm;
+  double z_scale, a_scale, out_scale;
+  double q_scale, k_scale, v_scale;
 } DeltaConfig;
 
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin
@@ -325,7 +339,11 @@ typedef struct {
   double norm_eps;  /* rms_norm_eps */
 
   NormPlacement norms;
-  bool embedding_norm;   /* embeddings are normalised, without weights (Muse Glimmer) */
+  /* Norms of x subtract its mean first: LayerNorm without a bias (Cohere). Since nothing else reads x, a
+   * backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+  bool centred;
+  bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
+  bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
   bool final_norm_plain; /* the last norm multiplies by weight, whatever norm_plus_one says (Muse Glimmer) */
   double post_norm_eps;  /* epsilon of norms of outputs; 0: norm_eps */
   bool norm_plus_one;    /* norms multiply by 1 + weight, not by weight (Gemma) */
@@ -360,10 +378,11 @@ typedef struct {
    * position + 1 (Llama 4). */
   double query_scale_beta, query_scale_step;
   bool query_scale_nope;
-  double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite */
-  double logit_divisor;  /* logits are divided by this; 1 but for Granite */
-  double attention_cap;  /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
-  double logit_cap;      /* logits likewise (Gemma 2 and 4) */
+  double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite and Falcon-H1 */
+  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1 but for Falcon-H1 */
+  double logit_divisor;         /* logits are divided by this; 1 but for Granite */
+  double attention_cap;         /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
+  double logit_cap;             /* logits likewise (Gemma 2 and 4) */
 
   RopeConfig rope;
   RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3 and 4) */
@@ -401,9 +420,13 @@ void config_release(ModelConfig *config);
 LayerConfig config_layer(const ModelConfig *config, int layer);
 /* Numbers of a head's value in a layer with attention, but for latent attention. */
 int config_value_dim(const ModelConfig *config, const LayerConfig *own);
+/* True if the layer has the part of this kind. */
+static inline bool layer_has(LayerConfig own, LayerKind kind) {
+  return own.kind == kind || (own.delta_beside && kind == LAYER_DELTA);
+}
 /* The largest n_heads of a layer. */
 int config_most_heads(const ModelConfig *config);
-/* The number of layers of a kind among the first n. */
+/* The number of layers with the part of this kind among the first n. */
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
 /* Channels of a delta layer's convolution: all q heads, k heads, v heads; with RULE_MAMBA2 v, k, q. */
 int delta_channels(const DeltaConfig *delta);
@@ -415,8 +438,8 @@ DeltaPlaces delta_places(const DeltaConfig *delta);
 /* Numbers of a token's output that are normalised together: a head, or with RULE_MAMBA2 the heads of a
  * group. */
 int delta_norm_width(const DeltaConfig *delta);
-/* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
- * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
+/* Numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels] inputs of
+ * the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
 /* Rows of the table of n-grams of a layer with them, and numbers of a row. */
 int64_t ngram_rows(const ModelConfig *config, int layer);

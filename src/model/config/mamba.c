@@ -1,8 +1,8 @@
-/* mamba.c - layers with Mamba-2 beside attention in config.json (Granite 4.0, Bamba, Nemotron-H): their
- * sizes, which layers they are, and whether attention has a rope.
+/* mamba.c - layers with Mamba-2 in config.json (Granite 4.0, Bamba, Falcon-H1, Nemotron-H): their sizes,
+ * which layers they are, and whether attention has a rope.
  *
  * Called by: positions.c, config.c.   Calls: reader.c. Source: transformers 5.23, configuration_NAME.py and
- * modeling_NAME.py of models/granitemoehybrid, bamba and nemotron_h. */
+ * modeling_NAME.py of models/granitemoehybrid, bamba, falcon_h1 and nemotron_h. */
 #include <math.h>
 #include <string.h>
 
@@ -41,6 +41,8 @@ typedef struct {
 
 static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaConfig *delta) {
   delta->rule = RULE_MAMBA2;
+  delta->z_scale = delta->a_scale = delta->out_scale = 1;
+  delta->q_scale = delta->k_scale = delta->v_scale = 1;
   TRY(reader_int(r, keys->heads, 1, MAX_HEADS, keys->n_heads, &delta->n_value_heads));
   TRY(reader_int(r, keys->groups, 1, MAX_HEADS, keys->n_groups, &delta->n_key_heads));
   TRY(reader_int(r, keys->states, 1, MAX_DELTA_DIM, keys->n_states, &delta->key_dim));
@@ -53,16 +55,13 @@ static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaCon
   return parse_step_limit(r, keys->step_limit, delta);
 }
 
-/* Granite and Bamba: a head has mamba_expand * hidden_size / mamba_n_heads numbers: mamba_d_head is "auto" or
- * exactly this. */
-static Status parse_granite_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
+/* Granite, Bamba and Falcon-H1: a head has width / mamba_n_heads numbers: mamba_d_head is "auto" or exactly
+ * this. `what`: the width in words. */
+static Status parse_head(const ConfigReader *r, int64_t width, const char *what, DeltaConfig *delta) {
   static const char key[] = "mamba_d_head";
-  int expand;
-  TRY(reader_int(r, "mamba_expand", 1, MAX_HIDDEN, 2, &expand));
-  const int64_t width = (int64_t)expand * config->hidden;
   if (width % delta->n_value_heads != 0)
-    return reader_refuse(r, "mamba_n_heads is %d, expected a divisor of mamba_expand * hidden_size, %lld",
-                         delta->n_value_heads, (long long)width);
+    return reader_refuse(r, "mamba_n_heads is %d, expected a divisor of %s, %lld", delta->n_value_heads, what,
+                         (long long)width);
   const int64_t own = width / delta->n_value_heads;
   if (own > MAX_DELTA_DIM)
     return reader_refuse(r, "mamba_n_heads is %d: heads of %lld numbers, expected at most %d",
@@ -72,11 +71,27 @@ static Status parse_granite_head(const ConfigReader *r, const ModelConfig *confi
   if (given && !json_string_is(given, "auto"))
     TRY(reader_int(r, key, 1, MAX_DELTA_DIM, (int)own, &delta->value_dim));
   if (delta->value_dim == own) return STATUS_OK;
-  return reader_refuse(r, "%s is %d, expected mamba_expand * hidden_size / mamba_n_heads, %lld", key,
-                       delta->value_dim, (long long)own);
+  return reader_refuse(r, "%s is %d, expected %s / mamba_n_heads, %lld", key, delta->value_dim, what,
+                       (long long)own);
 }
 
-static Status parse_granite_sizes(const ConfigReader *r, ModelConfig *config) {
+static Status parse_granite_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
+  int expand;
+  TRY(reader_int(r, "mamba_expand", 1, MAX_HIDDEN, 2, &expand));
+  return parse_head(r, (int64_t)expand * config->hidden, "mamba_expand * hidden_size", delta);
+}
+
+/* Falcon-H1: the heads have mamba_d_ssm numbers together, unless that is null. */
+static Status parse_beside_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
+  int width;
+  if (reader_is_null(r, "mamba_d_ssm")) return parse_granite_head(r, config, delta);
+  TRY(reader_int(r, "mamba_d_ssm", 1, MAX_HIDDEN, 1024, &width));
+  return parse_head(r, width, "mamba_d_ssm", delta);
+}
+
+typedef Status ParseHead(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta);
+
+static Status parse_granite_sizes(const ConfigReader *r, ParseHead *parse_own_head, ModelConfig *config) {
   static const MambaKeys keys = {.heads = "mamba_n_heads",
                                  .groups = "mamba_n_groups",
                                  .states = "mamba_d_state",
@@ -91,7 +106,7 @@ static Status parse_granite_sizes(const ConfigReader *r, ModelConfig *config) {
   if (config->activation != ACTIVATION_SILU)
     return reader_refuse(r, "hidden_act %s is not supported with Mamba-2 layers, expected silu",
                          activation_name(config->activation));
-  return parse_granite_head(r, config, &config->delta);
+  return parse_own_head(r, config, &config->delta);
 }
 
 /* The first of two keys if it is given, else the second. */
@@ -170,12 +185,82 @@ static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *positions;
   TRY(arch->attn_indices ? parse_indices(r, config) : parse_kinds(r, config));
-  if (config_count_layers(config, LAYER_DELTA, config->n_layers) > 0) TRY(parse_granite_sizes(r, config));
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) > 0)
+    TRY(parse_granite_sizes(r, parse_granite_head, config));
   if (arch->attn_indices) return STATUS_OK;
   TRY(reader_string(r, "position_embedding_type", &positions));
   for (int layer = 0; (!positions || strcmp(positions, "rope") != 0) && layer < config->n_layers; layer++)
     config->layers[layer].rope = ROPE_NONE;
   return STATUS_OK;
+}
+
+/* --- Falcon-H1 */
+
+enum { MAX_FACTOR = 1000000, MAX_LISTED = 5 };
+
+/* A factor; absent or null: 1. */
+static Status parse_factor(const ConfigReader *r, const char *key, double *out) {
+  return reader_double(r, key, 1e-6, MAX_FACTOR, 1, out);
+}
+
+/* A list of n factors, n <= MAX_LISTED; absent or null: all are 1. */
+static Status parse_factors(const ConfigReader *r, const char *key, int n, double *out) {
+  const Json *list = json_member(r->object, key);
+  char found[64];
+  for (int i = 0; i < n; i++) out[i] = 1;
+  if (!list || reader_is_null(r, key)) return STATUS_OK;
+  if (!json_is_array(list) || json_count(list) != (size_t)n)
+    return reader_refuse(r, "%s is %s, expected a list of %d numbers", key, json_describe(list, found), n);
+  for (const Json *item = json_first(list); item; item = json_next(item), out++)
+    if (!json_double(item, out) || *out < 1e-6 || *out > MAX_FACTOR)
+      return reader_refuse(r, "%s holds %s, expected numbers from 1e-06 to %d", key,
+                           json_describe(item, found), MAX_FACTOR);
+  return STATUS_OK;
+}
+
+/* The factors of Mamba-2: those of z, x, B, C and dt, which are z, v, k, q and a here, of its input, which
+ * multiplies all five, and of its output. */
+static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
+  double in, parts[MAX_LISTED];
+  TRY(parse_factor(r, "ssm_in_multiplier", &in));
+  TRY(parse_factors(r, "ssm_multipliers", 5, parts));
+  delta->z_scale = in * parts[0], delta->v_scale = in * parts[1], delta->k_scale = in * parts[2];
+  delta->q_scale = in * parts[3], delta->a_scale = in * parts[4];
+  return parse_factor(r, "ssm_out_multiplier", &delta->out_scale);
+}
+
+/* Attention is linear in its values, scores in queries and in keys: a factor of its input multiplies scores
+ * twice, and once what it adds. That is residual_scale, and factors of other outputs are divided by it. */
+static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
+  double head, in, out, key, mlp[MAX_LISTED];
+  TRY(parse_factor(r, "embedding_multiplier", &config->embedding_scale));
+  TRY(parse_factor(r, "lm_head_multiplier", &head));
+  TRY(parse_factor(r, "attention_in_multiplier", &in));
+  TRY(parse_factor(r, "attention_out_multiplier", &out));
+  TRY(parse_factor(r, "key_multiplier", &key));
+  TRY(parse_factors(r, "mlp_multipliers", 2, mlp));
+  TRY(parse_state_factors(r, &config->delta));
+  config->logit_divisor = 1 / head;
+  config->attention_scale *= in * in * key;
+  config->residual_scale = in * out;
+  config->gate_scale = mlp[0];
+  config->mlp_scale = mlp[1] / config->residual_scale;
+  config->delta.out_scale /= config->residual_scale;
+  return STATUS_OK;
+}
+
+Status config_parse_beside(const ConfigReader *r, ModelConfig *config) {
+  static const char *const biases[] = {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"};
+  bool norm, norm_first;
+  for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) TRY(reader_refuse_true(r, biases[i]));
+  for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].delta_beside = true;
+  TRY(parse_granite_sizes(r, parse_beside_head, config));
+  TRY(reader_bool(r, "mamba_rms_norm", false, &norm));
+  TRY(reader_bool(r, "mamba_norm_before_gate", true, &norm_first));
+  if (norm && norm_first)
+    return reader_refuse(r, "mamba_norm_before_gate is true, expected false with mamba_rms_norm");
+  config->delta.no_norm = !norm;
+  return parse_beside_factors(r, config);
 }
 
 /* --- layers of one block */

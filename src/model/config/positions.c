@@ -494,11 +494,13 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     if (arch->neighbours) TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
     config_scale_latent(config);
   }
+  if (arch->delta_apart) return config_parse_delta_apart(r, config);
   if (arch->members & HAS_DELTA) {
     TRY(config_parse_delta(r, arch, config));
     config->delta.interleaved = config->delta.n_key_heads > 0 && arch->members & HAS_INTERLEAVED_DELTA;
     return arch->streams ? config_parse_streams(r, config) : STATUS_OK;
   }
+  if (arch->mamba_beside) return config_parse_beside(r, config);
   if (arch->single_blocks) return config_parse_blocks(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, arch->chunked, config));
   if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, arch, config);

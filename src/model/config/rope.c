@@ -103,6 +103,7 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   if (own.n_experts > 0) own.intermediate = config->experts.shared_width;
   if (!own.n_experts && !own.intermediate && !own.no_mlp) own.intermediate = config->intermediate;
   if (!own.shares_kv) own.kv_layer = layer;
+  own.norms = own.norms_before ? NORM_BEFORE : config->norms;
   return own;
 }
 
@@ -125,7 +126,7 @@ int config_most_heads(const ModelConfig *config) {
 
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
   int count = 0;
-  for (int layer = 0; layer < n; layer++) count += config_layer(config, layer).kind == kind;
+  for (int layer = 0; layer < n; layer++) count += layer_has(config_layer(config, layer), kind);
   return count;
 }
 
@@ -144,13 +145,10 @@ size_t config_state_numbers(const ModelConfig *config, int layer) {
     n = (size_t)((config->ngrams.taps - 1) * config->ngrams.longest) * (size_t)config->streams.n *
             (size_t)config->hidden +
         (size_t)config->ngrams.longest - 1;
-  switch (own.kind) {
-  case LAYER_DELTA:
+  if (layer_has(own, LAYER_DELTA))
     return n + (size_t)(delta->conv - 1) * (size_t)delta_channels(delta) +
            (size_t)delta->n_value_heads * (size_t)delta->key_dim * (size_t)delta->value_dim;
-  case LAYER_CONV: return n + (size_t)(config->conv.taps - 1) * (size_t)config->conv.channels;
-  default: return n;
-  }
+  return own.kind == LAYER_CONV ? n + (size_t)(config->conv.taps - 1) * (size_t)config->conv.channels : n;
 }
 
 bool config_has_states(const ModelConfig *config) {

@@ -165,6 +165,8 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->latent.kv_rank) return "latent attention";
   if (config->streams.n) return "several residual streams";
   if (config->fused_gate_up) return "gate and up as one matrix";
+  if (config->centred) return "norms that subtract the mean";
+  if (config->parallel) return "an MLP beside attention";
   if (config->norms != NORM_BEFORE) return "norms of what comes out of attention";
   if (config->norm_plus_one) return "norms that multiply by 1 + weight";
   if (config->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";
@@ -182,6 +184,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->embedding_norm) return "normalised embeddings";
   if (config->qk_norm_plain) return "q and k norms without weights";
   if (config->query_scale_beta != 0) return "queries scaled by position";
+  if (config->gate_scale != 1 || config->mlp_scale != 1) return "a factor of the gated product";
   if (config->residual_scale != 1) return "a factor of what layers add";
   if (config->logit_divisor != 1) return "a divisor of logits";
   if (config->attention_cap != 0 || config->logit_cap != 0) return "a soft cap";

@@ -96,6 +96,7 @@ static Status check_beside(const char *config_path, const char *path, const Mode
 static void make_config(bool qk_norm, ModelConfig *config) {
   *config = (ModelConfig){.qk_norm = qk_norm ? QK_NORM_HEADS : QK_NORM_NONE, .bos = -1};
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
+  config->gate_scale = config->mlp_scale = 1;
   snprintf(config->architecture, sizeof config->architecture, "%s",
            qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM");
   config->norm_eps = QWEN3_NORM_EPS;

@@ -59,6 +59,33 @@ static Status take_linears(HfLoader *loader, int index) {
 
 /* --- the model */
 
+/* Takes the taps of q's, k's and v's convolutions, which lie apart, as those of one. */
+static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *out) {
+  static const char *const parts[] = {"linear_attn.q_conv1d.weight", "linear_attn.k_conv1d.weight",
+                                      "linear_attn.v_conv1d.weight"};
+  Model *model = loader->model;
+  const DeltaConfig *delta = &model->config.delta;
+  const int keys = delta->n_key_heads * delta->key_dim,
+            channels[] = {keys, keys, delta->n_value_heads * delta->value_dim};
+  const size_t n = (size_t)delta_channels(delta) * (size_t)taps;
+  float *all = model_make_memory(model, n, sizeof *all, &model->layers[index].delta.qkv, loader->err);
+  if (!all) return STATUS_FAILED;
+  *out = (Vector){all, DTYPE_F32, (int)n};
+  model->made_bytes += n * sizeof *all;
+  for (int i = 0; i < 3; i++) {
+    const int64_t shape[] = {channels[i], 1, taps};
+    char name[NAME_SIZE];
+    Vector own;
+    layer_full_name(&model->config, loader->body, index, parts[i], name, sizeof name);
+    TRY(take_numbers(loader, name, "", 3, shape, &own));
+    const StoredTensor *tensor = hf_find(loader, name, "");
+    TRY(check_finite(own.data, own.dtype, (size_t)own.n, 1, tensor->file, tensor->name, loader->err));
+    floats_read(own.data, own.dtype, 0, (size_t)own.n, all);
+    all += own.n;
+  }
+  return STATUS_OK;
+}
+
 static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer) {
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
     const LayerVector stored = layer_vector_stored(&loader->model->config, index, which);
@@ -75,6 +102,10 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
       rank = 2;
       shape[0] = 1;
       shape[1] = stored.n;
+    }
+    if (which == DELTA_CONV && loader->model->config.delta.apart && !tensor) {
+      TRY(take_convolutions(loader, index, stored.taps, out));
+      continue;
     }
     TRY(take_numbers(loader, name, "", rank, shape, out));
     TRY(check_finite(out->data, out->dtype, (size_t)out->n, 1, tensor->file, tensor->name, loader->err));
@@ -222,6 +253,18 @@ static void find_gate_name(HfLoader *loader) {
   if (!found) config->names.attn_gate = NULL;
 }
 
+/* Norms before the delta rule have Llama's names in files with the names of transformers' modules. */
+static void find_norm_names(HfLoader *loader) {
+  ModelConfig *config = &loader->model->config;
+  char name[NAME_SIZE];
+  for (int i = 0; config->delta.apart && i < config->n_layers; i++) {
+    if (!config->layers[i].norms_before) continue;
+    snprintf(name, sizeof name, "%slayers.%d.input_layernorm", loader->body, i);
+    if (hf_find(loader, name, ".weight")) config->names.attn_norm = config->names.mlp_norm = NULL;
+    return;
+  }
+}
+
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
   if (overrides->rope_theta != 0 || overrides->norm_eps != 0)
     return error_set(err, STATUS_USAGE, "%s: %s is only for packed files: a directory's config.json says it",
@@ -237,12 +280,14 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   model->unused_tensors = model_tensor_count(model);
   if (status == STATUS_OK) find_names(&loader);
   if (status == STATUS_OK) find_gate_name(&loader);
+  if (status == STATUS_OK) find_norm_names(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = latent_heads_open(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);
   if (status == STATUS_OK) status = latent_heads_shape(model, err);
   if (status == STATUS_OK) status = hf_refuse_unknown(&loader);
   if (status == STATUS_OK) key_heads_count(model);
+  if (status == STATUS_OK) taps_count(model);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
   if (status == STATUS_OK && !model->tokenizer_path) status = other_tokenizer_refuse(path, err);
   free(config_path);

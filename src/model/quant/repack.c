@@ -455,6 +455,7 @@ static Status prepare(Model *model, int n_threads, LaterWeights *later, Error *e
   for (size_t i = 0; i < files->n_stored; i++) TRY(take_weights(&r, &files->stored[i], later));
   TRY(key_heads_order(model, r.n_threads, err));
   TRY(latent_heads_make(model, r.n_threads, err));
+  TRY(taps_scale(model, err));
   files->prepared = true;
   return STATUS_OK;
 }

@@ -55,23 +55,12 @@ def without(*names):
 def with_config(**members):
     def change(config):
         config.update(members)
-        return {key: value for key, value in config.items() if value is not None}
+        given = {key: value for key, value in config.items() if value is not None}
+        return {key: None if value == "null" else value for key, value in given.items()}
     return change
 
 
-def one_by_one(tensors):
-    """Experts in tensors of their own, outputs first, as quantised checkpoints of Llama 4 have them."""
-    out = {}
-    for name, array in tensors.items():
-        before, found, matrix = name.partition(".experts.")
-        if not found:
-            out[name] = array
-            continue
-        names = ("gate_proj", "up_proj") if matrix == "gate_up_proj" else ("down_proj",)
-        for expert, whole in enumerate(array.swapaxes(1, 2)):
-            for part, rows in zip(names, np.split(whole, len(names))):
-                out[f"{before}.experts.{expert}.{part}.weight"] = rows.copy()
-    return out
+    assert len(names) == 90 and "llama" in names
 
 
 # --- other spellings
@@ -108,6 +97,8 @@ SAME = {
         "linear_attention", "linear_attention", "full_attention", "linear_attention"]), None),
     "a hybrid without drafts and towers": ("qwen3_5", None, without("mtp.fc.weight",
                                                                    "model.visual.patch_embed.proj.bias")),
+    "olmo hybrid as published": (
+        "olmo-hybrid-bf16", with_config(rope_parameters=None, rope_theta="null"), as_published),
     "gemma 4 by transformers 5": ("gemma4-bf16", with_config(
         global_head_dim=None, num_global_key_value_heads=None,
         per_layer_config={"5": {"head_dim": 32, "num_key_value_heads": 1}}), None),
@@ -280,6 +271,15 @@ def test_an_answer_goes_on_as_its_text_grows_long(salt, auk, run, tmp_path):
     assert answer.stdout.decode() == "".join(alphabet[i] for i in ids[28:])
 
 
+def test_command_r_is_r7b_whose_layers_all_have_a_rope(changed, logits):
+    """A window as long as the text hides nothing."""
+    as_older = with_config(architectures=["CohereForCausalLM"], model_type="cohere", layer_types=None)
+    older = changed("cohere2-bf16", as_older, folder="older")
+    newer = changed("cohere2-bf16", with_config(layer_types=["sliding_attention"] * 2, sliding_window=128))
+    assert np.allclose(logits(older), logits(newer), rtol=0, atol=1e-5)
+    assert not np.allclose(logits(older), logits(MINIATURES / "cohere2-bf16"), rtol=0, atol=1e-2)
+
+
 # --- what is wrong with a part
 
 def cut(name, *shape):
@@ -392,6 +392,44 @@ WRONG = {
     "a hybrid layer is of a kind nobody knows": (
         "qwen3_5-tied", with_config(layer_types=["linear_attention", "mamba", "full_attention", "linear_attention"]),
         None, 'layer_types[1] is "mamba", expected linear_attention or full_attention'),
+    "Mamba-2 beside attention has no output": (
+        "falcon-h1-bf16", None, without(LAYER + "mamba.out_proj.weight"),
+        f"tensor {LAYER}mamba.out_proj.weight is missing"),
+    "its output is too narrow": (
+        "falcon-h1-bf16", None, cut(LAYER + "mamba.out_proj.weight", 16, 8),
+        "mamba.out_proj.weight is [16, 8], expected [16, 16]"),
+    "its norm, which the config promises, is missing": (
+        "falcon-h1-bf16", with_config(mamba_rms_norm=True), None,
+        "tensor model.layers.0.mamba.norm.weight is missing"),
+    "attention beside it has no keys": (
+        "falcon-h1-bf16", None, without(LAYER + "self_attn.k_proj.weight"),
+        f"tensor {LAYER}self_attn.k_proj.weight is missing"),
+    "its factors are too few": (
+        "falcon-h1-bf16", with_config(ssm_multipliers=[1, 2]), None,
+        "ssm_multipliers is an array, expected a list of 5 numbers"),
+    "one of three convolutions is missing": (
+        "olmo-hybrid-bf16", None, lambda tensors: without("model.layers.0.linear_attn.k_conv1d.weight")(
+            as_published(tensors)), "tensor model.layers.0.linear_attn.k_conv1d.weight is missing"),
+    "one of them has other taps": (
+        "olmo-hybrid-bf16", with_config(linear_conv_kernel_dim=3), as_published,
+        "linear_attn.q_conv1d.weight is [12, 1, 4], expected [12, 1, 3]"),
+    "the delta rule's keys are missing": (
+        "olmo-hybrid-bf16", None, without("model.layers.0.linear_attn.k_proj.weight"),
+        "tensor model.layers.0.linear_attn.k_proj.weight is missing"),
+    "a norm before it is missing": (
+        "olmo-hybrid-bf16", None, without("model.layers.0.post_attention_layernorm.weight"),
+        "tensor model.layers.0.post_attention_layernorm.weight is missing"),
+    "the norm of attention and MLP is missing": (
+        "cohere2-bf16", None, without(LAYER + "input_layernorm.weight"),
+        f"tensor {LAYER}input_layernorm.weight is missing"),
+    "there is no window": (
+        "cohere2-bf16", with_config(sliding_window="null"), None,
+        "sliding_window is null, expected a number of positions"),
+    "q and k have norms of their own": (
+        "cohere2-bf16", with_config(architectures=["CohereForCausalLM"], model_type="cohere", use_qk_norm=True), None,
+        "use_qk_norm is true, which is not supported in CohereForCausalLM, expected false"),
+    "a factor of logits is no number": (
+        "cohere2-bf16", with_config(logit_scale="x"), None, 'logit_scale is "x"'),
     "a short convolution has no taps": (
         "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
     "a short convolution has other taps": (
@@ -434,7 +472,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 86 and "llama" in names
+    assert len(names) == 90 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

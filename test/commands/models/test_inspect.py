@@ -109,7 +109,7 @@ def test_says_what_the_files_say(run, directory):
         whole = {**whole, "text_config": whole["llm_config"]}
     several = "text_config" in whole
     text = whole["text_config"] if several else config
-    spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon")), **text,
+    spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon", text.get("layer_norm_eps"))), **text,
              "intermediate_size": mlp_width(text)}
     latent = report["latent_attention"]
     if latent:  # one row of the cache for all heads
@@ -137,7 +137,7 @@ def test_says_what_the_files_say(run, directory):
     index_heads = bool(report["streams"] and report["streams"]["indexer_compress_ratio"])  # one more KV head
     assert report["kv_bytes_per_token"]["f16"] == sum(
         4 * (layer["num_key_value_heads"] + index_heads) * layer["head_dim"] for index, layer in enumerate(layers)
-        if layer["kv_layer"] == index and report["layer_kinds"][index] == "attention")
+        if layer["kv_layer"] == index and report["layer_kinds"][index].startswith("attention"))
     assert report["kv_bytes_full_context"]["f32"] == (
         report["kv_bytes_per_token"]["f32"] * report["max_position_embeddings"])
 
@@ -175,6 +175,9 @@ def test_says_what_the_files_say(run, directory):
     expected = (matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
                 - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
     expected -= len(layers) * (report["activation"] in ("relu2", "xielu"))  # no gate
+    expected += 2 * sum(name.endswith("linear_attn.k_proj.weight") for name in stored)  # no matrix of q, k and v
+    n_beside = report["layer_kinds"].count("attention and delta")
+    expected += 2 * n_beside
     if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
         expected += len(layers) * (latent["q_lora_rank"] > 0)
     if report["streams"]:  # two mixes and factors of each, an index, keys and values of n-grams
@@ -182,7 +185,7 @@ def test_says_what_the_files_say(run, directory):
     if "mlp" in report["layer_kinds"]:
         expected = of_blocks(report, stored)
     assert linear["quantised"] + linear["dense"] == expected
-    assert (delta is None) == (n_delta == 0) and (report["short_conv"] == 0) == (n_conv == 0)
+    assert (delta is None) == (n_delta + n_beside == 0) and (report["short_conv"] == 0) == (n_conv == 0)
     if not delta:
         assert report["recurrent_bytes"] == 4 * n_conv * max(0, int(report["short_conv"]) - 1) * report["hidden_size"]
     if n_conv:
@@ -193,10 +196,12 @@ def test_says_what_the_files_say(run, directory):
                 ("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv") if mamba else
                 ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim"))
         head = (text["mamba_head_dim"] if "ssm_state_size" in text
-                else text["mamba_expand"] * text["hidden_size"] // text["mamba_n_heads"] if mamba
+                else (text.get("mamba_d_ssm") or text["mamba_expand"] * text["hidden_size"]) // text["mamba_n_heads"]
+                if mamba
                 else text["linear_value_head_dim"])
         members = ("n_key_heads", "n_value_heads", "key_dim", "conv")
         assert delta == {"rule": "mamba2" if mamba else "gated_delta", "value_dim": head,
+                         "normalised": text.get("mamba_rms_norm", True),
                          **{member: text[key] for member, key in zip(members, keys)}}
         channels = next(shape[0] for name, (_, shape, _) in stored.items()
                         if "conv1d" in name and ".ple." not in name)
@@ -205,7 +210,7 @@ def test_says_what_the_files_say(run, directory):
         if text.get("ple_layer_ids"):
             taps, size = text["ple_conv_kernel_size"], text["ngram_size"]
             kept = (taps - 1) * size * text["hc_count"] * text["hidden_size"] + size - 1
-        assert report["recurrent_bytes"] == 4 * (n_delta * ((delta["conv"] - 1) * channels + state)
+        assert report["recurrent_bytes"] == 4 * ((n_delta + n_beside) * ((delta["conv"] - 1) * channels + state)
                                                  + len(text.get("ple_layer_ids", [])) * kept)
     stored = one_by_one(stored)
     quantised = {name.rsplit(".", 1)[0] for name in stored
@@ -260,12 +265,16 @@ def scaling_of(rope):
 def arithmetic_of(report):
     """How it differs from Llama."""
     short = {key: f"{float(report[key]):.6g}" for key in ("embedding_scale", "residual_scale", "attention_scale",
+                                                          "gate_scale", "mlp_scale",
                                                           "attention_cap", "logit_divisor", "logit_cap",
                                                           "query_scale_beta", "query_scale_step",
                                                           "post_norm_eps") if report[key]}
     items = [
         (report["norms"] == "around", "norms before and behind attention and the gated product"),
         (report["norms"] == "after", "norms behind attention and the gated product only"),
+        (report["norms_before_delta"], "but before them in layers with the delta rule"),
+        (report["norms_centred"], "norms subtract the mean"),
+        (report["parallel_mlp"], "the gated product beside attention, of the same norm"),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
         (report["embedding_norm"], "embeddings normalised"),
         (report["qk_norm_plain"], "q and k norms without weights"),
@@ -281,6 +290,8 @@ def arithmetic_of(report):
         (report["activation"] != "silu", report["activation"]),
         (float(report["embedding_scale"]) != 1, f"embedding times {short['embedding_scale']}"),
         (float(report["residual_scale"]) != 1, f"what layers add times {short['residual_scale']}"),
+        (float(report["gate_scale"]) != 1, f"gates of MLPs times {short['gate_scale']}"),
+        (float(report["mlp_scale"]) != 1, f"gated products times {short['mlp_scale']}"),
         (float(report["attention_scale"]) != 1 / math.sqrt(report["head_dim"]),
          f"scores times {short['attention_scale']}"),
         (float(report["query_scale_beta"]), f"queries scaled by position, every {short.get('query_scale_step')}, by a "
@@ -306,8 +317,11 @@ def delta_of(report, rule):
         return ""
     if rule == "mamba2":
         groups = f"{delta['n_key_heads']} group{'s' * (int(delta['n_key_heads']) > 1)}"
-        return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_value_heads']} heads "
-                f"of {delta['value_dim']}, {groups} with states of {delta['key_dim']}, convolution of {delta['conv']}")
+        beside = kinds.count("attention and delta")
+        return (f"{beside or kinds.count('delta')} of {len(kinds)} layers {'beside' if beside else 'in place of'} "
+                f"attention: {delta['n_value_heads']} heads of {delta['value_dim']}, {groups} with states of "
+                f"{delta['key_dim']}, convolution of {delta['conv']}" +
+                ", outputs not normalised" * (not delta["normalised"]))
     return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_key_heads']} key heads of "
             f"{delta['key_dim']}, {delta['n_value_heads']} value heads of {delta['value_dim']}, convolution of "
             f"{delta['conv']}")
