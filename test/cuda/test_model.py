@@ -123,18 +123,19 @@ def test_gpu_equals_cpu(model, kv):
 def test_a_cache_of_8_bits_equals_the_cpus(model, chunk):
     """fp16 in place of fp32 before a key or value is rounded moves it by up to 3e-2 of a step, and so 3e-2 of them to
     the other of two steps: a square error of 3e-2, where rounding itself makes 1/12. On the CPU, keys and values that
-    were fp16 for a moment move six random models by 0.06 to 0.6 of what 8 bits cost them. That cost is the bound."""
+    were fp16 for a moment move six random models by 0.06 to 0.6 of what 8 bits cost them. That cost is the bound, of
+    top tokens, too: on the CPU 8 bits change 4 of gemma3-awq's 62."""
     model.skip_other_caches("q8")
     flags = ["--kv", "q8", *(["--max-tokens", SINGLE_TOKENS] if chunk == "1" else [])]
     cpu = model.logits("--device", "cpu", *flags)
     gpu = model.logits("--device", "cuda", "--chunk", chunk, *flags)
     mean, worst, same, decided = model.report(cpu, gpu)
     exact = model.logits("--device", "cpu", *flags[2:])
-    cost = model.report(exact, cpu)[0]
+    cost, _, cpu_same, cpu_decided = model.report(exact, cpu)
     print(f"{model.directory.name}: mean KL {mean:.2e} of {cost:.2e}, worst {worst:.2e}, same top {same} of {decided}")
     if not model.has_latents():
         assert mean <= max(model.bound, cost)
-        assert same >= 0.97 * decided
+        assert same >= min(0.97, cpu_same / cpu_decided) * decided
         return
     # Latent attention's values are its keys on a GPU, and have the keys' scales, finer than a CPU's: each device is
     # held to its own cost. A square error between them is at most that of both: KL is near half a square.

@@ -60,7 +60,34 @@ def with_config(**members):
     return change
 
 
-    assert len(names) == 90 and "llama" in names
+def one_by_one(tensors):
+    """Experts in tensors of their own, outputs first, as quantised checkpoints of Llama 4 have them."""
+    out = {}
+    for name, array in tensors.items():
+        before, found, matrix = name.partition(".experts.")
+        if not found:
+            out[name] = array
+            continue
+        names = ("gate_proj", "up_proj") if matrix == "gate_up_proj" else ("down_proj",)
+        for expert, whole in enumerate(array.swapaxes(1, 2)):
+            for part, rows in zip(names, np.split(whole, len(names))):
+                out[f"{before}.experts.{expert}.{part}.weight"] = rows.copy()
+    return out
+
+
+def as_published(tensors):
+    """Olmo Hybrid's names of norms before the delta rule, and three convolutions in place of one."""
+    published = {}
+    for name, array in tensors.items():
+        if name.endswith("conv1d.weight"):
+            for part, rows in zip("qkv", np.split(array, [12, 24])):
+                published[name.replace("conv1d", part + "_conv1d")] = rows.copy()
+            continue
+        if name.startswith("model.layers.0."):
+            name = name.replace(".input_layernorm.", ".attention_layer_norm.")
+            name = name.replace(".post_attention_layernorm.", ".feedforward_layer_norm.")
+        published[name] = array
+    return published
 
 
 # --- other spellings
