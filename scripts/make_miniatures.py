@@ -58,16 +58,17 @@ MINIATURES = {
     "llama-f32-biases": dict(config=llama(torch_dtype="float32", attention_bias=True, mlp_bias=True, hidden_size=24,
                                           num_attention_heads=2, num_key_value_heads=1, intermediate_size=40),
                              bias="qkvogud", matters=[]),
-    "llama-head-34": dict(config=llama(**{**SMALL, "num_attention_heads": 4}, head_dim=34), matters=[]),
+    "llama-head-34": dict(tokens=32, config=llama(**{**SMALL, "num_attention_heads": 4}, head_dim=34), matters=[]),
     "llama-head-80": dict(config=llama(head_dim=80, num_attention_heads=2, num_key_value_heads=1,
                                        quantization_config=awq(16)), matters=[]),
-    "llama-head-256": dict(config=llama(**{**SMALL, "intermediate_size": 64}, head_dim=256,
-                                        quantization_config=AWQ32), matters=[]),
-    "llama-sharded": dict(config=llama(num_hidden_layers=3, hidden_size=48, intermediate_size=64, num_attention_heads=6,
-                                       num_key_value_heads=1), shards=3,
-                          matters=[]),
-    "llama-linear": dict(config=llama(rope_scaling={"type": "linear", "factor": 4.0}, quantization_config=AWQ32),
-                         quant="file", matters=[{"rope_scaling": None}]),
+    "llama-head-256": dict(tokens=32, config=llama(**{**SMALL, "intermediate_size": 64}, head_dim=256,
+                                                   quantization_config=AWQ32), matters=[]),
+    "llama-sharded": dict(
+        tokens=32, config=llama(num_hidden_layers=3, hidden_size=48, intermediate_size=64, num_attention_heads=6,
+                                num_key_value_heads=1), shards=3, matters=[]),
+    "llama-linear": dict(
+        tokens=32, config=llama(rope_scaling={"type": "linear", "factor": 4.0}, quantization_config=AWQ32),
+        quant="file", matters=[{"rope_scaling": None}]),
     "llama3-awq": dict(config=llama(rope_scaling=LLAMA3, num_attention_heads=8, head_dim=16, quantization_config=awq(
         32, modules_to_not_convert=["lm_head"])), matters=[
             {"rope_scaling": None}, {"rope_scaling": {**LLAMA3, "low_freq_factor": 2.0}},
@@ -81,7 +82,7 @@ MINIATURES = {
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "truncate": True}},
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "mscale": 1.0}},
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "beta_fast": 32.0}}]),
-    "llama-awq-partly": dict(config=llama(quantization_config=awq(
+    "llama-awq-partly": dict(tokens=32, config=llama(quantization_config=awq(
         32, modules_to_not_convert=["model.layers.0.mlp.down_proj", "self_attn.v_proj"])), matters=[]),
     "mistral-window": dict(config=mistral(**SMALL, sliding_window=16, head_dim=None), matters=[
         {"sliding_window": None}, {"sliding_window": 15}, {"sliding_window": 17}]),
@@ -130,12 +131,13 @@ VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "n
           "image_size": 28, "patch_size": 14}
 # Architectures that are not derived from Llama: rows of src/model/config/architectures.c.
 MINIATURES.update({
-    "llama-gelu": dict(config=llama(hidden_act="gelu_pytorch_tanh", quantization_config=AWQ32),
-                       matters=[{"hidden_act": "silu"}]),
+    "llama-gelu": dict(tokens=32, config=llama(hidden_act="gelu_pytorch_tanh", quantization_config=AWQ32),
+                                  matters=[{"hidden_act": "silu"}]),
     "mistral-nemo": dict(config=mistral(head_dim=32, sliding_window=None, tie_word_embeddings=False,
                                         quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
-    "qwen3-biases": dict(config=qwen3(attention_bias=True, head_dim=24, quantization_config=AWQ32), bias="qkvo",
-                         matters=[]),
+    "qwen3-biases": dict(
+        tokens=32, config=qwen3(attention_bias=True, head_dim=24, quantization_config=AWQ32), bias="qkvo",
+        matters=[]),
     "smollm3-awq": dict(config=smollm3(quantization_config=AWQ32), matters=[
         {"no_rope_layer_interval": 5}, {"no_rope_layer_interval": 2}]),
     "smollm3-window": dict(config=smollm3(
@@ -203,7 +205,7 @@ MINIATURES.update({
             model_type="gemma4_unified_text", num_hidden_layers=3, quantization_config=AWQ32), None,
         audio_config=None),
         names=("model.language_model.", "lm_head"), matters=[]),
-    "granite-awq": dict(config=granite(quantization_config=AWQ32), matters=[
+    "granite-awq": dict(tokens=32, config=granite(quantization_config=AWQ32), matters=[
         {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
         {"logits_scaling": 1.0}]),
     "granite-biases": dict(config=granite(attention_bias=True, mlp_bias=True, torch_dtype="bfloat16", hidden_size=48,
@@ -219,7 +221,8 @@ MINIATURES.update({
             {"layer_types": ["sliding_attention"] * 2},
             {"rope_parameters": {**OLMO3_ROPES, "full_attention": OLMO3_ROPES["sliding_attention"]}},
             {"rope_parameters": {**OLMO3_ROPES, "sliding_attention": OLMO3_ROPES["full_attention"]}}]),
-    "seed-oss-awq": dict(config=seed_oss(quantization_config=AWQ32), bias="qkv", matters=[{"rope_theta": 100.0}]),
+    "seed-oss-awq": dict(
+        tokens=32, config=seed_oss(quantization_config=AWQ32), bias="qkv", matters=[{"rope_theta": 100.0}]),
     "ministral3-awq": dict(config={key: value for key, value in ministral3(
         quantization_config=AWQ32).items() if key != "rope_theta"}, matters=[
             {"rope_parameters": {**MINISTRAL3, "llama_4_scaling_beta": 0.0}},
@@ -233,12 +236,12 @@ MINIATURES.update({
         names=("language_model.model.", "language_model.lm_head"), matters=[]),
     "hunyuan-awq": dict(config=hunyuan(quantization_config=AWQ32), matters=[
         {"rope_scaling": None}, {"rope_scaling": {**ALPHA, "alpha": 40.0}}, {"rope_theta": 1000.0}]),
-    "glm-awq": dict(config=glm(quantization_config=AWQ32), bias="qkv", matters=[
+    "glm-awq": dict(tokens=32, config=glm(quantization_config=AWQ32), bias="qkv", matters=[
         {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
     "glm4-awq": dict(config=glm4(quantization_config=AWQ32), bias="qkv", matters=[
         {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
-    "ernie-awq": dict(config=ernie(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
-    "ernie-biases": dict(config=ernie(use_bias=True, torch_dtype="bfloat16"), bias="qkvogud", matters=[]),
+    "ernie-awq": dict(tokens=32, config=ernie(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
+    "ernie-biases": dict(tokens=32, config=ernie(use_bias=True, torch_dtype="bfloat16"), bias="qkvogud", matters=[]),
     "exaone4-awq": dict(config=exaone4(rope_scaling=LLAMA3, quantization_config=AWQ32), matters=[
         {"sliding_window": 17}, {"sliding_window": 15}, {"rope_scaling": None}, {"sliding_window_pattern": 2},
         {"sliding_window": None, "layer_types": ["full_attention"] * 4}]),

@@ -64,16 +64,16 @@ def apertus(**config):
 DENSE_MINIATURES = {
     "apertus-awq": dict(config=apertus(), tokens=32, matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}]),
     "arcee-awq": dict(config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
-    "gemma-awq": dict(config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
+    "gemma-awq": dict(tokens=32, config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
     "vaultgemma-awq": dict(config=vaultgemma(), matters=[
         {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 96},
         {"sliding_window": 17}, {"layer_types": ["full_attention", "sliding_attention"]}]),
-    "hyperclovax-awq": dict(config=hyperclovax(), matters=[
+    "hyperclovax-awq": dict(tokens=32, config=hyperclovax(), matters=[
         {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
         {"logits_scaling": 1.25}]),
-    "internlm3-awq": dict(config=internlm3(), matters=[{"rope_theta": 100.0}]),
+    "internlm3-awq": dict(tokens=32, config=internlm3(), matters=[{"rope_theta": 100.0}]),
     "iquestcoder-awq": dict(config=iquestcoder(), matters=[{"rope_theta": 100.0}]),
-    "helium-awq": dict(config=helium(), matters=[{"rope_theta": 100.0}]),
+    "helium-awq": dict(tokens=32, config=helium(), matters=[{"rope_theta": 100.0}]),
     "cwm-awq": dict(config=cwm(), matters=[
         {"sliding_window": 17}, {"rope_scaling": {**LLAMA3, "factor": 4.0}},
         {"layer_types": ["sliding_attention", "full_attention"]}]),

@@ -113,16 +113,16 @@ PART_MINIATURES = {
     "qwen2_5-omni-awq": dict(config=thinker("Qwen2_5OmniModel", "qwen2_5_omni", qwen2_vl(
         model_type="qwen2_5_omni_text", rope_scaling={**MROPE, "type": "default", "rope_type": "default"},
         quantization_config=AWQ32)), names=THINKER_NAMES, bias="qkv", matters=[]),
-    "hunyuan-vl-awq": dict(config=flat("HunYuanVLForConditionalGeneration", "hunyuan_vl", hunyuan_vl(
+    "hunyuan-vl-awq": dict(tokens=32, config=flat("HunYuanVLForConditionalGeneration", "hunyuan_vl", hunyuan_vl(
         quantization_config=AWQ32), {**SMALL, "model_type": "hunyuan_vl_vision", "num_hidden_layers": 1}), matters=[
             {"rope_scaling": {**XDROPE, "alpha": 2.0}}, {"rms_norm_eps": 0.1}]),
-    "paddleocr-vl-awq": dict(config=flat("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", paddleocr_vl(
+    "paddleocr-vl-awq": dict(tokens=32, config=flat("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", paddleocr_vl(
         quantization_config=AWQ32), {**SMALL, "model_type": "paddleocr_vl", "num_hidden_layers": 1}),
         bias="qkvogud", matters=[{"rope_theta": 100.0}]),
-    "glm-ocr-awq": dict(config=with_vision("GlmOcrForConditionalGeneration", "glm_ocr", glm_ocr(
+    "glm-ocr-awq": dict(tokens=32, config=with_vision("GlmOcrForConditionalGeneration", "glm_ocr", glm_ocr(
         quantization_config=AWQ32), GLM_VISION), names=LATER_NAMES, matters=[
             {"text_config": glm_ocr(rope_scaling={"rope_type": "default", "mrope_section": [4, 2, 2]})}]),
-    "granite-docling-awq": dict(config=with_vision(
+    "granite-docling-awq": dict(tokens=32, config=with_vision(
         "GraniteDoclingForConditionalGeneration", "granite_docling", granite_docling(quantization_config=AWQ32),
         {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
          "image_size": 32, "patch_size": 16, "out_hidden_size": 32, "scale_factor": 2, "use_fine_route": False,
@@ -133,7 +133,7 @@ PART_MINIATURES = {
     "nemotron-h-omni-awq": dict(config=OMNI, names=(
         "language_model.backbone.", "language_model.lm_head"), matters=[
             {"llm_config": {**OMNI["llm_config"], "layer_norm_epsilon": 0.1}}]),
-    "qwen3-vl-awq": dict(config=with_vision("Qwen3VLForConditionalGeneration", "qwen3_vl", qwen3_vl(
+    "qwen3-vl-awq": dict(tokens=32, config=with_vision("Qwen3VLForConditionalGeneration", "qwen3_vl", qwen3_vl(
         quantization_config=AWQ32), QWEN_VISION), names=LATER_NAMES, matters=[
             {"text_config": qwen3_vl(rope_theta=100000.0)}]),
     "qwen3-vl-moe-bf16": dict(config=with_vision("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", qwen3_vl_moe(
@@ -141,7 +141,7 @@ PART_MINIATURES = {
             {"text_config": qwen3_vl_moe(num_experts_per_tok=2)}]),
     "qwen3-omni-moe-awq": dict(config=thinker("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", qwen3_omni_moe(
         quantization_config=NO_ROUTER)), names=THINKER_NAMES, matters=[]),
-    "glm4v-awq": dict(config=with_vision("Glm4vForConditionalGeneration", "glm4v", glm4v(
+    "glm4v-awq": dict(tokens=32, config=with_vision("Glm4vForConditionalGeneration", "glm4v", glm4v(
         quantization_config=AWQ32), GLM_VISION), names=LATER_NAMES, bias="qkv", matters=[
             {"text_config": glm4v(rope_scaling={"rope_type": "default", "mrope_section": [4, 2, 2]})}]),
     "glm4v-moe-awq": dict(config=with_vision("Glm4vMoeForConditionalGeneration", "glm4v_moe", glm4v_moe(
