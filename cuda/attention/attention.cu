@@ -40,7 +40,8 @@ static size_t tickets_bytes(int unit_places) {
 static AttentionArgs kernel_args(const Attention *a) {
   AttentionArgs args = {};
   args.n_heads = a->n_heads, args.n_kv_heads = a->n_kv_heads, args.head_dim = a->head_dim;
-  args.n_ctx = a->n_ctx, args.window = a->window, args.chunk = a->chunk, args.value_dims = a->value_dims;
+  args.n_ctx = a->n_ctx, args.value_dims = a->value_dims;
+  args.unseen_mask = a->window > 0 ? -1 : -a->chunk, args.unseen_back = a->window > 0 ? a->window : 1;
   args.scale_log2 = (float)(kLog2E * a->scale);
   if (a->cap != 0) {
     args.cap_log2 = (float)(kLog2E * a->cap);

@@ -10,8 +10,9 @@
 
 /* Attention (attention.h) as a kernel's argument, by value. */
 struct AttentionArgs {
-  int n_heads, n_kv_heads, head_dim, n_ctx, window, chunk;
-  float scale_log2; /* log2(e) * scale; with a cap: see score_log2() */
+  int n_heads, n_kv_heads, head_dim, n_ctx;
+  int unseen_mask, unseen_back; /* newest_unseen() */
+  float scale_log2;             /* log2(e) * scale; with a cap: see score_log2() */
   const int *pos;
   const void *q, *k, *v;
   const __half *k_scales, *v_scales; /* of a cache in 8 bits (q8.cuh); else NULL */
@@ -39,9 +40,9 @@ struct AttentionArgs {
 };
 
 /* The newest position before its window or chunk, which a token at `pos` does not see; negative: there is
- * none. Without a chunk pos & -0 is 0. */
-__device__ __forceinline__ int newest_unseen(const AttentionArgs &a, int pos) {
-  return a.window > 0 ? pos - a.window : (pos & -a.chunk) - 1;
+ * none. A window of w: pos - w. A chunk of c, a power of two: (pos & -c) - 1. Neither: -1. */
+__host__ __device__ __forceinline__ int newest_unseen(const AttentionArgs &a, int pos) {
+  return (pos & a.unseen_mask) - a.unseen_back;
 }
 
 /* The first position of the step of kKeys positions with the oldest one that a token at `pos` sees. */

@@ -77,7 +77,7 @@ template <int kHeadDim> struct OnlineSoftmax {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row_pos = first_pos + g + 8 * h, limit = min(row_pos, length - 1);
-      const int unseen = edge ? newest_unseen(a, row_pos) : -1;
+      const int unseen = newest_unseen(a, row_pos);
       float high = -INFINITY;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; n++)

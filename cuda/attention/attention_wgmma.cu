@@ -659,8 +659,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};
-  const int before = a.chunk > 0 ? past % a.chunk : a.window > 0 ? std::min(a.window, past) : past;
-  const int seen = before + std::min(n_tokens, tile_tokens);
+  const int seen = std::min(past, past - newest_unseen(a, past)) + std::min(n_tokens, tile_tokens);
   const int steps = ceil_div(seen, S::kKeys),
             most = std::min(kMaxSplits, kSplitUnits / (n_tiles * a.n_kv_heads));
   const int longest = ceil_div(steps, std::max(1, std::min(most, steps)));

@@ -61,7 +61,7 @@ typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
 /* The kernels of few/sequences.cu, for rows of several sequences. */
-Kernel few_sequences_kernel(const StepShape &shape, int tokens);
+Kernel few_sequences_kernel(const StepShape &shape, int tokens, bool debug);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
  * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
@@ -124,11 +124,11 @@ struct Share {
 struct Vars {
   Barriers barriers;
   unsigned launches; /* several tokens: how many launches precede this one */
-  int pos;           /* position of the first token; several: of the one whose heads this block makes */
-  int page;          /* where the pages of its sequence begin in the step's */
-  unsigned loaded;   /* one token: stages whose tiles are loaded or in flight */
-  float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
-  uint32_t sink;     /* l2_prefetch.cuh */
+  int pos;         /* position of the first token; several tokens: of the one whose heads this block makes */
+  int page;        /* where the pages of its sequence begin in the step's */
+  unsigned loaded; /* stages of the step whose first loads have begun: prefetches, wait_until_loading() */
+  float inverse;   /* one token: 1 / rms of the last x of qkv, or of gate and up */
+  uint32_t sink;   /* l2_prefetch.cuh */
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
 };
@@ -420,7 +420,7 @@ __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPl
   s.n_groups = matrix == O ? packs : step_first_ffn_block(&shape, cluster + 1) - first;
 }
 
-/* The part of a row's sequence; rows past the step's last one belong to the last part. */
+/* The part of a row's sequence. */
 template <class B> __device__ __forceinline__ const StepPart &part_of(const B &b, int row) {
   const StepCall &c = b.args.call;
   int part = B::kSeveral ? c.n_parts - 1 : 0;
@@ -429,9 +429,16 @@ template <class B> __device__ __forceinline__ const StepPart &part_of(const B &b
   return c.parts[part];
 }
 
-/* The number of this block's stages of keys before position pos: stages rank, rank + 8, ... of a sequence. */
-template <class B> __device__ __forceinline__ int key_stages(const B &b, int pos) {
-  return ((pos + B::kKeys - 1) / B::kKeys - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
+/* The rank that has the first stages of keys if this block's is its rank in the cluster: sequence i begins
+ * with block i, so that blocks have as many stages each where sequences are short. */
+template <class B> __device__ __forceinline__ int key_rank(const B &b, int part) {
+  return B::kSeveral ? (b.rank() - part) & (STEP_BLOCKS - 1) : b.rank();
+}
+
+/* The number of this block's stages of keys before position pos of a part's sequence: stages r, r + 8, ...,
+ * where r is key_rank(). */
+template <class B> __device__ __forceinline__ int key_stages(const B &b, int part, int pos) {
+  return ((pos + B::kKeys - 1) / B::kKeys - key_rank(b, part) + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
 
 /* A block's stages of keys, of all sequences. */
@@ -439,7 +446,14 @@ template <class B> __device__ __forceinline__ int all_key_stages(const B &b) {
   if constexpr (B::kSeveral)
     return b.spans().all;
   else
-    return key_stages(b, b.args.call.parts[0].pos);
+    return key_stages(b, 0, b.args.call.parts[0].pos);
+}
+/* Positions in the cache, of all sequences. */
+template <class B> __device__ __forceinline__ int cached_positions(const B &b) {
+  if constexpr (B::kSeveral)
+    return b.spans().positions;
+  else
+    return b.args.call.parts[0].pos;
 }
 /* i, at most 32, divided by the number of sequences, which is 8 at most. */
 template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
@@ -468,7 +482,7 @@ template <class B> struct KeyWalk {
   }
   /* The first position of the stage. */
   __device__ __forceinline__ int position(const B &b) const {
-    return (b.rank() + round * STEP_BLOCKS) * B::kKeys;
+    return (key_rank(b, part) + round * STEP_BLOCKS) * B::kKeys;
   }
 };
 

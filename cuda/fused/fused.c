@@ -69,8 +69,8 @@ size_t fused_bytes(const ModelConfig *c) {
   return bytes;
 }
 
-static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, void **memory,
-                          Step **step, Error *err) {
+static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, bool several,
+                          void **memory, Step **step, Error *err) {
   const Model *m = loaded->model;
   const StepModel model = {.layers = loaded->layers,
                            .lm_head = &loaded->head,
@@ -83,7 +83,8 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                            .attention_scale = (float)m->config.attention_scale,
                            .delta = &m->config.delta,
                            .renormalise = m->config.experts.renormalise,
-                           .taps = taps};
+                           .taps = taps,
+                           .several = several};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);
@@ -119,7 +120,7 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
     if (status && !wanted)
       status = STATUS_OK;
     else if (!status)
-      status = open_kernel(loaded, &plan, to, &f->memory[i], &f->steps[i], err);
+      status = open_kernel(loaded, &plan, to, options->n_sequences > 1, &f->memory[i], &f->steps[i], err);
   }
   if (status) {
     fused_close(f);

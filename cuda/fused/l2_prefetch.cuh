@@ -45,7 +45,8 @@ template <class B> __device__ __forceinline__ void prefetch_stages(B &b) {
   const int n_layers = b.plan.shape.n_layers;
   const int o = b.share(QKV).stages, gate_up = o + b.share(O).stages,
             down = gate_up + b.share(GATE_UP).stages, end = down + b.share(DOWN).stages;
-  const int first = b.has_kv_head() ? 0 : gate_up, keys = b.has_kv_head() ? key_stages(b, b.vars().pos) : 0;
+  const int first = b.has_kv_head() ? 0 : gate_up,
+            keys = b.has_kv_head() ? key_stages(b, 0, b.vars().pos) : 0;
   constexpr int kZeros = B::kParts == 1 || kIsFp4<B::kParts> ? 16 : kZeroBytes<B::kParts>;
   constexpr int kMost = 16 * (1024 + kScaleBytes<B::kParts> + kZeros);
   const bool large = b.plan.slot_bytes > kMost; /* more than 16 KB of tiles */

@@ -133,6 +133,9 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
     v[2] = value[0], v[3] = value[1];
   }
   const bool is_query = pack < p.packs;
+  if (!is_query)
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = finite_value<B::kQ8>(v[i]);
   if (B::kQ8 && !is_query) append_q8(b, pack, v);
   __half *to = b.heads() + (is_query ? 0 : kHeads * kDim - p.packs * STEP_PACK) + pack * STEP_PACK + lane;
 #pragma unroll
@@ -213,7 +216,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
     softmax.store(to, b.warp() / kHalves, p.heads_per_kv, p.heads_per_kv, b.lane());
   }
   b.advance(b.vars().keys_run);
-  const int n_states = kStageStates * min(kKeySets, key_stages(b, b.vars().pos));
+  const int n_states = kStageStates * min(kKeySets, key_stages(b, 0, b.vars().pos));
   if (b.rank() != kAppender) return n_states;
   if (b.warp() == STEP_WARPS - 1) {
     if constexpr (B::kHybrid)

@@ -18,7 +18,7 @@ struct Step {
 };
 
 static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
-  if (several) return step::few_sequences_kernel(plan.shape, plan.tokens);
+  if (several) return step::few_sequences_kernel(plan.shape, plan.tokens, debug);
   return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
                           : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
 }
@@ -236,7 +236,7 @@ static void set_model(Args *a, const StepModel *m) {
 
 /* Loads finish in any order. A warpgroup waits for the stage four after its last one, and a barrier
  * distinguishes its present phase only from the previous one, so the previous stage in that slot must
- * have been loaded by then. */
+ * have been loaded by then. Keys of several sequences are further apart: wait_until_loading(). */
 static void set_in_flight(Args *a, const StepModel *m) {
   static_assert((int)STEP_KEY_SETS <= (int)STEP_WARPGROUPS, "sets that attend are no further apart");
   const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, stages = bytes / a->plan.stage_bytes;
@@ -258,8 +258,10 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   float *vectors = (float *)((char *)memory + layers_bytes(s));
   void *deltas = (char *)vectors + vectors_bytes(s);
   float *folded = (float *)((char *)deltas + deltas_bytes(s));
-  for (bool debug : {false, true}) TRY(use_shared(plan, kernel_of(plan, debug, m->taps.n > 0, false), err));
-  if (plan.tokens > 1) TRY(use_shared(plan, kernel_of(plan, false, false, true), err));
+  for (bool debug : {false, true}) {
+    TRY(use_shared(plan, kernel_of(plan, debug, m->taps.n > 0, false), err));
+    if (m->several && plan.tokens > 1) TRY(use_shared(plan, kernel_of(plan, debug, false, true), err));
+  }
   TRY(set_prefetch(plan, m->prefetch_stages, &a->prefetch_stages, err));
   TRY(cuda_status(cudaMemsetAsync(memory, 0, step_bytes(&s, plan.tokens), stream), "cannot clear memory",
                   err));

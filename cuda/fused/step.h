@@ -40,6 +40,7 @@ typedef struct {
   const DeltaConfig
       *delta;    /* a hybrid's; b and a of its layers have the same type, fp16 or bf16, and stride */
   StepTaps taps; /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
+  bool several;  /* there will be steps of several sequences */
 } StepModel;
 
 /* A sequence's rows in a step: neighbours, at consecutive positions. */
@@ -180,7 +181,7 @@ uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
- * time goes. There are such kernels of several tokens for groups and heads of 128 and one sequence alone.
+ * time goes. There are such kernels of several tokens for groups and heads of 128 and an fp16 cache alone.
  * Steps run one after another: each launch reads what the previous one left in `memory`. A step is a
  * dependent launch, and lets the kernel after it start early (ptx/launch.cuh). */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,

@@ -201,7 +201,7 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
   constexpr int kFolded = offsetof(Layer, folded_router) / 8,
                 kPointers = B::kExperts ? kFolded + 1 : 3 * MATRICES;
   const int n_layers = b.plan.shape.n_layers;
-  const bool is_long = all_key_stages(b) * (STEP_BLOCKS * B::kKeys) >= STEP_LONG;
+  const bool is_long = cached_positions(b) >= STEP_LONG;
   Copier<B, kKind> loader(b, min(b.args.in_flight + is_long, b.args.most_in_flight));
   auto pointers_of = [&](int layer) {
     return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));

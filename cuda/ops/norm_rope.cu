@@ -173,6 +173,14 @@ template <Pairing kPairing> struct RopePairs {
 
 constexpr int kAppendWarps = 4; /* of a block */
 
+/* finite_value() of all pairs of a head. */
+template <bool kQ8, int kMaxPairs>
+__device__ __forceinline__ void make_finite(float (&low)[kMaxPairs], float (&high)[kMaxPairs]) {
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; i++)
+    low[i] = finite_value<kQ8>(low[i]), high[i] = finite_value<kQ8>(high[i]);
+}
+
 /* A warp takes kHeads heads of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values;
  * kHeads > 1 divides the count of each. All its loads are under way at once. kMaxPairs: pairs of a lane, a
  * 64th of the longest head. */
@@ -243,6 +251,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     if (scaled)
 #pragma unroll
       for (int i = 0; i < kMaxPairs; i++) low[h][i] *= factor, high[h][i] *= factor;
+    if (is_value && sizeof(T) < sizeof(float)) make_finite<sizeof(T) == 1>(low[h], high[h]);
     const auto store_head = [&](auto *to) {
 #pragma unroll
       for (int i = 0; i < kMaxPairs; i++) {

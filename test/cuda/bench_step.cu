@@ -209,6 +209,7 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   model.embedding_scale = 1;
   model.norm_eps = 1e-6f;
   model.attention_scale = 1 / sqrtf((float)s.head_dim);
+  model.several = m.pages != NULL;
   StepPlan plan;
   if (step_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
   Step *step;
@@ -296,7 +297,7 @@ int main(int argc, char **argv) {
   Loaded m = make_model(s, n_ctx, n_sequences);
   if (apart) {
     std::vector<int> pages(n_sequences * (n_ctx / KV_PAGE_TOKENS));
-    for (size_t i = 0; i < pages.size(); i++) pages[i] = (int)i;
+    for (size_t i = 0; i < pages.size(); i++) pages[i] = (int)(pages.size() - 1 - i);
     m.pages = (int *)zeroed(pages.size() * sizeof pages[0]);
     CHECK(cudaMemcpy(m.pages, pages.data(), pages.size() * sizeof pages[0], cudaMemcpyHostToDevice));
   }

@@ -561,8 +561,10 @@ static StepShape shape_of(const Case &c, int shared) {
 
 /* Opens the kernel for up to `rows` tokens; in_flight 0: the default, else with taps where there are kernels
  * with them, whose other results have to be the same bits. */
-static Step *open_step(const Fixture &f, int rows, int shared, int in_flight, void **memory) {
+static Step *open_step(const Fixture &f, int rows, int shared, int in_flight, void **memory,
+                       bool several = false) {
   StepModel m = model_of(f, in_flight);
+  m.several = several;
   const StepShape shape = shape_of(f.c, shared);
   StepPlan plan;
   Step *step;

@@ -365,7 +365,8 @@ def test_several_sequences_take_one_kernel(auk, tmp_path, kind, kv, parallel):
     assert together == again and [len(row) for row in together] == [n] * len(records)
     worst = np.abs(np.subtract(together, others)).max()
     print(f"{kind}, {kv}, {parallel} at once: log-probabilities at most {worst:.2e} apart")
-    assert worst < NEAR and all(a != b for a, b in zip(together, others)), "one of them was not computed, or wrongly"
+    assert worst < NEAR
+    assert np.mean(np.not_equal(together, others), axis=1).min() > 0.5, "one of them was not computed"
 
 
 def test_answers_sample_behind_it(auk, tmp_path):

@@ -5,11 +5,11 @@
  *
  * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there are
  * more, other warps take the others for the same keys. Stages of a sequence's keys go to the blocks in turn,
- * stage i to rank i % 8, and in a block to four sets of warps in turn (KeyWalk has the order). Eight queries
- * may be of two sequences or more. Keys of one have the weight 0 for the others, but an infinite value of one
- * makes NaN of them. A block merges its warps' states and sends those of pack i (a query of 128, or two of
- * 64) to block i % 8. That block merges all eight with the new keys and values, and sends the quantised
- * output, x of o, to the cluster. All orders are fixed. */
+ * and in a block to four sets of warps in turn (KeyWalk has the order). Eight queries may be of two sequences
+ * or more; keys of one have the weight 0 for the others, since values in the cache are finite
+ * (finite_value()). A block merges its warps' states and sends those of pack i (a query of 128, or two of 64)
+ * to block i % 8. That block merges all eight with the new keys and values, and sends the quantised output,
+ * x of o, to the cluster. All orders are fixed. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
@@ -84,9 +84,9 @@ __device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Atten
  * the stage before the last for its own. */
 template <class B> __device__ __forceinline__ void wait_until_loading(const B &b, unsigned number) {
   const long long since = B::kIsDebug ? clock64() : 0;
-  while (*(volatile const unsigned *)&b.vars().loaded <= number) {
+  while (!__all_sync(~0u, *(volatile const unsigned *)&b.vars().loaded > number)) {
     __nanosleep(20);
-    if (B::kIsDebug) b.check_patience(since, STEP_AT_LIMIT, (int)number, 0);
+    if (B::kIsDebug) b.check_patience(since, STEP_AT_LIMIT, 0, 0);
   }
 }
 
@@ -95,8 +95,9 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;
-  const int query = w.column * 8 + 2 * (b.lane() & 3),
-            own = b.first_row_of(query / p.heads_per_kv) | b.first_row_of((query + 1) / p.heads_per_kv) << 8;
+  const int query = w.column * 8 + 2 * (b.lane() & 3), last = B::kTokens - 1,
+            own = b.first_row_of(min(query / p.heads_per_kv, last)) |
+                  b.first_row_of(min((query + 1) / p.heads_per_kv, last)) << 8;
   RingCursor cursor = b.next();
   KeyWalk<B> walk(b);
   /* Stages before this layer's first one of keys. */

@@ -34,10 +34,10 @@ struct alignas(16) KeySpan {
   int pos, first_row; /* StepPart's */
   uint32_t arrivals;
 };
-/* Every part of the step; `all` counts their stages, inverse is 256 / n_parts, rounded up. `firsts` has 4
- * bits for each row: the first row of its sequence. */
+/* Every part of the step. `all` counts their stages, `positions` their cached positions in all blocks;
+ * inverse is 256 / n_parts, rounded up. `firsts` has 4 bits for each row: the first row of its sequence. */
 struct KeySpans {
-  int all, inverse;
+  int all, positions, inverse;
   uint32_t firsts;
   KeySpan of[STEP_MAX_TOKENS];
 };
@@ -73,7 +73,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(smem + plan.off.rope); }
   /* PRECOND kSeveral */
   __device__ __forceinline__ KeySpans &spans() const { return *(KeySpans *)(smem + plan.off.spans); }
-  /* The first row of a row's sequence; rows past the step's last one belong to the last sequence. */
+  /* The first row of a row's sequence; 0 for rows past the step's last one. PRECOND row < kTokens */
   __device__ __forceinline__ int first_row_of(int row) const {
     return Base::kSeveral ? spans().firsts >> 4 * row & 15 : 0;
   }

@@ -41,25 +41,29 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
   make_stages(b);
 }
 
-/* By one thread. */
+/* One thread describes the keys of all sequences. */
 template <class B> __device__ __forceinline__ void begin_keys(B &b) {
   const StepCall &c = b.args.call;
   const int heads = b.plan.heads_per_kv;
-  KeySpans spans;
-  spans.all = 0, spans.firsts = 0, spans.inverse = (255 + c.n_parts) / c.n_parts;
+  int all = 0, positions = 0;
+  uint32_t firsts = 0;
 #pragma unroll 1
-  for (int i = c.n_parts - 1, end = B::kTokens; i >= 0; end = c.parts[i--].first) {
+  for (int i = c.n_parts - 1, end = c.n_tokens; i >= 0; end = c.parts[i--].first) {
     KeySpan span;
-    span.stages = key_stages(b, c.parts[i].pos), span.pos = c.parts[i].pos, span.first_row = c.parts[i].first;
-    const int column = span.first_row * heads / 8, more = (end * heads - 1) / 8 - column;
-    span.arrivals = STEP_WARPGROUP_WARPS / Attendant(b.plan, 0).halves - more;
-    for (int k = 1; k <= more; k++) span.arrivals |= 1 << 4 * k;
+    span.stages = key_stages(b, i, c.parts[i].pos), span.pos = c.parts[i].pos,
+    span.first_row = c.parts[i].first;
+    /* Sets of eight queries with some of the sequence's: the first, and how many follow. */
+    const int column = span.first_row * heads / 8, others = (end * heads - 1) / 8 - column;
+    span.arrivals = STEP_WARPGROUP_WARPS / Attendant(b.plan, 0).halves - others;
+    for (int k = 1; k <= others; k++) span.arrivals |= 1u << 4 * k;
     span.arrivals <<= 4 * column;
     b.spans().of[i] = span;
-    spans.all += span.stages;
-    for (int row = span.first_row; row < end; row++) spans.firsts |= span.first_row << 4 * row;
+    all += span.stages, positions += span.pos;
+    for (int row = span.first_row; row < end; row++) firsts |= (uint32_t)span.first_row << 4 * row;
   }
-  b.spans().all = spans.all, b.spans().inverse = spans.inverse, b.spans().firsts = spans.firsts;
+  KeySpans &spans = b.spans();
+  spans.all = all, spans.positions = positions, spans.firsts = firsts;
+  spans.inverse = (255 + c.n_parts) / c.n_parts;
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
