@@ -4,7 +4,6 @@
 #include "base/half.h"
 #include "cuda/backend.h"
 #include "cuda/linear/dispatch.h"
-#include "cuda/ops/values.h"
 #include "model/layers.h"
 
 /* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the error is at most 1e-7 of the
@@ -53,12 +52,12 @@ static bool chooses_with_uneven_heads(const ModelConfig *config) {
   return uneven;
 }
 
-/* True if some layer's values, which are shorter than keys, are more numbers than ops_spread_values() takes. */
+/* True if some layer's values, shorter than its keys, are more numbers than ops_spread_values() takes. */
 static bool has_long_values(const ModelConfig *config) {
   bool too_long = false;
   for (int i = 0; config->value_dim > 0 && i < config->n_layers; i++) {
     const LayerConfig own = config_layer(config, i);
-    too_long = too_long || own.n_kv_heads > VALUES_MAX_ROW / config_value_dim(config, &own);
+    too_long = too_long || own.n_kv_heads > CUDA_MAX_VALUES / config_value_dim(config, &own);
   }
   return too_long;
 }

@@ -15,16 +15,13 @@ typedef struct {
   int n_heads, value_dim, head_dim;
 } ValueHeads;
 
-/* Numbers of the values of a row that fit the 48 KB of shared memory which a block has on every GPU. */
-enum { VALUES_MAX_ROW = 48 * 1024 / 4 };
-
-/* In place, gives each head of each row head_dim numbers in place of value_dim: the values times `scale`, then
- * zeros. Rows are fp32, `stride` floats apart. PRECOND n_heads * value_dim <= VALUES_MAX_ROW. */
+/* Widens each head of each row in place from value_dim numbers to head_dim: the values times `scale`, then
+ * zeros. Rows are fp32, `stride` floats apart. PRECOND n_heads * value_dim <= CUDA_MAX_VALUES (backend.h). */
 Status ops_spread_values(const ValueHeads *heads, float scale, float *rows, size_t stride, int n_rows,
                          cudaStream_t stream, Error *err);
 
-/* Copies the first value_dim numbers of each head of each row, which are what attention made of the values, from
- * fp16 [n_rows][n_heads][head_dim] to [n_rows][n_heads][value_dim]. PRECOND head_dim and value_dim are even. */
+/* Copies the first value_dim numbers of each head of each row: attention made the others of zeros. fp16,
+ * [n_rows][n_heads][head_dim] to [n_rows][n_heads][value_dim]. PRECOND head_dim and value_dim are even. */
 Status ops_join_values(const ValueHeads *heads, const void *from, int n_rows, void *to, cudaStream_t stream,
                        Error *err);
 

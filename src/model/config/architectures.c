@@ -113,7 +113,8 @@ const Architecture architectures[] = {
   { .architecture = "CohereForCausalLM", .model_type = "cohere", /* Command R, Aya 23, Aya Expanse */
     { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,  500000 },
     .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
-    .eps_key = "layer_norm_eps", .length_key = "model_max_length", .members = HAS_ATTENTION_BIAS | HAS_QK_NORM },
+    .eps_key = "layer_norm_eps", .length_key = "model_max_length",
+    .members = HAS_ATTENTION_BIAS | HAS_QK_NORM },
   { .architecture = "Cohere2ForCausalLM", .model_type = "cohere2", /* Command R7B, Command A */
     { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
     .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,

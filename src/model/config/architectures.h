@@ -156,9 +156,9 @@ typedef struct {
   bool gelu_is_tanh;     /* the activation "gelu" is gelu_pytorch_tanh */
   bool ungated;          /* as in ModelConfig; no other activation than the default is accepted */
   bool attn_indices;     /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
-  bool mamba_beside;     /* Mamba-2 beside attention in every layer, and a factor of each part (Falcon-H1) */
-  /* With HAS_DELTA: q, k and v of the delta rule are matrices of their own, its layers have norms before it,
-   * and a theta of null is no rope (Olmo Hybrid). */
+  bool mamba_beside;     /* every layer has both attention and Mamba-2, each with factors (Falcon-H1) */
+  /* With HAS_DELTA. The delta rule's q, k and v are three matrices. Its layers have norms before the rule and
+   * the MLP, whatever `norms` is. A rope_theta of null means that no layer has a rope (Olmo Hybrid). */
   bool delta_apart;
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */

@@ -216,7 +216,7 @@ static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config
                        &config->query_scale_step);
 }
 
-/* Takes the longest context from length_key where that is larger. What a scaled rope computes depends on
+/* Takes the longest context from length_key where that is larger. A scaled rope may depend on
  * max_position_embeddings, which then stays the longest. */
 static Status parse_length(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                            ModelConfig *config) {
