@@ -93,7 +93,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
   };
 }
 
-/* Spreads the values in the projections. */
+/* Widens the values of all rows from value_dim numbers of a head to head_dim. */
 static Status spread_values(BackendState *s, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);

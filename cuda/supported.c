@@ -52,7 +52,17 @@ static bool chooses_with_uneven_heads(const ModelConfig *config) {
   return uneven;
 }
 
-/* True if some layer has chunks whose first position is no bit mask away from a token's. */
+/* True if some layer's values, shorter than its keys, are more numbers than ops_spread_values() takes. */
+static bool has_long_values(const ModelConfig *config) {
+  bool too_long = false;
+  for (int i = 0; config->value_dim > 0 && i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    too_long = too_long || own.n_kv_heads > CUDA_MAX_VALUES / config_value_dim(config, &own);
+  }
+  return too_long;
+}
+
+/* True if some layer has chunks of a size that is no power of two. */
 static bool has_uneven_chunks(const ModelConfig *config) {
   bool uneven = false;
   for (int i = 0; i < config->n_layers; i++) {
@@ -71,6 +81,7 @@ static const char *unsupported_part(const ModelConfig *config) {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
+      {has_long_values(config), "values that are shorter than keys, and more than 12288 numbers of a token"},
       {has_uneven_chunks(config), "attention in chunks whose size is no power of two"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},

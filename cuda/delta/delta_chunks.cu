@@ -18,9 +18,9 @@
  *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M         -> fp16; G, dt in fp32
  *   scan    a block takes 32 values of a head and walks through the chunks; S stays in registers
  *
- * Numerics: operands of products are fp16, since |q|, |k|, e^(G_i - G_j) and the inverse's numbers are at
- * most 1; sums, S, G and the inverse's own arithmetic are fp32. An error of S as an operand does not
- * accumulate, because S itself is carried in fp32. */
+ * Numerics: operands of products are fp16, since |q|, |k| and e^(G_i - G_j) are at most 1, and numbers of
+ * (1 + L)^-1 diag(beta) too, or 4 with doubles_beta; sums, S, G and the inverse's own arithmetic are fp32. An
+ * error of S as an operand does not accumulate, because S itself is carried in fp32. */
 #include "cuda/delta/delta_kernels.cuh"
 
 namespace {

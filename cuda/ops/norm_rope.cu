@@ -307,7 +307,7 @@ __global__ void gate_heads_kernel(HeadGates g, __half2 *a) {
                        clamp_half(value.y * gate_factor(gate[g.by_head ? 0 : 1], g.softplus)));
 }
 
-/* ACTIVATION_XIELU (model.h); its numbers are as stored. */
+/* ACTIVATION_XIELU (model.h); its parameters are as stored. */
 __device__ __forceinline__ float xielu(float u, const DeviceXielu &own) {
   const float beta = own.beta ? *own.beta : 0.5f, eps = own.eps ? *own.eps : -1e-6f;
   if (u > 0) return (softplus(*own.alpha_p) * u + beta) * u;

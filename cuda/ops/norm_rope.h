@@ -122,7 +122,7 @@ typedef struct {
 
 /* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
  * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU is a function of
- * gate alone, with the numbers `xielu`. */
+ * gate alone, with the parameters `xielu`. */
 typedef struct {
   Activation activation;
   float factor, up_factor;

@@ -15,14 +15,13 @@ typedef struct {
   int n_heads, value_dim, head_dim;
 } ValueHeads;
 
-/* Spreads the values of each row, fp32 [n_heads][value_dim], in place: [n_heads][head_dim], times `scale`,
- * with zeros from value_dim on; rows are `stride` floats apart. PRECOND the values of a row fit the shared
- * memory of a block. */
+/* Widens each head of each row in place from value_dim numbers to head_dim: the values times `scale`, then
+ * zeros. Rows are fp32, `stride` floats apart. PRECOND n_heads * value_dim <= CUDA_MAX_VALUES (backend.h). */
 Status ops_spread_values(const ValueHeads *heads, float scale, float *rows, size_t stride, int n_rows,
                          cudaStream_t stream, Error *err);
 
-/* to = the first value_dim numbers of each head of each row; fp16 [n_rows][n_heads][head_dim] to
- * [n_rows][n_heads][value_dim]. PRECOND head_dim and value_dim are even. */
+/* Copies the first value_dim numbers of each head of each row: attention made the others of zeros. fp16,
+ * [n_rows][n_heads][head_dim] to [n_rows][n_heads][value_dim]. PRECOND head_dim and value_dim are even. */
 Status ops_join_values(const ValueHeads *heads, const void *from, int n_rows, void *to, cudaStream_t stream,
                        Error *err);
 

@@ -502,7 +502,7 @@ static void apply_gates(BackendState *state, int n_rows, int layer) {
     float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
     float *out = state->q + (size_t)r * (size_t)state->plan.heads;
     if (!config->attn_gate_softplus) state->loaded->kernels->sigmoid(gates, n);
-    for (int i = 0; config->attn_gate_softplus && i < n; i++) gates[i] = (float)cpu_softplus(gates[i]);
+    for (int i = 0; config->attn_gate_softplus && i < n; i++) gates[i] = (float)softplus(gates[i]);
     for (int i = 0; i < n; i++)
       for (int d = 0; d < width; d++) out[i * width + d] *= gates[i];
   }

@@ -4,8 +4,6 @@
  * same bits. */
 #pragma once
 
-#include <math.h>
-
 #include "cpu/kernels.h"
 #include "engine/probe.h"
 #include "model/model.h"
@@ -239,11 +237,6 @@ struct BackendState {
 
 /* The cache of one KV head, as a sequence sees it; valid until the state is closed. */
 KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head);
-
-/* ln(1 + e^x), as torch's softplus: x itself from 20 on. */
-static inline double cpu_softplus(double x) {
-  return x > 20 ? x : log1p(exp(x));
-}
 
 /* The parts of a step; *only is the part where the range has none. */
 static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRows *only, int *n_parts) {

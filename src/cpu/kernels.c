@@ -131,8 +131,15 @@ static void relu_multiply(float *gate, const float *up, int n) {
   for (int i = 0; i < n; i++) gate[i] = (gate[i] < 0 ? 0 : gate[i]) * up[i];
 }
 
+/* e^m - 1 for m < 0. Near 0, where the subtraction would cancel, it is the first four terms of the series;
+ * the others are less than 2^-30 of it. */
+INLINE vf exp_minus_one(vf m) {
+  const vf near = m * (1 + m * 0.5f * (1 + m * (1 / 3.0f) * (1 + m * 0.25f)));
+  return vf_select(m > -0x1p-6f, near, vf_exp(m) - 1);
+}
+
 INLINE vf xielu_of(vf u, const Xielu *own) {
-  const vf eps = vf_set(own->eps), below = vf_exp(vf_select(u < eps, u, eps)) - 1 - u;
+  const vf eps = vf_set(own->eps), below = exp_minus_one(vf_select(u < eps, u, eps)) - u;
   return vf_select(u > vf_set(0), u * u * own->alpha_p, below * own->alpha_n) + u * own->beta;
 }
 

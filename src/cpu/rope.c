@@ -81,8 +81,8 @@ static void norm_values(const BackendModel *loaded, const LayerConfig *layer, fl
     loaded->kernels->rms_norm(v, loaded->ones, layer->head_dim, loaded->model->config.norm_eps, v);
 }
 
-/* Spreads a row's values to head_dim numbers each, times value_scale; the numbers that v does not make are
- * 0. */
+/* Widens each head of a row's values in place from value_dim numbers to head_dim: the values times
+ * value_scale, then zeros. */
 static void spread_values(const ModelConfig *config, const LayerConfig *own, float *v) {
   const int from = config_value_dim(config, own), to = own->head_dim;
   const float scale = (float)config->value_scale;

@@ -190,7 +190,7 @@ typedef struct {
   /* dt = softplus(Wa h + dt_bias), at least least_step, at most largest_step; g = exp(-exp(a_log) dt); */   \
   /* S = g S + k (dt v)^T; y = S^T q + skip v; a = rmsnorm(y * silu(Wz h)) * norm over a group's heads */    \
   /* or without that norm; with DeltaConfig's factors of Wz h, of Wa h and of a */                           \
-  /* With LayerConfig.delta_beside it comes before these two, and keeps a as another, d */                   \
+  /* With LayerConfig.delta_beside a layer calls it before these two, and its output is kept as d, not a */  \
   X(norm_delta_rule, (BackendState * state, TokenRange range, int layer, Error *err))                        \
   /* Replaces them in layers of LAYER_CONV: b, c, u = Win h + bias, hidden numbers each (h as above); */     \
   /* a = c * (causal convolution of b * u, each channel with its taps, + its bias) */                        \

@@ -490,12 +490,7 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
   return delta->rule == RULE_MAMBA2 ? mamba[which] : gated[which];
 }
 
-/* ln(1 + e^x), which from 20 on is x in fp32. */
-static float softplus(float x) {
-  return x > 20 ? x : log1pf(expf(x));
-}
-
-/* The numbers of an activation. */
+/* xIELU's parameters. */
 static LayerVector xielu_vector(const ModelConfig *config, int which) {
   static const LayerVector stored[] = {
       {"mlp.act_fn.alpha_p", 1, 0, DTYPE_F16},
@@ -506,6 +501,10 @@ static LayerVector xielu_vector(const ModelConfig *config, int which) {
   return config->activation == ACTIVATION_XIELU ? stored[which - XIELU_ALPHA_P] : (LayerVector){0};
 }
 
+double softplus(double x) {
+  return x > 20 ? x : log1p(exp(x));
+}
+
 Xielu xielu_read(const XieluLayer *layer) {
   Xielu own = {.beta = 0.5f, .eps = -1e-6f};
   if (!layer->alpha_p.data) return (Xielu){0};
@@ -513,8 +512,8 @@ Xielu xielu_read(const XieluLayer *layer) {
   floats_read(layer->alpha_n.data, layer->alpha_n.dtype, 0, 1, &own.alpha_n);
   if (layer->beta.data) floats_read(layer->beta.data, layer->beta.dtype, 0, 1, &own.beta);
   if (layer->eps.data) floats_read(layer->eps.data, layer->eps.dtype, 0, 1, &own.eps);
-  own.alpha_p = softplus(own.alpha_p);
-  own.alpha_n = own.beta + softplus(own.alpha_n);
+  own.alpha_p = (float)softplus(own.alpha_p);
+  own.alpha_n = own.beta + (float)softplus(own.alpha_n);
   return own;
 }
 

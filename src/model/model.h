@@ -115,6 +115,8 @@ typedef struct {
 typedef struct {
   float alpha_p, alpha_n, beta, eps;
 } Xielu;
+/* ln(1 + e^x), as torch's softplus: x itself from 20 on. */
+double softplus(double x);
 Xielu xielu_read(const XieluLayer *layer); /* zeros if the layer has none */
 
 /* Weights of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule), or beside them. C:
@@ -264,10 +266,12 @@ typedef struct {
   DraftParts draft;        /* only with config.draft.kind */
   Vector final_norm;       /* [hidden], or [streams.n * hidden] */
   StreamMix mix;           /* of the logits' input; only with config.streams.n */
-  Linear head;           /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
-  size_t weight_bytes;   /* all tensors used, as stored, each once */
-  size_t table_bytes;    /* tables of n-grams, a part of weight_bytes: rows are read from the mapped file */
-  size_t made_bytes;     /* memory that model_prepare() takes */
+  Linear head;         /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
+  size_t weight_bytes; /* all tensors used, as stored, each once */
+  size_t table_bytes;  /* tables of n-grams, a part of weight_bytes: rows are read from the mapped file */
+  /* Memory that model_prepare() takes, and that opening has taken to join the parts of convolutions (Olmo
+   * Hybrid). */
+  size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */
   bool assumed;          /* an ak48 file: rope_theta or epsilon is Qwen3's for lack of another source */

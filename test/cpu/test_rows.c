@@ -128,6 +128,28 @@ static void xielu(void **state) {
   }
 }
 
+/* Near 0, with the eps of a model that has none of its own. For m = min(u, eps), e^m - 1 errs by 5 eps |m|:
+ * of its seven roundings the first four are of terms below 2^-7. The difference, its product with alpha_n,
+ * beta u and their sum are rounded: 4 eps of terms of at most alpha_n times |m| or |u|. */
+static void xielu_near_zero(void **state) {
+  (void)state;
+  enum { N = 4003 };
+  static float u[N], out[N];
+  const Xielu own = {.alpha_p = 0.8f, .alpha_n = 1.7f, .beta = 0.5f, .eps = -1e-6f};
+  for (int i = 0; i < N; i++) u[i] = -0x1p-6f * powf(0.99f, (float)(i + 1)); /* to 5e-20 */
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    memcpy(out, u, sizeof out);
+    kernels->xielu(out, N, &own);
+    for (int i = 0; i < N; i++) {
+      const double x = (double)u[i], eps = (double)own.eps;
+      const double want = (double)own.beta * x + (double)own.alpha_n * (expm1(x < eps ? x : eps) - x);
+      assert_near(kernels, out[i], want, 9 * (double)own.alpha_n * EPSILON * fmax(-x, -eps));
+    }
+  }
+}
+
 /* e^-x errs by 2 eps, the sum and the quotient by one each: 4 eps. */
 static void sigmoid(void **state) {
   (void)state;
@@ -251,15 +273,11 @@ static void merge_of_nothing_and_something(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rms_norm),
-      cmocka_unit_test(silu_multiply),
-      cmocka_unit_test(gelu_multiply),
-      cmocka_unit_test(xielu),
-      cmocka_unit_test(sigmoid),
-      cmocka_unit_test(soft_cap),
-      cmocka_unit_test(rotate),
-      cmocka_unit_test(join_in_order),
-      cmocka_unit_test(merge_of_nothing_and_something),
+      cmocka_unit_test(rms_norm),        cmocka_unit_test(silu_multiply),
+      cmocka_unit_test(gelu_multiply),   cmocka_unit_test(xielu),
+      cmocka_unit_test(xielu_near_zero), cmocka_unit_test(sigmoid),
+      cmocka_unit_test(soft_cap),        cmocka_unit_test(rotate),
+      cmocka_unit_test(join_in_order),   cmocka_unit_test(merge_of_nothing_and_something),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -418,7 +418,6 @@ int main(int argc, char **argv) {
   for (bool alike : {false, true})
     for (const DeltaConfig &sizes :
          {DeltaConfig{1, 2, 128, 128, 4}, DeltaConfig{2, 6, 128, 128, 4}, doubled({1, 2, 128, 128, 4})}) {
-      if (alike && sizes.doubles_beta) continue;
       if (few && sizes.n_value_heads > 2 && alike) continue;
       Text text = text_of(sizes, few ? sizes.n_value_heads > 2 ? 70 : 220 : 1300, alike);
       compute(&text);

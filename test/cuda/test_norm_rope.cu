@@ -485,7 +485,13 @@ static void test_xielu() {
   for (bool all : {true, false}) {
     Rows out(n, n_tokens);
     const double beta = all ? 0.3f : 0.5f, eps = all ? -0.125f : -1e-6f;
-    Gated call = {ACTIVATION_XIELU, 1, device.at, device.at, n, n, n, out.memory.at, out.stride};
+    Gated call = {};
+    call.activation = ACTIVATION_XIELU;
+    call.factor = call.up_factor = 1;
+    call.gate = call.up = device.at;
+    call.gate_stride = call.up_stride = call.n = n;
+    call.out = out.memory.at;
+    call.out_stride = out.stride;
     call.xielu = {own.at, own.at + 1, all ? own.at + 2 : NULL, all ? own.at + 3 : NULL};
     MUST(ops_gated(&call, n_tokens, 0, &error));
     Row want;

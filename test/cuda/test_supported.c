@@ -113,6 +113,13 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
   TAKEN(conv.taps, 3);
   TAKEN(value_dim, 64);
+  ModelConfig many = like_qwen3();
+  many.value_dim = 64, many.n_heads = many.n_kv_heads = 192;
+  Error kept;
+  const Model largest = {.config = many, .layers = layers};
+  assert_int_equal(cuda_check_model(&largest, &kept), STATUS_OK);
+  many.n_kv_heads = 96, layer_configs[2].n_kv_heads = 193;
+  refused(many, "values that are shorter than keys, and more than 12288 numbers of a token");
   REFUSED(experts, ((ExpertConfig){.n_experts = 4, .n_chosen = 2, .scales_input = true}),
           "several experts of a token, each with an input of its own");
   ModelConfig uneven = like_qwen3();

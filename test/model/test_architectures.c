@@ -61,7 +61,7 @@ static const struct {
    5e5, "silu"},
   {"OlmoHybridForCausalLM", "olmo_hybrid", 100352, 3840, 11008, 32, 30, 30, 128, 65536, 1e-6, -1, 100257,
    false, 1e4, "silu"},
-  {"CohereForCausalLM", "cohere", 256000, 8192, 22528, 40, 64, 64, 128, 8192, 1e-5, 5, 255001, true, 1e4,
+  {"CohereForCausalLM", "cohere", 256000, 8192, 22528, 40, 64, 64, 128, 8192, 1e-5, 5, 255001, true, 5e5,
    "silu"},
   {"Cohere2ForCausalLM", "cohere2", 256000, 8192, 22528, 40, 64, 64, 128, 8192, 1e-5, 5, 255001, true, 1e4,
    "silu"},

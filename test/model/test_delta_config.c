@@ -342,6 +342,33 @@ static void contradictions_are_refused(void **state) {
   }
 }
 
+/* A pattern may take 2^28 steps over the number of patterns and over that of linear layers. So its steps show
+ * how many linear layers are counted: those of all layers, and lm_head. */
+static void all_linear_layers_are_counted(void **state) {
+  (void)state;
+  enum { PATTERNS = 3000 };
+  static const struct {
+    const char *members;
+    uint32_t linears; /* of a layer */
+  } cases[] = {{"'model_type': 'llama'", 7},
+               {"'model_type': 'qwen3_5_text'", 8},  /* qkv, z, b, a, out; gate, up, down */
+               {"'model_type': 'olmo_hybrid'", 10}}; /* q, k, v, z, b, a, o; gate, up, down */
+  char *text = malloc(PATTERNS * 16 + 300);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t n =
+        (size_t)sprintf(text,
+                        "{%s, 'num_hidden_layers': 32, 'quantization_config': {'quant_method': 'gptq', "
+                        "'bits': 4, 'group_size': 128, 'dynamic': {'0': {}",
+                        cases[i].members);
+    for (int pattern = 1; pattern < PATTERNS; pattern++) n += (size_t)sprintf(text + n, ",'%d': {}", pattern);
+    strcpy(text + n, "}}}");
+    ModelConfig c = accepted(text);
+    assert_int_equal(c.quant.max_steps, (1u << 28) / PATTERNS / (32 * cases[i].linears + 1));
+    config_release(&c);
+  }
+  free(text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(qwen3_5),
@@ -350,6 +377,7 @@ int main(void) {
       cmocka_unit_test(falcon_h1),
       cmocka_unit_test(olmo_hybrid),
       cmocka_unit_test(nemotron_h),
+      cmocka_unit_test(all_linear_layers_are_counted),
       cmocka_unit_test(contradictions_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -298,13 +298,45 @@ static void cohere(void **state) {
   config_release(&c);
 }
 
+/* As CohereLabs/c4ai-command-r-v01 has it; a scaled rope is one for max_position_embeddings. */
+static void the_longest_context_of_cohere_may_be_model_max_length(void **state) {
+  (void)state;
+  static const struct {
+    const char *members;
+    int longest;
+  } cases[] = {
+      {"'max_position_embeddings': 8192, 'model_max_length': 131072", 131072},
+      {"'max_position_embeddings': 8192, 'model_max_length': 131072, 'rope_scaling': null", 131072},
+      {"'model_max_length': 131072, 'rope_parameters': {'rope_type': 'default', 'rope_theta': 5.0}", 131072},
+      {"'max_position_embeddings': 8192, 'model_max_length': 4096", 8192},
+      {"'max_position_embeddings': 8192, 'model_max_length': null", 8192},
+      {"'model_max_length': 131072, 'rope_scaling': {'type': 'dynamic', 'factor': 2.0}", 8192},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int newer = 0; newer < 2; newer++) {
+      char text[512];
+      snprintf(text, sizeof text, "{'model_type': '%s', 'sliding_window': 4096, %s}",
+               newer ? "cohere2" : "cohere", cases[i].members);
+      ModelConfig c = accepted(text);
+      assert_int_equal(c.max_position, cases[i].longest);
+      config_release(&c);
+    }
+  assert_members_refused("cohere", "'model_max_length': 0", "model_max_length is 0");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cohere),       cmocka_unit_test(olmo3),
-      cmocka_unit_test(exaone4),      cmocka_unit_test(ministral3),
-      cmocka_unit_test(hunyuan),      cmocka_unit_test(glm_and_ernie),
-      cmocka_unit_test(granite4),     cmocka_unit_test(granite_swa),
-      cmocka_unit_test(muse_glimmer), cmocka_unit_test(contradictions_are_refused_by_name),
+      cmocka_unit_test(the_longest_context_of_cohere_may_be_model_max_length),
+      cmocka_unit_test(cohere),
+      cmocka_unit_test(olmo3),
+      cmocka_unit_test(exaone4),
+      cmocka_unit_test(ministral3),
+      cmocka_unit_test(hunyuan),
+      cmocka_unit_test(glm_and_ernie),
+      cmocka_unit_test(granite4),
+      cmocka_unit_test(granite_swa),
+      cmocka_unit_test(muse_glimmer),
+      cmocka_unit_test(contradictions_are_refused_by_name),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -348,7 +348,9 @@ static void layers_of_mimo_have_shorter_values(void **state) {
       "'swa_num_key_value_heads': 8, 'hybrid_layer_pattern': [0, 1, 1, 1, 1, 0, 1], 'sliding_window': 128, "
       "'sliding_window_size': 128, 'partial_rotary_factor': 0.334, 'attention_value_scale': 0.707, "
       "'add_swa_attention_sink_bias': true, 'add_full_attention_sink_bias': false, "
-      "'routed_scaling_factor': null}");
+      "'rope_theta': 5000000, 'swa_rope_theta': 10000, 'layernorm_epsilon': 1e-05, 'n_shared_experts': null, "
+      "'scoring_func': 'sigmoid', 'topk_method': 'noaux_tc', 'moe_layer_freq': [0, 1, 1, 1, 1, 1, 1], "
+      "'rope_scaling': {'rope_type': 'default', 'type': 'default'}, 'routed_scaling_factor': null}");
   for (int i = 0; i < 7; i++) {
     const LayerConfig own = config_layer(&c, i);
     const bool full = i == 0 || i == 5;
@@ -370,6 +372,10 @@ static void layers_of_mimo_have_shorter_values(void **state) {
   assert_true(config_layer(&c, 0).window == 9 && config_layer(&c, 1).window == 0 && c.value_scale == 1);
   assert_true(c.rope.theta == 7 && c.rope.rotary_dim == 64);
   assert_true(c.local_rope.theta == 9 && c.local_rope.rotary_dim == 96);
+  config_release(&c);
+  c = accepted("{'model_type': 'mimo_v2_flash', 'num_hidden_layers': 2, 'sliding_window': null, "
+               "'sliding_window_size': 128}");
+  assert_true(config_layer(&c, 0).window == 0 && config_layer(&c, 1).window == 129);
   config_release(&c);
 }
 
@@ -424,7 +430,7 @@ static void what_is_wrong_is_named(void **state) {
        "num_attention_heads_per_layer[0] is 0, expected a multiple"},
       {"laguna", "'partial_rotary_factor': 0.5, 'rope_parameters': {'full_attention': {}}",
        "partial_rotary_factor 0.5 is not supported, expected one in full_attention"},
-      {"laguna", "'rope_scaling': {'rope_type': 'default'}",
+      {"laguna", "'rope_scaling': {'rope_type': 'linear', 'factor': 2.0}",
        "rope_scaling is not supported, expected rope_parameters"},
       {"laguna", "'swa_attention_sink_enabled': true",
        "swa_attention_sink_enabled is true, which is not supported"},
@@ -441,6 +447,20 @@ static void what_is_wrong_is_named(void **state) {
       {"mimo_v2_flash", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported"},
       {"mimo_v2_flash", "'attention_value_scale': 0", "attention_value_scale is 0"},
       {"mimo_v2_flash", "'sliding_window_size': 0", "sliding_window_size is 0"},
+      {"mimo_v2_flash", "'rope_theta': 1e6",
+       "rope_theta is 1000000, expected 5000000, which transformers takes"},
+      {"mimo_v2_flash", "'swa_rope_theta': 1e6", "swa_rope_theta is 1000000, expected 10000"},
+      {"mimo_v2_flash", "'partial_rotary_factor': 1.0",
+       "partial_rotary_factor 1 turns 192 numbers of a head, expected 64"},
+      {"mimo_v2_flash", "'layernorm_epsilon': 1e-6", "layernorm_epsilon is 1e-06, expected 1e-05"},
+      {"mimo_v2_flash", "'num_hidden_layers': 2, 'moe_layer_freq': [1, 1]",
+       "moe_layer_freq[0] is 1, expected 0: mlp_layer_types, or its default, says so"},
+      {"mimo_v2_flash", "'moe_layer_freq': 1", "moe_layer_freq is 1, expected a list of 48 numbers"},
+      {"mimo_v2_flash", "'n_shared_experts': 1", "n_shared_experts is 1, expected 0"},
+      {"mimo_v2_flash", "'scoring_func': 'softmax'", "scoring_func is softmax, expected sigmoid"},
+      {"mimo_v2_flash", "'topk_method': 'greedy'", "topk_method is greedy, expected noaux_tc"},
+      {"mimo_v2_flash", "'rope_scaling': {'rope_type': 'yarn', 'factor': 2.0}",
+       "rope_scaling is not supported, expected rope_parameters"},
       {"llama4_text", "'attention_chunk_size': null", "attention_chunk_size is null, expected a number"},
       {"llama4_text", "'attention_chunk_size': 0", "attention_chunk_size is 0"},
       {"llama4_text", "'layer_types': 'chunked_attention'", "expected a list of names"},

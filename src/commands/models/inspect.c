@@ -236,7 +236,10 @@ static Status print_windows(Buffer *out, const ModelConfig *config, bool chunks,
     else
       TRY(inspect_begin_line(out, chunks ? "chunks" : "windows", err));
     some = true;
-    TRY(buffer_printf(out, err, "%d positions in layers %d to %d", window, from, to - 1));
+    if (to - from > 1)
+      TRY(buffer_printf(out, err, "%d positions in layers %d to %d", window, from, to - 1));
+    else
+      TRY(buffer_printf(out, err, "%d positions in layer %d", window, from));
   }
   return STATUS_OK;
 }
@@ -499,8 +502,9 @@ static Status run(CommandCall *call, Error *err) {
 
 const Interface inspect_interface = {
     .usage = "auk inspect MODEL [FLAGS]",
-    .about = "Shows a checkpoint's layers, layouts and memory, and whether it runs. No weight is read. For a "
-             "drafter\n(--draft) it shows its kind and the models that it fits.",
+    .about = "Shows a checkpoint's layers, layouts and memory, and whether it runs. Of its weights\n"
+             "only vectors are read, such as those of norms. For a drafter (--draft) it shows its kind and\n"
+             "the models that it fits.",
     .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
                 "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
     INTERFACE_GROUPS(groups),

@@ -435,7 +435,8 @@ const Interface models_interface = {
         "Lists the checkpoints in the Hugging Face cache and below the directories (where none is given:\n"
         "below ./models), each with what -m takes as its name, whether it will run, the size of its\n"
         "weights, the longest context, architecture and quantisation. Under one that will not run stands\n"
-        "why; under a drafter (for --draft), which of these models it fits. No weight is read.\n"
+        "why; under a drafter (for --draft), which of these models it fits. Of the weights\n"
+        "only vectors are read, such as those of norms.\n"
         "A directory is a checkpoint where it holds a config.json and a file of\n"
         "weights; what lies below it, and names beginning with a dot, are passed over. The model of\n"
         "the file of settings, or else of AUK_MODEL, is listed too, and marked as the default.",

@@ -105,7 +105,7 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   for (int head = key_head * group; head < (key_head + 1) * group; head++) {
     const double a = (double)decays[head] * (mamba ? config->a_scale : 1);
     const double step = a + (double)work->weights->dt_bias[head];
-    double size = cpu_softplus(step);
+    double size = softplus(step);
     if (mamba) size = fmin(fmax(size, config->least_step), config->largest_step);
     decays[head] = (float)exp((double)work->weights->rate[head] * size);
     betas[head] = mamba ? (float)size : (float)(most / (1 + exp(-(double)betas[head])));

@@ -111,14 +111,15 @@ const Architecture architectures[] = {
     .members = HAS_ATTENTION_BIAS | HAS_DELTA,
     .names = { .attn_norm = "attention_layer_norm", .mlp_norm = "feedforward_layer_norm" } },
   { .architecture = "CohereForCausalLM", .model_type = "cohere", /* Command R, Aya 23, Aya Expanse */
-    { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
+    { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,  500000 },
     .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
-    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS | HAS_QK_NORM },
+    .eps_key = "layer_norm_eps", .length_key = "model_max_length",
+    .members = HAS_ATTENTION_BIAS | HAS_QK_NORM },
   { .architecture = "Cohere2ForCausalLM", .model_type = "cohere2", /* Command R7B, Command A */
     { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
     .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
     .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
-    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS },
+    .eps_key = "layer_norm_eps", .length_key = "model_max_length", .members = HAS_ATTENTION_BIAS },
   { .architecture = "InternLM3ForCausalLM", .model_type = "internlm3", /* InternLM3 8B */
     { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
@@ -403,6 +404,7 @@ const Architecture architectures[] = {
   { .architecture = "MiMoV2FlashForCausalLM", .model_type = "mimo_v2_flash", /* MiMo-V2-Flash */
     { 152576, 4096, 16384, 48, 64,  4, 192, 131072,      1,     -1, 1e-5, 5000000 },
     .attn_sinks = true, .value_heads = true, .windows = WINDOW_FIRST_FULL, .window = 129, .period = 6,
+    .before_key = "sliding_window_size",
     .rotary_part = 0.334, .both_rotary = true, .local_rope_theta = 10000, .ropes_in_objects = true,
     .members = HAS_QKV_BIAS | HAS_LOCAL_ROPE | HAS_PARTIAL_ROTARY,
     .names = { .sinks = "self_attn.attention_sink_bias" }, .experts = &experts_of_mimo },

@@ -60,6 +60,8 @@ enum {
   HAS_OFF_ONLY = 1 << 30,  /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
 };
 
+enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
+
 /* Which layers have experts. */
 typedef enum {
   EXPERTS_EVERYWHERE,
@@ -154,9 +156,9 @@ typedef struct {
   bool gelu_is_tanh;     /* the activation "gelu" is gelu_pytorch_tanh */
   bool ungated;          /* as in ModelConfig; no other activation than the default is accepted */
   bool attn_indices;     /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
-  bool mamba_beside;     /* Mamba-2 beside attention in every layer, and a factor of each part (Falcon-H1) */
-  /* With HAS_DELTA: q, k and v of the delta rule are matrices of their own, its layers have norms before it,
-   * and a theta of null is no rope (Olmo Hybrid). */
+  bool mamba_beside;     /* every layer has both attention and Mamba-2, each with factors (Falcon-H1) */
+  /* With HAS_DELTA. The delta rule's q, k and v are three matrices. Its layers have norms before the rule and
+   * the MLP, whatever `norms` is. A rope_theta of null means that no layer has a rope (Olmo Hybrid). */
   bool delta_apart;
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
@@ -179,6 +181,9 @@ typedef struct {
   const char *other_type;       /* a model_type that means the same beside `architecture`, or NULL */
   const char *head_dim_key;     /* config.json's key where "head_dim" is absent, or NULL */
   const char *eps_key;          /* config.json's key for epsilon; NULL: "rms_norm_eps" */
+  /* Keys that count beside another one, or NULL: for the longest context where it is larger than
+   * max_position_embeddings; for the window without the position itself, in place of sliding_window. */
+  const char *length_key, *before_key;
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
   int original_max_position; /* 0: max_position */
@@ -231,16 +236,20 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* The same for an architecture with delta_apart, and the ropes and norms of layers. PRECOND the rope is
+ * filled. */
+Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config);
 
-/* Fills value_dim and value_scale, and the KV heads, sinks and windows of layers (value_heads.c). PRECOND the
- * windows of layers are filled. */
+/* Fills value_dim and value_scale, and the KV heads and sinks of layers (value_heads.c). PRECOND the windows
+ * of layers are filled. */
 Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config);
+/* Refuses members that transformers does not read where they contradict the config. PRECOND all of it is
+ * filled but for quantisation and special tokens. */
+Status config_check_value_heads(const ConfigReader *r, const ModelConfig *config);
 
 /* Fills the chunks of layers, whether they normalise q and k, and how queries grow (chunks.c). PRECOND the
  * ropes of layers are filled. */
 Status config_parse_chunks(const ConfigReader *r, ModelConfig *config);
-/* The same of an architecture with delta_apart, and layers' ropes and norms. PRECOND the rope is filled. */
-Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config);
 
 /* Fills streams, ngrams, which layers have these, indexer, and delta.gate_is_sigmoid (streams.c). PRECOND the
  * rope, the kinds of layers and delta are filled. */

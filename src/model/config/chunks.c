@@ -8,15 +8,9 @@
 /* layer_types: chunks or all positions; where it is absent, layers with a rope have chunks. */
 static Status parse_types(const ConfigReader *r, int chunk, ModelConfig *config) {
   static const char key[] = "layer_types";
-  const Json *types = json_member(r->object, key), *type = NULL;
+  const Json *types = json_member(r->object, key), *type = json_first(types);
   char found[64];
-  if (types && !reader_is_null(r, key)) {
-    if (!json_is_array(types)) return reader_expected(r, key, types, "a list of names");
-    if (json_count(types) != (size_t)config->n_layers)
-      return reader_refuse(r, "%s is a list of %zu, expected a list of %d names (num_hidden_layers)", key,
-                           json_count(types), config->n_layers);
-    type = json_first(types);
-  }
+  if (types) TRY(reader_names_of_layers(r, types, config->n_layers));
   for (int layer = 0; layer < config->n_layers; layer++) {
     LayerConfig *own = &config->layers[layer];
     const bool chunked = type ? json_string_is(type, "chunked_attention") : own->rope != ROPE_NONE;

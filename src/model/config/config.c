@@ -158,8 +158,6 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
   return reader_refuse(r, "%s %s is not supported, expected silu or gelu_pytorch_tanh", key, name);
 }
 
-enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
-
 /* An absent member gives `fallback`, null gives no cap. */
 static Status parse_cap(const ConfigReader *r, const char *key, double fallback, double *out) {
   return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
@@ -349,7 +347,8 @@ Status config_parse_text(const ConfigReader *text, const Architecture *arch, Mod
   TRY(parse_sizes(text, arch, config));
   TRY(parse_arithmetic(text, arch, config));
   TRY(config_parse_positions(text, arch, config));
-  return config_parse_experts(text, arch, config);
+  TRY(config_parse_experts(text, arch, config));
+  return arch->value_heads ? config_check_value_heads(text, config) : STATUS_OK;
 }
 
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config) {
@@ -378,12 +377,15 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
 }
 
 /* Counts the linear layers of each layer, its experts, lm_head and, of per-layer embeddings, what makes the
- * inputs. With several streams a layer has up to nine more, and the mix before lm_head two. */
+ * inputs. A layer with attention has seven, one of the gated delta rule eight, or ten where q, k and v are
+ * apart. With several streams a layer has up to nine more, and the mix before lm_head two. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
   const bool latent = config->experts.latent > 0, streams = config->streams.n > 0;
-  const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs + 2 * (size_t)latent + 9 * (size_t)streams +
-                         2 * (size_t)config->delta.apart + 4 * (size_t)config_layer(config, 0).delta_beside +
+  const bool delta = config->delta.n_key_heads > 0 && config->delta.rule == RULE_GATED_DELTA;
+  const size_t linears = 7 + (size_t)(gate || delta) + 2 * (size_t)inputs + 2 * (size_t)latent +
+                         9 * (size_t)streams + 2 * (size_t)config->delta.apart +
+                         4 * (size_t)config_layer(config, 0).delta_beside +
                          3 * (size_t)config->experts.n_experts;
   const size_t others = 1 + (size_t)inputs + 2 * (size_t)streams;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + others, file, err);

@@ -83,8 +83,8 @@ typedef struct {
   int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
   bool dense;      /* it has no experts, although the model has (ModelConfig.experts) */
   bool no_mlp;     /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
-  /* Only of LAYER_ATTENTION: it has the part of LAYER_DELTA, too, which reads the same normalised input; the
-   * outputs of both are added (Falcon-H1). */
+  /* The layer computes the part of LAYER_DELTA as well as attention. Both read the same normalised input, and
+   * both outputs are added to the residual stream. Only of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
   bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* config_layer() sets it */

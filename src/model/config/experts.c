@@ -37,7 +37,7 @@ static Status read_any(const ConfigReader *r, const char *const *keys, bool list
   const char *first = NULL;
   for (*used = keys[0]; *keys; keys++) {
     int value;
-    if (!json_member(r->object, *keys) || reader_is_null(r, *keys)) continue;
+    if (!json_member(r->object, *keys)) continue;
     TRY(read_number(r, *keys, lists, low, high, &value));
     if (first && value != *out)
       return reader_refuse(r, "%s is %d and %s is %d, expected the same", first, *out, *keys, value);
@@ -121,7 +121,7 @@ static Status parse_method(const ConfigReader *r, const ExpertFamily *family, Ex
     return reader_refuse(r, "topk_method %s is not supported, expected greedy or group_limited_greedy",
                          method);
   for (int i = 0; i < 2; i++)
-    if (!json_member(r->object, keys[i]) || reader_is_null(r, keys[i]))
+    if (!json_member(r->object, keys[i]))
       return reader_refuse(r, "%s is missing, expected a number of groups for topk_method %s", keys[i],
                            method);
   experts->group_is_best = true;
@@ -165,7 +165,7 @@ static Status parse_sparse_step(const ConfigReader *r, const ExpertFamily *famil
   for (int layer = 0; layer < config->n_layers; layer++)
     config->layers[layer].dense = (layer + 1) % step != 0;
   const Json *list = json_member(r->object, "mlp_only_layers");
-  if (!list || reader_is_null(r, "mlp_only_layers")) {
+  if (!list) {
     for (int layer = 0; layer < family->dense_layers && layer < config->n_layers; layer++)
       config->layers[layer].dense = true;
     return STATUS_OK;
@@ -199,11 +199,10 @@ static Status parse_list(const ConfigReader *r, ModelConfig *config) {
   int step;
   char found[64];
   TRY(reader_int(r, "interleave_moe_layer_step", 1, INT32_MAX, 1, &step));
-  const bool listed = list && !reader_is_null(r, key);
-  if (listed && !json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
+  if (list && !json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
   for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].dense = listed || (layer + 1) % step != 0;
-  for (const Json *item = listed ? json_first(list) : NULL; item; item = json_next(item)) {
+    config->layers[layer].dense = list || (layer + 1) % step != 0;
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
     int64_t layer;
     if (!json_int64(item, &layer) || layer < 0)
       return reader_refuse(r, "%s holds %s, expected numbers of layers", key, json_describe(item, found));

@@ -140,7 +140,7 @@ static Status parse_heads_per_layer(const ConfigReader *r, ModelConfig *config) 
   static const char key[] = "num_attention_heads_per_layer";
   const Json *list = json_member(r->object, key);
   char found[64];
-  if (!list || reader_is_null(r, key)) return STATUS_OK;
+  if (!list) return STATUS_OK;
   const size_t n = json_count(list);
   if (json_is_array(list) && n != (size_t)config->n_layers)
     return reader_refuse(r, "%s has %zu numbers, expected %d (num_hidden_layers)", key, n, config->n_layers);

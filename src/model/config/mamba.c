@@ -17,7 +17,7 @@ static bool is_infinity(const Json *value) {
 static Status parse_step_limit(const ConfigReader *r, const char *key, DeltaConfig *delta) {
   const Json *limits = json_member(r->object, key);
   delta->least_step = 0, delta->largest_step = INFINITY;
-  if (!limits || reader_is_null(r, key)) return STATUS_OK;
+  if (!limits) return STATUS_OK;
   if (!json_is_array(limits) || json_count(limits) != 2)
     return reader_expected(r, key, limits, "a list of two numbers");
   double *const ends[] = {&delta->least_step, &delta->largest_step};
@@ -171,7 +171,7 @@ static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, 0.5, &part));
   if (part != 0.5) return reader_refuse(r, "partial_rotary_factor is %g, expected 0.5", part);
   for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].kind = LAYER_DELTA;
-  if (!list || reader_is_null(r, key)) return STATUS_OK;
+  if (!list) return STATUS_OK;
   if (!json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
   for (const Json *item = json_first(list); item; item = json_next(item)) {
     int64_t layer;
@@ -196,7 +196,7 @@ Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, Model
 
 /* --- Falcon-H1 */
 
-enum { MAX_FACTOR = 1000000, MAX_LISTED = 5 };
+enum { MAX_LISTED = 5 };
 
 /* A factor; absent or null: 1. */
 static Status parse_factor(const ConfigReader *r, const char *key, double *out) {
@@ -204,11 +204,11 @@ static Status parse_factor(const ConfigReader *r, const char *key, double *out) 
 }
 
 /* A list of n factors, n <= MAX_LISTED; absent or null: all are 1. */
-static Status parse_factors(const ConfigReader *r, const char *key, int n, double *out) {
+static Status parse_factor_list(const ConfigReader *r, const char *key, int n, double *out) {
   const Json *list = json_member(r->object, key);
   char found[64];
   for (int i = 0; i < n; i++) out[i] = 1;
-  if (!list || reader_is_null(r, key)) return STATUS_OK;
+  if (!list) return STATUS_OK;
   if (!json_is_array(list) || json_count(list) != (size_t)n)
     return reader_refuse(r, "%s is %s, expected a list of %d numbers", key, json_describe(list, found), n);
   for (const Json *item = json_first(list); item; item = json_next(item), out++)
@@ -223,7 +223,7 @@ static Status parse_factors(const ConfigReader *r, const char *key, int n, doubl
 static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
   double in, parts[MAX_LISTED];
   TRY(parse_factor(r, "ssm_in_multiplier", &in));
-  TRY(parse_factors(r, "ssm_multipliers", 5, parts));
+  TRY(parse_factor_list(r, "ssm_multipliers", 5, parts));
   delta->z_scale = in * parts[0], delta->v_scale = in * parts[1], delta->k_scale = in * parts[2];
   delta->q_scale = in * parts[3], delta->a_scale = in * parts[4];
   return parse_factor(r, "ssm_out_multiplier", &delta->out_scale);
@@ -238,7 +238,7 @@ static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
   TRY(parse_factor(r, "attention_in_multiplier", &in));
   TRY(parse_factor(r, "attention_out_multiplier", &out));
   TRY(parse_factor(r, "key_multiplier", &key));
-  TRY(parse_factors(r, "mlp_multipliers", 2, mlp));
+  TRY(parse_factor_list(r, "mlp_multipliers", 2, mlp));
   TRY(parse_state_factors(r, &config->delta));
   config->logit_divisor = 1 / head;
   config->attention_scale *= in * in * key;

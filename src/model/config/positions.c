@@ -19,11 +19,18 @@ const char *rope_kind_name(RopeKind kind) {
   return names[kind];
 }
 
-static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKind *kind) {
-  const char *name, *old_name;
-  TRY(reader_string(r, "rope_type", &name));
+/* rope_type, in older configs type; absent: "default". */
+static Status read_kind(const ConfigReader *r, const char **name) {
+  const char *old_name;
+  TRY(reader_string(r, "rope_type", name));
   TRY(reader_string(r, "type", &old_name));
-  if (!name) name = old_name ? old_name : rope_kind_name(ROPE_PLAIN);
+  if (!*name) *name = old_name ? old_name : rope_kind_name(ROPE_PLAIN);
+  return STATUS_OK;
+}
+
+static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKind *kind) {
+  const char *name;
+  TRY(read_kind(r, &name));
   if (arch->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
   if (arch->mrope && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
@@ -83,7 +90,7 @@ static Status wrong_list(const ConfigReader *r, const char *key, const Json *lis
                        json_is_array(list) ? found : json_describe(list, found), n, what);
 }
 
-static Status parse_factors(const ConfigReader *r, const char *key, int n, float *out) {
+static Status parse_pair_factors(const ConfigReader *r, const char *key, int n, float *out) {
   const Json *list = json_member(r->object, key);
   if (!list) return reader_refuse(r, "%s is missing", key);
   if (!json_is_array(list) || json_count(list) != (size_t)n)
@@ -101,8 +108,8 @@ static Status parse_factors(const ConfigReader *r, const char *key, int n, float
 }
 
 static Status parse_longrope(const ConfigReader *r, const ModelConfig *config, RopeConfig *rope) {
-  TRY(parse_factors(r, "short_factor", rope->rotary_dim / 2, rope->short_factors));
-  TRY(parse_factors(r, "long_factor", rope->rotary_dim / 2, rope->long_factors));
+  TRY(parse_pair_factors(r, "short_factor", rope->rotary_dim / 2, rope->short_factors));
+  TRY(parse_pair_factors(r, "long_factor", rope->rotary_dim / 2, rope->long_factors));
   TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
                     &rope->factor));
   TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
@@ -172,12 +179,9 @@ static bool holds_objects(const Json *object, const char **key) {
 /* The rope type "dynamic" with alpha, which is independent of a text's length. */
 static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch, const ModelConfig *config,
                           RopeConfig *rope) {
-  const char *name, *old_name;
-  TRY(reader_string(scaling, "rope_type", &name));
-  TRY(reader_string(scaling, "type", &old_name));
-  if (!name) name = old_name;
-  if (!name || (strcmp(name, "dynamic") != 0 && !(arch->xdrope && strcmp(name, "xdrope") == 0)))
-    return STATUS_OK;
+  const char *name;
+  TRY(read_kind(scaling, &name));
+  if (strcmp(name, "dynamic") != 0 && !(arch->xdrope && strcmp(name, "xdrope") == 0)) return STATUS_OK;
   double alpha;
   TRY(reader_double(scaling, "alpha", 0, 1e6, 0, &alpha));
   if (alpha == 0) return STATUS_OK;
@@ -212,6 +216,19 @@ static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config
                        &config->query_scale_step);
 }
 
+/* Takes the longest context from length_key where that is larger. A scaled rope may depend on
+ * max_position_embeddings, which then stays the longest. */
+static Status parse_length(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
+                           ModelConfig *config) {
+  const char *kind;
+  int length;
+  TRY(reader_int(r, arch->length_key, 1, MAX_POSITION, config->max_position, &length));
+  TRY(read_kind(scaling, &kind));
+  if (length > config->max_position && strcmp(kind, rope_kind_name(ROPE_PLAIN)) == 0)
+    config->max_position = length;
+  return STATUS_OK;
+}
+
 /* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Precedence is that of
  * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict(): an original context length beside the object
  * takes precedence over one inside. */
@@ -230,6 +247,7 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   TRY(parse_rotary_dim(r, &scaling, arch, usual, config, &config->rope));
   TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
   if (arch->members & HAS_ALPHA) TRY(parse_alpha(&scaling, arch, config, &config->rope));
+  if (arch->length_key) TRY(parse_length(r, &scaling, arch, config));
   return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
@@ -283,6 +301,15 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
       arch->members & HAS_PARTIAL_ROTARY ? "one in full_attention and one in sliding_attention" : "1");
 }
 
+/* True if a rope's object says nothing but that it is not scaled. */
+static bool is_unscaled(const Json *object) {
+  for (const Json *item = json_first(object); item; item = json_next(item))
+    if ((strcmp(json_key(item), "rope_type") != 0 && strcmp(json_key(item), "type") != 0) ||
+        !json_string_is(item, rope_kind_name(ROPE_PLAIN)))
+      return false;
+  return true;
+}
+
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
  * former by rope_scaling and has the latter's theta in rope_local_base_freq (Gemma 3) or its default (Olmo
  * 3); 5 has an object for each in rope_parameters. */
@@ -291,6 +318,7 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   ConfigReader scaling, parameters, full, local;
   TRY(reader_object(r, "rope_scaling", &scaling));
   TRY(reader_object(r, "rope_parameters", &parameters));
+  if (arch->ropes_in_objects && is_unscaled(scaling.object)) scaling.object = NULL;
   if (json_count(parameters.object) > 0 && !holds_objects(parameters.object, &key))
     return reader_refuse(&parameters,
                          "%s is in no object for a kind of layer, expected full_attention and "
@@ -417,6 +445,11 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
   if (use && !reader_is_null(r, "sliding_window") &&
       (arch->window || json_member(r->object, "sliding_window")))
     TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
+  if (arch->before_key) {
+    int before;
+    TRY(reader_int(r, arch->before_key, 1, MAX_POSITION - 1, 0, &before));
+    if (before > 0) window = before + 1;
+  }
   if (rule == WINDOW_PERIODIC || arch->may_be_encoder) {
     TRY(sees_both_ways(r, arch, &both_ways));
     if (both_ways)

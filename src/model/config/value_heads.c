@@ -1,9 +1,11 @@
 /* value_heads.c - heads whose values are shorter than their keys, in config.json (MiMo), and what differs
  * between layers with a window and without.
  *
- * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, models/mimo_v2_flash. It passes over
- * members of the published config.json that say the same as its own: here they must. */
+ * Called by: positions.c, config.c.   Calls: reader.c. Source: transformers 5.23, models/mimo_v2_flash, which
+ * does not read some members of the published config.json. They must say what it computes with. */
 #include "model/config/architectures.h"
+
+#include <string.h>
 
 /* A number that must be `expected` where it is there. */
 static Status expect_number(const ConfigReader *r, const char *key, int expected) {
@@ -22,41 +24,59 @@ static Status expect_bool(const ConfigReader *r, const char *key, bool expected)
                                            expected ? "true" : "false");
 }
 
-/* hybrid_layer_pattern: 1 for a layer with a window, 0 for one without; as layer_types has it. */
-static Status check_pattern(const ConfigReader *r, const ModelConfig *config) {
-  static const char key[] = "hybrid_layer_pattern";
+static Status expect_double(const ConfigReader *r, const char *key, double high, double expected) {
+  double found;
+  TRY(reader_double(r, key, 0, high, expected, &found));
+  return found == expected
+             ? STATUS_OK
+             : reader_refuse(r, "%s is %.9g, expected %.9g, which transformers takes", key, found, expected);
+}
+
+static Status expect_name(const ConfigReader *r, const char *key, const char *expected) {
+  const char *found;
+  TRY(reader_string(r, key, &found));
+  return !found || strcmp(found, expected) == 0
+             ? STATUS_OK
+             : reader_refuse(r, "%s is %s, expected %s, which transformers takes", key, found, expected);
+}
+
+static int has_window(const LayerConfig *own) {
+  return own->window > 0;
+}
+static int has_experts(const LayerConfig *own) {
+  return !own->dense;
+}
+
+/* A list of 0 and 1 by layer that must say what `names`, a list of names by layer, or its default says. */
+static Status expect_list(const ConfigReader *r, const char *key, int (*says)(const LayerConfig *),
+                          const char *names, const ModelConfig *config) {
   const Json *list = json_member(r->object, key);
   char found[64];
-  if (!list || reader_is_null(r, key)) return STATUS_OK;
+  if (!list) return STATUS_OK;
   if (!json_is_array(list) || json_count(list) != (size_t)config->n_layers)
     return reader_refuse(r, "%s is %s, expected a list of %d numbers (num_hidden_layers)", key,
                          json_is_array(list) ? "of another length" : json_describe(list, found),
                          config->n_layers);
   int layer = 0;
   for (const Json *item = json_first(list); item; item = json_next(item), layer++) {
-    const int expected = config->layers[layer].window > 0;
-    int64_t windowed;
-    if (!json_int64(item, &windowed) || windowed != expected)
-      return reader_refuse(r, "%s[%d] is %s, expected %d: %s", key, layer, json_describe(item, found),
-                           expected, "layer_types, or its default, says so");
+    const int expected = says(&config->layers[layer]);
+    int64_t number;
+    if (!json_int64(item, &number) || number != expected)
+      return reader_refuse(r, "%s[%d] is %s, expected %d: %s, or its default, says so", key, layer,
+                           json_describe(item, found), expected, names);
   }
   return STATUS_OK;
 }
 
-/* Layers with a window have sinks and twice as many KV heads; sliding_window_size does not count the position
- * itself. */
-static Status parse_windowed(const ConfigReader *r, ModelConfig *config) {
-  int before;
+/* Layers with a window have sinks and twice as many KV heads. */
+static Status fill_windowed(const ConfigReader *r, ModelConfig *config) {
   if (config->n_heads % (2 * config->n_kv_heads) != 0)
     return reader_refuse(r, "num_attention_heads is %d, expected a multiple of twice its %d kv heads",
                          config->n_heads, config->n_kv_heads);
-  TRY(reader_int(r, "sliding_window_size", 1, MAX_POSITION - 1, 0, &before));
   for (int i = 0; i < config->n_layers; i++) {
     LayerConfig *own = &config->layers[i];
     own->no_sinks = !own->window;
-    if (!own->window) continue;
-    own->n_kv_heads = 2 * config->n_kv_heads;
-    if (before > 0) own->window = before + 1;
+    if (own->window) own->n_kv_heads = 2 * config->n_kv_heads;
   }
   return STATUS_OK;
 }
@@ -68,12 +88,35 @@ Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config) {
     return reader_refuse(r, "v_head_dim is %d, expected an even number", config->value_dim);
   const bool unscaled = reader_is_null(r, "attention_value_scale");
   TRY(reader_double(r, "attention_value_scale", 1e-3, 1e3, unscaled ? 1 : 0.707, &config->value_scale));
+  return fill_windowed(r, config);
+}
+
+/* partial_rotary_factor beside the objects with ropes: it turns as many numbers as the rope without a window
+ * does. */
+static Status check_part(const ConfigReader *r, const ModelConfig *config) {
+  static const char key[] = "partial_rotary_factor";
+  double part;
+  if (!json_member(r->object, key)) return STATUS_OK;
+  TRY(reader_double(r, key, 0, 1, 1, &part));
+  if ((int)(config->head_dim * part) == config->rope.rotary_dim) return STATUS_OK;
+  return reader_refuse(r, "%s %g turns %d numbers of a head, expected %d, as transformers does", key, part,
+                       (int)(config->head_dim * part), config->rope.rotary_dim);
+}
+
+Status config_check_value_heads(const ConfigReader *r, const ModelConfig *config) {
   TRY(expect_number(r, "swa_num_attention_heads", config->n_heads));
   TRY(expect_number(r, "swa_num_key_value_heads", 2 * config->n_kv_heads));
   TRY(expect_number(r, "swa_head_dim", config->head_dim));
   TRY(expect_number(r, "swa_v_head_dim", config->value_dim));
+  TRY(expect_number(r, "n_shared_experts", 0));
   TRY(expect_bool(r, "add_full_attention_sink_bias", false));
   TRY(expect_bool(r, "add_swa_attention_sink_bias", true));
-  TRY(check_pattern(r, config));
-  return parse_windowed(r, config);
+  TRY(expect_double(r, "rope_theta", 1e18, config->rope.theta));
+  TRY(expect_double(r, "swa_rope_theta", 1e18, config->local_rope.theta));
+  TRY(expect_double(r, "layernorm_epsilon", 1, config->norm_eps));
+  TRY(expect_name(r, "scoring_func", "sigmoid"));
+  TRY(expect_name(r, "topk_method", "noaux_tc"));
+  TRY(check_part(r, config));
+  TRY(expect_list(r, "hybrid_layer_pattern", has_window, "layer_types", config));
+  return expect_list(r, "moe_layer_freq", has_experts, "mlp_layer_types", config);
 }

@@ -422,9 +422,9 @@ def lines_of(report):
     generation, unused = report["generation"], report["unused_tensors"]
     head = (f"of {report['head_bits']} bits" if report["head_dtype"] is None
             else "tied to it" if report["tie_word_embeddings"] else report["head_dtype"])
-    windows = [f"{size} positions in layers {first} to {last}"
+    windows = [f"{size} positions in " + (f"layers {first} to {last}" if first < last else f"layer {first}")
                for size, first, last in runs_of(report["sliding_windows"], bool)]
-    chunks = [f"{size} positions in layers {first} to {last}"
+    chunks = [f"{size} positions in " + (f"layers {first} to {last}" if first < last else f"layer {first}")
               for size, first, last in runs_of(report["attention_chunks"], bool)]
     loaded = f", loaded {with_unit(report['loaded_bytes'])}" if report["loaded_bytes"] != report["weight_bytes"] else ""
     local = (f"theta {report['local_rope_theta']}" + scaling_of(report["local_rope_scaling"]).split(", original")[0]
@@ -555,7 +555,7 @@ ARITHMETIC = {
         "turned": "the first 8 of 16 numbers of each head"}),
     "llama4-bf16": ({"attention_chunks": [16, 0, 16], "query_scale_nope": True, "qk_norm_plain": True,
                      "layer_ropes": ["global", "none", "global"], "runs_on": ["cpu", "cuda"]}, {
-        "chunks": "16 positions in layers 0 to 0, 16 positions in layers 2 to 2",
+        "chunks": "16 positions in layer 0, 16 positions in layer 2",
         "arithmetic": "q and k norms after their rope, q and k norms without weights, queries scaled by position, "
                       "every 5, by a logarithm times 1, in layers without a rope, neighbouring numbers turned "
                       "together"}),
