@@ -72,12 +72,13 @@ template <int kHeadDim> struct OnlineSoftmax {
   __device__ __forceinline__ void softmax(const AttentionArgs &a, float (&s)[kKeys / 8][4], int tile,
                                           int first_pos, int length, int lane) {
     const int g = lane / 4, t = lane % 4;
-    const bool edge =
-        tile + kKeys > first_pos || tile + kKeys > length || tile <= newest_unseen(a, first_pos + 15);
+    const bool limited = a.unseen_mask != 0; /* by a window or a chunk */
+    const bool edge = tile + kKeys > first_pos || tile + kKeys > length ||
+                      (limited && tile <= newest_unseen(a, first_pos + 15));
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row_pos = first_pos + g + 8 * h, limit = min(row_pos, length - 1);
-      const int unseen = newest_unseen(a, row_pos);
+      const int unseen = limited ? newest_unseen(a, row_pos) : -1;
       float high = -INFINITY;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; n++)
