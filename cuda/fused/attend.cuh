@@ -39,8 +39,9 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
  * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j; with kQ8 dimension j / 4 *
  * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
  * this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of values.
- * With heads of 256 two warps compute the same scores, and each has the output of half of the dimensions. */
-template <int kDim, bool kQ8> struct OnlineSoftmax {
+ * With heads of 256 two warps compute the same scores, and each has the output of half of the dimensions.
+ * kMasked: keys may be those of some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for 2 t + 1). */
+template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
                        kTiles = kValues / 16, kVector = kValues / 8, /* bytes that a lane reads at once */
       kKeys = kDim > 128 ? STEP_KEYS_256
@@ -48,8 +49,8 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
                          : STEP_KEYS,
                        kKeyScales = 2 * kKeys * kRow,
                        kValueScales = kKeyScales + kKeys * key_scales(kDim) * KV_SCALE_BYTES;
-  static constexpr float kLowest =
-      -1e30f; /* the maximum of no score: finite, so that -INFINITY less it is no NaN */
+  /* The maximum of no score: finite, so that -INFINITY less it is no NaN. */
+  static constexpr float kLowest = -1e30f;
   float o[kTiles][4], maximum[2], sum[2];
   uint4 query[kQ8 ? kDim / 32 : 1]; /* of kQ8 */
 
@@ -222,9 +223,9 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
    * when it has all of them. */
   template <class Taken>
   __device__ __forceinline__ void accumulate(const unsigned char *values, const __half *scales,
-                                             const float (&p)[4], int n, int lane, Taken taken) {
+                                             const float (&p)[4], int n, int lane, Taken taken, int own = 3) {
     if constexpr (kQ8)
-      accumulate_q8(values, scales, p, n, lane, taken);
+      accumulate_q8(values, scales, p, n, lane, taken, own);
     else
       accumulate_halves(values, p, n, lane, taken);
   }
@@ -272,15 +273,32 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     return *(const __half2 *)&valid;
   }
 
+  /* kMasked: scales of values that unpacking would make infinite or NaN become 0, as other heads multiply
+   * them by a weight of 0; the heads that own them get NaN. */
+  __device__ __forceinline__ void keep_finite(__half2 (&pair)[2], int own) {
+    constexpr float kMost = 65504.0f / 1152; /* Scale8 */
+    bool bad[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      bad[i] = !(__low2float(pair[i]) <= kMost) || !(__high2float(pair[i]) <= kMost);
+    if (__all_sync(~0u, !bad[0] && !bad[1])) return;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      if (bad[i]) pair[i] = __half2half2(__float2half_rn(0.0f));
+      if (own >> i & 1) sum[i] = NAN;
+    }
+  }
+
   /* Scales from n on may be anything: zeros take their place. */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
-                                                const float (&p)[4], int n, int lane, Taken taken) {
+                                                const float (&p)[4], int n, int lane, Taken taken, int own) {
     const int g = lane >> 2, t = lane & 3;
+    __half2 pair[2] = {scales_of_pair(scales, 2 * t, n), scales_of_pair(scales, 2 * t + 8, n)};
+    if constexpr (kMasked) keep_finite(pair, own);
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
-    const Scale8 scale[2] = {Scale8(scales_of_pair(scales, 2 * t, n)),
-                             Scale8(scales_of_pair(scales, 2 * t + 8, n))};
+    const Scale8 scale[2] = {Scale8(pair[0]), Scale8(pair[1])};
     constexpr int kRuns = kDim / 64; /* of 64 dimensions */
     uint2 value[4][kRuns];
     compiler_fence();

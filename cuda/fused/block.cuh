@@ -429,8 +429,8 @@ template <class B> __device__ __forceinline__ const StepPart &part_of(const B &b
   return c.parts[part];
 }
 
-/* The rank that has the first stages of keys if this block's is its rank in the cluster: sequence i begins
- * with block i, so that blocks have as many stages each where sequences are short. */
+/* This block's place among the eight that take turns with the stages of a sequence's keys. Sequence i begins
+ * with block i, so that short sequences are spread over all blocks. */
 template <class B> __device__ __forceinline__ int key_rank(const B &b, int part) {
   return B::kSeveral ? (b.rank() - part) & (STEP_BLOCKS - 1) : b.rank();
 }

@@ -133,9 +133,9 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
     v[2] = value[0], v[3] = value[1];
   }
   const bool is_query = pack < p.packs;
-  if (!is_query)
+  if (!B::kQ8 && !is_query)
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = finite_value<B::kQ8>(v[i]);
+    for (int i = 0; i < 4; i++) v[i] = finite_value(v[i]);
   if (B::kQ8 && !is_query) append_q8(b, pack, v);
   __half *to = b.heads() + (is_query ? 0 : kHeads * kDim - p.packs * STEP_PACK) + pack * STEP_PACK + lane;
 #pragma unroll

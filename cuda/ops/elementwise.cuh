@@ -8,13 +8,11 @@ extern "C" {
 #include "model/model.h"
 }
 
-/* A value for a cache in halves or, kQ8, in bytes: the nearest number that stays finite there. In bytes 1,152
- * times the scale has to (Scale8 of attention/q8.cuh), and the scale is up to a 64th more than a 127th of v.
- * NaN becomes the least number. Rows of other sequences may multiply a value by 0 (fused/few/attention.cuh),
- * which makes NaN of infinity; a sequence with NaN has logits of NaN all the same. */
-template <bool kQ8> __device__ __forceinline__ float finite_value(float v) {
-  constexpr float kMost = kQ8 ? 7100.0f : 65504.0f;
-  return fminf(fmaxf(v, -kMost), kMost);
+/* A value for a cache in halves: the nearest number that fp16 holds; of NaN the least. Rows of other
+ * sequences may multiply it by 0 (fused/few/attention.cuh), which makes NaN of infinity; a sequence with NaN
+ * has logits of NaN all the same. */
+__device__ __forceinline__ float finite_value(float v) {
+  return fminf(fmaxf(v, -65504.0f), 65504.0f);
 }
 
 /* Rounds to fp16, clamped to its finite range. NaN stays NaN. */

@@ -174,11 +174,10 @@ template <Pairing kPairing> struct RopePairs {
 constexpr int kAppendWarps = 4; /* of a block */
 
 /* finite_value() of all pairs of a head. */
-template <bool kQ8, int kMaxPairs>
+template <int kMaxPairs>
 __device__ __forceinline__ void make_finite(float (&low)[kMaxPairs], float (&high)[kMaxPairs]) {
 #pragma unroll
-  for (int i = 0; i < kMaxPairs; i++)
-    low[i] = finite_value<kQ8>(low[i]), high[i] = finite_value<kQ8>(high[i]);
+  for (int i = 0; i < kMaxPairs; i++) low[i] = finite_value(low[i]), high[i] = finite_value(high[i]);
 }
 
 /* A warp takes kHeads heads of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values;
@@ -251,7 +250,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     if (scaled)
 #pragma unroll
       for (int i = 0; i < kMaxPairs; i++) low[h][i] *= factor, high[h][i] *= factor;
-    if (is_value && sizeof(T) < sizeof(float)) make_finite<sizeof(T) == 1>(low[h], high[h]);
+    if (is_value && sizeof(T) == sizeof(__half)) make_finite(low[h], high[h]);
     const auto store_head = [&](auto *to) {
 #pragma unroll
       for (int i = 0; i < kMaxPairs; i++) {

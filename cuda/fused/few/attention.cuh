@@ -6,8 +6,8 @@
  * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there are
  * more, other warps take the others for the same keys. Stages of a sequence's keys go to the blocks in turn,
  * and in a block to four sets of warps in turn (KeyWalk has the order). Eight queries may be of two sequences
- * or more; keys of one have the weight 0 for the others, since values in the cache are finite
- * (finite_value()). A block merges its warps' states and sends those of pack i (a query of 128, or two of 64)
+ * or more. Keys of one have the weight 0 for the others, and values are finite (finite_value(),
+ * keep_finite()). A block merges its warps' states and sends those of pack i (a query of 128, or two of 64)
  * to block i % 8. That block merges all eight with the new keys and values, and sends the quantised output,
  * x of o, to the cluster. All orders are fixed. */
 #pragma once
@@ -57,8 +57,9 @@ __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Atten
     softmax.score(b.heads() + w.column * 8 * kDim, stage + key0 * kRow, Softmax::scales_of_keys(stage, key0),
                   s, opaque(b.lane()));
     softmax.to_weights(s, weights, valid, b.args.scale_log2, opaque(b.lane()));
-    softmax.accumulate(stage + (kKeys + key0) * kRow, Softmax::scales_of_values(stage, key0), weights, n,
-                       opaque(b.lane()), [] {});
+    softmax.accumulate(
+        stage + (kKeys + key0) * kRow, Softmax::scales_of_values(stage, key0), weights, n, opaque(b.lane()),
+        [] {}, own);
   }
   __syncwarp();
 }
@@ -90,8 +91,8 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
   }
 }
 
-/* Attends to the stages of several sequences: set (i + s) % 4 takes stage i of sequence s. In the set these
- * warps attend: those whose column has queries of the sequence. */
+/* Attends to the stages of several sequences. Set (round + part) % 4 takes a stage, and of its warps those
+ * attend whose column has queries of the sequence. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;
@@ -123,7 +124,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
             sets = min(STEP_WARPGROUPS, B::kSeveral ? stages + b.args.call.n_parts - 1 : stages);
   const Attendant w(p, b.warp());
   if (w.set < sets) {
-    OnlineSoftmax<B::kDim, B::kQ8> softmax;
+    OnlineSoftmax<B::kDim, B::kQ8, B::kSeveral> softmax;
     softmax.reset();
     if constexpr (B::kQ8) softmax.take_queries(b.heads() + w.column * 8 * B::kDim, b.lane());
     if constexpr (B::kSeveral)

@@ -347,9 +347,9 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
       v[i] = turns ? turned : v[i];
     }
   }
-  if (pack >= b.plan.packs)
+  if (!B::kQ8 && pack >= b.plan.packs)
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = finite_value<B::kQ8>(v[i]);
+    for (int i = 0; i < 4; i++) v[i] = finite_value(v[i]);
   Four8 small = {};
   if (B::kQ8 && pack >= b.plan.packs) small = round_q8<B>(v, head == heads);
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
