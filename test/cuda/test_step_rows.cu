@@ -156,7 +156,7 @@ static void run_all_sequences(int clusters, int shared) {
     std::vector<Rows> sequences;
     bool in_few;
   } cases[] = {
-      {{"four heads", 1024, 512, 2, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 8, eight, true},
+      {{"four heads", 1024, 512, 2, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 8, eight, false},
       {{"four heads", 1024, 512, 2, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 8, mixed, false},
       {{"four heads", 1024, 512, 1, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 4, four, false},
       {{"four heads", 1024, 512, 1, 4, 1, 19, 2, false, true, 0, 128, 128, false, true}, 2, two, false},
