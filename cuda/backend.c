@@ -254,7 +254,7 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                    .first_logit = span.n_tokens - n_logit_rows,
                    .logits = s->logits + split_first_logit(s)};
   if (span.parts) call.n_parts = span.n_parts;
-  for (int i = 0, row = 0; i < span.n_parts && span.parts; row += span.parts[i++].n_tokens)
+  for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens)
     call.parts[i] = (StepPart){span.parts[i].pos, row, sequences_first_page(&s->sequences, row)};
   TRY(fused_run(s->fused, &call, s->loaded->stream, err));
   return split_gather_logits(s, first_sum(s->loaded->model->config.n_layers), n_logit_rows, err);

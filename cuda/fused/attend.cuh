@@ -16,7 +16,7 @@
 
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/q8.cuh"
-#include "cuda/fused/plan.h"
+#include "cuda/fused/block.cuh"
 #include "cuda/linear/layout.cuh"
 #include "cuda/ops/elementwise.cuh"
 
@@ -402,6 +402,18 @@ __device__ __forceinline__ MergedState merge_states(const States &from, int n, i
   return {make_uint4(pack_half2(v[0], v[1]), pack_half2(v[2], v[3]), pack_half2(v[4], v[5]),
                      pack_half2(v[6], v[7])),
           make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y))};
+}
+
+/* From the heads, which are in shared memory, to the states of this block's keys, on their way to the
+ * cluster. attend_keys() and send_states() are those of the block's kernel. */
+template <class B> __device__ __forceinline__ void attend_with_heads(B &b) {
+  b.mark(STEP_MARK_HEADS);
+  const int n_states = attend_keys(b);
+  b.mark_waited(MATRICES);
+  b.sync();
+  b.mark(STEP_MARK_KEYS);
+  send_states(b, n_states);
+  b.mark(STEP_MARK_STATES_SENT);
 }
 
 } // namespace step

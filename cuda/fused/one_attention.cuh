@@ -311,18 +311,6 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
   b.mark(STEP_MARK_MERGED);
 }
 
-/* From the heads in shared memory to the states of this block's keys, on their way to the cluster. */
-template <class B> __device__ __forceinline__ void attend_with_heads(B &b) {
-  b.sync();
-  b.mark(STEP_MARK_HEADS);
-  const int n_states = attend_keys(b);
-  b.mark_waited(MATRICES);
-  b.sync();
-  b.mark(STEP_MARK_KEYS);
-  send_states(b, n_states);
-  b.mark(STEP_MARK_STATES_SENT);
-}
-
 /* From the cluster's q, k and v, which are under way, to the states of this block's keys, sent to it. */
 template <class B> __device__ __forceinline__ void attend(B &b) {
   const HeadFactors factors = head_factors(b);
@@ -330,6 +318,7 @@ template <class B> __device__ __forceinline__ void attend(B &b) {
   b.wait_again(b.barriers().projections, b.layer(), b.projection_bytes(), STEP_AT_PROJECTIONS);
   b.mark(STEP_MARK_PROJECTIONS);
   make_head(b, factors);
+  b.sync();
   attend_with_heads(b);
 }
 

@@ -102,6 +102,11 @@ static void gelu_multiply(void **state) {
   }
 }
 
+static double xielu_of(double u, const Xielu *own) {
+  const double eps = (double)own->eps, below = (double)own->alpha_n * (expm1(u < eps ? u : eps) - u);
+  return (double)own->beta * u + (u > 0 ? (double)own->alpha_p * u * u : below);
+}
+
 /* Above 0 three roundings of terms that do not cancel: 4 eps. Below, e^u errs by 2 eps, and each
  * difference of e^u - 1 - u is rounded: 6 eps of the largest term, times alpha_n, and the sum's rounding. */
 static void xielu(void **state) {
@@ -116,9 +121,7 @@ static void xielu(void **state) {
     memcpy(out, u, sizeof out);
     kernels->xielu(out, N, &own);
     for (int i = 0; i < N; i++) {
-      const double x = (double)u[i], beta = (double)own.beta, eps = (double)own.eps;
-      const double below = (double)own.alpha_n * (expm1(x < eps ? x : eps) - x);
-      const double want = beta * x + (x > 0 ? (double)own.alpha_p * x * x : below);
+      const double x = (double)u[i], want = xielu_of(x, &own);
       const double bound = x > 0 ? 4 * EPSILON * want : (6 * (double)own.alpha_n + 2) * EPSILON * fmax(1, -x);
       assert_near(kernels, out[i], want, bound + 1e-44);
     }
@@ -143,9 +146,8 @@ static void xielu_near_zero(void **state) {
     memcpy(out, u, sizeof out);
     kernels->xielu(out, N, &own);
     for (int i = 0; i < N; i++) {
-      const double x = (double)u[i], eps = (double)own.eps;
-      const double want = (double)own.beta * x + (double)own.alpha_n * (expm1(x < eps ? x : eps) - x);
-      assert_near(kernels, out[i], want, 9 * (double)own.alpha_n * EPSILON * fmax(-x, -eps));
+      const double x = (double)u[i], bound = 9 * (double)own.alpha_n * EPSILON * fmax(-x, -(double)own.eps);
+      assert_near(kernels, out[i], xielu_of(x, &own), bound);
     }
   }
 }

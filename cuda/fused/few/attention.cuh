@@ -224,13 +224,7 @@ template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
 template <class B> __device__ __forceinline__ void attend(B &b) {
   b.mark(STEP_MARK_QKV_SENT);
   b.wait_again(b.barriers().projections, b.layer(), b.projection_bytes(), STEP_AT_PROJECTIONS);
-  b.mark(STEP_MARK_HEADS);
-  const int n_states = attend_keys(b);
-  b.mark_waited(MATRICES);
-  b.sync();
-  b.mark(STEP_MARK_KEYS);
-  send_states(b, n_states);
-  b.mark(STEP_MARK_STATES_SENT);
+  attend_with_heads(b);
   if (b.warp() < b.own_packs()) merge_queries(b);
   b.mark(STEP_MARK_MERGED);
 }

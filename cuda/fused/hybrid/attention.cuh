@@ -119,6 +119,7 @@ template <class B> __device__ __forceinline__ void attend_wide(B &b) {
   const WideFactors factors = wide_factors(b);
   wait_for_projections(b);
   make_wide_heads(b, factors);
+  b.sync();
   attend_with_heads(b);
 }
 

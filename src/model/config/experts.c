@@ -159,24 +159,15 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
 
 /* decoder_sparse_step: every so many layers have experts, but those in mlp_only_layers. */
 static Status parse_sparse_step(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
+  static const char key[] = "mlp_only_layers";
+  const Json *list = json_member(r->object, key);
+  bool listed[MAX_LAYERS];
   int step;
-  char found[64];
   TRY(reader_int(r, "decoder_sparse_step", 1, INT32_MAX, 1, &step));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].dense = (layer + 1) % step != 0;
-  const Json *list = json_member(r->object, "mlp_only_layers");
-  if (!list) {
-    for (int layer = 0; layer < family->dense_layers && layer < config->n_layers; layer++)
-      config->layers[layer].dense = true;
-    return STATUS_OK;
-  }
-  if (!json_is_array(list)) return reader_expected(r, "mlp_only_layers", list, "a list of numbers of layers");
-  for (const Json *item = json_first(list); item; item = json_next(item)) {
-    int64_t layer;
-    if (!json_int64(item, &layer) || layer < 0)
-      return reader_refuse(r, "mlp_only_layers holds %s, expected numbers of layers",
-                           json_describe(item, found));
-    if (layer < config->n_layers) config->layers[layer].dense = true;
+  TRY(reader_numbers_of_layers(r, key, list, config->n_layers, listed));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const bool only_mlp = list ? listed[layer] : layer < family->dense_layers;
+    config->layers[layer].dense = (layer + 1) % step != 0 || only_mlp;
   }
   return STATUS_OK;
 }
@@ -196,18 +187,12 @@ static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
 static Status parse_list(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "moe_layers";
   const Json *list = json_member(r->object, key);
+  bool listed[MAX_LAYERS];
   int step;
-  char found[64];
   TRY(reader_int(r, "interleave_moe_layer_step", 1, INT32_MAX, 1, &step));
-  if (list && !json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
+  TRY(reader_numbers_of_layers(r, key, list, config->n_layers, listed));
   for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].dense = list || (layer + 1) % step != 0;
-  for (const Json *item = json_first(list); item; item = json_next(item)) {
-    int64_t layer;
-    if (!json_int64(item, &layer) || layer < 0)
-      return reader_refuse(r, "%s holds %s, expected numbers of layers", key, json_describe(item, found));
-    if (layer < config->n_layers) config->layers[layer].dense = false;
-  }
+    config->layers[layer].dense = list ? !listed[layer] : (layer + 1) % step != 0;
   return STATUS_OK;
 }
 

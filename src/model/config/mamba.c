@@ -160,25 +160,17 @@ static Status parse_kinds(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* attn_layer_indices: the numbers of layers with attention; absent: all layers are Mamba-2's. Numbers beyond
- * the last layer name none. */
+/* attn_layer_indices: the numbers of layers with attention; absent: all layers are Mamba-2's. */
 static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "attn_layer_indices";
-  const Json *list = json_member(r->object, key);
-  char found[64];
+  bool listed[MAX_LAYERS];
   double part;
   /* transformers replaces it by 0.5, unless it is inside rope_parameters. */
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, 0.5, &part));
   if (part != 0.5) return reader_refuse(r, "partial_rotary_factor is %g, expected 0.5", part);
-  for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].kind = LAYER_DELTA;
-  if (!list) return STATUS_OK;
-  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
-  for (const Json *item = json_first(list); item; item = json_next(item)) {
-    int64_t layer;
-    if (!json_int64(item, &layer) || layer < 0)
-      return reader_refuse(r, "%s holds %s, expected numbers of layers", key, json_describe(item, found));
-    if (layer < config->n_layers) config->layers[layer].kind = LAYER_ATTENTION;
-  }
+  TRY(reader_numbers_of_layers(r, key, json_member(r->object, key), config->n_layers, listed));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].kind = listed[layer] ? LAYER_ATTENTION : LAYER_DELTA;
   return STATUS_OK;
 }
 

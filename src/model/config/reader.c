@@ -60,6 +60,20 @@ Status reader_names_of_layers(const ConfigReader *r, const Json *names, int n_la
                        json_count(names), n_layers);
 }
 
+Status reader_numbers_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
+                                bool *listed) {
+  char found[64];
+  memset(listed, 0, (size_t)n_layers * sizeof *listed);
+  if (list && !json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    int64_t layer;
+    if (!json_int64(item, &layer) || layer < 0)
+      return reader_refuse(r, "%s holds %s, expected numbers of layers", key, json_describe(item, found));
+    if (layer < n_layers) listed[layer] = true;
+  }
+  return STATUS_OK;
+}
+
 const char *reader_first_key(const Json *object, const char *const *keys) {
   while (*keys && !json_member(object, *keys)) keys++;
   return *keys;

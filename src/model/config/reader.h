@@ -33,6 +33,11 @@ Status reader_string(const ConfigReader *r, const char *key, const char **out); 
 /* Refuses `names`, the member layer_types, unless it is a list of n_layers. */
 Status reader_names_of_layers(const ConfigReader *r, const Json *names, int n_layers);
 
+/* Fills listed[n_layers]: whether `list`, the member `key` or NULL, holds the layer's number. Numbers beyond
+ * the last layer name none. */
+Status reader_numbers_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
+                                bool *listed);
+
 /* The first of `keys`, a list that ends with NULL, that the object has, or NULL. */
 const char *reader_first_key(const Json *object, const char *const *keys);
 
