@@ -493,6 +493,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if is_gemma4(config) and norm.startswith("self_attn."):
                 more = -0.3  # scores are not scaled
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
+            if config["model_type"] == "phimoe":
+                put(prefix + norm + ".bias", normal(width, std=0.5))
         if has_sinks(config, layer):
             put(prefix + SINKS[config["model_type"]], normal(config["num_attention_heads"], std=2))
         for linear, (letter, n_out, n_in) in linear_shapes(config, layer).items():
@@ -555,6 +557,9 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     if not config.get("tie_embedding", tied):
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
         put(head + ".weight", normal(config["vocab_size"], hidden, std=length / hidden**0.5))
+    if config.get("lm_head_bias"):
+        put(head + ".bias", normal(config["vocab_size"], std=1))
+        put(body + final_norm + ".bias", normal(hidden, std=0.5))
     if several:  # what is no part of the text's
         put(tower_name(config, body) + ".bias", normal(16, std=1))
     if config["model_type"].startswith("qwen3_5") and several:  # a layer that drafts tokens

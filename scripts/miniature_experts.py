@@ -19,6 +19,7 @@ NAMES = {
                     "feed_forward.experts.down_proj"),
     "gemma4_text": ("router.proj", "experts", PROJECTIONS, "experts.gate_up_proj", "experts.down_proj"),
     "minimax_m2": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
+    "phimoe": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
     "hunyuan_v1_moe": ("mlp.gate.wg", *QWEN[1:]),
     "hy_v3": ("mlp.router.gate", *QWEN[1:]),
     "afmoe": ("mlp.router.gate", *QWEN[1:]),
@@ -127,6 +128,7 @@ GRANITE_NAMES = (("block_sparse_moe.input_linear.weight", "block_sparse_moe.expe
                  ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
                  ("block_sparse_moe.router.layer.", "block_sparse_moe.router."))
 RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
+           "phimoe": (("block_sparse_moe.gate.", "mlp.router."), *MIXTRAL_NAMES),
            "granitemoe": GRANITE_NAMES, "granitemoeshared": GRANITE_NAMES, "granitemoehybrid": GRANITE_NAMES,
            "ernie4_5_moe": (("mlp.moe_statics.", "mlp.gate.moe_statics."),),
            "exaone_moe": (("mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),),
@@ -278,6 +280,20 @@ def minimax_m2(**config):
     config = llama(**moe(config, architectures=["MiniMaxM2ForCausalLM"], model_type="minimax_m2", num_local_experts=6,
                          intermediate_size=32, rotary_dim=8, rope_theta=1000.0, tie_word_embeddings=False))
     return {key: value for key, value in config.items() if key not in ("num_experts", "moe_intermediate_size")}
+
+
+PHIMOE_ROPE = {"type": "longrope", "short_factor": [1.0, 1.5, 2.0, 4.0], "long_factor": [2.0, 3.0, 5.0, 9.0],
+               "short_mscale": 1.25, "long_mscale": 0.75, "original_max_position_embeddings": 64}
+
+
+def phimoe(**config):
+    """The bound of the router is so wide that most tokens have some experts within it and some outside."""
+    return llama(**{"architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe", "hidden_size": 16,
+                    "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 5,
+                    "num_experts_per_tok": 2, "router_jitter_noise": 0.25, "input_jitter_noise": 0.01,
+                    "attention_bias": True, "lm_head_bias": True, "tie_word_embeddings": False,
+                    "sliding_window": 12, "rope_scaling": PHIMOE_ROPE, "rope_theta": 1000.0,
+                    "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
 
 
 MELLUM_ROPES = {"full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
@@ -522,6 +538,11 @@ EXPERT_MINIATURES = {
         {"no_rope_layers": [1, 1, 1]},
         {"use_qk_norm": False}, {"rope_scaling": None}, {"attn_scale": 0.5}, {"floor_scale": 6},
         {"attn_temperature_tuning": False}, {"num_experts_per_tok": 2}]),
+    # With this salt no output of a router is near its bound.
+    "phimoe-bf16": dict(config=phimoe(), bias="qkvo", tokens=24, salt=82, matters=[
+        {"router_jitter_noise": 0.2}, {"router_jitter_noise": 0.0}, {"sliding_window": 13}, {"rms_norm_eps": 0.1},
+        {"rope_scaling": {**PHIMOE_ROPE, "short_mscale": 1.0}}, {"rope_theta": 100.0},
+        {"rope_scaling": {**PHIMOE_ROPE, "short_factor": PHIMOE_ROPE["long_factor"]}}]),
     "laguna-awq": dict(config=laguna(num_experts=6, quantization_config=awq(
         32, modules_to_not_convert=["mlp.gate.", "g_proj"])), matters=[
             {"moe_routed_scaling_factor": 1.0}, {"num_experts_per_tok": 2}, {"sliding_window": 17},

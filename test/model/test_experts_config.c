@@ -47,6 +47,7 @@ static const struct {
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
   {"mimo_v2_flash", "", 256, 8, 2048, 0, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"llama4_text", "", 16, 1, 8192, 8192, SCORE_CHOSEN_SIGMOID, false, false, false, false, "eeee", 1},
+  {"phimoe", "", 16, 2, 6400, 0, SCORE_CHOSEN_NEAR, false, false, false, false, "eeee", 1},
   {"laguna", "", 256, 8, 512, 512, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"nemotron_h", ", 'layers_block_type': ['moe', 'moe', 'moe', 'moe']", 8, 2, 7688, 7688, SCORE_SIGMOID, true,
    true, false, false, "eeee", 1},
@@ -479,12 +480,45 @@ static void what_is_wrong_is_named(void **state) {
       {"laguna", "'gating': 'sigmoid'", "gating is \"sigmoid\", expected true, per-head or per-element"},
       {"laguna", "'moe_router_logit_softcapping': 30.0", "moe_router_logit_softcapping is 30, expected 0"},
       {"laguna", "'moe_apply_router_weight_on_input': true", "moe_apply_router_weight_on_input is true"},
+      {"phimoe", "'num_experts_per_tok': 3", "num_experts_per_tok is 3, expected 2"},
+      {"phimoe", "'num_local_experts': 1", "num_experts_per_tok is 2, expected at most num_local_experts, 1"},
+      {"phimoe", "'router_jitter_noise': -0.1", "router_jitter_noise is -0.1"},
+      {"phimoe", "'rope_scaling': {'type': 'yarn', 'factor': 2.0}",
+       "rope type yarn is not supported, expected default or longrope"},
+      {"phimoe",
+       "'head_dim': 2, 'rope_scaling': {'type': 'longrope', 'short_factor': [1], 'long_factor': [1], "
+       "'short_mscale': 0, 'long_mscale': 1}",
+       "short_mscale is 0"},
       {"gemma4_text", "'hidden_size_per_layer_input': 0, 'enable_moe_block': true", "num_experts is missing"},
       {"gemma4_text", "'enable_moe_block': true, 'num_experts': 8, 'top_k_experts': 2",
        "moe_intermediate_size is missing"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     assert_members_refused(cases[i][0], cases[i][1], cases[i][2]);
+}
+
+/* As microsoft/Phi-3.5-MoE-instruct and Phi-tiny-MoE-instruct have it. */
+static void phimoe(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['PhiMoEForCausalLM'], 'model_type': 'phimoe', 'attention_bias': true, "
+      "'head_dim': 8, 'lm_head_bias': true, 'router_jitter_noise': 0.03, 'input_jitter_noise': 0.01, "
+      "'rope_theta': 10000.0, 'sliding_window': 131072, 'rope_scaling': {'type': 'longrope', "
+      "'short_factor': [1, 1, 1, 1], 'long_factor': [2, 3, 4, 5], 'short_mscale': 1.25, 'long_mscale': 1.5, "
+      "'original_max_position_embeddings': 4096}}");
+  assert_true(c.centred && c.norm_bias && c.head_bias && !c.parallel && c.qkv_bias && c.o_bias);
+  assert_true(c.experts.near == 0.06 && c.norms == NORM_BEFORE && c.rope.theta == 1e4);
+  float frequencies[4], factor;
+  rope_frequencies(&c.rope, false, frequencies, &factor);
+  assert_true(factor == 1.25f && frequencies[0] == 1);
+  rope_frequencies(&c.rope, true, frequencies, &factor);
+  assert_true(factor == 1.5f && frequencies[0] == 0.5f && rope_original_context(&c) == 4096);
+  config_release(&c);
+  c = accepted("{'architectures': ['PhimoeForCausalLM'], 'sliding_window': 2047, 'rope_scaling': null}");
+  assert_true(c.experts.near == 0.02 && !c.head_bias && !c.o_bias && c.rope.kind == ROPE_PLAIN);
+  assert_true(c.rope.theta == 1e6 && config_layer(&c, 31).window == 2047);
+  assert_string_equal(c.architecture, "PhiMoEForCausalLM");
+  config_release(&c);
 }
 
 int main(void) {
@@ -497,6 +531,7 @@ int main(void) {
       cmocka_unit_test(layers_of_laguna_have_heads_of_their_own),
       cmocka_unit_test(layers_of_llama4_have_chunks),
       cmocka_unit_test(layers_of_mimo_have_shorter_values),
+      cmocka_unit_test(phimoe),
       cmocka_unit_test(what_is_wrong_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

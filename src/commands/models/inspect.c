@@ -135,7 +135,8 @@ static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) 
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
                                        [SCORE_CHOSEN] = "softmax of the chosen",
-                                       [SCORE_CHOSEN_SIGMOID] = "sigmoid of the chosen"};
+                                       [SCORE_CHOSEN_SIGMOID] = "sigmoid of the chosen",
+                                       [SCORE_CHOSEN_NEAR] = "softmax of those near"};
   const ExpertConfig *experts = &config->experts;
   int n_layers = 0;
   if (!experts->n_experts) return STATUS_OK;

@@ -120,6 +120,11 @@ const Architecture architectures[] = {
     .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
     .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
     .eps_key = "layer_norm_eps", .length_key = "model_max_length", .members = HAS_ATTENTION_BIAS },
+  { .architecture = "PhiMoEForCausalLM", .model_type = "phimoe", /* Phi-3.5-MoE, Phi-mini-MoE, Phi-tiny-MoE */
+    {  32064, 4096,  6400, 32, 32,  8,   0, 131072,      1,      2, 1e-5, 1000000 },
+    .other_name = "PhimoeForCausalLM", .centred = true, .norm_bias = true, .head_bias = true,
+    .longrope_only = true, .mscales = true, .windows = WINDOW_ALL,
+    .members = HAS_ATTENTION_BIAS, .experts = &experts_of_phimoe },
   { .architecture = "InternLM3ForCausalLM", .model_type = "internlm3", /* InternLM3 8B */
     { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
@@ -436,8 +441,9 @@ const char *activation_name(Activation activation) {
 const Architecture *architecture_find(const char *architecture, const char *model_type) {
   for (size_t i = 0; i < n_architectures; i++) {
     const Architecture *row = &architectures[i];
-    if (row->architecture &&
-        (architecture ? strcmp(architecture, row->architecture) : strcmp(model_type, row->model_type)) == 0)
+    if (!row->architecture) continue;
+    if (architecture && row->other_name && strcmp(architecture, row->other_name) == 0) return row;
+    if ((architecture ? strcmp(architecture, row->architecture) : strcmp(model_type, row->model_type)) == 0)
       return row;
   }
   return NULL;

@@ -245,6 +245,7 @@ static Status parse_biases(const ConfigReader *r, const Architecture *arch, Mode
     TRY(reader_bool(r, "use_bias", false, &config->o_bias));
     config->qkv_bias = config->mlp_bias = config->o_bias;
   }
+  if (arch->head_bias) TRY(reader_bool(r, "lm_head_bias", false, &config->head_bias));
   return members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
 }
 
@@ -261,6 +262,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->norm_plus_one = arch->norm_plus_one;
   config->centred = arch->centred;
   config->parallel = arch->parallel;
+  config->norm_bias = arch->norm_bias;
   bool qk_norm = true;
   if (arch->members & HAS_QK_NORM) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
   if (arch->members & HAS_QK_NORM && qk_norm && arch->qk_norm == QK_NORM_NONE)

@@ -46,6 +46,7 @@ typedef struct {
   double original_max_position;  /* llama3, yarn, longrope: original_max_position_embeddings */
   double beta_fast, beta_slow;   /* yarn: 32 and 1 unless given */
   double attention_factor;       /* yarn, longrope: 0 if not given */
+  double long_attention_factor;  /* longrope: that of long texts; 0: attention_factor */
   double mscale, mscale_all_dim; /* yarn: 0 if not given */
   bool truncate;                 /* yarn: true unless given */
   int n_turned;                  /* proportional: pairs that are turned, the first of rotary_dim / 2 */
@@ -246,10 +247,18 @@ typedef struct {
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
-/* How an expert's score comes from the router's outputs: a function of all of them, or of each. With the last
- * two the outputs themselves choose, and the weights are softmax over those of the chosen experts, or sigmoid
- * of each. */
-typedef enum { SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_CHOSEN, SCORE_CHOSEN_SIGMOID } ExpertScore;
+/* How an expert's score comes from the router's outputs: a function of all of them, or of each. From
+ * SCORE_CHOSEN on the outputs themselves choose, and the weights are softmax over those of the chosen
+ * experts, or sigmoid of each. SCORE_CHOSEN_NEAR: the weight of a chosen expert, whose output is r, is its
+ * share in softmax over the outputs s of the experts that are near it, (r - s) / max(|s|, r) <= near, without
+ * those that were chosen before it (SparseMixer-v2, arXiv:2409.12136). */
+typedef enum {
+  SCORE_SOFTMAX,
+  SCORE_SIGMOID,
+  SCORE_CHOSEN,
+  SCORE_CHOSEN_SIGMOID,
+  SCORE_CHOSEN_NEAR
+} ExpertScore;
 
 /* Mixtures of experts; the computation: norm_experts_residual in engine/backend.h. */
 typedef struct {
@@ -259,6 +268,7 @@ typedef struct {
   int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */
   int shared_width;  /* of the MLP beside them that every token passes; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
+  double near;       /* of SCORE_CHOSEN_NEAR */
   bool renormalise;  /* the weights are divided by their sum + sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
@@ -339,9 +349,11 @@ typedef struct {
   double norm_eps;  /* rms_norm_eps */
 
   NormPlacement norms;
-  /* Norms of x subtract its mean first: LayerNorm without a bias (Cohere). Since nothing else reads x, a
-   * backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+  /* Norms of x subtract its mean first: LayerNorm (Cohere, PhiMoE). Since nothing else reads x, a backend
+   * keeps x with a mean of 0 instead, and its norms are RMSNorm. */
   bool centred;
+  bool norm_bias;      /* norms of x add a bias after their weights (PhiMoE) */
+  bool head_bias;      /* lm_head has a bias (PhiMoE) */
   bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
   bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
   bool final_norm_plain; /* the last norm multiplies by weight, whatever norm_plus_one says (Muse Glimmer) */

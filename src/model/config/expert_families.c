@@ -431,6 +431,12 @@ const ExpertFamily experts_of_llama4 = {.n_experts = 16,
                                         .shared_width_key = "intermediate_size",
                                         .shared_width = 8192,
                                         .names = &llama4_names};
+const ExpertFamily experts_of_phimoe = {.n_experts = 16,
+                                        .n_chosen = 2,
+                                        .score = SCORE_CHOSEN_NEAR,
+                                        .jitter_key = "router_jitter_noise",
+                                        .jitter = 0.01,
+                                        .names = &mixtral_names};
 const ExpertFamily experts_of_mimo = {.n_experts = 256,
                                       .n_chosen = 8,
                                       .width = 2048,

@@ -63,6 +63,9 @@ static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, Ex
   if (experts->n_chosen > experts->n_experts)
     return reader_refuse(r, "%s is %d, expected at most %s, %d", choice, experts->n_chosen, count,
                          experts->n_experts);
+  if (family->score == SCORE_CHOSEN_NEAR && experts->n_chosen != 2) /* transformers does not read it */
+    return reader_refuse(r, "%s is %d, expected 2, the number that its router chooses", choice,
+                         experts->n_chosen);
   if (experts->n_chosen > MAX_CHOSEN)
     return reader_refuse(r, "%s is %d, expected at most %d", choice, experts->n_chosen, MAX_CHOSEN);
   return STATUS_OK;
@@ -145,6 +148,10 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
   if (family->scale_key)
     TRY(reader_double(r, family->scale_key, 1e-6, 1e6, family->scale != 0 ? family->scale : 1,
                       &experts->scale));
+  if (family->jitter_key) {
+    TRY(reader_double(r, family->jitter_key, 0, 1e6, family->jitter, &experts->near));
+    experts->near *= 2;
+  }
   if (family->bias_key) TRY(reader_bool(r, family->bias_key, true, &experts->choice_bias));
   if (family->layers == EXPERTS_IN_INTERVAL) {
     double least;

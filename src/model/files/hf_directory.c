@@ -181,14 +181,16 @@ static Status take_head(HfLoader *loader) {
   if (model->config.text_part) model->config.tied_embeddings = !hf_has_linear(loader, loader->head);
   model_set_head(model, loader->head, NULL, DTYPE_F32);
   const StoredTensor *bias = hf_find(loader, loader->head, ".bias");
-  if (bias && !hf_is_no_bias(bias))
+  if (bias && !model->config.head_bias && !hf_is_no_bias(bias))
     return error_set(loader->err, STATUS_MODEL,
                      "%s: tensor %s: an output head with a bias, other than one of zeros, is not known",
                      bias->file, bias->name);
-  if (model->config.tied_embeddings) return STATUS_OK;
-  TRY(hf_weights_take(loader, head->n_out, 0, head));
-  model->config.quant.head = head->kind != LINEAR_DENSE;
-  return STATUS_OK;
+  if (!model->config.tied_embeddings) {
+    TRY(hf_weights_take(loader, head->n_out, 0, head));
+    model->config.quant.head = head->kind != LINEAR_DENSE;
+  }
+  return model->config.head_bias ? hf_norm_take(loader, loader->head, ".bias", head->n_out, &head->bias)
+                                 : STATUS_OK;
 }
 
 static const char *embedding_name(const ModelConfig *config) {
@@ -208,6 +210,10 @@ static Status take_everything(HfLoader *loader) {
   snprintf(name, sizeof name, "%s%s.weight", loader->body, final_norm ? final_norm : "norm");
   TRY(hf_norm_take(loader, name, "", (n_streams > 0 ? n_streams : 1) * model->config.hidden,
                    &model->final_norm));
+  if (model->config.norm_bias) {
+    snprintf(name, sizeof name, "%snorm.bias", loader->body);
+    TRY(hf_norm_take(loader, name, "", model->config.hidden, &model->final_norm_bias));
+  }
   TRY(hf_streams_take(loader));
   return take_head(loader);
 }

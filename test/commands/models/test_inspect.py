@@ -223,7 +223,8 @@ def test_says_what_the_files_say(run, directory):
         assert (linear["in_fp8"], linear["in_fp4"]) == (len(in_fp8), len(in_fp4 - {"lm_head.weight"}))
     assert linear["dense"] == len(linear["dense_layers"])
     assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored
-                                      if not any(part in name for part in ("vision", "visual", "conv.conv", "conv1d")))
+                                      if not any(part in name for part in (
+                                              "vision", "visual", "conv.conv", "conv1d", "norm.bias", "lm_head")))
 
 
 def with_unit(size):
@@ -274,6 +275,8 @@ def arithmetic_of(report):
         (report["norms"] == "after", "norms behind attention and the gated product only"),
         (report["norms_before_delta"], "but before them in layers with the delta rule"),
         (report["norms_centred"], "norms subtract the mean"),
+        (report["norm_bias"], "norms with a bias"),
+        (report["lm_head_bias"], "an output head with a bias"),
         (report["parallel_mlp"], "the gated product beside attention, of the same norm"),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
         (report["embedding_norm"], "embeddings normalised"),
@@ -395,7 +398,7 @@ def experts_of(report):
     if not experts:
         return ""
     scores = {"softmax": "softmax", "sigmoid": "sigmoid", "softmax_of_chosen": "softmax of the chosen",
-              "sigmoid_of_chosen": "sigmoid of the chosen"}
+              "sigmoid_of_chosen": "sigmoid of the chosen", "softmax_of_near": "softmax of those near"}
     n_layers = sum(int(layer["n_experts"]) > 0 for layer in report["layers"])
     return (f"{experts['n_chosen']} of {experts['n_experts']} in {n_layers} of {report['num_hidden_layers']} layers, "
             f"intermediate {experts['intermediate_size']}; weights by {scores[experts['score']]}"
