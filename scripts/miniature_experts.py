@@ -282,6 +282,23 @@ def minimax_m2(**config):
     return {key: value for key, value in config.items() if key not in ("num_experts", "moe_intermediate_size")}
 
 
+FULL_FIRST = ["full_attention", "sliding_attention", "full_attention"]
+
+
+def cohere2_moe(**config):
+    """A layer without experts and a window; one with experts, a window and a rope; one with experts alone."""
+    config = llama(**{"architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe", "hidden_size": 16,
+                      "intermediate_size": 8, "prefix_dense_intermediate_size": 24, "num_attention_heads": 2,
+                      "num_key_value_heads": 1, "head_dim": 8, "num_hidden_layers": 3, "first_k_dense_replace": 1,
+                      "prefix_dense_sliding_window_pattern": 1, "sliding_window_pattern": 2, "sliding_window": 8,
+                      "num_experts": 5, "num_experts_per_tok": 2, "num_shared_experts": 2,
+                      "expert_selection_fn": "sigmoid", "norm_topk_prob": True, "attention_bias": False,
+                      "shared_expert_combination_strategy": "average", "layer_norm_eps": 1e-05, "logit_scale": 0.75,
+                      "rope_theta": 1000.0, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    del config["rms_norm_eps"]
+    return config
+
+
 PHIMOE_ROPE = {"type": "longrope", "short_factor": [1.0, 1.5, 2.0, 4.0], "long_factor": [2.0, 3.0, 5.0, 9.0],
                "short_mscale": 1.25, "long_mscale": 0.75, "original_max_position_embeddings": 64}
 
@@ -538,6 +555,12 @@ EXPERT_MINIATURES = {
         {"no_rope_layers": [1, 1, 1]},
         {"use_qk_norm": False}, {"rope_scaling": None}, {"attn_scale": 0.5}, {"floor_scale": 6},
         {"attn_temperature_tuning": False}, {"num_experts_per_tok": 2}]),
+    "cohere2-moe-bf16": dict(config=cohere2_moe(), tokens=24, matters=[
+        {"sliding_window": 7}, {"sliding_window": 9}, {"sliding_window_pattern": 3}, {"rope_theta": 100.0},
+        {"prefix_dense_sliding_window_pattern": 2},
+        {"prefix_dense_sliding_window_pattern": 2, "layer_types": FULL_FIRST},
+        {"layer_norm_eps": 0.1}, {"logit_scale": 0.5}, {"expert_selection_fn": "softmax"}, {"norm_topk_prob": False},
+        {"num_experts_per_tok": 3}, {"shared_expert_combination_strategy": "sum"}, {"rms_norm_eps": 1e-5}]),
     # With this salt no output of a router is near its bound.
     "phimoe-bf16": dict(config=phimoe(), bias="qkvo", tokens=24, salt=82, matters=[
         {"router_jitter_noise": 0.2}, {"router_jitter_noise": 0.0}, {"sliding_window": 13}, {"rms_norm_eps": 0.1},

@@ -202,8 +202,9 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room, Lo
     a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
   } else if (lane < n_choices) {
     a.to.ids[to + lane] = n;
-    a.to.weights[to + lane] = shared_factor;
+    a.to.weights[to + lane] = c.halves_shared ? shared_factor / 2 : shared_factor;
   }
+  if (c.halves_shared && lane == 0) a.to.shared_factors[token] = shared_factor / 2;
 }
 
 /* The same by what has been stored. */

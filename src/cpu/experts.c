@@ -287,6 +287,7 @@ static void finish_row(BackendState *state, int row, int layer) {
       factor = state->experts.shared_gates[row];
       loaded->kernels->sigmoid(&factor, 1);
     }
+    if (config->experts.halves_shared) factor *= 0.5f;
     if (experts->shared_post_norm)
       loaded->kernels->rms_norm(beside, experts->shared_post_norm, hidden, post_eps, beside);
     for (int c = 0; c < hidden; c++) sum[c] += factor * beside[c];

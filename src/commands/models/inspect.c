@@ -153,6 +153,7 @@ static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) 
   if (experts->shared_width)
     TRY(buffer_printf(out, err, "; beside them an MLP of %d%s", experts->shared_width,
                       experts->shared_gate ? ", gated" : ""));
+  if (experts->halves_shared) TRY(buffer_append_string(out, ", times 0.5", err));
   return STATUS_OK;
 }
 

@@ -120,6 +120,12 @@ const Architecture architectures[] = {
     .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
     .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
     .eps_key = "layer_norm_eps", .length_key = "model_max_length", .members = HAS_ATTENTION_BIAS },
+  { .architecture = "Cohere2MoeForCausalLM", .model_type = "cohere2_moe", /* Command A+ */
+    { 256000, 8192, 22528, 40, 64,  0, 128,   8192,      5, 255001, 1e-5,   10000 },
+    .centred = true, .may_be_rms = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true,
+    .tied = true, .dense_prefix = true, .dense_key = "prefix_dense_intermediate_size",
+    .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
+    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS, .experts = &experts_of_cohere2_moe },
   { .architecture = "PhiMoEForCausalLM", .model_type = "phimoe", /* Phi-3.5-MoE, Phi-mini-MoE, Phi-tiny-MoE */
     {  32064, 4096,  6400, 32, 32,  8,   0, 131072,      1,      2, 1e-5, 1000000 },
     .other_name = "PhimoeForCausalLM", .centred = true, .norm_bias = true, .head_bias = true,

@@ -99,14 +99,16 @@ typedef struct {
   const char *jitter_key; /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near, by default `jitter` */
   double jitter;
   bool scales_input, shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
-  const char *scale_key;                             /* routed_scaling_factor, or another name; NULL: none */
-  double scale;                                      /* its default; 0: 1 */
-  bool grouped;                                      /* n_group, topk_group */
-  int n_groups, n_chosen_groups;                     /* their defaults; 0: 1 */
-  bool by_method; /* topk_method says whether groups count, by their best expert */
-  bool latent;    /* moe_latent_size */
-  bool lists;     /* numbers of experts may be lists, of one number for each layer */
-  bool clamped;   /* the activation is ACTIVATION_CLAMPED */
+  bool by_function; /* expert_selection_fn says what `score` is (Command A+) */
+  bool may_average; /* shared_expert_combination_strategy: half of the sum with the MLP beside them, or all */
+  const char *scale_key;         /* routed_scaling_factor, or another name; NULL: none */
+  double scale;                  /* its default; 0: 1 */
+  bool grouped;                  /* n_group, topk_group */
+  int n_groups, n_chosen_groups; /* their defaults; 0: 1 */
+  bool by_method;                /* topk_method says whether groups count, by their best expert */
+  bool latent;                   /* moe_latent_size */
+  bool lists;                    /* numbers of experts may be lists, of one number for each layer */
+  bool clamped;                  /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
 } ExpertFamily;
 
@@ -119,7 +121,8 @@ extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of
     experts_of_minimax_m2, experts_of_mellum, experts_of_dots1, experts_of_hunyuan_moe, experts_of_exaone_moe,
     experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
     experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
-    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_phimoe;
+    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_phimoe,
+    experts_of_cohere2_moe;
 
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */
@@ -173,6 +176,8 @@ typedef struct {
   bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
   bool ropes_in_objects;  /* so do Mellum's and Laguna's; rope_theta beside it is not read */
+  bool dense_prefix;      /* first_k_dense_replace and what goes with it (dense_prefix.c) */
+  bool may_be_rms;        /* norms are not centred where rms_norm_eps is given, which is then epsilon */
   bool value_heads;       /* v_head_dim and what goes with it (value_heads.c) */
   bool both_rotary;       /* rotary_part is that of both ropes, also of objects without a part */
   bool chunked; /* attention_chunk_size, and what differs between layers with and without a rope (chunks.c) */
@@ -181,6 +186,7 @@ typedef struct {
   WindowRule windows;
   unsigned members;             /* HAS_... */
   const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
+  const char *dense_key;        /* its key in layers without experts, where it is given; or NULL */
   const char *activation_key;   /* config.json's key for the activation; NULL: "hidden_act" */
   const char *other_name;       /* another name of `architecture`, or NULL */
   const char *other_type;       /* a model_type that means the same beside `architecture`, or NULL */
@@ -251,6 +257,10 @@ Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config);
 /* Refuses members that transformers does not read where they contradict the config. PRECOND all of it is
  * filled but for quantisation and special tokens. */
 Status config_check_value_heads(const ConfigReader *r, const ModelConfig *config);
+
+/* Fills the windows and ropes of layers of an architecture with dense_prefix (dense_prefix.c). PRECOND
+ * windows and experts are filled. */
+Status config_parse_dense_prefix(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* Fills the chunks of layers, whether they normalise q and k, and how queries grow (chunks.c). PRECOND the
  * ropes of layers are filled. */

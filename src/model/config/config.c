@@ -125,6 +125,8 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
   TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
   const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
   TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
+  if (arch->dense_key)
+    TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
   TRY(arch->single_blocks
           ? config_count_blocks(r, &config->n_layers)
           : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
@@ -282,6 +284,10 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->fused_gate_up = arch->fused_gate_up;
   TRY(reader_double(r, arch->eps_key ? arch->eps_key : "rms_norm_eps", 0, 1, arch->norm_eps,
                     &config->norm_eps));
+  if (arch->may_be_rms && json_member(r->object, "rms_norm_eps")) {
+    config->centred = false;
+    TRY(reader_double(r, "rms_norm_eps", 0, 1, 0, &config->norm_eps));
+  }
   TRY(parse_activation(r, arch, config));
   TRY(parse_biases(r, arch, config));
   return parse_factors(r, arch, config);
@@ -350,6 +356,7 @@ Status config_parse_text(const ConfigReader *text, const Architecture *arch, Mod
   TRY(parse_arithmetic(text, arch, config));
   TRY(config_parse_positions(text, arch, config));
   TRY(config_parse_experts(text, arch, config));
+  if (arch->dense_prefix) TRY(config_parse_dense_prefix(text, arch, config));
   return arch->value_heads ? config_check_value_heads(text, config) : STATUS_OK;
 }
 

@@ -272,6 +272,7 @@ typedef struct {
   bool renormalise;  /* the weights are divided by their sum + sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
+  bool halves_shared;  /* the MLP beside them is multiplied by 1/2 (Command A+) */
   int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
   int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
   bool group_is_best;  /* a group is as good as its best expert alone (DeepSeek-V2) */

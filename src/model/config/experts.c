@@ -131,6 +131,32 @@ static Status parse_method(const ConfigReader *r, const ExpertFamily *family, Ex
   return parse_groups(r, family, experts);
 }
 
+/* Command A+: expert_selection_fn, softmax or sigmoid of the chosen; the latter may be divided by their
+ * sum. */
+static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
+  const char *name;
+  TRY(reader_string(r, "expert_selection_fn", &name));
+  if (!name || strcmp(name, "softmax") == 0) return STATUS_OK;
+  if (strcmp(name, "sigmoid") != 0)
+    return reader_refuse(r, "expert_selection_fn %s is not supported, expected softmax or sigmoid", name);
+  experts->score = SCORE_CHOSEN_SIGMOID;
+  return reader_bool(r, "norm_topk_prob", true, &experts->renormalise);
+}
+
+/* Command A+: the experts and the MLP beside them are added, or their average is taken. */
+static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
+  const char *name;
+  TRY(reader_string(r, "shared_expert_combination_strategy", &name));
+  if (name && strcmp(name, "sum") == 0) return STATUS_OK;
+  if (name && strcmp(name, "average") != 0)
+    return reader_refuse(r, "shared_expert_combination_strategy %s is not supported, expected average or sum",
+                         name);
+  if (experts->shared_width == 0) return STATUS_OK;
+  experts->scale = 0.5;
+  experts->halves_shared = true;
+  return STATUS_OK;
+}
+
 static Status parse_router(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
   experts->score = family->score;
   experts->router_bias = experts->biases = family->biases;
@@ -158,6 +184,8 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
     TRY(reader_double(r, "moe_norm_min", 0, 1e-6, family->sum_plus, &least));
     experts->sum_plus = least;
   }
+  if (family->by_function) TRY(parse_function(r, experts));
+  if (family->may_average) TRY(parse_combination(r, experts));
   if (family->by_method) return parse_method(r, family, experts);
   return family->grouped ? parse_groups(r, family, experts) : STATUS_OK;
 }

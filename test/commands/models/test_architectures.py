@@ -282,6 +282,21 @@ def test_longrope_is_of_the_whole_text(logits):
     assert np.array_equal(logits(model, "--kv", "f32", "--max-tokens", "20"), short[:20])
 
 
+def test_norms_of_cohere2_moe_may_be_rmsnorm(changed, logits):
+    """Where what is normalised has a mean of 0, RMSNorm is LayerNorm: here where all that layers add has one."""
+    def without_means(tensors):
+        for name, array in tensors.items():
+            if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
+                values = checkpoint.to_f32(array)
+                tensors[name] = values - values.mean(axis=1 if "embed" in name else 0, keepdims=True)
+
+    layer_norm = changed("cohere2-moe-bf16", None, without_means)
+    rms_norm = changed("cohere2-moe-bf16", with_config(rms_norm_eps=1e-5), without_means, folder="rms")
+    assert np.allclose(logits(layer_norm, "--kv", "f32"), logits(rms_norm, "--kv", "f32"), rtol=0, atol=1e-4)
+    other = changed("cohere2-moe-bf16", with_config(rms_norm_eps=0.5), without_means, folder="other")
+    assert not np.allclose(logits(other, "--kv", "f32"), logits(rms_norm, "--kv", "f32"), rtol=0, atol=1e-2)
+
+
 def test_phimoe_has_factors_of_its_own_for_long_texts(changed, logits):
     """60 tokens are no long text. With an original length of 16 they are one: then what long texts have counts."""
     def swapped(config):
@@ -489,6 +504,15 @@ WRONG = {
     "a rope has no factor of long texts": (
         "phimoe-bf16", lambda config: config["rope_scaling"].pop("long_mscale") and None, None,
         "rope_scaling: long_mscale is missing"),
+    "the router's function is another": (
+        "cohere2-moe-bf16", with_config(expert_selection_fn="tanh"), None,
+        "expert_selection_fn tanh is not supported, expected softmax or sigmoid"),
+    "the MLP beside experts is missing": (
+        "cohere2-moe-bf16", None, without(LAYER + "mlp.shared_experts.up_proj.weight"),
+        f"tensor {LAYER}mlp.shared_experts.up_proj.weight is missing"),
+    "a layer without experts has another width": (
+        "cohere2-moe-bf16", with_config(prefix_dense_intermediate_size=16), None,
+        "mlp.gate_proj.weight is [24, 16], expected [16, 16]"),
     "a short convolution has no taps": (
         "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
     "a short convolution has other taps": (
@@ -531,7 +555,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 91 and "llama" in names
+    assert len(names) == 92 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -63,6 +63,8 @@ def mlp_width(text):
     """As LFM2 makes it of its own members; other models just have it."""
     if text["model_type"] == "granitemoehybrid":
         return text["shared_intermediate_size"]
+    if "prefix_dense_intermediate_size" in text:  # Command A+
+        return text["prefix_dense_intermediate_size"]
     if "intermediate_size_mlp" in text:  # Llama 4
         return text["intermediate_size_mlp"]
     width, multiple = text.get("block_ff_dim", text.get("intermediate_size")), text.get("block_multiple_of")
@@ -408,7 +410,8 @@ def experts_of(report):
             + f"; from {experts['n_chosen_groups']} of {experts['n_groups']} groups" * (int(experts["n_groups"]) > 1)
             + f"; beside them an MLP of {experts['shared_intermediate_size']}" * (
                 int(experts["shared_intermediate_size"]) > 0)
-            + ", gated" * (experts["shared_gate"] and int(experts["shared_intermediate_size"]) > 0))
+            + ", gated" * (experts["shared_gate"] and int(experts["shared_intermediate_size"]) > 0)
+            + ", times 0.5" * experts["halves_shared"])
 
 
 def latent_of(latent):
