@@ -238,7 +238,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const size_t inputs = chunk * (size_t)c->per_layer_width;
   s->unit_places = unit_places(c, o);
   const LargestSizes sizes = largest_sizes(c, s->unit_places);
-  const bool separate_norms = c->norms != NORM_BEFORE || c->per_layer_width > 0 || c->draft.kind;
+  const bool separate_norms =
+      c->norms != NORM_BEFORE || c->experts.post_norm || c->per_layer_width > 0 || c->draft.kind;
   /* The first layer of EAGLE-3 takes an embedding and a state. */
   s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);

@@ -13,13 +13,14 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
           "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
-          "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts"}
+          "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts",
+          "axk1": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
-                "qwen4_exp_text", "phimoe", "cohere2_moe")
+                "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus")
@@ -344,6 +345,8 @@ def norm_widths(config, layer):
         norms.append("post_feedforward_layernorm")
     if kind in ("glm4", "glm4v_text", "glm_ocr_text"):
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
+    if kind == "axk1" and has_experts(config, layer):
+        norms += ["post_mlp_layernorm"]
     if kind == "afmoe":
         norms += ["pre_mlp_layernorm", "post_mlp_layernorm"]
     if kind == "kolibri1":

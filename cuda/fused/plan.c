@@ -267,8 +267,9 @@ static const char *unsupported_layer(const Model *model, int layer) {
 static const char *unsupported_config(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
-  if (e->n_experts > 0 && (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
-                           e->sum_plus != 0 || e->router_bias || e->choice_bias || e->biases || e->own_norms))
+  if (e->n_experts > 0 &&
+      (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 || e->sum_plus != 0 ||
+       e->router_bias || e->choice_bias || e->biases || e->own_norms || e->post_norm))
     return "experts of this kind";
   if (e->n_experts > 0 && e->shared_width != (hybrid ? e->width : 0))
     return hybrid ? "experts without an MLP of their width beside them" : "experts with an MLP beside them";

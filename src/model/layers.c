@@ -407,6 +407,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     if (which == LAYER_MLP_NORM && config->parallel) return NULL;
     *width = config->hidden;
     const char *usual = norm_names[own.norms][which];
+    if (which == LAYER_MLP_POST_NORM && config->experts.post_norm) return own.n_experts > 0 ? name : NULL;
     return usual && name ? name : usual;
   }
   if (which == LAYER_INPUT_NORM) {

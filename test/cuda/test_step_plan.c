@@ -535,6 +535,7 @@ static void experts_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, e->score, SCORE_CHOSEN_NEAR, "experts of this kind");
   REFUSED_WITH(model, e->n_groups, 4, "experts of this kind");
   REFUSED_WITH(model, e->scale, 2.5, "experts of this kind");
+  REFUSED_WITH(model, e->post_norm, true, "experts of this kind");
   REFUSED_WITH(model, e->sum_plus, 1e-20, "experts of this kind");
   REFUSED_WITH(model, e->router_bias, true, "experts of this kind");
   REFUSED_WITH(model, e->choice_bias, true, "experts of this kind");

@@ -47,6 +47,8 @@ static const struct {
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
   {"mimo_v2_flash", "", 256, 8, 2048, 0, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"llama4_text", "", 16, 1, 8192, 8192, SCORE_CHOSEN_SIGMOID, false, false, false, false, "eeee", 1},
+  {"axk1", ", 'n_group': 1, 'topk_group': 1", 192, 8, 2048, 2048, SCORE_SIGMOID, true, true, false, false,
+   "deee", 2.5},
   {"cohere2_moe", "", 8, 2, 22528, 0, SCORE_CHOSEN, false, false, false, false, "eeee", 1},
   {"phimoe", "", 16, 2, 6400, 0, SCORE_CHOSEN_NEAR, false, false, false, false, "eeee", 1},
   {"laguna", "", 256, 8, 512, 512, SCORE_SIGMOID, true, true, false, false, "deee", 1},
@@ -88,6 +90,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_true(e->biases == defaults[i].biases && e->router_bias == defaults[i].biases);
     assert_int_equal(e->shared_gate, defaults[i].shared_gate);
     assert_int_equal(e->scales_input, strcmp(defaults[i].model_type, "llama4_text") == 0);
+    assert_int_equal(e->post_norm, strcmp(defaults[i].model_type, "axk1") == 0);
     assert_true(e->scale == defaults[i].scale && e->n_groups == 1 && e->n_chosen_groups == 1 &&
                 !e->own_norms);
     assert_experts_in(&c, defaults[i].layers);
@@ -132,6 +135,11 @@ static void layers_may_be_dense(void **state) {
       {"'model_type': 'deepseek_v3', 'first_k_dense_replace': 2", "ddee"},
       {"'model_type': 'glm4_moe_lite', 'mlp_layer_types': ['dense', 'dense', 'sparse', 'sparse']", "ddee"},
       {"'model_type': 'cohere2_moe', 'first_k_dense_replace': 2", "ddee"},
+      {"'model_type': 'axk1', 'first_k_dense_replace': 2", "ddee"},
+      {"'model_type': 'axk1', 'moe_layer_freq': 2", "dded"},
+      {"'model_type': 'axk1', 'moe_layer_freq': 2, 'mlp_layer_types': ['sparse', 'dense', 'sparse', "
+       "'sparse']",
+       "edee"},
       {"'model_type': 'cohere2_moe', 'mlp_layer_types': ['dense', 'sparse', 'sparse', 'dense']", "deed"},
       {"'model_type': 'flint', 'mlp_only_layers': []", "eeee"},
       {"'model_type': 'flint', 'mlp_only_layers': [3]", "eeed"},
@@ -483,6 +491,9 @@ static void what_is_wrong_is_named(void **state) {
       {"laguna", "'gating': 'sigmoid'", "gating is \"sigmoid\", expected true, per-head or per-element"},
       {"laguna", "'moe_router_logit_softcapping': 30.0", "moe_router_logit_softcapping is 30, expected 0"},
       {"laguna", "'moe_apply_router_weight_on_input': true", "moe_apply_router_weight_on_input is true"},
+      {"axk1", "'moe_layer_freq': 0", "moe_layer_freq is 0"},
+      {"axk1", "'topk_group': 9",
+       "topk_group is 9, expected groups with at least 8 experts, of 8 groups of 24"},
       {"cohere2_moe", "'sliding_window': null", "sliding_window is null, expected a number of positions"},
       {"cohere2_moe", "'first_k_dense_replace': -1", "first_k_dense_replace is -1"},
       {"cohere2_moe", "'prefix_dense_sliding_window_pattern': 0", "prefix_dense_sliding_window_pattern is 0"},

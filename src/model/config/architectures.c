@@ -391,6 +391,11 @@ const Architecture architectures[] = {
     { 129280, 7168, 18432, 61, 128, 0,   0,   4096,      0,      1, 1e-6,   10000 },
     .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,
     .other_type = "kimi_k2", .members = HAS_ATTENTION_BIAS, .experts = &experts_of_deepseek_v3 },
+  { .architecture = "AXK1ForCausalLM", .model_type = "axk1", /* A.X-K1 */
+    { 163840, 7168, 18432, 61, 64,  0,   0,  32768, 163691, 163691, 1e-6,  10000 },
+    .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,
+    .other_type = "AXK1", .members = HAS_ATTENTION_BIAS,
+    .names = { .mlp_post_norm = "post_mlp_layernorm" }, .experts = &experts_of_axk1 },
   { .architecture = "Glm4MoeLiteForCausalLM", .model_type = "glm4_moe_lite", /* GLM-4.7-Flash */
     { 154880, 2048, 10240, 47, 20,  0,   0, 202752,      0,      1, 1e-5,   10000 },
     .latent_attention = true, .latent = { 512, 768, 192, 64, 256 }, .neighbours = true,

@@ -99,16 +99,18 @@ typedef struct {
   const char *jitter_key; /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near, by default `jitter` */
   double jitter;
   bool scales_input, shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
+  bool post_norm;                                    /* likewise */
   bool by_function; /* expert_selection_fn says what `score` is (Command A+) */
   bool may_average; /* shared_expert_combination_strategy: half of the sum with the MLP beside them, or all */
   const char *scale_key;         /* routed_scaling_factor, or another name; NULL: none */
   double scale;                  /* its default; 0: 1 */
   bool grouped;                  /* n_group, topk_group */
   int n_groups, n_chosen_groups; /* their defaults; 0: 1 */
-  bool by_method;                /* topk_method says whether groups count, by their best expert */
-  bool latent;                   /* moe_latent_size */
-  bool lists;                    /* numbers of experts may be lists, of one number for each layer */
-  bool clamped;                  /* the activation is ACTIVATION_CLAMPED */
+  bool by_frequency; /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
+  bool by_method;    /* topk_method says whether groups count, by their best expert */
+  bool latent;       /* moe_latent_size */
+  bool lists;        /* numbers of experts may be lists, of one number for each layer */
+  bool clamped;      /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
 } ExpertFamily;
 
@@ -122,7 +124,7 @@ extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of
     experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
     experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
     experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_phimoe,
-    experts_of_cohere2_moe;
+    experts_of_cohere2_moe, experts_of_axk1;
 
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */

@@ -141,6 +141,7 @@ typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } Inputs
 typedef struct {
   const char *router;      /* "mlp.gate" */
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
+  bool bias_may_miss;      /* choice_bias may be missing, in all layers (A.X-K1) */
   SharedName shared;
   const char *each;             /* "mlp.experts" */
   const char *gate, *up, *down; /* of an expert: "gate_proj" */
@@ -281,7 +282,8 @@ typedef struct {
   bool biases;         /* the experts' gate, up and down have biases */
   bool scales_input;   /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
   bool shared_gate;    /* the MLP beside them is multiplied by the sigmoid of a product with its input */
-  bool own_norms;      /* experts, router and the MLP beside them have norms of their own, and each expert
+  bool post_norm; /* the experts and the MLP beside them have a norm of their sum, mlp_post_norm (A.X-K1) */
+  bool own_norms; /* experts, router and the MLP beside them have norms of their own, and each expert
                           * a factor of its weight (Gemma 4) */
 } ExpertConfig;
 

@@ -163,6 +163,7 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
   experts->scales_input = family->scales_input;
   experts->shared_gate = family->shared_gate;
   experts->own_norms = family->own_norms;
+  experts->post_norm = family->post_norm;
   experts->choice_bias = family->names->choice_bias != NULL;
   experts->renormalise = family->renormalise == RENORMALISE_ALWAYS;
   experts->sum_plus = family->sum_plus;
@@ -249,7 +250,7 @@ static Status parse_types(const ConfigReader *r, const Json *types, ModelConfig 
 }
 
 static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
-  int n_dense = family->n_dense;
+  int n_dense = family->n_dense, frequency = 1;
   const Json *types = json_member(r->object, "mlp_layer_types");
   switch (family->layers) {
   case EXPERTS_EVERYWHERE: return STATUS_OK;
@@ -262,8 +263,9 @@ static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, Mo
   case EXPERTS_AFTER_FIRST: break;
   }
   if (family->n_dense_key) TRY(reader_int(r, family->n_dense_key, 0, MAX_LAYERS, family->n_dense, &n_dense));
-  for (int layer = 0; layer < n_dense && layer < config->n_layers; layer++)
-    config->layers[layer].dense = true;
+  if (family->by_frequency) TRY(reader_int(r, "moe_layer_freq", 1, MAX_LAYERS, 1, &frequency));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].dense = layer < n_dense || layer % frequency != 0;
   return STATUS_OK;
 }
 

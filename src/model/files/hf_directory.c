@@ -259,6 +259,19 @@ static void find_gate_name(HfLoader *loader) {
   if (!found) config->names.attn_gate = NULL;
 }
 
+/* A.X-K1 is published without the biases that choose experts. */
+static void find_choice_bias(HfLoader *loader) {
+  ModelConfig *config = &loader->model->config;
+  char name[NAME_SIZE];
+  if (!config->experts.choice_bias || !config->expert_names->bias_may_miss) return;
+  bool found = false;
+  for (int i = 0; i < config->n_layers && !found; i++) {
+    layer_full_name(config, loader->body, i, config->expert_names->choice_bias, name, sizeof name);
+    found = hf_find(loader, name, "") != NULL;
+  }
+  config->experts.choice_bias = found;
+}
+
 /* Norms before the delta rule have Llama's names in files with the names of transformers' modules. */
 static void find_norm_names(HfLoader *loader) {
   ModelConfig *config = &loader->model->config;
@@ -287,6 +300,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) find_names(&loader);
   if (status == STATUS_OK) find_gate_name(&loader);
   if (status == STATUS_OK) find_norm_names(&loader);
+  if (status == STATUS_OK) find_choice_bias(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = latent_heads_open(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);

@@ -282,13 +282,24 @@ def test_longrope_is_of_the_whole_text(logits):
     assert np.array_equal(logits(model, "--kv", "f32", "--max-tokens", "20"), short[:20])
 
 
+def test_axk1_may_have_no_bias_of_choice_and_norms_that_do_nothing(changed, logits):
+    """As it is published: without the bias, and in layers without experts with the norm of layers that have some."""
+    bias, norm = LAYER + "mlp.gate.e_score_correction_bias", "model.layers.0.post_mlp_layernorm.weight"
+    zeros = changed("axk1-bf16", None, lambda tensors: {**tensors, bias: np.zeros(4, np.float32)})
+    published = changed("axk1-bf16", with_config(model_type="AXK1"), lambda tensors: {
+        **without(bias)(tensors), norm: np.full(16, 3, np.float32)}, folder="published")
+    assert np.array_equal(logits(published), logits(zeros))
+    assert not np.allclose(logits(MINIATURES / "axk1-bf16"), logits(zeros), rtol=0, atol=1e-2)
+
+
 def test_norms_of_cohere2_moe_may_be_rmsnorm(changed, logits):
     """Where what is normalised has a mean of 0, RMSNorm is LayerNorm: here where all that layers add has one."""
     def without_means(tensors):
         for name, array in tensors.items():
-            if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
+            if any(part in name for part in ("embed_tokens", "o_proj", "down_proj")):
                 values = checkpoint.to_f32(array)
-                tensors[name] = values - values.mean(axis=1 if "embed" in name else 0, keepdims=True)
+                outputs = -1 if "embed" in name else -2
+                tensors[name] = values - values.mean(axis=outputs, keepdims=True)
 
     layer_norm = changed("cohere2-moe-bf16", None, without_means)
     rms_norm = changed("cohere2-moe-bf16", with_config(rms_norm_eps=1e-5), without_means, folder="rms")
@@ -504,6 +515,12 @@ WRONG = {
     "a rope has no factor of long texts": (
         "phimoe-bf16", lambda config: config["rope_scaling"].pop("long_mscale") and None, None,
         "rope_scaling: long_mscale is missing"),
+    "the norm of experts is missing": (
+        "axk1-bf16", None, without(LAYER + "post_mlp_layernorm.weight"),
+        f"tensor {LAYER}post_mlp_layernorm.weight is missing"),
+    "the norm of experts has a bias": (
+        "axk1-bf16", None, lambda tensors: {**tensors, LAYER + "post_mlp_layernorm.bias": np.ones(16, np.float32)},
+        f"tensor {LAYER}post_mlp_layernorm.bias is not known"),
     "the router's function is another": (
         "cohere2-moe-bf16", with_config(expert_selection_fn="tanh"), None,
         "expert_selection_fn tanh is not supported, expected softmax or sigmoid"),
@@ -555,7 +572,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 92 and "llama" in names
+    assert len(names) == 93 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -411,7 +411,7 @@ def experts_of(report):
             + f"; beside them an MLP of {experts['shared_intermediate_size']}" * (
                 int(experts["shared_intermediate_size"]) > 0)
             + ", gated" * (experts["shared_gate"] and int(experts["shared_intermediate_size"]) > 0)
-            + ", times 0.5" * experts["halves_shared"])
+            + ", times 0.5" * experts["halves_shared"] + "; a norm of their sum" * experts["post_norm"])
 
 
 def latent_of(latent):
