@@ -87,7 +87,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .eps = residual_eps(c),
                          .x = x ? x : s->x,
                          .norm = x ? NULL : m->layers[layer].mlp_norm,
-                         .x_factor = x == s->wide_h ? 1 : (float)c->residual_scale,
+                         .x_factor = x && c->streams.n == 0 ? 1 : (float)c->residual_scale,
                          .h = s->h,
                          .h_stride = s->h_stride,
                          .experts_norm = e->norm,
