@@ -397,11 +397,12 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const int n_rows = rows_of(s, span);
   if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
   if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
-  if (c->parallel) { /* h is also the MLP's input */
-    TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
+  if (c->parallel) { /* h is also the input of the MLP, or of the router in fp32 */
+    const bool wide = config_layer(c, layer).n_experts > 0;
+    TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
     TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   } else if (!config_layer(c, layer).delta_beside) { /* else the delta rule has projected */
-    TRY(residual_project(s, &l->qkv, l->attn_norm, n_rows, s->projections, s->projection_stride, err));
+    TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->projections, s->projection_stride, err));
   }
   TRY(rows_append(s, layer, n_rows, err));
   return c->indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
@@ -478,7 +479,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
   const DeviceLinear *first = &l->qkv.parts[0];
   if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows))
     rule.gates = first;
-  TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
+  TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
   TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
   return span.parts ? run_delta_parts(s, span, rule, err)
                     : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
@@ -527,7 +528,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const int n_rows = rows_of(s, span);
-  TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
+  TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
   TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   const ShortConv conv = {.hidden = c->conv.channels,
                           .n_taps = c->conv.taps,
@@ -572,7 +573,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   TRY(residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
                       first_sum(layer), err));
   if (c->parallel) s->normed = NORMED;
-  return STATUS_OK;
+  return c->centred && !c->parallel ? ops_centre(s->x, c->hidden, n_rows, s->loaded->stream, err) : STATUS_OK;
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
@@ -620,7 +621,7 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
       TRY(ops_gather_rows(s->x, s->rows.logit_rows, c->hidden, n_rows, s->logit_x, m->stream, err));
       x = s->logit_x;
     }
-    TRY(residual_norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
+    TRY(residual_norm(s, x, (InputNorm){m->final_norm, m->final_norm_bias}, n_rows, s->lm_head_in, err));
   }
   TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
                       s->logits + split_first_logit(s), c->vocab_size, err));

@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
   /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
+  const float *attn_norm_bias, *mlp_norm_bias;                        /* [hidden] or NULL */
   const float *q_norm, *k_norm;      /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
   const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] of latent attention */
   const float *input_norm;           /* [hidden] */
@@ -149,9 +150,10 @@ struct BackendModel {
   DeviceLinear head;
   const void *embedding; /* [vocab_size][embedding_stride] */
   Dtype embedding_type;
-  size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
-  const float *final_norm; /* [hidden], or [streams.n * hidden] */
-  DeviceMix mix;           /* of the logits' input; only with config.streams.n */
+  size_t embedding_stride;      /* in elements; if tied, the embedding is the LM head's memory */
+  const float *final_norm;      /* [hidden], or [streams.n * hidden] */
+  const float *final_norm_bias; /* [hidden] or NULL */
+  DeviceMix mix;                /* of the logits' input; only with config.streams.n */
   /* Only with config.per_layer_width: Model's. */
   const void *input_table; /* [per_layer_vocab][n_layers * per_layer_width] of the checkpoint's type */
   DeviceLinear input_projection;

@@ -5,27 +5,48 @@
 #include "cuda/ops/norm_rope.h"
 #include "cuda/products.h"
 
-Status residual_norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out,
-                     Error *err) {
+/* The norm of rows of x as fp16, or as fp32, too. */
+static Status norm_rows(BackendState *s, const float *x, InputNorm norm, int n_rows, float *wide, void *out,
+                        Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const NormRows call = {.x = x,
+                         .weight = norm.weight,
+                         .bias = norm.bias,
+                         .eps = residual_eps(c),
+                         .n = c->hidden,
+                         .wide = wide,
+                         .out = out,
+                         .out_stride = s->h_stride};
+  return ops_norm_rows(&call, n_rows, s->loaded->stream, err);
+}
+
+Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows, void *out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const double r = c->residual_scale;
   cudaStream_t stream = s->loaded->stream;
-  if (!weight) return ops_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
-  return ops_rms_norm(x, weight, residual_eps(c), c->hidden, n_rows, out, s->h_stride, stream, err);
+  if (!norm.weight) return ops_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
+  if (norm.bias) return norm_rows(s, x, norm, n_rows, NULL, out, err);
+  return ops_rms_norm(x, norm.weight, residual_eps(c), c->hidden, n_rows, out, s->h_stride, stream, err);
 }
 
-Status residual_norm_input(BackendState *s, const float *weight, int n_rows, Error *err) {
+Status residual_norm_input(BackendState *s, InputNorm norm, int n_rows, Error *err) {
   const bool normed = s->normed == NORMED;
   s->normed = NOT_NORMED;
-  return normed ? STATUS_OK : residual_norm(s, s->x, weight, n_rows, s->h, err);
+  return normed ? STATUS_OK : residual_norm(s, s->x, norm, n_rows, s->h, err);
 }
 
-Status residual_project(BackendState *s, const DeviceProjections *p, const float *weight, int n_rows,
-                        float *y, int stride, Error *err) {
+Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *err) {
+  s->normed = NOT_NORMED;
+  return norm_rows(s, s->x, norm, n_rows, s->wide_h, s->h, err);
+}
+
+Status residual_project(BackendState *s, const DeviceProjections *p, InputNorm norm, int n_rows, float *y,
+                        int stride, Error *err) {
   LinearCall call = products_call(s, p->parts, NULL, 0, n_rows, LINEAR_TO_F32, y, stride);
-  call.norm = products_own_norm(s, p, weight, residual_eps(&s->loaded->model->config), n_rows);
+  call.norm = products_own_norm(s, p, norm.bias ? NULL : norm.weight, residual_eps(&s->loaded->model->config),
+                                n_rows);
   if (call.norm.rows) return products_run(s, &call, err);
-  TRY(residual_norm_input(s, weight, n_rows, err));
+  TRY(residual_norm_input(s, norm, n_rows, err));
   return products_project(s, p, 0, n_rows, y, stride, err);
 }
 

@@ -33,14 +33,28 @@ static inline const float *next_attn_norm(const BackendModel *m, int layer) {
   return layer + 1 < m->model->config.n_layers ? m->layers[layer + 1].attn_norm : NULL;
 }
 
-/* out = rmsnorm(residual) * weight; weight NULL: out = residual. The residual is residual_scale * x. */
-Status residual_norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err);
-/* h = rmsnorm(residual) * weight, unless the operation before did it. */
-Status residual_norm_input(BackendState *s, const float *weight, int n_rows, Error *err);
-/* y = the projections of rmsnorm(residual) * weight, fp32 [n_rows][stride]. The matmul computes the norm
+/* A norm of the residual: rmsnorm(residual) * weight + bias. */
+typedef struct {
+  const float *weight; /* [hidden]; NULL: the residual as it is */
+  const float *bias;   /* [hidden] or NULL */
+} InputNorm;
+static inline InputNorm attn_input_norm(const DeviceLayer *l) {
+  return (InputNorm){l->attn_norm, l->attn_norm_bias};
+}
+static inline InputNorm mlp_input_norm(const DeviceLayer *l) {
+  return (InputNorm){l->mlp_norm, l->mlp_norm_bias};
+}
+
+/* out = the norm of rows of the residual, which is residual_scale * x. */
+Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows, void *out, Error *err);
+/* h = the norm of the residual, unless the operation before did it. */
+Status residual_norm_input(BackendState *s, InputNorm norm, int n_rows, Error *err);
+/* wide_h = the norm of the residual, and h = that. PRECOND norm.weight */
+Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *err);
+/* y = the projections of the norm of the residual, fp32 [n_rows][stride]. The matmul computes the norm
  * itself where that is faster; then h does not change. */
-Status residual_project(BackendState *s, const DeviceProjections *p, const float *weight, int n_rows,
-                        float *y, int stride, Error *err);
+Status residual_project(BackendState *s, const DeviceProjections *p, InputNorm norm, int n_rows, float *y,
+                        int stride, Error *err);
 
 /* Norms around a matmul into the residual stream; each may be NULL. */
 typedef struct {

@@ -238,12 +238,15 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const size_t inputs = chunk * (size_t)c->per_layer_width;
   s->unit_places = unit_places(c, o);
   const LargestSizes sizes = largest_sizes(c, s->unit_places);
-  const bool separate_norms = c->norms != NORM_BEFORE || c->per_layer_width > 0 || c->draft.kind;
+  const bool separate_norms =
+      c->norms != NORM_BEFORE || c->experts.post_norm || c->per_layer_width > 0 || c->draft.kind;
   /* The first layer of EAGLE-3 takes an embedding and a state. */
   s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
+  const bool wide = c->experts.n_experts > 0 && (c->parallel || c->norm_bias);
+  s->wide_h = arena_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
   const size_t branches = c->split > 1 ? 2 + c->experts.own_norms : separate_norms;
   const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
   s->branch = arena_take(m, branches * chunk * (size_t)widest, sizeof(float));

@@ -104,6 +104,7 @@ struct BackendState {
   void *memory;
   float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
+  float *wide_h;      /* [max_chunk][hidden] the same, for a router that does not normalise x itself */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   /* Results that are not added to x at once, fp32 rows of `hidden`. One GPU: [max_chunk], o or down before
    * its norm. Several GPUs: [2][max_chunk], this GPU's part of o, then of down; with own_norms of experts the

@@ -51,6 +51,7 @@ static const VectorUse vector_uses[N_LAYER_VECTORS] = {
     [DELTA_DT_BIAS] = {0, -4, -2},        [DELTA_NORM] = {0, 1, 1},
     [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f}, [DELTA_SKIP] = {0, 0, 1},
     [CONV_TAPS] = {0, -0.5f, 0.5f},       [CONV_BIAS] = {0, -0.1f, 0.1f},
+    [ATTN_NORM_BIAS] = {0, -0.1f, 0.1f},  [MLP_NORM_BIAS] = {0, -0.1f, 0.1f},
     [NGRAM_TAPS] = {0, -0.5f, 0.5f},      [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f},
     [EXPERT_SCALES] = {0, 1, 1},          [EXPERT_ROUTER_SCALE] = {0, 1, 1},
     [XIELU_ALPHA_P] = {0, 0.2f, 0.2f},    [XIELU_ALPHA_N] = {0, -1.05f, -1.05f},
@@ -267,10 +268,11 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   const Model *model = loaded->model;
   const ModelConfig *config = &model->config;
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1},
-                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1};
+                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1}, bias = {0, -0.1f, 0.1f};
   for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
   loader->stays = false;
   TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
+  TRY(pass->vector(loader, &loaded->final_norm_bias, &model->final_norm_bias, bias, err));
   TRY(visit_head(loader, pass, err));
   TRY(visit_embedding(loader, pass, err));
   TRY(visit_draft(loader, pass, norm, err));

@@ -423,6 +423,13 @@ MINIATURES.update({
         moe_intermediate_size=16, rope_scaling=LATENT_YARN, torch_dtype="bfloat16"), bias="xko", matters=[
             {"rope_scaling": {**LATENT_YARN, "mscale_all_dim": 0.0}}, {"rope_scaling": None}, {"topk_group": 3},
             {"rope_scaling": {**LATENT_YARN, "mscale": 0.9}}]),
+    "axk1-bf16": dict(config=latent(
+        architectures=["AXK1ForCausalLM"], model_type="axk1", hidden_size=16, intermediate_size=16,
+        kv_lora_rank=16, q_lora_rank=8, qk_nope_head_dim=8, v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2,
+        n_group=2, topk_group=1, moe_intermediate_size=8, tie_word_embeddings=True, torch_dtype="bfloat16"),
+        experts="all", tokens=16, matters=[
+            {"rope_theta": 100.0}, {"routed_scaling_factor": 0.5}, {"topk_group": 2}, {"norm_topk_prob": False},
+            {"rope_interleave": False}]),
     "deepseek-v2-awq": dict(config=latent(
         architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", q_lora_rank=None, topk_method="greedy",
         n_shared_experts=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
@@ -493,6 +500,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if is_gemma4(config) and norm.startswith("self_attn."):
                 more = -0.3  # scores are not scaled
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
+            if config["model_type"] == "phimoe":
+                put(prefix + norm + ".bias", normal(width, std=0.5))
         if has_sinks(config, layer):
             put(prefix + SINKS[config["model_type"]], normal(config["num_attention_heads"], std=2))
         for linear, (letter, n_out, n_in) in linear_shapes(config, layer).items():
@@ -555,6 +564,9 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     if not config.get("tie_embedding", tied):
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
         put(head + ".weight", normal(config["vocab_size"], hidden, std=length / hidden**0.5))
+    if config.get("lm_head_bias"):
+        put(head + ".bias", normal(config["vocab_size"], std=1))
+        put(body + final_norm + ".bias", normal(hidden, std=0.5))
     if several:  # what is no part of the text's
         put(tower_name(config, body) + ".bias", normal(16, std=1))
     if config["model_type"].startswith("qwen3_5") and several:  # a layer that drafts tokens

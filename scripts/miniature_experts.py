@@ -19,6 +19,7 @@ NAMES = {
                     "feed_forward.experts.down_proj"),
     "gemma4_text": ("router.proj", "experts", PROJECTIONS, "experts.gate_up_proj", "experts.down_proj"),
     "minimax_m2": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
+    "phimoe": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
     "hunyuan_v1_moe": ("mlp.gate.wg", *QWEN[1:]),
     "hy_v3": ("mlp.router.gate", *QWEN[1:]),
     "afmoe": ("mlp.router.gate", *QWEN[1:]),
@@ -36,6 +37,7 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "deepseek_v3": ("mlp.gate.e_score_correction_bias", 0.3),
           "glm4_moe_lite": ("mlp.gate.e_score_correction_bias", 0.3),
           "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
+          "axk1": ("mlp.gate.e_score_correction_bias", 0.3),
           "mimo_v2_flash": ("mlp.gate.e_score_correction_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0),
           "laguna": ("mlp.experts.e_score_correction_bias", 0.3)}
 
@@ -127,6 +129,7 @@ GRANITE_NAMES = (("block_sparse_moe.input_linear.weight", "block_sparse_moe.expe
                  ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
                  ("block_sparse_moe.router.layer.", "block_sparse_moe.router."))
 RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
+           "phimoe": (("block_sparse_moe.gate.", "mlp.router."), *MIXTRAL_NAMES),
            "granitemoe": GRANITE_NAMES, "granitemoeshared": GRANITE_NAMES, "granitemoehybrid": GRANITE_NAMES,
            "ernie4_5_moe": (("mlp.moe_statics.", "mlp.gate.moe_statics."),),
            "exaone_moe": (("mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),),
@@ -134,6 +137,7 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
                      ("mlp.shared_mlp.", "mlp.shared_experts.")),
            "kolibri1": (("moe.router.expert_bias", "mlp.gate.e_score_correction_bias"),
                         ("post_attn_norm", "post_self_attn_layernorm"), ("post_ffn_norm", "post_mlp_layernorm")),
+           "axk1": (("post_mlp_layernorm", "mlp.post_mlp_layernorm"),),
            "flint": (("self_attn.softmax_offset", "self_attn.sinks"),),
            "mimo_v2_flash": (("self_attn.attention_sink_bias", "self_attn.sinks"),),
            "laguna": (("mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
@@ -278,6 +282,37 @@ def minimax_m2(**config):
     config = llama(**moe(config, architectures=["MiniMaxM2ForCausalLM"], model_type="minimax_m2", num_local_experts=6,
                          intermediate_size=32, rotary_dim=8, rope_theta=1000.0, tie_word_embeddings=False))
     return {key: value for key, value in config.items() if key not in ("num_experts", "moe_intermediate_size")}
+
+
+FULL_FIRST = ["full_attention", "sliding_attention", "full_attention"]
+
+
+def cohere2_moe(**config):
+    """A layer without experts and a window; one with experts, a window and a rope; one with experts alone."""
+    config = llama(**{"architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe", "hidden_size": 16,
+                      "intermediate_size": 8, "prefix_dense_intermediate_size": 24, "num_attention_heads": 2,
+                      "num_key_value_heads": 1, "head_dim": 8, "num_hidden_layers": 3, "first_k_dense_replace": 1,
+                      "prefix_dense_sliding_window_pattern": 1, "sliding_window_pattern": 2, "sliding_window": 8,
+                      "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
+                      "expert_selection_fn": "sigmoid", "norm_topk_prob": True, "attention_bias": False,
+                      "shared_expert_combination_strategy": "average", "layer_norm_eps": 1e-05, "logit_scale": 0.75,
+                      "rope_theta": 1000.0, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    del config["rms_norm_eps"]
+    return config
+
+
+PHIMOE_ROPE = {"type": "longrope", "short_factor": [1.0, 1.5, 2.0, 4.0], "long_factor": [2.0, 3.0, 5.0, 9.0],
+               "short_mscale": 1.25, "long_mscale": 0.75, "original_max_position_embeddings": 64}
+
+
+def phimoe(**config):
+    """The bound of the router is so wide that most tokens have some experts within it and some outside."""
+    return llama(**{"architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe", "hidden_size": 16,
+                    "intermediate_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 4,
+                    "num_experts_per_tok": 2, "router_jitter_noise": 0.25, "input_jitter_noise": 0.01,
+                    "attention_bias": True, "lm_head_bias": True, "tie_word_embeddings": False,
+                    "sliding_window": 8, "rope_scaling": PHIMOE_ROPE, "rope_theta": 1000.0,
+                    "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
 
 
 MELLUM_ROPES = {"full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
@@ -442,7 +477,8 @@ EXPERT_MINIATURES = {
     "qwen3-next-awq": dict(config=qwen3_next(
         torch_dtype="float16", num_hidden_layers=3, full_attention_interval=3, mlp_only_layers=[1],
         quantization_config=DELTA_AWQ), matters=[{"norm_topk_prob": False}, {"num_experts_per_tok": 2}]),
-    "mixtral-awq": dict(config=mixtral(quantization_config=awq(32, modules_to_not_convert=["gate"])), matters=[
+    "mixtral-awq": dict(
+        tokens=32, config=mixtral(quantization_config=awq(32, modules_to_not_convert=["gate"])), matters=[
         {"num_experts_per_tok": 3}, {"sliding_window": 16}]),
     "gpt-oss-mxfp4": dict(config=gpt_oss(quantization_config=MXFP4), bias="qkvo", experts="mxfp4", matters=[
         {"num_experts_per_tok": 2}, {"sliding_window": 15}, {"rope_scaling": {**GPT_OSS_YARN, "truncate": True}},
@@ -465,13 +501,14 @@ EXPERT_MINIATURES = {
                                             {"num_experts_per_tok": 2}]),
     "granite-moe-bf16": dict(config=granite_moe(num_local_experts=6), experts="all", matters=[
         {"num_experts_per_tok": 2}, {"residual_multiplier": 0.5}]),
-    "olmoe-awq": dict(config=olmoe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), matters=[
+    "olmoe-awq": dict(
+        tokens=32, config=olmoe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), matters=[
         {"norm_topk_prob": True}, {"num_experts_per_tok": 2}]),
     "ernie-moe-awq": dict(config=ernie_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
                           matters=[{"moe_k": 2}, {"rope_theta": 100.0}]),
     "lfm2-moe-bf16": dict(config=lfm2_moe(num_experts=6, moe_intermediate_size=24), matters=[
         {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2}]),
-    "minimax-m2-awq": dict(config=minimax_m2(quantization_config=awq(
+    "minimax-m2-awq": dict(tokens=32, config=minimax_m2(quantization_config=awq(
         32, modules_to_not_convert=["block_sparse_moe.gate."])), matters=[
             {"rotary_dim": 16}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
     "mellum-awq": dict(config=mellum(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."]), num_experts=6),
@@ -502,7 +539,8 @@ EXPERT_MINIATURES = {
         32, modules_to_not_convert=["router.gate"])), matters=[
             {"route_scale": 1.0}, {"num_experts_per_tok": 1}, {"sliding_window": 17}, {"mup_enabled": False},
             {"global_attn_every_n_layers": 2}]),
-    "flex-olmo-awq": dict(config=flex_olmo(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
+    "flex-olmo-awq": dict(
+        tokens=32, config=flex_olmo(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
                           matters=[{"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
     "kolibri1-awq": dict(config=kolibri(num_experts=6, quantization_config=awq(
         32, modules_to_not_convert=["mlp.gate."])), matters=[
@@ -522,6 +560,17 @@ EXPERT_MINIATURES = {
         {"no_rope_layers": [1, 1, 1]},
         {"use_qk_norm": False}, {"rope_scaling": None}, {"attn_scale": 0.5}, {"floor_scale": 6},
         {"attn_temperature_tuning": False}, {"num_experts_per_tok": 2}]),
+    "cohere2-moe-bf16": dict(config=cohere2_moe(), experts="all", tokens=16, matters=[
+        {"sliding_window": 7}, {"sliding_window": 9}, {"sliding_window_pattern": 3}, {"rope_theta": 100.0},
+        {"prefix_dense_sliding_window_pattern": 2},
+        {"prefix_dense_sliding_window_pattern": 2, "layer_types": FULL_FIRST},
+        {"layer_norm_eps": 0.1}, {"logit_scale": 0.5}, {"expert_selection_fn": "softmax"}, {"norm_topk_prob": False},
+        {"num_experts_per_tok": 3}, {"shared_expert_combination_strategy": "sum"}, {"rms_norm_eps": 1e-5}]),
+    # With this salt no output of a router is near its bound.
+    "phimoe-bf16": dict(config=phimoe(), bias="qkvo", tokens=16, salt=75, matters=[
+        {"router_jitter_noise": 0.2}, {"router_jitter_noise": 0.0}, {"sliding_window": 9}, {"rms_norm_eps": 0.1},
+        {"rope_scaling": {**PHIMOE_ROPE, "short_mscale": 1.0}}, {"rope_theta": 100.0},
+        {"rope_scaling": {**PHIMOE_ROPE, "short_factor": PHIMOE_ROPE["long_factor"]}}]),
     "laguna-awq": dict(config=laguna(num_experts=6, quantization_config=awq(
         32, modules_to_not_convert=["mlp.gate.", "g_proj"])), matters=[
             {"moe_routed_scaling_factor": 1.0}, {"num_experts_per_tok": 2}, {"sliding_window": 17},

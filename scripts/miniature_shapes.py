@@ -13,13 +13,14 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
           "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
-          "qwen4_exp_text": "mlp.shared_expert"}
+          "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts",
+          "axk1": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
-                "qwen4_exp_text")
+                "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus")
@@ -61,7 +62,7 @@ def shared_width(config):
     """The width of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
     for key in ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts"):
         if key in config and config["model_type"] != "nemotron_h":
-            return config[key] * config["moe_intermediate_size"]
+            return config[key] * config.get("moe_intermediate_size", config["intermediate_size"])
     if config["model_type"] in ("hunyuan_v1_moe", "llama4_text"):
         return config["intermediate_size"]
     return config.get("shared_expert_intermediate_size", config.get("shared_intermediate_size", 0))
@@ -213,6 +214,7 @@ def mlp_shapes(config, layer):
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
     if kind == "llama4_text":
         inner = config["intermediate_size_mlp"]
+    inner = config.get("prefix_dense_intermediate_size", inner)
     if kind in ("bamba", "falcon_h1", "llama4_text"):
         return {"feed_forward.gate_proj": ("g", inner, hidden), "feed_forward.up_proj": ("u", inner, hidden),
                 "feed_forward.down_proj": ("d", hidden, inner)}
@@ -325,7 +327,7 @@ def norm_widths(config, layer):
         return {"input_layernorm": hidden, "post_attention_layernorm": hidden} if is_delta(config, layer) else {
             "post_attention_layernorm": hidden, "post_feedforward_layernorm": hidden,
             "self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head}
-    if kind == "cohere2":
+    if kind in ("cohere2", "cohere2_moe"):
         return {"input_layernorm": hidden}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind in ("bamba", "falcon_h1"):
@@ -343,6 +345,8 @@ def norm_widths(config, layer):
         norms.append("post_feedforward_layernorm")
     if kind in ("glm4", "glm4v_text", "glm_ocr_text"):
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
+    if kind == "axk1" and has_experts(config, layer):
+        norms += ["post_mlp_layernorm"]
     if kind == "afmoe":
         norms += ["pre_mlp_layernorm", "post_mlp_layernorm"]
     if kind == "kolibri1":

@@ -20,7 +20,7 @@ typedef struct {
   float *logits;         /* [n_tokens][n_experts] of the router */
   int *ids;              /* [n_tokens][n_chosen] */
   float *weights;        /* [n_tokens][n_chosen] */
-  float *shared_factors; /* [n_tokens] sigmoid of the gate of the MLP beside the experts */
+  float *shared_factors; /* [n_tokens] of the MLP beside the experts: its gate's sigmoid, or 1/2 */
   int *begins;           /* [n_experts + 1] */
   int *choices;          /* [n_tokens * n_chosen] of each place */
   int *places;           /* [n_tokens * n_chosen] of each choice */

@@ -156,6 +156,26 @@ __device__ __forceinline__ float judge(const Args &a, Logit logit, float *scores
   return top;
 }
 
+/* SCORE_CHOSEN_NEAR: the weight of the chosen expert ids[lane]. `scores` are logits; those of chosen experts
+ * become -inf. For a warp. */
+__device__ __forceinline__ float share_among_near(const ExpertConfig &c, const int *ids, float *scores) {
+  const int lane = threadIdx.x % 32;
+  float own = 0;
+  for (int rank = 0; rank < c.n_chosen; rank++) {
+    const float top = scores[ids[rank]];
+    float sum = 0;
+    for (int e = lane; e < c.n_experts; e += 32) {
+      const float v = scores[e];
+      if (v > -INFINITY && !((top - v) / fmaxf(fabsf(v), top) > (float)c.near)) sum += expf(v - top);
+    }
+    sum = warp_sum(sum);
+    if (lane == rank) own = 1 / sum;
+    if (lane == 0) scores[ids[rank]] = -INFINITY;
+    __syncwarp();
+  }
+  return own;
+}
+
 /* Chooses for a token by the logit(e) of its experts. room: [choice_floats()] in shared memory. For a
  * warp. */
 template <class Logit>
@@ -176,13 +196,15 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room, Lo
   float own = chosen ? scores[id] : 0.0f;
   if (c.score == SCORE_CHOSEN) own = chosen ? expf(own - top) : 0.0f;
   if (c.score == SCORE_CHOSEN_SIGMOID) own = chosen ? 1 / (1 + expf(-own)) : 0.0f;
+  if (c.score == SCORE_CHOSEN_NEAR) own = share_among_near(c, ids, scores);
   if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(own) + (float)c.sum_plus;
   if (chosen) {
     a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
   } else if (lane < n_choices) {
     a.to.ids[to + lane] = n;
-    a.to.weights[to + lane] = shared_factor;
+    a.to.weights[to + lane] = c.halves_shared ? shared_factor / 2 : shared_factor;
   }
+  if (c.halves_shared && lane == 0) a.to.shared_factors[token] = shared_factor / 2;
 }
 
 /* The same by what has been stored. */

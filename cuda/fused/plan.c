@@ -267,8 +267,9 @@ static const char *unsupported_layer(const Model *model, int layer) {
 static const char *unsupported_config(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
-  if (e->n_experts > 0 && (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
-                           e->sum_plus != 0 || e->router_bias || e->choice_bias || e->biases || e->own_norms))
+  if (e->n_experts > 0 &&
+      (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 || e->sum_plus != 0 ||
+       e->router_bias || e->choice_bias || e->biases || e->own_norms || e->post_norm))
     return "experts of this kind";
   if (e->n_experts > 0 && e->shared_width != (hybrid ? e->width : 0))
     return hybrid ? "experts without an MLP of their width beside them" : "experts with an MLP beside them";
@@ -278,6 +279,7 @@ static const char *unsupported_config(const ModelConfig *c) {
     return hybrid ? "a rope over a part of the head that is not 64" : "a rope over a part of the head";
   if (c->norms != NORM_BEFORE) return "norms of what is added";
   if (c->centred || c->parallel) return "norms that subtract the mean, and an MLP beside attention";
+  if (c->norm_bias || c->head_bias) return "biases of norms and of the output head";
   if (c->streams.n > 0) return "several residual streams";
   if (c->qk_norm == QK_NORM_WHOLE) return "a norm over all heads";
   if (hybrid && (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS))

@@ -95,7 +95,7 @@ Status latent_project(BackendState *s, int layer, int n_rows, Error *err) {
   const LatentConfig *latent = &c->latent;
   const DeviceLayer *l = &m->layers[layer];
   const Latent call = latent_call(s, layer);
-  TRY(residual_project(s, &l->qkv, l->attn_norm, n_rows, s->latent_in, (int)call.in_stride, err));
+  TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->latent_in, (int)call.in_stride, err));
   if (latent->q_rank) {
     TRY(ops_latent_norms(&call, n_rows, m->stream, err));
     TRY(products_matmul(s, &l->q, s->q_latents, call.q_stride, n_rows, LINEAR_TO_F32, s->latent_queries,

@@ -41,11 +41,11 @@ Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err
   const DeviceProjections *p = &l->gate_up;
   const int n = rows_of(s, span);
   if (narrow_takes(s, layer, n)) return narrow_norm_gate_up(s, layer, n, err);
-  const LinearNorm norm =
-      p->parts[0].interleaved
-          ? products_own_norm(s, p, l->mlp_norm, residual_eps(&s->loaded->model->config), n)
-          : (LinearNorm){0};
-  if (!norm.rows) TRY(residual_norm_input(s, l->mlp_norm, n, err));
+  const LinearNorm norm = p->parts[0].interleaved
+                              ? products_own_norm(s, p, l->mlp_norm_bias ? NULL : l->mlp_norm,
+                                                  residual_eps(&s->loaded->model->config), n)
+                              : (LinearNorm){0};
+  if (!norm.rows) TRY(residual_norm_input(s, mlp_input_norm(l), n, err));
   return multiply_gate_up(s, n, layer, NULL, norm, err);
 }
 
@@ -66,17 +66,28 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
 
 /* --- experts */
 
+/* The router's input in fp32 where it does not normalise x itself, or NULL: a mix of streams, what attention
+ * has read, or a norm with a bias. */
+static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  *x = c->streams.n > 0 ? s->stream.mixed : c->parallel || l->mlp_norm_bias ? s->wide_h : NULL;
+  return l->mlp_norm_bias ? residual_norm_wide(s, mlp_input_norm(l), n_tokens, err) : STATUS_OK;
+}
+
 /* Normalises x and chooses experts; h, expert_h and choices take the results. */
 static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceExperts *e = &m->layers[layer].experts;
+  const float *x;
+  TRY(normalised(s, n_tokens, layer, &x, err));
   const Router router = {.config = &c->experts,
                          .hidden = c->hidden,
                          .eps = residual_eps(c),
-                         .x = c->streams.n > 0 ? s->stream.mixed : s->x,
-                         .norm = c->streams.n > 0 ? NULL : m->layers[layer].mlp_norm,
-                         .x_factor = (float)c->residual_scale,
+                         .x = x ? x : s->x,
+                         .norm = x ? NULL : m->layers[layer].mlp_norm,
+                         .x_factor = x && c->streams.n == 0 ? 1 : (float)c->residual_scale,
                          .h = s->h,
                          .h_stride = s->h_stride,
                          .experts_norm = e->norm,
@@ -234,7 +245,8 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   TRY((c->experts.latent > 0 ? sum_latent_experts : sum_experts)(s, n_tokens, layer,
                                                                  !to_branch && s->peers.rank == 0, to, err));
   if (l->gate_up.n_parts > 0) { /* the MLP beside them */
-    const float *factors = e->shared_gate.n_out > 0 ? s->choices.shared_factors : NULL;
+    const bool scaled = e->shared_gate.n_out > 0 || c->experts.halves_shared;
+    const float *factors = scaled ? s->choices.shared_factors : NULL;
     float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;
     TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));
     TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
@@ -242,6 +254,7 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
                         err));
   }
   if (e->post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
-  return to_branch ? residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err)
-                   : residual_sum_x(s, n_tokens, err);
+  if (to_branch) return residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err);
+  if (c->centred) return ops_centre(s->x, c->hidden, n_tokens, s->loaded->stream, err);
+  return residual_sum_x(s, n_tokens, err);
 }

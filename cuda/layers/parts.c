@@ -50,6 +50,8 @@ const float **parts_vector(DeviceLayer *l, int which) {
                                                   [CONV_TAPS] = &l->conv.taps,
                                                   [CONV_BIAS] = &l->conv.bias,
                                                   [NGRAM_TAPS] = &l->ngrams.taps,
+                                                  [ATTN_NORM_BIAS] = &l->attn_norm_bias,
+                                                  [MLP_NORM_BIAS] = &l->mlp_norm_bias,
                                                   [EXPERT_CHOICE_BIAS] = &l->experts.choice_bias,
                                                   [EXPERT_SCALES] = &l->experts.scales,
                                                   [EXPERT_ROUTER_SCALE] = &l->experts.router_scale,

@@ -103,6 +103,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <int kThreads> __global__ void __launch_bounds__(kThreads) norm_rows_kernel(NormRows a) {
+  begin_overlapping();
+  const float *from = a.x + (size_t)blockIdx.x * a.n, scale = rms_scale<kThreads>(from, a.n, a.eps);
+  for (int i = threadIdx.x; i < a.n; i += kThreads) {
+    const float v = from[i] * scale * a.weight[i] + (a.bias ? a.bias[i] : 0.0f);
+    if (a.wide) a.wide[(size_t)blockIdx.x * a.n + i] = v;
+    if (a.out) ((__half *)a.out)[(size_t)blockIdx.x * a.out_stride + i] = clamp_half(v);
+  }
+}
+
 __global__ void round_kernel(const float *x, float scale, int n, __half *out, int out_stride) {
   begin_overlapping();
   const float *from = x + (size_t)blockIdx.x * n;
@@ -388,6 +398,10 @@ Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n
                   weights, eps, n, (__half *)out, out_stride);
   return launch(rms_norm_kernel<256>, n_tokens, 256, 0, stream, true, "norm", err, x, weight, eps, n,
                 (__half *)out, out_stride);
+}
+
+Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Error *err) {
+  return launch(norm_rows_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, *call);
 }
 
 Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,

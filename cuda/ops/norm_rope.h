@@ -46,6 +46,18 @@ Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
                     int out_stride, cudaStream_t stream, Error *err);
 
+/* The same with a bias, fp32 [n] or NULL, added after the weights; `wide` takes the results in fp32,
+ * [n_tokens][n]. out or wide may be NULL. */
+typedef struct {
+  const float *x, *weight, *bias;
+  float eps;
+  int n;
+  float *wide;
+  void *out;
+  int out_stride;
+} NormRows;
+Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Error *err);
+
 /* out = x * scale, clamped to fp16's range: for layers without this norm. Shapes as in ops_rms_norm(). */
 Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
                  cudaStream_t stream, Error *err);

@@ -418,11 +418,24 @@ static void normalise(BackendState *state, const float *from, int n_rows, const 
   }
 }
 
-const float *cpu_normalised(BackendState *state, int n_rows, const float *weight) {
-  if (state->loaded->model->config.streams.n > 0) return state->h; /* the mix of the streams */
+static void add_bias(const float *bias, int n, float *h) {
+  for (int i = 0; bias && i < n; i++) h[i] += bias[i];
+}
+
+const float *cpu_normalised(BackendState *state, int n_rows, const float *weight, const float *bias) {
+  const ModelConfig *config = &state->loaded->model->config;
+  if (config->streams.n > 0) return state->h; /* the mix of the streams */
   if (!weight) return state->x;
-  normalise(state, state->x, n_rows, weight, state->loaded->model->config.norm_eps);
+  normalise(state, state->x, n_rows, weight, config->norm_eps);
+  for (int r = 0; r < n_rows; r++)
+    add_bias(bias, config->hidden, state->h + (size_t)r * (size_t)state->plan.hidden);
   return state->h;
+}
+
+/* The input of attention or of what stands in its place. */
+static const float *attn_input(BackendState *state, TokenRange range, int layer) {
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  return cpu_normalised(state, range.n_tokens, weights->attn_norm, weights->attn_norm_bias);
 }
 
 /* x = x + residual_scale * (w from + bias), with post_norm applied before the addition unless it is NULL. */
@@ -465,7 +478,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   const CpuLayer *weights = &state->loaded->layers[layer];
   const bool gate_in_q = config->attn_gate == ATTN_GATE_IN_Q;
   if (config->latent.kv_rank) {
-    cpu_latent_project(state, range, layer, cpu_normalised(state, range.n_tokens, weights->attn_norm));
+    cpu_latent_project(state, range, layer, attn_input(state, range, layer));
     return STATUS_OK;
   }
   /* A layer may lack some of them. */
@@ -479,7 +492,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   };
   Matmul matmuls[sizeof all / sizeof *all];
   const bool pairs = config->draft.kind == DRAFT_EAGLE3 && layer == 0;
-  const float *from = pairs ? state->pairs : cpu_normalised(state, range.n_tokens, weights->attn_norm);
+  const float *from = pairs ? state->pairs : attn_input(state, range, layer);
   int n_matmuls = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].w.linear) matmuls[n_matmuls++] = all[i];
@@ -510,15 +523,13 @@ static void apply_gates(BackendState *state, int n_rows, int layer) {
 
 static Status cpu_norm_delta_rule(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
-  cpu_delta_rule(state, range, layer,
-                 cpu_normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
+  cpu_delta_rule(state, range, layer, attn_input(state, range, layer));
   return STATUS_OK;
 }
 
 static Status cpu_norm_short_conv(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
-  cpu_short_conv(state, range, layer,
-                 cpu_normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
+  cpu_short_conv(state, range, layer, attn_input(state, range, layer));
   return STATUS_OK;
 }
 
@@ -557,6 +568,7 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   matmul_residual(state, weights->o, from, stride, range.n_tokens, weights->attn_post_norm);
   if (config_layer(config, layer).delta_beside)
     matmul_residual(state, weights->delta.o, state->beside, state->plan.beside, range.n_tokens, NULL);
+  if (config->centred && !config->parallel) centre(state, range.n_tokens);
   return STATUS_OK;
 }
 
@@ -566,7 +578,8 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
   Matmul matmul = cpu_gate_up(state->loaded, layer);
   matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
   const bool parallel = state->loaded->model->config.parallel; /* h is what attention read */
-  const float *from = parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm);
+  const float *from =
+      parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
   return STATUS_OK;
 }
@@ -587,6 +600,7 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
     pad_rows(state->g, state->plan.intermediate, range.n_tokens,
              state->loaded->layers[layer].down.linear->n_in);
   cpu_experts(state, range.n_tokens, layer);
+  if (state->loaded->model->config.centred) centre(state, range.n_tokens);
   return STATUS_OK;
 }
 
@@ -616,7 +630,7 @@ static Status cpu_layer_end(BackendState *state, TokenRange range, int layer, Er
   return STATUS_OK;
 }
 
-/* h[i] = rmsnorm(x) * final_norm of the rows whose logits are wanted. */
+/* h[i] = rmsnorm(x) * final_norm + final_norm_bias of the rows whose logits are wanted. */
 static void normalise_logit_rows(BackendState *state, const int32_t *rows, int first_row, int n_rows) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
@@ -626,6 +640,8 @@ static void normalise_logit_rows(BackendState *state, const int32_t *rows, int f
     loaded->kernels->rms_norm(state->x + (size_t)(rows ? rows[i] : first_row + i) * stride,
                               loaded->final_norm, config->hidden, config->norm_eps,
                               state->h + (size_t)i * stride);
+  for (int i = 0; i < n_rows; i++)
+    add_bias(loaded->final_norm_bias, config->hidden, state->h + (size_t)i * stride);
 }
 
 /* Divides and caps the outputs of the lm_head. */

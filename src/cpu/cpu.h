@@ -58,6 +58,7 @@ typedef struct {
 
 typedef struct {
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
+  const float *attn_norm_bias, *mlp_norm_bias;                        /* [hidden] or NULL */
   const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
   const float *sinks;           /* [n_heads] or NULL */
   const float *scalar;          /* [1] or NULL */
@@ -100,11 +101,12 @@ struct BackendModel {
   CpuMix mix; /* of the logits' input */
   NgramHash *hashes;
   CpuDraft draft;
-  const float *input_norm;     /* [per_layer_width] or NULL */
-  const float *final_norm;     /* [hidden], or [plan.streams] */
-  const float *ones;           /* weights of norms without weights; NULL: the model has no such norm */
-  float *vectors;              /* owns all norms and biases above */
-  CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
+  const float *input_norm;      /* [per_layer_width] or NULL */
+  const float *final_norm;      /* [hidden], or [plan.streams] */
+  const float *final_norm_bias; /* [hidden] or NULL */
+  const float *ones;            /* weights of norms without weights; NULL: the model has no such norm */
+  float *vectors;               /* owns all norms and biases above */
+  CpuRope ropes[2], long_rope;  /* by LayerRope; LongRoPE's long factors for the global one */
 };
 
 /* The sizes of a session's rows: the largest of all layers. */
@@ -263,7 +265,7 @@ void cpu_append(BackendState *state, TokenRange range, int layer);
 Matmul cpu_gate_up(const BackendModel *loaded, int layer);
 
 /* The input of a matmul: h = rmsnorm(x) * weight, in state->h, or state->x if weight is NULL. */
-const float *cpu_normalised(BackendState *state, int n_rows, const float *weight);
+const float *cpu_normalised(BackendState *state, int n_rows, const float *weight, const float *bias);
 
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);

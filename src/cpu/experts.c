@@ -89,6 +89,17 @@ static void keep_groups(const ExpertConfig *config, float *scores) {
   }
 }
 
+/* The weight of expert e by SCORE_CHOSEN_NEAR. outputs: NaN of experts that were chosen before. */
+static float share_among_near(const float *outputs, int n, int e, float near) {
+  const float own = outputs[e];
+  float sum = 0;
+  for (int i = 0; i < n; i++) {
+    const float other = outputs[i], size = fabsf(other) > own ? fabsf(other) : own;
+    if (other == other && !((own - other) / size > near)) sum += expf(other - own);
+  }
+  return 1 / sum;
+}
+
 /* Chooses the experts of a row. outputs: [n_experts] of the router, which is overwritten; weights:
  * [n_experts] scratch. */
 static void choose(const ExpertConfig *config, const CpuExperts *layer, float *outputs, float *weights,
@@ -107,6 +118,7 @@ static void choose(const ExpertConfig *config, const CpuExperts *layer, float *o
   for (int i = 0; i < config->n_chosen; i++) {
     int e = best(outputs, 0, n);
     if (e < 0) e = 0; /* the row holds NaNs */
+    if (config->score == SCORE_CHOSEN_NEAR) weights[e] = share_among_near(outputs, n, e, (float)config->near);
     chosen[i] = (ExpertChoice){.expert = e, .weight = weights[e]};
     sum += weights[e];
     outputs[e] = NAN;
@@ -275,6 +287,7 @@ static void finish_row(BackendState *state, int row, int layer) {
       factor = state->experts.shared_gates[row];
       loaded->kernels->sigmoid(&factor, 1);
     }
+    if (config->experts.halves_shared) factor *= 0.5f;
     if (experts->shared_post_norm)
       loaded->kernels->rms_norm(beside, experts->shared_post_norm, hidden, post_eps, beside);
     for (int c = 0; c < hidden; c++) sum[c] += factor * beside[c];
@@ -289,15 +302,17 @@ static const float *own_inputs(BackendState *state, int n_rows, int layer, const
   const CpuExperts *experts = &state->loaded->layers[layer].experts;
   const size_t bytes = (size_t)n_rows * (size_t)state->plan.hidden * sizeof *from;
   memcpy(state->experts.beside, from, bytes);
-  choose_experts(state, n_rows, layer, cpu_normalised(state, n_rows, experts->router_scale));
-  gather(state, n_rows, cpu_normalised(state, n_rows, experts->norm));
+  choose_experts(state, n_rows, layer, cpu_normalised(state, n_rows, experts->router_scale, NULL));
+  gather(state, n_rows, cpu_normalised(state, n_rows, experts->norm, NULL));
   return state->experts.beside;
 }
 
 void cpu_experts(BackendState *state, int n_rows, int layer) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
-  const float *from = cpu_normalised(state, n_rows, weights->mlp_norm);
+  const float *from = loaded->model->config.parallel /* h is what attention read */
+                          ? state->h
+                          : cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias);
   if (loaded->model->config.experts.own_norms) {
     from = own_inputs(state, n_rows, layer, from);
   } else {

@@ -33,7 +33,9 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
     loaded->layers[i] = (CpuLayer){
         .attn_norm = cpu_take_vector(&from->attn_norm, plus, place, &next),
         .attn_post_norm = cpu_take_vector(&from->attn_post_norm, plus, place, &next),
+        .attn_norm_bias = cpu_take_vector(&from->attn_norm_bias, 0, place, &next),
         .mlp_norm = cpu_take_vector(&from->mlp_norm, plus, place, &next),
+        .mlp_norm_bias = cpu_take_vector(&from->mlp_norm_bias, 0, place, &next),
         .mlp_post_norm = cpu_take_vector(&from->mlp_post_norm, plus, place, &next),
         .q_norm = cpu_take_vector(&from->q_norm, plus, place, &next),
         .k_norm = cpu_take_vector(&from->k_norm, plus, place, &next),
@@ -85,6 +87,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
   loaded->draft = cpu_take_draft(model, plus, place, &next);
   loaded->final_norm =
       cpu_take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
+  loaded->final_norm_bias = cpu_take_vector(&model->final_norm_bias, 0, place, &next);
   return next;
 }
 

@@ -160,7 +160,8 @@ typedef struct {
 } StateOptions;
 
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. With config.centred
- * embed() and down_residual() end with x = x - mean(x). */
+ * embed() and down_residual() end with x = x - mean(x), and out_proj_residual() too unless config.parallel;
+ * with config.norm_bias norms of x add a bias after their weights. */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
   /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \
@@ -206,20 +207,20 @@ typedef struct {
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
   X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \
   /* Replaces these two in layers with experts. h as there; r = Wrouter h + bias. The score of an expert */  \
-  /* is softmax(r), sigmoid(r) or, with SCORE_CHOSEN and SCORE_CHOSEN_SIGMOID, r itself. Chosen are the */   \
-  /* n_chosen experts with the largest score + choice_bias, of equal ones the first, out of the best */      \
-  /* groups (ExpertConfig). Their weights w are the scores or, with the last two, softmax over the chosen */ \
-  /* r or sigmoid of each; then w = w / (sum(w) + sum_plus) with renormalise, and w = scale * w. e = sum */  \
-  /* over the chosen of w (Wdown g + bias), g = activation(Wgate h + bias) * (Wup h + bias); s = the same */ \
-  /* of the MLP beside them, if there is one, times sigmoid(Wshared_gate h) with shared_gate; x = x + */     \
-  /* residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With scales_input e = */ \
-  /* sum over the chosen of what they make of w h. With own_norms r = */                                     \
-  /* Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the experts' */ \
-  /* h is rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */            \
+  /* is softmax(r), sigmoid(r) or, from SCORE_CHOSEN on, r itself. Chosen are the n_chosen experts with */   \
+  /* the largest score + choice_bias, of equal ones the first, out of the best groups (ExpertConfig). */     \
+  /* Their weights w are the scores or, from SCORE_CHOSEN on, softmax over the chosen r, sigmoid of each, */ \
+  /* or what SCORE_CHOSEN_NEAR says; then w = w / (sum(w) + sum_plus) with renormalise, and w = scale * */   \
+  /* w. e = sum over the chosen of w (Wdown g + bias), g = activation(Wgate h + bias) * (Wup h + bias); s */ \
+  /* = the same of the MLP beside them, if there is one, times sigmoid(Wshared_gate h) with shared_gate; */  \
+  /* x = x + residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With */          \
+  /* scales_input e = sum over the chosen of what they make of w h. With own_norms r = Wrouter */            \
+  /* (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the experts' h is */    \
+  /* rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */                 \
   /* moe.shared_post_norm) * mlp_post_norm */                                                                \
   X(norm_experts_residual, (BackendState * state, TokenRange range, int layer, Error *err))                  \
-  /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */    \
-  /* first_row on, or for range.logit_rows; cap as above, with logit_cap */                                  \
+  /* logits[0 .. n_rows) = cap((Whead (rmsnorm(x) * final_norm) + bias) / logit_divisor) for the rows of */  \
+  /* x from first_row on, or for range.logit_rows; cap as above, with logit_cap */                           \
   X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))            \
   /* *id = the sampler's pick from a row of logits; id NULL: it stays on the device */                       \
   X(sample, (BackendState * state, Sampler * sampler, int row, int32_t *id, Error *err))

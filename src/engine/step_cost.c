@@ -134,7 +134,8 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   if (n_logit_rows == 0) return cost;
   cost.bytes += linear_bytes(&model->mix.down) + linear_bytes(&model->mix.up);
   cost.flop += linear_flop(&model->mix.down, n_logit_rows) + linear_flop(&model->mix.up, n_logit_rows);
-  cost.bytes += vector_bytes(&model->final_norm) + linear_bytes(&model->head);
+  cost.bytes += vector_bytes(&model->final_norm) + vector_bytes(&model->final_norm_bias);
+  cost.bytes += linear_bytes(&model->head);
   cost.flop += linear_flop(&model->head, n_logit_rows);
   return cost;
 }

@@ -218,9 +218,11 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   TRY(place_layer_inputs(arena, model, err));
   for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, err));
   model->final_norm = place_vector(arena, (config->streams.n ? config->streams.n : 1) * config->hidden);
+  if (config->norm_bias) model->final_norm_bias = place_vector(arena, config->hidden);
   TRY(place_streams(arena, model, err));
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
+  if (config->head_bias) model->head.bias = place_vector(arena, config->vocab_size);
   model->made_bytes = 0; /* a checkpoint has no keys' parts of heads: model_prepare() makes them */
   for (int i = 0; i < config->n_layers; i++) model->made_bytes += latent_heads_bytes(model, i);
   model->weight_bytes = arena->weight_bytes - model->made_bytes;
@@ -431,8 +433,11 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_state_vectors(layer, &random);
     fill_expert_vectors(&layer->moe, &random);
     fill_xielu(&layer->xielu, &random);
+    fill_vector(&layer->attn_norm_bias, -0.1f, 0.1f, &random);
+    fill_vector(&layer->mlp_norm_bias, -0.1f, 0.1f, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
+  fill_vector(&model->final_norm_bias, -0.1f, 0.1f, &random);
   if (config->per_layer_width > 0) {
     const Matrix *table = &model->input_table;
     fill_norm(config->norm_plus_one, &model->input_norm, &random);

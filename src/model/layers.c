@@ -407,6 +407,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     if (which == LAYER_MLP_NORM && config->parallel) return NULL;
     *width = config->hidden;
     const char *usual = norm_names[own.norms][which];
+    if (which == LAYER_MLP_POST_NORM && config->experts.post_norm) return own.n_experts > 0 ? name : NULL;
     return usual && name ? name : usual;
   }
   if (which == LAYER_INPUT_NORM) {
@@ -431,7 +432,7 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
   return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
 }
 
-/* --- vectors of layers with a recurrent state */
+/* --- vectors */
 
 Vector *layer_vector_of(const ModelLayer *layer, int which) {
   static const size_t offsets[N_LAYER_VECTORS] = {
@@ -444,6 +445,8 @@ Vector *layer_vector_of(const ModelLayer *layer, int which) {
       [CONV_TAPS] = offsetof(ModelLayer, conv.taps),
       [CONV_BIAS] = offsetof(ModelLayer, conv.bias),
       [NGRAM_TAPS] = offsetof(ModelLayer, ngrams.taps),
+      [ATTN_NORM_BIAS] = offsetof(ModelLayer, attn_norm_bias),
+      [MLP_NORM_BIAS] = offsetof(ModelLayer, mlp_norm_bias),
       [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
       [EXPERT_SCALES] = offsetof(ModelLayer, moe.scales),
       [EXPERT_ROUTER_SCALE] = offsetof(ModelLayer, moe.router_scale),
@@ -521,6 +524,11 @@ LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which)
   if (which >= XIELU_ALPHA_P) return xielu_vector(config, which);
   if (which >= EXPERT_CHOICE_BIAS)
     return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
+  if (which == ATTN_NORM_BIAS || which == MLP_NORM_BIAS) {
+    if (!config->norm_bias) return (LayerVector){0};
+    return (LayerVector){which == ATTN_NORM_BIAS ? "input_layernorm.bias" : "post_attention_layernorm.bias",
+                         config->hidden, 0, DTYPE_F16};
+  }
   if (which == NGRAM_TAPS) {
     if (!config_layer(config, layer).ngrams) return (LayerVector){0};
     return (LayerVector){"ple.conv1d.weight", config->streams.n * config->hidden, config->ngrams.taps,

@@ -113,8 +113,8 @@ Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
 
-/* The vectors of DeltaLayer, ConvLayer, NgramLayer, ExpertLayer and XieluLayer as stored:
- * "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
+/* The biases of norms, and the vectors of DeltaLayer, ConvLayer, NgramLayer, ExpertLayer and XieluLayer as
+ * stored: "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
 enum {
   DELTA_CONV,
   DELTA_A_LOG,
@@ -125,6 +125,8 @@ enum {
   CONV_TAPS,
   CONV_BIAS,
   NGRAM_TAPS,
+  ATTN_NORM_BIAS,
+  MLP_NORM_BIAS,
   EXPERT_CHOICE_BIAS, /* [n] or [1][n] */
   EXPERT_SCALES,
   EXPERT_ROUTER_SCALE,

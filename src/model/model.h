@@ -193,8 +193,10 @@ typedef struct {
 
 typedef struct {
   Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER, and of LAYER_MLP_ALONE */
-  DeltaLayer delta; /* of LAYER_DELTA, where q, k, v have n_out 0, their norms data NULL; or delta_beside */
-  ConvLayer conv;   /* of LAYER_CONV; likewise */
+  Vector attn_norm_bias,
+      mlp_norm_bias; /* [hidden] added to what these norms make; data NULL unless config.norm_bias */
+  DeltaLayer delta;  /* of LAYER_DELTA, where q, k, v have n_out 0, their norms data NULL; or delta_beside */
+  ConvLayer conv;    /* of LAYER_CONV; likewise */
   /* In a model's part (slice.h) outputs of delta.qkv or conv.in that follow its own; else n_out 0. */
   Linear more[2];
   /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back (v and o with
@@ -265,8 +267,10 @@ typedef struct {
   ModelLayer *layers;      /* [n_layers] */
   DraftParts draft;        /* only with config.draft.kind */
   Vector final_norm;       /* [hidden], or [streams.n * hidden] */
+  Vector final_norm_bias;  /* [hidden]; data NULL unless config.norm_bias */
   StreamMix mix;           /* of the logits' input; only with config.streams.n */
-  Linear head;         /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
+  /* lm_head, hidden -> vocab_size; the embedding's own data when tied; its bias: config.head_bias */
+  Linear head;
   size_t weight_bytes; /* all tensors used, as stored, each once */
   size_t table_bytes;  /* tables of n-grams, a part of weight_bytes: rows are read from the mapped file */
   /* Memory that model_prepare() takes, and that opening has taken to join the parts of convolutions (Olmo

@@ -95,6 +95,8 @@ static const char *undivided_part(const ModelConfig *c) {
       {c->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
       {c->latent.kv_rank > 0, "latent attention"},
       {c->parallel, "an MLP beside attention"},
+      {c->centred, "norms that subtract the mean"},
+      {c->norm_bias, "norms with a bias"},
       {c->streams.n > 0, "several residual streams"},
       {has_single_blocks(c), "layers that are attention or an MLP alone"},
       {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},

@@ -520,6 +520,13 @@ static std::vector<double> router_weights(const ExpertConfig &c, const std::vect
     w.push_back(c.score == SCORE_CHOSEN ? exp(v) : c.score == SCORE_CHOSEN_SIGMOID ? 1 / (1 + exp(-v)) : v);
     sum += w.back();
   }
+  std::vector<double> left = scores;
+  for (int i = 0; c.score == SCORE_CHOSEN_NEAR && i < c.n_chosen; i++) {
+    const double own = scores[ids[i]];
+    double all = 0;
+    for (double v : left) all += (own - v) / std::max(fabs(v), own) <= c.near ? exp(v - own) : 0;
+    w[i] = 1 / all, left[ids[i]] = -INFINITY;
+  }
   for (int i = 0; i < c.n_chosen; i++) {
     if (c.score == SCORE_CHOSEN || c.renormalise) w[i] /= sum + c.sum_plus;
     w[i] *= c.scale * (c.own_norms ? scales[ids[i]] : 1);
@@ -619,7 +626,7 @@ static void check_routers(bool few) {
                        .n_groups = 1,
                        .n_chosen_groups = 1};
   ExpertConfig shared = qwen, glm = qwen, groups = qwen, best_group = qwen, gpt = qwen, kolibri = qwen,
-               gemma = qwen, all = qwen;
+               gemma = qwen, all = qwen, phimoe = qwen;
   shared.n_experts = 60, shared.n_chosen = 4, shared.renormalise = false, shared.shared_gate = true;
   glm.score = SCORE_SIGMOID, glm.choice_bias = true, glm.scale = 2.5, glm.sum_plus = 1e-20;
   groups = glm, groups.n_groups = 8, groups.n_chosen_groups = 3;
@@ -630,7 +637,9 @@ static void check_routers(bool few) {
   kolibri.score = SCORE_CHOSEN_SIGMOID, kolibri.choice_bias = true, kolibri.renormalise = false;
   gemma.own_norms = true;
   all.n_experts = 5, all.n_chosen = 5;
-  for (const ExpertConfig &c : {qwen, shared, glm, groups, best_group, gpt, kolibri, gemma, all}) {
+  phimoe.n_experts = 16, phimoe.n_chosen = 2, phimoe.score = SCORE_CHOSEN_NEAR, phimoe.near = 0.4,
+  phimoe.renormalise = false;
+  for (const ExpertConfig &c : {qwen, shared, glm, groups, best_group, gpt, kolibri, gemma, all, phimoe}) {
     check_router(c, few ? 72 : 2048, WEIGHT_BF16, 1);
     check_router(c, few ? 64 : 2880, WEIGHT_F16, 1);
     check_router(c, 2880 / (few ? 40 : 1), WEIGHT_F32, 3);

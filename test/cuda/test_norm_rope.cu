@@ -109,6 +109,29 @@ static void test_next_norm(AddNorm add, const Floats &sum, const Row &normed) {
   next.expect_numbers("the norm after ops_add_rms_norm", n, want);
 }
 
+/* The same norm with a bias and without one, as halves, as floats, and as both. */
+static void test_norm_rows(int n, int n_tokens, float eps, const Device<float> &x,
+                           const Device<float> &weight, const Row &normed) {
+  const Floats bias = random_numbers(n, -1, 1);
+  Device<float> bias_device(bias), wide(Floats(normed.size(), 7));
+  Rows halves(n, n_tokens), more(n, n_tokens);
+  Row biased;
+  for (size_t i = 0; i < normed.size(); i++) biased.push_back(normed[i] + bias[i % n]);
+  NormRows call = {};
+  call.x = x.at, call.weight = weight.at, call.eps = eps, call.n = n;
+  call.out_stride = halves.stride;
+  call.bias = bias_device.at, call.out = halves.memory.at;
+  MUST(ops_norm_rows(&call, n_tokens, 0, &error));
+  halves.expect_numbers("ops_norm_rows", n, biased);
+  call.wide = wide.at, call.out = NULL;
+  MUST(ops_norm_rows(&call, n_tokens, 0, &error));
+  expect("ops_norm_rows in fp32", n, converted(wide.host()), biased, SINGLE);
+  call.bias = NULL, call.out = more.memory.at;
+  MUST(ops_norm_rows(&call, n_tokens, 0, &error));
+  more.expect_numbers("ops_norm_rows without a bias", n, normed);
+  expect("ops_norm_rows without a bias in fp32", n, converted(wide.host()), normed, SINGLE);
+}
+
 /* eps is large relative to the squares, so that leaving it out shows. The sizes cover each norm kernel: rows
  * in the registers of 512 and of 1,024 threads, ends that are no multiple of the block, rows that are read
  * twice. */
@@ -129,6 +152,7 @@ static void test_norms() {
     MUST(ops_rms_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.memory.at, norm.stride, 0,
                       &error));
     norm.expect_numbers("ops_rms_norm", n, normed);
+    test_norm_rows(n, n_tokens, eps, x_device, weight_device, normed);
     MUST(ops_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0, &error));
     round.expect_numbers("ops_round", n, rounded);
     AddNorm add = {};

@@ -512,6 +512,8 @@ static void models_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, c->residual_scale, 0.5, "scaled residual stream");
   REFUSED_WITH(model, c->centred, true, "norms that subtract the mean");
   REFUSED_WITH(model, c->parallel, true, "an MLP beside attention");
+  REFUSED_WITH(model, c->norm_bias, true, "biases of norms");
+  REFUSED_WITH(model, c->head_bias, true, "of the output head");
   REFUSED_WITH(model, c->gate_scale, 0.5, "factors of the gated product");
   REFUSED_WITH(model, c->mlp_scale, 0.5, "factors of the gated product");
   REFUSED_WITH(model, c->layers[3].window, 4096, "windows");
@@ -530,8 +532,10 @@ static void experts_it_is_not_for_are_told_why(void **state) {
   assert_int_equal(step_supports(model, NULL), STATUS_OK);
   REFUSED_WITH(model, e->score, SCORE_SIGMOID, "experts of this kind");
   REFUSED_WITH(model, e->score, SCORE_CHOSEN, "experts of this kind");
+  REFUSED_WITH(model, e->score, SCORE_CHOSEN_NEAR, "experts of this kind");
   REFUSED_WITH(model, e->n_groups, 4, "experts of this kind");
   REFUSED_WITH(model, e->scale, 2.5, "experts of this kind");
+  REFUSED_WITH(model, e->post_norm, true, "experts of this kind");
   REFUSED_WITH(model, e->sum_plus, 1e-20, "experts of this kind");
   REFUSED_WITH(model, e->router_bias, true, "experts of this kind");
   REFUSED_WITH(model, e->choice_bias, true, "experts of this kind");

@@ -65,6 +65,8 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(residual_scale, 0.22);
   TAKEN(centred, true);
   TAKEN(parallel, true);
+  TAKEN(norm_bias, true);
+  TAKEN(head_bias, true);
   TAKEN(gate_scale, 0.5);
   TAKEN(mlp_scale, 0.5);
   TAKEN(logit_divisor, 16);

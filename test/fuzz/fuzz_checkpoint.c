@@ -107,6 +107,7 @@ static void read_model(Model *model) {
       read_vector(layer_vector_of(&model->layers[i], which));
   }
   read_vector(&model->final_norm);
+  read_vector(&model->final_norm_bias);
   read_linear(&model->head);
 }
 

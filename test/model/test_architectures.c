@@ -485,11 +485,11 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
     const char *model_type, *members, *message; /* model_type NULL: members are the whole config */
   } cases[] = {
       /* what it is */
-      {NULL, "{'architectures': ['PhimoeForCausalLM'], 'model_type': 'phimoe', 'num_local_experts': 16}",
-       "architecture PhimoeForCausalLM is not supported: it is a mixture of experts (num_local_experts); "
+      {NULL, "{'architectures': ['DbrxForCausalLM'], 'model_type': 'dbrx', 'num_local_experts': 16}",
+       "architecture DbrxForCausalLM is not supported: it is a mixture of experts (num_local_experts); "
        "take a dense model"},
-      {NULL, "{'model_type': 'phimoe', 'num_experts': 128}",
-       "model_type phimoe is not supported: it is a mixture of experts (num_experts)"},
+      {NULL, "{'model_type': 'dbrx', 'num_experts': 128}",
+       "model_type dbrx is not supported: it is a mixture of experts (num_experts)"},
       {NULL, "{'architectures': ['DeepseekV32ForCausalLM'], 'n_routed_experts': 256}",
        "a mixture of experts"},
       {NULL, "{'architectures': ['MambaForCausalLM'], 'model_type': 'mamba', 'text_config': {}}",

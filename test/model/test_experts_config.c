@@ -47,6 +47,10 @@ static const struct {
   {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
   {"mimo_v2_flash", "", 256, 8, 2048, 0, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"llama4_text", "", 16, 1, 8192, 8192, SCORE_CHOSEN_SIGMOID, false, false, false, false, "eeee", 1},
+  {"axk1", ", 'n_group': 1, 'topk_group': 1", 192, 8, 2048, 2048, SCORE_SIGMOID, true, true, false, false,
+   "deee", 2.5},
+  {"cohere2_moe", "", 8, 2, 22528, 0, SCORE_CHOSEN, false, false, false, false, "eeee", 1},
+  {"phimoe", "", 16, 2, 6400, 0, SCORE_CHOSEN_NEAR, false, false, false, false, "eeee", 1},
   {"laguna", "", 256, 8, 512, 512, SCORE_SIGMOID, true, true, false, false, "deee", 1},
   {"nemotron_h", ", 'layers_block_type': ['moe', 'moe', 'moe', 'moe']", 8, 2, 7688, 7688, SCORE_SIGMOID, true,
    true, false, false, "eeee", 1},
@@ -86,6 +90,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_true(e->biases == defaults[i].biases && e->router_bias == defaults[i].biases);
     assert_int_equal(e->shared_gate, defaults[i].shared_gate);
     assert_int_equal(e->scales_input, strcmp(defaults[i].model_type, "llama4_text") == 0);
+    assert_int_equal(e->post_norm, strcmp(defaults[i].model_type, "axk1") == 0);
     assert_true(e->scale == defaults[i].scale && e->n_groups == 1 && e->n_chosen_groups == 1 &&
                 !e->own_norms);
     assert_experts_in(&c, defaults[i].layers);
@@ -129,6 +134,13 @@ static void layers_may_be_dense(void **state) {
       {"'model_type': 'deepseek_v2', 'num_experts_per_tok': 2, 'first_k_dense_replace': 1", "deee"},
       {"'model_type': 'deepseek_v3', 'first_k_dense_replace': 2", "ddee"},
       {"'model_type': 'glm4_moe_lite', 'mlp_layer_types': ['dense', 'dense', 'sparse', 'sparse']", "ddee"},
+      {"'model_type': 'cohere2_moe', 'first_k_dense_replace': 2", "ddee"},
+      {"'model_type': 'axk1', 'first_k_dense_replace': 2", "ddee"},
+      {"'model_type': 'axk1', 'moe_layer_freq': 2", "dded"},
+      {"'model_type': 'axk1', 'moe_layer_freq': 2, 'mlp_layer_types': ['sparse', 'dense', 'sparse', "
+       "'sparse']",
+       "edee"},
+      {"'model_type': 'cohere2_moe', 'mlp_layer_types': ['dense', 'sparse', 'sparse', 'dense']", "deed"},
       {"'model_type': 'flint', 'mlp_only_layers': []", "eeee"},
       {"'model_type': 'flint', 'mlp_only_layers': [3]", "eeed"},
   };
@@ -479,12 +491,108 @@ static void what_is_wrong_is_named(void **state) {
       {"laguna", "'gating': 'sigmoid'", "gating is \"sigmoid\", expected true, per-head or per-element"},
       {"laguna", "'moe_router_logit_softcapping': 30.0", "moe_router_logit_softcapping is 30, expected 0"},
       {"laguna", "'moe_apply_router_weight_on_input': true", "moe_apply_router_weight_on_input is true"},
+      {"axk1", "'moe_layer_freq': 0", "moe_layer_freq is 0"},
+      {"axk1", "'topk_group': 9",
+       "topk_group is 9, expected groups with at least 8 experts, of 8 groups of 24"},
+      {"cohere2_moe", "'sliding_window': null", "sliding_window is null, expected a number of positions"},
+      {"cohere2_moe", "'first_k_dense_replace': -1", "first_k_dense_replace is -1"},
+      {"cohere2_moe", "'prefix_dense_sliding_window_pattern': 0", "prefix_dense_sliding_window_pattern is 0"},
+      {"cohere2_moe", "'prefix_dense_intermediate_size': 0", "prefix_dense_intermediate_size is 0"},
+      {"cohere2_moe", "'rms_norm_eps': 2", "rms_norm_eps is 2"},
+      {"cohere2_moe", "'shared_expert_combination_strategy': 'product'",
+       "shared_expert_combination_strategy product is not supported, expected average or sum"},
+      {"cohere2_moe", "'norm_topk_prob': 1, 'expert_selection_fn': 'sigmoid'", "norm_topk_prob is 1"},
+      {"phimoe", "'num_experts_per_tok': 3", "num_experts_per_tok is 3, expected 2"},
+      {"phimoe", "'num_local_experts': 1", "num_experts_per_tok is 2, expected at most num_local_experts, 1"},
+      {"phimoe", "'router_jitter_noise': -0.1", "router_jitter_noise is -0.1"},
+      {"phimoe", "'rope_scaling': {'type': 'yarn', 'factor': 2.0}",
+       "rope type yarn is not supported, expected default or longrope"},
+      {"phimoe",
+       "'head_dim': 2, 'rope_scaling': {'type': 'longrope', 'short_factor': [1], 'long_factor': [1], "
+       "'short_mscale': 0, 'long_mscale': 1}",
+       "short_mscale is 0"},
       {"gemma4_text", "'hidden_size_per_layer_input': 0, 'enable_moe_block': true", "num_experts is missing"},
       {"gemma4_text", "'enable_moe_block': true, 'num_experts': 8, 'top_k_experts': 2",
        "moe_intermediate_size is missing"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     assert_members_refused(cases[i][0], cases[i][1], cases[i][2]);
+}
+
+/* As microsoft/Phi-3.5-MoE-instruct and Phi-tiny-MoE-instruct have it. */
+static void phimoe(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['PhiMoEForCausalLM'], 'model_type': 'phimoe', 'attention_bias': true, "
+      "'head_dim': 8, 'lm_head_bias': true, 'router_jitter_noise': 0.03, 'input_jitter_noise': 0.01, "
+      "'rope_theta': 10000.0, 'sliding_window': 131072, 'rope_scaling': {'type': 'longrope', "
+      "'short_factor': [1, 1, 1, 1], 'long_factor': [2, 3, 4, 5], 'short_mscale': 1.25, 'long_mscale': 1.5, "
+      "'original_max_position_embeddings': 4096}}");
+  assert_true(c.centred && c.norm_bias && c.head_bias && !c.parallel && c.qkv_bias && c.o_bias);
+  assert_true(c.experts.near == 0.06 && c.norms == NORM_BEFORE && c.rope.theta == 1e4);
+  float frequencies[4], factor;
+  rope_frequencies(&c.rope, false, frequencies, &factor);
+  assert_true(factor == 1.25f && frequencies[0] == 1);
+  rope_frequencies(&c.rope, true, frequencies, &factor);
+  assert_true(factor == 1.5f && frequencies[0] == 0.5f && rope_original_context(&c) == 4096);
+  config_release(&c);
+  c = accepted("{'architectures': ['PhimoeForCausalLM'], 'sliding_window': 2047, 'rope_scaling': null}");
+  assert_true(c.experts.near == 0.02 && !c.head_bias && !c.o_bias && c.rope.kind == ROPE_PLAIN);
+  assert_true(c.rope.theta == 1e6 && config_layer(&c, 31).window == 2047);
+  assert_string_equal(c.architecture, "PhiMoEForCausalLM");
+  config_release(&c);
+}
+
+/* Layers without experts at the beginning have windows by a rule of their own, and may have a rope without
+ * one. L: a window and a rope, g: a rope, n: neither. */
+static void layers_of_cohere2_moe(void **state) {
+  (void)state;
+  static const struct {
+    const char *members, *layers;
+  } cases[] = {
+      {"", "LLLnLL"},
+      {"'first_k_dense_replace': 1", "gLLLnL"},
+      {"'first_k_dense_replace': 2, 'sliding_window_pattern': 2", "ggLnLn"},
+      {"'first_k_dense_replace': 3, 'prefix_dense_sliding_window_pattern': 2", "LnLLLL"},
+      {"'first_k_dense_replace': 1, 'mlp_layer_types': ['sparse', 'sparse', 'sparse', 'dense', 'sparse', "
+       "'sparse']",
+       "nLLLnL"},
+      {"'mlp_layer_types': ['sparse', 'sparse', 'sparse', 'dense', 'sparse', 'sparse']", "LLLgLL"},
+      {"'first_k_dense_replace': 1, 'layer_types': ['sliding_attention', 'full_attention', "
+       "'sliding_attention', "
+       "'full_attention', 'full_attention', 'sliding_attention']",
+       "LnLnnL"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[400], found[7] = "";
+    snprintf(text, sizeof text,
+             "{'model_type': 'cohere2_moe', 'num_hidden_layers': 6, 'sliding_window': 9%s%s}",
+             *cases[i].members ? ", " : "", cases[i].members);
+    ModelConfig c = accepted(text);
+    for (int layer = 0; layer < 6; layer++) {
+      const LayerConfig own = config_layer(&c, layer);
+      assert_true(own.window == 0 || (own.window == 9 && own.rope == ROPE_GLOBAL));
+      found[layer] = own.window ? 'L' : own.rope == ROPE_GLOBAL ? 'g' : 'n';
+    }
+    assert_string_equal(found, cases[i].layers);
+    config_release(&c);
+  }
+}
+
+static void cohere2_moe(void **state) {
+  (void)state;
+  ModelConfig c = accepted("{'model_type': 'cohere2_moe', 'intermediate_size': 64, 'num_shared_experts': 2, "
+                           "'expert_selection_fn': 'sigmoid', 'rms_norm_eps': null}");
+  assert_true(c.centred && c.parallel && c.norm_eps == 1e-5 && c.intermediate == 64 && c.head_dim == 128);
+  assert_true(c.experts.score == SCORE_CHOSEN_SIGMOID && c.experts.renormalise && c.experts.halves_shared);
+  assert_true(c.experts.width == 64 && c.experts.shared_width == 128 && c.experts.scale == 0.5);
+  config_release(&c);
+  c = accepted("{'model_type': 'cohere2_moe', 'intermediate_size': 64, 'prefix_dense_intermediate_size': 96, "
+               "'shared_expert_combination_strategy': 'sum', 'num_shared_experts': 1, 'rms_norm_eps': 1e-6, "
+               "'norm_topk_prob': false, 'expert_selection_fn': 'sigmoid'}");
+  assert_true(!c.centred && c.norm_eps == 1e-6 && c.intermediate == 96 && c.experts.width == 64);
+  assert_true(!c.experts.renormalise && !c.experts.halves_shared && c.experts.scale == 1);
+  config_release(&c);
 }
 
 int main(void) {
@@ -497,6 +605,9 @@ int main(void) {
       cmocka_unit_test(layers_of_laguna_have_heads_of_their_own),
       cmocka_unit_test(layers_of_llama4_have_chunks),
       cmocka_unit_test(layers_of_mimo_have_shorter_values),
+      cmocka_unit_test(phimoe),
+      cmocka_unit_test(layers_of_cohere2_moe),
+      cmocka_unit_test(cohere2_moe),
       cmocka_unit_test(what_is_wrong_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,7 +135,8 @@ static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) 
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
                                        [SCORE_CHOSEN] = "softmax of the chosen",
-                                       [SCORE_CHOSEN_SIGMOID] = "sigmoid of the chosen"};
+                                       [SCORE_CHOSEN_SIGMOID] = "sigmoid of the chosen",
+                                       [SCORE_CHOSEN_NEAR] = "softmax of those near"};
   const ExpertConfig *experts = &config->experts;
   int n_layers = 0;
   if (!experts->n_experts) return STATUS_OK;
@@ -152,6 +153,8 @@ static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) 
   if (experts->shared_width)
     TRY(buffer_printf(out, err, "; beside them an MLP of %d%s", experts->shared_width,
                       experts->shared_gate ? ", gated" : ""));
+  if (experts->halves_shared) TRY(buffer_append_string(out, ", times 0.5", err));
+  if (experts->post_norm) TRY(buffer_append_string(out, "; a norm of their sum", err));
   return STATUS_OK;
 }
 

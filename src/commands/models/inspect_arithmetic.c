@@ -30,6 +30,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->norms == NORM_AFTER, "norms behind attention and the gated product only", 0},
       {inspect_has_norms_before(c), "but before them in layers with the delta rule", 0},
       {c->centred, "norms subtract the mean", 0},
+      {c->norm_bias, "norms with a bias", 0},
+      {c->head_bias, "an output head with a bias", 0},
       {c->parallel, "the gated product beside attention, of the same norm", 0},
       {c->qk_norm_after_rope, "q and k norms after their rope", 0},
       {c->embedding_norm, "embeddings normalised", 0},

@@ -95,6 +95,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norms_before_delta", inspect_has_norms_before(config)));
   TRY(put_bool(w, "norms_centred", config->centred));
+  TRY(put_bool(w, "norm_bias", config->norm_bias));
+  TRY(put_bool(w, "lm_head_bias", config->head_bias));
   TRY(put_bool(w, "parallel_mlp", config->parallel));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_bool(w, "v_norm", config->v_norm));
@@ -235,7 +237,8 @@ static Status put_experts(Writer *w, const Model *model) {
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
                                        [SCORE_CHOSEN] = "softmax_of_chosen",
-                                       [SCORE_CHOSEN_SIGMOID] = "sigmoid_of_chosen"};
+                                       [SCORE_CHOSEN_SIGMOID] = "sigmoid_of_chosen",
+                                       [SCORE_CHOSEN_NEAR] = "softmax_of_near"};
   const ExpertConfig *experts = &model->config.experts;
   if (!experts->n_experts) return put_raw(w, "experts", "null");
   TRY(open_member(w, "experts", "{"));
@@ -246,8 +249,11 @@ static Status put_experts(Writer *w, const Model *model) {
   TRY(put_bool(w, "scales_input", experts->scales_input));
   TRY(put_bool(w, "shared_gate", experts->shared_gate));
   TRY(put_string(w, "score", scores[experts->score]));
+  TRY(put_double(w, "near", experts->near));
   TRY(put_bool(w, "renormalise", experts->renormalise));
   TRY(put_double(w, "scale", experts->scale));
+  TRY(put_bool(w, "halves_shared", experts->halves_shared));
+  TRY(put_bool(w, "post_norm", experts->post_norm));
   TRY(put_bool(w, "choice_bias", experts->choice_bias));
   TRY(put_int(w, "n_groups", experts->n_groups));
   TRY(put_int(w, "n_chosen_groups", experts->n_chosen_groups));

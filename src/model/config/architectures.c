@@ -120,6 +120,17 @@ const Architecture architectures[] = {
     .centred = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true, .tied = true,
     .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
     .eps_key = "layer_norm_eps", .length_key = "model_max_length", .members = HAS_ATTENTION_BIAS },
+  { .architecture = "Cohere2MoeForCausalLM", .model_type = "cohere2_moe", /* Command A+ */
+    { 256000, 8192, 22528, 40, 64,  0, 128,   8192,      5, 255001, 1e-5,   10000 },
+    .centred = true, .may_be_rms = true, .parallel = true, .logit_scale = 0.0625, .neighbours = true,
+    .tied = true, .dense_prefix = true, .dense_key = "prefix_dense_intermediate_size",
+    .windows = WINDOW_AND_NOPE, .window = 4096, .period = 4, .period_key = "sliding_window_pattern",
+    .eps_key = "layer_norm_eps", .members = HAS_ATTENTION_BIAS, .experts = &experts_of_cohere2_moe },
+  { .architecture = "PhiMoEForCausalLM", .model_type = "phimoe", /* Phi-3.5-MoE, Phi-mini-MoE, Phi-tiny-MoE */
+    {  32064, 4096,  6400, 32, 32,  8,   0, 131072,      1,      2, 1e-5, 1000000 },
+    .other_name = "PhimoeForCausalLM", .centred = true, .norm_bias = true, .head_bias = true,
+    .longrope_only = true, .mscales = true, .windows = WINDOW_ALL,
+    .members = HAS_ATTENTION_BIAS, .experts = &experts_of_phimoe },
   { .architecture = "InternLM3ForCausalLM", .model_type = "internlm3", /* InternLM3 8B */
     { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
@@ -380,6 +391,11 @@ const Architecture architectures[] = {
     { 129280, 7168, 18432, 61, 128, 0,   0,   4096,      0,      1, 1e-6,   10000 },
     .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,
     .other_type = "kimi_k2", .members = HAS_ATTENTION_BIAS, .experts = &experts_of_deepseek_v3 },
+  { .architecture = "AXK1ForCausalLM", .model_type = "axk1", /* A.X-K1 */
+    { 163840, 7168, 18432, 61, 64,  0,   0,  32768, 163691, 163691, 1e-6,  10000 },
+    .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,
+    .other_type = "AXK1", .members = HAS_ATTENTION_BIAS,
+    .names = { .mlp_post_norm = "post_mlp_layernorm" }, .experts = &experts_of_axk1 },
   { .architecture = "Glm4MoeLiteForCausalLM", .model_type = "glm4_moe_lite", /* GLM-4.7-Flash */
     { 154880, 2048, 10240, 47, 20,  0,   0, 202752,      0,      1, 1e-5,   10000 },
     .latent_attention = true, .latent = { 512, 768, 192, 64, 256 }, .neighbours = true,
@@ -436,8 +452,9 @@ const char *activation_name(Activation activation) {
 const Architecture *architecture_find(const char *architecture, const char *model_type) {
   for (size_t i = 0; i < n_architectures; i++) {
     const Architecture *row = &architectures[i];
-    if (row->architecture &&
-        (architecture ? strcmp(architecture, row->architecture) : strcmp(model_type, row->model_type)) == 0)
+    if (!row->architecture) continue;
+    if (architecture && row->other_name && strcmp(architecture, row->other_name) == 0) return row;
+    if ((architecture ? strcmp(architecture, row->architecture) : strcmp(model_type, row->model_type)) == 0)
       return row;
   }
   return NULL;

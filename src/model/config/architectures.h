@@ -96,15 +96,21 @@ typedef struct {
   int shared_width, n_shared;
   const char *enable_key; /* experts are there only if this is true; NULL: always */
   const char *bias_key;   /* choice_bias is there unless this is false; NULL: always if it has a name */
+  const char *jitter_key; /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near, by default `jitter` */
+  double jitter;
   bool scales_input, shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
-  const char *scale_key;                             /* routed_scaling_factor, or another name; NULL: none */
-  double scale;                                      /* its default; 0: 1 */
-  bool grouped;                                      /* n_group, topk_group */
-  int n_groups, n_chosen_groups;                     /* their defaults; 0: 1 */
-  bool by_method; /* topk_method says whether groups count, by their best expert */
-  bool latent;    /* moe_latent_size */
-  bool lists;     /* numbers of experts may be lists, of one number for each layer */
-  bool clamped;   /* the activation is ACTIVATION_CLAMPED */
+  bool post_norm;                                    /* likewise */
+  bool by_function; /* expert_selection_fn says what `score` is (Command A+) */
+  bool may_average; /* shared_expert_combination_strategy: half of the sum with the MLP beside them, or all */
+  const char *scale_key;         /* routed_scaling_factor, or another name; NULL: none */
+  double scale;                  /* its default; 0: 1 */
+  bool grouped;                  /* n_group, topk_group */
+  int n_groups, n_chosen_groups; /* their defaults; 0: 1 */
+  bool by_frequency; /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
+  bool by_method;    /* topk_method says whether groups count, by their best expert */
+  bool latent;       /* moe_latent_size */
+  bool lists;        /* numbers of experts may be lists, of one number for each layer */
+  bool clamped;      /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
 } ExpertFamily;
 
@@ -117,7 +123,8 @@ extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of
     experts_of_minimax_m2, experts_of_mellum, experts_of_dots1, experts_of_hunyuan_moe, experts_of_exaone_moe,
     experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
     experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
-    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo;
+    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_phimoe,
+    experts_of_cohere2_moe, experts_of_axk1;
 
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */
@@ -135,8 +142,8 @@ typedef struct {
 
   /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
-  bool norm_plus_one;     /* norms multiply by 1 + weight */
-  bool centred, parallel; /* as in ModelConfig */
+  bool norm_plus_one;                /* norms multiply by 1 + weight */
+  bool centred, parallel, norm_bias; /* as in ModelConfig */
   QkNorm qk_norm;
   bool qk_norm_after_rope;
   bool v_norm, layer_scalar; /* as in ModelConfig */
@@ -149,6 +156,7 @@ typedef struct {
   bool attn_sinks;       /* each head's softmax has one more logit, which is dropped after */
   bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
   bool o_bias;           /* default of HAS_ATTENTION_BIAS */
+  bool head_bias;        /* lm_head_bias: lm_head has one */
   bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
   bool fused_gate_up;    /* gate and up are stored as one matrix; q, k and v are not */
   bool latent_attention; /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
@@ -163,12 +171,15 @@ typedef struct {
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
-  bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
+  bool longrope_only;     /* rope scaling is longrope, without mscales also under the names "su" and "yarn" */
+  bool mscales;           /* longrope's attention factors are short_mscale and long_mscale (PhiMoE) */
   bool depth_scale;       /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
   bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
   bool ropes_in_objects;  /* so do Mellum's and Laguna's; rope_theta beside it is not read */
+  bool dense_prefix;      /* first_k_dense_replace and what goes with it (dense_prefix.c) */
+  bool may_be_rms;        /* norms are not centred where rms_norm_eps is given, which is then epsilon */
   bool value_heads;       /* v_head_dim and what goes with it (value_heads.c) */
   bool both_rotary;       /* rotary_part is that of both ropes, also of objects without a part */
   bool chunked; /* attention_chunk_size, and what differs between layers with and without a rope (chunks.c) */
@@ -177,7 +188,9 @@ typedef struct {
   WindowRule windows;
   unsigned members;             /* HAS_... */
   const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
+  const char *dense_key;        /* its key in layers without experts, where it is given; or NULL */
   const char *activation_key;   /* config.json's key for the activation; NULL: "hidden_act" */
+  const char *other_name;       /* another name of `architecture`, or NULL */
   const char *other_type;       /* a model_type that means the same beside `architecture`, or NULL */
   const char *head_dim_key;     /* config.json's key where "head_dim" is absent, or NULL */
   const char *eps_key;          /* config.json's key for epsilon; NULL: "rms_norm_eps" */
@@ -246,6 +259,10 @@ Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config);
 /* Refuses members that transformers does not read where they contradict the config. PRECOND all of it is
  * filled but for quantisation and special tokens. */
 Status config_check_value_heads(const ConfigReader *r, const ModelConfig *config);
+
+/* Fills the windows and ropes of layers of an architecture with dense_prefix (dense_prefix.c). PRECOND
+ * windows and experts are filled. */
+Status config_parse_dense_prefix(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* Fills the chunks of layers, whether they normalise q and k, and how queries grow (chunks.c). PRECOND the
  * ropes of layers are filled. */

@@ -125,6 +125,8 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
   TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
   const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
   TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
+  if (arch->dense_key)
+    TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
   TRY(arch->single_blocks
           ? config_count_blocks(r, &config->n_layers)
           : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
@@ -245,6 +247,7 @@ static Status parse_biases(const ConfigReader *r, const Architecture *arch, Mode
     TRY(reader_bool(r, "use_bias", false, &config->o_bias));
     config->qkv_bias = config->mlp_bias = config->o_bias;
   }
+  if (arch->head_bias) TRY(reader_bool(r, "lm_head_bias", false, &config->head_bias));
   return members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
 }
 
@@ -261,6 +264,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->norm_plus_one = arch->norm_plus_one;
   config->centred = arch->centred;
   config->parallel = arch->parallel;
+  config->norm_bias = arch->norm_bias;
   bool qk_norm = true;
   if (arch->members & HAS_QK_NORM) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
   if (arch->members & HAS_QK_NORM && qk_norm && arch->qk_norm == QK_NORM_NONE)
@@ -280,6 +284,10 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->fused_gate_up = arch->fused_gate_up;
   TRY(reader_double(r, arch->eps_key ? arch->eps_key : "rms_norm_eps", 0, 1, arch->norm_eps,
                     &config->norm_eps));
+  if (arch->may_be_rms && json_member(r->object, "rms_norm_eps")) {
+    config->centred = false;
+    TRY(reader_double(r, "rms_norm_eps", 0, 1, 0, &config->norm_eps));
+  }
   TRY(parse_activation(r, arch, config));
   TRY(parse_biases(r, arch, config));
   return parse_factors(r, arch, config);
@@ -348,6 +356,7 @@ Status config_parse_text(const ConfigReader *text, const Architecture *arch, Mod
   TRY(parse_arithmetic(text, arch, config));
   TRY(config_parse_positions(text, arch, config));
   TRY(config_parse_experts(text, arch, config));
+  if (arch->dense_prefix) TRY(config_parse_dense_prefix(text, arch, config));
   return arch->value_heads ? config_check_value_heads(text, config) : STATUS_OK;
 }
 

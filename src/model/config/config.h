@@ -46,6 +46,7 @@ typedef struct {
   double original_max_position;  /* llama3, yarn, longrope: original_max_position_embeddings */
   double beta_fast, beta_slow;   /* yarn: 32 and 1 unless given */
   double attention_factor;       /* yarn, longrope: 0 if not given */
+  double long_attention_factor;  /* longrope: that of long texts; 0: attention_factor */
   double mscale, mscale_all_dim; /* yarn: 0 if not given */
   bool truncate;                 /* yarn: true unless given */
   int n_turned;                  /* proportional: pairs that are turned, the first of rotary_dim / 2 */
@@ -140,6 +141,7 @@ typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } Inputs
 typedef struct {
   const char *router;      /* "mlp.gate" */
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
+  bool bias_may_miss;      /* choice_bias may be missing, in all layers (A.X-K1) */
   SharedName shared;
   const char *each;             /* "mlp.experts" */
   const char *gate, *up, *down; /* of an expert: "gate_proj" */
@@ -246,10 +248,18 @@ typedef struct {
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
-/* How an expert's score comes from the router's outputs: a function of all of them, or of each. With the last
- * two the outputs themselves choose, and the weights are softmax over those of the chosen experts, or sigmoid
- * of each. */
-typedef enum { SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_CHOSEN, SCORE_CHOSEN_SIGMOID } ExpertScore;
+/* How an expert's score comes from the router's outputs: a function of all of them, or of each. From
+ * SCORE_CHOSEN on the outputs themselves choose, and the weights are softmax over those of the chosen
+ * experts, or sigmoid of each. SCORE_CHOSEN_NEAR: the weight of a chosen expert, whose output is r, is its
+ * share in softmax over the outputs s of the experts that are near it, (r - s) / max(|s|, r) <= near, without
+ * those that were chosen before it (SparseMixer-v2, arXiv:2409.12136). */
+typedef enum {
+  SCORE_SOFTMAX,
+  SCORE_SIGMOID,
+  SCORE_CHOSEN,
+  SCORE_CHOSEN_SIGMOID,
+  SCORE_CHOSEN_NEAR
+} ExpertScore;
 
 /* Mixtures of experts; the computation: norm_experts_residual in engine/backend.h. */
 typedef struct {
@@ -259,9 +269,11 @@ typedef struct {
   int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */
   int shared_width;  /* of the MLP beside them that every token passes; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
+  double near;       /* of SCORE_CHOSEN_NEAR */
   bool renormalise;  /* the weights are divided by their sum + sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
+  bool halves_shared;  /* the MLP beside them is multiplied by 1/2 (Command A+) */
   int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
   int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
   bool group_is_best;  /* a group is as good as its best expert alone (DeepSeek-V2) */
@@ -270,7 +282,8 @@ typedef struct {
   bool biases;         /* the experts' gate, up and down have biases */
   bool scales_input;   /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
   bool shared_gate;    /* the MLP beside them is multiplied by the sigmoid of a product with its input */
-  bool own_norms;      /* experts, router and the MLP beside them have norms of their own, and each expert
+  bool post_norm; /* the experts and the MLP beside them have a norm of their sum, mlp_post_norm (A.X-K1) */
+  bool own_norms; /* experts, router and the MLP beside them have norms of their own, and each expert
                           * a factor of its weight (Gemma 4) */
 } ExpertConfig;
 
@@ -339,9 +352,11 @@ typedef struct {
   double norm_eps;  /* rms_norm_eps */
 
   NormPlacement norms;
-  /* Norms of x subtract its mean first: LayerNorm without a bias (Cohere). Since nothing else reads x, a
-   * backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+  /* Norms of x subtract its mean first: LayerNorm (Cohere, PhiMoE). Since nothing else reads x, a backend
+   * keeps x with a mean of 0 instead, and its norms are RMSNorm. */
   bool centred;
+  bool norm_bias;      /* norms of x add a bias after their weights (PhiMoE) */
+  bool head_bias;      /* lm_head has a bias (PhiMoE) */
   bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
   bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
   bool final_norm_plain; /* the last norm multiplies by weight, whatever norm_plus_one says (Muse Glimmer) */

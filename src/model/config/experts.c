@@ -63,6 +63,9 @@ static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, Ex
   if (experts->n_chosen > experts->n_experts)
     return reader_refuse(r, "%s is %d, expected at most %s, %d", choice, experts->n_chosen, count,
                          experts->n_experts);
+  if (family->score == SCORE_CHOSEN_NEAR && experts->n_chosen != 2) /* transformers does not read it */
+    return reader_refuse(r, "%s is %d, expected 2, the number that its router chooses", choice,
+                         experts->n_chosen);
   if (experts->n_chosen > MAX_CHOSEN)
     return reader_refuse(r, "%s is %d, expected at most %d", choice, experts->n_chosen, MAX_CHOSEN);
   return STATUS_OK;
@@ -128,12 +131,39 @@ static Status parse_method(const ConfigReader *r, const ExpertFamily *family, Ex
   return parse_groups(r, family, experts);
 }
 
+/* Command A+: expert_selection_fn, softmax or sigmoid of the chosen; the latter may be divided by their
+ * sum. */
+static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
+  const char *name;
+  TRY(reader_string(r, "expert_selection_fn", &name));
+  if (!name || strcmp(name, "softmax") == 0) return STATUS_OK;
+  if (strcmp(name, "sigmoid") != 0)
+    return reader_refuse(r, "expert_selection_fn %s is not supported, expected softmax or sigmoid", name);
+  experts->score = SCORE_CHOSEN_SIGMOID;
+  return reader_bool(r, "norm_topk_prob", true, &experts->renormalise);
+}
+
+/* Command A+: the experts and the MLP beside them are added, or their average is taken. */
+static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
+  const char *name;
+  TRY(reader_string(r, "shared_expert_combination_strategy", &name));
+  if (name && strcmp(name, "sum") == 0) return STATUS_OK;
+  if (name && strcmp(name, "average") != 0)
+    return reader_refuse(r, "shared_expert_combination_strategy %s is not supported, expected average or sum",
+                         name);
+  if (experts->shared_width == 0) return STATUS_OK;
+  experts->scale = 0.5;
+  experts->halves_shared = true;
+  return STATUS_OK;
+}
+
 static Status parse_router(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
   experts->score = family->score;
   experts->router_bias = experts->biases = family->biases;
   experts->scales_input = family->scales_input;
   experts->shared_gate = family->shared_gate;
   experts->own_norms = family->own_norms;
+  experts->post_norm = family->post_norm;
   experts->choice_bias = family->names->choice_bias != NULL;
   experts->renormalise = family->renormalise == RENORMALISE_ALWAYS;
   experts->sum_plus = family->sum_plus;
@@ -145,12 +175,18 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
   if (family->scale_key)
     TRY(reader_double(r, family->scale_key, 1e-6, 1e6, family->scale != 0 ? family->scale : 1,
                       &experts->scale));
+  if (family->jitter_key) {
+    TRY(reader_double(r, family->jitter_key, 0, 1e6, family->jitter, &experts->near));
+    experts->near *= 2;
+  }
   if (family->bias_key) TRY(reader_bool(r, family->bias_key, true, &experts->choice_bias));
   if (family->layers == EXPERTS_IN_INTERVAL) {
     double least;
     TRY(reader_double(r, "moe_norm_min", 0, 1e-6, family->sum_plus, &least));
     experts->sum_plus = least;
   }
+  if (family->by_function) TRY(parse_function(r, experts));
+  if (family->may_average) TRY(parse_combination(r, experts));
   if (family->by_method) return parse_method(r, family, experts);
   return family->grouped ? parse_groups(r, family, experts) : STATUS_OK;
 }
@@ -214,7 +250,7 @@ static Status parse_types(const ConfigReader *r, const Json *types, ModelConfig 
 }
 
 static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
-  int n_dense = family->n_dense;
+  int n_dense = family->n_dense, frequency = 1;
   const Json *types = json_member(r->object, "mlp_layer_types");
   switch (family->layers) {
   case EXPERTS_EVERYWHERE: return STATUS_OK;
@@ -227,8 +263,9 @@ static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, Mo
   case EXPERTS_AFTER_FIRST: break;
   }
   if (family->n_dense_key) TRY(reader_int(r, family->n_dense_key, 0, MAX_LAYERS, family->n_dense, &n_dense));
-  for (int layer = 0; layer < n_dense && layer < config->n_layers; layer++)
-    config->layers[layer].dense = true;
+  if (family->by_frequency) TRY(reader_int(r, "moe_layer_freq", 1, MAX_LAYERS, 1, &frequency));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].dense = layer < n_dense || layer % frequency != 0;
   return STATUS_OK;
 }
 

@@ -31,7 +31,7 @@ static Status read_kind(const ConfigReader *r, const char **name) {
 static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKind *kind) {
   const char *name;
   TRY(read_kind(r, &name));
-  if (arch->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
+  if (arch->longrope_only && !arch->mscales && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
   if (arch->mrope && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
   if (arch->xdrope && strcmp(name, "xdrope") == 0) name = rope_kind_name(ROPE_PLAIN);
@@ -107,12 +107,18 @@ static Status parse_pair_factors(const ConfigReader *r, const char *key, int n, 
   return STATUS_OK;
 }
 
-static Status parse_longrope(const ConfigReader *r, const ModelConfig *config, RopeConfig *rope) {
+static Status parse_longrope(const ConfigReader *r, const Architecture *arch, const ModelConfig *config,
+                             RopeConfig *rope) {
   TRY(parse_pair_factors(r, "short_factor", rope->rotary_dim / 2, rope->short_factors));
   TRY(parse_pair_factors(r, "long_factor", rope->rotary_dim / 2, rope->long_factors));
   TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
                     &rope->factor));
-  TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
+  if (arch->mscales) {
+    TRY(rope_required(r, "short_mscale", 1e-3, 1e3, &rope->attention_factor));
+    TRY(rope_required(r, "long_mscale", 1e-3, 1e3, &rope->long_attention_factor));
+  } else {
+    TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
+  }
   if (rope->original_max_position < 2)
     return reader_refuse(r, "original_max_position_embeddings is %g, expected at least 2 with longrope",
                          rope->original_max_position);
@@ -137,7 +143,7 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   switch (rope->kind) {
   case ROPE_LLAMA3: return parse_llama3(r, rope);
   case ROPE_YARN: return parse_yarn(r, config, rope);
-  default: return parse_longrope(r, config, rope);
+  default: return parse_longrope(r, arch, config, rope);
   }
 }
 

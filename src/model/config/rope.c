@@ -65,7 +65,8 @@ static double yarn_attention_factor(const RopeConfig *rope) {
 
 /* --- longrope: each wavelength has its own factor, one set for short texts and one for long texts. */
 
-static double long_attention_factor(const RopeConfig *rope) {
+static double longrope_attention_factor(const RopeConfig *rope, bool long_rope) {
+  if (long_rope && rope->long_attention_factor != 0) return rope->long_attention_factor;
   if (rope->attention_factor != 0) return rope->attention_factor;
   return rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_max_position));
 }
@@ -75,7 +76,7 @@ void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float 
   const float *factors = long_rope ? rope->long_factors : rope->short_factors;
   YarnRamp ramp = rope->kind == ROPE_YARN ? yarn_ramp(rope, rotary_dim) : (YarnRamp){0};
   *attention_factor = rope->kind == ROPE_YARN       ? (float)yarn_attention_factor(rope)
-                      : rope->kind == ROPE_LONGROPE ? (float)long_attention_factor(rope)
+                      : rope->kind == ROPE_LONGROPE ? (float)longrope_attention_factor(rope, long_rope)
                                                     : 1.0f;
   for (int pair = 0; pair < rotary_dim / 2; pair++) {
     /* powf() differs between C libraries; pow() rounded to float does not. */

@@ -167,6 +167,8 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->fused_gate_up) return "gate and up as one matrix";
   if (config->centred) return "norms that subtract the mean";
   if (config->parallel) return "an MLP beside attention";
+  if (config->norm_bias) return "norms with a bias";
+  if (config->head_bias) return "an output head with a bias";
   if (config->norms != NORM_BEFORE) return "norms of what comes out of attention";
   if (config->norm_plus_one) return "norms that multiply by 1 + weight";
   if (config->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";

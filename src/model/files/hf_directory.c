@@ -181,14 +181,16 @@ static Status take_head(HfLoader *loader) {
   if (model->config.text_part) model->config.tied_embeddings = !hf_has_linear(loader, loader->head);
   model_set_head(model, loader->head, NULL, DTYPE_F32);
   const StoredTensor *bias = hf_find(loader, loader->head, ".bias");
-  if (bias && !hf_is_no_bias(bias))
+  if (bias && !model->config.head_bias && !hf_is_no_bias(bias))
     return error_set(loader->err, STATUS_MODEL,
                      "%s: tensor %s: an output head with a bias, other than one of zeros, is not known",
                      bias->file, bias->name);
-  if (model->config.tied_embeddings) return STATUS_OK;
-  TRY(hf_weights_take(loader, head->n_out, 0, head));
-  model->config.quant.head = head->kind != LINEAR_DENSE;
-  return STATUS_OK;
+  if (!model->config.tied_embeddings) {
+    TRY(hf_weights_take(loader, head->n_out, 0, head));
+    model->config.quant.head = head->kind != LINEAR_DENSE;
+  }
+  return model->config.head_bias ? hf_norm_take(loader, loader->head, ".bias", head->n_out, &head->bias)
+                                 : STATUS_OK;
 }
 
 static const char *embedding_name(const ModelConfig *config) {
@@ -208,6 +210,10 @@ static Status take_everything(HfLoader *loader) {
   snprintf(name, sizeof name, "%s%s.weight", loader->body, final_norm ? final_norm : "norm");
   TRY(hf_norm_take(loader, name, "", (n_streams > 0 ? n_streams : 1) * model->config.hidden,
                    &model->final_norm));
+  if (model->config.norm_bias) {
+    snprintf(name, sizeof name, "%snorm.bias", loader->body);
+    TRY(hf_norm_take(loader, name, "", model->config.hidden, &model->final_norm_bias));
+  }
   TRY(hf_streams_take(loader));
   return take_head(loader);
 }
@@ -253,6 +259,19 @@ static void find_gate_name(HfLoader *loader) {
   if (!found) config->names.attn_gate = NULL;
 }
 
+/* A.X-K1 is published without the biases that choose experts. */
+static void find_choice_bias(HfLoader *loader) {
+  ModelConfig *config = &loader->model->config;
+  char name[NAME_SIZE];
+  if (!config->experts.choice_bias || !config->expert_names->bias_may_miss) return;
+  bool found = false;
+  for (int i = 0; i < config->n_layers && !found; i++) {
+    layer_full_name(config, loader->body, i, config->expert_names->choice_bias, name, sizeof name);
+    found = hf_find(loader, name, "") != NULL;
+  }
+  config->experts.choice_bias = found;
+}
+
 /* Norms before the delta rule have Llama's names in files with the names of transformers' modules. */
 static void find_norm_names(HfLoader *loader) {
   ModelConfig *config = &loader->model->config;
@@ -281,6 +300,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) find_names(&loader);
   if (status == STATUS_OK) find_gate_name(&loader);
   if (status == STATUS_OK) find_norm_names(&loader);
+  if (status == STATUS_OK) find_choice_bias(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = latent_heads_open(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);

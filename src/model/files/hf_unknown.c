@@ -44,6 +44,12 @@ static bool predicts(const HfLoader *loader, long layer) {
   return false;
 }
 
+/* True of the norm of experts in a layer without them, where A.X-K1 has it, too. */
+static bool is_of_no_experts(const ModelConfig *config, int layer, const char *name) {
+  return config->experts.post_norm && config_layer(config, layer).n_experts == 0 &&
+         strstr(name, config->names.mlp_post_norm);
+}
+
 bool hf_is_no_bias(const StoredTensor *tensor) {
   if (!name_ends_with(tensor->name, ".bias")) return false;
   for (size_t i = 0; i < tensor->bytes; i++)
@@ -62,7 +68,8 @@ static Status check_tensor(const HfLoader *loader, const StoredTensor *tensor) {
   char *end;
   const long layer = strtol(name + sizeof layers - 1, &end, 10);
   if (*end != '.' || layer < 0 || is_idle(name)) return STATUS_OK;
-  if (layer < config->n_layers && (is_shared(config, (int)layer, name) || hf_is_no_bias(tensor)))
+  if (layer < config->n_layers && (is_shared(config, (int)layer, name) ||
+                                   is_of_no_experts(config, (int)layer, name) || hf_is_no_bias(tensor)))
     return STATUS_OK;
   if (layer >= config->n_layers && predicts(loader, layer)) return STATUS_OK;
   if (layer >= config->n_layers)

@@ -64,6 +64,8 @@ def test_a_drafter_of_another_model(run, drafters, root):
     miniatures = root / "test" / "data" / "miniatures"
     refused(ask(run, miniatures / "llama-head-80", "--draft", drafters / "eagle3"),
             "config.json: it drafts for another model: one with a hidden_size of 32, while this one has 64")
+    refused(ask(run, miniatures / "cohere2-bf16", "--draft", drafters / "eagle3"),
+            "it takes states of Cohere2ForCausalLM, whose norms subtract the mean, which is not supported")
     refused(ask(run, miniatures / "qwen3_5-tied", "--draft", drafters / "dflash"),
             "it drafts for another model: one with layers: 8, while this one has 4")
     refused(ask(run, miniatures / "qwen3_5-tied", "--draft", drafters / "eagle3-speculators"),

@@ -282,6 +282,46 @@ def test_longrope_is_of_the_whole_text(logits):
     assert np.array_equal(logits(model, "--kv", "f32", "--max-tokens", "20"), short[:20])
 
 
+def test_axk1_may_have_no_bias_of_choice_and_norms_that_do_nothing(changed, logits):
+    """As it is published: without the bias, and in layers without experts with the norm of layers that have some."""
+    bias, norm = LAYER + "mlp.gate.e_score_correction_bias", "model.layers.0.post_mlp_layernorm.weight"
+    zeros = changed("axk1-bf16", None, lambda tensors: {**tensors, bias: np.zeros(4, np.float32)})
+    published = changed("axk1-bf16", with_config(model_type="AXK1"), lambda tensors: {
+        **without(bias)(tensors), norm: np.full(16, 3, np.float32)}, folder="published")
+    assert np.array_equal(logits(published), logits(zeros))
+    assert not np.allclose(logits(MINIATURES / "axk1-bf16"), logits(zeros), rtol=0, atol=1e-2)
+
+
+def test_norms_of_cohere2_moe_may_be_rmsnorm(changed, logits):
+    """Where what is normalised has a mean of 0, RMSNorm is LayerNorm: here where all that layers add has one."""
+    def without_means(tensors):
+        for name, array in tensors.items():
+            if any(part in name for part in ("embed_tokens", "o_proj", "down_proj")):
+                values = checkpoint.to_f32(array)
+                outputs = -1 if "embed" in name else -2
+                tensors[name] = values - values.mean(axis=outputs, keepdims=True)
+
+    layer_norm = changed("cohere2-moe-bf16", None, without_means)
+    rms_norm = changed("cohere2-moe-bf16", with_config(rms_norm_eps=1e-5), without_means, folder="rms")
+    assert np.allclose(logits(layer_norm, "--kv", "f32"), logits(rms_norm, "--kv", "f32"), rtol=0, atol=1e-4)
+    other = changed("cohere2-moe-bf16", with_config(rms_norm_eps=0.5), without_means, folder="other")
+    assert not np.allclose(logits(other, "--kv", "f32"), logits(rms_norm, "--kv", "f32"), rtol=0, atol=1e-2)
+
+
+def test_phimoe_has_factors_of_its_own_for_long_texts(changed, logits):
+    """60 tokens are no long text. With an original length of 16 they are one: then what long texts have counts."""
+    def swapped(config):
+        rope = config["rope_scaling"]
+        rope["original_max_position_embeddings"] = 16
+        for part in ("factor", "mscale"):
+            rope["short_" + part], rope["long_" + part] = rope["long_" + part], rope["short_" + part]
+
+    published = logits(MINIATURES / "phimoe-bf16", "--kv", "f32")
+    assert np.array_equal(logits(changed("phimoe-bf16", swapped), "--kv", "f32"), published)
+    other = changed("phimoe-bf16", with_config(architectures=["PhimoeForCausalLM"]), folder="other")
+    assert np.array_equal(logits(other, "--kv", "f32"), published)
+
+
 @pytest.mark.parametrize("salt", [0, 4, 10])
 def test_an_answer_goes_on_as_its_text_grows_long(salt, auk, run, tmp_path):
     """28 characters and 9 more pass the original length of 32 on the way: each is the best of the text so far, taken
@@ -457,6 +497,39 @@ WRONG = {
         "use_qk_norm is true, which is not supported in CohereForCausalLM, expected false"),
     "a factor of logits is no number": (
         "cohere2-bf16", with_config(logit_scale="x"), None, 'logit_scale is "x"'),
+    "the bias of a norm is missing": (
+        "phimoe-bf16", None, without(LAYER + "post_attention_layernorm.bias"),
+        f"tensor {LAYER}post_attention_layernorm.bias is missing"),
+    "the bias of a norm is too short": (
+        "phimoe-bf16", None, cut(LAYER + "input_layernorm.bias", 15), "input_layernorm.bias is [15], expected [16]"),
+    "the bias of the last norm is missing": (
+        "phimoe-bf16", None, without("model.norm.bias"), "tensor model.norm.bias is missing"),
+    "the output head has no bias": (
+        "phimoe-bf16", None, without("lm_head.bias"), "tensor lm_head.bias is missing"),
+    "the output head has a bias of another shape": (
+        "phimoe-bf16", None, cut("lm_head.bias", 103), "tensor lm_head.bias is [103], expected [104]"),
+    "the output head has a bias, and the config has none": (
+        "phimoe-bf16", with_config(lm_head_bias=False), None, "lm_head.bias: an output head with a bias"),
+    "the output head's bias is no bool": (
+        "phimoe-bf16", with_config(lm_head_bias="x"), None, 'lm_head_bias is "x"'),
+    "a rope has no factor of long texts": (
+        "phimoe-bf16", lambda config: config["rope_scaling"].pop("long_mscale") and None, None,
+        "rope_scaling: long_mscale is missing"),
+    "the norm of experts is missing": (
+        "axk1-bf16", None, without(LAYER + "post_mlp_layernorm.weight"),
+        f"tensor {LAYER}post_mlp_layernorm.weight is missing"),
+    "the norm of experts has a bias": (
+        "axk1-bf16", None, lambda tensors: {**tensors, LAYER + "post_mlp_layernorm.bias": np.ones(16, np.float32)},
+        f"tensor {LAYER}post_mlp_layernorm.bias is not known"),
+    "the router's function is another": (
+        "cohere2-moe-bf16", with_config(expert_selection_fn="tanh"), None,
+        "expert_selection_fn tanh is not supported, expected softmax or sigmoid"),
+    "the MLP beside experts is missing": (
+        "cohere2-moe-bf16", None, without(LAYER + "mlp.shared_experts.up_proj.weight"),
+        f"tensor {LAYER}mlp.shared_experts.up_proj.weight is missing"),
+    "a layer without experts has another width": (
+        "cohere2-moe-bf16", with_config(prefix_dense_intermediate_size=16), None,
+        "mlp.gate_proj.weight is [24, 16], expected [16, 16]"),
     "a short convolution has no taps": (
         "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
     "a short convolution has other taps": (
@@ -499,7 +572,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 90 and "llama" in names
+    assert len(names) == 93 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

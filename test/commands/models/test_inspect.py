@@ -63,6 +63,8 @@ def mlp_width(text):
     """As LFM2 makes it of its own members; other models just have it."""
     if text["model_type"] == "granitemoehybrid":
         return text["shared_intermediate_size"]
+    if "prefix_dense_intermediate_size" in text:  # Command A+
+        return text["prefix_dense_intermediate_size"]
     if "intermediate_size_mlp" in text:  # Llama 4
         return text["intermediate_size_mlp"]
     width, multiple = text.get("block_ff_dim", text.get("intermediate_size")), text.get("block_multiple_of")
@@ -223,7 +225,8 @@ def test_says_what_the_files_say(run, directory):
         assert (linear["in_fp8"], linear["in_fp4"]) == (len(in_fp8), len(in_fp4 - {"lm_head.weight"}))
     assert linear["dense"] == len(linear["dense_layers"])
     assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored
-                                      if not any(part in name for part in ("vision", "visual", "conv.conv", "conv1d")))
+                                      if not any(part in name for part in (
+                                              "vision", "visual", "conv.conv", "conv1d", "norm.bias", "lm_head")))
 
 
 def with_unit(size):
@@ -274,6 +277,8 @@ def arithmetic_of(report):
         (report["norms"] == "after", "norms behind attention and the gated product only"),
         (report["norms_before_delta"], "but before them in layers with the delta rule"),
         (report["norms_centred"], "norms subtract the mean"),
+        (report["norm_bias"], "norms with a bias"),
+        (report["lm_head_bias"], "an output head with a bias"),
         (report["parallel_mlp"], "the gated product beside attention, of the same norm"),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
         (report["embedding_norm"], "embeddings normalised"),
@@ -395,7 +400,7 @@ def experts_of(report):
     if not experts:
         return ""
     scores = {"softmax": "softmax", "sigmoid": "sigmoid", "softmax_of_chosen": "softmax of the chosen",
-              "sigmoid_of_chosen": "sigmoid of the chosen"}
+              "sigmoid_of_chosen": "sigmoid of the chosen", "softmax_of_near": "softmax of those near"}
     n_layers = sum(int(layer["n_experts"]) > 0 for layer in report["layers"])
     return (f"{experts['n_chosen']} of {experts['n_experts']} in {n_layers} of {report['num_hidden_layers']} layers, "
             f"intermediate {experts['intermediate_size']}; weights by {scores[experts['score']]}"
@@ -405,7 +410,8 @@ def experts_of(report):
             + f"; from {experts['n_chosen_groups']} of {experts['n_groups']} groups" * (int(experts["n_groups"]) > 1)
             + f"; beside them an MLP of {experts['shared_intermediate_size']}" * (
                 int(experts["shared_intermediate_size"]) > 0)
-            + ", gated" * (experts["shared_gate"] and int(experts["shared_intermediate_size"]) > 0))
+            + ", gated" * (experts["shared_gate"] and int(experts["shared_intermediate_size"]) > 0)
+            + ", times 0.5" * experts["halves_shared"] + "; a norm of their sum" * experts["post_norm"])
 
 
 def latent_of(latent):
