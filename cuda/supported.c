@@ -78,6 +78,7 @@ static const char *unsupported_part(const ModelConfig *config) {
     bool there;
     const char *words;
   } parts[] = {
+      {config->altup.n > 0, "AltUp"},
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},

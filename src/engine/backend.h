@@ -312,6 +312,19 @@ typedef struct Backend {
   Status (*add_ngrams)(BackendState *state, TokenRange range, int layer, Error *err);
   Status (*mix_streams)(BackendState *state, TokenRange range, int layer, bool mlp, Error *err);
   Status (*inject_streams)(BackendState *state, TokenRange range, Error *err);
+  /* Only of models with config.altup.n, n below, whose layers all have attention and norms around it; NULL:
+   * check_model() refuses them. embed() makes the streams: s_0 the embedding x, s_i = Win_i x times
+   * |x| / |Win_i x|, where |u|^2 is the mean of u's squares, in divisors at least 1e-5.
+   * predict_streams() comes before a layer: m = tanh(Wrouter (rmsnorm(s_0) * router_norm) / hidden);
+   *   s_j = s_j + sum over i of (Wpredict m)_(j n + i) s_i;   x = s_0
+   * add_laurel() comes after norm_qkv_rope_append(): x = x + h + rmsnorm(Wright Wleft h) * laurel_norm, and
+   * out_proj_residual() multiplies x by 2^-1/2 at its end. correct_streams() comes after the MLP: m as above,
+   * of x for s_0; e = x - s_0;   s_i = s_i + (1 + (Wcorrect m)_i) e;   x = s_0 * output_scale
+   * layer_end() then adds what it computes to s_1 .. s_(n-1), not to x. norm_logits() takes the mean of s_0 and
+   * of Wout_i s_i times |s_0| / |Wout_i s_i| for x. models.md, "AltUp". */
+  Status (*predict_streams)(BackendState *state, TokenRange range, int layer, Error *err);
+  Status (*add_laurel)(BackendState *state, TokenRange range, int layer, Error *err);
+  Status (*correct_streams)(BackendState *state, TokenRange range, int layer, Error *err);
 
   /* Several sequences (StateOptions.n_sequences), all in the order of steps; page_tokens 0: not supported.
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the

@@ -111,6 +111,7 @@ static void every_architecture_has_its_kernels(void **state) {
 static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
+  REFUSED(altup.n, 4, "AltUp");
   TAKEN(conv.taps, 3);
   TAKEN(value_dim, 64);
   ModelConfig many = like_qwen3();
