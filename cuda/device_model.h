@@ -56,8 +56,16 @@ typedef struct {
   const float *taps;                              /* [streams.n * hidden][taps] */
 } DeviceNgrams;
 
+/* AltupLayer (model.h), whose small matrices are vectors in fp32; zeros in other models. */
 typedef struct {
-  /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
+  const float *router_norm, *output_scale, *laurel_norm; /* [hidden] */
+  const float *router, *predict, *correct;               /* [n][hidden], [n * n][n], [n][n] */
+  DeviceLinear left, right;
+} DeviceAltup;
+
+typedef struct {
+  /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. With AltUp
+   * attn_post_norm is divided by sqrt(2), as x is by then. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
   const float *q_norm, *k_norm;      /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
   const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] of latent attention */
@@ -82,6 +90,8 @@ typedef struct {
   /* Only with config.streams.n, attn_norm and mlp_norm being [streams.n * hidden] then: */
   DeviceMix attn_mix, mlp_mix;
   DeviceNgrams ngrams;
+  DeviceAltup altup;
+  float gate_deviations;                    /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
   const float *index_q_norm, *index_k_norm; /* [indexer.head_dim] */
 } DeviceLayer;
 
@@ -152,6 +162,7 @@ struct BackendModel {
   size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
   const float *final_norm; /* [hidden], or [streams.n * hidden] */
   DeviceMix mix;           /* of the logits' input; only with config.streams.n */
+  DeviceLinear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1]; /* Model's */
   /* Only with config.per_layer_width: Model's. */
   const void *input_table; /* [per_layer_vocab][n_layers * per_layer_width] of the checkpoint's type */
   DeviceLinear input_projection;

@@ -24,15 +24,15 @@ import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
                                YARN_MSCALE, awq, bamba, cohere2, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3,
-                               gemma3n, gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent,
-                               lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
-                               new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
-                               with_vision)
+                               gemma3n, gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa,
+                               hunyuan, latent, lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral,
+                               muse_glimmer, nemotron_h, new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3,
+                               qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, has_sinks, is_altup, is_conv, is_delta,
-                              is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
+from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, has_sinks, is_altup, is_conv,
+                              is_delta, is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
 from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64
@@ -463,7 +463,7 @@ MINIATURES.update(STREAM_MINIATURES)
 
 
 def put_altup(config, prefix, put, normal):
-    """The coefficients of a layer's streams: tanh() of the router's outputs, which are divided by hidden_size, bends."""
+    """The coefficients of a layer's streams; the router's outputs, divided by hidden_size, are such that tanh bends."""
     n, hidden = config["altup_num_inputs"], config["hidden_size"]
     put(prefix + "altup.modality_router.weight", normal(n, hidden, std=hidden**0.5))
     put(prefix + "altup.prediction_coefs.weight", normal(n * n, n, std=0.3))

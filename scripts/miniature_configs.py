@@ -68,8 +68,8 @@ def gemma3(**config):
 
 
 def gemma3n(**config):
-    """The last two of four layers use the keys and values of the two before them, of either kind. Sizes all differ; some
-    of the alphabet has no row in the table of the layers' own inputs."""
+    """The last two of four layers use the keys and values of the two before them, of either kind. Sizes all differ;
+    some of the alphabet has no row in the table of the layers' own inputs."""
     config = gemma(**{"architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text", "hidden_size": 16,
                       "intermediate_size": [12, 16, 20, 12], "head_dim": 8,
                       "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2,

@@ -355,9 +355,9 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
 size_t cpu_ngram_numbers(const ModelConfig *config, int layer);
 float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
 
-/* AltUp and LAuReL (altup.c): the weights of a layer; the operations. cpu_begin_streams(): makes the streams of
- * n_rows embeddings x. cpu_join_streams(): h = the normalised input of the logits of n_rows rows, rows[i] or
- * first_row + i. cpu_add_to_streams(): adds x to all streams but the first. */
+/* AltUp and LAuReL (altup.c): the weights of a layer; the operations. cpu_begin_streams(): makes the streams
+ * of n_rows embeddings x. cpu_join_streams(): h = the normalised input of the logits of n_rows rows, rows[i]
+ * or first_row + i. cpu_add_to_streams(): adds x to all streams but the first. */
 CpuAltup cpu_take_altup(const AltupLayer *from, float *place, size_t *next);
 void cpu_begin_streams(BackendState *state, int n_rows);
 void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, int n_rows);

@@ -34,7 +34,7 @@ static double size_of(const float *x, int n, double least) {
   return sqrt(sum / n > least ? sum / n : least);
 }
 
-/* What makes a projected stream as large as the first one. */
+/* The factor that makes a projected stream as large as the first one. */
 static float same_size(const float *first, const float *projected, int n) {
   const double least = 1e-5; /* of the mean square, as in transformers */
   return (float)(size_of(first, n, 0) / size_of(projected, n, least));

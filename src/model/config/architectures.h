@@ -258,8 +258,8 @@ Status config_parse_chunks(const ConfigReader *r, ModelConfig *config);
  * rope, the kinds of layers and delta are filled. */
 Status config_parse_streams(const ConfigReader *r, ModelConfig *config);
 
-/* Fills altup, the sparsity of layers and the widths of their MLPs (altup.c). PRECOND the windows of layers are
- * filled. */
+/* Fills altup, the sparsity of layers, the widths of their MLPs, and what layers share (altup.c). PRECOND the
+ * windows of layers are filled. */
 Status config_parse_altup(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.

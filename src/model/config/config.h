@@ -382,8 +382,8 @@ typedef struct {
   /* MLPs and experts have no gate of their own: up's output is both, so that with ACTIVATION_RELU g is the
    * square of max(up, 0) (relu2). With ACTIVATION_XIELU g is a function of up alone. */
   bool ungated;
-  int per_layer_width; /* numbers of a token's own input of each layer (E2B and E4B of Gemma 3n and 4); 0: none */
-  int per_layer_vocab;    /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
+  int per_layer_width; /* numbers of a token's own input of each layer (Gemma 3n and 4, E2B, E4B); 0: none */
+  int per_layer_vocab; /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma (4: 1) and Granite */
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
@@ -476,8 +476,8 @@ bool config_layer_is_alike(const ModelConfig *config, int layer);
  * attention. */
 size_t config_kv_numbers(const ModelConfig *config, int layer);
 
-/* The number that a part of a Gaussian's numbers, of mean 0 and deviation 1, lies below; 0 < part < 1, which is
- * rounded to fp32, as in transformers. */
+/* The number that a part of a Gaussian's numbers, of mean 0 and deviation 1, lies below; 0 < part < 1, which
+ * is rounded to fp32, as in transformers. */
 double gaussian_quantile(double part);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32

@@ -1,5 +1,5 @@
-/* hf_streams.c - takes the mix of residual streams that the logits read, tables of n-grams, and AltUp's matrices
- * of embeddings and outputs.
+/* hf_streams.c - takes the mix of residual streams that the logits read, tables of n-grams, and the matrices
+ * that make AltUp's streams and join them.
  *
  * Called by: hf_directory.c.   Calls: hf_tensors.c, hf_quantised.c (hf_weights_take). No rows of tables are
  * read here. */

@@ -559,11 +559,9 @@ ARITHMETIC = {
     "gemma3-text-part": ({"architecture": "Gemma3ForConditionalGeneration", "runs_on": ["cpu", "cuda"]}, {
         "unused": "1 of 84 tensors: vision_tower.patch_embedding.bias"}),
     "gemma3n-bf16": ({"v_norm": True, "attention_scale": 1, "logit_cap": 6, "layer_ropes": ["local", "global"] * 2,
-                      "runs_on": ["cpu"], "cuda_refusal":
-                      "Gemma3nForCausalLM has AltUp, which GPUs do not compute yet"}, {
+                      "runs_on": ["cpu", "cuda"]}, {
         "streams": "3 of 16 numbers, predicted and corrected by AltUp, with LAuReL of rank 6",
-        "sparse gates": "0.75 in layer 0, 0.25 in layer 2, 0.95 in layer 3",
-        "runs on": "CPU; Gemma3nForCausalLM has AltUp, which GPUs do not compute yet"}),
+        "sparse gates": "0.75 in layer 0, 0.25 in layer 2, 0.95 in layer 3"}),
     "gemma4-bf16": ({"v_norm": True, "layer_scalar": True, "attention_scale": 1, "runs_on": ["cpu", "cuda"],
                      "cuda_refusal": None}, {
         "other sizes": "layers 5 to 5: 1 for keys and values, head_dim 32, intermediate 20, values are the keys "
