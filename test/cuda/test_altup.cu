@@ -94,8 +94,6 @@ struct Case {
   }
 };
 
-static Error error;
-
 static void test_streams(const Case &c) {
   const int all = c.n * c.hidden;
   Device<float> streams(c.streams), x(c.x), y(c.other), norm(c.norm), router(c.router), predict(c.predict),
