@@ -90,9 +90,9 @@ typedef struct {
   /* Only with config.streams.n, attn_norm and mlp_norm being [streams.n * hidden] then: */
   DeviceMix attn_mix, mlp_mix;
   DeviceNgrams ngrams;
-  DeviceAltup altup;
-  float gate_deviations;                    /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
   const float *index_q_norm, *index_k_norm; /* [indexer.head_dim] */
+  DeviceAltup altup;
+  float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
 } DeviceLayer;
 
 /* The parts of a drafter beside its layers (model.h, DraftParts); zeros in other models. */

@@ -582,7 +582,7 @@ static void cut_gates(float *g, int n, float deviations) {
   for (int i = 0; i < n; i++) sum += (double)g[i];
   for (int i = 0; i < n; i++) squares += ((double)g[i] - sum / n) * ((double)g[i] - sum / n);
   const float c = (float)(sum / n + (double)deviations * sqrt(squares / n));
-  for (int i = 0; i < n; i++) g[i] = g[i] > c ? g[i] - c : 0;
+  for (int i = 0; i < n; i++) g[i] = g[i] <= c ? 0 : g[i] - c; /* NaN stays NaN */
 }
 
 /* The gated product of a layer with sparse gates, which are known only when all of a row are. */

@@ -277,7 +277,8 @@ typedef struct {
   DraftParts draft;        /* only with config.draft.kind */
   Vector final_norm;       /* [hidden], or [streams.n * hidden] */
   StreamMix mix;           /* of the logits' input; only with config.streams.n */
-  /* Only with config.altup.n: hidden -> hidden, [i] makes stream i + 1 of an embedding, or returns it. */
+  /* Only with config.altup.n: hidden -> hidden, [i] makes stream i + 1 of an embedding, or what logits read
+   * of that stream. */
   Linear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1];
   Linear head;         /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes; /* all tensors used, as stored, each once */

@@ -212,7 +212,7 @@ typedef struct {
 } StreamConfig;
 
 /* AltUp (Gemma 3n; Baykal et al., arXiv:2301.13310): a token has n residual streams of hidden numbers each. A
- * layer predicts all of them, computes the first, and corrects the others by what that changed. LAuReL
+ * layer predicts all of them, computes the first, and corrects all by what that changed. LAuReL
  * (Menghani et al., arXiv:2411.07501) is a product of two matrices beside attention. See predict_streams and
  * add_laurel in engine/backend.h. */
 typedef struct {
