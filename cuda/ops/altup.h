@@ -67,7 +67,7 @@ Status ops_altup_unit(const AltupStreams *call, AltupRows rows, int index, int n
 Status ops_altup_join(const AltupStreams *call, AltupRows rows, float *projected, const float *norm,
                       int n_rows, void *out, int out_stride, cudaStream_t stream, Error *err);
 
-/* gates = max(gates - c, 0) in place, c being their mean and `deviations` times their standard deviation; in
+/* gates = max(gates - c, 0) in place, c being their mean plus `deviations` times their standard deviation; in
  * rows of n numbers, `stride` apart. */
 Status ops_cut_gates(float *gates, size_t stride, int n, float deviations, int n_rows, cudaStream_t stream,
                      Error *err);

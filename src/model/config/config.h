@@ -87,7 +87,7 @@ typedef struct {
    * both outputs are added to the residual stream. Only of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
   /* The part of its gates that become 0, were they Gaussian: 0 <= sparsity < 1. Gates are max(gate - c, 0), c
-   * being their mean and gaussian_quantile(sparsity) times their deviation; 0: they stay (Gemma 3n). */
+   * being their mean plus gaussian_quantile(sparsity) times their deviation; 0: they stay (Gemma 3n). */
   double sparsity;
   bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* config_layer() sets it */
