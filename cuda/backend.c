@@ -21,6 +21,7 @@
 #include "cuda/device.h"
 #include "cuda/draft.h"
 #include "cuda/fused/fused.h"
+#include "cuda/layers/altup.h"
 #include "cuda/layers/copies.h"
 #include "cuda/layers/index.h"
 #include "cuda/layers/latent.h"
@@ -96,6 +97,23 @@ static Status prepare_streams(BackendModel *loaded, const StateOptions *options,
   return prepare_mix(loaded, &loaded->mix, options->max_logit_rows, kernel, err);
 }
 
+/* The matrices of AltUp and LAuReL. */
+static Status prepare_altup(BackendModel *loaded, const StateOptions *options, const char *kernel,
+                            Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  for (int i = 0; c->altup.n > 0 && i < c->n_layers; i++) {
+    const DeviceAltup *own = &loaded->layers[i].altup;
+    TRY(linear_prepare(loaded->linear, &own->left, loaded->act, options->max_chunk, kernel, err));
+    TRY(linear_prepare(loaded->linear, &own->right, loaded->act, options->max_chunk, kernel, err));
+  }
+  for (int i = 0; i + 1 < c->altup.n; i++) {
+    TRY(linear_prepare(loaded->linear, &loaded->streams_in[i], loaded->act, options->max_chunk, kernel, err));
+    TRY(linear_prepare(loaded->linear, &loaded->streams_out[i], loaded->act, options->max_logit_rows, kernel,
+                       err));
+  }
+  return STATUS_OK;
+}
+
 /* Checks that every matrix has a kernel for every count of tokens, and makes the workspace large enough. */
 static Status prepare(BackendModel *loaded, const StateOptions *options, Error *err) {
   const int max_tokens = options->max_chunk;
@@ -121,6 +139,7 @@ static Status prepare(BackendModel *loaded, const StateOptions *options, Error *
   }
   TRY(prepare_inputs(loaded, max_tokens, kernel, err));
   TRY(prepare_streams(loaded, options, kernel, err));
+  TRY(prepare_altup(loaded, options, kernel, err));
   TRY(draft_prepare(loaded, max_tokens, err));
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, options->max_logit_rows, forced, err);
 }
@@ -366,6 +385,7 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
                             .dtype = m->model->input_table.dtype,
                             .n_layers = c->n_layers,
                             .width = c->per_layer_width,
+                            .n_rows = c->per_layer_vocab,
                             .ids = s->rows.ids,
                             .weight = m->input_norm,
                             .eps = (float)c->norm_eps};
@@ -387,6 +407,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
   if (c->centred) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
+  if (c->altup.n > 0) TRY(altup_begin(s, n_rows, err));
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
   return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
 }
@@ -397,7 +418,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const int n_rows = rows_of(s, span);
   if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
   if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
-  if (c->parallel) { /* h is also the input of the MLP, or of the router in fp32 */
+  if (c->parallel || c->altup.n > 0) { /* h is also the input of the MLP, the router (in fp32) or LAuReL */
     const bool wide = config_layer(c, layer).n_experts > 0;
     TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
     TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
@@ -577,9 +598,9 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
- * layer_scalar; p is the layer's own input. Without per_layer_width down_residual() has done all. x is
- * divided by 64 before it is rounded to fp16, whose range it may exceed; gated.factor multiplies the gate by
- * 64 again. */
+ * layer_scalar; p is the layer's own input. With AltUp all streams but the first take that, not x. Without
+ * per_layer_width down_residual() has done all. x is divided by 64 before it is rounded to fp16, whose range
+ * it may exceed; gated.factor multiplies the gate by 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;
   const BackendModel *m = s->loaded;
@@ -602,6 +623,7 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
                        .out = s->g,
                        .out_stride = padded_row(n)};
   TRY(ops_gated(&gated, n_rows, m->stream, err));
+  if (c->altup.n > 0) return altup_add_input(s, layer, n_rows, err);
   return residual_linear(s, &l->input_projection, s->g, n_rows,
                          (Norms){l->input_norm, l->scalar, next_attn_norm(m, layer)}, 0, err);
 }
@@ -614,7 +636,9 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
   s->n_logit_rows = n_rows;
   tokens_forget_picks(s);
   if (span.parts) n_rows = s->sequences.n_logit_rows;
-  if (c->streams.n > 0) {
+  if (c->altup.n > 0) {
+    TRY(altup_join(s, span, first_row, n_rows, s->lm_head_in, err));
+  } else if (c->streams.n > 0) {
     TRY(streams_mix_logits(s, span, first_row, n_rows, s->lm_head_in, err));
   } else {
     if (span.parts) {
@@ -705,6 +729,9 @@ const Backend cuda_backend = {.name = "cuda",
                               .add_ngrams = cuda_add_ngrams,
                               .mix_streams = cuda_mix_streams,
                               .inject_streams = cuda_inject_streams,
+                              .predict_streams = cuda_predict_streams,
+                              .add_laurel = cuda_add_laurel,
+                              .correct_streams = cuda_correct_streams,
                               .draft_take = split_draft_take,
                               .draft_move = split_draft_move,
                               .draft_embed = draft_embed,

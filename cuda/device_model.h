@@ -56,8 +56,16 @@ typedef struct {
   const float *taps;                              /* [streams.n * hidden][taps] */
 } DeviceNgrams;
 
+/* AltupLayer (model.h), whose small matrices are vectors in fp32; zeros in other models. */
 typedef struct {
-  /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
+  const float *router_norm, *output_scale, *laurel_norm; /* [hidden] */
+  const float *router, *predict, *correct;               /* [n][hidden], [n * n][n], [n][n] */
+  DeviceLinear left, right;
+} DeviceAltup;
+
+typedef struct {
+  /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. With AltUp
+   * attn_post_norm is divided by sqrt(2), as x is by then. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
   const float *attn_norm_bias, *mlp_norm_bias;                        /* [hidden] or NULL */
   const float *q_norm, *k_norm;      /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
@@ -84,6 +92,8 @@ typedef struct {
   DeviceMix attn_mix, mlp_mix;
   DeviceNgrams ngrams;
   const float *index_q_norm, *index_k_norm; /* [indexer.head_dim] */
+  DeviceAltup altup;
+  float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
 } DeviceLayer;
 
 /* The parts of a drafter beside its layers (model.h, DraftParts); zeros in other models. */
@@ -154,6 +164,7 @@ struct BackendModel {
   const float *final_norm;      /* [hidden], or [streams.n * hidden] */
   const float *final_norm_bias; /* [hidden] or NULL */
   DeviceMix mix;                /* of the logits' input; only with config.streams.n */
+  DeviceLinear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1]; /* Model's */
   /* Only with config.per_layer_width: Model's. */
   const void *input_table; /* [per_layer_vocab][n_layers * per_layer_width] of the checkpoint's type */
   DeviceLinear input_projection;

@@ -9,6 +9,7 @@
 #include "cuda/attention/attention.h"
 #include "cuda/delta/delta.h"
 #include "cuda/device.h"
+#include "cuda/layers/altup.h"
 #include "cuda/layers/index.h"
 #include "cuda/layers/latent.h"
 #include "cuda/layers/streams.h"
@@ -260,13 +261,14 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->expert_h = arena_take(m, experts.own_norms || experts.scales_input ? chunk * (size_t)s->h_stride : 0, 2);
   const size_t apart = experts.own_norms ? (c->split > 1 ? 2 : 1) : 0;
   s->shared_branch = arena_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
+  streams_place(s, c, m); /* lives through all layers */
+  altup_place(s, c, m);
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * sizes.heads, 2);
   s->a = arena_take(m, chunk * sizes.heads, 2);
   s->beside = arena_take(m, chunk * sizes.beside, 2);
   place_latent(s, c, m);
-  streams_place(s, c, m);
   index_place(s, c, m);
   s->delta_workspace =
       arena_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);

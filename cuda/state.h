@@ -75,6 +75,12 @@ typedef struct {
   NgramHash *hashes;                   /* [layers with n-grams] */
 } StreamState;
 
+/* Memory of AltUp's streams (layers/altup.h); zeros in other models. S: altup.n * hidden */
+typedef struct {
+  float *streams, *projected; /* [max_chunk][S], [max_logit_rows][S] matmuls of streams for the logits */
+  void *ranks;                /* f16 [max_chunk][laurel_rank, padded] */
+} AltupState;
+
 /* Memory of the choice of positions (layers/index.h); zeros in other models. */
 typedef struct {
   float *scores;          /* [rows at once][index_row_scores()] */
@@ -157,6 +163,7 @@ struct BackendState {
   LayerPlace *layers;         /* [n_layers] on the host */
   HostRows host;
   StreamState stream; /* of models with streams */
+  AltupState altup;
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,

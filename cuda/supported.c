@@ -97,6 +97,17 @@ static const char *unsupported_part(const ModelConfig *config) {
   return NULL;
 }
 
+/* True if AltUp's small matrices, which are vectors on a GPU, are all dense. */
+static bool has_dense_coefficients(const Model *model) {
+  bool dense = true;
+  for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++) {
+    const AltupLayer *own = &model->layers[i].altup;
+    dense = dense && own->router.kind == LINEAR_DENSE && own->predict.kind == LINEAR_DENSE &&
+            own->correct.kind == LINEAR_DENSE;
+  }
+  return dense;
+}
+
 static Status refuse(const Model *model, const char *words, Error *err) {
   return error_set(err, STATUS_MODEL, "%s has %s, which GPUs do not compute yet", model->config.architecture,
                    words);
@@ -108,6 +119,7 @@ Status cuda_check_model(const Model *model, Error *err) {
   for (int i = 0; i < model->config.n_layers; i++)
     if (model->layers[i].key_heads && model->layers[i].kv_b.kind == LINEAR_INT8)
       return refuse(model, "latent attention with kv_b_proj in W8A8", err);
+  if (!has_dense_coefficients(model)) return refuse(model, "AltUp with quantised coefficients", err);
   bool fit = model->dummy || scales_fit_fp16(&model->head);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
     for (int which = 0; which < layer_linear_count(&model->config, i); which++)

@@ -5,6 +5,7 @@
  * random numbers. */
 #include "cuda/weights.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -40,23 +41,6 @@ typedef struct {
   bool streaming;  /* loading is over: matrices on the host are filled one by one */
 } Loader;
 
-/* The use of a vector: what is added to its numbers, and the range of random ones. */
-typedef struct {
-  float plus, low, high;
-} VectorUse;
-
-/* As in dummy.c: states forget about a tenth of what they hold with each token. */
-static const VectorUse vector_uses[N_LAYER_VECTORS] = {
-    [DELTA_CONV] = {0, -0.5f, 0.5f},      [DELTA_A_LOG] = {0, 0, 1},
-    [DELTA_DT_BIAS] = {0, -4, -2},        [DELTA_NORM] = {0, 1, 1},
-    [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f}, [DELTA_SKIP] = {0, 0, 1},
-    [CONV_TAPS] = {0, -0.5f, 0.5f},       [CONV_BIAS] = {0, -0.1f, 0.1f},
-    [ATTN_NORM_BIAS] = {0, -0.1f, 0.1f},  [MLP_NORM_BIAS] = {0, -0.1f, 0.1f},
-    [NGRAM_TAPS] = {0, -0.5f, 0.5f},      [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f},
-    [EXPERT_SCALES] = {0, 1, 1},          [EXPERT_ROUTER_SCALE] = {0, 1, 1},
-    [XIELU_ALPHA_P] = {0, 0.2f, 0.2f},    [XIELU_ALPHA_N] = {0, -1.05f, -1.05f},
-    [XIELU_BETA] = {0, 0.5f, 0.5f},       [XIELU_EPS] = {0, -1e-6f, -1e-6f}};
-
 /* Work on a vector, on a matrix of n stacked or interleaved layers, on a table of rows by token, and on
  * experts. */
 typedef struct {
@@ -85,7 +69,8 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
 static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                             Error *err) {
   for (int which = 0; which < N_LAYER_VECTORS; which++)
-    TRY(pass->vector(loader, parts_vector(to, which), layer_vector_of(from, which), vector_uses[which], err));
+    TRY(pass->vector(loader, parts_vector(to, which), layer_vector_of(from, which), parts_vector_use(which),
+                     err));
   return STATUS_OK;
 }
 
@@ -163,9 +148,10 @@ static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to
                         Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
   const LayerConfig own = config_layer(config, i);
-  /* LINEAR_SWIGLU_F16, which has no factors, needs it interleaved. */
-  const bool swiglu =
-      config->activation == ACTIVATION_SILU && config->gate_scale == 1 && config->mlp_scale == 1;
+  /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs it interleaved. */
+  const bool swiglu = own.sparsity == 0 && config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
+                      config->mlp_scale == 1;
+  to->gate_deviations = own.sparsity > 0 ? (float)gaussian_quantile(own.sparsity) : 0;
   if (own.n_experts > 0) TRY(visit_experts(loader, pass, i, &to->experts, from, err));
   to->gate_up.n_parts = 0;
   if (own.intermediate == 0 || (own.n_experts > 0 && loader->joined)) return STATUS_OK;
@@ -193,15 +179,35 @@ static Status visit_streams(Loader *loader, const Pass *pass, int i, DeviceLayer
   return visit_matrix(loader, pass, &to->ngrams.value, &from->ngrams.value, err);
 }
 
+/* A small dense matrix, as a vector. */
+static Status visit_small(Loader *loader, const Pass *pass, const float **to, const Linear *from,
+                          Error *err) {
+  const Vector numbers = {from->weight, from->dtype, from->n_in * from->n_out};
+  return pass->vector(loader, to, &numbers, (VectorUse){0, -0.1f, 0.1f, 0}, err);
+}
+
+/* The matrices of AltUp and LAuReL. PRECOND the small ones are dense (supported.c). */
+static Status visit_altup(Loader *loader, const Pass *pass, DeviceAltup *to, const AltupLayer *from,
+                          Error *err) {
+  if (loader->loaded->model->config.altup.n == 0) return STATUS_OK;
+  TRY(visit_small(loader, pass, &to->router, &from->router, err));
+  TRY(visit_small(loader, pass, &to->predict, &from->predict, err));
+  TRY(visit_small(loader, pass, &to->correct, &from->correct, err));
+  TRY(visit_matrix(loader, pass, &to->left, &from->left, err));
+  return visit_matrix(loader, pass, &to->right, &from->right, err);
+}
+
 static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ModelLayer *from = &loader->loaded->model->layers[i];
   DeviceLayer *to = &loader->loaded->layers[i];
   loader->layer = i;
   loader->stays = i >= config->n_layers - loader->host_layers;
-  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1}, sinks = {0, -1, 1}, scalar = {0, 1, 1};
+  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1, 0}, sinks = {0, -1, 1, 0},
+                  scalar = {0, 1, 1, 0}, half = {norm.plus, 1, 1, sqrtf(2)};
   for (int which = 0; which < N_LAYER_NORMS; which++)
-    TRY(pass->vector(loader, parts_norm(to, which), layer_norm_of(from, which), norm, err));
+    TRY(pass->vector(loader, parts_norm(to, which), layer_norm_of(from, which),
+                     config->altup.n > 0 && which == LAYER_ATTN_POST_NORM ? half : norm, err));
   TRY(pass->vector(loader, &to->sinks, &from->sinks, sinks, err));
   TRY(pass->vector(loader, &to->scalar, &from->scalar, scalar, err));
   TRY(visit_vectors(loader, pass, to, from, err));
@@ -214,6 +220,7 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
   TRY(visit_mlp(loader, pass, i, to, from, err));
   TRY(visit_streams(loader, pass, i, to, from, err));
+  TRY(visit_altup(loader, pass, &to->altup, &from->altup, err));
   if (config->per_layer_width == 0) return STATUS_OK;
   TRY(visit_matrix(loader, pass, &to->input_gate, &from->input_gate, err));
   return visit_matrix(loader, pass, &to->input_projection, &from->input_projection, err);
@@ -267,8 +274,8 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   BackendModel *loaded = loader->loaded;
   const Model *model = loaded->model;
   const ModelConfig *config = &model->config;
-  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1},
-                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1}, bias = {0, -0.1f, 0.1f};
+  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1, 0},
+                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1, 0}, bias = {0, -0.1f, 0.1f, 0};
   for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
   loader->stays = false;
   TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
@@ -277,6 +284,10 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   TRY(visit_embedding(loader, pass, err));
   TRY(visit_draft(loader, pass, norm, err));
   if (config->streams.n > 0) TRY(visit_mix(loader, pass, &loaded->mix, &model->mix, err));
+  for (int i = 0; i + 1 < config->altup.n; i++) {
+    TRY(visit_matrix(loader, pass, &loaded->streams_in[i], &model->streams_in[i], err));
+    TRY(visit_matrix(loader, pass, &loaded->streams_out[i], &model->streams_out[i], err));
+  }
   if (config->per_layer_width == 0) return STATUS_OK;
   TRY(pass->table(loader, &loaded->input_table, &model->input_table, err));
   TRY(visit_matrix(loader, pass, &loaded->input_projection, &model->input_projection, err));
@@ -430,9 +441,9 @@ static Status lay_out(Loader *loader, Error *err) {
 }
 
 /* Matrices of a layer that may be on the host: projections, latent attention's q, o, that of delta_beside,
- * gate and up, down, the experts' two, those of per-layer inputs, three of each mix of streams, and two of
- * n-grams. */
-enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 16 };
+ * gate and up, down, the experts' two, those of per-layer inputs, three of each mix of streams, two of
+ * n-grams, and LAuReL's two. */
+enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 18 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
  * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
@@ -509,6 +520,7 @@ static Status fill_vector(Loader *l, const float **to, const Vector *from, Vecto
   if (!from->data) return STATUS_OK;
   floats_read(from->data, from->dtype, 0, (size_t)from->n, l->floats);
   for (int i = 0; use.plus != 0 && i < from->n; i++) l->floats[i] += use.plus;
+  for (int i = 0; use.divisor != 0 && i < from->n; i++) l->floats[i] /= use.divisor;
   TRY(upload_array(&l->uploader, l->floats, (size_t)from->n * sizeof(float), (void *)*to, err));
   advance(l, (size_t)from->n * dtype_bytes(from->dtype));
   return STATUS_OK;
@@ -693,8 +705,9 @@ static Status fill_from_checkpoint(Loader *l, Error *err) {
 
 static Status make_vector(Loader *l, const float **to, const Vector *from, VectorUse use, Error *err) {
   if (!from->data) return STATUS_OK;
-  return random_numbers((void *)*to, WEIGHT_F32, (size_t)from->n, use.low, use.high, 0, l->loaded->stream,
-                        err);
+  const float divisor = use.divisor != 0 ? use.divisor : 1;
+  return random_numbers((void *)*to, WEIGHT_F32, (size_t)from->n, use.low / divisor, use.high / divisor, 0,
+                        l->loaded->stream, err);
 }
 
 static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,

@@ -24,15 +24,15 @@ import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
                                YARN_MSCALE, awq, bamba, cohere2, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3,
-                               gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan, latent,
-                               lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
-                               new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
-                               with_vision)
+                               gemma3n, gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa,
+                               hunyuan, latent, lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral,
+                               muse_glimmer, nemotron_h, new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3,
+                               qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, has_sinks, is_conv, is_delta,
-                              is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
+from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, has_sinks, is_altup, is_conv,
+                              is_delta, is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
 from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64
@@ -174,6 +174,11 @@ MINIATURES.update({
             quantization_config=awq(32, modules_to_not_convert=["vision_tower", "multi_modal_projector", "lm_head"])),
         {**VISION, "model_type": "siglip_vision_model"}, mm_tokens_per_image=4),
         names=("language_model.model.", "language_model.lm_head"), matters=[]),
+    "gemma3n-bf16": dict(tokens=20, config=gemma3n(), matters=[
+        {"final_logit_softcapping": 12.0}, {"sliding_window": 9}, {"sliding_window": 7}, {"rope_theta": 50.0},
+        {"rope_local_base_freq": 1000.0}, {"hidden_activation": "silu"}, {"altup_correct_scale": False},
+        {"activation_sparsity_pattern": [0.75, 0.0, 0.0, 0.95]},
+        {"activation_sparsity_pattern": [0.7, 0.0, 0.25, 0.95]}]),
     "gemma4-bf16": dict(config=gemma4(torch_dtype="bfloat16", intermediate_size=20), matters=[
         {"final_logit_softcapping": None}, {"sliding_window": 15}, {"sliding_window": 17},
         {"rope_parameters": {**GEMMA4_ROPES, "full_attention": GEMMA4_ROPES["sliding_attention"]}},
@@ -464,6 +469,15 @@ MINIATURES.update(DENSE_MINIATURES)
 MINIATURES.update(STREAM_MINIATURES)
 
 
+def put_altup(config, prefix, put, normal):
+    """The coefficients of a layer's streams; the router's outputs, divided by hidden_size, are such that tanh bends."""
+    n, hidden = config["altup_num_inputs"], config["hidden_size"]
+    put(prefix + "altup.modality_router.weight", normal(n, hidden, std=hidden**0.5))
+    put(prefix + "altup.prediction_coefs.weight", normal(n * n, n, std=0.3))
+    put(prefix + "altup.correction_coefs.weight", normal(n, n, std=0.5))
+    put(prefix + "altup.correct_output_scale", 1 + normal(hidden, std=0.5))
+
+
 def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="each"):
     several, config = has_parts(config), text_of(config)
     body, head = names
@@ -471,7 +485,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     dtype = config.get("torch_dtype") or config["dtype"]
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
-    plus_one = not is_gemma4(config) and any(
+    plus_one = not is_gemma4(config) and not is_altup(config) and any(
         name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next", "qwen4_exp"))
     middle = 0 if plus_one else 1  # these models' norms multiply by 1 + weight
     tensors = {}
@@ -493,12 +507,17 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             normal(config["vocab_size_per_layer_input"], n_columns, std=1 / width**0.5))
         put(body + "per_layer_model_projection.weight", normal(n_columns, hidden, std=1))
         put(body + "per_layer_projection_norm.weight", 1 + normal(width, std=0.25))
+    for i in range(config.get("altup_num_inputs", 1) - 1):
+        put(f"{body}altup_projections.{i}.weight", normal(hidden, hidden, std=1))
+        put(f"{body}altup_unembed_projections.{i}.weight", normal(hidden, hidden, std=1))
     for layer in range(config["num_hidden_layers"]):
         prefix = f"{body}layers.{layer}."
         for norm, width in norm_widths(config, layer).items():
             more = 1 if "gemma" in config["model_type"] and norm in LARGER else 0
             if is_gemma4(config) and norm.startswith("self_attn."):
                 more = -0.3  # scores are not scaled
+            if is_altup(config) and norm.startswith("self_attn."):
+                more = 0
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
             if config["model_type"] == "phimoe":
                 put(prefix + norm + ".bias", normal(width, std=0.5))
@@ -525,6 +544,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             put(prefix + "mlp.act_fn.alpha_n", normal(1, std=0.5))
             put(prefix + "mlp.act_fn.beta", np.float32(0.3 + 0.1 * layer))
             put(prefix + "mlp.act_fn.eps", np.float32(-1e-6))
+        if is_altup(config):
+            put_altup(config, prefix, put, normal)
         if is_gemma4(config):
             put(prefix + "layer_scalar", 0.7 + normal(1, std=0.1))
         if is_delta(config, layer):

@@ -67,6 +67,20 @@ def gemma3(**config):
                     "final_logit_softcapping": None, **config})
 
 
+def gemma3n(**config):
+    """The last two of four layers use the keys and values of the two before them, of either kind. Sizes all differ;
+    some of the alphabet has no row in the table of the layers' own inputs."""
+    config = gemma(**{"architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text", "hidden_size": 16,
+                      "intermediate_size": [12, 16, 20, 12], "head_dim": 8,
+                      "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2,
+                      "num_kv_shared_layers": 2, "activation_sparsity_pattern": [0.75, 0.0, 0.25, 0.95],
+                      "altup_active_idx": 0, "altup_coef_clip": 120.0, "altup_correct_scale": True,
+                      "altup_num_inputs": 3, "laurel_rank": 6, "hidden_size_per_layer_input": 4,
+                      "vocab_size_per_layer_input": VOCAB - 16, "final_logit_softcapping": 6.0, "rope_theta": 1000.0,
+                      "rope_local_base_freq": 50.0, "torch_dtype": "bfloat16", **config})
+    return {key: value for key, value in config.items() if key not in ("query_pre_attn_scalar", "hidden_act")}
+
+
 GEMMA4_ROPES = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000.0},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
 

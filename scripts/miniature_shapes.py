@@ -102,6 +102,10 @@ def is_gemma4(config):
     return config["model_type"].startswith("gemma4")
 
 
+def is_altup(config):
+    return config["model_type"] == "gemma3n_text"
+
+
 def is_full(config, layer):
     """True if a layer of Gemma 4 has no window."""
     types = config.get("layer_types")
@@ -111,7 +115,8 @@ def is_full(config, layer):
 
 def shares_kv(config, layer):
     """True if a layer uses the keys and values of one before it."""
-    return is_gemma4(config) and layer >= config["num_hidden_layers"] - config.get("num_kv_shared_layers", 0)
+    shares = is_gemma4(config) or is_altup(config)
+    return shares and layer >= config["num_hidden_layers"] - config.get("num_kv_shared_layers", 0)
 
 
 def head_sizes(config, layer):
@@ -211,6 +216,8 @@ def mlp_shapes(config, layer):
                 "feed_forward.w2": ("d", hidden, inner)}
     if kind in ("arcee", "apertus"):
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
+    if isinstance(inner, list):
+        inner = inner[layer]
     inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
     if kind == "llama4_text":
         inner = config["intermediate_size_mlp"]
@@ -287,6 +294,9 @@ def linear_shapes(config, layer):
     if width := config.get("hidden_size_per_layer_input"):
         shapes["per_layer_input_gate"] = ("i", width, hidden)
         shapes["per_layer_projection"] = ("p", hidden, width)
+    if is_altup(config):
+        rank = config["laurel_rank"]
+        shapes.update({"laurel.linear_left": ("", rank, hidden), "laurel.linear_right": ("", hidden, rank)})
     return shapes
 
 
@@ -356,7 +366,7 @@ def norm_widths(config, layer):
         widths["self_attn.kv_a_layernorm"] = config["kv_lora_rank"]
         if config["q_lora_rank"]:
             widths["self_attn.q_a_layernorm"] = config["q_lora_rank"]
-    q_and_k = kind.startswith("qwen3") or kind in HEAD_NORMS or is_gemma4(config)
+    q_and_k = kind.startswith("qwen3") or kind in HEAD_NORMS or is_gemma4(config) or is_altup(config)
     q_and_k = q_and_k or bool(kind == "glm4_moe" and config.get("use_qk_norm"))
     if q_and_k and not is_delta(config, layer):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
@@ -364,6 +374,8 @@ def norm_widths(config, layer):
         widths["post_per_layer_input_norm"] = hidden
     if shares_kv(config, layer):
         del widths["self_attn.k_norm"]
+    if is_altup(config):
+        widths.update({"altup.router_norm": hidden, "laurel.post_laurel_norm": hidden})
     if kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"):
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
     if config.get("enable_moe_block"):

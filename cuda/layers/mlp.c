@@ -3,6 +3,7 @@
 
 #include "cuda/experts/experts.h"
 #include "cuda/layers/narrow.h"
+#include "cuda/ops/altup.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/products.h"
 #include "cuda/residual.h"
@@ -21,6 +22,8 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
     return products_run(s, &call, err);
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
+  if (config_layer(&m->model->config, layer).sparsity > 0)
+    TRY(ops_cut_gates(s->gate_up, 2 * (size_t)n, n, l->gate_deviations, n_tokens, m->stream, err));
   const Gated gated = {.activation = m->model->config.activation,
                        .factor = (float)m->model->config.gate_scale,
                        .up_factor = (float)m->model->config.mlp_scale,

@@ -36,7 +36,10 @@ const float **parts_norm(DeviceLayer *l, int which) {
                                  &l->index_k_norm,
                                  &l->ngrams.key_norm,
                                  &l->ngrams.query_norm,
-                                 &l->ngrams.conv_norm};
+                                 &l->ngrams.conv_norm,
+                                 &l->altup.router_norm,
+                                 &l->altup.laurel_norm};
+  _Static_assert(sizeof norms / sizeof *norms == N_LAYER_NORMS, "each norm has its place");
   return norms[which];
 }
 
@@ -55,9 +58,27 @@ const float **parts_vector(DeviceLayer *l, int which) {
                                                   [EXPERT_CHOICE_BIAS] = &l->experts.choice_bias,
                                                   [EXPERT_SCALES] = &l->experts.scales,
                                                   [EXPERT_ROUTER_SCALE] = &l->experts.router_scale,
+                                                  [ALTUP_OUTPUT_SCALE] = &l->altup.output_scale,
                                                   [XIELU_ALPHA_P] = &l->xielu.alpha_p,
                                                   [XIELU_ALPHA_N] = &l->xielu.alpha_n,
                                                   [XIELU_BETA] = &l->xielu.beta,
                                                   [XIELU_EPS] = &l->xielu.eps};
   return vectors[which];
+}
+
+/* As in dummy.c: states forget about a tenth of what they hold with each token. */
+static const VectorUse uses[N_LAYER_VECTORS] = {
+    [DELTA_CONV] = {0, -0.5f, 0.5f},       [DELTA_A_LOG] = {0, 0, 1},
+    [DELTA_DT_BIAS] = {0, -4, -2},         [DELTA_NORM] = {0, 1, 1},
+    [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f},  [DELTA_SKIP] = {0, 0, 1},
+    [CONV_TAPS] = {0, -0.5f, 0.5f},        [CONV_BIAS] = {0, -0.1f, 0.1f},
+    [NGRAM_TAPS] = {0, -0.5f, 0.5f},       [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f},
+    [EXPERT_SCALES] = {0, 1, 1},           [EXPERT_ROUTER_SCALE] = {0, 1, 1},
+    [ATTN_NORM_BIAS] = {0, -0.1f, 0.1f},   [MLP_NORM_BIAS] = {0, -0.1f, 0.1f},
+    [ALTUP_OUTPUT_SCALE] = {0, 1, 1},      [XIELU_ALPHA_P] = {0, 0.2f, 0.2f},
+    [XIELU_ALPHA_N] = {0, -1.05f, -1.05f}, [XIELU_BETA] = {0, 0.5f, 0.5f},
+    [XIELU_EPS] = {0, -1e-6f, -1e-6f}};
+
+VectorUse parts_vector_use(int which) {
+  return uses[which];
 }

@@ -12,3 +12,10 @@ int parts_inputs(const ModelConfig *config, int layer, const ModelLayer *from,
 /* The place of a norm (LAYER_ATTN_NORM ..), and of a vector (DELTA_CONV ..), of model/layers.h. */
 const float **parts_norm(DeviceLayer *layer, int which);
 const float **parts_vector(DeviceLayer *layer, int which);
+
+/* The use of a vector: what is added to its numbers, the range of random ones, and what all are then divided
+ * by; 0: 1. */
+typedef struct {
+  float plus, low, high, divisor;
+} VectorUse;
+VectorUse parts_vector_use(int which); /* DELTA_CONV .. */

@@ -140,7 +140,8 @@ template <int kThreads>
 __global__ void __launch_bounds__(kThreads) layer_inputs_kernel(LayerInputs a, float *p) {
   begin_overlapping();
   const size_t row = (size_t)blockIdx.y * a.n_layers + blockIdx.x;
-  const size_t from = ((size_t)a.ids[blockIdx.y] * a.n_layers + blockIdx.x) * a.width;
+  const int id = a.ids[blockIdx.y];
+  const size_t from = ((size_t)(id < a.n_rows ? id : 0) * a.n_layers + blockIdx.x) * a.width;
   float *to = p + row * a.width;
   const float scale = rms_scale<kThreads>(to, a.width, a.eps), factor = sqrtf((float)a.width);
   for (int i = threadIdx.x; i < a.width; i += kThreads)

@@ -75,7 +75,7 @@ Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err
 typedef struct {
   const void *table;
   Dtype dtype;
-  int n_layers, width;
+  int n_layers, width, n_rows; /* n_rows: of the table; ids beyond the last have row 0 */
   const int *ids;
   const float *weight;
   float eps;

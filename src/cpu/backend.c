@@ -112,6 +112,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.intermediate, own.intermediate);
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
+    if (own.sparsity > 0) raise_to(&plan.sparse_up, own.intermediate);
     if (own.delta_beside) plan.beside = plan.delta_width;
   }
   const LatentConfig *latent = &config->latent;
@@ -132,6 +133,9 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   raise_to(&plan.streams, (int64_t)config->streams.n * config->hidden);
   raise_to(&plan.stream_rank, config->streams.rank);
   raise_to(&plan.stream_factors, config->streams.n);
+  raise_to(&plan.streams, (int64_t)config->altup.n * plan.hidden);
+  raise_to(&plan.stream_rank, config->altup.laurel_rank);
+  raise_to(&plan.stream_factors, config->altup.n * config->altup.n);
   raise_to(&plan.ngrams, config->ngrams.width);
   plan_index(config, options, &plan);
   raise_to(&plan.routes, config->experts.n_experts);
@@ -257,6 +261,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->positions = take(&arena, rows, sizeof *state->positions);
   state->sequences = take(&arena, rows, sizeof *state->sequences);
   state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
+  state->sparse_up = take(&arena, product_of(rows, (size_t)plan->sparse_up), sizeof(float));
   state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
   state->kept_rows =
       take(&arena, config->draft.kind ? product_of(rows + 1, (size_t)config->draft.n_states) : 0,
@@ -327,11 +332,13 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
 
 /* --- the operations --- */
 
-/* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the token's in the table. */
+/* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the token's in the table, or the
+ * first one if the table has no such row. */
 static void add_table_row(const Matrix *table, int32_t id, int first, int width, float *p) {
   enum { BLOCK = 256 };
   float part[BLOCK];
   const float scale = (float)sqrt(width), half = (float)sqrt(0.5);
+  if (id >= table->n_rows) id = 0;
   for (int from = 0; from < width; from += BLOCK) {
     const int n = width - from < BLOCK ? width - from : BLOCK;
     floats_read(table->data, table->dtype, (size_t)id * (size_t)table->n_columns + (size_t)(first + from),
@@ -404,6 +411,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
              state->x + (size_t)r * (size_t)state->plan.hidden,
              (size_t)model->config.hidden * sizeof *state->x);
   if (model->config.per_layer_width > 0) make_layer_inputs(state, range, ids);
+  if (model->config.altup.n > 0) cpu_begin_streams(state, range.n_tokens);
   return STATUS_OK;
 }
 
@@ -551,6 +559,13 @@ static void join_values(const BackendState *state, int n_rows, int layer) {
   }
 }
 
+/* x = factor * x */
+static void scale_rows(BackendState *state, int n_rows, float factor) {
+  const size_t hidden = (size_t)state->loaded->model->config.hidden, stride = (size_t)state->plan.hidden;
+  for (size_t r = 0; r < (size_t)n_rows; r++)
+    for (size_t i = 0; i < hidden; i++) state->x[r * stride + i] *= factor;
+}
+
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
@@ -569,12 +584,45 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   if (config_layer(config, layer).delta_beside)
     matmul_residual(state, weights->delta.o, state->beside, state->plan.beside, range.n_tokens, NULL);
   if (config->centred && !config->parallel) centre(state, range.n_tokens);
+  if (config->altup.n > 0) scale_rows(state, range.n_tokens, (float)sqrt(0.5));
   return STATUS_OK;
+}
+
+/* g = max(g - c, 0), c being `deviations` standard deviations above the mean. */
+static void cut_gates(float *g, int n, float deviations) {
+  double sum = 0, squares = 0;
+  for (int i = 0; i < n; i++) sum += (double)g[i];
+  for (int i = 0; i < n; i++) squares += ((double)g[i] - sum / n) * ((double)g[i] - sum / n);
+  const float c = (float)(sum / n + (double)deviations * sqrt(squares / n));
+  for (int i = 0; i < n; i++) g[i] = g[i] <= c ? 0 : g[i] - c; /* NaN stays NaN */
+}
+
+/* The gated product of a layer with sparse gates, which are known only when all of a row are. */
+static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
+  const BackendModel *loaded = state->loaded;
+  const CpuLayer *weights = &loaded->layers[layer];
+  const int n = weights->up.linear->n_out;
+  const size_t g_stride = (size_t)state->plan.intermediate, up_stride = (size_t)state->plan.sparse_up;
+  const Matmul both[] = {{.w = weights->gate, .y = state->g, .y_stride = g_stride},
+                         {.w = weights->up, .y = state->sparse_up, .y_stride = up_stride}};
+  run_matmuls(loaded, &state->scratch, cpu_normalised(state, n_rows, weights->mlp_norm),
+              (size_t)state->plan.hidden, n_rows, both, 2);
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) {
+    float *g = state->g + (size_t)r * g_stride;
+    cut_gates(g, n, weights->gate_deviations);
+    loaded->kernels->activate[loaded->model->config.activation](g, state->sparse_up + (size_t)r * up_stride,
+                                                                n);
+  }
 }
 
 static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
+  if (config_layer(&state->loaded->model->config, layer).sparsity > 0) {
+    sparse_gate_up(state, range.n_tokens, layer);
+    return STATUS_OK;
+  }
   Matmul matmul = cpu_gate_up(state->loaded, layer);
   matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
   const bool parallel = state->loaded->model->config.parallel; /* h is what attention read */
@@ -604,9 +652,11 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
   return STATUS_OK;
 }
 
-/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. */
+/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. With AltUp that is added to the streams
+ * but the first, not to x. */
 static void add_layer_input(BackendState *state, TokenRange range, int layer) {
   const BackendModel *loaded = state->loaded;
+  const bool altup = loaded->model->config.altup.n > 0;
   const CpuLayer *weights = &loaded->layers[layer];
   const int width = loaded->model->config.per_layer_width, stride = state->plan.intermediate;
   const Matmul matmul = {.w = weights->input_gate, .y = state->g, .y_stride = (size_t)stride};
@@ -616,17 +666,16 @@ static void add_layer_input(BackendState *state, TokenRange range, int layer) {
     loaded->kernels->activate[loaded->model->config.activation](state->g + r * (size_t)stride, p, width);
   }
   pad_rows(state->g, stride, range.n_tokens, width);
+  if (altup) scale_rows(state, range.n_tokens, 0);
   matmul_residual(state, weights->input_projection, state->g, stride, range.n_tokens, weights->input_norm);
+  if (altup) cpu_add_to_streams(state, range.n_tokens);
 }
 
 static Status cpu_layer_end(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   if (state->loaded->model->config.per_layer_width > 0) add_layer_input(state, range, layer);
-  if (!state->loaded->layers[layer].scalar) return STATUS_OK;
-  const float scalar = *state->loaded->layers[layer].scalar;
-  const size_t hidden = (size_t)state->loaded->model->config.hidden, stride = (size_t)state->plan.hidden;
-  for (size_t r = 0; r < (size_t)range.n_tokens; r++)
-    for (size_t i = 0; i < hidden; i++) state->x[r * stride + i] *= scalar;
+  const float *scalar = state->loaded->layers[layer].scalar;
+  if (scalar) scale_rows(state, range.n_tokens, *scalar);
   return STATUS_OK;
 }
 
@@ -667,7 +716,9 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_r
                          .y = state->logits,
                          .y_stride = (size_t)state->loaded->model->config.vocab_size};
   const int32_t *rows = range.parts ? range.logit_rows : NULL;
-  if (state->loaded->mix.down.linear)
+  if (state->loaded->model->config.altup.n > 0)
+    cpu_join_streams(state, rows, first_row, n_rows);
+  else if (state->loaded->mix.down.linear)
     cpu_mix(state, state->loaded->final_norm, &state->loaded->mix, rows, first_row, n_rows);
   else
     normalise_logit_rows(state, rows, first_row, n_rows);
@@ -704,6 +755,9 @@ const Backend cpu_backend = {.name = "cpu",
                              .add_ngrams = cpu_add_ngrams,
                              .mix_streams = cpu_mix_streams,
                              .inject_streams = cpu_inject_streams,
+                             .predict_streams = cpu_predict_streams,
+                             .add_laurel = cpu_add_laurel,
+                             .correct_streams = cpu_correct_streams,
                              .draft_take = cpu_draft_take,
                              .draft_move = cpu_draft_move,
                              .draft_embed = cpu_draft_embed,

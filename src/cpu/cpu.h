@@ -39,6 +39,12 @@ typedef struct {
   CpuLinear down, up, inject;
 } CpuMix;
 
+/* AltUp and LAuReL (model.h, AltupLayer). */
+typedef struct {
+  CpuLinear router, predict, correct, left, right;
+  const float *router_norm, *output_scale, *laurel_norm; /* [hidden] */
+} CpuAltup;
+
 /* Embeddings of n-grams. S: plan.streams. */
 typedef struct {
   CpuLinear key, value;
@@ -72,6 +78,8 @@ typedef struct {
   CpuConv conv;                      /* of LAYER_CONV */
   CpuExperts experts;
   CpuMix attn_mix, mlp_mix; /* of models with streams */
+  CpuAltup altup;           /* of models with AltUp */
+  float gate_deviations;    /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
   CpuNgrams ngrams;         /* of layers with n-grams */
   CpuLinear index;          /* of layers with index keys */
   const float *index_q_norm, *index_k_norm;
@@ -98,7 +106,8 @@ struct BackendModel {
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
   CpuLinear head, input_projection;
-  CpuMix mix; /* of the logits' input */
+  CpuMix mix;                                                          /* of the logits' input */
+  CpuLinear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1]; /* Model's */
   NgramHash *hashes;
   CpuDraft draft;
   const float *input_norm;      /* [per_layer_width] or NULL */
@@ -117,7 +126,9 @@ typedef struct {
   int queries, channels, delta_heads, delta_width, beside; /* likewise; 0 where the model has none */
   int q_rank, kv_a, head_in;                               /* of latent attention; likewise */
   int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
-  int streams, stream_rank, stream_factors, ngrams, index; /* rows of streams.c and sparse.c; likewise */
+  /* Rows of streams.c, altup.c and sparse.c; likewise. */
+  int streams, stream_rank, stream_factors, ngrams, index;
+  int sparse_up;                   /* the up of layers with sparse gates; likewise */
   int selected, block_scores;      /* positions that a row sees at most; room for scores of blocks */
   size_t gathered_bytes;           /* of one KV head with as many positions */
   size_t recurrent_bytes;          /* the states of all layers together */
@@ -208,6 +219,7 @@ struct BackendState {
   float *decays, *betas; /* [max_chunk][plan.delta_heads] */
   float *recurrent;      /* [n_sequences + n_slots][plan.recurrent_bytes], first the current states */
   float *g;              /* [max_chunk][plan.intermediate] */
+  float *sparse_up;      /* [max_chunk][plan.sparse_up] */
   float *inputs;         /* [max_chunk][plan.inputs] of all layers, set by embed */
   float *states;         /* [max_chunk][plan.states] a drafter's: the target's states */
   float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] a drafter's: draft_take() */
@@ -224,7 +236,8 @@ struct BackendState {
   int *sequences;         /* [max_chunk] likewise */
   /* Rows of models with streams (streams.c): the streams; rows that are in work: normalised streams, weights,
    * what is between the matrices of a mix, and the factors of what the block returns; the ids of the step's
-   * rows and their rows of a table of n-grams. */
+   * rows and their rows of a table of n-grams. With AltUp (altup.c) a stream is plan.hidden numbers, and the
+   * rows in work are LAuReL's and coefficients. */
   float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
   float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
@@ -343,6 +356,17 @@ Status cpu_inject_streams(BackendState *state, TokenRange range, Error *err);
 Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *err);
 size_t cpu_ngram_numbers(const ModelConfig *config, int layer);
 float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
+
+/* AltUp and LAuReL (altup.c): the weights of a layer; the operations. cpu_begin_streams(): makes the streams
+ * of n_rows embeddings x. cpu_join_streams(): h = the normalised input of the logits of n_rows rows, rows[i]
+ * or first_row + i. cpu_add_to_streams(): adds x to all streams but the first. */
+CpuAltup cpu_take_altup(const AltupLayer *from, float *place, size_t *next);
+void cpu_begin_streams(BackendState *state, int n_rows);
+void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, int n_rows);
+void cpu_add_to_streams(BackendState *state, int n_rows);
+Status cpu_predict_streams(BackendState *state, TokenRange range, int layer, Error *err);
+Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *err);
+Status cpu_correct_streams(BackendState *state, TokenRange range, int layer, Error *err);
 
 /* Sparse attention (sparse.c). cpu_index(): index queries of normalised rows `from`, whose index keys go to
  * the cache. cpu_selects(): some row of the step sees fewer positions than all; cpu_select() then chooses

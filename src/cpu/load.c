@@ -67,6 +67,9 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
       loaded->layers[i].delta = cpu_take_delta(&model->config.delta, &from->delta, place, &next);
     loaded->layers[i].attn_mix = cpu_take_mix(&from->attn_mix, place, &next);
     loaded->layers[i].mlp_mix = cpu_take_mix(&from->mlp_mix, place, &next);
+    loaded->layers[i].altup = cpu_take_altup(&from->altup, place, &next);
+    if (config_layer(&model->config, i).sparsity > 0)
+      loaded->layers[i].gate_deviations = (float)gaussian_quantile(config_layer(&model->config, i).sparsity);
     loaded->layers[i].index = cpu_take_linear(&from->index, place, &next);
     loaded->layers[i].index_q_norm = cpu_take_vector(&from->index_q_norm, plus, place, &next);
     loaded->layers[i].index_k_norm = cpu_take_vector(&from->index_k_norm, plus, place, &next);
@@ -84,6 +87,10 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
   loaded->input_norm = cpu_take_vector(&model->input_norm, plus, place, &next);
   loaded->head = cpu_take_linear(&model->head, place, &next);
   loaded->mix = cpu_take_mix(&model->mix, place, &next);
+  for (int i = 0; i + 1 < model->config.altup.n; i++) {
+    loaded->streams_in[i] = cpu_take_linear(&model->streams_in[i], place, &next);
+    loaded->streams_out[i] = cpu_take_linear(&model->streams_out[i], place, &next);
+  }
   loaded->draft = cpu_take_draft(model, plus, place, &next);
   loaded->final_norm =
       cpu_take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);

@@ -71,6 +71,11 @@ static CpuLinear linear_of(const CpuLayer *layer, int which) {
   case LAYER_MLP_MIX_UP: return layer->mlp_mix.up;
   case LAYER_MLP_INJECT: return layer->mlp_mix.inject;
   case LAYER_INDEX: return layer->index;
+  case LAYER_ALTUP_ROUTER: return layer->altup.router;
+  case LAYER_ALTUP_PREDICT: return layer->altup.predict;
+  case LAYER_ALTUP_CORRECT: return layer->altup.correct;
+  case LAYER_LAUREL_LEFT: return layer->altup.left;
+  case LAYER_LAUREL_RIGHT: return layer->altup.right;
   case LAYER_NGRAM_KEY: return layer->ngrams.key;
   case LAYER_NGRAM_VALUE: return layer->ngrams.value;
   default: return (CpuLinear){0};

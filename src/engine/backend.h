@@ -166,7 +166,8 @@ typedef struct {
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
   /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \
   /* with config.per_layer_width the inputs of each layer: */                                                \
-  /* p = (rmsnorm(Wprojection x / sqrt(hidden)) * norm + sqrt(width) * input_table[ids]) / sqrt(2) */        \
+  /* p = (rmsnorm(Wprojection x / sqrt(hidden)) * norm + sqrt(width) * input_table[ids]) / sqrt(2), */       \
+  /* with row 0 for ids beyond the table's last row */                                                       \
   X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
@@ -203,6 +204,7 @@ typedef struct {
   /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h), */                \
   /* with config.parallel h is that of attention; */                                                         \
   /* with mlp_scale * activation(gate_scale * Wgate h) */                                                    \
+  /* with LayerConfig.sparsity Wgate h is max(Wgate h - c, 0), c as there */                                 \
   X(norm_gate_up, (BackendState * state, TokenRange range, int layer, Error *err))                           \
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
   X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \
@@ -313,6 +315,20 @@ typedef struct Backend {
   Status (*add_ngrams)(BackendState *state, TokenRange range, int layer, Error *err);
   Status (*mix_streams)(BackendState *state, TokenRange range, int layer, bool mlp, Error *err);
   Status (*inject_streams)(BackendState *state, TokenRange range, Error *err);
+  /* Only of models with config.altup.n, n below, whose layers all have attention and norms around it. embed()
+   * makes the streams: s_0 the embedding x, s_i = Win_i x times |x| / |Win_i x|, where |u|^2 is the mean of
+   * u's squares, in divisors at least 1e-5. predict_streams() comes before a layer:
+   *   m = tanh(Wrouter (rmsnorm(s_0) * router_norm) / hidden);
+   *   s_j = s_j + sum over i of (Wpredict m)_(j n + i) s_i;   x = s_0
+   * add_laurel() comes after norm_qkv_rope_append(), whose h it reads, and with out_proj_residual():
+   *   x = (x + h + rmsnorm(Wright Wleft h) * laurel_norm + o) / sqrt(2)
+   * correct_streams() comes after the MLP: m as above, of x for s_0; e = x - s_0;
+   *   s_i = s_i + (1 + (Wcorrect m)_i) e;   x = s_0 * output_scale
+   * layer_end() then adds what it computes to s_1 .. s_(n-1), not to x. norm_logits() takes the mean of s_0
+   * and of Wout_i s_i times |s_0| / |Wout_i s_i| for x. models.md, "AltUp and LAuReL". */
+  Status (*predict_streams)(BackendState *state, TokenRange range, int layer, Error *err);
+  Status (*add_laurel)(BackendState *state, TokenRange range, int layer, Error *err);
+  Status (*correct_streams)(BackendState *state, TokenRange range, int layer, Error *err);
 
   /* Several sequences (StateOptions.n_sequences), all in the order of steps; page_tokens 0: not supported.
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the

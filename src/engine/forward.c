@@ -2,6 +2,7 @@
  *
  * Called by: session.c, batch.c, drafters/published.c. The order of the calls is the transformer:
  *   x = x + attention(norm(x)); x = x + mlp(norm(x))
+ * With AltUp x is predicted before each layer, and the streams are corrected after it.
  * A layer of Nemotron-H has one of the two; one of Falcon-H1 adds the outputs of attention and of Mamba-2. */
 #include "engine/forward.h"
 
@@ -34,16 +35,19 @@ static Status run_layers(const Backend *backend, BackendState *state, const Mode
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
     const LayerKind kind = own.kind;
-    const bool streams = config->streams.n > 0;
+    const bool streams = config->streams.n > 0, altup = config->altup.n > 0;
     if (own.ngrams) TRY(backend->add_ngrams(state, range, layer, err));
     if (streams) TRY(backend->mix_streams(state, range, layer, false, err));
+    if (altup) TRY(backend->predict_streams(state, range, layer, err));
     if (layer_has(own, LAYER_DELTA)) TRY(backend->norm_delta_rule(state, range, layer, err));
     if (kind == LAYER_CONV) TRY(backend->norm_short_conv(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->norm_qkv_rope_append(state, range, layer, err));
+    if (altup) TRY(backend->add_laurel(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->attention(state, range, layer, err));
     if (kind != LAYER_MLP_ALONE) TRY(backend->out_proj_residual(state, range, layer, err));
     if (streams) TRY(backend->inject_streams(state, range, err));
     TRY(run_mlp(backend, state, config, range, layer, err));
+    if (altup) TRY(backend->correct_streams(state, range, layer, err));
     if (config->layer_scalar || config->per_layer_width > 0)
       TRY(backend->layer_end(state, range, layer, err));
     if (range.taps && tap < range.taps->n && range.taps->layers[tap] == layer)

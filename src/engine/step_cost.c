@@ -110,6 +110,11 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     cost.bytes += linear_bytes(&model->input_projection) + vector_bytes(&model->input_norm);
     cost.flop += linear_flop(&model->input_projection, n_rows);
   }
+  for (int i = 0; i + 1 < c->altup.n; i++) {
+    cost.bytes += linear_bytes(&model->streams_in[i]) + linear_bytes(&model->streams_out[i]);
+    cost.flop +=
+        linear_flop(&model->streams_in[i], n_rows) + linear_flop(&model->streams_out[i], n_logit_rows);
+  }
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     add_linears(model, i, n_rows, &cost);

@@ -211,6 +211,17 @@ static Status place_streams(Arena *arena, Model *model, Error *err) {
   return STATUS_OK;
 }
 
+static Status place_altup(Arena *arena, Model *model, Error *err) {
+  for (int i = 0; i + 1 < model->config.altup.n; i++) {
+    Linear *const both[] = {&model->streams_in[i], &model->streams_out[i]};
+    for (int which = 0; which < 2; which++) {
+      both[which]->n_in = both[which]->n_out = model->config.hidden;
+      TRY(place_matrix(arena, model, both[which], err));
+    }
+  }
+  return STATUS_OK;
+}
+
 static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
@@ -220,6 +231,7 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   model->final_norm = place_vector(arena, (config->streams.n ? config->streams.n : 1) * config->hidden);
   if (config->norm_bias) model->final_norm_bias = place_vector(arena, config->hidden);
   TRY(place_streams(arena, model, err));
+  TRY(place_altup(arena, model, err));
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
   if (config->head_bias) model->head.bias = place_vector(arena, config->vocab_size);
@@ -435,6 +447,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_xielu(&layer->xielu, &random);
     fill_vector(&layer->attn_norm_bias, -0.1f, 0.1f, &random);
     fill_vector(&layer->mlp_norm_bias, -0.1f, 0.1f, &random);
+    fill_vector(&layer->altup.output_scale, 1, 1, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
   fill_vector(&model->final_norm_bias, -0.1f, 0.1f, &random);
@@ -443,6 +456,10 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_norm(config->norm_plus_one, &model->input_norm, &random);
     fill_matrix(&model->input_projection, &random);
     fill_halves(table->data, (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, &random);
+  }
+  for (int i = 0; i + 1 < config->altup.n; i++) {
+    fill_matrix(&model->streams_in[i], &random);
+    fill_matrix(&model->streams_out[i], &random);
   }
   if (config->streams.n > 0) {
     fill_matrix(&model->mix.down, &random);

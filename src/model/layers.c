@@ -35,6 +35,9 @@ typedef enum {
   WIDTH_STREAM_COUNT,
   WIDTH_INDEX, /* index queries and the index key */
   WIDTH_NGRAMS,
+  WIDTH_ALTUP, /* the number of AltUp's streams */
+  WIDTH_ALTUP_SQUARE,
+  WIDTH_LAUREL,
 } Width;
 
 enum {
@@ -102,6 +105,12 @@ static const struct {
     { "self_attn.indexer.index_qk_proj", AT(index), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_INDEX },
   [LAYER_NGRAM_KEY]   = { "ple.key_proj", AT(ngrams.key), IN_ALL, WIDTH_NGRAMS, WIDTH_STREAMS },
   [LAYER_NGRAM_VALUE] = { "ple.value_proj", AT(ngrams.value), IN_ALL, WIDTH_NGRAMS, WIDTH_HIDDEN },
+  [LAYER_ALTUP_ROUTER] = { "altup.modality_router", AT(altup.router), IN_ALL, WIDTH_HIDDEN, WIDTH_ALTUP },
+  [LAYER_ALTUP_PREDICT] =
+    { "altup.prediction_coefs", AT(altup.predict), IN_ALL, WIDTH_ALTUP, WIDTH_ALTUP_SQUARE },
+  [LAYER_ALTUP_CORRECT] = { "altup.correction_coefs", AT(altup.correct), IN_ALL, WIDTH_ALTUP, WIDTH_ALTUP },
+  [LAYER_LAUREL_LEFT]  = { "laurel.linear_left", AT(altup.left), IN_ALL, WIDTH_HIDDEN, WIDTH_LAUREL },
+  [LAYER_LAUREL_RIGHT] = { "laurel.linear_right", AT(altup.right), IN_ALL, WIDTH_LAUREL, WIDTH_HIDDEN },
   [LAYER_LATENT_OUT]  = { "mlp.fc2_latent_proj", AT(moe.latent_out), IN_ALL, WIDTH_LATENT, WIDTH_HIDDEN },
 /* clang-format on */
 #undef AT
@@ -213,6 +222,9 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_INDEX:
     return config->indexer.block ? (config->indexer.n_heads + 1) * config->indexer.head_dim : 0;
   case WIDTH_NGRAMS: return own.ngrams ? config->ngrams.width : 0;
+  case WIDTH_ALTUP: return config->altup.n;
+  case WIDTH_ALTUP_SQUARE: return config->altup.n * config->altup.n;
+  case WIDTH_LAUREL: return config->altup.laurel_rank;
   case WIDTH_HIDDEN: break;
   }
   return config->hidden;
@@ -356,6 +368,8 @@ static const size_t norms[N_LAYER_NORMS] = {
     [LAYER_NGRAM_KEY_NORM] = offsetof(ModelLayer, ngrams.key_norm),
     [LAYER_NGRAM_QUERY_NORM] = offsetof(ModelLayer, ngrams.query_norm),
     [LAYER_NGRAM_CONV_NORM] = offsetof(ModelLayer, ngrams.conv_norm),
+    [LAYER_ALTUP_NORM] = offsetof(ModelLayer, altup.router_norm),
+    [LAYER_LAUREL_NORM] = offsetof(ModelLayer, altup.laurel_norm),
 };
 
 /* post_attention_layernorm names another norm in NORM_BEFORE than in the others. */
@@ -399,6 +413,11 @@ static const char *stream_norm_name(const ModelConfig *config, LayerConfig own, 
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width) {
   const char *name = own_norm_name(&config->names, which);
   const LayerConfig own = config_layer(config, layer);
+  if (which >= LAYER_ALTUP_NORM) {
+    *width = config->hidden;
+    if (config->altup.n == 0) return NULL;
+    return which == LAYER_ALTUP_NORM ? "altup.router_norm" : "laurel.post_laurel_norm";
+  }
   if (which >= LAYER_INDEX_Q_NORM || (config->streams.n > 0 && which < LAYER_Q_NORM))
     return config->streams.n > 0 ? stream_norm_name(config, own, which, width) : NULL;
   if (which < LAYER_Q_NORM) {
@@ -450,6 +469,7 @@ Vector *layer_vector_of(const ModelLayer *layer, int which) {
       [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
       [EXPERT_SCALES] = offsetof(ModelLayer, moe.scales),
       [EXPERT_ROUTER_SCALE] = offsetof(ModelLayer, moe.router_scale),
+      [ALTUP_OUTPUT_SCALE] = offsetof(ModelLayer, altup.output_scale),
       [XIELU_ALPHA_P] = offsetof(ModelLayer, xielu.alpha_p),
       [XIELU_ALPHA_N] = offsetof(ModelLayer, xielu.alpha_n),
       [XIELU_BETA] = offsetof(ModelLayer, xielu.beta),
@@ -522,6 +542,9 @@ Xielu xielu_read(const XieluLayer *layer) {
 
 LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
   if (which >= XIELU_ALPHA_P) return xielu_vector(config, which);
+  if (which == ALTUP_OUTPUT_SCALE)
+    return config->altup.n > 0 ? (LayerVector){"altup.correct_output_scale", config->hidden, 0, DTYPE_F16}
+                               : (LayerVector){0};
   if (which >= EXPERT_CHOICE_BIAS)
     return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
   if (which == ATTN_NORM_BIAS || which == MLP_NORM_BIAS) {

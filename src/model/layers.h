@@ -40,6 +40,11 @@ enum {
   LAYER_INDEX,
   LAYER_NGRAM_KEY,
   LAYER_NGRAM_VALUE,
+  LAYER_ALTUP_ROUTER,
+  LAYER_ALTUP_PREDICT,
+  LAYER_ALTUP_CORRECT,
+  LAYER_LAUREL_LEFT,
+  LAYER_LAUREL_RIGHT,
   N_LAYER_LINEARS
 };
 
@@ -106,6 +111,8 @@ enum {
   LAYER_NGRAM_KEY_NORM,
   LAYER_NGRAM_QUERY_NORM,
   LAYER_NGRAM_CONV_NORM,
+  LAYER_ALTUP_NORM,
+  LAYER_LAUREL_NORM,
   N_LAYER_NORMS
 };
 
@@ -113,8 +120,8 @@ Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
 
-/* The biases of norms, and the vectors of DeltaLayer, ConvLayer, NgramLayer, ExpertLayer and XieluLayer as
- * stored: "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
+/* The biases of norms, and the vectors of DeltaLayer, ConvLayer, NgramLayer, ExpertLayer, AltupLayer and
+ * XieluLayer as stored: "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
 enum {
   DELTA_CONV,
   DELTA_A_LOG,
@@ -130,6 +137,7 @@ enum {
   EXPERT_CHOICE_BIAS, /* [n] or [1][n] */
   EXPERT_SCALES,
   EXPERT_ROUTER_SCALE,
+  ALTUP_OUTPUT_SCALE,
   XIELU_ALPHA_P, /* these four: [1] or a scalar; the last two may be missing */
   XIELU_ALPHA_N,
   XIELU_BETA,

@@ -71,8 +71,10 @@ struct ModelFiles {
   char (*names)[LINEAR_NAME_SIZE];         /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
   char input_projection[LINEAR_NAME_SIZE]; /* the name of the Linear */
   char mix_down[LINEAR_NAME_SIZE], mix_up[LINEAR_NAME_SIZE]; /* likewise, of Model.mix */
-  NgramShard *ngram_shards;                                  /* of all layers */
-  Expert *experts;                                           /* of all layers */
+  /* Likewise, of Model.streams_in and streams_out. */
+  char streams_in[MAX_STREAMS - 1][LINEAR_NAME_SIZE], streams_out[MAX_STREAMS - 1][LINEAR_NAME_SIZE];
+  NgramShard *ngram_shards;               /* of all layers */
+  Expert *experts;                        /* of all layers */
   char (*expert_names)[LINEAR_NAME_SIZE]; /* [experts][N_EXPERT_LINEARS] of their Linears */
   StoredTensor **views;                   /* [n_views] parts of tensors of all experts, for each of them */
   size_t n_views, views_capacity;

@@ -175,6 +175,16 @@ typedef struct {
   Linear inject;   /* S -> streams.n: the factors of what the block returns; n_out 0 before the logits */
 } StreamMix;
 
+/* AltUp and LAuReL in a layer (backend.h, predict_streams, add_laurel). n: config.altup.n. */
+typedef struct {
+  Vector router_norm;      /* [hidden] */
+  Linear router;           /* hidden -> n */
+  Linear predict, correct; /* n -> n * n, n -> n: coefficients */
+  Vector output_scale;     /* [hidden] of the first stream where the layer's own input is added */
+  Linear left, right;      /* hidden -> laurel_rank, and back */
+  Vector laurel_norm;      /* [hidden] output of right */
+} AltupLayer;
+
 /* Rows of a table of n-grams. Numbers in F8_E4M3 or I8 are multiplied by a scale. */
 typedef struct {
   Matrix rows;
@@ -230,6 +240,7 @@ typedef struct {
   /* Only with config.streams.n: of attention, or what stands in its place, and of the MLP. Then attn_norm and
    * mlp_norm are [streams.n * hidden], of the streams. */
   StreamMix attn_mix, mlp_mix;
+  AltupLayer altup;  /* only with config.altup.n */
   NgramLayer ngrams; /* only with LayerConfig.ngrams */
   /* Only of LAYER_ATTENTION with config.indexer.block: hidden -> index queries, then the index key; and
    * [indexer.head_dim] their norms. */
@@ -269,6 +280,9 @@ typedef struct {
   Vector final_norm;       /* [hidden], or [streams.n * hidden] */
   Vector final_norm_bias;  /* [hidden]; data NULL unless config.norm_bias */
   StreamMix mix;           /* of the logits' input; only with config.streams.n */
+  /* Only with config.altup.n: hidden -> hidden, [i] makes stream i + 1 of an embedding, or what logits read
+   * of that stream. */
+  Linear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1];
   /* lm_head, hidden -> vocab_size; the embedding's own data when tied; its bias: config.head_bias */
   Linear head;
   size_t weight_bytes; /* all tensors used, as stored, each once */

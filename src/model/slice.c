@@ -97,7 +97,7 @@ static const char *undivided_part(const ModelConfig *c) {
       {c->parallel, "an MLP beside attention"},
       {c->centred, "norms that subtract the mean"},
       {c->norm_bias, "norms with a bias"},
-      {c->streams.n > 0, "several residual streams"},
+      {c->streams.n > 0 || c->altup.n > 0, "several residual streams"},
       {has_single_blocks(c), "layers that are attention or an MLP alone"},
       {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},
       {c->per_layer_width > 0, "inputs of each layer"},

@@ -59,6 +59,16 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   const size_t angles = n_ropes * rows * (size_t)c->rope.rotary_dim / 2 * 4;
   const size_t splits = (size_t)matmul_splits_of(c->hidden), few = rows < FEW_ROWS ? rows : FEW_ROWS;
   size_t sums = larger(larger(heads + 2 * kv_heads, 2 * intermediate) * splits, hidden * MAX_SPLITS) * few;
+  if (c->altup.n > 0) {
+    const size_t streams = (size_t)c->altup.n * hidden;
+    sums = larger(sums, (streams + hidden) * MAX_SPLITS * few);
+    has_room(&layout, s->streams, rows * streams * 4);
+    has_room(&layout, s->stream_rows, rows * streams * 4);
+    has_room(&layout, s->stream_weights, rows * streams * 4);
+    has_room(&layout, s->stream_ranks, rows * up_to((size_t)c->altup.laurel_rank, 16) * 4);
+    has_room(&layout, s->stream_factors, rows * up_to((size_t)(c->altup.n * c->altup.n), 16) * 4);
+    has_room(&layout, s->sparse_up, rows * 96 * 4); /* of layer 2 alone */
+  }
   if (c->streams.n > 0) {
     const size_t streams = up_to((size_t)(c->streams.n * c->hidden), 16),
                  n_blocks = (size_t)(o->n_ctx / c->indexer.block + 1),
@@ -156,7 +166,10 @@ static void every_array_has_its_room(void **state) {
                              .vocab_size = 61};
   static LayerConfig sizes[LAYERS] = {
       {.head_dim = 34}, {.n_kv_heads = 3, .rope = ROPE_NONE}, {.intermediate = 88, .head_dim = 8}};
-  ModelConfig configs[8] = {plain, plain, plain, plain, plain, plain, plain, plain};
+  static LayerConfig sparse[LAYERS] = {{.intermediate = 200}, {0}, {.intermediate = 88, .sparsity = 0.5}};
+  ModelConfig configs[9] = {plain, plain, plain, plain, plain, plain, plain, plain, plain};
+  configs[8].altup = (AltupConfig){.n = 5, .laurel_rank = 18};
+  configs[8].layers = sparse;
   configs[7].streams = (StreamConfig){.n = 2, .rank = 5};
   configs[7].ngrams = (NgramConfig){.longest = 3, .width = 24};
   configs[7].indexer = (IndexerConfig){.block = 4, .budget = 8, .n_heads = 2, .head_dim = 18};

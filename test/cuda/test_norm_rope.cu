@@ -427,7 +427,7 @@ static void test_queries_alone() {
 template <class T> static void test_layer_inputs(Dtype dtype) {
   const int n_layers = 3, width = 150, vocab = 6;
   const float eps = 0.5f;
-  const std::vector<int> ids = {5, 0};
+  const std::vector<int> ids = {5, 0, 7}; /* 7 is beyond the table, and has row 0 */
   const Floats numbers = random_numbers((size_t)vocab * n_layers * width, -2, 2),
                p = random_numbers(ids.size() * n_layers * width, -2, 2),
                weight = random_numbers(width, 0.5f, 1.5f);
@@ -436,13 +436,14 @@ template <class T> static void test_layer_inputs(Dtype dtype) {
   Device<T> table_device(table);
   Device<int> ids_device(ids);
   Device<float> p_device(p), weight_device(weight);
-  const LayerInputs call = {table_device.at, dtype, n_layers, width, ids_device.at, weight_device.at, eps};
+  const LayerInputs call = {table_device.at, dtype,         n_layers,         width,
+                            vocab,           ids_device.at, weight_device.at, eps};
   MUST(ops_layer_inputs(&call, (int)ids.size(), p_device.at, 0, &error));
   Row want;
   for (size_t i = 0; i < p.size(); i++) {
     const size_t part = i / width * width, row = i / (n_layers * width), column = i % (n_layers * width);
     const double normed = p[i] * scale_of(&p[part], width, eps) * weight[i % width];
-    want.push_back((normed + sqrt(width) * (double)(float)table[ids[row] * n_layers * width + column]) /
+    want.push_back((normed + sqrt(width) * (double)(float)table[ids[row] % 7 * n_layers * width + column]) /
                    sqrt(2));
   }
   expect("ops_layer_inputs", (int)dtype, converted(p_device.host()), want, SINGLE);

@@ -22,7 +22,8 @@ EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"
 MODELS = [STORIES, *(MINIATURES / name for name in (
     ["cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "granite4-h-awq", "lfm2-awq",
      "olmo-hybrid-bf16"] if EMULATED else [
-        "cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "gemma3-awq", "gemma4-e", "granite-swa-awq",
+        "cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "gemma3-awq", "gemma3n-bf16", "gemma4-e",
+        "granite-swa-awq",
         "granite4-h-awq", "granite4-h-moe-bf16", "lfm2-awq", "llama3-awq", "muse-glimmer-text-part",
         "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "qwen3_5", "qwen3_5-tied", "qwen4-exp-bf16",
         "smollm3-awq"]))]

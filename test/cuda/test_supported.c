@@ -113,6 +113,10 @@ static void every_architecture_has_its_kernels(void **state) {
 static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
+  TAKEN(altup.n, 4);
+  layers[1].altup.correct.kind = LINEAR_FP8;
+  REFUSED(altup.n, 4, "AltUp with quantised coefficients");
+  layers[1] = (ModelLayer){0};
   TAKEN(conv.taps, 3);
   TAKEN(value_dim, 64);
   ModelConfig many = like_qwen3();

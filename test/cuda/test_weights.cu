@@ -205,11 +205,12 @@ static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   return layers;
 }
 
-static void expect_norm(const float *got, const Vector &from, bool plus_one, const char *what) {
+static void expect_norm(const float *got, const Vector &from, bool plus_one, const char *what,
+                        float divisor = 1) {
   if (!from.data) return expect(got == NULL, what, "a norm that there is not");
   std::vector<float> want((size_t)from.n);
   floats_read(from.data, from.dtype, 0, want.size(), want.data());
-  for (float &v : want) v += plus_one ? 1.0f : 0.0f;
+  for (float &v : want) v = (v + (plus_one ? 1.0f : 0.0f)) / divisor;
   expect(got && to_host<float>(got, want.size()) == want, what, "a norm");
 }
 
@@ -276,6 +277,20 @@ static void expect_streams(const DeviceLayer *to, const ModelLayer *from, cudaSt
   expect_linear(Matrix8(&to->ngrams.value, stream), 0, 1, &from->ngrams.value);
 }
 
+static void expect_altup(const DeviceAltup &to, const AltupLayer &from, cudaStream_t stream) {
+  const struct {
+    const float *got;
+    const Linear &from;
+  } small[] = {{to.router, from.router}, {to.predict, from.predict}, {to.correct, from.correct}};
+  for (auto &s : small)
+    expect_norm(s.got, Vector{s.from.weight, s.from.dtype, s.from.n_in * s.from.n_out}, false, s.from.name);
+  expect_norm(to.router_norm, from.router_norm, false, "router_norm");
+  expect_norm(to.laurel_norm, from.laurel_norm, false, "post_laurel_norm");
+  expect_norm(to.output_scale, from.output_scale, false, "correct_output_scale");
+  expect_linear(Matrix8(&to.left, stream), 0, 1, &from.left);
+  expect_linear(Matrix8(&to.right, stream), 0, 1, &from.right);
+}
+
 static void expect_layers(const BackendModel &loaded) {
   const Model *model = loaded.model;
   const ModelConfig *c = &model->config;
@@ -285,7 +300,8 @@ static void expect_layers(const BackendModel &loaded) {
     const ModelLayer *from = &model->layers[i];
     const DeviceLayer *to = &loaded.layers[i];
     expect_norm(to->attn_norm, from->attn_norm, one, "attn_norm");
-    expect_norm(to->attn_post_norm, from->attn_post_norm, one, "attn_post_norm");
+    expect_norm(to->attn_post_norm, from->attn_post_norm, one, "attn_post_norm",
+                c->altup.n > 0 ? sqrtf(2) : 1);
     expect_norm(to->mlp_norm, from->mlp_norm, one, "mlp_norm");
     expect_norm(to->mlp_post_norm, from->mlp_post_norm, one, "mlp_post_norm");
     expect_norm(to->q_norm, from->q_norm, one, "q_norm");
@@ -307,6 +323,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->scalar, from->scalar, false, "layer_scalar");
     expect_norm(to->input_norm, from->input_norm, one, "input_norm");
     if (model->config.streams.n > 0) expect_streams(to, from, loaded.stream);
+    if (c->altup.n > 0) expect_altup(to->altup, from->altup, loaded.stream);
     if (model->config.per_layer_width == 0) continue;
     expect_linear(Matrix8(&to->input_gate, loaded.stream), 0, 1, &from->input_gate);
     expect_linear(Matrix8(&to->input_projection, loaded.stream), 0, 1, &from->input_projection);
@@ -316,6 +333,10 @@ static void expect_layers(const BackendModel &loaded) {
     expect_linear(Matrix8(&loaded.input_projection, loaded.stream), 0, 1, &model->input_projection);
   }
   if (model->config.streams.n > 0) expect_mix(loaded.mix, model->mix, loaded.stream);
+  for (int i = 0; i + 1 < c->altup.n; i++) {
+    expect_linear(Matrix8(&loaded.streams_in[i], loaded.stream), 0, 1, &model->streams_in[i]);
+    expect_linear(Matrix8(&loaded.streams_out[i], loaded.stream), 0, 1, &model->streams_out[i]);
+  }
   expect_norm(loaded.final_norm, model->final_norm, one && !model->config.final_norm_plain, "final_norm");
   expect_linear(Matrix8(&loaded.head, loaded.stream), 0, 1, &model->head);
 }

@@ -228,6 +228,7 @@ static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
   CANNOT_HOLD(c->parallel = true, "an MLP beside attention");
   CANNOT_HOLD(c->norm_bias = true, "norms with a bias");
   CANNOT_HOLD(c->head_bias = true, "an output head with a bias");
+  CANNOT_HOLD(c->altup.n = 2, "several residual streams");
   CANNOT_HOLD(c->gate_scale = 0.5, "a factor of the gated product");
   CANNOT_HOLD(c->mlp_scale = 0.5, "a factor of the gated product");
   CANNOT_HOLD(c->logit_divisor = 2, "a divisor of logits");

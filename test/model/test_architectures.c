@@ -49,6 +49,8 @@ static const struct {
    "gelu_pytorch_tanh"},
   {"Gemma3ForCausalLM", "gemma3_text", 262208, 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 2, 1, true, 1e6,
    "gelu_pytorch_tanh"},
+  {"Gemma3nForCausalLM", "gemma3n_text", 262400, 2048, 16384, 35, 8, 2, 256, 32768, 1e-6, 2, 1, true, 1e6,
+   "gelu_pytorch_tanh"},
   {"Gemma4ForCausalLM", "gemma4_text", 262144, 2304, 9216, 30, 8, 4, 256, 131072, 1e-6, 2, 1, true, 1e6,
    "gelu_pytorch_tanh"},
   {"Gemma4UnifiedForCausalLM", "gemma4_unified_text", 262144, 2304, 9216, 30, 8, 4, 256, 262144, 1e-6, 2, 1,
@@ -158,13 +160,14 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
                            ? ", 'rope_scaling': {'type': 'default'}"
                        : strstr(defaults[at].architecture, "Conditional") ? ", 'text_config': {}"
                                                                           : "";
+    const int input = strcmp(defaults[at].model_type, "gemma3n_text") == 0; /* it refuses 0 */
     if (i < n)
-      snprintf(text, sizeof text, "{'architectures': ['%s'], 'hidden_size_per_layer_input': 0%s}",
-               defaults[at].architecture, more);
+      snprintf(text, sizeof text, "{'architectures': ['%s'], 'hidden_size_per_layer_input': %d%s}",
+               defaults[at].architecture, input, more);
     else
       snprintf(text, sizeof text,
-               "{'model_type': '%s', 'architectures': null, 'hidden_size_per_layer_input': 0%s}",
-               defaults[at].model_type, more);
+               "{'model_type': '%s', 'architectures': null, 'hidden_size_per_layer_input': %d%s}",
+               defaults[at].model_type, input, more);
     ModelConfig c = accepted(text);
     assert_string_equal(c.architecture, defaults[at].architecture);
     assert_int_equal(c.vocab_size, defaults[at].vocab_size);
@@ -261,6 +264,7 @@ static void each_member_is_for_some_architectures(void **state) {
       {"phi3", "", "GGGG"},
       {"gemma2", "aqcl", "GgGg"},
       {"gemma3_text", "aqlr", "LLgL"},
+      {"gemma3n_text', 'num_kv_shared_layers': 1, 'x': '", "alr", "LLLL"},
       {"gemma4_text", "al", "LLLg"},
       {"gemma4_unified_text", "al", "LLLg"},
       {"granite", "amf", "gggg"},
@@ -317,9 +321,10 @@ static void each_member_is_for_some_architectures(void **state) {
              "'logits_scaling': 9, 'query_pre_attn_scalar': 49, %s'final_logit_softcapping': 13, "
              "'no_rope_layers': [0, 1, 1, 1], 'no_rope_layer_interval': 1, 'sliding_window_pattern': 3, "
              "'sliding_window': 17, %s'max_window_layers': 2, "
-             "'rope_local_base_freq': 19, 'hidden_size_per_layer_input': 0%s}",
+             "'rope_local_base_freq': 19, 'hidden_size_per_layer_input': %d%s}",
              cases[i][0], biases, biases, refused_cap ? "" : "'attn_logit_softcapping': 11, ",
              strstr(cases[i][0], "iquest") ? "" : "'use_sliding_window': true, ",
+             strstr(cases[i][0], "gemma3n") != NULL, /* it refuses 0 */
              strstr(cases[i][0], "moehybrid")
                  ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
              : strstr(cases[i][0], "text_config") ? "}"

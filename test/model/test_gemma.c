@@ -1,4 +1,4 @@
-/* test_gemma.c - what configs of Gemma 3 and 4 mean layer by layer, and what is refused in the latter.
+/* test_gemma.c - what configs of Gemma 3, 3n and 4 mean layer by layer, and what is refused in the last two.
  *
  * The reference is transformers 5.23, models/NAME/configuration_NAME.py. That the arithmetic is the same is
  * for test/commands/measure/test_logits.py. */
@@ -50,6 +50,91 @@ static void gemma3(void **state) {
     assert_true(c.qk_norm == QK_NORM_HEADS && c.norms == NORM_AROUND && c.norm_plus_one);
     config_release(&c);
   }
+}
+
+/* As google/gemma-3n-E4B-it and E2B-it have it. */
+static void gemma3n(void **state) {
+  (void)state;
+  ModelConfig c = accepted("{'architectures': ['Gemma3nForConditionalGeneration'], 'model_type': 'gemma3n',"
+                           "'text_config': {'model_type': 'gemma3n_text', 'altup_coef_clip': 120.0,"
+                           "'altup_lr_multiplier': 1.0, 'rope_theta': 1000000.0, 'rope_scaling': null,"
+                           "'rope_local_base_freq': 10000.0}, 'vision_config': {}, 'audio_config': {}}");
+  assert_true(c.text_part && c.altup.n == 4 && c.altup.laurel_rank == 64 && c.logit_cap == 30);
+  assert_true(c.norms == NORM_AROUND && !c.norm_plus_one && c.v_norm && !c.layer_scalar);
+  assert_true(c.attention_scale == 1 && c.embedding_scale == sqrt(2048) && c.tied_embeddings);
+  assert_true(c.per_layer_width == 256 && c.per_layer_vocab == 262144 && c.vocab_size == 262400);
+  assert_true(c.rope.theta == 1e6 && c.local_rope.theta == 1e4);
+  assert_layers(&c, "LLLLgLLLLgLLLLgLLLLgLLLLgLLLLgLLLLg");
+  for (int layer = 0; layer < 35; layer++) {
+    const LayerConfig own = config_layer(&c, layer);
+    assert_true(own.sparsity == (layer < 10 ? 0.95 : 0) && own.window == (layer % 5 == 4 ? 0 : 512));
+    assert_int_equal(own.kv_layer, layer < 20 ? layer : layer % 5 == 4 ? 19 : 18);
+    assert_true(own.intermediate == 16384 && own.shares_kv == (layer >= 20));
+  }
+  config_release(&c);
+  c = accepted("{'model_type': 'gemma3n_text', 'num_hidden_layers': 3, 'num_kv_shared_layers': 1,"
+               "'intermediate_size': [8, 16, 24], 'activation_sparsity_pattern': [0, 0.5, 0.999999],"
+               "'altup_num_inputs': 2, 'laurel_rank': 1, 'vocab_size_per_layer_input': 1}");
+  assert_true(c.altup.n == 2 && c.altup.laurel_rank == 1 && c.per_layer_vocab == 1 && c.intermediate == 8);
+  for (int layer = 0; layer < 3; layer++)
+    assert_int_equal(config_layer(&c, layer).intermediate, 8 * (layer + 1));
+  assert_true(config_layer(&c, 0).sparsity == 0 && config_layer(&c, 1).sparsity == 0.5);
+  config_release(&c);
+  c = accepted("{'model_type': 'gemma3n_text', 'num_hidden_layers': 10, 'num_kv_shared_layers': 0}");
+  assert_true(config_layer(&c, 0).sparsity == 0); /* only with more layers than ten */
+  config_release(&c);
+}
+
+/* Values of torch.distributions.Normal(0, 1).icdf() in fp64, of p in fp32. */
+static void quantiles_of_a_gaussian(void **state) {
+  (void)state;
+  static const double cases[][2] = {
+      {0.95, 1.644853511366523}, {0.5, 0}, {0.25, -0.6744897501960818}, {0.999999, 4.750757754603034}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_true(fabs(gaussian_quantile(cases[i][0]) - cases[i][1]) < 1e-9);
+}
+
+static void what_gemma3n_has_not_is_refused(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"'altup_num_inputs': 1", "altup_num_inputs is 1, expected an integer from 2 to 16"},
+      {"'altup_num_inputs': 17", "altup_num_inputs is 17, expected an integer from 2 to 16"},
+      {"'altup_num_inputs': '4'", "altup_num_inputs is \"4\""},
+      {"'altup_active_idx': 1", "altup_active_idx is 1, which is not supported, expected 0"},
+      {"'altup_active_idx': -1", "altup_active_idx is -1"},
+      {"'altup_correct_scale': false", "altup_correct_scale is false, which is not supported, expected true"},
+      {"'laurel_rank': 0", "laurel_rank is 0, expected an integer from 1 to 1048576"},
+      {"'num_hidden_layers': 15", "num_kv_shared_layers is 15, expected an integer from 0 to 14"},
+      {"'num_hidden_layers': 6, 'num_kv_shared_layers': 2",
+       "num_kv_shared_layers is 2: layer 4 has no layer before them to share with"},
+      {"'hidden_size_per_layer_input': 0",
+       "hidden_size_per_layer_input is 0, expected an integer from 1 to 16384"},
+      {"'vocab_size_per_layer_input': 0", "vocab_size_per_layer_input is 0, expected an integer from 1"},
+      {"'activation_sparsity_pattern': 0.95",
+       "activation_sparsity_pattern is 0.95, expected a list of numbers"},
+      {"'activation_sparsity_pattern': [0.95]",
+       "activation_sparsity_pattern has 1 numbers, expected 35 (num_hidden_layers)"},
+      {"'num_hidden_layers': 2, 'num_kv_shared_layers': 0, 'activation_sparsity_pattern': [0, 1]",
+       "activation_sparsity_pattern[1] is 1, expected a number from 0 on, below 1"},
+      {"'num_hidden_layers': 2, 'num_kv_shared_layers': 0, 'activation_sparsity_pattern': [0, 0.99999999]",
+       "activation_sparsity_pattern[1] is 0.99999999, expected a number from 0 on, below 1"},
+      {"'num_hidden_layers': 2, 'num_kv_shared_layers': 0, 'activation_sparsity_pattern': [-0.1, 0]",
+       "activation_sparsity_pattern[0] is -0.1"},
+      {"'num_hidden_layers': 2, 'num_kv_shared_layers': 0, 'activation_sparsity_pattern': [null, 0]",
+       "activation_sparsity_pattern[0] is null"},
+      {"'intermediate_size': [8]", "intermediate_size has 1 numbers, expected 35 (num_hidden_layers)"},
+      {"'intermediate_size': []", "intermediate_size has 0 numbers"},
+      {"'intermediate_size': 0", "intermediate_size is 0"},
+      {"'num_hidden_layers': 2, 'num_kv_shared_layers': 0, 'intermediate_size': [8, 0]",
+       "intermediate_size[1] is 0, expected an integer from 1 to 4194304"},
+      {"'num_hidden_layers': 2, 'num_kv_shared_layers': 0, 'intermediate_size': [8.5, 8]",
+       "intermediate_size[0] is 8.5"},
+      {"'hidden_activation': 'gelu'", "hidden_activation gelu is not supported"},
+      {"'attn_logit_softcapping': 50.0", "attn_logit_softcapping is not supported"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_members_refused("gemma3n_text", cases[i][0], cases[i][1]);
+  assert_refused("{'model_type': 'gemma3_text', 'intermediate_size': [8]}", "intermediate_size is an array");
 }
 
 /* As google/gemma-4-E2B-it has it, with fewer layers: the last ones share keys and values by kind. */
@@ -191,6 +276,9 @@ static void contradictions_between_layers_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gemma3),
+      cmocka_unit_test(gemma3n),
+      cmocka_unit_test(quantiles_of_a_gaussian),
+      cmocka_unit_test(what_gemma3n_has_not_is_refused),
       cmocka_unit_test(gemma4),
       cmocka_unit_test(gemma4_with_inputs_of_each_layer),
       cmocka_unit_test(contradictions_between_layers_are_refused),

@@ -131,6 +131,28 @@ static Status print_streams(Buffer *out, const ModelConfig *config, Error *err) 
                        indexer->budget, indexer->block, indexer->n_heads, indexer->head_dim);
 }
 
+/* AltUp's streams, LAuReL, and runs of layers with sparse gates: "0.95 in layers 0 to 9". */
+static Status print_altup(Buffer *out, const ModelConfig *config, Error *err) {
+  bool some = false;
+  if (!config->altup.n) return STATUS_OK;
+  TRY(inspect_begin_line(out, "streams", err));
+  TRY(buffer_printf(out, err, "%d of %d numbers, predicted and corrected by AltUp, with LAuReL of rank %d",
+                    config->altup.n, config->hidden, config->altup.laurel_rank));
+  for (int from = 0, to; from < config->n_layers; from = to) {
+    const double sparsity = config_layer(config, from).sparsity;
+    for (to = from; to < config->n_layers && config_layer(config, to).sparsity == sparsity;) to++;
+    if (sparsity == 0) continue;
+    if (some)
+      TRY(buffer_append_string(out, ", ", err));
+    else
+      TRY(inspect_begin_line(out, "sparse gates", err));
+    some = true;
+    TRY(buffer_printf(out, err, from < to - 1 ? "%.6g in layers %d to %d" : "%.6g in layer %d", sparsity,
+                      from, to - 1));
+  }
+  return STATUS_OK;
+}
+
 static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) {
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
@@ -419,6 +441,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_sizes(out, &model->config, err));
   TRY(print_latent(out, &model->config, err));
   TRY(print_streams(out, &model->config, err));
+  TRY(print_altup(out, &model->config, err));
   TRY(print_experts(out, &model->config, err));
   TRY(print_state_layers(out, &model->config, err));
   TRY(print_blocks(out, &model->config, err));

@@ -233,6 +233,17 @@ static Status put_streams(Writer *w, const ModelConfig *config) {
   return close_member(w, "}");
 }
 
+static Status put_altup(Writer *w, const ModelConfig *config) {
+  if (!config->altup.n) return put_raw(w, "altup", "null");
+  TRY(open_member(w, "altup", "{"));
+  TRY(put_int(w, "altup_num_inputs", config->altup.n));
+  TRY(put_int(w, "laurel_rank", config->altup.laurel_rank));
+  TRY(open_member(w, "activation_sparsity", "["));
+  for (int i = 0; i < config->n_layers; i++) TRY(put_double(w, NULL, config_layer(config, i).sparsity));
+  TRY(close_member(w, "]"));
+  return close_member(w, "}");
+}
+
 static Status put_experts(Writer *w, const Model *model) {
   static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
                                        [SCORE_SIGMOID] = "sigmoid",
@@ -446,6 +457,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, const Predi
   TRY(put_state_layers(&writer, &model->config));
   TRY(put_latent(&writer, &model->config.latent));
   TRY(put_streams(&writer, &model->config));
+  TRY(put_altup(&writer, &model->config));
   TRY(put_experts(&writer, model));
   TRY(put_layers(&writer, &model->config));
   TRY(put_positions(&writer, model));

@@ -68,6 +68,14 @@ const Architecture architectures[] = {
     .period_key = "sliding_window_pattern",
     .query_scalar = 256, .local_rope_theta = 10000,
     .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
+  { .architecture = "Gemma3nForCausalLM", .model_type = "gemma3n_text", /* and the text part of E2B and E4B */
+    { 262400, 2048, 16384, 35,  8,  2, 256,  32768,      2,      1, 1e-6, 1000000 },
+    .norms = NORM_AROUND, .scaled_embedding = true, .tied = true, .v_norm = true, .altup = true,
+    .qk_norm = QK_NORM_HEADS, .windows = WINDOW_PERIODIC, .window = 512, .period = 5,
+    .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LOCAL_THETA,
+    .local_rope_theta = 10000, .attention_scale = 1, .logit_cap = 30,
+    .per_layer_width = 256, .per_layer_vocab = 262144, .n_kv_shared = 15,
+    .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
   { .architecture = "Gemma4ForCausalLM", .model_type = "gemma4_text", /* and the text part of E2B to 31B */
     { 262144, 2304,  9216, 30,  8,  4, 256, 131072,      2,      1, 1e-6, 1000000 },
     .norms = NORM_AROUND, .scaled_embedding = true, .tied = true, .v_norm = true, .layer_scalar = true,

@@ -184,6 +184,7 @@ typedef struct {
   bool both_rotary;       /* rotary_part is that of both ropes, also of objects without a part */
   bool chunked; /* attention_chunk_size, and what differs between layers with and without a rope (chunks.c) */
   bool streams; /* hc_..., ple_..., indexer_...: hyper-connections, n-grams, sparse attention (streams.c) */
+  bool altup;   /* altup_..., laurel_rank, activation_sparsity_pattern and what goes with them (altup.c) */
   bool last_full; /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
   unsigned members;             /* HAS_... */
@@ -206,6 +207,8 @@ typedef struct {
   int period;                /* WINDOW_PERIODIC and others of that kind */
   const char *period_key;    /* config.json's key for it; NULL: none */
   int per_layer_width;       /* hidden_size_per_layer_input */
+  int per_layer_vocab;       /* vocab_size_per_layer_input; 0: vocab_size */
+  int n_kv_shared;           /* num_kv_shared_layers */
   int global_head_dim;       /* head_dim of layers without a window */
   double attention_scale;    /* 0: head_dim^-1/2, or by members */
   int max_window_layers;     /* WINDOW_BY_LAYER and WINDOW_FROM_LAYER */
@@ -272,6 +275,10 @@ Status config_parse_chunks(const ConfigReader *r, ModelConfig *config);
  * rope, the kinds of layers and delta are filled. */
 Status config_parse_streams(const ConfigReader *r, ModelConfig *config);
 
+/* Fills altup, the sparsity of layers, the widths of their MLPs, and what layers share (altup.c). PRECOND the
+ * windows of layers are filled. */
+Status config_parse_altup(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
 /* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
  * PRECOND as above; the activation is filled. */
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
@@ -300,6 +307,9 @@ Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, 
 
 /* Fills the sizes in which layers differ (layer_sizes.c). PRECOND the layers' windows are filled. */
 Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* The parts of it that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
+Status config_parse_shared(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+Status config_parse_layer_inputs(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 /* Fills the layers' numbers of heads and the kind of attention's gates, of own_heads_and_gates. PRECOND
  * config->layers is allocated. */
 Status config_parse_layer_heads(const ConfigReader *r, ModelConfig *config);

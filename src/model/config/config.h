@@ -80,13 +80,16 @@ typedef struct {
   bool no_sinks;   /* it has no sinks, whatever the model's attn_sinks says (MiMo) */
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
   bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
-  bool shares_kv;  /* it has no keys and values: it uses those of kv_layer, before it (Gemma 4) */
+  bool shares_kv;  /* it has no keys and values: it uses those of kv_layer, before it (Gemma 3n and 4) */
   int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
   bool dense;      /* it has no experts, although the model has (ModelConfig.experts) */
   bool no_mlp;     /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
   /* The layer computes the part of LAYER_DELTA as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
+  /* The part of its gates that become 0, were they Gaussian: 0 <= sparsity < 1. Gates are max(gate - c, 0), c
+   * being their mean plus gaussian_quantile(sparsity) times their deviation; 0: they stay (Gemma 3n). */
+  double sparsity;
   bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* config_layer() sets it */
   int n_experts;       /* config_layer() sets it to the model's, or to 0 in a layer without experts */
@@ -209,6 +212,15 @@ typedef struct {
   int n;    /* 0: one stream, as usual */
   int rank; /* numbers between the two matrices that make the mix's weights */
 } StreamConfig;
+
+/* AltUp (Gemma 3n; Baykal et al., arXiv:2301.13310): a token has n residual streams of hidden numbers each. A
+ * layer predicts all of them, computes the first, and corrects all by what that changed. LAuReL
+ * (Menghani et al., arXiv:2411.07501) is a product of two matrices beside attention. See predict_streams and
+ * add_laurel in engine/backend.h. */
+typedef struct {
+  int n;           /* 2 .. MAX_STREAMS; 0: one stream, as usual, and no LAuReL */
+  int laurel_rank; /* numbers between LAuReL's matrices */
+} AltupConfig;
 
 /* Embeddings of a token's n-grams, added to the streams before some layers (LayerConfig.ngrams): the token
  * and the one to longest - 1 tokens before it are hashed into rows of a large table. See add_ngrams in
@@ -374,18 +386,19 @@ typedef struct {
   DeltaConfig delta;
   ConvConfig conv;
   StreamConfig streams;
+  AltupConfig altup;
   NgramConfig ngrams;
   IndexerConfig indexer;
   ExpertConfig experts;
   DraftConfig draft; /* vocab_size is then the number of tokens that it can guess */
-  bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 4) */
+  bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 3n and 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
   /* MLPs and experts have no gate of their own: up's output is both, so that with ACTIVATION_RELU g is the
    * square of max(up, 0) (relu2). With ACTIVATION_XIELU g is a function of up alone. */
   bool ungated;
-  int per_layer_width;    /* numbers of a token's own input of each layer (Gemma 4 E2B and E4B); 0: none */
-  int per_layer_vocab;    /* rows of the inputs' table, at least vocab_size */
+  int per_layer_width; /* numbers of a token's own input of each layer (Gemma 3n and 4, E2B, E4B); 0: none */
+  int per_layer_vocab; /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma (4: 1) and Granite */
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
@@ -477,6 +490,10 @@ bool config_layer_is_alike(const ModelConfig *config, int layer);
 /* How many numbers one token's keys and values are in a layer's cache; 0 if it shares another's, or has no
  * attention. */
 size_t config_kv_numbers(const ModelConfig *config, int layer);
+
+/* The number that a part of a Gaussian's numbers, of mean 0 and deviation 1, lies below; 0 < part < 1, which
+ * is rounded to fp32, as in transformers. */
+double gaussian_quantile(double part);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32
  * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for

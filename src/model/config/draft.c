@@ -243,6 +243,10 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
     return error_set(err, STATUS_MODEL,
                      "%s: it takes states of %s, whose norms subtract the mean, which is not supported", file,
                      target->architecture);
+  if (target->altup.n > 0)
+    return error_set(err, STATUS_MODEL,
+                     "%s: drafters that read a model's states are not supported with AltUp, which %s has",
+                     file, target->architecture);
   TRY(fit_number(file, "a hidden_size of", draft->target_hidden, target->hidden, err));
   TRY(fit_number(file, "a vocab_size of", draft->target_vocab, target->vocab_size, err));
   if (draft->target_layers) TRY(fit_number(file, "layers:", draft->target_layers, target->n_layers, err));

@@ -1,7 +1,8 @@
-/* layer_sizes.c - the sizes in which layers of one model differ (Gemma 4, Laguna).
+/* layer_sizes.c - the sizes in which layers of one model differ (Gemma 3n and 4, Laguna).
  *
- * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, gemma4/configuration_gemma4.py,
- * laguna/modular_laguna.py and integrations/heterogeneity/configuration_utils.py.
+ * Called by: positions.c, altup.c.   Calls: reader.c. Source: transformers 5.23,
+ * gemma4/configuration_gemma4.py, laguna/modular_laguna.py and integrations/heterogeneity/
+ * configuration_utils.py.
  * Always true afterwards: in every layer n_heads is a multiple of n_kv_heads; in Gemma 4 layers of one kind
  *                         (with or without a window) have as many heads of the same size. */
 #include <stdlib.h>
@@ -81,15 +82,18 @@ static Status check_kinds(const ConfigReader *r, const ModelConfig *config) {
 
 /* The last num_kv_shared_layers use the keys and values of the last layer before them with the same
  * attention, and with use_double_wide_mlp have an MLP of twice the width. */
-static Status parse_shared(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_shared(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   int n_shared;
-  bool wide;
+  bool wide = false;
   if (config->draft.kind) { /* all layers share; config_fit_draft() finds the target's */
     for (int i = 0; i < config->n_layers; i++) config->layers[i].shares_kv = true;
     return STATUS_OK;
   }
-  TRY(reader_int(r, "num_kv_shared_layers", 0, config->n_layers - 1, 0, &n_shared));
-  TRY(reader_bool(r, "use_double_wide_mlp", false, &wide));
+  TRY(reader_int(r, "num_kv_shared_layers", 0, config->n_layers - 1, arch->n_kv_shared, &n_shared));
+  if (n_shared >= config->n_layers) /* the default, which reader_int() does not check */
+    return reader_refuse(r, "num_kv_shared_layers is %d, expected an integer from 0 to %d", n_shared,
+                         config->n_layers - 1);
+  if (!arch->altup) TRY(reader_bool(r, "use_double_wide_mlp", false, &wide));
   for (int i = config->n_layers - n_shared; i < config->n_layers; i++) {
     LayerConfig *layer = &config->layers[i];
     int from = config->n_layers - n_shared - 1;
@@ -104,13 +108,14 @@ static Status parse_shared(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Per-layer embeddings. */
-static Status parse_layer_inputs(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+Status config_parse_layer_inputs(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char width[] = "hidden_size_per_layer_input", vocab[] = "vocab_size_per_layer_input";
-  TRY(reader_int(r, width, 0, MAX_LAYER_INPUT, reader_is_null(r, width) ? 0 : arch->per_layer_width,
-                 &config->per_layer_width));
-  TRY(reader_int(r, vocab, 1, MAX_VOCAB, arch->vocab_size, &config->per_layer_vocab));
-  if (config->per_layer_width > 0 && config->per_layer_vocab < config->vocab_size)
+  const bool may_lack = !arch->altup;
+  const int usual = may_lack && reader_is_null(r, width) ? 0 : arch->per_layer_width;
+  TRY(reader_int(r, width, may_lack ? 0 : 1, MAX_LAYER_INPUT, usual, &config->per_layer_width));
+  TRY(reader_int(r, vocab, 1, MAX_VOCAB, arch->per_layer_vocab ? arch->per_layer_vocab : arch->vocab_size,
+                 &config->per_layer_vocab));
+  if (!arch->altup && config->per_layer_width > 0 && config->per_layer_vocab < config->vocab_size)
     return reader_refuse(r, "%s is %d, expected at least vocab_size %d", vocab, config->per_layer_vocab,
                          config->vocab_size);
   return STATUS_OK;
@@ -128,9 +133,9 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
   TRY(reader_object(r, "per_layer_config", &by_layer));
   TRY(by_layer.object ? parse_per_layer(&by_layer, config) : parse_global_heads(r, arch, k_as_v, config));
   TRY(check_kinds(r, config));
-  TRY(parse_shared(r, config));
+  TRY(config_parse_shared(r, arch, config));
   if (config->draft.kind) return STATUS_OK;
-  return arch->per_layer_width > 0 ? parse_layer_inputs(r, arch, config) : STATUS_OK;
+  return arch->per_layer_width > 0 ? config_parse_layer_inputs(r, arch, config) : STATUS_OK;
 }
 
 /* --- Laguna */

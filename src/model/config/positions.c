@@ -549,6 +549,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
   if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
   if (arch->members & HAS_LAYER_SIZES) TRY(config_parse_layer_sizes(r, arch, config));
+  if (arch->altup) TRY(config_parse_altup(r, arch, config));
   if (arch->value_heads) TRY(config_parse_value_heads(r, config));
   if (arch->own_heads_and_gates) TRY(config_parse_layer_heads(r, config));
   if (arch->proportional_rope) TRY(parse_kind_ropes(r, arch, config));

@@ -163,7 +163,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->text_part) return "the text part of a larger model";
   if (config->fused) return "q, k and v as one matrix";
   if (config->latent.kv_rank) return "latent attention";
-  if (config->streams.n) return "several residual streams";
+  if (config->streams.n || config->altup.n) return "several residual streams";
   if (config->fused_gate_up) return "gate and up as one matrix";
   if (config->centred) return "norms that subtract the mean";
   if (config->parallel) return "an MLP beside attention";

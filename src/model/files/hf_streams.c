@@ -1,4 +1,5 @@
-/* hf_streams.c - takes the mix of residual streams that the logits read, and tables of n-grams.
+/* hf_streams.c - takes the mix of residual streams that the logits read, tables of n-grams, and the matrices
+ * that make AltUp's streams and join them.
  *
  * Called by: hf_directory.c.   Calls: hf_tensors.c, hf_quantised.c (hf_weights_take). No rows of tables are
  * read here. */
@@ -149,7 +150,22 @@ static Status take_tables(HfLoader *loader) {
   return STATUS_OK;
 }
 
+/* --- AltUp */
+
+static Status take_altup(HfLoader *loader) {
+  const int n = loader->model->config.altup.n, hidden = loader->model->config.hidden;
+  for (int i = 0; i + 1 < n; i++) {
+    Linear *const both[] = {&loader->model->streams_in[i], &loader->model->streams_out[i]};
+    for (int which = 0; which < 2; which++) {
+      both[which]->n_in = both[which]->n_out = hidden;
+      TRY(hf_weights_take(loader, hidden, 0, both[which]));
+    }
+  }
+  return STATUS_OK;
+}
+
 Status hf_streams_take(HfLoader *loader) {
+  TRY(take_altup(loader));
   if (loader->model->config.streams.n == 0) return STATUS_OK;
   TRY(take_last_mix(loader));
   return take_tables(loader);

@@ -50,7 +50,8 @@ bool hf_is_no_bias(const StoredTensor *tensor);
 /* Takes all experts of a layer, if it has experts (hf_experts.c). */
 Status hf_experts_take(HfLoader *loader, int layer);
 
-/* Takes what models with residual streams have beside their layers, and tables of n-grams (hf_streams.c). */
+/* Takes what models with several residual streams have beside their layers, and tables of n-grams
+ * (hf_streams.c). */
 Status hf_streams_take(HfLoader *loader);
 
 /* Takes a tensor of n numbers; refuses the checkpoint without it. */

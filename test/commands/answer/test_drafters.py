@@ -73,6 +73,8 @@ def test_a_drafter_of_another_model(run, drafters, root):
     refused(ask(run, drafters / "target", "--draft", drafters / "gemma4-assistant"),
             "its layer 0 attends with heads of 16 numbers and a window of 16 to keys of the target, which has no such "
             "layer")
+    refused(ask(run, miniatures / "gemma3n-bf16", "--draft", drafters / "eagle3"),
+            "drafters that read a model's states are not supported with AltUp, which Gemma3nForCausalLM has")
 
 
 def test_another_vocabulary(run, drafters, changed):

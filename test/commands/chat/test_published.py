@@ -62,6 +62,8 @@ PUBLISHED = {
         nvfp4("re:.*in_proj_[ab]$", "re:.*visual.*", "re:^mtp.*")),
     "nvidia/Qwen3.6-27B-NVFP4": (
         "qwen3_5-awq", ("Qwen3_5ForConditionalGeneration", "qwen3_5"), "mixed", mixed(2, "model.language_model.")),
+    "google/gemma-3n-E2B-it": (
+        "gemma3n-bf16", ("Gemma3nForConditionalGeneration", "gemma3n"), "dense", None),
     "google/gemma-4-31B-it": ("gemma4-text-part", None, None, None),
     "google/gemma-4-31B-it-qat-w4a16-ct": (
         "gemma4-unified-text-part", ("Gemma4ForConditionalGeneration", "gemma4"), "int4", int4("re:.*vision.*")),

@@ -90,6 +90,14 @@ def as_published(tensors):
     return published
 
 
+def a_part_of_gemma3n(config):
+    """The text part beside towers of images and sound."""
+    text = {key: value for key, value in config.items() if key not in ("architectures", "torch_dtype")}
+    return {"architectures": ["Gemma3nForConditionalGeneration"], "model_type": "gemma3n", "text_config": text,
+            "vision_config": {"model_type": "gemma3n_vision"}, "audio_config": {"model_type": "gemma3n_audio"},
+            "eos_token_id": [98], "torch_dtype": "bfloat16"}
+
+
 # --- other spellings
 
 SAME = {
@@ -126,6 +134,18 @@ SAME = {
                                                                    "model.visual.patch_embed.proj.bias")),
     "olmo hybrid as published": (
         "olmo-hybrid-bf16", with_config(rope_parameters=None, rope_theta="null"), as_published),
+    "gemma 3n by transformers 5": ("gemma3n-bf16", with_config(
+        rope_theta=None, rope_local_base_freq=None, rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 1000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}), None),
+    "gemma 3n as published": ("gemma3n-bf16", a_part_of_gemma3n, lambda tensors: {
+        **{name.replace("model.", "model.language_model.", 1): array for name, array in tensors.items()},
+        **{f"model.language_model.layers.3.self_attn.{name}": tensors[f"model.layers.1.self_attn.{name}"]
+           for name in ("k_proj.weight", "v_proj.weight", "k_norm.weight")},
+        "model.vision_tower.timm_model.conv_stem.conv.weight": np.zeros((2, 3, 3, 3), np.float32),
+        "model.audio_tower.conformer.0.norm.weight": np.ones(4, np.float32),
+        "model.embed_vision.embedding.weight": np.ones((4, 4), np.float32),
+        "model.embed_audio.embedding_projection.weight": np.ones((4, 4), np.float32)}),
     "gemma 4 by transformers 5": ("gemma4-bf16", with_config(
         global_head_dim=None, num_global_key_value_heads=None,
         per_layer_config={"5": {"head_dim": 32, "num_key_value_heads": 1}}), None),
@@ -400,6 +420,28 @@ WRONG = {
     "the table of the layers' inputs is too narrow": (
         "gemma4-e", None, cut("model.embed_tokens_per_layer.weight", 106, 80),
         "embed_tokens_per_layer.weight is [106, 80], expected [106, 100]"),
+    "AltUp's router has another number of streams": (
+        "gemma3n-bf16", with_config(altup_num_inputs=4), None,
+        "tensor model.layers.0.altup.modality_router.weight is [3, 16], expected [4, 16]"),
+    "AltUp's coefficients are too few": (
+        "gemma3n-bf16", None, cut(LAYER + "altup.prediction_coefs.weight", 3),
+        f"tensor {LAYER}altup.prediction_coefs.weight is [3, 3], expected [9, 3]"),
+    "AltUp's scale is missing": (
+        "gemma3n-bf16", None, without(LAYER + "altup.correct_output_scale"),
+        f"tensor {LAYER}altup.correct_output_scale is missing"),
+    "AltUp's scale is no number": (
+        "gemma3n-bf16", None, lambda tensors: {**tensors, LAYER + "altup.correct_output_scale": np.full(
+            16, np.nan, np.float32)}, f"tensor {LAYER}altup.correct_output_scale: element 0 is nan"),
+    "an embedding's matrix for a stream is missing": (
+        "gemma3n-bf16", None, without("model.altup_unembed_projections.1.weight"),
+        "tensor model.altup_unembed_projections.1.weight is missing"),
+    "LAuReL has another rank": (
+        "gemma3n-bf16", with_config(laurel_rank=5), None, "laurel.linear_left.weight is [6, 16], expected [5, 16]"),
+    "LAuReL's norm is missing": (
+        "gemma3n-bf16", None, without(LAYER + "laurel.post_laurel_norm.weight"),
+        f"tensor {LAYER}laurel.post_laurel_norm.weight is missing"),
+    "a layer's MLP has the width of another": (
+        "gemma3n-bf16", with_config(intermediate_size=12), None, "mlp.gate_proj.weight is [16, 16], expected [12, 16]"),
     "an MLP is not of twice the width": (
         "gemma4-e", with_config(use_double_wide_mlp=False), None,
         "mlp.gate_proj.weight is [40, 32], expected [20, 32]"),
@@ -572,7 +614,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 93 and "llama" in names
+    assert len(names) == 95 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -113,6 +113,9 @@ def test_says_what_the_files_say(run, directory):
     text = whole["text_config"] if several else config
     spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon", text.get("layer_norm_eps"))), **text,
              "intermediate_size": mlp_width(text)}
+    if isinstance(spelt["intermediate_size"], list):
+        assert [layer["intermediate_size"] for layer in report["layers"]] == spelt["intermediate_size"]
+        spelt["intermediate_size"] = spelt["intermediate_size"][0]
     latent = report["latent_attention"]
     if latent:  # one row of the cache for all heads
         spelt["num_key_value_heads"] = 1
@@ -184,6 +187,10 @@ def test_says_what_the_files_say(run, directory):
         expected += len(layers) * (latent["q_lora_rank"] > 0)
     if report["streams"]:  # two mixes and factors of each, an index, keys and values of n-grams
         expected += 6 * len(layers) + (len(layers) - n_delta) + 2 * len(text["ple_layer_ids"])
+    if altup := report["altup"]:  # a router, two matrices of coefficients, and LAuReL's two
+        expected += 5 * len(layers)
+        assert altup == {"altup_num_inputs": text["altup_num_inputs"], "laurel_rank": text["laurel_rank"],
+                         "activation_sparsity": text["activation_sparsity_pattern"]}
     if "mlp" in report["layer_kinds"]:
         expected = of_blocks(report, stored)
     assert linear["quantised"] + linear["dense"] == expected
@@ -421,6 +428,17 @@ def latent_of(latent):
         + f"; heads of {latent['qk_nope_head_dim']} + {latent['qk_rope_head_dim']}, values of {latent['v_head_dim']}")
 
 
+def altup_of(report):
+    """Lines of AltUp's streams and of layers with sparse gates."""
+    if not (altup := report["altup"]):
+        return
+    yield ("streams", f"{altup['altup_num_inputs']} of {report['hidden_size']} numbers, predicted and corrected by "
+           f"AltUp, with LAuReL of rank {altup['laurel_rank']}")
+    yield ("sparse gates", ", ".join(
+        f"{part} in " + (f"layers {first} to {last}" if first < last else f"layer {first}")
+        for part, first, last in runs_of(altup["activation_sparsity"], lambda part: float(part) > 0)))
+
+
 def lines_of(report):
     """The report for people, made from the report for programs."""
     norms = {None: "", "heads": ", q and k norms", "whole": ", q and k norms over all heads"}
@@ -446,6 +464,7 @@ def lines_of(report):
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
         ("latent", latent_of(report["latent_attention"])),
         *streams_of(report),
+        *altup_of(report),
         ("experts", experts_of(report)),
         ("Mamba-2", delta_of(report, "mamba2")),
         ("delta rule", delta_of(report, "gated_delta")),
@@ -545,6 +564,10 @@ ARITHMETIC = {
                            {"local rope": "theta 50, in layers 1 to 2"}),
     "gemma3-text-part": ({"architecture": "Gemma3ForConditionalGeneration", "runs_on": ["cpu", "cuda"]}, {
         "unused": "1 of 84 tensors: vision_tower.patch_embedding.bias"}),
+    "gemma3n-bf16": ({"v_norm": True, "attention_scale": 1, "logit_cap": 6, "layer_ropes": ["local", "global"] * 2,
+                      "runs_on": ["cpu", "cuda"]}, {
+        "streams": "3 of 16 numbers, predicted and corrected by AltUp, with LAuReL of rank 6",
+        "sparse gates": "0.75 in layer 0, 0.25 in layer 2, 0.95 in layer 3"}),
     "gemma4-bf16": ({"v_norm": True, "layer_scalar": True, "attention_scale": 1, "runs_on": ["cpu", "cuda"],
                      "cuda_refusal": None}, {
         "other sizes": "layers 5 to 5: 1 for keys and values, head_dim 32, intermediate 20, values are the keys "

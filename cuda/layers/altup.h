@@ -1,0 +1,20 @@
+/* altup.h - AltUp's residual streams, and LAuReL (AltupConfig; engine/backend.h, predict_streams). Called by:
+ * backend.c, state.c. */
+#pragma once
+
+#include "cuda/state.h"
+
+/* Points s->altup at its device memory; without memory it only counts bytes. */
+void altup_place(BackendState *s, const ModelConfig *config, DeviceArena *arena);
+
+/* Each only enqueues. altup_begin(): the streams of rows of embeddings x. altup_add_input(): layer_end()'s
+ * product, of s->g, goes to the streams but the first. altup_join(): `out`, f16 [n_rows][h_stride], is what
+ * the head reads, for the step's rows from first_row on or, with span.parts, the rows in rows.logit_rows. */
+Status altup_begin(BackendState *s, int n_rows, Error *err);
+Status altup_add_input(BackendState *s, int layer, int n_rows, Error *err);
+Status altup_join(BackendState *s, TokenRange span, int first_row, int n_rows, void *out, Error *err);
+
+/* The backend's operations. */
+Status cuda_predict_streams(BackendState *s, TokenRange span, int layer, Error *err);
+Status cuda_add_laurel(BackendState *s, TokenRange span, int layer, Error *err);
+Status cuda_correct_streams(BackendState *s, TokenRange span, int layer, Error *err);

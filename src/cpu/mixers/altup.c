@@ -1,0 +1,189 @@
+/* altup.c - AltUp's residual streams, and LAuReL (backend.h, predict_streams, add_laurel, correct_streams).
+ *
+ * Called by: backend.c, forward.c through cpu_backend.   Calls: linear.c, the kernels.
+ * Always true: a stream is plan.hidden numbers, zeros from config.hidden on; each number is computed by one
+ *              thread from the same rows, so that chunks and threads change no bit. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+/* --- the model */
+
+CpuAltup cpu_take_altup(const AltupLayer *from, float *place, size_t *next) {
+  return (CpuAltup){.router_norm = cpu_take_vector(&from->router_norm, 0, place, next),
+                    .router = cpu_take_linear(&from->router, place, next),
+                    .predict = cpu_take_linear(&from->predict, place, next),
+                    .correct = cpu_take_linear(&from->correct, place, next),
+                    .output_scale = cpu_take_vector(&from->output_scale, 0, place, next),
+                    .left = cpu_take_linear(&from->left, place, next),
+                    .right = cpu_take_linear(&from->right, place, next),
+                    .laurel_norm = cpu_take_vector(&from->laurel_norm, 0, place, next)};
+}
+
+/* --- streams of an embedding, and of logits */
+
+static float *row_of(float *rows, int stride, int row) {
+  return rows + (size_t)row * (size_t)stride;
+}
+
+/* The root of x's mean square, or of `least` if that is smaller. */
+static double size_of(const float *x, int n, double least) {
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += (double)x[i] * x[i];
+  return sqrt(sum / n > least ? sum / n : least);
+}
+
+/* The factor that makes a projected stream as large as the first one. */
+static float same_size(const float *first, const float *projected, int n) {
+  const double least = 1e-5; /* of the mean square, as in transformers */
+  return (float)(size_of(first, n, 0) / size_of(projected, n, least));
+}
+
+void cpu_begin_streams(BackendState *state, int n_rows) {
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const int stride = state->plan.hidden, all = state->plan.streams;
+  for (int s = 1; s < config->altup.n; s++) {
+    const Matmul matmul = {.w = loaded->streams_in[s - 1],
+                           .y = state->streams + (size_t)s * (size_t)stride,
+                           .y_stride = (size_t)all};
+    run_matmuls(loaded, &state->scratch, state->x, (size_t)stride, n_rows, &matmul, 1);
+  }
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) {
+    const float *x = row_of(state->x, stride, r);
+    float *streams = row_of(state->streams, all, r);
+    memcpy(streams, x, (size_t)config->hidden * sizeof *x);
+    for (int s = 1; s < config->altup.n; s++) {
+      float *stream = streams + s * stride;
+      const float factor = same_size(x, stream, config->hidden);
+      for (int i = 0; i < config->hidden; i++) stream[i] *= factor;
+    }
+  }
+}
+
+void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, int n_rows) {
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const int stride = state->plan.hidden, all = state->plan.streams;
+  for (int r = 0; r < n_rows; r++)
+    memcpy(row_of(state->stream_rows, all, r), row_of(state->streams, all, rows ? rows[r] : first_row + r),
+           (size_t)all * sizeof(float));
+  for (int s = 1; s < config->altup.n; s++) {
+    const size_t at = (size_t)s * (size_t)stride;
+    const Matmul matmul = {
+        .w = loaded->streams_out[s - 1], .y = state->stream_weights + at, .y_stride = (size_t)all};
+    run_matmuls(loaded, &state->scratch, state->stream_rows + at, (size_t)all, n_rows, &matmul, 1);
+  }
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) {
+    const float *first = row_of(state->stream_rows, all, r), *others = row_of(state->stream_weights, all, r);
+    float *h = row_of(state->h, stride, r);
+    memcpy(h, first, (size_t)config->hidden * sizeof *h);
+    for (int s = 1; s < config->altup.n; s++) {
+      const float factor = same_size(first, others + s * stride, config->hidden);
+      for (int i = 0; i < config->hidden; i++) h[i] += factor * others[s * stride + i];
+    }
+    for (int i = 0; i < config->hidden; i++) h[i] /= (float)config->altup.n;
+    loaded->kernels->rms_norm(h, loaded->final_norm, config->hidden, config->norm_eps, h);
+  }
+}
+
+/* --- layers */
+
+/* stream_factors = w m, m = tanh(router rmsnorm(from) / hidden), which stays in stream_weights. */
+static void make_coefficients(BackendState *state, const CpuAltup *weights, const float *from,
+                              int from_stride, CpuLinear w, int n_rows) {
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const int all = state->plan.streams, n = config->altup.n;
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++)
+    loaded->kernels->rms_norm(from + (size_t)r * (size_t)from_stride, weights->router_norm, config->hidden,
+                              config->norm_eps, row_of(state->stream_rows, all, r));
+  const Matmul router = {.w = weights->router, .y = state->stream_weights, .y_stride = (size_t)all};
+  run_matmuls(loaded, &state->scratch, state->stream_rows, (size_t)all, n_rows, &router, 1);
+  for (int r = 0; r < n_rows; r++) {
+    float *m = row_of(state->stream_weights, all, r);
+    for (int s = 0; s < cpu_padded(n); s++) m[s] = s < n ? (float)tanh((double)m[s] / config->hidden) : 0;
+  }
+  const Matmul last = {.w = w, .y = state->stream_factors, .y_stride = (size_t)state->plan.stream_factors};
+  run_matmuls(loaded, &state->scratch, state->stream_weights, (size_t)all, n_rows, &last, 1);
+}
+
+/* s_j = s_j + sum over i of c[j][i] s_i, for all j at once. */
+static void predict_row(float *streams, int stride, const float *c, int n, int hidden) {
+  for (int at = 0; at < hidden; at++) {
+    float before[MAX_STREAMS];
+    for (int i = 0; i < n; i++) before[i] = streams[i * stride + at];
+    for (int j = 0; j < n; j++)
+      for (int i = 0; i < n; i++) streams[j * stride + at] += c[j * n + i] * before[i];
+  }
+}
+
+Status cpu_predict_streams(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  const ModelConfig *config = &state->loaded->model->config;
+  const CpuAltup *weights = &state->loaded->layers[layer].altup;
+  const int stride = state->plan.hidden, all = state->plan.streams;
+  make_coefficients(state, weights, state->streams, all, weights->predict, range.n_tokens);
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) {
+    float *streams = row_of(state->streams, all, r);
+    predict_row(streams, stride, row_of(state->stream_factors, state->plan.stream_factors, r),
+                config->altup.n, config->hidden);
+    memcpy(row_of(state->x, stride, r), streams, (size_t)config->hidden * sizeof *streams);
+  }
+  return STATUS_OK;
+}
+
+Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const CpuAltup *weights = &loaded->layers[layer].altup;
+  const StatePlan *plan = &state->plan;
+  const Matmul left = {.w = weights->left, .y = state->stream_ranks, .y_stride = (size_t)plan->stream_rank},
+               right = {.w = weights->right, .y = state->stream_rows, .y_stride = (size_t)plan->streams};
+  run_matmuls(loaded, &state->scratch, state->h, (size_t)plan->hidden, range.n_tokens, &left, 1);
+  run_matmuls(loaded, &state->scratch, state->stream_ranks, (size_t)plan->stream_rank, range.n_tokens, &right,
+              1);
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) {
+    const float *h = row_of(state->h, plan->hidden, r);
+    float *l = row_of(state->stream_rows, plan->streams, r), *x = row_of(state->x, plan->hidden, r);
+    loaded->kernels->rms_norm(l, weights->laurel_norm, config->hidden, config->norm_eps, l);
+    for (int i = 0; i < config->hidden; i++) x[i] += h[i] + l[i];
+  }
+  return STATUS_OK;
+}
+
+Status cpu_correct_streams(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  const ModelConfig *config = &state->loaded->model->config;
+  const CpuAltup *weights = &state->loaded->layers[layer].altup;
+  const int stride = state->plan.hidden, hidden = config->hidden;
+  make_coefficients(state, weights, state->x, stride, weights->correct, range.n_tokens);
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) {
+    const float *c = row_of(state->stream_factors, state->plan.stream_factors, r);
+    float *x = row_of(state->x, stride, r), *streams = row_of(state->streams, state->plan.streams, r);
+    for (int i = 0; i < hidden; i++) x[i] -= streams[i];
+    for (int s = 0; s < config->altup.n; s++)
+      for (int i = 0; i < hidden; i++) streams[s * stride + i] += (1 + c[s]) * x[i];
+    for (int i = 0; i < hidden; i++) x[i] = streams[i] * weights->output_scale[i];
+  }
+  return STATUS_OK;
+}
+
+void cpu_add_to_streams(BackendState *state, int n_rows) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const int stride = state->plan.hidden;
+  for (int r = 0; r < n_rows; r++)
+    for (int s = 1; s < config->altup.n; s++) {
+      const float *x = row_of(state->x, stride, r);
+      float *stream = row_of(state->streams, state->plan.streams, r) + s * stride;
+      for (int i = 0; i < config->hidden; i++) stream[i] += x[i];
+    }
+}

@@ -1,0 +1,89 @@
+/* altup.c - Gemma 3n in config.json: AltUp, LAuReL, sparse gates, widths of MLPs by layer.
+ *
+ * Called by: positions.c.   Calls: reader.c, layer_sizes.c. Source: transformers 5.23,
+ * gemma3n/configuration_gemma3n.py, modeling_gemma3n.py.
+ * Always true afterwards: a token's streams are at most MAX_STREAMS * MAX_HIDDEN numbers; 0 <= sparsity < 1,
+ *                         also in fp32. altup_coef_clip does not count: it is of training. */
+#include <math.h>
+
+#include "model/config/architectures.h"
+
+static Status parse_streams(const ConfigReader *r, ModelConfig *config) {
+  int active;
+  bool scaled;
+  TRY(reader_int(r, "altup_num_inputs", 2, MAX_STREAMS, 4, &config->altup.n));
+  TRY(reader_int(r, "altup_active_idx", 0, INT32_MAX, 0, &active));
+  if (active != 0)
+    return reader_refuse(r, "altup_active_idx is %d, which is not supported, expected 0", active);
+  TRY(reader_bool(r, "altup_correct_scale", true, &scaled));
+  if (!scaled) return reader_refuse(r, "altup_correct_scale is false, which is not supported, expected true");
+  return reader_int(r, "laurel_rank", 1, MAX_HIDDEN, 64, &config->altup.laurel_rank);
+}
+
+/* Refuses a member that is no list of one item for each layer. */
+static Status check_list(const ConfigReader *r, const char *key, const Json *list,
+                         const ModelConfig *config) {
+  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of numbers");
+  if (json_count(list) == (size_t)config->n_layers) return STATUS_OK;
+  return reader_refuse(r, "%s has %zu numbers, expected %d (num_hidden_layers)", key, json_count(list),
+                       config->n_layers);
+}
+
+/* activation_sparsity_pattern; without it the first ten layers are sparse if there are more. */
+static Status parse_sparsity(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "activation_sparsity_pattern";
+  enum { USUALLY_SPARSE = 10 };
+  const Json *list = json_member(r->object, key), *item = json_first(list);
+  if (list) TRY(check_list(r, key, list, config));
+  for (int i = 0; i < config->n_layers; i++) {
+    double *sparsity = &config->layers[i].sparsity;
+    char found[64];
+    *sparsity = config->n_layers > USUALLY_SPARSE && i < USUALLY_SPARSE ? 0.95 : 0;
+    if (!list) continue;
+    if (!json_double(item, sparsity) || !(*sparsity >= 0 && (float)*sparsity < 1))
+      return reader_refuse(r, "%s[%d] is %s, expected a number from 0 on, below 1", key, i,
+                           json_describe(item, found));
+    item = json_next(item);
+  }
+  return STATUS_OK;
+}
+
+/* intermediate_size may be a list. */
+static Status parse_widths(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "intermediate_size";
+  const Json *list = json_member(r->object, key);
+  int layer = 0;
+  if (!json_is_array(list)) return STATUS_OK;
+  TRY(check_list(r, key, list, config));
+  for (const Json *item = json_first(list); item; item = json_next(item), layer++) {
+    int64_t width;
+    char found[64];
+    if (!json_int64(item, &width) || width < 1 || width > MAX_INTERMEDIATE)
+      return reader_refuse(r, "%s[%d] is %s, expected an integer from 1 to %d", key, layer,
+                           json_describe(item, found), MAX_INTERMEDIATE);
+    config->layers[layer].intermediate = (int)width;
+  }
+  config->intermediate = config->layers[0].intermediate;
+  return STATUS_OK;
+}
+
+Status config_parse_altup(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  TRY(parse_streams(r, config));
+  TRY(parse_sparsity(r, config));
+  TRY(parse_widths(r, config));
+  TRY(config_parse_shared(r, arch, config));
+  return config_parse_layer_inputs(r, arch, config);
+}
+
+double gaussian_quantile(double part) {
+  const double p = (float)part;
+  double low = -40, high = 40;
+  for (int i = 0; i < 80; i++) {
+    const double middle = (low + high) / 2;
+    if (erfc(-middle / sqrt(2)) / 2 < p)
+      low = middle;
+    else
+      high = middle;
+  }
+  return (low + high) / 2;
+}
