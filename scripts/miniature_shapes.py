@@ -4,7 +4,8 @@ make_miniatures.py."""
 from miniature_streams import stream_norms, streams_width
 
 
-DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "olmo_hybrid")
+DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "olmo_hybrid",
+               "kimi_linear")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
@@ -13,13 +14,13 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
           "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
-          "qwen4_exp_text": "mlp.shared_expert"}
+          "qwen4_exp_text": "mlp.shared_expert", "kimi_linear": "block_sparse_moe.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
-                "qwen4_exp_text")
+                "qwen4_exp_text", "kimi_linear")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus")
@@ -134,11 +135,20 @@ def is_delta(config, layer):
         return False
     if "layer_types" in config:
         return config["layer_types"][layer] == "linear_attention"
+    if "linear_attn_config" in config:
+        return layer + 1 in config["linear_attn_config"]["kda_layers"]
     return (layer + 1) % config.get("full_attention_interval", 4) != 0
+
+
+def delta_block(config):
+    """What the names of the delta rule's tensors begin with."""
+    return "self_attn." if config["model_type"] == "kimi_linear" else "linear_attn."
 
 
 def delta_sizes(config):
     """numbers of all keys, of all values, heads of values"""
+    if own := config.get("linear_attn_config"):
+        return own["num_heads"] * own["head_dim"], own["num_heads"] * own["head_dim"], own["num_heads"]
     n_values = config["linear_num_value_heads"]
     return (config["linear_num_key_heads"] * config["linear_key_head_dim"], n_values * config["linear_value_head_dim"],
             n_values)
@@ -239,7 +249,12 @@ def linear_shapes(config, layer):
             shapes = {"q_proj": (keys, hidden), "k_proj": (keys, hidden), "v_proj": (values, hidden),
                       "g_proj": (values, hidden), "b_proj": (n_values, hidden), "a_proj": (n_values, hidden),
                       "o_proj": (hidden, values)}
-        shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
+        if kind == "kimi_linear":
+            rank = config["linear_attn_config"]["head_dim"]
+            shapes = {"q_proj": (keys, hidden), "k_proj": (keys, hidden), "v_proj": (values, hidden),
+                      "f_a_proj": (rank, hidden), "f_b_proj": (keys, rank), "g_a_proj": (rank, hidden),
+                      "g_b_proj": (values, rank), "b_proj": (n_values, hidden), "o_proj": (hidden, values)}
+        shapes = {delta_block(config) + name: ("", *shape) for name, shape in shapes.items()}
     elif is_mamba(config, layer) and kind != "falcon_h1":
         heads, values, channels = mamba_sizes(config)
         shapes = {"mamba.in_proj": ("m", values + channels + heads, hidden),
@@ -348,7 +363,7 @@ def norm_widths(config, layer):
     if kind == "kolibri1":
         norms += ["post_attn_norm", "post_ffn_norm"]
     widths = {norm: hidden for norm in norms}
-    if config.get("kv_lora_rank"):
+    if config.get("kv_lora_rank") and not is_delta(config, layer):
         widths["self_attn.kv_a_layernorm"] = config["kv_lora_rank"]
         if config["q_lora_rank"]:
             widths["self_attn.q_a_layernorm"] = config["q_lora_rank"]

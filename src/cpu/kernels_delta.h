@@ -35,14 +35,15 @@ enum { DELTA_VECTORS = 4 }; /* of a pass over the keys */
 /* n_vectors vectors of columns in two passes over the state's rows, or one if the token only adds. */
 INLINE void delta_columns(const DeltaToken *token, const int n_vectors, int n_keys, int first, float *state,
                           size_t stride, float *out) {
+  const float *decays = token->decays;
   vf sum[DELTA_VECTORS], d[DELTA_VECTORS];
   UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = (vf){0};
   const float *row = state + first;
   for (int i = 0; i < n_keys && !token->only_adds; i++, row += stride) {
-    const vf k = vf_set(token->k[i]);
+    const vf k = vf_set(decays ? decays[i] * token->k[i] : token->k[i]);
     UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = vf_fma(vf_load(row + j * LANES), k, sum[j]);
   }
-  const vf decay = vf_set(token->decay);
+  vf decay = vf_set(token->decay);
   UNROLL for (int j = 0; j < n_vectors; j++) {
     d[j] = (vf_load(token->v + first + j * LANES) - sum[j] * decay) * token->beta;
     sum[j] = (vf){0};
@@ -50,6 +51,7 @@ INLINE void delta_columns(const DeltaToken *token, const int n_vectors, int n_ke
   float *at = state + first;
   for (int i = 0; i < n_keys; i++, at += stride) {
     const vf k = vf_set(token->k[i]), q = vf_set(token->q[i]);
+    if (decays) decay = vf_set(token->decay * decays[i]);
     UNROLL for (int j = 0; j < n_vectors; j++) {
       const vf cell = vf_fma(k, d[j], vf_load(at + j * LANES) * decay);
       vf_store(at + j * LANES, cell);

@@ -57,6 +57,10 @@ static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, Ex
   TRY(read_any(r, counts, family->lists, 1, MAX_EXPERTS, family->n_experts, &experts->n_experts, &count));
   if (experts->n_experts == 0) return reader_refuse(r, "%s is missing, expected a number of experts", count);
   TRY(read_any(r, choices, family->lists, 1, INT32_MAX, family->n_chosen, &experts->n_chosen, &choice));
+  if (family->kimi_names) {
+    static const char *const own[] = {"num_experts_per_token", NULL};
+    TRY(read_any(r, own, false, 1, INT32_MAX, experts->n_chosen, &experts->n_chosen, &choice));
+  }
   if (experts->n_chosen == 0)
     return reader_refuse(r, "%s is missing, expected a number of experts",
                          family->own_norms ? "top_k_experts" : choice);
@@ -88,6 +92,7 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
   if (!family->shared_count_key) return STATUS_OK;
   int n;
   TRY(reader_int(r, family->shared_count_key, 0, MAX_EXPERTS, family->n_shared, &n));
+  if (family->kimi_names) TRY(reader_int(r, "num_shared_experts", 0, MAX_EXPERTS, n, &n));
   if ((int64_t)n * experts->width > MAX_INTERMEDIATE)
     return reader_refuse(r, "%s is %d, expected at most %d of %d", family->shared_count_key, n,
                          MAX_INTERMEDIATE / experts->width, experts->width);
@@ -99,6 +104,8 @@ static Status parse_groups(const ConfigReader *r, const ExpertFamily *family, Ex
   const int usual = family->n_groups ? family->n_groups : 1,
             usually = family->n_chosen_groups ? family->n_chosen_groups : 1;
   TRY(reader_int(r, "n_group", 1, MAX_EXPERTS, usual, &experts->n_groups));
+  if (family->kimi_names)
+    TRY(reader_int(r, "num_expert_group", 1, MAX_EXPERTS, experts->n_groups, &experts->n_groups));
   TRY(reader_int(r, "topk_group", 1, MAX_EXPERTS, usually, &experts->n_chosen_groups));
   const int n = experts->n_groups, chosen = experts->n_chosen_groups;
   if (experts->n_experts % n != 0 || (n > 1 && experts->n_experts / n < 2))
@@ -142,6 +149,7 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
   if (family->renormalise == RENORMALISE_BY_KEY || family->renormalise == RENORMALISE_UNLESS_KEY)
     TRY(reader_bool(r, "norm_topk_prob", family->renormalise == RENORMALISE_UNLESS_KEY,
                     &experts->renormalise));
+  if (family->kimi_names) TRY(reader_bool(r, "moe_renormalize", experts->renormalise, &experts->renormalise));
   if (family->scale_key)
     TRY(reader_double(r, family->scale_key, 1e-6, 1e6, family->scale != 0 ? family->scale : 1,
                       &experts->scale));

@@ -90,7 +90,7 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
     const LayerVector stored = layer_vector_stored(&loader->model->config, index, which);
     if (!stored.name) continue;
-    int64_t shape[] = {stored.n, 1, stored.taps};
+    int64_t shape[4] = {stored.n, 1, stored.taps};
     int rank = stored.taps ? 3 : 1;
     Vector *out = layer_vector_of(layer, which);
     char name[NAME_SIZE];
@@ -102,6 +102,10 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
       rank = 2;
       shape[0] = 1;
       shape[1] = stored.n;
+    }
+    if (which == DELTA_A_LOG && tensor && tensor->rank == 4) { /* Kimi Linear */
+      rank = 4;
+      memcpy(shape, (int64_t[]){1, 1, stored.n, 1}, sizeof shape);
     }
     if (which == DELTA_CONV && loader->model->config.delta.apart && !tensor) {
       TRY(take_convolutions(loader, index, stored.taps, out));
