@@ -10,7 +10,7 @@ Status residual_norm(BackendState *s, const float *x, const float *weight, int n
   const ModelConfig *c = &s->loaded->model->config;
   const double r = c->residual_scale;
   cudaStream_t stream = s->loaded->stream;
-  if (!weight) return ops_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
+  if (!weight) return ops_round(x, c->hidden, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
   return ops_rms_norm(x, weight, residual_eps(c), c->hidden, n_rows, out, s->h_stride, stream, err);
 }
 

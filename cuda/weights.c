@@ -208,6 +208,10 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const int n_inputs = parts_inputs(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
   TRY(visit_latent(loader, pass, i, to, from, err));
+  if (layer_linear_exists(config, i, LAYER_DELTA_Z_IN)) {
+    TRY(visit_matrix(loader, pass, &to->delta_z, &from->delta.z, err));
+    TRY(visit_matrix(loader, pass, &to->delta_a, &from->delta.a, err));
+  }
   if (layer_linear_exists(config, i, LAYER_DELTA_O))
     TRY(visit_matrix(loader, pass, &to->delta_o, &from->delta.o, err));
   if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
@@ -428,9 +432,9 @@ static Status lay_out(Loader *loader, Error *err) {
 }
 
 /* Matrices of a layer that may be on the host: projections, latent attention's q, o, that of delta_beside,
- * gate and up, down, the experts' two, those of per-layer inputs, three of each mix of streams, and two of
+ * the delta rule's z and a, gate and up, down, the experts' two, those of per-layer inputs, three of each mix of streams, and two of
  * n-grams. */
-enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 16 };
+enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 18 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
  * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */

@@ -39,6 +39,7 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
           "mimo_v2_flash": ("mlp.gate.e_score_correction_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0),
           "laguna": ("mlp.experts.e_score_correction_bias", 0.3),
+          "bailing_hybrid": ("mlp.gate.expert_bias", 0.3),
           "kimi_linear": ("block_sparse_moe.gate.e_score_correction_bias", 0.3)}
 
 
@@ -140,6 +141,11 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
            "mimo_v2_flash": (("self_attn.attention_sink_bias", "self_attn.sinks"),),
            "kimi_linear": (*MIXTRAL_NAMES, *(("self_attn." + name, "self_attn.forget_gate." + name) for name in (
                "f_a_proj", "f_b_proj", "dt_bias", "A_log"))),
+           "bailing_hybrid": (("word_embeddings", "embed_tokens"), (".attention.", ".self_attn."),
+                              *(("self_attn." + name, "self_attn.forget_gate." + name) for name in (
+                                  "f_proj", "dt_bias", "A_log")),
+                              ("self_attn.dense", "self_attn.o_proj"),
+                              ("mlp.gate.expert_bias", "mlp.gate.e_score_correction_bias")),
            "laguna": (("mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
                       ("mlp.shared_expert.", "mlp.shared_experts."))}
 

@@ -114,7 +114,7 @@ typedef struct {
   int inputs;                                                /* the inputs of all layers together; likewise */
   int states, pairs; /* of a drafter: the target's states of a token; an embedding and a state; likewise */
   int queries, channels, delta_heads, delta_width, beside; /* likewise; 0 where the model has none */
-  int delta_decays, gate_rank;       /* likewise; 0 with one matrix for each gate */
+  int delta_decays, gate_rank;                             /* likewise; 0 with one matrix for each gate */
   int q_rank, kv_a, head_in;                               /* of latent attention; likewise */
   int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
   int streams, stream_rank, stream_factors, ngrams, index; /* rows of streams.c and sparse.c; likewise */

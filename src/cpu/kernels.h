@@ -132,7 +132,7 @@ typedef struct {
   const float *v;     /* of the columns */
   float decay, beta;
   const float *decays; /* [key_dim] of each number of k, beside `decay`; NULL: that is all */
-  bool only_adds; /* Mamba-2: nothing that the state has for k is subtracted */
+  bool only_adds;      /* Mamba-2: nothing that the state has for k is subtracted */
 } DeltaToken;
 
 typedef struct {

@@ -168,7 +168,8 @@ const char *layer_linear_name(int which) {
 void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
                      size_t size) {
   const char *block = config->names.block, *dot = strchr(part, '.');
-  if (strncmp(part, "linear_attn.", 12) == 0 && config->names.delta) block = config->names.delta;
+  if (config->names.delta && strncmp(part, "linear_attn.", 12) == 0) block = config->names.delta;
+  if (config->names.attention && strncmp(part, "self_attn.", 10) == 0) block = config->names.attention;
   const bool replaced = block && dot; /* a norm's name has no block */
   snprintf(out, size, "%slayers.%d.%s%s", body, layer, replaced ? block : "", replaced ? dot : part);
 }
@@ -288,7 +289,8 @@ static const char *shared_linear_name(const ModelConfig *config, int which) {
 }
 
 /* The name of a matrix of a layer of LAYER_DELTA with DeltaConfig.apart, or NULL. */
-static const char *apart_linear_name(const DeltaConfig *delta, int which) {
+static const char *apart_linear_name(const ModelConfig *config, int which) {
+  const DeltaConfig *delta = &config->delta;
   switch (which) {
   case LAYER_DELTA_QKV: return "linear_attn.q_proj";
   case LAYER_DELTA_Z: return delta->gate_rank ? "linear_attn.g_b_proj" : "linear_attn.g_proj";
@@ -296,7 +298,7 @@ static const char *apart_linear_name(const DeltaConfig *delta, int which) {
   case LAYER_DELTA_A:
     if (!delta->by_channel) return "linear_attn.a_proj";
     return delta->gate_rank ? "linear_attn.f_b_proj" : "linear_attn.f_proj";
-  case LAYER_O: return "linear_attn.o_proj";
+  case LAYER_O: return config->names.delta_o ? config->names.delta_o : "linear_attn.o_proj";
   default: return NULL;
   }
 }
@@ -307,8 +309,8 @@ static const char *own_linear_name(const ModelConfig *config, int layer, int whi
   const bool moe = config_layer(config, layer).n_experts > 0;
   if (moe && shared_linear_name(config, which)) return shared_linear_name(config, which);
   if (config->delta.apart && config_layer(config, layer).kind == LAYER_DELTA &&
-      apart_linear_name(&config->delta, which))
-    return apart_linear_name(&config->delta, which);
+      apart_linear_name(config, which))
+    return apart_linear_name(config, which);
   const char *delta_in = config->delta.interleaved ? "linear_attn.in_proj_qkvz" : NULL,
              *delta_b = config->delta.interleaved ? "linear_attn.in_proj_ba" : NULL;
   const char *const outs[N_LAYER_KINDS] = {

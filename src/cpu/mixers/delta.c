@@ -156,7 +156,8 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
                               .k = k_of(work, r, key_head),
                               .v = v,
                               .decay = config->by_channel ? 1 : decays_of(work, r)[head],
-                              .decays = config->by_channel ? decays_of(work, r) + head * config->key_dim : NULL,
+                              .decays =
+                                  config->by_channel ? decays_of(work, r) + head * config->key_dim : NULL,
                               .beta = work->state->betas[at],
                               .only_adds = config->rule == RULE_MAMBA2};
     work->state->loaded->kernels->delta_rule(&token, config->key_dim, columns, cells,

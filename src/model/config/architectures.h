@@ -106,8 +106,8 @@ typedef struct {
   /* Members have names of their own, num_experts_per_token, moe_renormalize, num_expert_group and
    * num_shared_experts, which count more than those that transformers also takes (Kimi Linear). */
   bool kimi_names;
-  bool lists;     /* numbers of experts may be lists, of one number for each layer */
-  bool clamped;   /* the activation is ACTIVATION_CLAMPED */
+  bool lists;   /* numbers of experts may be lists, of one number for each layer */
+  bool clamped; /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
 } ExpertFamily;
 
@@ -120,7 +120,8 @@ extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of
     experts_of_minimax_m2, experts_of_mellum, experts_of_dots1, experts_of_hunyuan_moe, experts_of_exaone_moe,
     experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
     experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
-    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_kimi_linear;
+    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_kimi_linear,
+    experts_of_ling;
 
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */
@@ -167,8 +168,8 @@ typedef struct {
    * 3.0). low_rank_gates: the rule's gates are made by two matrices each, and its sizes and layers stand in
    * linear_attn_config (Kimi Linear). */
   bool channel_delta, low_rank_gates;
-  bool no_rope;    /* no layer has a rope, and members of ropes do not count */
-  bool kimi_names; /* model_max_length counts more than max_position_embeddings */
+  bool no_rope;           /* no layer has a rope, and members of ropes do not count */
+  bool kimi_names;        /* model_max_length counts more than max_position_embeddings */
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */

@@ -95,8 +95,8 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
                                  listed[i]));
   for (int layer = 1; layer <= config->n_layers; layer++) {
     if (listed[0][layer] == listed[1][layer])
-      return reader_refuse(own, "%s and %s %s hold layer %d, expected one of them to hold it", keys[0], keys[1],
-                           listed[0][layer] ? "both" : "do not", layer);
+      return reader_refuse(own, "%s and %s %s hold layer %d, expected one of them to hold it", keys[0],
+                           keys[1], listed[0][layer] ? "both" : "do not", layer);
     config->layers[layer - 1].kind = listed[0][layer] ? LAYER_DELTA : LAYER_ATTENTION;
   }
   return STATUS_OK;

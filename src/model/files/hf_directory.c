@@ -132,7 +132,7 @@ Status hf_layer_take(HfLoader *loader, int index) {
     int width;
     const char *name = layer_norm_name(config, index, which, &width);
     if (!name) continue;
-    snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, name);
+    layer_full_name(config, loader->body, index, name, base, sizeof base);
     TRY(hf_norm_take(loader, base, ".weight", width, layer_norm_of(layer, which)));
   }
   snprintf(base, sizeof base, "%slayers.%d.layer_scalar", loader->body, index);
@@ -243,18 +243,30 @@ static void find_names(HfLoader *loader) {
   if (config->names.body) loader->body = config->names.body;
 }
 
+/* True if a layer has a matrix of this name, which may be NULL. */
+static bool has_part(const HfLoader *loader, const char *part) {
+  const ModelConfig *config = &loader->model->config;
+  char name[NAME_SIZE];
+  for (int i = 0; part && i < config->n_layers; i++) {
+    layer_full_name(config, loader->body, i, part, name, sizeof name);
+    if (hf_has_linear(loader, name)) return true;
+  }
+  return false;
+}
+
+/* Forgets names that this checkpoint does not have. */
+static void find_some_names(HfLoader *loader) {
+  TensorNames *names = &loader->model->config.names;
+  const char **const parts[] = {&names->o, &names->delta_o, &names->gate, &names->up, &names->down};
+  for (size_t i = 0; names->in_some && i < sizeof parts / sizeof *parts; i++)
+    if (!has_part(loader, *parts[i])) *parts[i] = NULL;
+}
+
 /* LFM3 and Laguna: the gate of attention is gate_proj in some checkpoints and g_proj in others, which have
  * the names of transformers' modules (transformers, conversion_mapping.py). */
 static void find_gate_name(HfLoader *loader) {
-  ModelConfig *config = &loader->model->config;
-  char name[NAME_SIZE];
-  bool found = false;
-  for (int i = 0; config->names.attn_gate && i < config->n_layers && !found; i++) {
-    if (!layer_linear_exists(config, i, LAYER_ATTN_GATE)) continue;
-    snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, i, config->names.attn_gate);
-    found = hf_has_linear(loader, name);
-  }
-  if (!found) config->names.attn_gate = NULL;
+  TensorNames *names = &loader->model->config.names;
+  if (!has_part(loader, names->attn_gate)) names->attn_gate = NULL;
 }
 
 /* Norms before the delta rule have Llama's names in files with the names of transformers' modules. */
@@ -285,6 +297,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) find_names(&loader);
   if (status == STATUS_OK) find_gate_name(&loader);
   if (status == STATUS_OK) find_norm_names(&loader);
+  if (status == STATUS_OK) find_some_names(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = latent_heads_open(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);
