@@ -200,7 +200,7 @@ static void expect_projections(const DeviceProjections *p, std::vector<const Lin
 static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   std::vector<const Linear *> layers;
   const DeltaLayer *delta = &from->delta;
-  const bool by_channel = delta->a.n_out > delta->b.n_out, two = delta->a_in.n_out > 0;
+  const bool by_channel = delta->b.n_out > 0 && delta->a.n_out > delta->b.n_out, two = delta->a_in.n_out > 0;
   const Linear none = {}, *a = two ? &none : &delta->a, *z = two ? &none : &delta->z;
   for (const Linear *linear :
        {&delta->b, by_channel ? &none : a, &delta->qkv, &delta->k, &delta->v, &delta->z_in, &delta->a_in, z,
