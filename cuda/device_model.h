@@ -65,8 +65,9 @@ typedef struct {
   const float *sinks, *scalar;       /* [n_heads], [1] ModelLayer's; NULL: the model has none */
   DeviceXielu xielu;
   /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA (with
-   * by_channel b, qkv, z, a, or with a gate_rank b, qkv, z_in, a_in), with delta_beside before q, k, v; or in of LAYER_CONV; or q_a, or q without a q_rank, and kv_a of latent
-   * attention. Index queries and the index key come last (config.indexer). */
+   * by_channel b, qkv, z, a, or with a gate_rank b, qkv, z_in, a_in), with delta_beside before q, k, v; or
+   * in of LAYER_CONV; or q_a, or q without a q_rank, kv_a, and attn_gate of latent attention. Index queries
+   * and the index key come last (config.indexer). */
   DeviceProjections qkv;
   /* Only with latent attention: q with a q_rank; the heads' parts of kv_b (ModelLayer), laid out as summed
    * experts, one of them for each head. */

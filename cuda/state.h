@@ -201,7 +201,8 @@ int state_pages(const StateOptions *options);
 /* Queries of a layer and the gates among them. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
- * the model has none. Between the matrices of a gate with two lie gate_rank more of each. With delta_beside those of q follow. */
+ * the model has none. With a gate_rank those of z_in and a_in are among them. With delta_beside those of q
+ * follow. */
 int delta_outputs(const DeltaConfig *delta);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);

@@ -432,8 +432,8 @@ static Status lay_out(Loader *loader, Error *err) {
 }
 
 /* Matrices of a layer that may be on the host: projections, latent attention's q, o, that of delta_beside,
- * the delta rule's z and a, gate and up, down, the experts' two, those of per-layer inputs, three of each mix of streams, and two of
- * n-grams. */
+ * the delta rule's z and a, gate and up, down, the experts' two, those of per-layer inputs, three of each mix
+ * of streams, and two of n-grams. */
 enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 18 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the

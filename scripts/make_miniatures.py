@@ -23,16 +23,16 @@ import checkpoint
 import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
-                               YARN_MSCALE, awq, bailing_hybrid, bamba, cohere2, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3,
-                               gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa, hunyuan,
-                               kimi_linear, latent, lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral, muse_glimmer, nemotron_h,
-                               new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
-                               with_vision)
+                               YARN_MSCALE, awq, bailing_hybrid, bamba, cohere2, ernie, exaone4, falcon_h1, gemma,
+                               gemma2, gemma3, gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa,
+                               hunyuan, kimi_linear, latent, lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral,
+                               muse_glimmer, nemotron_h, new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3,
+                               qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, SINKS, delta_block, delta_sizes, has_experts, has_parts, has_sinks, is_conv, is_delta,
-                              is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
+from miniature_shapes import (LARGER, SINKS, delta_block, delta_sizes, has_experts, has_parts, has_sinks, is_conv,
+                              is_delta, is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
 from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64

@@ -142,7 +142,7 @@ def is_delta(config, layer):
 
 
 def delta_block(config):
-    """What the names of the delta rule's tensors begin with."""
+    """The module that holds the delta rule's tensors, and a dot."""
     return {"kimi_linear": "self_attn.", "bailing_hybrid": "attention."}.get(config["model_type"], "linear_attn.")
 
 

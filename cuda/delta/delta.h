@@ -6,9 +6,10 @@
  *           tokens on, a second kernel stores the inputs of the convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
- * The first two need 4 taps and heads of 128 numbers, or for Mamba-2 states of 128 and heads of 64, which all
- * published models have, and one decay for a head (not DeltaConfig.by_channel). Mamba-2's outputs are normalised over all heads of a group by a kernel of their
- * own. Kernels read the position from device memory, so a captured launch serves every step. */
+ * The first two need 4 taps and heads of 128 numbers, or for Mamba-2 states of 128 and heads of 64, which
+ * all published models have, and one decay for a head (not DeltaConfig.by_channel). Mamba-2's outputs are
+ * normalised over all heads of a group by a kernel of their own. Kernels read the position from device
+ * memory, so a captured launch serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>

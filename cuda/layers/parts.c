@@ -3,10 +3,10 @@
 
 #include "model/layers.h"
 
-enum { AT_A = 1 }; /* the place of a among the inputs below, but with DeltaConfig.by_channel */
+enum { AT_A = 1 }; /* the place of a in the order of inputs, unless DeltaConfig.by_channel */
 
-/* True if linear layer `which`, the i-th of those below, is an input at that place: with by_channel a comes
- * after z. With a gate_rank z and a are none, and with a q_rank neither is q. */
+/* True if linear layer `which` multiplies the layer's input and has place i in the order below: with
+ * by_channel a comes after z. With a gate_rank z and a multiply another input, with a q_rank q does. */
 static bool is_input(const ModelConfig *config, int layer, int which, int i) {
   if (!layer_linear_exists(config, layer, which)) return false;
   if (which == LAYER_DELTA_A && config->delta.by_channel != (i > AT_A)) return false;

@@ -161,71 +161,71 @@ typedef struct {
 
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. With config.centred
  * embed() and down_residual() end with x = x - mean(x). */
-#define BACKEND_OPERATIONS(X)                                                                                 \
-  /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */    \
-  /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                               \
-  /* with config.per_layer_width the inputs of each layer: */                                                 \
-  /* p = (rmsnorm(Wprojection x / sqrt(hidden)) * norm + sqrt(width) * input_table[ids]) / sqrt(2) */         \
-  X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                          \
-  /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                             \
-  /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */              \
-  /* v = value_scale * v, of value_dim numbers a head, if the model has these; */                             \
-  /* with shares_kv only q: attention reads the cache of kv_layer; */                                         \
-  /* v = rmsnorm(v or, with k_as_v, k) over each head, without a weight, if config.v_norm is set; */          \
-  /* (q, k: this before their rope, or after it with config.qk_norm_after_rope) */                            \
-  /* q, k = rope(pos + row) of the layer's kind (config_layer()); k and v go to the cache */                  \
-  X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                    \
-  /* q is multiplied by config.query_scale_beta's factor of its position */                                   \
-  /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window or the query's chunk) v; */    \
-  /* each softmax with the head's sink as one more logit, if the model has sinks; */                          \
-  /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                          \
-  X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                               \
-  /* Replaces these two in layers of LAYER_DELTA: gated delta rule (Yang et al., arXiv:2412.06464). */        \
-  /* h as above; c = silu(causal convolution of Wqkv h, each channel with its taps); c holds q and k of */    \
-  /* each key head and v of each value head; q = q / |q| / sqrt(key_dim), k = k / |k|, where |u| is */        \
-  /* sqrt(sum(u^2) + 1e-6); g = exp(-exp(a_log) softplus(Wa h + dt_bias)); beta = sigmoid(Wb h). */           \
-  /* Each value head has a state S [key_dim][value_dim], zeros before position 0: */                          \
-  /* S = g S; S = S + k (beta (v - S^T k))^T; a = rmsnorm(S^T q) * norm * silu(Wz h) */                       \
-  /* With by_channel (Kimi Team, arXiv:2510.26692) Wa h, dt_bias and g are numbers of each number of a key */ \
-  /* of each value head, and S = diag(g) S; with log_bound ln g = log_bound sigmoid(exp(a_log) (Wa h + */     \
-  /* dt_bias)); with gate_rank Wa h is Wa (Wa_in h), Wz h likewise; with gate_is_sigmoid silu is sigmoid; */  \
-  /* with doubles_beta beta is 2 sigmoid */                                                                   \
-  /* With RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060): c = silu(convolution + its bias) holds v, k and q; */   \
-  /* dt = softplus(Wa h + dt_bias), at least least_step, at most largest_step; g = exp(-exp(a_log) dt); */    \
-  /* S = g S + k (dt v)^T; y = S^T q + skip v; a = rmsnorm(y * silu(Wz h)) * norm over a group's heads */     \
-  /* or without that norm; with DeltaConfig's factors of Wz h, of Wa h and of a */                            \
-  /* With LayerConfig.delta_beside a layer calls it before these two, and its output is kept as d, not a */   \
-  X(norm_delta_rule, (BackendState * state, TokenRange range, int layer, Error *err))                         \
-  /* Replaces them in layers of LAYER_CONV: b, c, u = Win h + bias, hidden numbers each (h as above); */      \
-  /* a = c * (causal convolution of b * u, each channel with its taps, + its bias) */                         \
-  X(norm_short_conv, (BackendState * state, TokenRange range, int layer, Error *err))                         \
-  /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */          \
-  /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm; */                \
-  /* o = Wo a + delta.o d with delta_beside */                                                                \
-  X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                       \
-  /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h), */                 \
-  /* with config.parallel h is that of attention; */                                                          \
-  /* with mlp_scale * activation(gate_scale * Wgate h) */                                                     \
-  X(norm_gate_up, (BackendState * state, TokenRange range, int layer, Error *err))                            \
-  /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */            \
-  X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                           \
-  /* Replaces these two in layers with experts. h as there; r = Wrouter h + bias. The score of an expert */   \
-  /* is softmax(r), sigmoid(r) or, with SCORE_CHOSEN and SCORE_CHOSEN_SIGMOID, r itself. Chosen are the */    \
-  /* n_chosen experts with the largest score + choice_bias, of equal ones the first, out of the best */       \
-  /* groups (ExpertConfig). Their weights w are the scores or, with the last two, softmax over the chosen */  \
-  /* r or sigmoid of each; then w = w / (sum(w) + sum_plus) with renormalise, and w = scale * w. e = sum */   \
-  /* over the chosen of w (Wdown g + bias), g = activation(Wgate h + bias) * (Wup h + bias); s = the same */  \
-  /* of the MLP beside them, if there is one, times sigmoid(Wshared_gate h) with shared_gate; x = x + */      \
-  /* residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With scales_input e = */  \
-  /* sum over the chosen of what they make of w h. With own_norms r = */                                      \
-  /* Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the experts' */  \
-  /* h is rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */             \
-  /* moe.shared_post_norm) * mlp_post_norm */                                                                 \
-  X(norm_experts_residual, (BackendState * state, TokenRange range, int layer, Error *err))                   \
-  /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */     \
-  /* first_row on, or for range.logit_rows; cap as above, with logit_cap */                                   \
-  X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))             \
-  /* *id = the sampler's pick from a row of logits; id NULL: it stays on the device */                        \
+#define BACKEND_OPERATIONS(X)                                                                                \
+  /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
+  /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \
+  /* with config.per_layer_width the inputs of each layer: */                                                \
+  /* p = (rmsnorm(Wprojection x / sqrt(hidden)) * norm + sqrt(width) * input_table[ids]) / sqrt(2) */        \
+  X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
+  /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
+  /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
+  /* v = value_scale * v, of value_dim numbers a head, if the model has these; */                            \
+  /* with shares_kv only q: attention reads the cache of kv_layer; */                                        \
+  /* v = rmsnorm(v or, with k_as_v, k) over each head, without a weight, if config.v_norm is set; */         \
+  /* (q, k: this before their rope, or after it with config.qk_norm_after_rope) */                           \
+  /* q, k = rope(pos + row) of the layer's kind (config_layer()); k and v go to the cache */                 \
+  X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
+  /* q is multiplied by config.query_scale_beta's factor of its position */                                  \
+  /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window or the query's chunk) v; */   \
+  /* each softmax with the head's sink as one more logit, if the model has sinks; */                         \
+  /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \
+  X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                              \
+  /* Replaces these two in layers of LAYER_DELTA: gated delta rule (Yang et al., arXiv:2412.06464). */       \
+  /* h as above; c = silu(causal convolution of Wqkv h, each channel with its taps); c holds q and k of */   \
+  /* each key head and v of each value head; q = q / |q| / sqrt(key_dim), k = k / |k|, where |u| is */       \
+  /* sqrt(sum(u^2) + 1e-6); g = exp(-exp(a_log) softplus(Wa h + dt_bias)); beta = sigmoid(Wb h). */          \
+  /* Each value head has a state S [key_dim][value_dim], zeros before position 0: */                         \
+  /* S = g S; S = S + k (beta (v - S^T k))^T; a = rmsnorm(S^T q) * norm * silu(Wz h) */                      \
+  /* With by_channel (Kimi Team, arXiv:2510.26692) Wa h, dt_bias and g are numbers of each number of a */    \
+  /* value head's key, and S = diag(g) S; with log_bound ln g is log_bound sigmoid(exp(a_log) (Wa h + */     \
+  /* dt_bias)); with gate_rank Wa h is Wa (Wa_in h), and Wz h likewise; with gate_is_sigmoid sigmoid */      \
+  /* stands for the silu of Wz h; with doubles_beta beta is 2 sigmoid(Wb h) */                               \
+  /* With RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060): c = silu(convolution + its bias) holds v, k and q; */  \
+  /* dt = softplus(Wa h + dt_bias), at least least_step, at most largest_step; g = exp(-exp(a_log) dt); */   \
+  /* S = g S + k (dt v)^T; y = S^T q + skip v; a = rmsnorm(y * silu(Wz h)) * norm over a group's heads */    \
+  /* or without that norm; with DeltaConfig's factors of Wz h, of Wa h and of a */                           \
+  /* With LayerConfig.delta_beside a layer calls it before these two, and its output is kept as d, not a */  \
+  X(norm_delta_rule, (BackendState * state, TokenRange range, int layer, Error *err))                        \
+  /* Replaces them in layers of LAYER_CONV: b, c, u = Win h + bias, hidden numbers each (h as above); */     \
+  /* a = c * (causal convolution of b * u, each channel with its taps, + its bias) */                        \
+  X(norm_short_conv, (BackendState * state, TokenRange range, int layer, Error *err))                        \
+  /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */         \
+  /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm; */               \
+  /* o = Wo a + delta.o d with delta_beside */                                                               \
+  X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \
+  /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h), */                \
+  /* with config.parallel h is that of attention; */                                                         \
+  /* with mlp_scale * activation(gate_scale * Wgate h) */                                                    \
+  X(norm_gate_up, (BackendState * state, TokenRange range, int layer, Error *err))                           \
+  /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
+  X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \
+  /* Replaces these two in layers with experts. h as there; r = Wrouter h + bias. The score of an expert */  \
+  /* is softmax(r), sigmoid(r) or, with SCORE_CHOSEN and SCORE_CHOSEN_SIGMOID, r itself. Chosen are the */   \
+  /* n_chosen experts with the largest score + choice_bias, of equal ones the first, out of the best */      \
+  /* groups (ExpertConfig). Their weights w are the scores or, with the last two, softmax over the chosen */ \
+  /* r or sigmoid of each; then w = w / (sum(w) + sum_plus) with renormalise, and w = scale * w. e = sum */  \
+  /* over the chosen of w (Wdown g + bias), g = activation(Wgate h + bias) * (Wup h + bias); s = the same */ \
+  /* of the MLP beside them, if there is one, times sigmoid(Wshared_gate h) with shared_gate; x = x + */     \
+  /* residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With scales_input e = */ \
+  /* sum over the chosen of what they make of w h. With own_norms r = */                                     \
+  /* Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the experts' */ \
+  /* h is rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */            \
+  /* moe.shared_post_norm) * mlp_post_norm */                                                                \
+  X(norm_experts_residual, (BackendState * state, TokenRange range, int layer, Error *err))                  \
+  /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */    \
+  /* first_row on, or for range.logit_rows; cap as above, with logit_cap */                                  \
+  X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))            \
+  /* *id = the sampler's pick from a row of logits; id NULL: it stays on the device */                       \
   X(sample, (BackendState * state, Sampler * sampler, int row, int32_t *id, Error *err))
 
 typedef struct Backend {

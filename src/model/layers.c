@@ -65,7 +65,8 @@ static const struct {
   [LAYER_UP]        = { "mlp.up_proj", AT(up), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
   [LAYER_ATTN_GATE] = { "self_attn.gate_proj", AT(attn_gate), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_GATE },
   [LAYER_DELTA_QKV] = { "linear_attn.in_proj_qkv", AT(delta.qkv), IN_DELTA, WIDTH_HIDDEN, WIDTH_CHANNELS },
-  [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_DELTA_GATE, WIDTH_DELTA_VALUES },
+  [LAYER_DELTA_Z] =
+    { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_DELTA_GATE, WIDTH_DELTA_VALUES },
   [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_B },
   [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_DELTA_GATE, WIDTH_DELTA_A },
   [LAYER_DELTA_K]   = { "linear_attn.k_proj", AT(delta.k), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_K },

@@ -126,14 +126,14 @@ typedef struct {
    * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
    * 0. RULE_MAMBA2: there is no b; a is the step size, dt */
   Linear qkv, z, b, a;
-  Linear k, v;      /* with config.delta.apart, and qkv is q alone; else n_out 0 */
+  Linear k, v;       /* with config.delta.apart, and qkv is q alone; else n_out 0 */
   Linear z_in, a_in; /* hidden -> gate_rank, which z and a multiply instead; n_out 0 with a gate_rank of 0 */
-  Linear o;         /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
-  Vector conv;      /* [C][taps], the last tap for the token itself */
-  Vector conv_bias; /* [C]; data NULL unless config.delta.conv_bias */
-  Vector a_log;     /* [n_value_heads] */
-  Vector dt_bias;   /* [delta_decays()] */
-  Vector skip;      /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
+  Linear o;          /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
+  Vector conv;       /* [C][taps], the last tap for the token itself */
+  Vector conv_bias;  /* [C]; data NULL unless config.delta.conv_bias */
+  Vector a_log;      /* [n_value_heads] */
+  Vector dt_bias;    /* [delta_decays()] */
+  Vector skip;       /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
   /* [value_dim], with RULE_MAMBA2 [n_value_heads * value_dim]; multiplies by weight also with
    * norm_plus_one; data NULL with config.delta.no_norm */
   Vector norm;

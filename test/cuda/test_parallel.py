@@ -24,8 +24,8 @@ MODELS = [STORIES, *(MINIATURES / name for name in (
      "olmo-hybrid-bf16"] if EMULATED else [
         "cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "gemma3-awq", "gemma4-e", "granite-swa-awq",
         "granite4-h-awq", "granite4-h-moe-bf16", "kimi-linear-bf16", "lfm2-awq", "llama3-awq",
-        "muse-glimmer-text-part", "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "qwen3_5", "qwen3_5-tied", "qwen4-exp-bf16",
-        "smollm3-awq"]))]
+        "muse-glimmer-text-part", "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "qwen3_5",
+        "qwen3_5-tied", "qwen4-exp-bf16", "smollm3-awq"]))]
 WITHOUT_INDEX = [model for model in MODELS if "qwen4" not in model.name]  # with one GPUs refuse --kv q8
 # With experts GPUs refuse --invariant.
 WITHOUT_EXPERTS = [model for model in WITHOUT_INDEX if not re.search("moe|kimi", model.name)]

@@ -132,7 +132,8 @@ typedef struct {
 } TensorNames;
 
 /* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
- * "mlp.shared_experts", "mlp.shared_mlp", "feed_forward.shared_expert" or "block_sparse_moe.shared_experts". */
+ * "mlp.shared_experts", "mlp.shared_mlp", "feed_forward.shared_expert" or
+ * "block_sparse_moe.shared_experts". */
 typedef enum {
   SHARED_AS_DENSE,
   SHARED_EXPERT,

@@ -483,7 +483,8 @@ WRONG = {
     "heads of latent attention have no gates": (
         "ling-bf16", None, without(LAYER + "attention.g_proj.weight"), f"tensor {LAYER}attention.g_proj.weight"),
     "their gates are of each number": (
-        "ling-bf16", None, lambda tensors: {**tensors, LAYER + "attention.g_proj.weight": np.ones((32, 16), np.float16)},
+        "ling-bf16", None, lambda tensors: {
+            **tensors, LAYER + "attention.g_proj.weight": np.ones((32, 16), np.float16)},
         "attention.g_proj.weight is [32, 16], expected [2, 16]"),
     "its output has two names": (
         "ling-bf16", None, lambda tensors: {
