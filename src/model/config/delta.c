@@ -93,6 +93,8 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
   for (int i = 0; i < 2; i++)
     TRY(reader_numbers_of_layers(own, keys[i], json_member(own->object, keys[i]), config->n_layers + 1,
                                  listed[i]));
+  if (listed[0][0] || listed[1][0])
+    return reader_refuse(own, "%s and %s count layers from 1, but one of them holds 0", keys[0], keys[1]);
   for (int layer = 1; layer <= config->n_layers; layer++) {
     if (listed[0][layer] == listed[1][layer])
       return reader_refuse(own, "%s and %s %s hold layer %d, expected one of them to hold it", keys[0],
@@ -152,7 +154,8 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
   return STATUS_OK;
 }
 
-/* Members that transformers 5.23 does not read, and that would change what is computed. */
+/* Members that transformers 5.23 does not read, or not as elsewhere: it never ties the head. They must say what
+ * is computed. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   static const char nope[] = "mla_use_nope", function[] = "moe_router_activation_func";
   const char *name;
@@ -166,6 +169,7 @@ static Status check_unread(const ConfigReader *r, const Architecture *arch, cons
   if (without != arch->no_rope)
     return reader_refuse(r, "%s is %s, expected %s", nope, without ? "true" : "false",
                          without ? "false" : "true");
+  TRY(reader_refuse_true(r, "tie_word_embeddings"));
   TRY(reader_int(r, "moe_layer_freq", 1, INT32_MAX, 1, &step));
   if (step != 1) return reader_refuse(r, "moe_layer_freq is %d, expected 1", step);
   TRY(reader_string(r, function, &name));
