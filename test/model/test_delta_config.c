@@ -308,7 +308,7 @@ static void kimi_linear(void **state) {
       {"'moe_router_activation_func': 'softmax'",
        "moe_router_activation_func softmax is not supported, expected sigmoid"},
       {"'num_experts_per_token': 257", "num_experts_per_token is 257, expected at most num_experts, 256"},
-      {"'num_expert_group': 3", "n_group is 3, expected a divisor of the 256 experts"},
+      {"'num_expert_group': 3", "num_expert_group is 3, expected a divisor of the 256"},
       {"'model_max_length': 0", "model_max_length is 0"},
       {"'hidden_act': 'gelu_pytorch_tanh'", "gated delta rule, expected silu"}};
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
