@@ -154,8 +154,8 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
   return STATUS_OK;
 }
 
-/* Members that transformers 5.23 does not read, or not as elsewhere: it never ties the head. They must say what
- * is computed. */
+/* Members that transformers 5.23 does not read, or, where it never ties the head, not as elsewhere. They must
+ * say what is computed. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   static const char nope[] = "mla_use_nope", function[] = "moe_router_activation_func";
   const char *name;
