@@ -124,6 +124,10 @@ static Status prepare(BackendModel *loaded, const StateOptions *options, Error *
     TRY(prepare_projections(loaded, &layer->qkv, max_tokens, kernel, err));
     if (layer->q.n_out > 0)
       TRY(linear_prepare(loaded->linear, &layer->q, loaded->act, max_tokens, kernel, err));
+    if (layer->delta_z.n_out > 0) {
+      TRY(linear_prepare(loaded->linear, &layer->delta_z, loaded->act, max_tokens, kernel, err));
+      TRY(linear_prepare(loaded->linear, &layer->delta_a, loaded->act, max_tokens, kernel, err));
+    }
     if (layer->key_halves) linear_prepare_heads(loaded->linear, max_tokens);
     if (layer->o.n_out > 0)
       TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, kernel, err));
@@ -377,8 +381,8 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n = c->n_layers * c->per_layer_width;
-  TRY(ops_round(s->x, (float)(c->residual_scale / sqrt(c->hidden)), c->hidden, n_tokens, s->h, s->h_stride,
-                m->stream, err));
+  TRY(ops_round(s->x, c->hidden, (float)(c->residual_scale / sqrt(c->hidden)), c->hidden, n_tokens, s->h,
+                s->h_stride, m->stream, err));
   TRY(products_matmul(s, &m->input_projection, s->h, s->h_stride, n_tokens, LINEAR_TO_F32, s->inputs, n,
                       err));
   const LayerInputs call = {.table = m->input_table,
@@ -473,6 +477,22 @@ static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, E
   return delta_run(DELTA_STEP, &all, 1, s->loaded->stream, err);
 }
 
+/* z and a in the projections, of what z_in and a_in have put before them. */
+static Status run_second_gates(BackendState *s, const DeviceLayer *l, int n_rows, Error *err) {
+  const DeltaConfig *delta = &s->loaded->model->config.delta;
+  const DeviceLinear *const gates[] = {&l->delta_z, &l->delta_a};
+  const int rank = delta->gate_rank, stride = padded_row(rank);
+  float *from = s->projections + delta->n_value_heads + delta_channels(delta), *to = from + 2 * rank;
+  for (int i = 0; i < 2; i++) {
+    TRY(ops_round(from + i * rank, s->projection_stride, 1, rank, n_rows, s->gate_h, stride,
+                  s->loaded->stream, err));
+    TRY(products_matmul(s, gates[i], s->gate_h, stride, n_rows, LINEAR_TO_F32, to, s->projection_stride,
+                        err));
+    to += gates[i]->n_out;
+  }
+  return STATUS_OK;
+}
+
 static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -502,6 +522,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
     rule.gates = first;
   TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
   TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
+  if (c->delta.gate_rank > 0) TRY(run_second_gates(s, l, n_rows, err));
   return span.parts ? run_delta_parts(s, span, rule, err)
                     : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
 }
@@ -510,6 +531,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
 static Status apply_gates(BackendState *s, int n_tokens, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
+  if (c->latent.kv_rank > 0) return latent_gate(s, n_tokens, err);
   const bool in_q = c->attn_gate == ATTN_GATE_IN_Q, by_head = c->attn_gate == ATTN_GATE_HEADS;
   const HeadGates gates = {.gates = s->projections + (in_q ? own.head_dim : qkv_outputs(c, &own)),
                            .stride = (size_t)s->projection_stride,
@@ -609,8 +631,8 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
   const int n = c->per_layer_width;
   const int n_rows = rows_of(s, span);
   if (n == 0) return STATUS_OK;
-  TRY(ops_round(s->x, (float)c->residual_scale / divisor, c->hidden, n_rows, s->h, s->h_stride, m->stream,
-                err));
+  TRY(ops_round(s->x, c->hidden, (float)c->residual_scale / divisor, c->hidden, n_rows, s->h, s->h_stride,
+                m->stream, err));
   TRY(products_matmul(s, &l->input_gate, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->input_gate, n, err));
   const Gated gated = {.activation = c->activation,
                        .factor = divisor,

@@ -117,7 +117,7 @@ static Status round_states(BackendState *s, int n_rows, int first, float divisor
   const float eps = (float)c->norm_eps;
   cudaStream_t stream = s->loaded->stream;
   if (c->draft.states_norm == STATES_AS_THEY_ARE)
-    return ops_round(kept_row(s, first), 1 / divisor, n, n_rows, s->draft_h, stride, stream, err);
+    return ops_round(kept_row(s, first), n, 1 / divisor, n, n_rows, s->draft_h, stride, stream, err);
   if (c->draft.states_norm == STATES_NORM_WHOLE)
     return ops_rms_norm(kept_row(s, first), norms[0], eps, n, n_rows, s->draft_h, stride, stream, err);
   for (int row = 0; row < n_rows; row++)
@@ -183,7 +183,7 @@ static Status round_half(BackendState *s, const float *from, const float *weight
                          Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int width = c->draft.target_hidden, stride = padded_row(2 * width);
-  if (!weight) return ops_round(from, 1, width, n_rows, out, stride, s->loaded->stream, err);
+  if (!weight) return ops_round(from, width, 1, width, n_rows, out, stride, s->loaded->stream, err);
   return ops_rms_norm(from, weight, (float)c->norm_eps, width, n_rows, out, stride, s->loaded->stream, err);
 }
 

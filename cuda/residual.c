@@ -24,7 +24,8 @@ Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows
   const ModelConfig *c = &s->loaded->model->config;
   const double r = c->residual_scale;
   cudaStream_t stream = s->loaded->stream;
-  if (!norm.weight) return ops_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
+  if (!norm.weight)
+    return ops_round(x, c->hidden, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
   if (norm.bias) return norm_rows(s, x, norm, n_rows, NULL, out, err);
   return ops_rms_norm(x, norm.weight, residual_eps(c), c->hidden, n_rows, out, s->h_stride, stream, err);
 }

@@ -46,8 +46,8 @@ static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
 }
 
 int delta_outputs(const DeltaConfig *d) {
-  const int gates = d->rule == RULE_MAMBA2 ? 1 : 2;
-  return delta_channels(d) + d->n_value_heads * (d->value_dim + gates);
+  const int b = d->rule == RULE_MAMBA2 ? 0 : d->n_value_heads;
+  return delta_channels(d) + d->n_value_heads * d->value_dim + b + delta_decays(d) + 2 * d->gate_rank;
 }
 
 /* Floats of the n-grams' states of the layers before `layer`. */
@@ -270,6 +270,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->beside = arena_take(m, chunk * sizes.beside, 2);
   place_latent(s, c, m);
   index_place(s, c, m);
+  s->gate_h = arena_take(m, chunk * (size_t)padded_row(c->delta.gate_rank), 2);
   s->delta_workspace =
       arena_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));

@@ -158,9 +158,10 @@ struct BackendState {
   CachePlace *caches;         /* [n_layers * CACHE_PARTS] of pages, from cache[KEYS] on, on the device */
   void *workspace;            /* of attention_workspace_bytes() */
   int unit_places;            /* as it is given there */
-  void *delta_workspace;      /* of delta_workspace_bytes() */
-  float *recurrent;           /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
-  LayerPlace *layers;         /* [n_layers] on the host */
+  void *gate_h;          /* f16 [max_chunk][gate_rank, padded] what the second matrix of a gate multiplies */
+  void *delta_workspace; /* of delta_workspace_bytes() */
+  float *recurrent;      /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
+  LayerPlace *layers;    /* [n_layers] on the host */
   HostRows host;
   StreamState stream; /* of models with streams */
   AltupState altup;
@@ -208,7 +209,8 @@ int state_pages(const StateOptions *options);
 /* Queries of a layer and the gates among them. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
- * the model has none. With delta_beside those of q follow. */
+ * the model has none. With a gate_rank those of z_in and a_in are among them. With delta_beside those of q
+ * follow. */
 int delta_outputs(const DeltaConfig *delta);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);

@@ -41,8 +41,7 @@ typedef struct {
   bool streaming;  /* loading is over: matrices on the host are filled one by one */
 } Loader;
 
-/* Work on a vector, on a matrix of n stacked or interleaved layers, on a table of rows by token, and on
- * experts. */
+/* Work on vectors, on matrices of n stacked or interleaved layers, on tables of rows by token, on experts. */
 typedef struct {
   Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
   Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
@@ -68,9 +67,8 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
 
 static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                             Error *err) {
-  for (int which = 0; which < N_LAYER_VECTORS; which++)
-    TRY(pass->vector(loader, parts_vector(to, which), layer_vector_of(from, which), parts_vector_use(which),
-                     err));
+  for (int i = 0; i < N_LAYER_VECTORS; i++)
+    TRY(pass->vector(loader, parts_vector(to, i), layer_vector_of(from, i), parts_vector_use(i), err));
   return STATUS_OK;
 }
 
@@ -100,11 +98,10 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
       loader->stays || i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
       e->n_experts >= LINEAR_MAX_EXPERTS)
     return false;
-  bool alike = true;
   for (int part = 0; part < N_EXPERT_LINEARS; part++)
-    alike = alike &&
-            are_alike(expert_layer(loader, from, 0, part), expert_layer(loader, from, e->n_experts, part));
-  return alike;
+    if (!are_alike(expert_layer(loader, from, 0, part), expert_layer(loader, from, e->n_experts, part)))
+      return false;
+  return true;
 }
 
 /* Router and experts. The router and the matrices of a latent space are always on the device. */
@@ -215,6 +212,10 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const int n_inputs = parts_inputs(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
   TRY(visit_latent(loader, pass, i, to, from, err));
+  if (layer_linear_exists(config, i, LAYER_DELTA_Z_IN)) {
+    TRY(visit_matrix(loader, pass, &to->delta_z, &from->delta.z, err));
+    TRY(visit_matrix(loader, pass, &to->delta_a, &from->delta.a, err));
+  }
   if (layer_linear_exists(config, i, LAYER_DELTA_O))
     TRY(visit_matrix(loader, pass, &to->delta_o, &from->delta.o, err));
   if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
@@ -275,11 +276,12 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   const Model *model = loaded->model;
   const ModelConfig *config = &model->config;
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1, 0},
-                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1, 0}, bias = {0, -0.1f, 0.1f, 0};
+                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1, 0};
   for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
   loader->stays = false;
   TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
-  TRY(pass->vector(loader, &loaded->final_norm_bias, &model->final_norm_bias, bias, err));
+  TRY(pass->vector(loader, &loaded->final_norm_bias, &model->final_norm_bias,
+                   parts_vector_use(ATTN_NORM_BIAS), err));
   TRY(visit_head(loader, pass, err));
   TRY(visit_embedding(loader, pass, err));
   TRY(visit_draft(loader, pass, norm, err));
@@ -441,8 +443,8 @@ static Status lay_out(Loader *loader, Error *err) {
 }
 
 /* Matrices of a layer that may be on the host: projections, latent attention's q, o, that of delta_beside,
- * gate and up, down, the experts' two, those of per-layer inputs, three of each mix of streams, two of
- * n-grams, and LAuReL's two. */
+ * the delta rule's z and a, gate and up, down, the experts' two, those of per-layer inputs, three of each mix
+ * of streams, two of n-grams, and LAuReL's two. */
 enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 18 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the

@@ -23,16 +23,17 @@ import checkpoint
 import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
-                               YARN_MSCALE, awq, bamba, cohere2, ernie, exaone4, falcon_h1, gemma, gemma2, gemma3,
-                               gemma3n, gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h, granite_swa,
-                               hunyuan, latent, lfm2, lfm3, llama, longrope, minicpm3, ministral3, mistral,
-                               muse_glimmer, nemotron_h, new_names, olmo2, olmo3, olmo_hybrid, phi3, qwen2, qwen3,
-                               qwen3_5, seed_oss, smollm3, with_vision)
+                               YARN_MSCALE, awq, bailing_hybrid, bamba, cohere2, ernie, exaone4, falcon_h1, gemma,
+                               gemma2, gemma3, gemma3n, gemma4, gemma4_e, glm, glm4, granite, granite4, granite4_h,
+                               granite_swa, hunyuan, kimi_linear, latent, lfm2, lfm3, llama, longrope, minicpm3,
+                               ministral3, mistral, muse_glimmer, nemotron_h, new_names, olmo2, olmo3, olmo_hybrid,
+                               phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, has_sinks, is_altup, is_conv,
-                              is_delta, is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
+from miniature_shapes import (LARGER, SINKS, delta_block, delta_sizes, has_experts, has_parts, has_sinks, is_altup,
+                              is_conv, is_delta, is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths,
+                              text_of)
 from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64
@@ -355,6 +356,17 @@ MINIATURES.update({
 })
 
 
+# A decay for each number of a key; latent attention without a rope.
+MINIATURES.update({
+    "kimi-linear-bf16": dict(config=kimi_linear(), tokens=36, matters=[
+        {"moe_renormalize": False}, {"num_experts_per_token": 1}, {"routed_scaling_factor": 1.0},
+        {"num_expert_group": 1}, {"rms_norm_eps": 0.1}]),
+    "ling-bf16": dict(config=bailing_hybrid(), tokens=36, matters=[
+        {"kda_safe_gate": False}, {"kda_lower_bound": -2.0}, {"rope_theta": 100.0}, {"norm_topk_prob": False},
+        {"num_experts_per_tok": 1}, {"routed_scaling_factor": 1.0}, {"n_group": 1}, {"rms_norm_eps": 0.1}]),
+})
+
+
 # Mamba-2 beside attention in the same layer, without a norm of its output; each factor counts.
 FALCON_H1_FACTORS = [{key: 1.0} for key in (
     "embedding_multiplier", "lm_head_multiplier", "attention_in_multiplier", "attention_out_multiplier",
@@ -499,7 +511,9 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
 
     # Tied heads: rows of this length make logits of a standard deviation near 3.
     nemotron = config["model_type"] == "nemotron_h"
-    put(body + ("embeddings" if nemotron else "embed_tokens") + ".weight",
+    embedding = {"nemotron_h": "embeddings", "bailing_hybrid": "word_embeddings"}.get(
+        config["model_type"], "embed_tokens")
+    put(body + embedding + ".weight",
         normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if width := config.get("hidden_size_per_layer_input"):
         n_columns = config["num_hidden_layers"] * width
@@ -550,12 +564,19 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             put(prefix + "layer_scalar", 0.7 + normal(1, std=0.1))
         if is_delta(config, layer):
             keys, values, n_values = delta_sizes(config)
-            prefix += "linear_attn."
-            put(prefix + "conv1d.weight", normal(2 * keys + values, 1, config["linear_conv_kernel_dim"], std=0.7))
-            put(prefix + "dt_bias", normal(n_values, std=1.0) - 2)
+            prefix += delta_block(config)
+            channels = config["model_type"] in ("kimi_linear", "bailing_hybrid")
+            if channels:
+                taps = config.get("linear_attn_config", config)["short_conv_kernel_size"]
+                for part, n in zip("qkv", (keys, keys, values)):
+                    put(prefix + part + "_conv1d.weight", normal(n, 1, taps, std=0.7))
+            else:
+                put(prefix + "conv1d.weight", normal(2 * keys + values, 1, config["linear_conv_kernel_dim"], std=0.7))
+            put(prefix + "dt_bias", normal(keys if channels else n_values, std=1.0) - 2)
             # These two are fp32 in checkpoints of bf16.
-            tensors[prefix + "A_log"] = normal(n_values, std=0.7)
-            norm = "o_norm" if config["model_type"] == "olmo_hybrid" else "norm"
+            shape = (1, 1, n_values, 1) if config["model_type"] == "kimi_linear" else (n_values,)
+            tensors[prefix + "A_log"] = normal(*shape, std=0.7)
+            norm = "o_norm" if channels or config["model_type"] == "olmo_hybrid" else "norm"
             tensors[prefix + norm + ".weight"] = 1 + normal(values // n_values, std=0.25)
         if is_mamba(config, layer):
             heads, values, channels = mamba_sizes(config)

@@ -224,6 +224,36 @@ def olmo_hybrid(**config):
     return config
 
 
+def kimi_linear(**config):
+    """A layer with a decay for each number of a key and one with latent attention, as published: sizes and layers
+    of the former have an object of their own."""
+    config = llama(**{"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", "hidden_size": 16,
+                      "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 10,
+                      "q_lora_rank": None, "kv_lora_rank": 16,
+                      "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 16, "mla_use_nope": True,
+                      "model_max_length": 128, "first_k_dense_replace": 1, "moe_layer_freq": 1,
+                      "moe_intermediate_size": 8, "moe_renormalize": True, "moe_router_activation_func": "sigmoid",
+                      "num_expert_group": 2, "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 2,
+                      "routed_scaling_factor": 2.446, "topk_group": 1, "tie_word_embeddings": False,
+                      "linear_attn_config": {"full_attn_layers": [2], "head_dim": 6, "kda_layers": [1],
+                                             "num_heads": 3, "short_conv_kernel_size": 3},
+                      "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    del config["max_position_embeddings"]
+    return config
+
+
+def bailing_hybrid(**config):
+    """A layer with a bounded decay for each number of a key and one with latent attention, whose heads have gates."""
+    return llama(**{"architectures": ["BailingHybridForCausalLM"], "model_type": "bailing_hybrid", "hidden_size": 16,
+                    "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 6,
+                    "kv_lora_rank": 16, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 16,
+                    "first_k_dense_replace": 1, "moe_intermediate_size": 8, "norm_topk_prob": True, "n_group": 2,
+                    "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1, "routed_scaling_factor": 2.5,
+                    "topk_group": 1, "tie_word_embeddings": False, "layer_group_size": 2, "short_conv_kernel_size": 3,
+                    "kda_safe_gate": True, "kda_lower_bound": -4.0, "rope_theta": 1000.0, "pad_token_id": 96,
+                    "torch_dtype": "bfloat16", **config})
+
+
 def nemotron_h(**config):
     """Sizes that all differ; Mamba-2's heads are not expand * hidden_size numbers."""
     config = llama(**{"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": 32,

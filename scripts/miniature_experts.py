@@ -18,6 +18,7 @@ NAMES = {
     "llama4_text": ("feed_forward.router", "feed_forward.experts", PROJECTIONS, "feed_forward.experts.gate_up_proj",
                     "feed_forward.experts.down_proj"),
     "gemma4_text": ("router.proj", "experts", PROJECTIONS, "experts.gate_up_proj", "experts.down_proj"),
+    "kimi_linear": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
     "minimax_m2": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
     "phimoe": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
     "hunyuan_v1_moe": ("mlp.gate.wg", *QWEN[1:]),
@@ -39,7 +40,9 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
           "axk1": ("mlp.gate.e_score_correction_bias", 0.3),
           "mimo_v2_flash": ("mlp.gate.e_score_correction_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0),
-          "laguna": ("mlp.experts.e_score_correction_bias", 0.3)}
+          "laguna": ("mlp.experts.e_score_correction_bias", 0.3),
+          "bailing_hybrid": ("mlp.gate.expert_bias", 0.3),
+          "kimi_linear": ("block_sparse_moe.gate.e_score_correction_bias", 0.3)}
 
 
 def sizes(config):
@@ -140,6 +143,13 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
            "axk1": (("post_mlp_layernorm", "mlp.post_mlp_layernorm"),),
            "flint": (("self_attn.softmax_offset", "self_attn.sinks"),),
            "mimo_v2_flash": (("self_attn.attention_sink_bias", "self_attn.sinks"),),
+           "kimi_linear": (*MIXTRAL_NAMES, *(("self_attn." + name, "self_attn.forget_gate." + name) for name in (
+               "f_a_proj", "f_b_proj", "dt_bias", "A_log"))),
+           "bailing_hybrid": (("word_embeddings", "embed_tokens"), (".attention.", ".self_attn."),
+                              *(("self_attn." + name, "self_attn.forget_gate." + name) for name in (
+                                  "f_proj", "dt_bias", "A_log")),
+                              ("self_attn.dense", "self_attn.o_proj"),
+                              ("mlp.gate.expert_bias", "mlp.gate.e_score_correction_bias")),
            "laguna": (("mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
                       ("mlp.shared_expert.", "mlp.shared_experts."))}
 
@@ -159,6 +169,9 @@ def merged(tensors, kind):
             out[name[:-len("_blocks")]] = mxfp4_values(array, scales).transpose(0, 2, 1)
         elif not (found and rest.endswith("_scales")):
             out[name] = array
+    for first in [name for name in out if name.endswith(".q_conv1d.weight")]:
+        convolutions = [out.pop(first.replace(".q_conv1d.", f".{part}_conv1d.")) for part in "qkv"]
+        out[first.replace(".q_conv1d.", ".conv1d.")] = np.concatenate(convolutions)
     for prefix, experts in parts.items():
         n = 1 + max(expert for expert, _ in experts)
         if (0, "gate_proj") not in experts and (0, "up_proj") in experts:

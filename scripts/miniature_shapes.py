@@ -4,7 +4,8 @@ make_miniatures.py."""
 from miniature_streams import stream_norms, streams_width
 
 
-DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "olmo_hybrid")
+DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "olmo_hybrid",
+               "kimi_linear", "bailing_hybrid")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
@@ -14,13 +15,16 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
           "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
           "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts",
-          "axk1": "mlp.shared_experts"}
+          "axk1": "mlp.shared_experts",
+
+          "kimi_linear": "block_sparse_moe.shared_experts",
+          "bailing_hybrid": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
-                "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1")
+                "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus")
@@ -140,11 +144,23 @@ def is_delta(config, layer):
         return False
     if "layer_types" in config:
         return config["layer_types"][layer] == "linear_attention"
-    return (layer + 1) % config.get("full_attention_interval", 4) != 0
+    if "linear_attn_config" in config:
+        return layer + 1 in config["linear_attn_config"]["kda_layers"]
+    return (layer + 1) % config.get("layer_group_size", config.get("full_attention_interval", 4)) != 0
+
+
+def delta_block(config):
+    """The module that holds the delta rule's tensors, and a dot."""
+    return {"kimi_linear": "self_attn.", "bailing_hybrid": "attention."}.get(config["model_type"], "linear_attn.")
 
 
 def delta_sizes(config):
     """numbers of all keys, of all values, heads of values"""
+    if own := config.get("linear_attn_config"):
+        return own["num_heads"] * own["head_dim"], own["num_heads"] * own["head_dim"], own["num_heads"]
+    if config["model_type"] == "bailing_hybrid":
+        heads = config["num_attention_heads"]
+        return heads * config["head_dim"], heads * config["head_dim"], heads
     n_values = config["linear_num_value_heads"]
     return (config["linear_num_key_heads"] * config["linear_key_head_dim"], n_values * config["linear_value_head_dim"],
             n_values)
@@ -248,7 +264,16 @@ def linear_shapes(config, layer):
             shapes = {"q_proj": (keys, hidden), "k_proj": (keys, hidden), "v_proj": (values, hidden),
                       "g_proj": (values, hidden), "b_proj": (n_values, hidden), "a_proj": (n_values, hidden),
                       "o_proj": (hidden, values)}
-        shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
+        if kind == "kimi_linear":
+            rank = config["linear_attn_config"]["head_dim"]
+            shapes = {"q_proj": (keys, hidden), "k_proj": (keys, hidden), "v_proj": (values, hidden),
+                      "f_a_proj": (rank, hidden), "f_b_proj": (keys, rank), "g_a_proj": (rank, hidden),
+                      "g_b_proj": (values, rank), "b_proj": (n_values, hidden), "o_proj": (hidden, values)}
+        if kind == "bailing_hybrid":
+            shapes = {"q_proj": (keys, hidden), "k_proj": (keys, hidden), "v_proj": (values, hidden),
+                      "f_proj": (keys, hidden), "g_proj": (values, hidden), "b_proj": (n_values, hidden),
+                      "dense": (hidden, values)}
+        shapes = {delta_block(config) + name: ("", *shape) for name, shape in shapes.items()}
     elif is_mamba(config, layer) and kind != "falcon_h1":
         heads, values, channels = mamba_sizes(config)
         shapes = {"mamba.in_proj": ("m", values + channels + heads, hidden),
@@ -260,12 +285,16 @@ def linear_shapes(config, layer):
     elif config.get("kv_lora_rank"):
         rank, rope, nope = (config[key] for key in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim"))
         value = config.get("v_head_dim") or hidden // heads
-        inputs = config["q_lora_rank"] or hidden
-        shapes = {"self_attn.q_b_proj" if config["q_lora_rank"] else "self_attn.q_proj":
+        inputs = config.get("q_lora_rank") or hidden
+        shapes = {"self_attn.q_b_proj" if config.get("q_lora_rank") else "self_attn.q_proj":
                   ("q", heads * (nope + rope), inputs), "self_attn.kv_a_proj_with_mqa": ("k", rank + rope, hidden),
                   "self_attn.kv_b_proj": ("b", heads * (nope + value), rank),
                   "self_attn.o_proj": ("o", hidden, heads * value)}
-        if config["q_lora_rank"]:
+        if kind == "bailing_hybrid":
+            shapes = {name.replace("self_attn.", "attention.").replace("o_proj", "dense"): shape
+                      for name, shape in shapes.items()}
+            shapes["attention.g_proj"] = ("a", heads, hidden)
+        if config.get("q_lora_rank"):
             shapes["self_attn.q_a_proj"] = ("x", config["q_lora_rank"], hidden)
     else:
         with_gate = 2 if kind in DELTA_KINDS and kind != "olmo_hybrid" else 1
@@ -362,9 +391,10 @@ def norm_widths(config, layer):
     if kind == "kolibri1":
         norms += ["post_attn_norm", "post_ffn_norm"]
     widths = {norm: hidden for norm in norms}
-    if config.get("kv_lora_rank"):
-        widths["self_attn.kv_a_layernorm"] = config["kv_lora_rank"]
-        if config["q_lora_rank"]:
+    if config.get("kv_lora_rank") and not is_delta(config, layer):
+        block = "attention" if kind == "bailing_hybrid" else "self_attn"
+        widths[block + ".kv_a_layernorm"] = config["kv_lora_rank"]
+        if config.get("q_lora_rank"):
             widths["self_attn.q_a_layernorm"] = config["q_lora_rank"]
     q_and_k = kind.startswith("qwen3") or kind in HEAD_NORMS or is_gemma4(config) or is_altup(config)
     q_and_k = q_and_k or bool(kind == "glm4_moe" and config.get("use_qk_norm"))

@@ -6,9 +6,10 @@
  *           tokens on, a second kernel stores the inputs of the convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
- * The first two need 4 taps and heads of 128 numbers, or for Mamba-2 states of 128 and heads of 64, which all
- * published models have. Mamba-2's outputs are normalised over all heads of a group by a kernel of their
- * own. Kernels read the position from device memory, so a captured launch serves every step. */
+ * The first two need 4 taps and heads of 128 numbers, or for Mamba-2 states of 128 and heads of 64, which
+ * all published models have, and one decay for a head (not DeltaConfig.by_channel). Mamba-2's outputs are
+ * normalised over all heads of a group by a kernel of their own. Kernels read the position from device
+ * memory, so a captured launch serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,7 +37,8 @@ typedef struct {
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
    * [n_value_heads][value_dim]. The channels of values, of Mamba-2 also z, are overwritten. With `gates` b
-   * and a are not there; Mamba-2 has no b. */
+   * and a are not there; Mamba-2 has no b. With by_channel: b, the channels, 2 gate_rank numbers that are not
+   * read, z, and a [n_value_heads][key_dim], which is overwritten. */
   float *projections;
   int stride;
   /* The step family can make b and a: their rows, dense (delta_step_takes()), and the step's input in fp16
@@ -46,7 +48,7 @@ typedef struct {
   int h_stride;
   const float *conv;            /* device: [channels][taps], the last tap for the token itself */
   const float *conv_bias;       /* device: [channels] or NULL */
-  const float *a_log, *dt_bias; /* device: [n_value_heads] */
+  const float *a_log, *dt_bias; /* device: [n_value_heads], [delta_decays()] */
   const float *skip;            /* device: [n_value_heads], Mamba-2's D */
   const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim], or NULL */
   float *state;                 /* device: delta_state_floats() */

@@ -12,10 +12,13 @@ constexpr float kDeltaNormEps = 1e-6f; /* of |q| and |k| */
 /* DeltaRule (delta.h) as a kernel's argument, by value. */
 struct DeltaArgs {
   int n_key_heads, n_value_heads, key_dim, value_dim, taps;
-  int channels, group;               /* group: value heads of a key head */
-  bool mamba;                        /* Mamba-2, which has no b: its a is the step size */
-  bool sigmoid_gate;                 /* DeltaConfig.gate_is_sigmoid */
-  bool doubles_beta;                 /* DeltaConfig.doubles_beta */
+  int channels, group; /* group: value heads of a key head */
+  bool mamba;          /* Mamba-2, which has no b: its a is the step size */
+  bool sigmoid_gate;   /* DeltaConfig.gate_is_sigmoid */
+  bool doubles_beta;   /* DeltaConfig.doubles_beta */
+  bool by_channel;     /* DeltaConfig's, as the next two */
+  int gate_rank;
+  float log_bound;
   float z_scale, a_scale, out_scale; /* DeltaConfig's of Mamba-2 */
   DeltaPlaces places;                /* of q, k and v in the channels */
   int norm_width;                    /* numbers of a token's outputs that are normalised together */
@@ -39,7 +42,7 @@ struct DeltaArgs {
 
   /* The rule and the sizes of the step and chunks families, as constants of their kernels. */
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
-    mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
+    by_channel = false, mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
   }
   /* Makes this the argument of a single row's block; false: there is none. */
   __device__ __forceinline__ bool take_single(const SingleRow &single) {
@@ -60,12 +63,18 @@ struct DeltaArgs {
   }
   __device__ __forceinline__ float *row(int token) { return projections + (size_t)token * stride; }
   /* Within a row of projections. */
-  __device__ __forceinline__ int first_channel() const { return (mamba ? 1 : 2) * n_value_heads; }
+  __device__ __forceinline__ int first_channel() const {
+    return (mamba || by_channel ? 1 : 2) * n_value_heads;
+  }
   __device__ __forceinline__ int first_value(int head) const {
     return first_channel() + places.v + head * value_dim;
   }
   __device__ __forceinline__ int first_z(int head) const {
-    return first_channel() + channels + head * value_dim;
+    return first_channel() + channels + (by_channel ? 2 * gate_rank : 0) + head * value_dim;
+  }
+  /* With by_channel: the a of the numbers of a head's key, and from the convolution on their decays. */
+  __device__ __forceinline__ int first_decay(int head) const {
+    return first_z(n_value_heads) + head * key_dim;
   }
   /* The input of the convolution at `token` of the step, which is before the step if negative; NULL before
    * position 0. */
@@ -80,6 +89,12 @@ struct DeltaArgs {
   }
   __device__ __forceinline__ float log_decay_of(float a, int head) const {
     return -expf(a_log[head]) * step_of(a, head);
+  }
+  /* The decay of number i of a head's key, with by_channel. */
+  __device__ __forceinline__ float channel_decay(float a, int head, int i) const {
+    const float rate = expf(a_log[head]), x = a + dt_bias[head * key_dim + i];
+    const float step = x > 20 ? x : log1pf(expf(x));
+    return expf(log_bound != 0 ? log_bound / (1 + expf(-rate * x)) : -rate * step);
   }
   __device__ __forceinline__ float beta_of(float b) const {
     return (doubles_beta ? 2.0f : 1.0f) / (1 + expf(-b));

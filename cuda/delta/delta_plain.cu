@@ -10,10 +10,16 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
 
 /* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
- * workspace, and normalises q and k, except for Mamba-2. A warp takes a block. */
+ * workspace, and normalises q and k, except for Mamba-2. With by_channel the blocks of more heads make the
+ * decays of value heads, in the projections. A warp takes a block. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
   const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;
+  const int decaying = part - 2 * a.n_key_heads - a.n_value_heads;
+  float *decays = a.row(token) + a.first_decay(decaying);
+  for (int i = threadIdx.x; decaying >= 0 && i < a.key_dim; i += 32)
+    decays[i] = a.channel_decay(decays[i], decaying, i);
+  if (decaying >= 0) return;
   const bool is_value = part >= 2 * a.n_key_heads;
   const int width = is_value ? a.value_dim : a.key_dim;
   const int first = is_value               ? a.places.v + (part - 2 * a.n_key_heads) * a.value_dim
@@ -50,12 +56,14 @@ __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
                 *q = mixed + a.places.q + head / a.group * a.key_dim,
                 *k = mixed + a.places.k + head / a.group * a.key_dim;
     const float v = mixed[a.first_value(head) - a.first_channel() + value];
-    const float decay = expf(a.log_decay(token, head)), beta = a.beta(token, head);
+    const float *decays = a.row(token) + a.first_decay(head);
+    const float decay = a.by_channel ? 1 : expf(a.log_decay(token, head)), beta = a.beta(token, head);
+    const auto own_decay = [&](int i) { return a.by_channel ? decays[i] : 1; };
     float known = 0, out = 0;
-    for (int i = lane; i < a.key_dim && !a.mamba; i += 32) known += row[i] * k[i];
+    for (int i = lane; i < a.key_dim && !a.mamba; i += 32) known += row[i] * own_decay(i) * k[i];
     const float change = beta * (v - decay * warp_sum(known));
     for (int i = lane; i < a.key_dim; i += 32) {
-      row[i] = decay * row[i] + k[i] * change;
+      row[i] = decay * own_decay(i) * row[i] + k[i] * change;
       out += row[i] * q[i];
     }
     out = warp_sum(out) + (a.mamba ? a.skip[head] * v : 0);
@@ -104,8 +112,8 @@ __global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, b
 } // namespace
 
 Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  return launch(convolve_kernel, dim3(2 * a.n_key_heads + a.n_value_heads, a.n_tokens), 32, 0, stream, true,
-                "delta rule", err, a);
+  const int n_heads = 2 * a.n_key_heads + (a.by_channel ? 2 : 1) * a.n_value_heads;
+  return launch(convolve_kernel, dim3(n_heads, a.n_tokens), 32, 0, stream, true, "delta rule", err, a);
 }
 
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err) {

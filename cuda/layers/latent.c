@@ -17,7 +17,21 @@ static int query_numbers(const ModelConfig *c) {
 int latent_inputs(const ModelConfig *c) {
   const LatentConfig *latent = &c->latent;
   if (latent->kv_rank == 0) return 0;
-  return (latent->q_rank ? latent->q_rank : query_numbers(c)) + latent->kv_rank + latent->rope_dim;
+  const int n_gates = c->attn_gate == ATTN_GATE_HEADS ? c->n_heads : 0;
+  return (latent->q_rank ? latent->q_rank : query_numbers(c)) + latent->kv_rank + latent->rope_dim + n_gates;
+}
+
+Status latent_gate(BackendState *s, int n_rows, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const int n = latent_inputs(c);
+  const HeadGates gates = {.gates = s->latent_in + n - c->n_heads,
+                           .stride = (size_t)padded_row(n),
+                           .step = 1,
+                           .by_head = true,
+                           .softplus = c->attn_gate_softplus,
+                           .n_heads = c->n_heads,
+                           .head_dim = c->latent.kv_rank};
+  return ops_gate_heads(&gates, n_rows, s->head_x, s->loaded->stream, err);
 }
 
 static bool has_latent(const ModelConfig *c, int layer) {
@@ -63,6 +77,7 @@ static Latent latent_call(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const Attention attention = state_attention(s, layer);
+  const LayerRope rope = config_layer(c, layer).rope;
   const int in_stride = padded_row(latent_inputs(c));
   return (Latent){.sizes = c->latent,
                   .n_heads = c->n_heads,
@@ -77,7 +92,7 @@ static Latent latent_call(const BackendState *s, int layer) {
                   .x = s->head_x,
                   .x_step = (int)linear_heads_stride(c->latent.nope_dim),
                   .q = s->q,
-                  .rope_table = s->rope_tables[config_layer(c, layer).rope],
+                  .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
                   .neighbours = c->rope.neighbours,
                   .query_scale_beta = (float)c->query_scale_beta,
                   .query_scale_step = (float)c->query_scale_step,

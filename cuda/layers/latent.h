@@ -4,7 +4,7 @@
 
 #include "cuda/state.h"
 
-/* Numbers of a row of s->latent_in: queries, or their latent, then kv_a's outputs. */
+/* Numbers of a row of s->latent_in: queries, or their latent, then kv_a's outputs, then the heads' gates. */
 int latent_inputs(const ModelConfig *config);
 
 /* Takes memory for all layers' key_halves and value_halves, whose key_heads and value_heads are laid out;
@@ -14,5 +14,7 @@ Status latent_fill_halves(BackendModel *loaded, Error *err);
 
 /* s->q and the tokens' rows in the cache, from the RMSNorm of the residual stream. */
 Status latent_project(BackendState *s, int layer, int n_rows, Error *err);
+/* Multiplies what attention wrote to s->head_x by the heads' gates. PRECOND config.attn_gate is by head. */
+Status latent_gate(BackendState *s, int n_rows, Error *err);
 /* s->a, [n_rows][n_heads * value_dim, padded], from what attention wrote to s->head_x. */
 Status latent_values(BackendState *s, int layer, int n_rows, Error *err);

@@ -214,7 +214,7 @@ static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool 
   TRY(products_matmul(s, &e->latent_in, s->h, s->h_stride, n_tokens, LINEAR_TO_F16, s->latent_h, stride,
                       err));
   TRY(sum_experts(s, n_tokens, layer, false, s->latent_sum, err));
-  TRY(ops_round(s->latent_sum, 1, latent, n_tokens, s->latent_h, stride, m->stream, err));
+  TRY(ops_round(s->latent_sum, latent, 1, latent, n_tokens, s->latent_h, stride, m->stream, err));
   return products_matmul(s, &e->latent_out, s->latent_h, stride, n_tokens,
                          add ? LINEAR_ADD_F32 : LINEAR_TO_F32, to, m->model->config.hidden, err);
 }

@@ -311,7 +311,7 @@ static Status fetch_rows(BackendState *s, TokenRange span, int layer, int n_rows
                                   (size_t)n_rows * (size_t)width * sizeof *own->host_rows,
                                   cudaMemcpyHostToDevice, stream),
                   "cannot copy rows of n-grams", err));
-  return ops_round(own->ngram_rows, 1, width, n_rows, own->ngram_x, padded_row(width), stream, err);
+  return ops_round(own->ngram_rows, width, 1, width, n_rows, own->ngram_x, padded_row(width), stream, err);
 }
 
 Status cuda_add_ngrams(BackendState *s, TokenRange span, int layer, Error *err) {

@@ -29,7 +29,7 @@ __device__ __forceinline__ void rotate_part(const Latent &a, int token, const fl
   for (int i = threadIdx.x % kTogether; i < half; i += kTogether) {
     const int low = a.neighbours ? 2 * i : i, high = a.neighbours ? 2 * i + 1 : i + half;
     float first = from[low], second = from[high];
-    rotate(first, second, ((const float2 *)a.rope_table)[(size_t)token * half + i]);
+    if (a.rope_table) rotate(first, second, ((const float2 *)a.rope_table)[(size_t)token * half + i]);
     store(low, first * factor);
     store(high, second * factor);
   }

@@ -29,9 +29,9 @@ typedef struct {
   size_t query_stride;
   void *x; /* f16 [n_tokens][n_heads][x_step]: queries without their rotated parts, then zeros */
   int x_step;
-  void *q;                                  /* f16 [n_tokens][n_heads][H] */
-  const void *rope_table;                   /* float2 [n_tokens][rope_dim / 2] {cosine, sine} */
-  bool neighbours;                          /* pairs (2 i, 2 i + 1), else (i, i + rope_dim / 2) */
+  void *q;                /* f16 [n_tokens][n_heads][H] */
+  const void *rope_table; /* float2 [n_tokens][rope_dim / 2] {cosine, sine}; NULL: no rope */
+  bool neighbours;        /* pairs (2 i, 2 i + 1), else (i, i + rope_dim / 2) */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
   const int *pos;                           /* [n_tokens]; negative: the row has no key */
   AttentionPages pages;

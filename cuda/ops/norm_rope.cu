@@ -113,9 +113,9 @@ template <int kThreads> __global__ void __launch_bounds__(kThreads) norm_rows_ke
   }
 }
 
-__global__ void round_kernel(const float *x, float scale, int n, __half *out, int out_stride) {
+__global__ void round_kernel(const float *x, int x_stride, float scale, int n, __half *out, int out_stride) {
   begin_overlapping();
-  const float *from = x + (size_t)blockIdx.x * n;
+  const float *from = x + (size_t)blockIdx.x * x_stride;
   __half *to = out + (size_t)blockIdx.x * out_stride;
   for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = clamp_half(from[i] * scale);
 }
@@ -405,10 +405,10 @@ Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Er
   return launch(norm_rows_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, *call);
 }
 
-Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+Status ops_round(const float *x, int x_stride, float scale, int n, int n_tokens, void *out, int out_stride,
                  cudaStream_t stream, Error *err) {
-  return launch(round_kernel, n_tokens, 256, 0, stream, true, "rounding", err, x, scale, n, (__half *)out,
-                out_stride);
+  return launch(round_kernel, n_tokens, 256, 0, stream, true, "rounding", err, x, x_stride, scale, n,
+                (__half *)out, out_stride);
 }
 
 Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,

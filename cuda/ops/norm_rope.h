@@ -58,8 +58,9 @@ typedef struct {
 } NormRows;
 Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Error *err);
 
-/* out = x * scale, clamped to fp16's range: for layers without this norm. Shapes as in ops_rms_norm(). */
-Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+/* out = x * scale, clamped to fp16's range: for layers without this norm. Shapes as in ops_rms_norm(), but
+ * rows of x are x_stride numbers apart. */
+Status ops_round(const float *x, int x_stride, float scale, int n, int n_tokens, void *out, int out_stride,
                  cudaStream_t stream, Error *err);
 
 /* x = factor * x * rsqrt(mean(x^2) + eps) in place; x fp32 [n_tokens][n]. */

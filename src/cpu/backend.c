@@ -57,6 +57,7 @@ static size_t widest_input(const StatePlan *plan) {
   if (widest < plan->pairs) widest = plan->pairs;
   if (widest < plan->queries) widest = plan->queries;
   if (widest < plan->q_rank) widest = plan->q_rank;
+  if (widest < plan->gate_rank) widest = plan->gate_rank;
   if (widest < plan->streams) widest = plan->streams;
   if (widest < plan->stream_rank) widest = plan->stream_rank;
   if (widest < plan->ngrams) widest = plan->ngrams;
@@ -91,6 +92,8 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   StatePlan plan = {.hidden = cpu_padded(config->hidden),
                     .channels = cpu_padded(delta_channels(delta)),
                     .delta_heads = cpu_padded(delta->n_value_heads),
+                    .delta_decays = cpu_padded(delta_decays(delta)),
+                    .gate_rank = cpu_padded(delta->gate_rank),
                     .delta_width = cpu_padded((int64_t)delta->n_value_heads * delta->value_dim),
                     .recurrent_bytes = cpu_all_recurrent_bytes(config),
                     .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
@@ -169,8 +172,9 @@ static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions
 /* The most sums of one run_matmuls(): outputs times splits of their inputs times rows. A dense lm_head needs
  * none. */
 static size_t n_parts(const ModelConfig *config, const StateOptions *options, const StatePlan *plan) {
-  const int row = config->hidden > plan->q_rank ? config->hidden : plan->q_rank, /* q_b's input is q_a's */
-      inputs = row > plan->head_in ? row : plan->head_in;
+  int inputs = config->hidden > plan->q_rank ? config->hidden : plan->q_rank; /* q_b's input is q_a's */
+  if (inputs < plan->head_in) inputs = plan->head_in;
+  if (inputs < plan->gate_rank) inputs = plan->gate_rank; /* that of z and a is z_in's and a_in's */
   const size_t splits = config->draft.kind ? MAX_SPLITS : (size_t)matmul_splits_of(inputs),
                vocab = (size_t)config->vocab_size,
                rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
@@ -178,7 +182,8 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
   size_t widest = /* of outputs whose inputs are a row of x */
       (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries +
       (size_t)plan->q_rank + (size_t)plan->kv_a;
-  const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
+  const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + (size_t)plan->delta_heads +
+                       (size_t)plan->delta_decays + 2 * (size_t)plan->gate_rank;
   if (plan->beside) widest += delta; /* products.c multiplies by all of a layer's matrices at once */
   if (widest < delta) widest = delta;
   if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
@@ -252,7 +257,9 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->head_inputs = take(
       &arena, product_of(product_of((size_t)config->n_heads, rows), (size_t)plan->head_in), sizeof(float));
   state->channels = take(&arena, product_of(rows, (size_t)plan->channels), sizeof(float));
-  state->decays = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
+  state->decays = take(&arena, product_of(rows, (size_t)plan->delta_decays), sizeof(float));
+  for (int i = 0; i < 2; i++)
+    state->gate_inputs[i] = take(&arena, product_of(rows, (size_t)plan->gate_rank), sizeof(float));
   state->betas = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
   state->recurrent =
       take(&arena, (size_t)plan->n_sequences + (size_t)options->n_slots, plan->recurrent_bytes);
@@ -605,7 +612,8 @@ static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
   const size_t g_stride = (size_t)state->plan.intermediate, up_stride = (size_t)state->plan.sparse_up;
   const Matmul both[] = {{.w = weights->gate, .y = state->g, .y_stride = g_stride},
                          {.w = weights->up, .y = state->sparse_up, .y_stride = up_stride}};
-  run_matmuls(loaded, &state->scratch, cpu_normalised(state, n_rows, weights->mlp_norm),
+  run_matmuls(loaded, &state->scratch,
+              cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias),
               (size_t)state->plan.hidden, n_rows, both, 2);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {

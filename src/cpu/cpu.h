@@ -15,10 +15,11 @@ typedef struct {
 
 typedef struct {
   CpuLinear qkv, z, b, a;
+  CpuLinear z_in, a_in;             /* of DeltaConfig.gate_rank; else linear NULL */
   CpuLinear k, v, o;                /* k, v: of DeltaConfig.apart; o: of delta_beside; else linear NULL */
   const float *taps;                /* [conv][plan.channels], transposed; zeros after the last channel */
   const float *conv_bias;           /* [plan.channels], zeros after the last one; NULL: there is none */
-  const float *rate, *dt_bias;      /* [n_value_heads] -exp(a_log), [n_value_heads] */
+  const float *rate, *dt_bias;      /* [n_value_heads] -exp(a_log), [delta_decays()] */
   const float *skip, *norm;         /* DeltaLayer's; skip NULL: there is none */
   const float *q_scales, *k_scales; /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these
                                         * as weights and 1e-6 / key_dim as epsilon is q / |q| / sqrt(key_dim)
@@ -124,6 +125,7 @@ typedef struct {
   int inputs;                                                /* the inputs of all layers together; likewise */
   int states, pairs; /* of a drafter: the target's states of a token; an embedding and a state; likewise */
   int queries, channels, delta_heads, delta_width, beside; /* likewise; 0 where the model has none */
+  int delta_decays, gate_rank;                             /* likewise; 0 with one matrix for each gate */
   int q_rank, kv_a, head_in;                               /* of latent attention; likewise */
   int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
   /* Rows of streams.c, altup.c and sparse.c; likewise. */
@@ -216,7 +218,9 @@ struct BackendState {
   float *k, *v;          /* [max_chunk][plan.kv_heads] */
   float *gates;          /* [max_chunk][plan.gates] attn_gate's outputs */
   float *channels;       /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
-  float *decays, *betas; /* [max_chunk][plan.delta_heads] */
+  float *decays;         /* [max_chunk][plan.delta_decays] */
+  float *betas;          /* [max_chunk][plan.delta_heads] */
+  float *gate_inputs[2]; /* [max_chunk][plan.gate_rank] what the second matrices of z and of a multiply */
   float *recurrent;      /* [n_sequences + n_slots][plan.recurrent_bytes], first the current states */
   float *g;              /* [max_chunk][plan.intermediate] */
   float *sparse_up;      /* [max_chunk][plan.sparse_up] */

@@ -131,7 +131,8 @@ typedef struct {
   const float *q, *k; /* [key_dim] normalised */
   const float *v;     /* of the columns */
   float decay, beta;
-  bool only_adds; /* Mamba-2: nothing that the state has for k is subtracted */
+  const float *decays; /* [key_dim] of each number of k, beside `decay`; NULL: that is all */
+  bool only_adds;      /* Mamba-2: nothing that the state has for k is subtracted */
 } DeltaToken;
 
 typedef struct {
@@ -191,6 +192,7 @@ typedef struct {
   /* One token of the gated delta rule, or of Mamba-2, in some columns of one head's state:
    *   d[j] = (v[j] - decay * sum_i state[i][j] k[i]) * beta, or with only_adds v[j] * beta
    *   state[i][j] = decay * state[i][j] + k[i] * d[j];   out[j] = sum_i state[i][j] q[i]
+   * With decays, decay * decays[i] stands for decay in row i.
    * PRECOND n_columns % ALIGN_FLOATS == 0 */
   void (*delta_rule)(const DeltaToken *token, int n_keys, int n_columns, float *state, size_t stride,
                      float *out);

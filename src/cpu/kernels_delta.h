@@ -32,17 +32,18 @@ static void gated_convolve(const float *const *x, int n_taps, const float *taps,
 
 enum { DELTA_VECTORS = 4 }; /* of a pass over the keys */
 
-/* n_vectors vectors of columns in two passes over the state's rows, or one if the token only adds. */
-INLINE void delta_columns(const DeltaToken *token, const int n_vectors, int n_keys, int first, float *state,
-                          size_t stride, float *out) {
+/* n_vectors vectors of columns in two passes over the state's rows, or one if the token only adds. decays:
+ * the token's, or NULL. */
+INLINE void delta_columns(const DeltaToken *token, const float *decays, const int n_vectors, int n_keys,
+                          int first, float *state, size_t stride, float *out) {
   vf sum[DELTA_VECTORS], d[DELTA_VECTORS];
   UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = (vf){0};
   const float *row = state + first;
   for (int i = 0; i < n_keys && !token->only_adds; i++, row += stride) {
-    const vf k = vf_set(token->k[i]);
+    const vf k = vf_set(decays ? decays[i] * token->k[i] : token->k[i]);
     UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = vf_fma(vf_load(row + j * LANES), k, sum[j]);
   }
-  const vf decay = vf_set(token->decay);
+  vf decay = vf_set(token->decay);
   UNROLL for (int j = 0; j < n_vectors; j++) {
     d[j] = (vf_load(token->v + first + j * LANES) - sum[j] * decay) * token->beta;
     sum[j] = (vf){0};
@@ -50,6 +51,7 @@ INLINE void delta_columns(const DeltaToken *token, const int n_vectors, int n_ke
   float *at = state + first;
   for (int i = 0; i < n_keys; i++, at += stride) {
     const vf k = vf_set(token->k[i]), q = vf_set(token->q[i]);
+    if (decays) decay = vf_set(token->decay * decays[i]);
     UNROLL for (int j = 0; j < n_vectors; j++) {
       const vf cell = vf_fma(k, d[j], vf_load(at + j * LANES) * decay);
       vf_store(at + j * LANES, cell);
@@ -59,10 +61,19 @@ INLINE void delta_columns(const DeltaToken *token, const int n_vectors, int n_ke
   UNROLL for (int j = 0; j < n_vectors; j++) vf_store(out + first + j * LANES, sum[j]);
 }
 
-static void delta_rule(const DeltaToken *token, int n_keys, int n_columns, float *state, size_t stride,
-                       float *out) {
+INLINE void all_delta_columns(const DeltaToken *token, const float *decays, int n_keys, int n_columns,
+                              float *state, size_t stride, float *out) {
   int first = 0;
   for (; first + DELTA_VECTORS * LANES <= n_columns; first += DELTA_VECTORS * LANES)
-    delta_columns(token, DELTA_VECTORS, n_keys, first, state, stride, out);
-  for (; first < n_columns; first += LANES) delta_columns(token, 1, n_keys, first, state, stride, out);
+    delta_columns(token, decays, DELTA_VECTORS, n_keys, first, state, stride, out);
+  for (; first < n_columns; first += LANES)
+    delta_columns(token, decays, 1, n_keys, first, state, stride, out);
+}
+
+static void delta_rule(const DeltaToken *token, int n_keys, int n_columns, float *state, size_t stride,
+                       float *out) {
+  if (token->decays)
+    all_delta_columns(token, token->decays, n_keys, n_columns, state, stride, out);
+  else
+    all_delta_columns(token, NULL, n_keys, n_columns, state, stride, out);
 }

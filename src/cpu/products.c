@@ -60,6 +60,8 @@ static CpuLinear linear_of(const CpuLayer *layer, int which) {
   case LAYER_DELTA_A: return layer->delta.a;
   case LAYER_DELTA_K: return layer->delta.k;
   case LAYER_DELTA_V: return layer->delta.v;
+  case LAYER_DELTA_Z_IN: return layer->delta.z_in;
+  case LAYER_DELTA_A_IN: return layer->delta.a_in;
   case LAYER_DELTA_O: return layer->delta.o;
   case LAYER_CONV_IN: return layer->conv.in;
   case LAYER_INPUT_GATE: return layer->input_gate;

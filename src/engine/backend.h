@@ -188,6 +188,10 @@ typedef struct {
   /* sqrt(sum(u^2) + 1e-6); g = exp(-exp(a_log) softplus(Wa h + dt_bias)); beta = sigmoid(Wb h). */          \
   /* Each value head has a state S [key_dim][value_dim], zeros before position 0: */                         \
   /* S = g S; S = S + k (beta (v - S^T k))^T; a = rmsnorm(S^T q) * norm * silu(Wz h) */                      \
+  /* With by_channel (Kimi Team, arXiv:2510.26692) Wa h, dt_bias and g are numbers of each number of a */    \
+  /* value head's key, and S = diag(g) S; with log_bound ln g is log_bound sigmoid(exp(a_log) (Wa h + */     \
+  /* dt_bias)); with gate_rank Wa h is Wa (Wa_in h), and Wz h likewise; with gate_is_sigmoid sigmoid */      \
+  /* stands for the silu of Wz h; with doubles_beta beta is 2 sigmoid(Wb h) */                               \
   /* With RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060): c = silu(convolution + its bias) holds v, k and q; */  \
   /* dt = softplus(Wa h + dt_bias), at least least_step, at most largest_step; g = exp(-exp(a_log) dt); */   \
   /* S = g S + k (dt v)^T; y = S^T q + skip v; a = rmsnorm(y * silu(Wz h)) * norm over a group's heads */    \

@@ -21,6 +21,8 @@ typedef enum {
   WIDTH_DELTA_V,
   WIDTH_DELTA_B,
   WIDTH_DELTA_A,
+  WIDTH_DELTA_GATE, /* hidden, or numbers between the two matrices that make a or z */
+  WIDTH_DELTA_RANK, /* the latter; 0: there is one matrix */
   WIDTH_CONV,
   WIDTH_EXPERTS,     /* their number */
   WIDTH_SHARED_GATE, /* 1 */
@@ -66,11 +68,14 @@ static const struct {
   [LAYER_UP]        = { "mlp.up_proj", AT(up), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
   [LAYER_ATTN_GATE] = { "self_attn.gate_proj", AT(attn_gate), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_GATE },
   [LAYER_DELTA_QKV] = { "linear_attn.in_proj_qkv", AT(delta.qkv), IN_DELTA, WIDTH_HIDDEN, WIDTH_CHANNELS },
-  [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
+  [LAYER_DELTA_Z] =
+    { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_DELTA_GATE, WIDTH_DELTA_VALUES },
   [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_B },
-  [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_A },
+  [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_DELTA_GATE, WIDTH_DELTA_A },
   [LAYER_DELTA_K]   = { "linear_attn.k_proj", AT(delta.k), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_K },
   [LAYER_DELTA_V]   = { "linear_attn.v_proj", AT(delta.v), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_V },
+  [LAYER_DELTA_Z_IN] = { "linear_attn.g_a_proj", AT(delta.z_in), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_RANK },
+  [LAYER_DELTA_A_IN] = { "linear_attn.f_a_proj", AT(delta.a_in), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_RANK },
   [LAYER_DELTA_O]   = { "mamba.out_proj", AT(delta.o), IN_BESIDE, WIDTH_DELTA_VALUES, WIDTH_HIDDEN },
   [LAYER_CONV_IN]   = { "conv.in_proj", AT(conv.in), IN_CONV, WIDTH_HIDDEN, WIDTH_CONV },
   [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
@@ -173,6 +178,8 @@ const char *layer_linear_name(int which) {
 void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
                      size_t size) {
   const char *block = config->names.block, *dot = strchr(part, '.');
+  if (config->names.delta && strncmp(part, "linear_attn.", 12) == 0) block = config->names.delta;
+  if (config->names.attention && strncmp(part, "self_attn.", 10) == 0) block = config->names.attention;
   const bool replaced = block && dot; /* a norm's name has no block */
   snprintf(out, size, "%slayers.%d.%s%s", body, layer, replaced ? block : "", replaced ? dot : part);
 }
@@ -185,8 +192,9 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   switch (width) {
   case WIDTH_HEADS:
     if (own.kind == LAYER_CONV) return config->hidden;
-    if (latent->kv_rank) return config->n_heads * latent->value_dim;
-    return own.kind == LAYER_ATTENTION ? own.n_heads * config_value_dim(config, &own) : values;
+    if (own.kind != LAYER_ATTENTION) return values;
+    return latent->kv_rank ? config->n_heads * latent->value_dim
+                           : own.n_heads * config_value_dim(config, &own);
   case WIDTH_QUERIES:
     if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
     return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
@@ -206,7 +214,9 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_DELTA_B:
     if (delta->rule == RULE_MAMBA2) return 0;
     return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
-  case WIDTH_DELTA_A: return delta->interleaved ? 0 : delta->n_value_heads;
+  case WIDTH_DELTA_A: return delta->interleaved ? 0 : delta_decays(delta);
+  case WIDTH_DELTA_GATE: return delta->gate_rank ? delta->gate_rank : config->hidden;
+  case WIDTH_DELTA_RANK: return delta->gate_rank;
   case WIDTH_EXPERTS: return own.n_experts;
   case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
   case WIDTH_CONV: return 3 * config->hidden;
@@ -280,7 +290,9 @@ static const char *shared_linear_name(const ModelConfig *config, int which) {
       {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"},
       {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj", "mlp.shared_mlp.down_proj"},
       {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj",
-       "feed_forward.shared_expert.down_proj"}};
+       "feed_forward.shared_expert.down_proj"},
+      {"block_sparse_moe.shared_experts.gate_proj", "block_sparse_moe.shared_experts.up_proj",
+       "block_sparse_moe.shared_experts.down_proj"}};
   const SharedName shared = config->expert_names->shared;
   if (which == LAYER_ROUTER) return config->expert_names->router;
   if (shared == SHARED_AS_DENSE) return NULL;
@@ -290,13 +302,16 @@ static const char *shared_linear_name(const ModelConfig *config, int which) {
 }
 
 /* The name of a matrix of a layer of LAYER_DELTA with DeltaConfig.apart, or NULL. */
-static const char *apart_linear_name(int which) {
+static const char *apart_linear_name(const ModelConfig *config, int which) {
+  const DeltaConfig *delta = &config->delta;
   switch (which) {
   case LAYER_DELTA_QKV: return "linear_attn.q_proj";
-  case LAYER_DELTA_Z: return "linear_attn.g_proj";
+  case LAYER_DELTA_Z: return delta->gate_rank ? "linear_attn.g_b_proj" : "linear_attn.g_proj";
   case LAYER_DELTA_B: return "linear_attn.b_proj";
-  case LAYER_DELTA_A: return "linear_attn.a_proj";
-  case LAYER_O: return "linear_attn.o_proj";
+  case LAYER_DELTA_A:
+    if (!delta->by_channel) return "linear_attn.a_proj";
+    return delta->gate_rank ? "linear_attn.f_b_proj" : "linear_attn.f_proj";
+  case LAYER_O: return config->names.delta_o ? config->names.delta_o : "linear_attn.o_proj";
   default: return NULL;
   }
 }
@@ -306,8 +321,9 @@ static const char *own_linear_name(const ModelConfig *config, int layer, int whi
   const TensorNames *names = &config->names;
   const bool moe = config_layer(config, layer).n_experts > 0;
   if (moe && shared_linear_name(config, which)) return shared_linear_name(config, which);
-  if (config->delta.apart && config_layer(config, layer).kind == LAYER_DELTA && apart_linear_name(which))
-    return apart_linear_name(which);
+  if (config->delta.apart && config_layer(config, layer).kind == LAYER_DELTA &&
+      apart_linear_name(config, which))
+    return apart_linear_name(config, which);
   const char *delta_in = config->delta.interleaved ? "linear_attn.in_proj_qkvz" : NULL,
              *delta_b = config->delta.interleaved ? "linear_attn.in_proj_ba" : NULL;
   const char *const outs[N_LAYER_KINDS] = {
@@ -496,7 +512,7 @@ static LayerVector delta_vector(const DeltaConfig *delta, int which) {
   const LayerVector gated[] = {
       [DELTA_CONV] = {"linear_attn.conv1d.weight", channels, delta->conv, DTYPE_F16},
       [DELTA_A_LOG] = {"linear_attn.A_log", heads, 0, DTYPE_F32},
-      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", heads, 0, DTYPE_F16},
+      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", delta_decays(delta), 0, DTYPE_F16},
       [DELTA_NORM] = {delta->apart ? "linear_attn.o_norm.weight" : "linear_attn.norm.weight",
                       delta->value_dim, 0, DTYPE_F32},
       [DELTA_CONV_BIAS] = {0},

@@ -20,6 +20,8 @@ enum {
   LAYER_DELTA_A,
   LAYER_DELTA_K,
   LAYER_DELTA_V,
+  LAYER_DELTA_Z_IN,
+  LAYER_DELTA_A_IN,
   LAYER_DELTA_O,
   LAYER_CONV_IN,
   LAYER_INPUT_GATE,
@@ -62,7 +64,8 @@ Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
 
 /* out[size] = the whole name of a part of a layer, "model.layers.3.self_attn.q_proj", from what names begin
- * with ("model."), the layer's number and the part's name, where config.names.block replaces "self_attn". */
+ * with ("model."), the layer's number and the part's name, where config.names.block, .attention and .delta
+ * replace "self_attn" and the like. */
 void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
                      size_t size);
 

@@ -122,17 +122,18 @@ Xielu xielu_read(const XieluLayer *layer); /* zeros if the layer has none */
 /* Weights of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule), or beside them. C:
  * delta_channels(). */
 typedef struct {
-  /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads. config.delta.interleaved,
+  /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> delta_decays(). config.delta.interleaved,
    * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
    * 0. RULE_MAMBA2: there is no b; a is the step size, dt */
   Linear qkv, z, b, a;
-  Linear k, v;      /* with config.delta.apart, and qkv is q alone; else n_out 0 */
-  Linear o;         /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
-  Vector conv;      /* [C][taps], the last tap for the token itself */
-  Vector conv_bias; /* [C]; data NULL unless config.delta.conv_bias */
-  Vector a_log;     /* [n_value_heads] */
-  Vector dt_bias;   /* [n_value_heads] */
-  Vector skip;      /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
+  Linear k, v;       /* with config.delta.apart, and qkv is q alone; else n_out 0 */
+  Linear z_in, a_in; /* hidden -> gate_rank, which z and a multiply instead; n_out 0 with a gate_rank of 0 */
+  Linear o;          /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
+  Vector conv;       /* [C][taps], the last tap for the token itself */
+  Vector conv_bias;  /* [C]; data NULL unless config.delta.conv_bias */
+  Vector a_log;      /* [n_value_heads] */
+  Vector dt_bias;    /* [delta_decays()] */
+  Vector skip;       /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
   /* [value_dim], with RULE_MAMBA2 [n_value_heads * value_dim]; multiplies by weight also with
    * norm_plus_one; data NULL with config.delta.no_norm */
   Vector norm;

@@ -27,6 +27,9 @@ static const DeltaConfig sizes[] = {{SIZES(1, 1, 1, 1, 1)},
                                     {SIZES(1, 1, 1, 1, 1), MAMBA},
                                     {SIZES(2, 6, 12, 20, 3), MAMBA},
                                     {SIZES(2, 4, 12, 20, 4), .doubles_beta = true, .norm_eps = 1e-3},
+                                    {SIZES(2, 2, 20, 20, 3), .by_channel = true, .gate_is_sigmoid = true},
+                                    {SIZES(2, 4, 12, 70, 2), .by_channel = true, .gate_rank = 5},
+                                    {SIZES(1, 1, 6, 6, 4), .by_channel = true, .log_bound = -2},
                                     {SIZES(1, 4, 128, 64, 4), MAMBA},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(0.5, 1.5, 0.75)},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(1.5, 0.5, 0.25), .no_norm = true}};
@@ -36,7 +39,7 @@ typedef struct {
   Model model;
   LayerConfig layer_configs[2];
   ModelLayer layers[2];
-  TestLinear linears[4]; /* qkv, z, b, a of both layers */
+  TestLinear linears[6]; /* qkv, z, b, a, z_in, a_in of both layers */
   TestLinear others[4];
   float *vectors;
   size_t n_vectors;
@@ -56,8 +59,11 @@ static World *world_of(const DeltaConfig *delta) {
   const int channels = delta_channels(delta), values = delta->n_value_heads * delta->value_dim;
   w->vectors = need((size_t)channels * (size_t)(delta->conv + 1) + 4096, sizeof *w->vectors);
   const bool mamba = delta->rule == RULE_MAMBA2;
-  const int n_out[] = {channels, values, delta->n_value_heads, delta->n_value_heads};
-  for (int i = 0; i < 4; i++) w->linears[i] = test_dense(HIDDEN, n_out[i], DTYPE_BF16, 30 + (uint64_t)i);
+  const int rank = delta->gate_rank, first = rank ? rank : HIDDEN;
+  const int n_out[] = {channels, values, delta->n_value_heads, delta_decays(delta), rank, rank};
+  const int n_in[] = {HIDDEN, first, HIDDEN, first, HIDDEN, HIDDEN};
+  for (int i = 0; i < (rank ? 6 : 4); i++)
+    w->linears[i] = test_dense(n_in[i], n_out[i], DTYPE_BF16, 30 + (uint64_t)i);
   w->others[0] = test_dense(values, HIDDEN, DTYPE_BF16, 40);
   w->others[1] = test_dense(HIDDEN, 8, DTYPE_BF16, 41);
   w->others[2] = test_dense(8, HIDDEN, DTYPE_BF16, 42);
@@ -73,9 +79,11 @@ static World *world_of(const DeltaConfig *delta) {
       .z = w->linears[1].linear,
       .b = mamba ? (Linear){0} : w->linears[2].linear,
       .a = w->linears[3].linear,
+      .z_in = w->linears[4].linear,
+      .a_in = w->linears[5].linear,
       .conv = vector_of(w, (size_t)channels * (size_t)delta->conv, 0, 0.7f, &seed),
       .a_log = vector_of(w, (size_t)delta->n_value_heads, 0, 1, &seed),
-      .dt_bias = vector_of(w, (size_t)delta->n_value_heads, -2, 1, &seed),
+      .dt_bias = vector_of(w, (size_t)delta_decays(delta), -2, 1, &seed),
       .norm = vector_of(w, (size_t)(mamba ? values : delta->value_dim), 1, 0.5f, &seed),
   };
   if (mamba) {
@@ -114,7 +122,7 @@ static World *world_of(const DeltaConfig *delta) {
 }
 
 static void world_free(World *w) {
-  for (int i = 0; i < 4; i++) test_linear_free(&w->linears[i]);
+  for (int i = 0; i < (w->model.config.delta.gate_rank ? 6 : 4); i++) test_linear_free(&w->linears[i]);
   for (int i = 0; i < 4; i++) test_linear_free(&w->others[i]);
   free(w->vectors);
   free(w);
@@ -143,10 +151,18 @@ static void unit(double *x, int n, double scale) {
   for (int i = 0; i < n; i++) x[i] *= scale / sqrt(squares);
 }
 
-/* One token of one value head: S [key_dim][value_dim], out [value_dim]. */
-static void exact_token(const DeltaConfig *c, const double *q, const double *k, const double *v, double decay,
-                        double beta, double *s, double *out) {
-  for (int i = 0; i < c->key_dim * c->value_dim; i++) s[i] *= decay;
+/* The decay of a number of a value head's key (by_channel), or of the head, for its a and dt_bias. */
+static double exact_decay(const DeltaConfig *c, double a_log, double a, double dt_bias) {
+  if (c->log_bound != 0) return exp(c->log_bound / (1 + exp(-exp(a_log) * (a + dt_bias))));
+  double step = log1p(exp((c->rule == RULE_MAMBA2 ? c->a_scale : 1) * a + dt_bias));
+  if (c->rule == RULE_MAMBA2) step = fmin(fmax(step, c->least_step), c->largest_step);
+  return exp(-exp(a_log) * step);
+}
+
+/* One token of one value head: S [key_dim][value_dim], out [value_dim]; decays [key_dim]. */
+static void exact_token(const DeltaConfig *c, const double *q, const double *k, const double *v,
+                        const double *decays, double beta, double *s, double *out) {
+  for (int i = 0; i < c->key_dim * c->value_dim; i++) s[i] *= decays[i / c->value_dim];
   for (int j = 0; j < c->value_dim; j++) {
     double held = 0;
     for (int i = 0; i < c->key_dim && c->rule == RULE_GATED_DELTA; i++)
@@ -171,7 +187,7 @@ static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z
       mean += row[j] * row[j] / width;
     }
     for (int j = first; j < first + width; j++) {
-      const double factor = mamba ? c->out_scale : silu(z[j]);
+      const double factor = mamba ? c->out_scale : c->gate_is_sigmoid ? 1 / (1 + exp(-z[j])) : silu(z[j]);
       row[j] *= c->no_norm ? factor : number(norm, mamba ? j : j - first) * factor / sqrt(mean + eps);
     }
   }
@@ -188,7 +204,7 @@ static void exact_layer(const World *w, double *out) {
          *mixed = need((size_t)channels, sizeof *mixed);
   double *z = need((size_t)values, sizeof *z);
   double *state = need((size_t)(c->n_value_heads * c->key_dim * c->value_dim), sizeof *state);
-  double b[16], a[16], x[HIDDEN];
+  double b[16], a[256], x[HIDDEN], inner[HIDDEN], decays[128];
   for (int t = 0; t < TOKENS; t++) {
     double squares = 0;
     for (int i = 0; i < HIDDEN; i++) {
@@ -198,9 +214,11 @@ static void exact_layer(const World *w, double *out) {
     for (int i = 0; i < HIDDEN; i++)
       x[i] *= number(&w->layers[0].attn_norm, i) / sqrt(squares / HIDDEN + 1e-6);
     product(&w->linears[0], x, qkv + t * channels);
-    product(&w->linears[1], x, z);
     product(&w->linears[2], x, b);
-    product(&w->linears[3], x, a);
+    for (int i = 0; i < 2; i++) { /* z, a */
+      if (c->gate_rank) product(&w->linears[4 + i], x, inner);
+      product(&w->linears[1 + 2 * i], c->gate_rank ? inner : x, i ? a : z);
+    }
     for (int i = 0; i < channels; i++) {
       double sum = mamba ? number(&delta->conv_bias, i) : 0;
       for (int tap = 0; tap < c->conv; tap++) {
@@ -215,12 +233,15 @@ static void exact_layer(const World *w, double *out) {
     }
     for (int head = 0; head < c->n_value_heads; head++) {
       const int key_head = head / (c->n_value_heads / c->n_key_heads);
-      double step = log1p(exp((mamba ? c->a_scale : 1) * a[head] + number(&delta->dt_bias, head)));
+      for (int i = 0; i < c->key_dim; i++) {
+        const int own = c->by_channel ? head * c->key_dim + i : head;
+        decays[i] = exact_decay(c, number(&delta->a_log, head), a[own], number(&delta->dt_bias, own));
+      }
+      double step = mamba ? log1p(exp(c->a_scale * a[head] + number(&delta->dt_bias, head))) : 0;
       if (mamba) step = fmin(fmax(step, c->least_step), c->largest_step);
       double *row = out + t * values + head * c->value_dim;
       const double *v = mixed + at.v + head * c->value_dim;
-      exact_token(c, mixed + at.q + key_head * c->key_dim, mixed + at.k + key_head * c->key_dim, v,
-                  exp(-exp(number(&delta->a_log, head)) * step),
+      exact_token(c, mixed + at.q + key_head * c->key_dim, mixed + at.k + key_head * c->key_dim, v, decays,
                   mamba ? step : (c->doubles_beta ? 2 : 1) / (1 + exp(-b[head])),
                   state + head * c->key_dim * c->value_dim, row);
       for (int j = 0; j < c->value_dim && mamba; j++) row[j] += number(&delta->skip, head) * v[j];

@@ -58,7 +58,8 @@ struct Text {
   DeltaConfig sizes;
   bool mamba;
   DeltaPlaces places;
-  int n_tokens, channels, values, stride, n_gates; /* n_gates: numbers of b and a, or of a */
+  int n_tokens, channels, values, stride; /* of a row */
+  int n_gates, at_z, at_a; /* numbers before the channels, b and a or one of both; places of z and a */
   Floats rows, conv, conv_bias, a_log, dt_bias, skip, norm;
   std::vector<__half> h, gates; /* [n_tokens][N_IN], [2 n_value_heads][N_IN]; or empty: b and a are in rows */
   Row outputs;                  /* [n_tokens][values] */
@@ -72,12 +73,14 @@ static Text text_of(const DeltaConfig &sizes, int n_tokens, bool alike) {
   t.sizes = sizes, t.n_tokens = n_tokens, t.channels = delta_channels(&sizes);
   t.values = sizes.n_value_heads * sizes.value_dim;
   t.mamba = sizes.rule == RULE_MAMBA2, t.places = delta_places(&sizes);
-  t.n_gates = (t.mamba ? 1 : 2) * sizes.n_value_heads;
-  t.stride = (t.channels + t.values + t.n_gates + 7) / 8 * 8 + 8;
+  t.n_gates = (t.mamba || sizes.by_channel ? 1 : 2) * sizes.n_value_heads;
+  t.at_z = t.n_gates + t.channels + 2 * sizes.gate_rank;
+  t.at_a = sizes.by_channel ? t.at_z + t.values : t.n_gates - sizes.n_value_heads;
+  t.stride = (t.at_z + t.values + (sizes.by_channel ? delta_decays(&sizes) : 0) + 7) / 8 * 8 + 8;
   t.rows = random_numbers((size_t)n_tokens * t.stride, -2, 2);
   t.conv = random_numbers((size_t)t.channels * sizes.conv, -0.7f, 0.7f);
   t.a_log = random_numbers((size_t)sizes.n_value_heads, 0, 1);
-  t.dt_bias = random_numbers((size_t)sizes.n_value_heads, alike ? -12.0f : -4.0f, alike ? -10.0f : -2.0f);
+  t.dt_bias = random_numbers((size_t)delta_decays(&sizes), alike ? -12.0f : -4.0f, alike ? -10.0f : -2.0f);
   t.norm = random_numbers((size_t)(t.mamba ? t.values : sizes.value_dim), 0.5f, 1.5f);
   t.conv_bias = t.mamba ? random_numbers((size_t)t.channels, -0.5f, 0.5f) : Floats((size_t)t.channels, 0.0f);
   t.skip = random_numbers((size_t)sizes.n_value_heads, 0.5f, 1.5f);
@@ -129,10 +132,10 @@ static Row mixed(const Text &t, int token) {
 
 /* One value of one head: changes its row of the state and returns its output. Mamba-2 does not ask what is
  * known. */
-static double advance(double *row, const double *q, const double *k, double v, double decay, double beta,
+static double advance(double *row, const double *q, const double *k, double v, const Row &decays, double beta,
                       int n_keys, bool mamba) {
   double known = 0, out = 0;
-  for (int i = 0; i < n_keys; i++) row[i] *= decay, known += mamba ? 0 : row[i] * k[i];
+  for (int i = 0; i < n_keys; i++) row[i] *= decays[i], known += mamba ? 0 : row[i] * k[i];
   for (int i = 0; i < n_keys; i++) row[i] += k[i] * beta * (v - known), out += row[i] * q[i];
   return out;
 }
@@ -144,7 +147,7 @@ struct Gates {
 
 static Gates gates_of(const Text &t, int token, int head) {
   const float *row = &t.rows[(size_t)token * t.stride];
-  const double a = row[(t.mamba ? 0 : t.sizes.n_value_heads) + head];
+  const double a = row[t.at_a + head];
   const double step = (t.mamba ? t.sizes.a_scale : 1) * a + t.dt_bias[head];
   if (t.mamba) {
     const double dt = std::min(std::max(log1p(exp(step)), t.sizes.least_step), t.sizes.largest_step);
@@ -154,18 +157,33 @@ static Gates gates_of(const Text &t, int token, int head) {
   return {-exp((double)t.a_log[head]) * log1p(exp(step)), most / (1 + exp(-(double)row[head]))};
 }
 
+/* The decays of the numbers of a head's key at a token, all the same but with by_channel. */
+static Row decays_of(const Text &t, int token, int head, double log_decay) {
+  const DeltaConfig &s = t.sizes;
+  Row decays((size_t)s.key_dim, exp(log_decay));
+  for (int i = 0; s.by_channel && i < s.key_dim; i++) {
+    const int own = head * s.key_dim + i;
+    const double x = (double)t.rows[(size_t)token * t.stride + t.at_a + own] + t.dt_bias[own],
+                 rate = exp((double)t.a_log[head]);
+    decays[i] = exp(s.log_bound != 0 ? s.log_bound / (1 + exp(-rate * x)) : -rate * log1p(exp(x)));
+  }
+  return decays;
+}
+
 /* Norm and gate of the outputs of all heads at a token; Mamba-2's gate comes before its norm, which is a
  * group's, if there is one. */
 static Row finish(const Text &t, int token, const Row &out) {
   const int width = delta_norm_width(&t.sizes);
-  const float *z = &t.rows[(size_t)token * t.stride] + t.n_gates + t.channels;
+  const float *z = &t.rows[(size_t)token * t.stride] + t.at_z;
   Row finished;
   for (int first = 0; first < t.values; first += width) {
     double squares = 0;
     const auto gated = [&](int v) { return t.mamba ? out[v] * silu(t.sizes.z_scale * z[v]) : out[v]; };
     for (int v = first; v < first + width; v++) squares += gated(v) * gated(v);
     for (int v = first; v < first + width; v++) {
-      const double factor = t.mamba ? t.sizes.out_scale : silu(z[v]),
+      const double factor = t.mamba                   ? t.sizes.out_scale
+                            : t.sizes.gate_is_sigmoid ? 1 / (1 + exp(-z[v]))
+                                                      : silu(z[v]),
                    norm = t.norm[t.mamba ? v : v - first] / sqrt(squares / width + eps);
       finished.push_back(gated(v) * factor * (t.sizes.no_norm ? 1 : norm));
     }
@@ -183,11 +201,12 @@ static void compute(Text *t) {
       const int key_head = head / (s.n_value_heads / s.n_key_heads);
       const double *q = &c[t->places.q + key_head * s.key_dim], *k = &c[t->places.k + key_head * s.key_dim];
       const Gates gates = gates_of(*t, token, head);
+      const Row decays = decays_of(*t, token, head, gates.log_decay);
       for (int v = head * s.value_dim; v < (head + 1) * s.value_dim; v++) {
         const double value = c[t->places.v + v];
-        out[v] = advance(&state[(size_t)v * s.key_dim], q, k, value, exp(gates.log_decay), gates.beta,
-                         s.key_dim, t->mamba) +
-                 (t->mamba ? t->skip[head] * value : 0);
+        out[v] =
+            advance(&state[(size_t)v * s.key_dim], q, k, value, decays, gates.beta, s.key_dim, t->mamba) +
+            (t->mamba ? t->skip[head] * value : 0);
       }
     }
     for (double x : finish(*t, token, out)) t->outputs.push_back(x);
@@ -371,6 +390,13 @@ static DeltaConfig doubled(DeltaConfig sizes) {
   return sizes;
 }
 
+/* A decay for each number of a key; rank: numbers between the matrices of a gate. */
+static DeltaConfig by_channel(DeltaConfig sizes, int rank, double log_bound) {
+  sizes.by_channel = sizes.gate_is_sigmoid = true;
+  sizes.gate_rank = rank, sizes.log_bound = log_bound;
+  return sizes;
+}
+
 /* Some step sizes are cut at both limits. */
 static DeltaConfig mamba(int n_groups, int n_heads, int key_dim, int value_dim, int taps) {
   DeltaConfig sizes = {n_groups, n_heads, key_dim, value_dim, taps};
@@ -397,6 +423,8 @@ static void check_choice() {
   expect(chosen(1) == DELTA_PLAIN && chosen(9) == DELTA_PLAIN, "the choice", "3 taps", 0, 9, 0);
   rule.sizes = {2, 6, 64, 128, 4};
   expect(chosen(1) == DELTA_PLAIN, "the choice", "keys of 64", 0, 1, 0);
+  rule.sizes = by_channel({2, 2, 128, 128, 4}, 0, 0);
+  expect(chosen(1) == DELTA_PLAIN, "the choice", "a decay for each number", 0, 1, 0);
   rule.sizes = mamba(2, 8, 128, 64, 4);
   expect(chosen(1) == DELTA_STEP && chosen(9) == DELTA_CHUNKS, "the choice", "Mamba-2", 0, 9, 0);
   rule.sizes = mamba(1, 6, 128, 64, 4); /* rows of channels are not aligned */
@@ -408,8 +436,9 @@ int main(int argc, char **argv) {
   check_choice();
   for (const DeltaConfig &sizes :
        {DeltaConfig{1, 1, 1, 1, 1}, DeltaConfig{2, 6, 8, 12, 4}, DeltaConfig{3, 3, 20, 7, 2},
-        DeltaConfig{1, 2, 5, 130, 16}, doubled({2, 2, 96, 192, 4}), mamba(1, 1, 1, 1, 1),
-        mamba(2, 6, 12, 20, 3), mamba(1, 6, 128, 64, 4), scaled(mamba(2, 6, 12, 20, 3), true),
+        DeltaConfig{1, 2, 5, 130, 16}, doubled({2, 2, 96, 192, 4}), by_channel({3, 3, 20, 20, 3}, 7, 0),
+        by_channel({1, 2, 128, 128, 4}, 0, -3), mamba(1, 1, 1, 1, 1), mamba(2, 6, 12, 20, 3),
+        mamba(1, 6, 128, 64, 4), scaled(mamba(2, 6, 12, 20, 3), true),
         scaled(mamba(2, 6, 12, 20, 3), false)}) {
     Text text = text_of(sizes, few ? 40 : 300, false);
     compute(&text);

@@ -106,7 +106,7 @@ static void compute(void *user) {
  * which is a dependent launch. */
 static void enqueue_chain(std::vector<Work> &chain, float *x, __half *h, cudaStream_t stream) {
   for (Work &work : chain) {
-    MUST(ops_round(x, 1, work.n, 1, h, work.n, stream, &error));
+    MUST(ops_round(x, work.n, 1, work.n, 1, h, work.n, stream, &error));
     MUST(ops_give_rows(h, work.n, work.n, 1, (float *)work.x, work.n, stream, &error));
     CHECK(cudaLaunchHostFunc(stream, compute, &work));
     MUST(ops_take_rows(work.y, work.n, 1, TAKE_F32, NULL, x, work.n, stream, &error));

@@ -21,9 +21,9 @@ import compare  # noqa: E402  (from scripts/)
 
 BOUND = 1e-4  # mean KL on a GPU
 MIXTURES = ["axk1-bf16", "cohere2-moe-bf16", "ernie-moe-awq", "gemma4-moe", "glm4-moe-awq", "glm4-moe-lite-awq",
-            "gpt-oss-mxfp4", "granite-moe-bf16", "lfm2-moe-bf16", "llama4-bf16", "mimo-bf16", "mixtral-awq",
-            "nemotron-h-latent-awq", "nemotron-h-moe-bf16", "phimoe-bf16", "qwen2-moe-awq", "qwen3-moe-awq",
-            "qwen3_5-moe", "qwen4-exp-bf16"]
+            "gpt-oss-mxfp4", "granite-moe-bf16", "kimi-linear-bf16", "lfm2-moe-bf16", "llama4-bf16", "mimo-bf16",
+            "mixtral-awq", "nemotron-h-latent-awq", "nemotron-h-moe-bf16", "phimoe-bf16", "qwen2-moe-awq",
+            "qwen3-moe-awq", "qwen3_5-moe", "qwen4-exp-bf16"]
 DENSE = ["apertus-awq", "arcee-awq", "cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "gemma3n-bf16", "gemma4-e",
          "lfm2-awq", "llama-f32-biases", "nemotron-h-awq", "olmo-hybrid-bf16", "phi3-awq", "qwen2-awq", "qwen3-awq",
          "qwen3_5-awq"]

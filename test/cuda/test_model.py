@@ -31,10 +31,10 @@ EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # it takes about a second f
 if EMULATED:  # each kind of arithmetic once
     MODELS = [DATA / "stories260K-awq", *(MINIATURES / name for name in (
         "apertus-awq", "cohere2-moe-bf16", "falcon-h1-bf16", "gemma2-awq", "gemma3n-bf16", "gemma4-e-text-part",
-        "glm4-moe-lite-awq", "gpt-oss-mxfp4", "granite-biases", "granite-swa-awq", "granite4-h-awq", "laguna-awq",
-        "llama4-bf16", "mimo-bf16", "muse-glimmer-text-part", "nemotron-h-latent-awq", "nemotron-h-moe-bf16",
-        "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "phimoe-bf16", "qwen2-moe-awq", "qwen4-exp-bf16",
-        "smollm3-awq"))]
+        "glm4-moe-lite-awq", "gpt-oss-mxfp4", "granite-biases", "granite-swa-awq", "granite4-h-awq", "kimi-linear-bf16",
+        "laguna-awq", "ling-bf16", "llama4-bf16", "mimo-bf16", "muse-glimmer-text-part", "nemotron-h-latent-awq",
+        "nemotron-h-moe-bf16", "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "phimoe-bf16", "qwen2-moe-awq",
+        "qwen4-exp-bf16", "smollm3-awq"))]
 HYBRIDS = [MINIATURES / "qwen3_5"] if EMULATED else []  # their single tokens take a minute there
 SINGLE_TOKENS = "40" if EMULATED else "200"  # tokens that are decoded one by one
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes

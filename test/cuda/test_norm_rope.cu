@@ -153,7 +153,7 @@ static void test_norms() {
                       &error));
     norm.expect_numbers("ops_rms_norm", n, normed);
     test_norm_rows(n, n_tokens, eps, x_device, weight_device, normed);
-    MUST(ops_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0, &error));
+    MUST(ops_round(x_device.at, n, 0.125f, n, n_tokens, round.memory.at, round.stride, 0, &error));
     round.expect_numbers("ops_round", n, rounded);
     AddNorm add = {};
     add.y = x_device.at, add.weight = weight_device.at, add.eps = eps, add.n = n, add.x = sum_device.at;
@@ -566,7 +566,7 @@ static void test_limits() {
   const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
   Device<float> device(x);
   Rows out(6, 1);
-  MUST(ops_round(device.at, 1, 6, 1, out.memory.at, out.stride, 0, &error));
+  MUST(ops_round(device.at, 6, 1, 6, 1, out.memory.at, out.stride, 0, &error));
   const std::vector<__half> got = out.memory.host();
   const double expected[] = {65504, -65504, 65504, -65504, 0, 3};
   Row numbers, want;

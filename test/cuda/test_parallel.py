@@ -23,12 +23,12 @@ MODELS = [STORIES, *(MINIATURES / name for name in (
     ["cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "granite4-h-awq", "lfm2-awq",
      "olmo-hybrid-bf16"] if EMULATED else [
         "cohere2-bf16", "falcon-h1-bf16", "gemma2-awq", "gemma3-awq", "gemma3n-bf16", "gemma4-e",
-        "granite-swa-awq",
-        "granite4-h-awq", "granite4-h-moe-bf16", "lfm2-awq", "llama3-awq", "muse-glimmer-text-part",
-        "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "qwen3_5", "qwen3_5-tied", "qwen4-exp-bf16",
-        "smollm3-awq"]))]
+        "granite-swa-awq", "granite4-h-awq", "granite4-h-moe-bf16", "kimi-linear-bf16", "lfm2-awq", "llama3-awq",
+        "muse-glimmer-text-part", "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "qwen3_5", "qwen3_5-tied",
+        "qwen4-exp-bf16", "smollm3-awq"]))]
 WITHOUT_INDEX = [model for model in MODELS if "qwen4" not in model.name]  # with one GPUs refuse --kv q8
-WITHOUT_EXPERTS = [model for model in WITHOUT_INDEX if "moe" not in model.name]  # with them GPUs refuse --invariant
+# With experts GPUs refuse --invariant.
+WITHOUT_EXPERTS = [model for model in WITHOUT_INDEX if not re.search("moe|kimi", model.name)]
 RECORDS = 5 if EMULATED else 40
 NEAR = 0.03
 

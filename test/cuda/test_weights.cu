@@ -195,12 +195,17 @@ static void expect_projections(const DeviceProjections *p, std::vector<const Lin
 }
 
 /* The layers that multiply the input of attention, delta rule or convolution, in the order of outputs. With a
- * latent of queries, q multiplies that. */
+ * latent of queries, q multiplies that, and where z and a are made by two matrices each, so do the second. A
+ * decay for each number of a key is made by more outputs than b has, which come last. */
 static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   std::vector<const Linear *> layers;
-  for (const Linear *linear : {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.k,
-                               &from->delta.v, &from->delta.z, &from->conv.in, &from->q, &from->k, &from->v,
-                               &from->q_a, &from->kv_a, &from->attn_gate, &from->index})
+  const DeltaLayer *delta = &from->delta;
+  const bool by_channel = delta->b.n_out > 0 && delta->a.n_out > delta->b.n_out, two = delta->a_in.n_out > 0;
+  const Linear none = {}, *a = two ? &none : &delta->a, *z = two ? &none : &delta->z;
+  for (const Linear *linear :
+       {&delta->b, by_channel ? &none : a, &delta->qkv, &delta->k, &delta->v, &delta->z_in, &delta->a_in, z,
+        by_channel ? a : &none, &from->conv.in, &from->q, &from->k, &from->v, &from->q_a, &from->kv_a,
+        &from->attn_gate, &from->index})
     if (linear->n_out > 0 && !(linear == &from->q && from->q_a.n_out > 0)) layers.push_back(linear);
   return layers;
 }
@@ -313,6 +318,10 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->conv.taps, from->conv.taps, false, "conv.conv.weight");
     expect_norm(to->conv.bias, from->conv.bias, false, "conv.conv.bias");
     expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
+    if (from->delta.a_in.n_out > 0) {
+      expect_linear(Matrix8(&to->delta_z, loaded.stream), 0, 1, &from->delta.z);
+      expect_linear(Matrix8(&to->delta_a, loaded.stream), 0, 1, &from->delta.a);
+    }
     if (from->delta.o.n_out > 0) expect_linear(Matrix8(&to->delta_o, loaded.stream), 0, 1, &from->delta.o);
     if (from->o.n_out > 0) expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_latents(to, from, model->config.n_heads, loaded.stream);

@@ -44,6 +44,8 @@ static void check_states(const ModelConfig *c) {
   require(delta->n_value_heads % delta->n_key_heads == 0);
   require(in_range(delta->key_dim, 1, MAX_DELTA_DIM) && in_range(delta->value_dim, 1, MAX_DELTA_DIM));
   require(in_range(delta->conv, 1, MAX_CONV_TAPS) && delta_channels(delta) > 0);
+  require(delta_decays(delta) > 0 && in_range(delta->gate_rank, 0, MAX_DELTA_DIM));
+  require(delta->log_bound <= 0 && isfinite(delta->log_bound));
 }
 
 static void check(const ModelConfig *c) {

@@ -1,7 +1,8 @@
 /* test_delta_config.c - kinds of layers and sizes of the gated delta rule and of Mamba-2 in config.json, as
  * transformers 5.23 reads them (configuration_qwen3_5.py, configuration_granitemoehybrid.py,
  * configuration_bamba.py, configuration_falcon_h1.py, configuration_olmo_hybrid.py,
- * configuration_nemotron_h.py), and what is refused. */
+ * configuration_nemotron_h.py, configuration_kimi_linear.py, configuration_bailing_hybrid.py), and what is
+ * refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -236,6 +237,119 @@ static void olmo_hybrid(void **state) {
                          "is not supported with layers of the gated delta rule, expected silu");
 }
 
+#define KIMI(members) "{'model_type': 'kimi_linear', " members "}"
+
+/* As moonshotai/Kimi-Linear-48B-A3B-Instruct has it, whose lists of layers are of other lengths there. */
+static void kimi_linear(void **state) {
+  (void)state;
+  ModelConfig c = accepted(KIMI(
+      "'num_hidden_layers': 8, 'first_k_dense_replace': 1, 'head_dim': 72, 'q_lora_rank': null, "
+      "'linear_attn_config': {'full_attn_layers': [4, 8], 'head_dim': 128, 'kda_layers': [1, 2, 3, 5, 6, "
+      "7], 'num_heads': 32, 'short_conv_kernel_size': 4}, 'mla_use_nope': true, 'model_max_length': "
+      "1048576, 'moe_layer_freq': 1, 'moe_renormalize': true, 'moe_router_activation_func': 'sigmoid', "
+      "'num_expert_group': 1, 'num_experts': 256, 'num_experts_per_token': 8, 'num_nextn_predict_layers': "
+      "0, 'num_shared_experts': 1, 'rope_scaling': null, 'rope_theta': 10000.0, 'topk_group': 1, "
+      "'use_grouped_topk': true, 'routed_scaling_factor': 2.446"));
+  assert_true(c.delta.apart && c.delta.by_channel && c.delta.gate_is_sigmoid && c.delta.log_bound == 0);
+  assert_true(c.delta.n_key_heads == 32 && c.delta.n_value_heads == 32 && c.delta.gate_rank == 128);
+  assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 128 && c.delta.conv == 4);
+  assert_int_equal(delta_decays(&c.delta), 4096); /* numbers of the published dt_bias */
+  assert_true(c.latent.kv_rank == 512 && c.latent.q_rank == 0 && c.head_dim == 576 && c.norm_eps == 1e-5);
+  assert_true(c.attention_scale == 1 / sqrt(192) && c.max_position == 1 << 20);
+  for (int layer = 0; layer < 8; layer++) {
+    const LayerConfig own = config_layer(&c, layer);
+    assert_int_equal(own.kind, layer % 4 == 3 ? LAYER_ATTENTION : LAYER_DELTA);
+    assert_int_equal(own.rope, ROPE_NONE);
+    assert_int_equal(own.n_experts, layer > 0 ? 256 : 0);
+  }
+  config_release(&c);
+  c = accepted(KIMI("'num_hidden_layers': 2, 'max_position_embeddings': 70, 'num_experts_per_tok': 3, "
+                    "'norm_topk_prob': false, 'n_group': 2, 'n_shared_experts': 3, 'linear_head_dim': 5, "
+                    "'linear_num_heads': 7, 'linear_conv_kernel_dim': 2, 'rope_parameters': {'rope_type': "
+                    "'yarn'}, 'mlp_layer_types': ['sparse', 'dense']"));
+  assert_true(c.max_position == 70 && c.experts.n_chosen == 3 && !c.experts.renormalise);
+  assert_true(c.experts.n_groups == 2 && c.experts.shared_width == 3072 && c.delta.key_dim == 5);
+  assert_true(c.delta.n_value_heads == 7 && c.delta.conv == 2 && c.delta.gate_rank == 5 && c.layers[1].dense);
+  config_release(&c);
+  c = accepted(KIMI("'max_position_embeddings': 70, 'model_max_length': 60, 'num_experts_per_tok': 3, "
+                    "'num_experts_per_token': 4, 'norm_topk_prob': false, 'moe_renormalize': true, "
+                    "'n_group': 2, 'num_expert_group': 4, 'topk_group': 1, 'n_shared_experts': 3, "
+                    "'num_shared_experts': 0, 'linear_head_dim': 5, 'linear_attn_config': {'head_dim': 6}"));
+  assert_true(c.max_position == 60 && c.experts.n_chosen == 4 && c.experts.renormalise);
+  assert_true(c.experts.n_groups == 4 && c.experts.shared_width == 0 && c.delta.key_dim == 6);
+  config_release(&c);
+  assert_kinds(KIMI("'num_hidden_layers': 10"), "ddddadddad");
+  assert_kinds(KIMI("'num_hidden_layers': 6, 'linear_attn_config': {'kda_layers': [1]}"), "ddddad");
+  assert_kinds(KIMI("'num_hidden_layers': 2, 'layer_types': ['full_attention', 'linear_attention'], "
+                    "'linear_attn_config': {'kda_layers': [1], 'full_attn_layers': [2]}"),
+               "ad");
+  c = accepted(KIMI("'num_hidden_layers': 1, 'layer_types': ['full_attention']"));
+  assert_true(c.delta.n_key_heads == 0 && !config_has_states(&c));
+  config_release(&c);
+  static const char *const refused[][2] = {
+      {"'num_hidden_layers': 2, 'linear_attn_config': {'kda_layers': [1, 2], 'full_attn_layers': [2]}",
+       "kda_layers and full_attn_layers both hold layer 2, expected one of them to hold it"},
+      {"'num_hidden_layers': 2, 'linear_attn_config': {'kda_layers': [0], 'full_attn_layers': [2]}",
+       "kda_layers and full_attn_layers count layers from 1, but one of them holds 0"},
+      {"'num_hidden_layers': 2, 'linear_attn_config': {'kda_layers': [], 'full_attn_layers': [2]}",
+       "kda_layers and full_attn_layers do not hold layer 1"},
+      {"'linear_attn_config': {'kda_layers': 1, 'full_attn_layers': []}", "kda_layers is 1, expected a list"},
+      {"'linear_attn_config': {'kda_layers': [-1], 'full_attn_layers': []}", "kda_layers holds -1"},
+      {"'linear_attn_config': []", "linear_attn_config is an array, expected an object"},
+      {"'linear_attn_config': {'head_dim': 1025}", "linear_attn_config: head_dim is 1025"},
+      {"'linear_attn_config': {'num_heads': 0}", "linear_attn_config: num_heads is 0"},
+      {"'linear_attn_config': {'short_conv_kernel_size': 17}", "short_conv_kernel_size is 17"},
+      {"'linear_num_heads': 'x'", "linear_num_heads is"},
+      {"'layer_types': ['full_attention']", "layer_types is a list of 1"},
+      {"'num_hidden_layers': 1, 'layer_types': ['kda']", "expected linear_attention or full_attention"},
+      {"'mla_use_nope': false", "mla_use_nope is false, expected true"},
+      {"'tie_word_embeddings': true", "tie_word_embeddings is true"},
+      {"'moe_layer_freq': 2", "moe_layer_freq is 2, expected 1"},
+      {"'moe_router_activation_func': 'softmax'",
+       "moe_router_activation_func softmax is not supported, expected sigmoid"},
+      {"'num_experts_per_token': 257", "num_experts_per_token is 257, expected at most num_experts, 256"},
+      {"'num_expert_group': 3", "num_expert_group is 3, expected a divisor of the 256"},
+      {"'model_max_length': 0", "model_max_length is 0"},
+      {"'hidden_act': 'gelu_pytorch_tanh'", "gated delta rule, expected silu"}};
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    assert_members_refused("kimi_linear", refused[i][0], refused[i][1]);
+}
+
+#define LING(members) "{'model_type': 'bailing_hybrid', " members "}"
+
+static void ling(void **state) {
+  (void)state;
+  ModelConfig c = accepted(LING("'num_hidden_layers': 6, 'head_dim': 96, 'num_attention_heads': 20, "
+                                "'num_key_value_heads': 20, 'short_conv_kernel_size': 3"));
+  assert_true(c.delta.apart && c.delta.by_channel && c.delta.gate_is_sigmoid && c.delta.gate_rank == 0);
+  assert_true(c.delta.key_dim == 96 && c.delta.value_dim == 96 && c.delta.n_value_heads == 20);
+  assert_true(c.delta.conv == 3 && c.delta.log_bound == -5 && c.attn_gate == ATTN_GATE_HEADS);
+  assert_true(c.rope.neighbours && c.rope.theta == 6e6 && c.rope.rotary_dim == 64);
+  assert_int_equal(config_layer(&c, 5).rope, ROPE_GLOBAL);
+  config_release(&c);
+  /* As transformers saves it: head_dim is qk_rope_head_dim. */
+  c = accepted(LING("'head_dim': 64, 'linear_head_dim': 128, 'linear_num_heads': 16, "
+                    "'linear_conv_kernel_dim': 2, 'kda_safe_gate': false"));
+  assert_true(c.delta.key_dim == 128 && c.delta.n_key_heads == 16 && c.delta.conv == 2);
+  assert_true(c.delta.log_bound == 0);
+  config_release(&c);
+  assert_kinds(LING("'num_hidden_layers': 7"), "dddddad");
+  assert_kinds(LING("'num_hidden_layers': 4, 'layer_group_size': 2"), "dada");
+  assert_kinds(LING("'num_hidden_layers': 2, 'layer_types': ['full_attention', 'linear_attention']"), "ad");
+  static const char *const refused[][2] = {
+      {"'kda_lower_bound': 0", "kda_lower_bound is 0, expected"},
+      {"'kda_lower_bound': 5", "kda_lower_bound is 5, expected"},
+      {"'kda_safe_gate': 1", "kda_safe_gate is 1"},
+      {"'layer_group_size': 0", "layer_group_size is 0"},
+      {"'head_dim': 2000", "head_dim is 2000"},
+      {"'rope_interleave': false", "rope_interleave is false, expected true"},
+      {"'q_lora_rank': 32", "q_lora_rank is 32, expected null"},
+      {"'mla_use_nope': true", "mla_use_nope is true, expected false"},
+      {"'hidden_act': 'gelu_pytorch_tanh'", "gated delta rule, expected silu"}};
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    assert_members_refused("bailing_hybrid", refused[i][0], refused[i][1]);
+}
+
 #define NEMOTRON(members) "{'model_type': 'nemotron_h', " members "}"
 
 /* As NVIDIA-Nemotron-3-Nano-30B-A3B has it, Python's Infinity included, but for the number of layers. */
@@ -376,6 +490,8 @@ int main(void) {
       cmocka_unit_test(bamba),
       cmocka_unit_test(falcon_h1),
       cmocka_unit_test(olmo_hybrid),
+      cmocka_unit_test(kimi_linear),
+      cmocka_unit_test(ling),
       cmocka_unit_test(nemotron_h),
       cmocka_unit_test(all_linear_layers_are_counted),
       cmocka_unit_test(contradictions_are_refused),

@@ -58,6 +58,9 @@ static const struct {
    "eeee", 1},
   {"deepseek_v3", ", 'n_group': 1, 'topk_group': 1", 256, 8, 2048, 2048, SCORE_SIGMOID, true, true, false,
    false, "ddde", 2.5},
+  {"kimi_linear", "", 256, 8, 1024, 1024, SCORE_SIGMOID, true, true, false, false, "deee", 2.446},
+  {"bailing_hybrid", ", 'n_group': 1, 'topk_group': 1", 512, 8, 768, 768, SCORE_SIGMOID, true, true,
+   false, false, "ddee", 2.5},
   {"glm4_moe_lite", "", 64, 4, 1536, 1536, SCORE_SIGMOID, true, true, false, false, "deee", 1.8},
     /* clang-format on */
 };

@@ -202,10 +202,10 @@ static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *
   TRY(inspect_begin_line(out, "delta rule", err));
   return buffer_printf(out, err,
                        "%d of %d layers in place of attention: %d key heads of %d, %d value heads of %d, "
-                       "convolution of %d",
+                       "convolution of %d%s",
                        config_count_layers(config, LAYER_DELTA, config->n_layers), config->n_layers,
                        delta->n_key_heads, delta->key_dim, delta->n_value_heads, delta->value_dim,
-                       delta->conv);
+                       delta->conv, delta->by_channel ? ", a decay for each number of a key" : "");
 }
 
 /* Layers that are an MLP alone. */

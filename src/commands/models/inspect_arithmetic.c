@@ -91,7 +91,7 @@ static bool has_layers(const ModelConfig *config, LayerRope rope) {
 
 static Status print_other_ropes(Buffer *out, const ModelConfig *config, Error *err) {
   const RopeConfig *local = &config->local_rope;
-  if (config->rope.rotary_dim < config->head_dim) {
+  if (config->rope.rotary_dim < config->head_dim && has_layers(config, ROPE_GLOBAL)) {
     TRY(inspect_begin_line(out, "turned", err));
     TRY(buffer_printf(out, err, "the first %d of %d numbers of each head", config->rope.rotary_dim,
                       config->head_dim));

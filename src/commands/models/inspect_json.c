@@ -198,6 +198,7 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   TRY(put_int(w, "value_dim", delta->value_dim));
   TRY(put_int(w, "conv", delta->conv));
   TRY(put_bool(w, "normalised", !delta->no_norm));
+  TRY(put_bool(w, "by_channel", delta->by_channel));
   return close_member(w, "}");
 }
 

@@ -25,6 +25,8 @@ CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float
                     .a = cpu_take_linear(&from->a, place, next),
                     .k = cpu_take_linear(&from->k, place, next),
                     .v = cpu_take_linear(&from->v, place, next),
+                    .z_in = cpu_take_linear(&from->z_in, place, next),
+                    .a_in = cpu_take_linear(&from->a_in, place, next),
                     .o = cpu_take_linear(&from->o, place, next),
                     .taps = cpu_take_taps(&from->conv, config->conv, place, next),
                     .dt_bias = cpu_take_vector(&from->dt_bias, 0, place, next),
@@ -76,6 +78,10 @@ static float *row_of(const DeltaWork *work, int row) {
   return work->state->channels + (size_t)row * (size_t)work->state->plan.channels;
 }
 
+static float *decays_of(const DeltaWork *work, int row) {
+  return work->state->decays + (size_t)row * (size_t)work->state->plan.delta_decays;
+}
+
 /* Where a head of q, of k and of v begin in a row. */
 static float *q_of(const DeltaWork *work, int row, int key_head) {
   return row_of(work, row) + delta_places(work->config).q + (size_t)key_head * (size_t)work->config->key_dim;
@@ -85,6 +91,21 @@ static float *k_of(const DeltaWork *work, int row, int key_head) {
 }
 static float *v_of(const DeltaWork *work, int row, int head) {
   return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
+}
+
+/* Replaces the a of each number of a value head's key by its decay. */
+static void decay_channels(const DeltaWork *work, int row, int head) {
+  const DeltaConfig *config = work->config;
+  const size_t first = (size_t)head * (size_t)config->key_dim;
+  const double rate = (double)work->weights->rate[head];
+  const float *dt_bias = work->weights->dt_bias + first;
+  float *decays = decays_of(work, row) + first;
+  for (int i = 0; i < config->key_dim; i++) {
+    const double step = (double)decays[i] + (double)dt_bias[i];
+    const double log_decay =
+        config->log_bound != 0 ? config->log_bound / (1 + exp(rate * step)) : rate * softplus(step);
+    decays[i] = (float)exp(log_decay);
+  }
 }
 
 /* Normalises q and k of one key head in one row (not for Mamba-2), then computes the decays and betas of its
@@ -100,9 +121,14 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
     kernels->rms_norm(k, work->weights->k_scales, config->key_dim, eps, k);
   }
   const int group = config->n_value_heads / config->n_key_heads;
-  const size_t at = (size_t)row * (size_t)work->state->plan.delta_heads;
-  float *decays = work->state->decays + at, *betas = work->state->betas + at;
+  float *decays = decays_of(work, row);
+  float *betas = work->state->betas + (size_t)row * (size_t)work->state->plan.delta_heads;
   for (int head = key_head * group; head < (key_head + 1) * group; head++) {
+    if (config->by_channel) {
+      decay_channels(work, row, head);
+      betas[head] = (float)(most / (1 + exp(-(double)betas[head])));
+      continue;
+    }
     const double a = (double)decays[head] * (mamba ? config->a_scale : 1);
     const double step = a + (double)work->weights->dt_bias[head];
     double size = softplus(step);
@@ -129,7 +155,9 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
     const DeltaToken token = {.q = q_of(work, r, key_head),
                               .k = k_of(work, r, key_head),
                               .v = v,
-                              .decay = work->state->decays[at],
+                              .decay = config->by_channel ? 1 : decays_of(work, r)[head],
+                              .decays =
+                                  config->by_channel ? decays_of(work, r) + head * config->key_dim : NULL,
                               .beta = work->state->betas[at],
                               .only_adds = config->rule == RULE_MAMBA2};
     work->state->loaded->kernels->delta_rule(&token, config->key_dim, columns, cells,
@@ -219,19 +247,43 @@ static void run_rule(const DeltaWork *work) {
   }
 }
 
+/* Multiplies what z_in and a_in have made by z and a. */
+static void run_second_gates(const DeltaWork *work) {
+  const BackendState *state = work->state;
+  const StatePlan *plan = &state->plan;
+  const int rank = work->config->gate_rank;
+  const Matmul gates[] = {
+      {.w = work->weights->z, .y = work->z, .y_stride = work->z_stride},
+      {.w = work->weights->a, .y = state->decays, .y_stride = (size_t)plan->delta_decays},
+  };
+  for (int i = 0; i < 2; i++) {
+    for (int r = 0; r < work->n_rows; r++) { /* a matmul's input ends with zeros */
+      float *row = state->gate_inputs[i] + (size_t)r * (size_t)plan->gate_rank;
+      memset(row + rank, 0, (size_t)(plan->gate_rank - rank) * sizeof *row);
+    }
+    run_matmuls(state->loaded, &state->scratch, state->gate_inputs[i], (size_t)plan->gate_rank, work->n_rows,
+                &gates[i], 1);
+  }
+}
+
 /* Computes what goes into the convolution, by one matrix or three, z, a and, but for Mamba-2, b. */
 static void run_inputs(const DeltaWork *work, const float *from) {
   const BackendState *state = work->state;
   const CpuDelta *weights = work->weights;
   const StatePlan *plan = &state->plan;
   const DeltaPlaces places = delta_places(work->config);
+  const bool two = work->config->gate_rank > 0;
   const Matmul all[MAX_MATMULS] = {
       /* a layer may lack some of them */
       {.w = weights->qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
       {.w = weights->k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
       {.w = weights->v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},
-      {.w = weights->z, .y = work->z, .y_stride = work->z_stride},
-      {.w = weights->a, .y = state->decays, .y_stride = (size_t)plan->delta_heads},
+      {.w = two ? weights->z_in : weights->z,
+       .y = two ? state->gate_inputs[0] : work->z,
+       .y_stride = two ? (size_t)plan->gate_rank : work->z_stride},
+      {.w = two ? weights->a_in : weights->a,
+       .y = two ? state->gate_inputs[1] : state->decays,
+       .y_stride = (size_t)(two ? plan->gate_rank : plan->delta_decays)},
       {.w = weights->b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
   };
   Matmul inputs[MAX_MATMULS];
@@ -239,6 +291,7 @@ static void run_inputs(const DeltaWork *work, const float *from) {
   for (int i = 0; i < MAX_MATMULS; i++)
     if (all[i].w.linear) inputs[n++] = all[i];
   run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, work->n_rows, inputs, n);
+  if (two) run_second_gates(work);
 }
 
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from) {

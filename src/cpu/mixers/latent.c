@@ -65,8 +65,10 @@ static void project(BackendState *state, int n_rows, int layer, const float *fro
   const Matmul kv_a = {.w = weights->kv_a, .y = state->kv_latents, .y_stride = (size_t)plan->kv_a},
                q_a = {.w = weights->q_a, .y = state->q_latents, .y_stride = (size_t)plan->q_rank},
                q = {.w = weights->q, .y = state->queries, .y_stride = (size_t)plan->queries};
-  const Matmul first[] = {kv_a, latent->q_rank ? q_a : q};
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, first, 2);
+  const Matmul gates = {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)plan->gates};
+  const Matmul first[] = {kv_a, latent->q_rank ? q_a : q, gates};
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, first,
+              gates.w.linear ? 3 : 2);
   normalise(state, state->kv_latents, plan->kv_a, n_rows, latent->kv_rank, weights->kv_a_norm);
   if (!latent->q_rank) return;
   normalise(state, state->q_latents, plan->q_rank, n_rows, latent->q_rank, weights->q_a_norm);

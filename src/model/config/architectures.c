@@ -412,6 +412,21 @@ const Architecture architectures[] = {
     { 131072, 4096, 12288, 36, 32,  0,   0, 1048576,     1,      2, 1e-6,   10000 },
     .latent_attention = true, .latent = { 256, 1024, 64, 64, 128 }, .neighbours = true,
     .members = HAS_ATTENTION_BIAS | HAS_QUERY_SCALE | HAS_OWN_ROPE, .experts = &experts_of_mistral4 },
+  { .architecture = "KimiLinearForCausalLM", .model_type = "kimi_linear", /* Kimi-Linear-48B-A3B */
+    { 163840, 2304,  9216, 27, 32,  0,   0, 1048576, 163584, 163586, 1e-5,  10000 },
+    .latent_attention = true, .latent = { 512, 0, 128, 64, 128 }, .no_rope = true, .channel_delta = true,
+    .low_rank_gates = true, .kimi_names = true, .members = HAS_ATTENTION_BIAS,
+    .names = { .delta = "self_attn", .in_some = true, .gate = "block_sparse_moe.gate_proj",
+               .up = "block_sparse_moe.up_proj", .down = "block_sparse_moe.down_proj" },
+    .experts = &experts_of_kimi_linear },
+  { .architecture = "BailingHybridForCausalLM", .model_type = "bailing_hybrid", /* Ling 3.0 Flash */
+    { 157184, 2560,  6144, 42, 32,  0,   0, 262144,     -1, 156895, 1e-6, 6000000 },
+    .latent_attention = true, .latent = { 512, 0, 128, 64, 128 }, .neighbours = true, .channel_delta = true,
+    .attn_gate = ATTN_GATE_HEADS, .kimi_names = true, .members = HAS_ATTENTION_BIAS,
+    .names = { .attention = "attention", .delta = "attention", .attn_gate = "self_attn.g_proj",
+               .in_some = true, .o = "self_attn.dense", .delta_o = "linear_attn.dense",
+               .embedding = "word_embeddings" },
+    .experts = &experts_of_ling },
   { .architecture = "YoutuForCausalLM", .model_type = "youtu", /* Youtu-LLM 2B */
     { 128256, 2048,  6144, 32, 16,  0,   0, 131072, 128000, 128001, 1e-6,   10000 },
     .latent_attention = true, .latent = { 512, 1536, 128, 64, 128 }, .neighbours = true,

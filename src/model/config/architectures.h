@@ -109,8 +109,11 @@ typedef struct {
   bool by_frequency; /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
   bool by_method;    /* topk_method says whether groups count, by their best expert */
   bool latent;       /* moe_latent_size */
-  bool lists;        /* numbers of experts may be lists, of one number for each layer */
-  bool clamped;      /* the activation is ACTIVATION_CLAMPED */
+  /* Members have names of their own, num_experts_per_token, moe_renormalize, num_expert_group and
+   * num_shared_experts, which count more than those that transformers also takes (Kimi Linear). */
+  bool kimi_names;
+  bool lists;   /* numbers of experts may be lists, of one number for each layer */
+  bool clamped; /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
 } ExpertFamily;
 
@@ -124,7 +127,7 @@ extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of
     experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
     experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
     experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_phimoe,
-    experts_of_cohere2_moe, experts_of_axk1;
+    experts_of_cohere2_moe, experts_of_axk1, experts_of_kimi_linear, experts_of_ling;
 
 typedef struct {
   /* architecture is NULL if this is the text part of multimodal models alone. */
@@ -168,6 +171,12 @@ typedef struct {
   /* With HAS_DELTA. The delta rule's q, k and v are three matrices. Its layers have norms before the rule and
    * the MLP, whatever `norms` is. A rope_theta of null means that no layer has a rope (Olmo Hybrid). */
   bool delta_apart;
+  /* Layers have the delta rule with a decay for each number of a key, or latent attention (Kimi Linear, Ling
+   * 3.0). low_rank_gates: the rule's gates are made by two matrices each, and its sizes and layers stand in
+   * linear_attn_config (Kimi Linear). */
+  bool channel_delta, low_rank_gates;
+  bool no_rope;           /* no layer has a rope, and members of ropes do not count */
+  bool kimi_names;        /* model_max_length counts more than max_position_embeddings */
   bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
   bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
@@ -255,6 +264,9 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
 /* The same for an architecture with delta_apart, and the ropes and norms of layers. PRECOND the rope is
  * filled. */
 Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config);
+
+/* The same for an architecture with channel_delta. */
+Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* Fills value_dim and value_scale, and the KV heads and sinks of layers (value_heads.c). PRECOND the windows
  * of layers are filled. */

@@ -134,6 +134,8 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
           : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
+  if (arch->kimi_names)
+    TRY(reader_int(r, "model_max_length", 1, MAX_POSITION, config->max_position, &config->max_position));
   return arch->latent_attention ? config_parse_latent(r, arch, config) : parse_heads(r, arch, config);
 }
 

@@ -121,19 +121,31 @@ typedef enum {
  * theirs. */
 typedef struct {
   const char *block; /* stands for "self_attn", "mlp", "mamba" in all names: "mixer" gives "mixer.q_proj" */
+  const char *attention, *delta; /* stand for "self_attn" and "linear_attn" */
   const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
-  const char *o;                          /* in layers with attention */
+  const char *o, *delta_o;                /* in layers with attention, and of DeltaConfig.apart */
   const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
   const char *sinks;
+  /* o, delta_o, gate, up and down have these names in some checkpoints of the family, the usual ones in
+   * others. */
+  bool in_some;
   /* These three name parts of the whole model. body: what names begin with if none begins with "model.". */
   const char *final_norm, *embedding, *body;
 } TensorNames;
 
 /* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
- * "mlp.shared_experts", "mlp.shared_mlp" or "feed_forward.shared_expert". */
-typedef enum { SHARED_AS_DENSE, SHARED_EXPERT, SHARED_EXPERTS, SHARED_MLP, SHARED_FEED_FORWARD } SharedName;
+ * "mlp.shared_experts", "mlp.shared_mlp", "feed_forward.shared_expert" or
+ * "block_sparse_moe.shared_experts". */
+typedef enum {
+  SHARED_AS_DENSE,
+  SHARED_EXPERT,
+  SHARED_EXPERTS,
+  SHARED_MLP,
+  SHARED_FEED_FORWARD,
+  SHARED_SPARSE_BLOCK
+} SharedName;
 
 /* If dense tensors of all experts have the inputs before the outputs: no, yes (gpt-oss), or where their shape
  * says so (Qwen3-VL: as published; transformers 5 saves them otherwise). */
@@ -189,10 +201,17 @@ typedef struct {
    * and a. */
   bool interleaved;
   StateRule rule;
-  bool apart;           /* q, k and v are matrices of their own (Olmo Hybrid): DeltaLayer.qkv is q's */
-  bool doubles_beta;    /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
-  double norm_eps;      /* of the norm of outputs; 0: the model's */
-  bool gate_is_sigmoid; /* the output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next) */
+  bool apart; /* q, k and v are matrices of their own (Olmo Hybrid): DeltaLayer.qkv is q's */
+  /* Each number of a key decays by its own factor, of its own a and dt_bias (Kimi Linear). */
+  bool by_channel;
+  /* With by_channel: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)) (Ling 3.0); 0: it is
+   * -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
+  double log_bound;
+  int gate_rank;     /* a and z are made by two matrices each, with so many numbers between; 0: by one */
+  bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
+  double norm_eps;   /* of the norm of outputs; 0: the model's */
+  /* The output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next, Kimi Linear). */
+  bool gate_is_sigmoid;
   /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
    * largest step size. */
   bool conv_bias, biases;
@@ -463,6 +482,8 @@ typedef struct {
   int q, k, v;
 } DeltaPlaces;
 DeltaPlaces delta_places(const DeltaConfig *delta);
+/* Decays of a token: one of each value head, or of each number of its key. */
+int delta_decays(const DeltaConfig *delta);
 /* Numbers of a token's output that are normalised together: a head, or with RULE_MAMBA2 the heads of a
  * group. */
 int delta_norm_width(const DeltaConfig *delta);

@@ -1,8 +1,11 @@
 /* delta.c - layers with the gated delta rule in config.json: their sizes, and which layers they are.
  *
  * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23,
- * models/qwen3_5/configuration_qwen3_5.py, models/olmo_hybrid/configuration_olmo_hybrid.py. */
+ * models/qwen3_5/configuration_qwen3_5.py, models/olmo_hybrid/configuration_olmo_hybrid.py,
+ * models/kimi_linear/configuration_kimi_linear.py. */
 #include "model/config/architectures.h"
+
+#include <string.h>
 
 int delta_channels(const DeltaConfig *delta) {
   return 2 * delta->n_key_heads * delta->key_dim + delta->n_value_heads * delta->value_dim;
@@ -12,6 +15,10 @@ DeltaPlaces delta_places(const DeltaConfig *delta) {
   const int keys = delta->n_key_heads * delta->key_dim, values = delta->n_value_heads * delta->value_dim;
   if (delta->rule == RULE_MAMBA2) return (DeltaPlaces){.q = values + keys, .k = values, .v = 0};
   return (DeltaPlaces){.q = 0, .k = keys, .v = 2 * keys};
+}
+
+int delta_decays(const DeltaConfig *delta) {
+  return delta->n_value_heads * (delta->by_channel ? delta->key_dim : 1);
 }
 
 int delta_norm_width(const DeltaConfig *delta) {
@@ -74,6 +81,115 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   TRY(reader_bool(r, "attn_output_gate", true, &gated));
   if (!gated) return reader_refuse(r, "attn_output_gate is false, expected true");
+  return check_activation(r, config);
+}
+
+/* --- Kimi Delta Attention: a decay for each number of a key */
+
+/* Which layers have it, of linear_attn_config: two lists of numbers, from 1 on. PRECOND both are there. */
+static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
+  static const char *const keys[] = {"kda_layers", "full_attn_layers"};
+  bool listed[2][MAX_LAYERS + 1];
+  for (int i = 0; i < 2; i++)
+    TRY(reader_numbers_of_layers(own, keys[i], json_member(own->object, keys[i]), config->n_layers + 1,
+                                 listed[i]));
+  if (listed[0][0] || listed[1][0])
+    return reader_refuse(own, "%s and %s count layers from 1, but one of them holds 0", keys[0], keys[1]);
+  for (int layer = 1; layer <= config->n_layers; layer++) {
+    if (listed[0][layer] == listed[1][layer])
+      return reader_refuse(own, "%s and %s %s hold layer %d, expected one of them to hold it", keys[0],
+                           keys[1], listed[0][layer] ? "both" : "do not", layer);
+    config->layers[layer - 1].kind = listed[0][layer] ? LAYER_DELTA : LAYER_ATTENTION;
+  }
+  return STATUS_OK;
+}
+
+/* Without layer_types and lists layers 5, 9 and so on, counted from 1, have attention. */
+static Status parse_kimi_kinds(const ConfigReader *r, const ConfigReader *own, ModelConfig *config) {
+  const Json *types = json_member(r->object, "layer_types");
+  if (types) return parse_kinds(r, types, false, config);
+  if (json_member(own->object, "kda_layers") && json_member(own->object, "full_attn_layers"))
+    return parse_listed_kinds(own, config);
+  for (int i = 0; i < config->n_layers; i++)
+    config->layers[i].kind = i > 0 && i % 4 == 0 ? LAYER_ATTENTION : LAYER_DELTA;
+  return STATUS_OK;
+}
+
+/* Without layer_types every layer_group_size-th layer has attention. */
+static Status parse_ling_kinds(const ConfigReader *r, ModelConfig *config) {
+  const Json *types = json_member(r->object, "layer_types");
+  int size;
+  TRY(reader_int(r, "layer_group_size", 1, INT32_MAX, 6, &size));
+  for (int i = 0; i < config->n_layers; i++)
+    config->layers[i].kind = (i + 1) % size == 0 ? LAYER_ATTENTION : LAYER_DELTA;
+  return types ? parse_kinds(r, types, false, config) : STATUS_OK;
+}
+
+/* Heads are as many for keys as for values, and as long. Members of linear_attn_config, as published, count
+ * more than those beside it. */
+static Status parse_kimi_sizes(const ConfigReader *r, const ConfigReader *own, DeltaConfig *delta) {
+  TRY(reader_int(r, "linear_head_dim", 1, MAX_DELTA_DIM, 128, &delta->key_dim));
+  TRY(reader_int(own, "head_dim", 1, MAX_DELTA_DIM, delta->key_dim, &delta->key_dim));
+  TRY(reader_int(r, "linear_num_heads", 1, MAX_HEADS, 32, &delta->n_key_heads));
+  TRY(reader_int(own, "num_heads", 1, MAX_HEADS, delta->n_key_heads, &delta->n_key_heads));
+  TRY(reader_int(r, "linear_conv_kernel_dim", 1, MAX_CONV_TAPS, 4, &delta->conv));
+  TRY(reader_int(own, "short_conv_kernel_size", 1, MAX_CONV_TAPS, delta->conv, &delta->conv));
+  delta->gate_rank = delta->key_dim;
+  return STATUS_OK;
+}
+
+/* The members that transformers saves, linear_..., count more than those that they are made of: in a saved
+ * config head_dim is another number. */
+static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
+  bool bounded;
+  double bound;
+  TRY(reader_int(r, "head_dim", 1, MAX_DELTA_DIM, 128, &delta->key_dim));
+  TRY(reader_int(r, "linear_head_dim", 1, MAX_DELTA_DIM, delta->key_dim, &delta->key_dim));
+  TRY(reader_int(r, "linear_num_heads", 1, MAX_HEADS, config->n_heads, &delta->n_key_heads));
+  TRY(reader_int(r, "short_conv_kernel_size", 1, MAX_CONV_TAPS, 4, &delta->conv));
+  TRY(reader_int(r, "linear_conv_kernel_dim", 1, MAX_CONV_TAPS, delta->conv, &delta->conv));
+  TRY(reader_bool(r, "kda_safe_gate", true, &bounded));
+  TRY(reader_double(r, "kda_lower_bound", -1e3, -1e-3, -5, &bound));
+  delta->log_bound = bounded ? bound : 0;
+  return STATUS_OK;
+}
+
+/* Members that transformers 5.23 does not read, or, where it never ties the head, not as elsewhere. They must
+ * say what is computed. */
+static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
+  static const char nope[] = "mla_use_nope", function[] = "moe_router_activation_func";
+  const char *name;
+  bool without;
+  int step;
+  if (!arch->no_rope && !config->rope.neighbours)
+    return reader_refuse(r, "rope_interleave is false, expected true");
+  if (!arch->no_rope && config->latent.q_rank)
+    return reader_refuse(r, "q_lora_rank is %d, expected null", config->latent.q_rank);
+  TRY(reader_bool(r, nope, arch->no_rope, &without));
+  if (without != arch->no_rope)
+    return reader_refuse(r, "%s is %s, expected %s", nope, without ? "true" : "false",
+                         without ? "false" : "true");
+  TRY(reader_refuse_true(r, "tie_word_embeddings"));
+  TRY(reader_int(r, "moe_layer_freq", 1, INT32_MAX, 1, &step));
+  if (step != 1) return reader_refuse(r, "moe_layer_freq is %d, expected 1", step);
+  TRY(reader_string(r, function, &name));
+  if (name && strcmp(name, "sigmoid") != 0)
+    return reader_refuse(r, "%s %.60s is not supported, expected sigmoid", function, name);
+  return STATUS_OK;
+}
+
+Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  DeltaConfig *delta = &config->delta;
+  ConfigReader own;
+  TRY(reader_object(r, "linear_attn_config", &own));
+  TRY(arch->low_rank_gates ? parse_kimi_sizes(r, &own, delta) : parse_ling_sizes(r, config, delta));
+  TRY(arch->low_rank_gates ? parse_kimi_kinds(r, &own, config) : parse_ling_kinds(r, config));
+  TRY(check_unread(r, arch, config));
+  delta->n_value_heads = delta->n_key_heads;
+  delta->value_dim = delta->key_dim;
+  delta->apart = delta->by_channel = delta->gate_is_sigmoid = true;
+  for (int i = 0; arch->no_rope && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   return check_activation(r, config);
 }
 

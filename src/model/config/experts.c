@@ -48,15 +48,24 @@ static Status read_any(const ConfigReader *r, const char *const *keys, bool list
   return STATUS_OK;
 }
 
+/* `own` where the family has names of its own and the config this member, else `usual`. */
+static const char *key_of(const ConfigReader *r, const ExpertFamily *family, const char *own,
+                          const char *usual) {
+  return family->kimi_names && json_member(r->object, own) ? own : usual;
+}
+
 static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
   static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts",
                                        "moe_num_experts", NULL},
                            *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk",
                                                NULL};
+  static const char own[] = "num_experts_per_token", *const own_choice[] = {own, NULL};
   const char *count, *choice;
   TRY(read_any(r, counts, family->lists, 1, MAX_EXPERTS, family->n_experts, &experts->n_experts, &count));
   if (experts->n_experts == 0) return reader_refuse(r, "%s is missing, expected a number of experts", count);
-  TRY(read_any(r, choices, family->lists, 1, INT32_MAX, family->n_chosen, &experts->n_chosen, &choice));
+  const bool has_own = key_of(r, family, own, NULL) != NULL;
+  TRY(read_any(r, has_own ? own_choice : choices, family->lists, 1, INT32_MAX, family->n_chosen,
+               &experts->n_chosen, &choice));
   if (experts->n_chosen == 0)
     return reader_refuse(r, "%s is missing, expected a number of experts",
                          family->own_norms ? "top_k_experts" : choice);
@@ -90,10 +99,11 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
   if (family->latent) TRY(reader_int(r, latent, 1, MAX_HIDDEN, 0, &experts->latent));
   if (!family->shared_count_key) return STATUS_OK;
   int n;
-  TRY(reader_int(r, family->shared_count_key, 0, MAX_EXPERTS, family->n_shared, &n));
+  const char *key = key_of(r, family, "num_shared_experts", family->shared_count_key);
+  TRY(reader_int(r, key, 0, MAX_EXPERTS, family->n_shared, &n));
   if ((int64_t)n * experts->width > MAX_INTERMEDIATE)
-    return reader_refuse(r, "%s is %d, expected at most %d of %d", family->shared_count_key, n,
-                         MAX_INTERMEDIATE / experts->width, experts->width);
+    return reader_refuse(r, "%s is %d, expected at most %d of %d", key, n, MAX_INTERMEDIATE / experts->width,
+                         experts->width);
   experts->shared_width = n * experts->width;
   return STATUS_OK;
 }
@@ -101,11 +111,12 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
 static Status parse_groups(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
   const int usual = family->n_groups ? family->n_groups : 1,
             usually = family->n_chosen_groups ? family->n_chosen_groups : 1;
-  TRY(reader_int(r, "n_group", 1, MAX_EXPERTS, usual, &experts->n_groups));
+  const char *key = key_of(r, family, "num_expert_group", "n_group");
+  TRY(reader_int(r, key, 1, MAX_EXPERTS, usual, &experts->n_groups));
   TRY(reader_int(r, "topk_group", 1, MAX_EXPERTS, usually, &experts->n_chosen_groups));
   const int n = experts->n_groups, chosen = experts->n_chosen_groups;
   if (experts->n_experts % n != 0 || (n > 1 && experts->n_experts / n < 2))
-    return reader_refuse(r, "n_group is %d, expected a divisor of the %d experts, in groups of two or more",
+    return reader_refuse(r, "%s is %d, expected a divisor of the %d experts, in groups of two or more", key,
                          n, experts->n_experts);
   if (chosen > n || experts->n_chosen > experts->n_experts / n * chosen)
     return reader_refuse(r, "topk_group is %d, expected groups with at least %d experts, of %d groups of %d",
@@ -170,8 +181,8 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
   experts->scale = 1;
   experts->n_groups = experts->n_chosen_groups = 1;
   if (family->renormalise == RENORMALISE_BY_KEY || family->renormalise == RENORMALISE_UNLESS_KEY)
-    TRY(reader_bool(r, "norm_topk_prob", family->renormalise == RENORMALISE_UNLESS_KEY,
-                    &experts->renormalise));
+    TRY(reader_bool(r, key_of(r, family, "moe_renormalize", "norm_topk_prob"),
+                    family->renormalise == RENORMALISE_UNLESS_KEY, &experts->renormalise));
   if (family->scale_key)
     TRY(reader_double(r, family->scale_key, 1e-6, 1e6, family->scale != 0 ? family->scale : 1,
                       &experts->scale));

@@ -526,7 +526,9 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   config->layers = mem_alloc(n, sizeof *config->layers, "sizes of layers", r->err);
   if (!config->layers) return STATUS_FAILED;
   const bool two_ropes = arch->members & HAS_LOCAL_ROPE;
-  if (!arch->proportional_rope)
+  if (arch->no_rope) /* what the rope would be */
+    config->rope = (RopeConfig){.rotary_dim = config->latent.rope_dim, .theta = arch->rope_theta};
+  else if (!arch->proportional_rope)
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
   if (arch->latent_attention) {
@@ -534,6 +536,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     config_scale_latent(config);
   }
   if (arch->delta_apart) return config_parse_delta_apart(r, config);
+  if (arch->channel_delta) return config_parse_channel_delta(r, arch, config);
   if (arch->members & HAS_DELTA) {
     TRY(config_parse_delta(r, arch, config));
     config->delta.interleaved = config->delta.n_key_heads > 0 && arch->members & HAS_INTERLEAVED_DELTA;

@@ -90,7 +90,7 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
     const LayerVector stored = layer_vector_stored(&loader->model->config, index, which);
     if (!stored.name) continue;
-    int64_t shape[] = {stored.n, 1, stored.taps};
+    int64_t shape[4] = {stored.n, 1, stored.taps};
     int rank = stored.taps ? 3 : 1;
     Vector *out = layer_vector_of(layer, which);
     char name[NAME_SIZE];
@@ -102,6 +102,10 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
       rank = 2;
       shape[0] = 1;
       shape[1] = stored.n;
+    }
+    if (which == DELTA_A_LOG && tensor && tensor->rank == 4) { /* Kimi Linear */
+      rank = 4;
+      memcpy(shape, (int64_t[]){1, 1, stored.n, 1}, sizeof shape);
     }
     if (which == DELTA_CONV && loader->model->config.delta.apart && !tensor) {
       TRY(take_convolutions(loader, index, stored.taps, out));
@@ -128,7 +132,7 @@ Status hf_layer_take(HfLoader *loader, int index) {
     int width;
     const char *name = layer_norm_name(config, index, which, &width);
     if (!name) continue;
-    snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, name);
+    layer_full_name(config, loader->body, index, name, base, sizeof base);
     TRY(hf_norm_take(loader, base, ".weight", width, layer_norm_of(layer, which)));
   }
   snprintf(base, sizeof base, "%slayers.%d.layer_scalar", loader->body, index);
@@ -245,18 +249,30 @@ static void find_names(HfLoader *loader) {
   if (config->names.body) loader->body = config->names.body;
 }
 
+/* True if a layer has a matrix of this name, which may be NULL. */
+static bool has_part(const HfLoader *loader, const char *part) {
+  const ModelConfig *config = &loader->model->config;
+  char name[NAME_SIZE];
+  for (int i = 0; part && i < config->n_layers; i++) {
+    layer_full_name(config, loader->body, i, part, name, sizeof name);
+    if (hf_has_linear(loader, name)) return true;
+  }
+  return false;
+}
+
+/* Forgets names that this checkpoint does not have. */
+static void find_some_names(HfLoader *loader) {
+  TensorNames *names = &loader->model->config.names;
+  const char **const parts[] = {&names->o, &names->delta_o, &names->gate, &names->up, &names->down};
+  for (size_t i = 0; names->in_some && i < sizeof parts / sizeof *parts; i++)
+    if (!has_part(loader, *parts[i])) *parts[i] = NULL;
+}
+
 /* LFM3 and Laguna: the gate of attention is gate_proj in some checkpoints and g_proj in others, which have
  * the names of transformers' modules (transformers, conversion_mapping.py). */
 static void find_gate_name(HfLoader *loader) {
-  ModelConfig *config = &loader->model->config;
-  char name[NAME_SIZE];
-  bool found = false;
-  for (int i = 0; config->names.attn_gate && i < config->n_layers && !found; i++) {
-    if (!layer_linear_exists(config, i, LAYER_ATTN_GATE)) continue;
-    snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, i, config->names.attn_gate);
-    found = hf_has_linear(loader, name);
-  }
-  if (!found) config->names.attn_gate = NULL;
+  TensorNames *names = &loader->model->config.names;
+  if (!has_part(loader, names->attn_gate)) names->attn_gate = NULL;
 }
 
 /* A.X-K1 is published without the biases that choose experts. */
@@ -301,6 +317,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) find_gate_name(&loader);
   if (status == STATUS_OK) find_norm_names(&loader);
   if (status == STATUS_OK) find_choice_bias(&loader);
+  if (status == STATUS_OK) find_some_names(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = latent_heads_open(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);

@@ -56,7 +56,7 @@ def test_a_hit_gives_the_same_bytes(ask, cache):
     assert re.search(r"prompt \d+ tokens \(%d known\)" % hit, errors)
 
 
-@pytest.fixture(params=["qwen3_5-awq", "granite4-h-moe-bf16", "falcon-h1-bf16", "lfm2-awq", "lfm3-bf16",
+@pytest.fixture(params=["qwen3_5-awq", "granite4-h-moe-bf16", "falcon-h1-bf16", "lfm2-awq", "lfm3-bf16", "ling-bf16",
                         "olmo-hybrid-bf16", "qwen4-exp-bf16"])
 def hybrid(request, root, tmp_path):
     """A model with recurrent states, for texts of 512 tokens."""

@@ -146,6 +146,23 @@ SAME = {
         "model.audio_tower.conformer.0.norm.weight": np.ones(4, np.float32),
         "model.embed_vision.embedding.weight": np.ones((4, 4), np.float32),
         "model.embed_audio.embedding_projection.weight": np.ones((4, 4), np.float32)}),
+    "kimi linear by transformers 5": ("kimi-linear-bf16", with_config(
+        linear_attn_config=None, linear_head_dim=6, linear_num_heads=3, linear_conv_kernel_dim=3,
+        layer_types=["linear_attention", "full_attention"], mlp_layer_types=["dense", "sparse"],
+        first_k_dense_replace=None, head_dim=4), lambda tensors: {
+            name.replace("layers.0.mlp.", "layers.0.block_sparse_moe."): array for name, array in tensors.items()}),
+    "its members by their usual names": ("kimi-linear-bf16", with_config(
+        model_max_length=None, max_position_embeddings=128, moe_renormalize=None, num_expert_group=None, n_group=2,
+        num_experts_per_token=None, num_experts_per_tok=2, num_shared_experts=None, n_shared_experts=2), None),
+    "a head's rate in a list": ("kimi-linear-bf16", None, lambda tensors: {
+        name: array.reshape(-1) if name.endswith("A_log") else array for name, array in tensors.items()}),
+    "ling by transformers 5": ("ling-bf16", with_config(
+        head_dim=4, linear_head_dim=6, linear_num_heads=2, linear_conv_kernel_dim=3,
+        layer_types=["linear_attention", "full_attention"], mlp_layer_types=["dense", "sparse"], norm_topk_prob=None,
+        moe_renormalize=True, n_group=None, num_expert_group=2, max_position_embeddings=None, model_max_length=128,
+        rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 1000.0}), None),
+    "ling's outputs by their usual name": ("ling-bf16", None, lambda tensors: {
+        name.replace("attention.dense", "attention.o_proj"): array for name, array in tensors.items()}),
     "gemma 4 by transformers 5": ("gemma4-bf16", with_config(
         global_head_dim=None, num_global_key_value_heads=None,
         per_layer_config={"5": {"head_dim": 32, "num_key_value_heads": 1}}), None),
@@ -528,6 +545,33 @@ WRONG = {
     "a norm before it is missing": (
         "olmo-hybrid-bf16", None, without("model.layers.0.post_attention_layernorm.weight"),
         "tensor model.layers.0.post_attention_layernorm.weight is missing"),
+    "one of two matrices of a gate is missing": (
+        "kimi-linear-bf16", None, without("model.layers.0.self_attn.f_a_proj.weight"),
+        "tensor model.layers.0.self_attn.f_a_proj.weight is missing"),
+    "the other has inputs of another number": (
+        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.g_b_proj.weight", 18, 4),
+        "self_attn.g_b_proj.weight is [18, 4], expected [18, 6]"),
+    "there is a decay for each head alone": (
+        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.dt_bias", 3), "dt_bias is [3], expected [18]"),
+    "A_log has fewer heads": (
+        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.A_log", 1, 1, 2, 1),
+        "self_attn.A_log is [1, 1, 2, 1], expected [1, 1, 3, 1]"),
+    "an MLP beside experts has another name": (
+        "kimi-linear-bf16", None, renamed("block_sparse_moe.shared_experts", "mlp.shared_experts"),
+        "block_sparse_moe.shared_experts.gate_proj.weight is missing"),
+    "a layer's kind is said by no list": (
+        "kimi-linear-bf16", with_config(linear_attn_config={"kda_layers": [1], "full_attn_layers": []}), None,
+        "kda_layers and full_attn_layers do not hold layer 2"),
+    "heads of latent attention have no gates": (
+        "ling-bf16", None, without(LAYER + "attention.g_proj.weight"), f"tensor {LAYER}attention.g_proj.weight"),
+    "their gates are of each number": (
+        "ling-bf16", None, lambda tensors: {
+            **tensors, LAYER + "attention.g_proj.weight": np.ones((32, 16), np.float16)},
+        "attention.g_proj.weight is [32, 16], expected [2, 16]"),
+    "its output has two names": (
+        "ling-bf16", None, lambda tensors: {
+            **tensors, LAYER + "attention.o_proj.weight": tensors[LAYER + "attention.dense.weight"]},
+        f"tensor {LAYER}attention.o_proj.weight is not known in a layer"),
     "the norm of attention and MLP is missing": (
         "cohere2-bf16", None, without(LAYER + "input_layernorm.weight"),
         f"tensor {LAYER}input_layernorm.weight is missing"),
@@ -614,7 +658,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 95 and "llama" in names
+    assert len(names) == 97 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -119,11 +119,12 @@ def test_says_what_the_files_say(run, directory):
     latent = report["latent_attention"]
     if latent:  # one row of the cache for all heads
         spelt["num_key_value_heads"] = 1
-        given = {"v_head_dim": text["hidden_size"] // text["num_attention_heads"], **text}
+        given = {"v_head_dim": text["hidden_size"] // text["num_attention_heads"], "q_lora_rank": None, **text}
         assert latent == {key: given[key] or 0 for key in latent}
     assert bool(latent) == ("kv_lora_rank" in text)
     if not spelt["intermediate_size"]:  # all layers have experts
         spelt["intermediate_size"] = report["intermediate_size"]
+    spelt["max_position_embeddings"] = text.get("model_max_length", text.get("max_position_embeddings"))
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps"):
         assert report[key] == spelt[key], key
@@ -181,6 +182,8 @@ def test_says_what_the_files_say(run, directory):
                 - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
     expected -= len(layers) * (report["activation"] in ("relu2", "xielu"))  # no gate
     expected += 2 * sum(name.endswith("linear_attn.k_proj.weight") for name in stored)  # no matrix of q, k and v
+    expected += 2 * sum(name.endswith((".k_conv1d.weight", ".f_a_proj.weight")) for name in stored)
+    expected -= own_gate * n_delta
     n_beside = report["layer_kinds"].count("attention and delta")
     expected += 2 * n_beside
     if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
@@ -201,6 +204,13 @@ def test_says_what_the_files_say(run, directory):
         assert report["short_conv"] == text["conv_L_cache"]
     if delta:
         mamba = delta["rule"] == "mamba2"
+        own = text.get("linear_attn_config")
+        by_channel = bool(own) or "kda_safe_gate" in text
+        if by_channel:
+            own = own or {"num_heads": text["num_attention_heads"], **text}
+            text.update(linear_num_key_heads=own["num_heads"], linear_num_value_heads=own["num_heads"],
+                        linear_key_head_dim=own["head_dim"], linear_value_head_dim=own["head_dim"],
+                        linear_conv_kernel_dim=own["short_conv_kernel_size"])
         keys = (("n_groups", "mamba_num_heads", "ssm_state_size", "conv_kernel") if "ssm_state_size" in text else
                 ("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv") if mamba else
                 ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim"))
@@ -210,10 +220,10 @@ def test_says_what_the_files_say(run, directory):
                 else text["linear_value_head_dim"])
         members = ("n_key_heads", "n_value_heads", "key_dim", "conv")
         assert delta == {"rule": "mamba2" if mamba else "gated_delta", "value_dim": head,
-                         "normalised": text.get("mamba_rms_norm", True),
+                         "normalised": text.get("mamba_rms_norm", True), "by_channel": by_channel,
                          **{member: text[key] for member, key in zip(members, keys)}}
-        channels = next(shape[0] for name, (_, shape, _) in stored.items()
-                        if "conv1d" in name and ".ple." not in name)
+        channels = sum(shape[0] for name, (_, shape, _) in stored.items()
+                       if name.endswith("conv1d.weight") and ".ple." not in name) // (n_delta + n_beside)
         state = delta["n_value_heads"] * delta["key_dim"] * delta["value_dim"]
         kept = 0  # of n-grams: inputs of the convolution, and tokens
         if text.get("ple_layer_ids"):
@@ -336,7 +346,7 @@ def delta_of(report, rule):
                 ", outputs not normalised" * (not delta["normalised"]))
     return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_key_heads']} key heads of "
             f"{delta['key_dim']}, {delta['n_value_heads']} value heads of {delta['value_dim']}, convolution of "
-            f"{delta['conv']}")
+            f"{delta['conv']}" + ", a decay for each number of a key" * delta["by_channel"])
 
 
 def convolutions_of(report):
@@ -478,7 +488,7 @@ def lines_of(report):
         ("norm epsilon", f"{report['rms_norm_eps']} ({report['rms_norm_eps_source']})"),
         ("arithmetic", arithmetic_of(report)),
         ("turned", f"the first {report['rotary_dim']} of {report['head_dim']} numbers of each head"
-         if int(report["rotary_dim"]) < int(report["head_dim"]) else ""),
+         if int(report["rotary_dim"]) < int(report["head_dim"]) and "global" in report["layer_ropes"] else ""),
         ("turned", f"the first {report['rope_scaling']['turned_pairs']} of {int(report['rotary_dim']) // 2} pairs of "
          "each head in layers without a window" if "turned_pairs" in report["rope_scaling"] else ""),
         ("local rope", local),
