@@ -321,7 +321,7 @@ def test_a_head_that_fp16_does_not_hold(auk, tmp_path, kind, tiny):
 
 
 def map_tokens(auk, folder, step, kv, n, parallel, records):
-    """The tokens of each record's greedy answer: {"token", "logprob"}."""
+    """The tokens of each record's greedy answer: {"id", "token", "logprob"}."""
     done = subprocess.run([*auk, "-m", folder, "--raw", "--device", "cuda", "--decode-step", step, "--kv", kv, "-n",
                            str(n), "--temp", "0", "--ignore-eos", "--logprobs", "1", "--map", "-", "--json",
                            "--parallel", str(parallel)], input="\n".join(records), capture_output=True, text=True)
@@ -370,7 +370,7 @@ def test_several_sequences_take_one_kernel(auk, tmp_path, kind, kv, parallel):
     assert together == again and [len(tokens) for tokens in together] == [n] * len(records)
     worst, n_same, n_other_bits = 0, 0, 0
     for ours, theirs in zip(together, others):  # as far as both chose the same tokens, and the first other one
-        same = next((i for i in range(n) if ours[i]["token"] != theirs[i]["token"]), n)
+        same = next((i for i in range(n) if ours[i]["id"] != theirs[i]["id"]), n)
         apart = np.subtract(logprobs_of(ours), logprobs_of(theirs))[:same + 1]
         worst, n_same, n_other_bits = max(worst, np.abs(apart).max()), n_same + same, n_other_bits + (apart != 0).sum()
     print(f"{kind}, {kv}, {parallel} at once: log-probabilities at most {worst:.2e} apart, {n_same} tokens the same")
