@@ -25,6 +25,20 @@ __device__ __forceinline__ int level_bits(int level) {
   return level == 2 ? 10 : 11;
 }
 
+/* Maximum and minimum over the block, in its first warp. */
+__device__ __forceinline__ void block_extremes(unsigned long long *greatest, unsigned int *lowest) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ unsigned long long best[kWarps];
+  __shared__ unsigned int least[kWarps];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  warp_extremes(greatest, lowest);
+  if (lane == 0) best[warp] = *greatest, least[warp] = *lowest;
+  __syncthreads();
+  if (warp > 0) return;
+  *greatest = best[lane % kWarps], *lowest = least[lane % kWarps];
+  warp_extremes(greatest, lowest);
+}
+
 template <class Picks> __global__ void __launch_bounds__(kThreads) scores_kernel(Picks picks) {
   begin_overlapping();
   const Pick &p = picks.own();
@@ -38,14 +52,9 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) scores_kernel
   run_range(p.vocab_size, kBlocks, blockIdx.x, &first, &end);
   unsigned long long greatest = 0;
   unsigned int lowest = 0xffffffffu;
-  for (int id = first + threadIdx.x; id < end; id += kThreads) {
-    uint32_t key = sampler_key(make_score(p, id));
-    unsigned long long number = ranked(key, id);
-    greatest = number > greatest ? number : greatest;
-    lowest = key < lowest ? key : lowest;
-  }
-  warp_extremes(&greatest, &lowest);
-  if (threadIdx.x % 32 == 0) {
+  judge<kThreads>(p, first, end, &greatest, &lowest);
+  block_extremes(&greatest, &lowest);
+  if (threadIdx.x == 0) {
     atomicMax(&p.control->greatest, greatest);
     atomicMin(&p.control->lowest, lowest);
   }

@@ -74,9 +74,8 @@ __device__ __forceinline__ void run_range(int n, int n_runs, int i, int *first, 
   *first = min(n, i * run), *end = min(n, *first + run);
 }
 
-/* The score of a token; where it is not the logit, it is stored for key_of(). */
-__device__ __forceinline__ float make_score(const Pick &p, int id) {
-  float score = p.logits[id];
+/* The score of a token with this logit; where it is another number, it is stored for key_of(). */
+__device__ __forceinline__ float make_score(const Pick &p, int id, float score) {
   if (!p.rescored) return score;
   uint32_t note = p.penalties ? p.notes[id] : 0;
   if (p.allowed && !(p.allowed[id / 64] >> (id % 64) & 1))
@@ -100,6 +99,28 @@ __device__ __forceinline__ uint32_t ranked_key(unsigned long long number) {
 }
 __device__ __forceinline__ int ranked_id(unsigned long long number) {
   return (int)~(uint32_t)number;
+}
+
+/* Makes the scores of ids first .. end - 1, a thread every kStep-th, and finds its greatest ranked() and
+ * lowest key. Eight logits are asked for at once, since their way from L2 takes longer than all else. The
+ * last id may be judged again and again. */
+template <int kStep>
+__device__ __forceinline__ void judge(const Pick &p, int first, int end, unsigned long long *greatest,
+                                      unsigned int *lowest) {
+  constexpr int kAtOnce = 8;
+  for (int begin = first + (int)(threadIdx.x % kStep); begin < end; begin += kAtOnce * kStep) {
+    float logits[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++) logits[i] = p.logits[min(begin + i * kStep, end - 1)];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++) {
+      const int id = min(begin + i * kStep, end - 1);
+      const uint32_t key = sampler_key(make_score(p, id, logits[i]));
+      const unsigned long long number = ranked(key, id);
+      *greatest = number > *greatest ? number : *greatest;
+      *lowest = min(*lowest, key);
+    }
+  }
 }
 
 /* Maximum and minimum over the warp, in every lane. */

@@ -187,13 +187,7 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) top_k_kernel(
   run_range(p.vocab_size, kGroups, group, &first, &end);
   Number greatest = 0;
   uint32_t lowest = 0xffffffffu;
-#pragma unroll 8
-  for (int id = first + threadIdx.x % 32; id < end; id += 32) {
-    uint32_t key = sampler_key(make_score(p, id));
-    Number number = ranked(key, id);
-    greatest = number > greatest ? number : greatest;
-    lowest = min(lowest, key);
-  }
+  judge<32>(p, first, end, &greatest, &lowest);
   warp_extremes(&greatest, &lowest);
   if (threadIdx.x % 32 == 0) {
     p.control->firsts[group] = greatest;
