@@ -9,7 +9,7 @@
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
  * begin with the last groups of one choice and end with the first of the next: {what it is in expert 0,
  * 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
- * groups before the chosen expert's (entry_at()); the second word of qkv and o is 0. */
+ * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. */
 #pragma once
 
 #include "cuda/fused/block.cuh"
@@ -33,15 +33,28 @@ template <class B> __device__ __forceinline__ uint32_t stage_entry(const B &b, i
   return shared_address(b.smem) + b.plan.off.stage_table + stage * kStageCopies<B> * kCopyBytes<B>;
 }
 
-/* The first group and the number of groups of a copy, from its entry: of experts, and of any model. */
+/* A copy's entry in the table, and its first word. */
+template <class B> using Entry = std::conditional_t<B::kExperts, uint2, uint32_t>;
+template <class B> __device__ __forceinline__ Entry<B> load_entry(uint32_t at) {
+  if constexpr (B::kExperts)
+    return load_shared_8(at);
+  else
+    return load_shared_4(at);
+}
+__device__ __forceinline__ uint32_t first_word(const uint2 &entry) {
+  return entry.x;
+}
+__device__ __forceinline__ uint32_t first_word(uint32_t entry) {
+  return entry;
+}
+
+/* The first group and the number of groups of a copy, from its entry: of experts, once they are chosen, and
+ * of any model. */
 template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &b, const uint2 &entry) {
   return entry.x + ((uint32_t)b.ids()[entry.y & 15] * (entry.y >> 4) << 5); /* 0, 0: no copy */
 }
-template <class B> __device__ __forceinline__ uint32_t entry_at(const B &b, uint32_t at) {
-  if constexpr (B::kExperts)
-    return place_of_entry(b, load_shared_8(at));
-  else
-    return load_shared_4(at);
+template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &, uint32_t entry) {
+  return entry;
 }
 
 /* The number in the matrix of the share's tile row i. */

@@ -54,49 +54,68 @@ template <class B, int kKind> struct Copier {
     to.move(1, n_slots);
   }
 
+  /* A lane's part of a stage of weights: `bytes` that begin `odd` bytes before the entry's place (zeros of an
+   * odd group begin 8 bytes after a multiple of 16), and lie at `to` in the stage; `all` is of all lanes. */
+  struct Piece {
+    int bytes, odd, to, all;
+    bool mine;
+  };
+  static constexpr int kLogUnit =
+      kKind == TILES ? kLogTiles : (kKind == SCALES ? 5 : 3) + kLogParts<B::kParts>;
+
+  /* The piece of an entry (stages.cuh, its first word); first_to: where the lane's tile row begins in the
+   * stage. Experts: the second part follows the first; its zeros begin at a multiple of 16. */
+  __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to) const {
+    constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* groups whose zeros may begin at odd places */
+    const int groups = entry & 31;
+    Piece p = {groups << kLogUnit, 0, first_to, 0, b.lane() < kStageCopies<B> && groups > 0};
+    if (kPairs)
+      p.odd = (entry >> 5 & 1) * 8, p.bytes = (p.odd + p.bytes + 15) & ~15;
+    else if (kKind == ZEROS && kIsFp4<B::kParts>)
+      p.bytes = STEP_FACTOR_BYTES;
+    if constexpr (B::kExperts) {
+      const uint32_t first = __shfl_sync(~0u, entry, b.lane() % kStageRows);
+      int before = (int)((first & 31) + (kPairs ? first >> 5 & 1 : 0));
+      if constexpr (B::kOddBlocks && kKind == ZEROS)
+        before = (before + 1) & ~1; /* the first may end at an odd group */
+      if (b.lane() >= kStageRows) p.to += before << kLogUnit;
+      p.all = (int)__reduce_add_sync(~0u, p.mine ? (unsigned)p.bytes : 0u);
+    } else {
+      p.all = p.bytes * __popc(__ballot_sync(~0u, p.mine));
+    }
+    return p;
+  }
+
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
-   * matrix. waits: first, but after all preparations, for the choice of experts. */
+   * matrix. waits: first, but after all preparations, for the choice of experts. Pieces do not depend on the
+   * choice, since an expert has an even number of groups. So a stage's piece is made before its loading warp
+   * waits for a slot, or for the choice (LOG.md). */
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits) {
-    constexpr int kParts = B::kParts;
-    constexpr int kLogUnit = kKind == TILES ? kLogTiles : (kKind == SCALES ? 5 : 3) + kLogParts<kParts>;
+    constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;
     constexpr int kBefore = /* bytes of a group */
         kKind == TILES    ? 0
         : kKind == SCALES ? 1024
                           : 1024 + kScaleBytes<kParts>;
-    constexpr int kCopies = kStageCopies<B>;
     const int n_groups = share.groups, lane = b.lane(),
               stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks) : n_groups << kLogUnit,
               place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
     at += min(lane, kCopies - 1) * kCopyBytes<B>;
+    Entry<B> entry = load_entry<B>(at);
+    Piece piece = piece_of(first_word(entry), place);
     if (waits) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
-    uint32_t now = entry_at(b, at);
+    uint32_t index = place_of_entry(b, entry) >> 5;
 #pragma unroll 1
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
-      const uint32_t after = entry_at(b, at); /* after the last stage: what lies there, unused */
-      const int groups = now & 31, index = now >> 5;
-      const unsigned char *from = from0 + ((size_t)index << kLogUnit);
-      int bytes = groups << kLogUnit;
-      if (kKind == ZEROS && kParts == 1) { /* zeros of an odd group begin 8 bytes after a multiple of 16 */
-        const int odd = (index & 1) * 8;
-        bytes = (odd + bytes + 15) & ~15, from -= odd;
-      } else if (kKind == ZEROS && kIsFp4<kParts>) {
-        from = from0 + index / share.all_groups * STEP_FACTOR_BYTES, bytes = STEP_FACTOR_BYTES;
-      }
-      const bool mine = lane < kCopies && groups > 0;
-      if constexpr (
-          B::kExperts) { /* the second part follows the first; its zeros begin at a multiple of 16 */
-        const uint32_t first = __shfl_sync(~0u, now, lane % kStageRows);
-        int before = (int)((first & 31) + (kKind == ZEROS && kParts == 1 ? first >> 5 & 1 : 0));
-        if constexpr (B::kOddBlocks && kKind == ZEROS)
-          before = (before + 1) & ~1; /* the first may end at an odd group */
-        stage(place + (lane < kStageRows ? 0 : before << kLogUnit), from, bytes, mine,
-              (int)__reduce_add_sync(~0u, mine ? (unsigned)bytes : 0u));
-      } else {
-        stage(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
-      }
-      now = after;
+      entry = load_entry<B>(at); /* after the last stage: what lies there, unused */
+      const uint32_t after = place_of_entry(b, entry) >> 5;
+      const unsigned char *from = kKind == ZEROS && kIsFp4<kParts>
+                                      ? from0 + (int)index / share.all_groups * STEP_FACTOR_BYTES
+                                      : from0 + ((size_t)index << kLogUnit) - piece.odd;
+      stage(piece.to, from, piece.bytes, piece.mine, piece.all);
+      index = after;
+      piece = piece_of(first_word(entry), place);
     }
   }
 
