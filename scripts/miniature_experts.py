@@ -506,20 +506,22 @@ EXPERT_MINIATURES = {
         "Gemma4ForConditionalGeneration", "gemma4", gemma4_moe(quantization_config=awq(
             32, modules_to_not_convert=["router"])), None, audio_config=None),
         names=("model.language_model.", "lm_head"), matters=[]),
-    "glm4-moe-awq": dict(config=glm4_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), bias="qkv",
+    "glm4-moe-awq": dict(tokens=32, bias="qkv",
+                         config=glm4_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
                          matters=[{"routed_scaling_factor": 1.0}, {"topk_group": 4}, {"norm_topk_prob": False},
                                   {"partial_rotary_factor": 1.0}, {"num_experts_per_tok": 2}]),
-    "glm4-moe-qk": dict(config=glm4_moe(use_qk_norm=True, n_shared_experts=2, n_group=1, topk_group=1,
+    "glm4-moe-qk": dict(tokens=32, config=glm4_moe(use_qk_norm=True, n_shared_experts=2, n_group=1, topk_group=1,
                                         attention_bias=False, torch_dtype="bfloat16"), matters=[
                                             {"num_experts_per_tok": 2}]),
-    "granite-moe-bf16": dict(config=granite_moe(num_local_experts=6), experts="all", matters=[
+    "granite-moe-bf16": dict(tokens=32, config=granite_moe(num_local_experts=6), experts="all", matters=[
         {"num_experts_per_tok": 2}, {"residual_multiplier": 0.5}]),
     "olmoe-awq": dict(
         tokens=32, config=olmoe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), matters=[
         {"norm_topk_prob": True}, {"num_experts_per_tok": 2}]),
-    "ernie-moe-awq": dict(config=ernie_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
+    "ernie-moe-awq": dict(tokens=32,
+                          config=ernie_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
                           matters=[{"moe_k": 2}, {"rope_theta": 100.0}]),
-    "lfm2-moe-bf16": dict(config=lfm2_moe(num_experts=6, moe_intermediate_size=24), matters=[
+    "lfm2-moe-bf16": dict(tokens=32, config=lfm2_moe(num_experts=6, moe_intermediate_size=24), matters=[
         {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2}]),
     "minimax-m2-awq": dict(tokens=32, config=minimax_m2(quantization_config=awq(
         32, modules_to_not_convert=["block_sparse_moe.gate."])), matters=[
@@ -533,9 +535,10 @@ EXPERT_MINIATURES = {
     "dots1-awq": dict(config=dots1(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), matters=[
         {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2},
         {"max_window_layers": 1, "sliding_window": 16}]),
-    "hunyuan-a13b-awq": dict(config=hunyuan_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
+    "hunyuan-a13b-awq": dict(tokens=32,
+                             config=hunyuan_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
                             matters=[{"moe_topk": [2, 2]}, {"rope_scaling": None}]),
-    "exaone-moe-awq": dict(config=exaone_moe(num_experts=6, quantization_config=awq(
+    "exaone-moe-awq": dict(tokens=32, config=exaone_moe(num_experts=6, quantization_config=awq(
         32, modules_to_not_convert=["mlp.gate."])), matters=[
             {"routed_scaling_factor": 2.5}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2},
             {"sliding_window": 17}, {"layer_types": ["sliding_attention"] * 3}]),
@@ -544,7 +547,7 @@ EXPERT_MINIATURES = {
                                     {"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
     "hy-v3-awq": dict(config=hy_v3(quantization_config=awq(32, modules_to_not_convert=["router.gate"])), matters=[
         {"router_scaling_factor": 2.826}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
-    "granite-moe-shared-bf16": dict(config=granite_moe_shared(), experts="all", matters=[
+    "granite-moe-shared-bf16": dict(tokens=32, config=granite_moe_shared(), experts="all", matters=[
         {"num_experts_per_tok": 1}, {"residual_multiplier": 0.5}]),
     "granite-moe-swa-bf16": dict(config=granite_moe_swa(layer_rope_theta=[100.0, 0.0]), experts="all", matters=[
         {"num_experts_per_tok": 1}, {"sliding_window": 17}, {"layer_rope_theta": None}]),

@@ -35,7 +35,7 @@ Status altup_begin(BackendState *s, int n_rows, Error *err) {
   const ModelConfig *c = &m->model->config;
   const AltupStreams call = streams_of(s);
   const float divisor = sqrtf((float)c->hidden);
-  TRY(ops_round(s->x, 1 / divisor, c->hidden, n_rows, s->h, s->h_stride, m->stream, err));
+  TRY(ops_round(s->x, c->hidden, 1 / divisor, c->hidden, n_rows, s->h, s->h_stride, m->stream, err));
   for (int i = 1; i < c->altup.n; i++)
     TRY(products_matmul(s, &m->streams_in[i - 1], s->h, s->h_stride, n_rows, LINEAR_TO_F32,
                         call.streams + (size_t)i * (size_t)c->hidden, (int)row_of_streams(c), err));

@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 GOOD = "echo '5 passed, 0 failed, 0 skipped'"
-PROGRAMS_90 = ("test_cluster test_drafters test_experts test_guesses test_host_rows test_linear test_linear_calls "
-               "test_next test_pages test_rank_messages test_step test_step_rows")
+PROGRAMS_90 = ("test_altup test_cluster test_drafters test_experts test_guesses test_host_rows test_linear "
+               "test_linear_calls test_next test_pages test_rank_messages test_step test_step_rows")
 PARTS = {80: "programs short", 90: f"{PROGRAMS_90} fused"}
 BUILT = [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch} PARTS={PARTS[arch]}" for arch in (80, 90)]
 KERNELS = [f"test-gpu EMULATE=1 EMULATED_ARCH={arch} PARTS={PARTS[arch]}" for arch in (80, 90)]
