@@ -139,10 +139,12 @@ def test_a_cache_of_8_bits_equals_the_cpus(model, chunk):
         assert same >= min(0.97, cpu_same / cpu_decided) * decided
         return
     # Latent attention's values are its keys on a GPU, and have the keys' scales, finer than a CPU's: each device is
-    # held to its own cost. A square error between them is at most that of both: KL is near half a square.
+    # held to its own cost. The KL of a token varies as much as it is large, so the mean of n of them by 1 / sqrt(n) of
+    # itself, and the quotient of two means by sqrt(2 / n): four times that is allowed. A square error between them is
+    # at most that of both: KL is near half a square.
     own, _, same, decided = model.report(exact, gpu)
     print(f"GPU: cost {own:.2e}, same top {same} of {decided}")
-    assert own <= 1.5 * cost
+    assert own <= (1 + 4 * (2 / len(cpu)) ** 0.5) * cost
     assert mean <= (cost ** 0.5 + own ** 0.5) ** 2
     assert same >= 0.97 * decided
 
