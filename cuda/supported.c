@@ -29,6 +29,16 @@ static bool scales_fit_fp16(const Linear *linear) {
   return lost <= most * all;
 }
 
+/* The same of the matrices beside the layers. */
+static bool others_fit_fp16(const Model *model) {
+  const Linear *const others[] = {&model->head, &model->input_projection, &model->mix.down, &model->mix.up};
+  bool fit = true;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) fit = fit && scales_fit_fp16(others[i]);
+  for (int i = 0; i + 1 < model->config.altup.n; i++)
+    fit = fit && scales_fit_fp16(&model->streams_in[i]) && scales_fit_fp16(&model->streams_out[i]);
+  return fit;
+}
+
 /* True if some layer's attention has an output whose rows are padded: kernels of attention write them one
  * after another, and matmuls begin each at a multiple of 8 numbers. */
 static bool has_uneven_heads(const ModelConfig *config) {
@@ -120,7 +130,7 @@ Status cuda_check_model(const Model *model, Error *err) {
     if (model->layers[i].key_heads && model->layers[i].kv_b.kind == LINEAR_INT8)
       return refuse(model, "latent attention with kv_b_proj in W8A8", err);
   if (!has_dense_coefficients(model)) return refuse(model, "AltUp with quantised coefficients", err);
-  bool fit = model->dummy || scales_fit_fp16(&model->head);
+  bool fit = model->dummy || others_fit_fp16(model);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
     for (int which = 0; which < layer_linear_count(&model->config, i); which++)
       fit = fit && scales_fit_fp16(layer_linear(&model->layers[i], which));

@@ -514,6 +514,7 @@ static void models_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, c->parallel, true, "an MLP beside attention");
   REFUSED_WITH(model, c->norm_bias, true, "biases of norms");
   REFUSED_WITH(model, c->head_bias, true, "of the output head");
+  REFUSED_WITH(model, c->altup.n, 4, "several residual streams");
   REFUSED_WITH(model, c->gate_scale, 0.5, "factors of the gated product");
   REFUSED_WITH(model, c->mlp_scale, 0.5, "factors of the gated product");
   REFUSED_WITH(model, c->layers[3].window, 4096, "windows");

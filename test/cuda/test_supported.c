@@ -209,6 +209,28 @@ static void scales_beyond_fp16_are_refused(void **state) {
   *linear = (Linear){0};
 }
 
+/* So are those of matrices beside the layers, if the model has these. */
+static void scales_beside_the_layers_count(void **state) {
+  (void)state;
+  float scales[16];
+  for (int i = 0; i < 16; i++) scales[i] = 65536;
+  const Linear large = {
+      .kind = LINEAR_GROUPED, .bits = 8, .n_in = 64, .n_out = 8, .group = 32, .scales = scales};
+  Error err;
+  Model model = {.config = like_qwen3(), .layers = layers};
+  Linear *const others[] = {&model.head,   &model.input_projection, &model.mix.down,
+                            &model.mix.up, &model.streams_in[0],    &model.streams_out[1]};
+  model.config.altup.n = 3;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    *others[i] = large;
+    assert_int_equal(cuda_check_model(&model, &err), STATUS_MODEL);
+    *others[i] = (Linear){0};
+    assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
+  }
+  model.streams_out[2] = large;
+  assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
+}
+
 /* A layer may be some columns of a shared matrix: only its own scales count, in each group. */
 static void scales_of_a_part_of_a_matrix_are_its_own(void **state) {
   (void)state;
@@ -253,6 +275,7 @@ int main(void) {
       cmocka_unit_test(every_kind_of_weights_has_a_kernel),
       cmocka_unit_test(parts_without_a_kernel_are_refused_by_name),
       cmocka_unit_test(scales_beyond_fp16_are_refused),
+      cmocka_unit_test(scales_beside_the_layers_count),
       cmocka_unit_test(scales_of_a_part_of_a_matrix_are_its_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
