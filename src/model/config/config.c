@@ -391,17 +391,17 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
 
 /* Counts the linear layers of each layer, its experts, lm_head and, of per-layer embeddings, what makes the
  * inputs. A layer with attention has seven, one of the gated delta rule eight, or ten where q, k and v are
- * apart. With several streams a layer has up to nine more, and the mix before lm_head two; with AltUp five,
- * and each stream but the first has two. */
+ * apart, and two more where gates are made by two matrices. With several streams a layer has up to nine more,
+ * and the mix before lm_head two; with AltUp five, and each stream but the first has two. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
   const bool latent = config->experts.latent > 0, streams = config->streams.n > 0,
              altup = config->altup.n > 0;
   const bool delta = config->delta.n_key_heads > 0 && config->delta.rule == RULE_GATED_DELTA;
-  const size_t linears = 7 + (size_t)(gate || delta) + 2 * (size_t)inputs + 2 * (size_t)latent +
-                         9 * (size_t)streams + 5 * (size_t)altup + 2 * (size_t)config->delta.apart +
-                         4 * (size_t)config_layer(config, 0).delta_beside +
-                         3 * (size_t)config->experts.n_experts;
+  const size_t linears =
+      7 + (size_t)(gate || delta) + 2 * (size_t)inputs + 2 * (size_t)latent + 9 * (size_t)streams +
+      5 * (size_t)altup + 2 * (size_t)config->delta.apart + 2 * (size_t)(config->delta.gate_rank > 0) +
+      4 * (size_t)config_layer(config, 0).delta_beside + 3 * (size_t)config->experts.n_experts;
   const size_t more = altup ? (size_t)config->altup.n - 1 : 0;
   const size_t others = 1 + (size_t)inputs + 2 * (size_t)streams + 2 * more;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + others, file, err);
