@@ -445,7 +445,7 @@ static Status lay_out(Loader *loader, Error *err) {
 /* Matrices of a layer that may be on the host: projections, latent attention's q, o, that of delta_beside,
  * the delta rule's z and a, gate and up, down, the experts' two, those of per-layer inputs, three of each mix
  * of streams, two of n-grams, and LAuReL's two. */
-enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 18 };
+enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 20 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
  * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
