@@ -557,7 +557,7 @@ EXPERT_MINIATURES = {
             {"global_attn_every_n_layers": 2}]),
     "flex-olmo-awq": dict(
         tokens=32, config=flex_olmo(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
-                          matters=[{"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
+        matters=[{"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
     "kolibri1-awq": dict(config=kolibri(num_experts=6, quantization_config=awq(
         32, modules_to_not_convert=["mlp.gate."])), matters=[
             {"norm_topk_prob": True}, {"num_experts_per_tok": 2}, {"sliding_window": 17},

@@ -14,11 +14,8 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
           "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
-          "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts",
-          "axk1": "mlp.shared_experts",
-
-          "kimi_linear": "block_sparse_moe.shared_experts",
-          "bailing_hybrid": "mlp.shared_experts"}
+          "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts", "axk1": "mlp.shared_experts",
+          "kimi_linear": "block_sparse_moe.shared_experts", "bailing_hybrid": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",

@@ -596,6 +596,12 @@ static void cohere2_moe(void **state) {
   assert_true(!c.centred && c.norm_eps == 1e-6 && c.intermediate == 96 && c.experts.width == 64);
   assert_true(!c.experts.renormalise && !c.experts.halves_shared && c.experts.scale == 1);
   config_release(&c);
+  c = accepted("{'model_type': 'cohere2_moe', 'rope_scaling': {'rope_type': 'default'}, 'rope_parameters': "
+               "{'rope_type': 'linear', 'factor': 4, 'rope_theta': 50}}");
+  assert_true(c.rope.kind == ROPE_LINEAR && c.rope.theta == 50);
+  config_release(&c);
+  assert_members_refused("cohere2_moe", "'rope_scaling': {'type': 'linear', 'factor': 4}",
+                         "rope_scaling is not supported, expected rope_parameters");
 }
 
 int main(void) {

@@ -391,8 +391,8 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
 
 /* Counts the linear layers of each layer, its experts, lm_head and, of per-layer embeddings, what makes the
  * inputs. A layer with attention has seven, one of the gated delta rule eight, or ten where q, k and v are
- * apart, and two more where two matrices make a gate. With several streams a layer has up to nine more, and
- * the mix before lm_head two; with AltUp five, and each stream but the first has two. */
+ * apart, and two more where gates are made by two matrices. With several streams a layer has up to nine more,
+ * and the mix before lm_head two; with AltUp five, and each stream but the first has two. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
   const bool latent = config->experts.latent > 0, streams = config->streams.n > 0,

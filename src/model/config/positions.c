@@ -235,6 +235,15 @@ static Status parse_length(const ConfigReader *r, const ConfigReader *scaling, c
   return STATUS_OK;
 }
 
+/* True if a rope's object says nothing but that it is not scaled. */
+static bool is_unscaled(const Json *object) {
+  for (const Json *item = json_first(object); item; item = json_next(item))
+    if ((strcmp(json_key(item), "rope_type") != 0 && strcmp(json_key(item), "type") != 0) ||
+        !json_string_is(item, rope_kind_name(ROPE_PLAIN)))
+      return false;
+  return true;
+}
+
 /* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Precedence is that of
  * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict(): an original context length beside the object
  * takes precedence over one inside. */
@@ -242,7 +251,10 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   const char *key;
   ConfigReader scaling;
   TRY(reader_object(r, "rope_scaling", &scaling));
-  if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", &scaling));
+  if (arch->dense_prefix && !is_unscaled(scaling.object)) /* transformers does not read it */
+    return reader_refuse(r, "rope_scaling is not supported, expected rope_parameters");
+  if (arch->dense_prefix || json_count(scaling.object) == 0)
+    TRY(reader_object(r, "rope_parameters", &scaling));
   if (holds_objects(scaling.object, &key))
     return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", key);
   if (arch->members & HAS_OWN_ROPE && json_count(scaling.object) == 0)
@@ -305,15 +317,6 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
   return reader_refuse(
       r, "%s %g is not supported, expected %s", key, part,
       arch->members & HAS_PARTIAL_ROTARY ? "one in full_attention and one in sliding_attention" : "1");
-}
-
-/* True if a rope's object says nothing but that it is not scaled. */
-static bool is_unscaled(const Json *object) {
-  for (const Json *item = json_first(object); item; item = json_next(item))
-    if ((strcmp(json_key(item), "rope_type") != 0 && strcmp(json_key(item), "type") != 0) ||
-        !json_string_is(item, rope_kind_name(ROPE_PLAIN)))
-      return false;
-  return true;
 }
 
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
