@@ -104,6 +104,7 @@ template <class B, int kKind> struct Copier {
     Entry<B> entry = load_entry<B>(at);
     Piece piece = piece_of(first_word(entry), place);
     if (waits) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
+    __syncwarp(); /* a lane that looks at the slot late could find it emptied once more, and wait for ever */
     uint32_t index = place_of_entry(b, entry) >> 5;
 #pragma unroll 1
     for (; n > 0; n--) {
