@@ -84,7 +84,7 @@ struct DeltaArgs {
   }
   /* Step size and ln(g) of a head; beta, which Mamba-2 has not. */
   __device__ __forceinline__ float step_of(float a, int head) const {
-    const float x = (mamba ? a_scale * a : a) + dt_bias[head], step = x > 20 ? x : log1pf(expf(x));
+    const float step = softplus((mamba ? a_scale * a : a) + dt_bias[head]);
     return mamba ? fminf(fmaxf(step, least_step), largest_step) : step;
   }
   __device__ __forceinline__ float log_decay_of(float a, int head) const {
@@ -93,8 +93,7 @@ struct DeltaArgs {
   /* The decay of number i of a head's key, with by_channel. */
   __device__ __forceinline__ float channel_decay(float a, int head, int i) const {
     const float rate = expf(a_log[head]), x = a + dt_bias[head * key_dim + i];
-    const float step = x > 20 ? x : log1pf(expf(x));
-    return expf(log_bound != 0 ? log_bound / (1 + expf(-rate * x)) : -rate * step);
+    return expf(log_bound != 0 ? log_bound / (1 + expf(-rate * x)) : -rate * softplus(x));
   }
   __device__ __forceinline__ float beta_of(float b) const {
     return (doubles_beta ? 2.0f : 1.0f) / (1 + expf(-b));

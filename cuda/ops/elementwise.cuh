@@ -24,6 +24,11 @@ __device__ __forceinline__ float sigmoid(float v) {
   return 1 / (1 + expf(-v));
 }
 
+/* ln(1 + e^x), which from 20 on is x in fp32. */
+__device__ __forceinline__ float softplus(float x) {
+  return x > 20 ? x : log1pf(expf(x));
+}
+
 __device__ __forceinline__ float silu(float v) {
   return __fdividef(v, 1.0f + __expf(-v));
 }

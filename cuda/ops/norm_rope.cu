@@ -292,11 +292,6 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   }
 }
 
-/* ln(1 + e^x), which from 20 on is x in fp32. */
-__device__ __forceinline__ float softplus(float x) {
-  return x > 20 ? x : log1pf(expf(x));
-}
-
 /* The factor of a gate: 1 / (1 + e^-x), or ln(1 + e^x). */
 __device__ __forceinline__ float gate_factor(float x, bool is_softplus) {
   if (is_softplus) return softplus(x);

@@ -8,7 +8,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/ops/altup.h"
-#include "test/cuda/check.cuh"
+#include "test/cuda/device_copy.cuh"
 #include "test/cuda/random_numbers.cuh"
 
 static int passed, failed;
@@ -19,22 +19,6 @@ static void expect(bool good, const char *name, int n, double number) {
 }
 
 typedef std::vector<double> Doubles;
-
-/* A copy on the device. */
-template <class T> struct Device {
-  T *at;
-  size_t n;
-  explicit Device(const std::vector<T> &from) : n(from.size()) {
-    CHECK(cudaMalloc((void **)&at, n * sizeof(T)));
-    CHECK(cudaMemcpy(at, from.data(), n * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  ~Device() { cudaFree(at); }
-  std::vector<T> host() const {
-    std::vector<T> out(n);
-    CHECK(cudaMemcpy(out.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost));
-    return out;
-  }
-};
 
 template <class T> static double number(T v) {
   return (double)v;

@@ -22,7 +22,7 @@
 
 #include "cuda/attention/chosen.h"
 #include "cuda/ops/index.h"
-#include "test/cuda/check.cuh"
+#include "test/cuda/device_copy.cuh"
 #include "test/cuda/random_numbers.cuh"
 
 static const double TOLERANCE = 1e-7;     /* NMSE of outputs */
@@ -32,26 +32,6 @@ static int passed, failed;
 
 typedef std::vector<uint16_t> Halves;
 typedef std::vector<double> Doubles;
-
-template <class T> struct Device {
-  T *at = NULL;
-  size_t n;
-  explicit Device(const std::vector<T> &from) : n(from.size()) {
-    CHECK(cudaMalloc((void **)&at, std::max<size_t>(n, 1) * sizeof(T)));
-    set(from);
-  }
-  Device(const Device &) = delete;
-  ~Device() { cudaFree(at); }
-  void set(const std::vector<T> &from) {
-    CHECK(cudaMemcpy(at, from.data(), n * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  std::vector<T> host() const {
-    std::vector<T> out(n);
-    CHECK(cudaDeviceSynchronize());
-    CHECK(cudaMemcpy(out.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost));
-    return out;
-  }
-};
 
 static double number(uint16_t half) {
   return (double)__half2float(__ushort_as_half(half));

@@ -18,7 +18,7 @@
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
 #include "cuda/ops/values.h"
-#include "test/cuda/check.cuh"
+#include "test/cuda/device_copy.cuh"
 #include "test/cuda/random_numbers.cuh"
 
 typedef std::vector<double> Row;
@@ -26,23 +26,6 @@ typedef std::vector<double> Row;
 static const double HALF = 0x1p-10, SINGLE = 0x1p-17, EIGHT_BITS = 1 / 250.0;
 static const float UNTOUCHED = -7.75f;
 static int passed, failed;
-
-/* Device memory with a copy of the numbers. */
-template <class T> struct Device {
-  T *at;
-  size_t n;
-  explicit Device(const std::vector<T> &from) : n(from.size()) {
-    CHECK(cudaMalloc((void **)&at, n * sizeof(T)));
-    CHECK(cudaMemcpy(at, from.data(), n * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  ~Device() { cudaFree(at); }
-  std::vector<T> host() const {
-    std::vector<T> out(n);
-    CHECK(cudaDeviceSynchronize());
-    CHECK(cudaMemcpy(out.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost));
-    return out;
-  }
-};
 
 static std::vector<__half> untouched_halves(size_t n) {
   return std::vector<__half>(n, __float2half_rn(UNTOUCHED));
