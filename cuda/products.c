@@ -77,26 +77,24 @@ static void multiply(void *user) {
 
 /* y of the host = x times a matrix, or the sum of the experts whose first matrix it is. */
 static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
-                         Error *err) {
+                         GivenChoices choices, Error *err) {
   const BackendModel *m = s->loaded;
   HostCall *call = &s->host.calls[(size_t)(w->host - m->host) * (size_t)s->host.n_rows + (size_t)n_rows - 1];
   *call = (HostCall){s, w->host, n_rows};
-  TRY(ops_give_rows(x, x_stride, w->n_in, n_rows, s->host.x, inputs_of(w), m->stream, err));
+  TRY(ops_give_rows(x, x_stride, w->n_in, n_rows, s->host.x, inputs_of(w), choices, m->stream, err));
   return cuda_status(cudaLaunchHostFunc(m->stream, multiply, call), "cannot call the CPU", err);
 }
 
 Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
                             int n_tokens, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
-  const size_t n = (size_t)n_tokens * (size_t)experts->gate_up.n_chosen;
+  const GivenChoices choices = {.n = experts->gate_up.n_chosen,
+                                .from_ids = s->choices.ids,
+                                .from_weights = s->choices.weights,
+                                .to_ids = s->host.ids,
+                                .to_weights = s->host.weights};
   const int width = expert_row_width(&m->model->config);
-  TRY(cuda_status(cudaMemcpyAsync(s->host.ids, s->choices.ids, n * sizeof *s->host.ids,
-                                  cudaMemcpyDeviceToHost, m->stream),
-                  "cannot copy the choice of experts", err));
-  TRY(cuda_status(cudaMemcpyAsync(s->host.weights, s->choices.weights, n * sizeof *s->host.weights,
-                                  cudaMemcpyDeviceToHost, m->stream),
-                  "cannot copy the choice of experts", err));
-  TRY(run_on_cpu(s, &experts->gate_up, x, x_stride, n_tokens, err));
+  TRY(run_on_cpu(s, &experts->gate_up, x, x_stride, n_tokens, choices, err));
   return ops_take_rows(s->host.y, width, n_tokens, add ? TAKE_ADD_F32 : TAKE_F32, NULL, to, width, m->stream,
                        err);
 }
@@ -132,7 +130,7 @@ Status products_run(BackendState *s, const LinearCall *call, Error *err) {
                         : call->output == LINEAR_ADD_F32 ? TAKE_ADD_F32
                                                          : TAKE_F16;
   const float *factors = call->output == LINEAR_SWIGLU_F16 ? call->row_factors : NULL;
-  TRY(run_on_cpu(s, w, call->x, call->x_stride, call->n_tokens, err));
+  TRY(run_on_cpu(s, w, call->x, call->x_stride, call->n_tokens, (GivenChoices){0}, err));
   return ops_take_rows(s->host.y, outputs_of(m, w), call->n_tokens, form, factors, call->y, call->y_stride,
                        m->stream, err);
 }

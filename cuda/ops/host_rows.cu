@@ -5,6 +5,8 @@
  * functions too. */
 #include "cuda/ops/host_rows.h"
 
+#include <algorithm>
+
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/launch.cuh"
 
@@ -12,12 +14,16 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/* PRECOND grid (to_stride / kThreads rounded up, n_rows).   MOVES 4 bytes a number to the host. */
+/* PRECOND grid (the larger of to_stride and choices.n / kThreads rounded up, n_rows).   MOVES 4 bytes a
+ * number to the host, of choices too. */
 __global__ void __launch_bounds__(kThreads)
-    give_kernel(const __half *x, int x_stride, int n, float *to, int to_stride) {
+    give_kernel(const __half *x, int x_stride, int n, float *to, int to_stride, GivenChoices choices) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
-  const size_t row = blockIdx.y;
+  const size_t row = blockIdx.y, choice = row * choices.n + i;
   if (i < to_stride) to[row * to_stride + i] = i < n ? __half2float(x[row * x_stride + i]) : 0;
+  if (i >= choices.n) return;
+  choices.to_ids[choice] = choices.from_ids[choice];
+  choices.to_weights[choice] = choices.from_weights[choice];
 }
 
 /* PRECOND grid (n / kThreads rounded up, n_rows).   MOVES 4 bytes a number from the host. */
@@ -39,9 +45,9 @@ dim3 grid_of(int n, int n_rows) {
 } // namespace
 
 Status ops_give_rows(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
-                     cudaStream_t stream, Error *err) {
-  return launch(give_kernel, grid_of(to_stride, n_rows), kThreads, 0, stream, false, "rows to the host", err,
-                (const __half *)x, x_stride, n, to, to_stride);
+                     GivenChoices choices, cudaStream_t stream, Error *err) {
+  return launch(give_kernel, grid_of(std::max(to_stride, choices.n), n_rows), kThreads, 0, stream, false,
+                "rows to the host", err, (const __half *)x, x_stride, n, to, to_stride, choices);
 }
 
 Status ops_take_rows(const float *from, int n, int n_rows, TakeForm form, const float *factors, void *y,

@@ -10,10 +10,20 @@
 extern "C" {
 #endif
 
+/* The experts that rows have chosen, of the device (from) and in pinned memory (to): [n_rows][n]; n 0: none.
+ */
+typedef struct {
+  int n;
+  const int *from_ids;
+  const float *from_weights;
+  int *to_ids;
+  float *to_weights;
+} GivenChoices;
+
 /* to[row][i] = x[row][i] for i < n, then zeros up to to_stride; x fp16 [n_rows][x_stride], to fp32
- * [n_rows][to_stride] pinned. */
+ * [n_rows][to_stride] pinned. And the rows' choices. */
 Status ops_give_rows(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
-                     cudaStream_t stream, Error *err);
+                     GivenChoices choices, cudaStream_t stream, Error *err);
 
 /* y = from, y += from, or y = factors[row] * from (factors NULL: 1) in fp16, clamped to its range; from fp32
  * [n_rows][n] pinned, y [n_rows][y_stride]. */

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/signals.h"
 #include "commands/common.h"
 
 /* --- the environment that libgomp reads */
@@ -77,16 +77,6 @@ static void *run(void *given) {
   Run *it = given;
   it->status = it->program(it->argc, it->argv);
   return NULL;
-}
-
-/* Blocks asynchronous signals in this thread and in threads it creates, so that the thread that reads input
- * receives them and its read is interrupted. Faults stay with their thread. */
-static void block_signals(sigset_t *before) {
-  static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
-  sigset_t others;
-  sigfillset(&others);
-  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&others, faults[i]);
-  pthread_sigmask(SIG_BLOCK, &others, before);
 }
 
 static int run_in_thread(Run *it, rlim_t limit) {

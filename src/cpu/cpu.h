@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/team.h"
 #include "engine/probe.h"
 #include "model/model.h"
 
@@ -104,6 +105,7 @@ struct BackendModel {
   const Model *model;
   const Kernels *kernels;
   int n_threads;
+  Team *team;         /* that multiplies a few rows in place of OpenMP's threads, or NULL */
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
   CpuLinear head, input_projection;

@@ -32,7 +32,7 @@ static void outputs_few(const Linear *w, InputRows x, int first, int n, float *y
 }
 
 static void matmul_few(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
-                       const void *next, PartialSums y) {
+                       NextWeights next, PartialSums y) {
   if (!matmul_by_outputs(w))
     grouped_matmul_few(w, x, split, splits_end, first, n, next, y);
   else if (split < splits_end)

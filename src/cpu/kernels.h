@@ -59,6 +59,13 @@ static inline int matmul_split_begin(const Linear *w, int split) {
   return begin < w->n_in ? (int)begin : w->n_in;
 }
 
+/* The weights that a thread reads after those of a call, and fetches ahead: rows of `width` bytes, `step`
+ * apart. start NULL: none. */
+typedef struct {
+  const void *start;
+  size_t width, step;
+} NextWeights;
+
 /* A few rows of activations. */
 typedef struct {
   const float *x; /* [n][stride], each row followed by zeros up to a multiple of ALIGN_FLOATS */
@@ -146,7 +153,7 @@ typedef struct {
    * reads afterwards, are prefetched (NULL: none).
    * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0 */
   void (*matmul_few)(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
-                     const void *next, PartialSums y);
+                     NextWeights next, PartialSums y);
 
   /* y[c] = sum over p of parts[p][c], in order. */
   void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);

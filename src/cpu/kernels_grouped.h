@@ -220,17 +220,27 @@ INLINE void group_of(const Form form, const int n_vectors, const bool last_half,
 typedef struct {
   uintptr_t at, row_end; /* row_end: end of the used columns in the row of `at` */
   uintptr_t last_end;    /* the same in the last row */
-  uintptr_t next;
-  size_t width, step; /* bytes of the used columns, and from row to row */
+  size_t width, step;    /* bytes of the used columns, and from row to row */
+  NextWeights next;
 } Prefetch;
 
+/* Goes on to the row `row` of the thread's next weights. */
+INLINE void prefetch_next(Prefetch *ahead, size_t row) {
+  ahead->width = ahead->next.width;
+  ahead->step = ahead->next.step;
+  ahead->at = (uintptr_t)ahead->next.start + row * ahead->step;
+  ahead->row_end = ahead->at + ahead->width;
+  ahead->last_end = UINTPTR_MAX; /* the next call begins before that */
+}
+
 /* The cursor starts at least a band ahead: a band is read column by column, so its use needs all of it. */
-INLINE Prefetch prefetch_begin(uintptr_t start, size_t width, size_t step, int n_rows, const void *next) {
+INLINE Prefetch prefetch_begin(uintptr_t start, size_t width, size_t step, int n_rows, NextWeights next) {
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
-  if (!next) next = (const void *)start; /* cached already: these prefetches do nothing */
-  if (row >= rows) return (Prefetch){(uintptr_t)next + (row - rows) * width, UINTPTR_MAX, 0, 0, 0, 0};
   uintptr_t at = start + row * step;
-  return (Prefetch){at, at + width, start + (rows - 1) * step + width, (uintptr_t)next, width, step};
+  Prefetch ahead = {at, at + width, start + (rows - 1) * step + width, width, step, next};
+  if (!next.start) ahead.next = (NextWeights){(const void *)start, width, step}; /* cached: does nothing */
+  if (row >= rows) prefetch_next(&ahead, row - rows);
+  return ahead;
 }
 
 INLINE void prefetch_advance(Prefetch *ahead, size_t bytes) {
@@ -239,8 +249,7 @@ INLINE void prefetch_advance(Prefetch *ahead, size_t bytes) {
   ahead->at += bytes;
   if (ahead->at < ahead->row_end) return;
   if (ahead->row_end == ahead->last_end) {
-    ahead->at = ahead->next;
-    ahead->row_end = UINTPTR_MAX;
+    prefetch_next(ahead, 0);
   } else {
     ahead->at += ahead->step - ahead->width;
     ahead->row_end += ahead->step;
@@ -390,7 +399,7 @@ INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int
 /* A few rows of x, in bands that fit into the L1 cache and stay in one group. With `one`, a constant, x has
  * one row, and the prefetch cursor is in registers. */
 INLINE void grouped_few(const Form form, const bool one, const Linear *linear, InputRows x, int split,
-                        int splits_end, int first, int n, const void *next, PartialSums y) {
+                        int splits_end, int first, int n, NextWeights next, PartialSums y) {
   Columns w = columns_of(form, linear, first);
   int begin = matmul_split_begin(linear, split), last = matmul_split_begin(linear, splits_end);
   uintptr_t from = (uintptr_t)w.words + (size_t)begin * w.words_step;
@@ -455,7 +464,7 @@ INLINE void grouped_rows(const Form form, const Linear *linear, const float *x, 
 }
 
 INLINE void grouped_matmul_few_of(const Form form, const Linear *w, InputRows x, int split, int splits_end,
-                                  int first, int n, const void *next, PartialSums y) {
+                                  int first, int n, NextWeights next, PartialSums y) {
   if (x.n == 1)
     grouped_few(form, true, w, x, split, splits_end, first, n, next, y);
   else
@@ -463,7 +472,7 @@ INLINE void grouped_matmul_few_of(const Form form, const Linear *w, InputRows x,
 }
 
 static void grouped_matmul_few(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
-                               const void *next, PartialSums y) {
+                               NextWeights next, PartialSums y) {
   switch (form_of(w)) {
   case AWQ: grouped_matmul_few_of(AWQ, w, x, split, splits_end, first, n, next, y); break;
   case GROUPED4: grouped_matmul_few_of(GROUPED4, w, x, split, splits_end, first, n, next, y); break;

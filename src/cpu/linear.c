@@ -1,14 +1,18 @@
 /* linear.c - the matmuls of a step, split among threads.
  *
  * Called by: the other files of this folder. Many rows: a task is a block of columns times a block of rows;
- * scheduling is dynamic. A few rows: split-K. Each thread takes an equal stretch of the splits of each
- * matrix, each split with all its columns, so that it reads weights in memory's order, once for all rows:
+ * scheduling is dynamic. A few rows: split-K. The splits of all matrices of a call lie end to end. Each
+ * thread takes an equal stretch of the first half of their bytes, then small pieces of the other half one by
+ * one, so that a slower core does not keep the others waiting; a few threads take equal stretches of all.
+ * Where a stretch has a whole split, it has all of its columns, so that weights are read in memory's order,
+ * once for all rows:
  *
- *     split 0      split 1      split 2      split 3
- *     |------- thread 0 -------|------- thread 1 -------| ...
+ *     w: split 0      split 1      split 2      split 3    gate: split 0      split 1   ...
+ *        |--- thread 0 ---|--- thread 1 ---|--- thread 2 ---| ... | piece | piece | piece | ...
  *
  * When all threads are done, the splits of each output are summed. A matrix whose weights lie
  * output by output has one split. */
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "cpu/cpu.h"
@@ -16,6 +20,11 @@
 #include <omp.h>
 
 enum { MIN_TASK_ROWS = 24, TASKS_A_THREAD = 4, JOIN_COLUMNS = 256 };
+
+/* For a few rows: how many pieces a thread's share of the bytes is cut into, the least bytes of a piece, and
+ * from how many threads on there are pieces. Without pieces 2 threads are up to 8% faster (Qwen3-0.6B), 15
+ * threads 12% slower (experts of Qwen3-30B-A3B; two and 16 cores of Intel Xeons, 2026-11-26). */
+enum { PIECES_A_THREAD = 16, LEAST_PIECE = 16384, PIECES_FROM_THREADS = 4 };
 
 static int blocks(int n, int size) {
   return n / size + (n % size != 0);
@@ -48,7 +57,11 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
 }
 
 /* Groups whose splits run_few() shares among threads at a time. */
-enum { MAX_GROUPS = 32, MAX_MATRICES = 2 * MAX_GROUPS };
+enum {
+  MAX_GROUPS = 32,
+  MAX_MATRICES = 2 * MAX_GROUPS,
+  LINE_UNITS = 2 * LINE_BYTES / MATMUL_UNIT, /* units of a row of 4-bit weights in a cache line */
+};
 
 /* Groups that run together, and their matrices: 2 g is that of group g's w, 2 g + 1 its gate or NULL. */
 typedef struct {
@@ -56,6 +69,8 @@ typedef struct {
   const MatmulScratch *memory;
   const MatmulGroup *groups;
   int n_groups;
+  int64_t bytes;           /* of all matrices */
+  _Atomic int64_t claimed; /* bytes before the first that no thread has taken */
 } MatmulWork;
 
 static const Linear *matrix_of(const MatmulWork *work, int i) {
@@ -100,27 +115,67 @@ static int cut_matrix(const Linear *w, const MatmulGroup *group, float *parts, i
   return n;
 }
 
-/* The stretches of thread `me`, in order. */
-static int cut_work(const MatmulWork *work, int me, int n_threads, Stretch *stretches) {
+static int64_t bytes_of(const Linear *w) {
+  const int64_t n = (int64_t)w->n_in * w->n_out;
+  if (matmul_by_outputs(w)) return (int64_t)linear_input_bytes(w, (size_t)w->n_in) * w->n_out;
+  return w->kind == LINEAR_AWQ || w->bits == 4 ? n / 2 : n;
+}
+
+/* The unit of w at which byte `at` of its matrix lies; 0 if that is before it, the number of units if after.
+ * A wide matrix is cut at whole cache lines, as both threads would read one that is cut. */
+static int64_t unit_at(const Linear *w, int64_t at) {
+  const int64_t bytes = bytes_of(w), n_blocks = blocks(w->n_out, MATMUL_UNIT),
+                n_units = matmul_splits(w) * n_blocks;
+  if (at <= 0) return 0;
+  if (at >= bytes) return n_units;
+  const int64_t unit = at * n_units / bytes;
+  return n_blocks < 4 * LINE_UNITS ? unit : unit - unit % n_blocks % LINE_UNITS;
+}
+
+/* The stretches of bytes [from, to) of the matrices laid end to end. */
+static int cut_work(const MatmulWork *work, int64_t from, int64_t to, Stretch *stretches) {
   int n = 0;
   float *parts = work->memory->parts;
-  for (int i = 0; i < 2 * work->n_groups; i++) {
+  for (int i = 0; i < 2 * work->n_groups && to > 0; i++) {
     const Linear *w = matrix_of(work, i);
     if (!w) continue;
-    int64_t n_units = (int64_t)matmul_splits(w) * blocks(w->n_out, MATMUL_UNIT);
-    n += cut_matrix(w, &work->groups[i / 2], parts, n_units * me / n_threads, n_units * (me + 1) / n_threads,
-                    stretches + n);
+    n += cut_matrix(w, &work->groups[i / 2], parts, unit_at(w, from), unit_at(w, to), stretches + n);
+    from -= bytes_of(w), to -= bytes_of(w);
     parts += n_parts(w, work->groups[i / 2].n_rows);
   }
   return n;
 }
 
-static const void *start_of(const Stretch *stretch) {
+/* The bytes that are shared equally at first, all where threads or bytes are few: a piece of a split lies on
+ * many pages of memory, and looking up their addresses takes time. */
+static int64_t shared_first(const MatmulWork *work) {
+  const int n_threads = work->loaded->n_threads;
+  const bool few = n_threads < PIECES_FROM_THREADS || work->bytes < LEAST_PIECE * PIECES_A_THREAD * n_threads;
+  return few ? work->bytes : work->bytes / 2;
+}
+
+/* Takes the next piece of the second half for one of n threads. Returns the number of its stretches, 0 if
+ * none is left. */
+static int claim_piece(MatmulWork *work, int n_threads, Stretch *stretches) {
+  const int64_t piece = work->bytes / (PIECES_A_THREAD * n_threads) + 1;
+  for (int64_t at; (at = atomic_fetch_add(&work->claimed, piece)) < work->bytes;) {
+    const int n = cut_work(work, at, at + piece, stretches);
+    if (n > 0) return n;
+  }
+  return 0;
+}
+
+static const NextWeights none = {NULL, 0, 0};
+
+/* Where a stretch's weights lie. Matrices that lie output by output need no fetching ahead. */
+static NextWeights weights_of(const Stretch *stretch) {
   const Linear *w = stretch->w;
-  if (matmul_by_outputs(w)) return NULL;
-  size_t row = (size_t)matmul_split_begin(w, stretch->split);
-  size_t width = (size_t)w->n_out + (size_t)w->skip, at = row * width + (size_t)stretch->first;
-  return (const uint8_t *)w->qweight + (w->kind == LINEAR_AWQ || w->bits == 4 ? at / 2 : at);
+  if (matmul_by_outputs(w)) return none;
+  const size_t halves = w->kind == LINEAR_AWQ || w->bits == 4 ? 2 : 1; /* weights in a byte */
+  const size_t step = ((size_t)w->n_out + (size_t)w->skip) / halves,
+               row = (size_t)matmul_split_begin(w, stretch->split);
+  return (NextWeights){(const uint8_t *)w->qweight + row * step + (size_t)stretch->first / halves,
+                       (size_t)stretch->n / halves, step};
 }
 
 /* The rounded rows from `first` on. */
@@ -131,25 +186,38 @@ static RoundedRows rounded_rows(const MatmulScratch *memory, int first) {
   return rows;
 }
 
-static void run_splits(const MatmulWork *work, int me, int n_threads) {
-  Stretch stretches[MAX_STRETCHES];
-  int n = cut_work(work, me, n_threads, stretches);
-  const char *start = n > 0 ? start_of(stretches) : NULL;
-  if (start) {
-    for (int byte = 0; byte < FETCH_AHEAD; byte += LINE_BYTES) __builtin_prefetch(start + byte);
-  }
-  for (int i = 0; i < n; i++) {
-    const Stretch *s = &stretches[i];
-    const Kernels *kernels = work->loaded->kernels;
-    const MatmulGroup *group = s->group;
-    const size_t n_out = (size_t)s->w->n_out, n_rows = (size_t)group->n_rows;
-    if (s->w->kind == LINEAR_INT8)
-      kernels->matmul_int8(s->w, rounded_rows(work->memory, group->rounded), group->n_rows, s->first, s->n,
-                           s->y, n_out);
-    else
-      kernels->matmul_few(s->w, (InputRows){group->x, group->x_stride, group->n_rows}, s->split,
-                          s->splits_end, s->first, s->n, i + 1 < n ? start_of(s + 1) : NULL,
-                          (PartialSums){s->y, n_rows * n_out, n_out});
+static void run_stretch(const MatmulWork *work, const Stretch *s, NextWeights next) {
+  const Kernels *kernels = work->loaded->kernels;
+  const MatmulGroup *group = s->group;
+  const size_t n_out = (size_t)s->w->n_out, n_rows = (size_t)group->n_rows;
+  if (s->w->kind == LINEAR_INT8)
+    kernels->matmul_int8(s->w, rounded_rows(work->memory, group->rounded), group->n_rows, s->first, s->n,
+                         s->y, n_out);
+  else
+    kernels->matmul_few(s->w, (InputRows){group->x, group->x_stride, group->n_rows}, s->split, s->splits_end,
+                        s->first, s->n, next, (PartialSums){s->y, n_rows * n_out, n_out});
+}
+
+/* Fetches the first rows of a thread's first weights. */
+static void fetch(NextWeights first) {
+  const char *row = first.start;
+  for (size_t fetched = 0; row && fetched < FETCH_AHEAD; fetched += first.width, row += first.step)
+    for (size_t byte = 0; byte < first.width && fetched + byte < FETCH_AHEAD; byte += LINE_BYTES)
+      __builtin_prefetch(row + byte);
+}
+
+static void run_splits(MatmulWork *work, int me, int n_threads) {
+  Stretch stretches[2][MAX_STRETCHES];
+  const int64_t bytes = shared_first(work);
+  int n = cut_work(work, bytes * me / n_threads, bytes * (me + 1) / n_threads, stretches[0]);
+  if (n > 0) fetch(weights_of(stretches[0]));
+  for (int turn = 0, more = 1; n > 0 || more > 0; turn ^= 1, n = more) {
+    const Stretch *now = stretches[turn], *then = stretches[turn ^ 1];
+    more = claim_piece(work, n_threads, stretches[turn ^ 1]); /* now, since its start is fetched ahead */
+    for (int i = 0; i < n; i++) {
+      const Stretch *next = i + 1 < n ? &now[i + 1] : more > 0 ? then : NULL;
+      run_stretch(work, &now[i], next ? weights_of(next) : none);
+    }
   }
 }
 
@@ -187,14 +255,28 @@ static void finish_share(const MatmulWork *work, int me, int n_threads) {
   }
 }
 
-static void run_few(const MatmulWork *work) {
-#pragma omp parallel num_threads(work->loaded->n_threads)
-  {
-    int n = omp_get_num_threads(), me = omp_get_thread_num();
-    run_splits(work, me, n);
+/* The part of thread `me` of n, in a parallel region of OpenMP or as the work of the model's team. */
+static void run_share(void *given, int me, int n) {
+  MatmulWork *work = given;
+  run_splits(work, me, n);
+  if (work->loaded->team) {
+    team_wait(work->loaded->team);
+  } else {
 #pragma omp barrier
-    finish_share(work, me, n);
   }
+  finish_share(work, me, n);
+}
+
+static void run_few(MatmulWork *work) {
+  for (int i = 0; i < 2 * work->n_groups; i++)
+    if (matrix_of(work, i)) work->bytes += bytes_of(matrix_of(work, i));
+  work->claimed = shared_first(work);
+  if (work->loaded->team) {
+    team_run(work->loaded->team, run_share, work);
+    return;
+  }
+#pragma omp parallel num_threads(work->loaded->n_threads)
+  run_share(work, omp_get_thread_num(), omp_get_num_threads());
 }
 
 /* True if threads may share a few rows by outputs, without partial sums. Not LINEAR_INT8, whose kernels take
@@ -211,7 +293,7 @@ static void run_few_by_outputs(const BackendModel *loaded, InputRows x, const Ma
   for (int unit = 0; unit < n_units; unit++) {
     float tile[FEW_ROWS * JOIN_COLUMNS] __attribute__((aligned(64)));
     int first = unit * JOIN_COLUMNS, n = w->n_out - first < JOIN_COLUMNS ? w->n_out - first : JOIN_COLUMNS;
-    loaded->kernels->matmul_few(w, x, 0, 1, first, n, NULL, (PartialSums){tile, 0, JOIN_COLUMNS});
+    loaded->kernels->matmul_few(w, x, 0, 1, first, n, none, (PartialSums){tile, 0, JOIN_COLUMNS});
     for (size_t r = 0; r < (size_t)x.n; r++)
       finish_row(loaded->kernels, matmul, first, n, tile + r * JOIN_COLUMNS, NULL,
                  matmul->y + r * matmul->y_stride);
@@ -260,7 +342,7 @@ static int cut_rows(MatmulGroup *group, int64_t n_columns, int n_threads) {
 /* Groups of many rows. A task is a block of a group's columns times a block of its rows. */
 static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
                      int n_groups) {
-  const MatmulWork work = {loaded, memory, groups, n_groups};
+  const MatmulWork work = {.loaded = loaded, .memory = memory, .groups = groups, .n_groups = n_groups};
   int64_t n_columns = 0, n_tasks = 0;
   for (int g = 0; g < n_groups; g++) n_columns += column_blocks(&groups[g]);
   for (int g = 0; g < n_groups; g++) {
@@ -297,7 +379,7 @@ static void run_groups_of_few(const BackendModel *loaded, const MatmulScratch *m
           n_parts(group->matmul.w.linear, group->n_rows) + n_parts(group->matmul.gate.linear, group->n_rows);
       if (to > from && parts > memory->n_parts) break;
     }
-    const MatmulWork work = {loaded, memory, groups + from, to - from};
+    MatmulWork work = {.loaded = loaded, .memory = memory, .groups = groups + from, .n_groups = to - from};
     run_few(&work);
   }
 }

@@ -5,7 +5,7 @@
 
 #include "cpu/cpu.h"
 
-enum { MOST_ROWS = 145, MOST_PRODUCTS = 3, BEHIND = 3 };
+enum { MOST_ROWS = 145, MOST_PRODUCTS = 3, BEHIND = 3, MOST_THREADS = 9 };
 
 /* A letter for each kind: a AWQ, 4 and 8 GROUPED, d dense, i INT8, f FP4, e FP8; 0: no such matrix. */
 typedef struct {
@@ -50,6 +50,7 @@ static const Case cases[] = {
     {"four splits and a unit", 5 * SPLIT_UNIT - 2, 30, {{.w = 'a', .n_out = 16}}},
     {"three splits", 3 * SPLIT_UNIT, 30, {{.w = '8', .n_out = 264}}},
     {"five splits", 4 * 1024 + SPLIT_UNIT, 7, {{.w = 'a', .n_out = 24}}},
+    {"enough bytes for pieces", 4096, 2, {{.w = '8', .gate = 'a', .n_out = 520}, {.w = 'd', .n_out = 24}}},
     {"as many splits as can be", 17 * 1024, 7, {{.w = '4', .n_out = 8}}},
     {"FP4 beside FP8",
      96,
@@ -165,10 +166,11 @@ static double exact_output(const World *world, int p, const float *x, int o, dou
 
 /* --- and ours */
 
-/* y: rows of all products, each n_out numbers and then BEHIND numbers that must stay as they are. */
-static void our_products(const World *world, const Kernels *kernels, int n_threads, int row, int n_rows,
-                         float *y[]) {
-  const BackendModel loaded = {.kernels = kernels, .n_threads = n_threads};
+/* y: rows of all products, each n_out numbers and then BEHIND numbers that must stay as they are. team: of
+ * n_threads, or NULL for OpenMP's. */
+static void our_products(const World *world, const Kernels *kernels, int n_threads, Team *team, int row,
+                         int n_rows, float *y[]) {
+  const BackendModel loaded = {.kernels = kernels, .n_threads = n_threads, .team = team};
   const size_t stride = ((size_t)world->what->n_in + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
   Matmul products[MOST_PRODUCTS];
   size_t n_parts = 0;
@@ -216,7 +218,7 @@ static void check_exactly(const World *world, const Kernels *kernels, int row, f
   }
 }
 
-static void check(const World *world, const Kernels *kernels) {
+static void check(const World *world, const Kernels *kernels, Team *const *teams) {
   static const int row_counts[] = {2,  3,  4,  5,  6,  7,  8,  9,   13,  16,  17,
                                    23, 24, 25, 30, 48, 49, 60, 131, 132, 133, 145};
   float *single[MOST_PRODUCTS] = {NULL}, *y[MOST_PRODUCTS] = {NULL};
@@ -230,16 +232,19 @@ static void check(const World *world, const Kernels *kernels) {
   for (int row = 0; row < most; row++) {
     float *at[MOST_PRODUCTS] = {NULL};
     for (int p = 0; p < world->n_products; p++) at[p] = single[p] + (size_t)row * stride[p];
-    our_products(world, kernels, 1, row, 1, at);
+    our_products(world, kernels, 1, NULL, row, 1, at);
     if (row < 3) check_exactly(world, kernels, row, at);
   }
-  for (int n_threads = 2; n_threads <= 9; n_threads++) {
-    our_products(world, kernels, n_threads, 1, 1, y);
-    for (int p = 0; p < world->n_products; p++)
-      assert_memory_equal(y[p], single[p] + stride[p], stride[p] * sizeof **y);
+  for (int n_threads = 2; n_threads <= MOST_THREADS; n_threads++) {
+    for (int own = 0; own < 2; own++) {
+      our_products(world, kernels, n_threads, own ? teams[n_threads] : NULL, 1, 1, y);
+      for (int p = 0; p < world->n_products; p++)
+        assert_memory_equal(y[p], single[p] + stride[p], stride[p] * sizeof **y);
+    }
   }
   for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts && row_counts[i] <= most; i++) {
-    our_products(world, kernels, 1 + (int)(i * 3 % 7), 0, row_counts[i], y);
+    const int n_threads = 1 + (int)(i * 3 % 7);
+    our_products(world, kernels, n_threads, i % 2 ? teams[n_threads] : NULL, 0, row_counts[i], y);
     for (int p = 0; p < world->n_products; p++)
       assert_memory_equal(y[p], single[p], (size_t)row_counts[i] * stride[p] * sizeof **y);
   }
@@ -253,11 +258,15 @@ static void products_are_right_however_they_are_shared(void **state) {
   (void)state;
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
+  Team *teams[MOST_THREADS + 1] = {NULL};
+  Error err;
+  for (int n = 1; n <= MOST_THREADS; n++) assert_int_equal(team_open(n, &teams[n], &err), STATUS_OK);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     World world = world_of(&cases[c]);
-    for (int isa = 0; isa < n_tables; isa++) check(&world, tables[isa]);
+    for (int isa = 0; isa < n_tables; isa++) check(&world, tables[isa], teams);
     world_free(&world);
   }
+  for (int n = 1; n <= MOST_THREADS; n++) team_close(teams[n]);
 }
 
 /* The order of sums, and so every bit of an answer, hangs on these. */

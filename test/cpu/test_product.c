@@ -17,8 +17,9 @@ static void whole_product(const Kernels *kernels, const Linear *w, const float *
     if (n_rows <= FEW_ROWS) {
       const size_t step = (size_t)n_rows * WIDTH;
       const InputRows rows = {x, stride, n_rows};
-      kernels->matmul_few(w, rows, 0, n_splits / 2, first, n, NULL, (PartialSums){parts, step, WIDTH});
-      kernels->matmul_few(w, rows, n_splits / 2, n_splits, first, n, w->qweight,
+      kernels->matmul_few(w, rows, 0, n_splits / 2, first, n, (NextWeights){0},
+                          (PartialSums){parts, step, WIDTH});
+      kernels->matmul_few(w, rows, n_splits / 2, n_splits, first, n, (NextWeights){w->qweight, 64, 128},
                           (PartialSums){parts + (size_t)(n_splits / 2) * step, step, WIDTH});
       for (size_t r = 0; r < (size_t)n_rows; r++)
         kernels->join(parts + r * WIDTH, step, n_splits, n, tile + r * WIDTH);
@@ -228,7 +229,7 @@ static void special_halves(void **state) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
-    tables[isa]->matmul_few(&w, (InputRows){x, sizeof x / sizeof *x, 1}, 0, 1, 0, N, NULL,
+    tables[isa]->matmul_few(&w, (InputRows){x, sizeof x / sizeof *x, 1}, 0, 1, 0, N, (NextWeights){0},
                             (PartialSums){y, 0, 0});
     for (int i = 0; i < N; i++) {
       if (i == 12)

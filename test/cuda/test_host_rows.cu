@@ -41,21 +41,34 @@ static float *pinned(size_t n) {
   return memory;
 }
 
-static void test_give(cudaStream_t stream, int n, int rows) {
+static void test_give(cudaStream_t stream, int n, int rows, int chosen) {
   const int stride = (n + 7) / 8 * 8, padded = (n + 15) / 16 * 16;
   std::vector<__half> x((size_t)stride * rows);
   for (size_t i = 0; i < x.size(); i++) x[i] = __float2half((float)((int)(i % 4093) - 2046) / 32);
   __half *device = device_copy(x);
   float *to = pinned((size_t)padded * rows);
-  MUST(ops_give_rows(device, stride, n, rows, to, padded, stream, &error));
+  const size_t n_choices = (size_t)chosen * rows;
+  std::vector<int> ids(n_choices + 1);
+  std::vector<float> weights(n_choices + 1);
+  for (size_t i = 0; i < n_choices; i++) ids[i] = (int)(i * 7 % 1000), weights[i] = (float)i / 8;
+  int *from_ids = device_copy(ids), *to_ids = (int *)pinned(n_choices + 1);
+  float *from_weights = device_copy(weights), *to_weights = pinned(n_choices + 1);
+  const int behind = to_ids[n_choices];
+  MUST(ops_give_rows(device, stride, n, rows, to, padded,
+                     {chosen, from_ids, from_weights, to_ids, to_weights}, stream, &error));
   CHECK(cudaStreamSynchronize(stream));
-  bool good = true;
+  bool good = to_ids[n_choices] == behind && isnan(to_weights[n_choices]);
+  for (size_t i = 0; i < n_choices; i++) good = good && to_ids[i] == ids[i] && to_weights[i] == weights[i];
   for (int row = 0; row < rows; row++)
     for (int i = 0; i < padded; i++)
       good = good && to[(size_t)row * padded + i] == (i < n ? __half2float(x[(size_t)row * stride + i]) : 0);
   count(good, "give", n, rows);
   CHECK(cudaFree(device));
+  CHECK(cudaFree(from_ids));
+  CHECK(cudaFree(from_weights));
   CHECK(cudaFreeHost(to));
+  CHECK(cudaFreeHost(to_ids));
+  CHECK(cudaFreeHost(to_weights));
 }
 
 static void test_take(cudaStream_t stream, int n, int rows, TakeForm form, bool with_factors) {
@@ -107,7 +120,7 @@ static void compute(void *user) {
 static void enqueue_chain(std::vector<Work> &chain, float *x, __half *h, cudaStream_t stream) {
   for (Work &work : chain) {
     MUST(ops_round(x, work.n, 1, work.n, 1, h, work.n, stream, &error));
-    MUST(ops_give_rows(h, work.n, work.n, 1, (float *)work.x, work.n, stream, &error));
+    MUST(ops_give_rows(h, work.n, work.n, 1, (float *)work.x, work.n, {}, stream, &error));
     CHECK(cudaLaunchHostFunc(stream, compute, &work));
     MUST(ops_take_rows(work.y, work.n, 1, TAKE_F32, NULL, x, work.n, stream, &error));
   }
@@ -158,7 +171,7 @@ int main() {
   const int widths[] = {1, 31, 256, 257, 2048}, counts[] = {1, 3, 33};
   for (int n : widths)
     for (int rows : counts) {
-      test_give(stream, n, rows);
+      for (int chosen : {0, 8, 300}) test_give(stream, n, rows, chosen);
       test_take(stream, n, rows, TAKE_F32, false);
       test_take(stream, n, rows, TAKE_ADD_F32, false);
       test_take(stream, n, rows, TAKE_F16, false);
