@@ -5,10 +5,13 @@
 
 #include "cuda/device.h"
 
-enum { CONTIGUOUS_ROW = 64 << 10 }; /* bytes that a thread copies at once of rows without gaps */
+enum {
+  LINE = 64,               /* bytes of a cache line */
+  LEAST_SHARED = 64 << 10, /* bytes that several threads copy sooner than one */
+};
 
 Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {
-  *u = (Uploader){.stream = stream, .n_threads = n_threads, .slot_bytes = (slot_bytes + 255) / 256 * 256};
+  *u = (Uploader){.stream = stream, .slot_bytes = (slot_bytes + 255) / 256 * 256};
   size_t bytes = UPLOAD_SLOTS * u->slot_bytes;
   Status status = cuda_status(cudaHostAlloc((void **)&u->pinned, bytes, cudaHostAllocDefault),
                               "cannot pin memory for loading", err);
@@ -16,6 +19,7 @@ Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_
   for (int i = 0; i < UPLOAD_SLOTS && !status; i++)
     status = cuda_status(cudaEventCreateWithFlags(&u->done[i], cudaEventDisableTiming),
                          "cannot make an event", err);
+  if (!status) status = team_open(team_size(n_threads), &u->team, err);
   if (status) upload_close(u);
   return status;
 }
@@ -23,6 +27,7 @@ Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_
 void upload_close(Uploader *u) {
   for (int i = 0; i < UPLOAD_SLOTS; i++)
     if (u->done[i]) cudaEventDestroy(u->done[i]);
+  team_close(u->team);
   cudaFree(u->staged);
   cudaFreeHost(u->pinned);
   *u = (Uploader){0};
@@ -33,12 +38,36 @@ Status upload_begin(Uploader *u, Error *err) {
   return cuda_status(cudaEventSynchronize(u->done[u->next]), "loading failed", err);
 }
 
-/* Copies `bytes` in rows that are `step` bytes apart in `from`; the last row may be shorter. One
- * thread reads the page cache at about 5 GB/s; all of them together keep the copy engine busy. */
-static void copy_rows(char *to, const char *from, size_t bytes, size_t row, size_t step, int n_threads) {
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-  for (size_t at = 0; at < bytes; at += row)
-    memcpy(to + at, from + at / row * step, bytes - at < row ? bytes - at : row);
+/* Rows that are `step` bytes apart in `from`, one after another in `to`. */
+typedef struct {
+  char *to;
+  const char *from;
+  size_t n, row_bytes, step;
+} Rows;
+
+static void copy_share(void *given, int me, int n_threads) {
+  const Rows *rows = given;
+  const size_t begin = rows->n * (size_t)me / (size_t)n_threads,
+               end = rows->n * (size_t)(me + 1) / (size_t)n_threads;
+  if (rows->step == rows->row_bytes) {
+    memcpy(rows->to + begin * rows->step, rows->from + begin * rows->step, (end - begin) * rows->step);
+    return;
+  }
+  for (size_t row = begin; row < end; row++)
+    memcpy(rows->to + row * rows->row_bytes, rows->from + row * rows->step, rows->row_bytes);
+}
+
+/* One thread reads the page cache at about 5 GB/s; all of them together keep the copy engine busy. */
+static void copy_rows(Uploader *u, Rows rows) {
+  if (rows.step == rows.row_bytes) { /* as pieces of a cache line, so that threads share one long row, too */
+    const size_t whole = rows.n * rows.step / LINE, rest = rows.n * rows.step % LINE;
+    memcpy(rows.to + whole * LINE, rows.from + whole * LINE, rest);
+    rows.n = whole, rows.row_bytes = rows.step = LINE;
+  }
+  if (rows.n * rows.row_bytes < LEAST_SHARED)
+    copy_share(&rows, 0, 1);
+  else
+    team_run(u->team, copy_share, &rows);
 }
 
 Status upload_add(Uploader *u, const void *from, size_t bytes, void **staged, Error *err) {
@@ -52,8 +81,7 @@ Status upload_add_rows(Uploader *u, const void *from, size_t n, size_t row_bytes
     return error_set(err, STATUS_FAILED, "a piece of %zu bytes does not fit a loading buffer of %zu", bytes,
                      u->slot_bytes);
   size_t at = (size_t)u->next * u->slot_bytes + u->used;
-  if (step == row_bytes) row_bytes = step = CONTIGUOUS_ROW;
-  copy_rows(u->pinned + at, from, bytes, row_bytes, step, u->n_threads);
+  copy_rows(u, (Rows){u->pinned + at, from, n, row_bytes, step});
   *staged = u->staged + at;
   u->used = (u->used + bytes + 255) / 256 * 256;
   return cuda_status(cudaMemcpyAsync(*staged, u->pinned + at, bytes, cudaMemcpyHostToDevice, u->stream),

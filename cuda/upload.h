@@ -1,20 +1,21 @@
 /* upload.h - the pipeline that copies weights from the mapped file to the device.
  *
- * All CPU threads copy a piece from the page cache into a pinned buffer, the copy engine copies it into
- * staging memory on the device, and a kernel lays it out there; the next piece overlaps. The host never holds
- * a second copy of the file: it pins only UPLOAD_SLOTS buffers of some MB (pinning costs 0.6 ms per MB). */
+ * A team of CPU threads copies a piece from the page cache into a pinned buffer, the copy engine copies it
+ * into staging memory on the device, and a kernel lays it out there; the next piece overlaps. The host never
+ * holds a second copy of the file: it pins only UPLOAD_SLOTS buffers of some MB (0.6 ms for each MB). */
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 
 #include "base/status.h"
+#include "cpu/team.h"
 
 enum { UPLOAD_SLOTS = 4 };
 
 typedef struct {
   cudaStream_t stream;
-  int n_threads;
+  Team *team; /* that copies */
   size_t slot_bytes;
   char *pinned; /* [UPLOAD_SLOTS][slot_bytes] */
   char *staged; /* the same on the device */
@@ -23,7 +24,8 @@ typedef struct {
   size_t used; /* bytes of the current piece so far */
 } Uploader;
 
-/* Releases itself on failure; upload_close() is fine on a zeroed one. */
+/* Copies by team_size(n_threads) threads. Releases itself on failure; upload_close() is fine on a zeroed one.
+ */
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 

@@ -35,7 +35,7 @@ KNOWS = {
     "cpu": {"cpu"} | BACKEND,
     # ptx knows the chip, linear to fused what they compute, the top and bench all of them.
     "cuda": {"cuda", "cuda/ptx", "cuda/linear", "cuda/attention", "cuda/delta", "cuda/experts", "cuda/ops",
-             "cuda/fused", "cuda/bench", "cuda/ranks", "cpu/products.h",
+             "cuda/fused", "cuda/bench", "cuda/ranks", "cpu/products.h", "cpu/team.h",
              "engine/forward.h"} | BACKEND,  # forward.h: split.c runs the transformer on each of several GPUs
     "cuda/ptx": {"cuda/ptx", "cuda/device.h", "base"},
     "cuda/linear": {"cuda/linear", "cuda/ptx", "cuda/ops/elementwise.cuh", "cuda/ops/heads.cuh", "cuda/ops/norm_rope.h",

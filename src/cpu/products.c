@@ -4,7 +4,6 @@
  *              is used. The CPU backend's own models have no team. */
 #include "cpu/products.h"
 
-#include <omp.h>
 #include <stdlib.h>
 
 #include "cpu/cpu.h"
@@ -15,14 +14,8 @@ struct CpuProducts {
   BackendState *state;
 };
 
-/* Threads that compute. One of many cores is left to the thread that waits for the device and to those of the
- * device's library: a computing thread that loses its core to them keeps all others waiting. */
-static int threads_of(int n_threads) {
-  return n_threads >= 8 && n_threads >= omp_get_num_procs() ? n_threads - 1 : n_threads;
-}
-
 Status cpu_products_open(const Model *model, int n_threads, int max_rows, CpuProducts **out, Error *err) {
-  const BackendOptions options = {.n_threads = threads_of(n_threads)};
+  const BackendOptions options = {.n_threads = team_size(n_threads)};
   const StateOptions sizes = {.n_ctx = 1, .max_chunk = max_rows, .max_logit_rows = 1, .kv = KV_F16};
   CpuProducts *made = *out = mem_alloc(1, sizeof *made, "matrices on the host", err);
   if (!made) return STATUS_FAILED;

@@ -9,8 +9,8 @@
 
 typedef struct CpuProducts CpuProducts;
 
-/* For models that model_prepare() has prepared, and calls of at most max_rows rows, by n_threads or, if these
- * are all of 8 cores or more, by one less. Errors: no memory, or no thread can be made. */
+/* For models that model_prepare() has prepared, and calls of at most max_rows rows, by team_size(n_threads)
+ * threads. Errors: no memory, or a thread cannot be made. */
 Status cpu_products_open(const Model *model, int n_threads, int max_rows, CpuProducts **out, Error *err);
 void cpu_products_close(CpuProducts *products); /* NULL is fine */
 

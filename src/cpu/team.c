@@ -6,6 +6,7 @@
  *              before it looks at `n_asleep`: so no thread sleeps through a round. */
 #include "cpu/team.h"
 
+#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdalign.h>
@@ -109,6 +110,10 @@ void team_run(Team *t, TeamWork *work, void *context) {
   start_round(t, work, context);
   work(context, 0, t->n);
   team_wait(t);
+}
+
+int team_size(int n_threads) {
+  return n_threads >= 8 && n_threads >= omp_get_num_procs() ? n_threads - 1 : n_threads;
 }
 
 static Status make_thread(Team *t, Error *err) {

@@ -1,9 +1,9 @@
 /* team.h - threads that stay awake between pieces of work that follow one another at once.
  *
- * Called by: products.c, linear.c. OpenMP's threads fall asleep soon (commands/threads.c says why). If a CPU
- * multiplies by matrices of several layers, and a GPU does the rest, waking sixteen threads for each layer
- * takes about as long as the layer's experts take to read. The GPU's part between two layers takes less than
- * a millisecond: these threads wait for it awake. */
+ * Called by: products.c, linear.c, cuda/upload.c. OpenMP's threads fall asleep soon (commands/threads.c says
+ * why). Where a CPU multiplies by some matrices of each layer, and a GPU does the rest, waking sixteen
+ * threads for a layer takes about as long as reading its experts, and longer than copying an expert to the
+ * GPU. The GPU's part between two layers takes less than a millisecond: these threads wait for it awake. */
 #pragma once
 
 #include "base/status.h"
@@ -12,6 +12,11 @@ typedef struct Team Team;
 
 /* A thread's part of the work: 0 <= me < n. */
 typedef void TeamWork(void *context, int me, int n);
+
+/* How many threads a team should have where the program computes with n_threads: one less if these are all
+ * of 8 cores or more. A thread that loses its core to the program's other threads or to a GPU's library keeps
+ * all others of its team waiting. */
+int team_size(int n_threads);
 
 /* A team of n >= 1 threads: n - 1 of its own, and the one that calls team_run(). Errors: a thread cannot be
  * made, or there is no memory. */
