@@ -33,41 +33,46 @@ void upload_close(Uploader *u) {
   *u = (Uploader){0};
 }
 
-Status upload_begin(Uploader *u, Error *err) {
-  u->used = 0; /* an event that was never recorded does not wait */
-  return cuda_status(cudaEventSynchronize(u->done[u->next]), "loading failed", err);
-}
-
-/* Rows that are `step` bytes apart in `from`, one after another in `to`. */
-typedef struct {
-  char *to;
-  const char *from;
-  size_t n, row_bytes, step;
-} Rows;
-
-static void copy_share(void *given, int me, int n_threads) {
-  const Rows *rows = given;
-  const size_t begin = rows->n * (size_t)me / (size_t)n_threads,
-               end = rows->n * (size_t)(me + 1) / (size_t)n_threads;
+/* The me-th of n equal parts of the rows. Rows without gaps are one long row, cut at cache lines. */
+static void copy_part(const UploadRows *rows, int me, int n) {
+  const size_t bytes = rows->n * rows->row_bytes;
   if (rows->step == rows->row_bytes) {
-    memcpy(rows->to + begin * rows->step, rows->from + begin * rows->step, (end - begin) * rows->step);
+    const size_t lines = bytes / LINE + 1, begin = lines * (size_t)me / (size_t)n * LINE,
+                 end = lines * (size_t)(me + 1) / (size_t)n * LINE;
+    if (begin < bytes) memcpy(rows->to + begin, rows->from + begin, (end < bytes ? end : bytes) - begin);
     return;
   }
-  for (size_t row = begin; row < end; row++)
+  for (size_t row = rows->n * (size_t)me / (size_t)n; row < rows->n * (size_t)(me + 1) / (size_t)n; row++)
     memcpy(rows->to + row * rows->row_bytes, rows->from + row * rows->step, rows->row_bytes);
 }
 
+static void copy_share(void *given, int me, int n_threads) {
+  const Uploader *u = given;
+  for (int i = 0; i < u->n_rows; i++) copy_part(&u->rows[i], me, n_threads);
+}
+
 /* One thread reads the page cache at about 5 GB/s; all of them together keep the copy engine busy. */
-static void copy_rows(Uploader *u, Rows rows) {
-  if (rows.step == rows.row_bytes) { /* as pieces of a cache line, so that threads share one long row, too */
-    const size_t whole = rows.n * rows.step / LINE, rest = rows.n * rows.step % LINE;
-    memcpy(rows.to + whole * LINE, rows.from + whole * LINE, rest);
-    rows.n = whole, rows.row_bytes = rows.step = LINE;
-  }
-  if (rows.n * rows.row_bytes < LEAST_SHARED)
-    copy_share(&rows, 0, 1);
+Status upload_send(Uploader *u, Error *err) {
+  const size_t at = (size_t)u->slot * u->slot_bytes + u->sent, bytes = u->used - u->sent;
+  if (u->n_rows == 0) return STATUS_OK;
+  if (bytes < LEAST_SHARED)
+    copy_share(u, 0, 1);
   else
-    team_run(u->team, copy_share, &rows);
+    team_run(u->team, copy_share, u);
+  u->n_rows = 0;
+  u->sent = u->used;
+  return cuda_status(
+      cudaMemcpyAsync(u->staged + at, u->pinned + at, bytes, cudaMemcpyHostToDevice, u->stream),
+      "cannot copy to it", err);
+}
+
+/* Goes on with the next slot, once the copies from it have ended. */
+static Status next_slot(Uploader *u, Error *err) {
+  TRY(upload_send(u, err));
+  TRY(cuda_status(cudaEventRecord(u->done[u->slot], u->stream), "loading failed", err));
+  u->slot = (u->slot + 1) % UPLOAD_SLOTS;
+  u->used = u->sent = 0; /* an event that was never recorded does not wait */
+  return cuda_status(cudaEventSynchronize(u->done[u->slot]), "loading failed", err);
 }
 
 Status upload_add(Uploader *u, const void *from, size_t bytes, void **staged, Error *err) {
@@ -77,20 +82,14 @@ Status upload_add(Uploader *u, const void *from, size_t bytes, void **staged, Er
 Status upload_add_rows(Uploader *u, const void *from, size_t n, size_t row_bytes, size_t step, void **staged,
                        Error *err) {
   const size_t bytes = n * row_bytes;
-  if (bytes > u->slot_bytes - u->used)
+  if (bytes > u->slot_bytes)
     return error_set(err, STATUS_FAILED, "a piece of %zu bytes does not fit a loading buffer of %zu", bytes,
                      u->slot_bytes);
-  size_t at = (size_t)u->next * u->slot_bytes + u->used;
-  copy_rows(u, (Rows){u->pinned + at, from, n, row_bytes, step});
+  if (bytes > u->slot_bytes - u->used || u->n_rows == UPLOAD_ROWS) TRY(next_slot(u, err));
+  const size_t at = (size_t)u->slot * u->slot_bytes + u->used;
+  u->rows[u->n_rows++] = (UploadRows){u->pinned + at, from, n, row_bytes, step};
+  u->used = (u->used + bytes + 255) / 256 * 256; /* at most slot_bytes, which 256 divides */
   *staged = u->staged + at;
-  u->used = (u->used + bytes + 255) / 256 * 256;
-  return cuda_status(cudaMemcpyAsync(*staged, u->pinned + at, bytes, cudaMemcpyHostToDevice, u->stream),
-                     "cannot copy to it", err);
-}
-
-Status upload_end(Uploader *u, Error *err) {
-  TRY(cuda_status(cudaEventRecord(u->done[u->next], u->stream), "loading failed", err));
-  u->next = (u->next + 1) % UPLOAD_SLOTS;
   return STATUS_OK;
 }
 
@@ -98,11 +97,10 @@ Status upload_array(Uploader *u, const void *from, size_t bytes, void *to, Error
   for (size_t at = 0; at < bytes;) {
     size_t n = bytes - at < u->slot_bytes ? bytes - at : u->slot_bytes;
     void *staged;
-    TRY(upload_begin(u, err));
     TRY(upload_add(u, (const char *)from + at, n, &staged, err));
+    TRY(upload_send(u, err));
     TRY(cuda_status(cudaMemcpyAsync((char *)to + at, staged, n, cudaMemcpyDeviceToDevice, u->stream),
                     "cannot copy on it", err));
-    TRY(upload_end(u, err));
     at += n;
   }
   return STATUS_OK;

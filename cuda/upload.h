@@ -11,33 +11,41 @@
 #include "base/status.h"
 #include "cpu/team.h"
 
-enum { UPLOAD_SLOTS = 4 };
+enum { UPLOAD_SLOTS = 4, UPLOAD_ROWS = 4 };
+
+/* Rows that are `step` bytes apart in `from`, one after another in `to`. */
+typedef struct {
+  char *to;
+  const char *from;
+  size_t n, row_bytes, step;
+} UploadRows;
 
 typedef struct {
   cudaStream_t stream;
   Team *team; /* that copies */
   size_t slot_bytes;
-  char *pinned; /* [UPLOAD_SLOTS][slot_bytes] */
-  char *staged; /* the same on the device */
-  cudaEvent_t done[UPLOAD_SLOTS];
-  int next;    /* slot of the next piece */
-  size_t used; /* bytes of the current piece so far */
+  char *pinned;                   /* [UPLOAD_SLOTS][slot_bytes] */
+  char *staged;                   /* the same on the device */
+  cudaEvent_t done[UPLOAD_SLOTS]; /* copies from the slot have ended */
+  int slot;                       /* that is filled */
+  size_t used, sent;              /* bytes of it that arrays have, and that were copied */
+  UploadRows rows[UPLOAD_ROWS];   /* that were added since */
+  int n_rows;
 } Uploader;
 
-/* Copies by team_size(n_threads) threads. Releases itself on failure; upload_close() is fine on a zeroed one.
- */
+/* Copies by team_size(n_threads) threads. Releases itself on failure; upload_close() is fine on a zeroed
+ * one. */
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 
-/* Begins a piece: waits until its slot is free. upload_add() then appends arrays; *staged is where an array
- * will be on the device, 256-byte aligned. Their sizes, rounded up to 256, sum to at most slot_bytes. */
-Status upload_begin(Uploader *uploader, Error *err);
+/* Adds an array of at most slot_bytes, which must stay where it is until it is sent. *staged is where it will
+ * be on the device, 256-byte aligned, until UPLOAD_SLOTS - 1 more slots are full. */
 Status upload_add(Uploader *uploader, const void *from, size_t bytes, void **staged, Error *err);
-/* Appends n rows of row_bytes each, which are `step` bytes apart in `from`. */
+/* Adds n rows of row_bytes each, which are `step` bytes apart in `from`. */
 Status upload_add_rows(Uploader *uploader, const void *from, size_t n, size_t row_bytes, size_t step,
                        void **staged, Error *err);
-/* Ends a piece, after the kernels that read it were enqueued on the stream. */
-Status upload_end(Uploader *uploader, Error *err);
+/* Copies what was added. Kernels that are enqueued on the stream afterwards may read it. */
+Status upload_send(Uploader *uploader, Error *err);
 
 /* Copies an array to its final place on the device, piece by piece. */
 Status upload_array(Uploader *uploader, const void *from, size_t bytes, void *to, Error *err);

@@ -566,68 +566,68 @@ static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, cons
   for (int first = 0; first < n_rows; first += rows) {
     const int n = n_rows - first < rows ? n_rows - first : rows;
     void *staged;
-    TRY(upload_begin(u, err));
     TRY(upload_add_rows(u, (const char *)from + (size_t)first * step, (size_t)n, row_bytes, step, &staged,
                         err));
+    TRY(upload_send(u, err));
     TRY(fill(to, part, layer, first, n, staged, u->stream, err));
-    TRY(upload_end(u, err));
     advance(l, (size_t)n * row_bytes);
   }
   return STATUS_OK;
 }
 
-static Status fill_groups(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
-                          Error *err) {
+/* A matrix in groups. A small one, as an expert's, is sent at once with its zeros and scales. */
+static Status fill_grouped(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
+                           Error *err) {
   Uploader *u = &l->uploader;
-  const size_t n_out = (size_t)from->n_out, width = n_out + (size_t)from->skip;
-  const size_t n = (size_t)(from->n_in / from->group);
-  void *zeros, *scales;
-  TRY(upload_begin(u, err));
+  const size_t n_out = (size_t)from->n_out, width = n_out + (size_t)from->skip, n_in = (size_t)from->n_in,
+               row = n_out * (size_t)from->bits / 8, step = width * (size_t)from->bits / 8,
+               n = n_in / (size_t)from->group;
+  const bool small = n_in * row <= u->slot_bytes / 4;
+  void *weights, *zeros, *scales;
+  if (small)
+    TRY(upload_add_rows(u, from->qweight, n_in, row, step, &weights, err));
+  else
+    TRY(fill_rows(l, to, part, from, fill_group_rows, from->qweight, from->n_in, row, step, 64, err));
   TRY(upload_add_rows(u, from->qzeros, n, zero_bytes(from, n_out), zero_bytes(from, width), &zeros, err));
   TRY(upload_add_rows(u, from->scales, n, scale_bytes(from, n_out), scale_bytes(from, width), &scales, err));
+  TRY(upload_send(u, err));
+  if (small) TRY(fill_group_rows(to, part, from, 0, from->n_in, weights, u->stream, err));
   TRY(linear_fill_groups(to, part, zeros, scales, from->kind != LINEAR_AWQ, u->stream, err));
-  TRY(upload_end(u, err));
-  advance(l, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out));
+  advance(l, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out) + (small ? n_in * row : 0));
   return STATUS_OK;
 }
 
-/* Uploads a float per output to `at`, the scales or the bias of the matrix; `stored` is their bytes in the
- * checkpoint. */
+/* Uploads scales or a bias, a float per output, to `at`; `stored` is their bytes in the checkpoint. */
 static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, const void *at,
                           const void *from, size_t stored, Error *err) {
   void *staged;
-  TRY(upload_begin(&l->uploader, err));
   TRY(upload_add(&l->uploader, from, (size_t)part.n_out * sizeof(float), &staged, err));
+  TRY(upload_send(&l->uploader, err));
   TRY(linear_fill_floats(to, part, at, staged, l->uploader.stream, err));
-  TRY(upload_end(&l->uploader, err));
   advance(l, stored);
   return STATUS_OK;
 }
 
 static Status fill_fp8_scales(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                               Error *err) {
-  const size_t n_blocks = scale_blocks(from), n_groups = scale_groups(from);
-  const size_t row = n_groups * sizeof(float), bytes = n_blocks * row;
+  Uploader *u = &l->uploader;
+  const size_t n = scale_blocks(from), row = scale_groups(from) * sizeof(float);
   void *staged;
-  TRY(upload_begin(&l->uploader, err));
-  TRY(upload_add_rows(&l->uploader, from->scales, n_blocks, row, scale_step(from) * sizeof(float), &staged,
-                      err));
-  TRY(linear_fill_fp8_scales(to, part, staged, from->block, from->block_first, l->uploader.stream, err));
-  TRY(upload_end(&l->uploader, err));
-  advance(l, bytes);
+  TRY(upload_add_rows(u, from->scales, n, row, scale_step(from) * sizeof(float), &staged, err));
+  TRY(upload_send(u, err));
+  TRY(linear_fill_fp8_scales(to, part, staged, from->block, from->block_first, u->stream, err));
+  advance(l, n * row);
   return STATUS_OK;
 }
 
 static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
-  const size_t n_out = (size_t)from->n_out, bits = (size_t)from->bits;
+  const size_t n_out = (size_t)from->n_out;
   if (has_groups(from)) {
-    TRY(fill_rows(l, to, part, from, fill_group_rows, from->qweight, from->n_in, n_out * bits / 8,
-                  (n_out + (size_t)from->skip) * bits / 8, 64, err));
-    TRY(fill_groups(l, to, part, from, err));
+    TRY(fill_grouped(l, to, part, from, err));
   } else { /* whole slabs of 8 rows */
     const FillRows fill = from->kind == LINEAR_DENSE ? fill_dense_rows : fill_byte_rows;
-    const size_t bytes = row_bytes(from);
-    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, bytes, row_step(from), 8, err));
+    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, row_bytes(from), row_step(from), 8,
+                  err));
   }
   if (from->kind == LINEAR_INT8)
     TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));

@@ -22,8 +22,8 @@
 enum { MIN_TASK_ROWS = 24, TASKS_A_THREAD = 4, JOIN_COLUMNS = 256 };
 
 /* For a few rows: how many pieces a thread's share of the bytes is cut into, the least bytes of a piece, and
- * from how many threads on there are pieces. Without pieces 2 threads are up to 8% faster (Qwen3-0.6B), 15
- * threads 12% slower (experts of Qwen3-30B-A3B; two and 16 cores of Intel Xeons, 2026-11-26). */
+ * from how many threads on there are pieces. Without pieces 2 threads are up to 8% faster (a dense model
+ * of 0.6B), 15 threads 12% slower (experts of 2.4 MB; two and 16 cores of Intel Xeons, 2026-11-26). */
 enum { PIECES_A_THREAD = 16, LEAST_PIECE = 16384, PIECES_FROM_THREADS = 4 };
 
 static int blocks(int n, int size) {
