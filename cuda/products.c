@@ -18,7 +18,7 @@
 static int most_cpu_rows(const BackendModel *m, const DeviceLinear *w) {
   const ExpertConfig *experts = &m->model->config.experts;
   if (w->n_experts == 0) return STREAM_ROWS - 1;
-  const int most = (STREAM_ROWS * experts->n_experts - 1) / experts->n_chosen;
+  const int most = (STREAM_EXPERT_ROWS * experts->n_experts - 1) / experts->n_chosen;
   return most < MOST_CPU_ROWS ? most : MOST_CPU_ROWS;
 }
 

@@ -3,16 +3,15 @@
  * Called by: backend.c, state.c. A matrix on the host (device_model.h) that meets few rows is multiplied by
  * the CPU, as a host function in the stream's order, so that the step stays one graph:
  *     x ─► pinned rows of x ─► host function: src/cpu/products.h ─► pinned rows of y ─► y
- * All experts of a layer are one such call. From STREAM_ROWS rows on, its weights are copied to the device
- * first (weights_stream()), and kernels multiply. */
+ * All experts of a layer are one such call. For more rows the weights are copied to the device first
+ * (weights_stream()), and kernels multiply. */
 #pragma once
 
 #include "cuda/state.h"
 
-/* Rows from which on a matrix on the host is streamed; of experts, rows that one of them meets on average.
- * An estimate: copying a byte takes as long as a CPU needs for some 30 multiplications with it. In any case
- * from MOST_CPU_ROWS + 1 rows of a step on. */
-enum { STREAM_ROWS = 32, MOST_CPU_ROWS = 512 };
+/* Rows from which on a matrix on the host is streamed. For experts: rows that one of them meets on average,
+ * and in any case more than MOST_CPU_ROWS of a step. Measured on a host of 16 cores (cuda/LOG.md). */
+enum { STREAM_ROWS = 4, STREAM_EXPERT_ROWS = 8, MOST_CPU_ROWS = 256 };
 
 /* Most rows that the CPU multiplies at once. */
 int products_cpu_rows(const BackendModel *m);

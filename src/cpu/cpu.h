@@ -105,7 +105,7 @@ struct BackendModel {
   const Model *model;
   const Kernels *kernels;
   int n_threads;
-  Team *team;         /* that multiplies a few rows in place of OpenMP's threads, or NULL */
+  Team *team;         /* that multiplies in place of OpenMP's threads, owned by CpuProducts; or NULL */
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
   CpuLinear head, input_projection;
@@ -272,6 +272,9 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 /* Computes matmuls of other rows each. PRECOND all rows together fit the scratch's rounded rows. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
+
+/* Calls part(context, me, n) in all threads, those of the model's team or OpenMP's, and waits for them. */
+void cpu_in_parallel(const BackendModel *loaded, TeamWork *part, void *context);
 
 /* Positions of rows (rope.c). cpu_place_rows(): sets the rows' sequences, positions and angles.
  * cpu_rotate_queries(): norm, rope and scale of state->q. cpu_append(): norm and rope of state->k, which goes

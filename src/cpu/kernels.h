@@ -150,7 +150,7 @@ typedef struct {
    *   y of row r and split p - split [c - first] = sum over split p of w[i][c] x[r][i],
    * for p in [split, splits_end), c in [first, first + n). Added in order they are W x. Each weight is read
    * from memory once; its bits do not depend on the number of rows. The weights at `next`, which this thread
-   * reads afterwards, are prefetched (NULL: none).
+   * reads afterwards, are prefetched.
    * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0 */
   void (*matmul_few)(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
                      NextWeights next, PartialSums y);

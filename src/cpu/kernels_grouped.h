@@ -224,22 +224,23 @@ typedef struct {
   NextWeights next;
 } Prefetch;
 
-/* Goes on to the row `row` of the thread's next weights. */
-INLINE void prefetch_next(Prefetch *ahead, size_t row) {
+/* Goes on to the thread's next weights. */
+INLINE void prefetch_next(Prefetch *ahead) {
   ahead->width = ahead->next.width;
   ahead->step = ahead->next.step;
-  ahead->at = (uintptr_t)ahead->next.start + row * ahead->step;
+  ahead->at = (uintptr_t)ahead->next.start;
   ahead->row_end = ahead->at + ahead->width;
-  ahead->last_end = UINTPTR_MAX; /* the next call begins before that */
+  ahead->last_end = UINTPTR_MAX; /* never reached: the call ends first */
 }
 
-/* The cursor starts at least a band ahead: a band is read column by column, so its use needs all of it. */
+/* The cursor starts at least a band ahead: a band is read column by column, so its use needs all of it. If
+ * there are not so many rows, the call before has fetched them all. */
 INLINE Prefetch prefetch_begin(uintptr_t start, size_t width, size_t step, int n_rows, NextWeights next) {
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
   uintptr_t at = start + row * step;
   Prefetch ahead = {at, at + width, start + (rows - 1) * step + width, width, step, next};
-  if (!next.start) ahead.next = (NextWeights){(const void *)start, width, step}; /* cached: does nothing */
-  if (row >= rows) prefetch_next(&ahead, row - rows);
+  if (!next.start) ahead.next = (NextWeights){(const void *)start, width, step}; /* mostly cached still */
+  if (row >= rows) prefetch_next(&ahead);
   return ahead;
 }
 
@@ -249,9 +250,9 @@ INLINE void prefetch_advance(Prefetch *ahead, size_t bytes) {
   ahead->at += bytes;
   if (ahead->at < ahead->row_end) return;
   if (ahead->row_end == ahead->last_end) {
-    prefetch_next(ahead, 0);
+    prefetch_next(ahead);
   } else {
-    ahead->at += ahead->step - ahead->width;
+    ahead->at = ahead->row_end + ahead->step - ahead->width;
     ahead->row_end += ahead->step;
   }
 }

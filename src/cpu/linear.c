@@ -12,6 +12,7 @@
  *
  * When all threads are done, the splits of each output are summed. A matrix whose weights lie
  * output by output has one split. */
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -69,8 +70,8 @@ typedef struct {
   const MatmulScratch *memory;
   const MatmulGroup *groups;
   int n_groups;
-  int64_t bytes;           /* of all matrices */
-  _Atomic int64_t claimed; /* bytes before the first that no thread has taken */
+  int64_t bytes;                               /* of all matrices */
+  alignas(LINE_BYTES) _Atomic int64_t claimed; /* bytes that threads have taken: the next piece begins here */
 } MatmulWork;
 
 static const Linear *matrix_of(const MatmulWork *work, int i) {
@@ -121,15 +122,22 @@ static int64_t bytes_of(const Linear *w) {
   return w->kind == LINEAR_AWQ || w->bits == 4 ? n / 2 : n;
 }
 
-/* The unit of w at which byte `at` of its matrix lies; 0 if that is before it, the number of units if after.
- * A wide matrix is cut at whole cache lines, as both threads would read one that is cut. */
-static int64_t unit_at(const Linear *w, int64_t at) {
+/* True if each thread has enough bytes that a cut may be some KB from where it would be even. */
+static bool has_long_shares(const MatmulWork *work) {
+  return work->bytes >= LEAST_PIECE * PIECES_A_THREAD * work->loaded->n_threads;
+}
+
+/* The unit of w at which byte `at` of its matrix lies, 0 or the number of units if that is outside of it.
+ * Wide weights that lie input by input are cut at multiples of 64 bytes of a row: both threads would read a
+ * cache line that is cut in two. */
+static int64_t unit_at(const MatmulWork *work, const Linear *w, int64_t at) {
   const int64_t bytes = bytes_of(w), n_blocks = blocks(w->n_out, MATMUL_UNIT),
                 n_units = matmul_splits(w) * n_blocks;
   if (at <= 0) return 0;
   if (at >= bytes) return n_units;
   const int64_t unit = at * n_units / bytes;
-  return n_blocks < 4 * LINE_UNITS ? unit : unit - unit % n_blocks % LINE_UNITS;
+  const bool at_line = n_blocks >= 4 * LINE_UNITS && !matmul_by_outputs(w) && has_long_shares(work);
+  return at_line ? unit - unit % n_blocks % LINE_UNITS : unit;
 }
 
 /* The stretches of bytes [from, to) of the matrices laid end to end. */
@@ -139,19 +147,19 @@ static int cut_work(const MatmulWork *work, int64_t from, int64_t to, Stretch *s
   for (int i = 0; i < 2 * work->n_groups && to > 0; i++) {
     const Linear *w = matrix_of(work, i);
     if (!w) continue;
-    n += cut_matrix(w, &work->groups[i / 2], parts, unit_at(w, from), unit_at(w, to), stretches + n);
+    n += cut_matrix(w, &work->groups[i / 2], parts, unit_at(work, w, from), unit_at(work, w, to),
+                    stretches + n);
     from -= bytes_of(w), to -= bytes_of(w);
     parts += n_parts(w, work->groups[i / 2].n_rows);
   }
   return n;
 }
 
-/* The bytes that are shared equally at first, all where threads or bytes are few: a piece of a split lies on
- * many pages of memory, and looking up their addresses takes time. */
+/* The bytes that are shared equally at first: all of them with few threads or short shares. A narrow piece
+ * lies on as many pages as a wide one, and looking up their addresses takes time. */
 static int64_t shared_first(const MatmulWork *work) {
-  const int n_threads = work->loaded->n_threads;
-  const bool few = n_threads < PIECES_FROM_THREADS || work->bytes < LEAST_PIECE * PIECES_A_THREAD * n_threads;
-  return few ? work->bytes : work->bytes / 2;
+  const bool has_pieces = work->loaded->n_threads >= PIECES_FROM_THREADS && has_long_shares(work);
+  return has_pieces ? work->bytes / 2 : work->bytes;
 }
 
 /* Takes the next piece of the second half for one of n threads. Returns the number of its stretches, 0 if
@@ -198,10 +206,11 @@ static void run_stretch(const MatmulWork *work, const Stretch *s, NextWeights ne
                         s->first, s->n, next, (PartialSums){s->y, n_rows * n_out, n_out});
 }
 
-/* Fetches the first rows of a thread's first weights. */
+/* Fetches the first rows of a thread's first weights: FETCH_AHEAD bytes, or cache lines of so many bytes. */
 static void fetch(NextWeights first) {
   const char *row = first.start;
-  for (size_t fetched = 0; row && fetched < FETCH_AHEAD; fetched += first.width, row += first.step)
+  const size_t width = first.width > LINE_BYTES ? first.width : LINE_BYTES;
+  for (size_t fetched = 0; row && fetched < FETCH_AHEAD; fetched += width, row += first.step)
     for (size_t byte = 0; byte < first.width && fetched + byte < FETCH_AHEAD; byte += LINE_BYTES)
       __builtin_prefetch(row + byte);
 }
@@ -213,7 +222,7 @@ static void run_splits(MatmulWork *work, int me, int n_threads) {
   if (n > 0) fetch(weights_of(stretches[0]));
   for (int turn = 0, more = 1; n > 0 || more > 0; turn ^= 1, n = more) {
     const Stretch *now = stretches[turn], *then = stretches[turn ^ 1];
-    more = claim_piece(work, n_threads, stretches[turn ^ 1]); /* now, since its start is fetched ahead */
+    more = claim_piece(work, n_threads, stretches[turn ^ 1]); /* before `now` ends, which fetches its start */
     for (int i = 0; i < n; i++) {
       const Stretch *next = i + 1 < n ? &now[i + 1] : more > 0 ? then : NULL;
       run_stretch(work, &now[i], next ? weights_of(next) : none);
@@ -267,16 +276,20 @@ static void run_share(void *given, int me, int n) {
   finish_share(work, me, n);
 }
 
+void cpu_in_parallel(const BackendModel *loaded, TeamWork *part, void *context) {
+  if (loaded->team) {
+    team_run(loaded->team, part, context);
+    return;
+  }
+#pragma omp parallel num_threads(loaded->n_threads)
+  part(context, omp_get_thread_num(), omp_get_num_threads());
+}
+
 static void run_few(MatmulWork *work) {
   for (int i = 0; i < 2 * work->n_groups; i++)
     if (matrix_of(work, i)) work->bytes += bytes_of(matrix_of(work, i));
   work->claimed = shared_first(work);
-  if (work->loaded->team) {
-    team_run(work->loaded->team, run_share, work);
-    return;
-  }
-#pragma omp parallel num_threads(work->loaded->n_threads)
-  run_share(work, omp_get_thread_num(), omp_get_num_threads());
+  cpu_in_parallel(work->loaded, run_share, work);
 }
 
 /* True if threads may share a few rows by outputs, without partial sums. Not LINEAR_INT8, whose kernels take
@@ -285,18 +298,26 @@ static bool is_shared_by_outputs(const Linear *w) {
   return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
 }
 
-/* One matmul of a few rows by outputs: a dense lm_head. */
-static void run_few_by_outputs(const BackendModel *loaded, InputRows x, const Matmul *matmul) {
-  const Linear *w = matmul->w.linear;
-  int n_units = blocks(w->n_out, JOIN_COLUMNS);
-#pragma omp parallel for num_threads(loaded->n_threads)
-  for (int unit = 0; unit < n_units; unit++) {
+/* One matmul of a few rows by outputs, such as a dense lm_head. */
+typedef struct {
+  const BackendModel *loaded;
+  InputRows x;
+  const Matmul *matmul;
+} OutputWork;
+
+static void run_outputs(void *given, int me, int n_threads) {
+  const OutputWork *work = given;
+  const InputRows x = work->x;
+  const Matmul *matmul = work->matmul;
+  const Kernels *kernels = work->loaded->kernels;
+  const int n_out = matmul->w.linear->n_out, n_units = blocks(n_out, JOIN_COLUMNS),
+            end = (int)((int64_t)n_units * (me + 1) / n_threads);
+  for (int unit = (int)((int64_t)n_units * me / n_threads); unit < end; unit++) {
     float tile[FEW_ROWS * JOIN_COLUMNS] __attribute__((aligned(64)));
-    int first = unit * JOIN_COLUMNS, n = w->n_out - first < JOIN_COLUMNS ? w->n_out - first : JOIN_COLUMNS;
-    loaded->kernels->matmul_few(w, x, 0, 1, first, n, none, (PartialSums){tile, 0, JOIN_COLUMNS});
+    const int first = unit * JOIN_COLUMNS, n = n_out - first < JOIN_COLUMNS ? n_out - first : JOIN_COLUMNS;
+    kernels->matmul_few(matmul->w.linear, x, 0, 1, first, n, none, (PartialSums){tile, 0, JOIN_COLUMNS});
     for (size_t r = 0; r < (size_t)x.n; r++)
-      finish_row(loaded->kernels, matmul, first, n, tile + r * JOIN_COLUMNS, NULL,
-                 matmul->y + r * matmul->y_stride);
+      finish_row(kernels, matmul, first, n, tile + r * JOIN_COLUMNS, NULL, matmul->y + r * matmul->y_stride);
   }
 }
 
@@ -340,19 +361,19 @@ static int cut_rows(MatmulGroup *group, int64_t n_columns, int n_threads) {
 }
 
 /* Groups of many rows. A task is a block of a group's columns times a block of its rows. */
-static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                     int n_groups) {
-  const MatmulWork work = {.loaded = loaded, .memory = memory, .groups = groups, .n_groups = n_groups};
-  int64_t n_columns = 0, n_tasks = 0;
-  for (int g = 0; g < n_groups; g++) n_columns += column_blocks(&groups[g]);
-  for (int g = 0; g < n_groups; g++) {
-    groups[g].first_task = n_tasks;
-    n_tasks += (int64_t)cut_rows(&groups[g], n_columns, loaded->n_threads) * column_blocks(&groups[g]);
-  }
-#pragma omp parallel for schedule(dynamic) num_threads(loaded->n_threads)
-  for (int64_t task = 0; task < n_tasks; task++) {
+typedef struct {
+  MatmulWork work;
+  int64_t n_tasks;
+  _Atomic int64_t next; /* the first task that no thread has taken */
+} TaskWork;
+
+static void run_tasks(void *given, int me, int n_threads) {
+  (void)me, (void)n_threads;
+  TaskWork *tasks = given;
+  const MatmulGroup *groups = tasks->work.groups;
+  for (int64_t task; (task = atomic_fetch_add(&tasks->next, 1)) < tasks->n_tasks;) {
     int low = 0;
-    for (int high = n_groups; high - low > 1;) {
+    for (int high = tasks->work.n_groups; high - low > 1;) {
       const int middle = low + (high - low) / 2;
       if (groups[middle].first_task <= task)
         low = middle;
@@ -363,9 +384,21 @@ static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, Ma
     const int n_blocks = column_blocks(group), at = (int)(task - group->first_task);
     const int row = at / n_blocks * group->task_rows, first = at % n_blocks * MATMUL_COLUMNS;
     const int rows = group->n_rows - row, left = group->matmul.w.linear->n_out - first;
-    run_tile(&work, group, row, rows < group->task_rows ? rows : group->task_rows, first,
+    run_tile(&tasks->work, group, row, rows < group->task_rows ? rows : group->task_rows, first,
              left < MATMUL_COLUMNS ? left : MATMUL_COLUMNS);
   }
+}
+
+static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                     int n_groups) {
+  TaskWork tasks = {.work = {.loaded = loaded, .memory = memory, .groups = groups, .n_groups = n_groups}};
+  int64_t n_columns = 0;
+  for (int g = 0; g < n_groups; g++) n_columns += column_blocks(&groups[g]);
+  for (int g = 0; g < n_groups; g++) {
+    groups[g].first_task = tasks.n_tasks;
+    tasks.n_tasks += (int64_t)cut_rows(&groups[g], n_columns, loaded->n_threads) * column_blocks(&groups[g]);
+  }
+  cpu_in_parallel(loaded, run_tasks, &tasks);
 }
 
 /* Groups of a few rows, as many at a time as the scratch holds. */
@@ -399,7 +432,7 @@ static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, 
     last = group->x;
     last_rounded = next;
     const RoundedRows rounded = rounded_rows(memory, next);
-#pragma omp parallel for if (group->n_rows > 1) num_threads(loaded->n_threads)
+#pragma omp parallel for if (group->n_rows > 1 && !loaded->team) num_threads(loaded->n_threads)
     for (int r = 0; r < group->n_rows; r++)
       rounded.scales[r] = loaded->kernels->round_row(group->x + (size_t)r * group->x_stride, w->n_in,
                                                      rounded.numbers + (size_t)r * rounded.stride);
@@ -427,7 +460,7 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
   for (int i = 0; i < n_matmuls; i++)
     groups[i] = (MatmulGroup){.matmul = matmuls[i], .x = x, .x_stride = x_stride, .n_rows = n_rows};
   if (few && n_matmuls == 1 && !matmuls->gate.linear && is_shared_by_outputs(matmuls->w.linear))
-    run_few_by_outputs(loaded, (InputRows){x, x_stride, n_rows}, matmuls);
+    cpu_in_parallel(loaded, run_outputs, &(OutputWork){loaded, {x, x_stride, n_rows}, matmuls});
   else
     run_groups(loaded, memory, groups, n_matmuls);
 }

@@ -1,9 +1,9 @@
 /* team.c - see team.h.
  *
- * Always true: `round` counts the pieces of work. A thread that has seen it rise reads `work` and `context`,
- *              which change only while all threads wait for the next round. A thread adds itself to
- *              `n_asleep` before it looks at `round` for the last time, and start_round() raises `round`
- *              before it looks at `n_asleep`: so no thread sleeps through a round. */
+ * Always true: `round` counts the jobs. `work`, `context` and `n` are written only after every member has
+ *              reached the last barrier of the job before. A thread adds itself to `n_asleep` before it looks
+ *              for the last time at the number it waits for, and a number is raised before `n_asleep` is
+ *              looked at: so no thread sleeps through a change. */
 #include "cpu/team.h"
 
 #include <omp.h>
@@ -13,80 +13,91 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/signals.h"
 
 enum {
-  LINE = 64,    /* bytes that cores pass on together */
-  SPINS = 4096, /* before a waiting thread offers its core to others: some 100 us */
+  LINE = 64,       /* bytes of a cache line: what different threads write lies on different lines */
+  STACK = 1 << 20, /* least bytes of a thread's stack; the kernels use a tenth of it */
 };
-static const double awake_ms = 3; /* without work; then threads sleep */
+
+/* How long a thread waits busily. Then it offers its core to others, at last it sleeps. A thread that did not
+ * get its core back at once was in another's way: for a while waits are short, since a thread that waits
+ * busily keeps the one that it waits for from running. */
+#if defined(__x86_64__)
+enum { SPINS = 4096, SHORT_SPINS = 256 }; /* of some 25 ns */
+#else
+enum { SPINS = 1 << 16, SHORT_SPINS = 4096 }; /* of some ns */
+#endif
+static const double awake_ms = 3, lost_ms = 0.05, crowded_ms = 200;
 
 struct Team {
   int n;
   pthread_t *threads; /* [n - 1] */
-  int n_threads;      /* that were made */
   TeamWork *work;     /* NULL: threads end */
   void *context;
   pthread_mutex_t lock; /* of `wake` */
   pthread_cond_t wake;
+  _Atomic double crowded_until; /* until then waits are short */
   alignas(LINE) atomic_uint round;
   atomic_int n_asleep;
-  alignas(LINE) atomic_uint phase; /* of team_wait(): how often all threads have come there */
+  alignas(LINE) atomic_uint phase; /* barriers that all threads have passed */
   alignas(LINE) atomic_int n_waiting;
 };
 
-/* One turn of a loop that waits. */
-static void spin(unsigned turn) {
+static void spin(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
-  if (turn >= SPINS) sched_yield(); /* the thread that is waited for may have no core */
 }
 
-void team_wait(Team *t) {
-  const unsigned phase = atomic_load_explicit(&t->phase, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&t->n_waiting, 1, memory_order_acq_rel) + 1 == t->n) {
-    atomic_store_explicit(&t->n_waiting, 0, memory_order_relaxed);
-    atomic_store_explicit(&t->phase, phase + 1, memory_order_release);
-    return;
-  }
-  for (unsigned turn = 0; atomic_load_explicit(&t->phase, memory_order_acquire) == phase; turn++) spin(turn);
-}
-
-static void sleep_until_after(Team *t, unsigned round) {
+static void sleep_while(Team *t, atomic_uint *number, unsigned is) {
   pthread_mutex_lock(&t->lock);
   atomic_fetch_add(&t->n_asleep, 1);
-  while (atomic_load(&t->round) == round) pthread_cond_wait(&t->wake, &t->lock);
+  while (atomic_load(number) == is) pthread_cond_wait(&t->wake, &t->lock);
   atomic_fetch_sub(&t->n_asleep, 1);
   pthread_mutex_unlock(&t->lock);
 }
 
-static void wait_for_work(Team *t, unsigned round) {
-  double since = 0;
-  for (unsigned turn = 0; atomic_load_explicit(&t->round, memory_order_acquire) == round; turn++) {
-    spin(turn);
-    if (turn % 256 != 255) continue; /* not each turn: reading the clock takes longer than a turn */
-    const double now = clock_ms();
-    if (since == 0) since = now;
-    if (now - since < awake_ms) continue;
-    sleep_until_after(t, round);
-    return;
+static void wait_while(Team *t, atomic_uint *number, unsigned is) {
+  const double begin = clock_ms();
+  const bool crowded = begin < atomic_load_explicit(&t->crowded_until, memory_order_relaxed);
+  for (int turn = 0; turn < (crowded ? SHORT_SPINS : SPINS); turn++) {
+    if (atomic_load_explicit(number, memory_order_acquire) != is) return;
+    spin();
   }
+  for (double now = clock_ms(); !crowded && now - begin < awake_ms;) {
+    const double before = now;
+    if (atomic_load_explicit(number, memory_order_acquire) != is) return;
+    sched_yield();
+    now = clock_ms();
+    if (now - before < lost_ms) continue;
+    atomic_store_explicit(&t->crowded_until, now + crowded_ms, memory_order_relaxed);
+    break;
+  }
+  sleep_while(t, number, is);
 }
 
-static void start_round(Team *t, TeamWork *work, void *context) {
-  t->work = work;
-  t->context = context;
-  atomic_fetch_add(&t->round, 1);
+/* Adds 1 to the number, and wakes the threads that sleep until it changes. */
+static void raise_number(Team *t, atomic_uint *number) {
+  atomic_fetch_add(number, 1);
   if (atomic_load(&t->n_asleep) == 0) return;
   pthread_mutex_lock(&t->lock);
   pthread_cond_broadcast(&t->wake);
   pthread_mutex_unlock(&t->lock);
+}
+
+void team_wait(Team *t) {
+  const unsigned phase = atomic_load_explicit(&t->phase, memory_order_relaxed);
+  if (atomic_fetch_add_explicit(&t->n_waiting, 1, memory_order_acq_rel) + 1 < t->n) {
+    wait_while(t, &t->phase, phase);
+    return;
+  }
+  atomic_store_explicit(&t->n_waiting, 0, memory_order_relaxed);
+  raise_number(t, &t->phase);
 }
 
 typedef struct {
@@ -99,15 +110,21 @@ static void *run_member(void *given) {
   Team *t = member.team;
   free(given);
   for (unsigned round = 0;; round++) {
-    wait_for_work(t, round);
+    wait_while(t, &t->round, round);
     if (!t->work) return NULL;
     t->work(t->context, member.me, t->n);
     team_wait(t);
   }
 }
 
+static void begin_round(Team *t, TeamWork *work, void *context) {
+  t->work = work;
+  t->context = context;
+  raise_number(t, &t->round);
+}
+
 void team_run(Team *t, TeamWork *work, void *context) {
-  start_round(t, work, context);
+  begin_round(t, work, context);
   work(context, 0, t->n);
   team_wait(t);
 }
@@ -116,49 +133,52 @@ int team_size(int n_threads) {
   return n_threads >= 8 && n_threads >= omp_get_num_procs() ? n_threads - 1 : n_threads;
 }
 
-static Status make_thread(Team *t, Error *err) {
-  Member *member = mem_alloc(1, sizeof *member, "a thread", err);
-  if (!member) return STATUS_FAILED;
-  *member = (Member){t, t->n_threads + 1};
-  const int failed = pthread_create(&t->threads[t->n_threads], NULL, run_member, member);
-  if (!failed) {
-    t->n_threads++;
-    return STATUS_OK;
+/* Returns false if there is no memory for a thread, or the process may have no more. */
+static bool add_thread(Team *t, const pthread_attr_t *attributes) {
+  Member *member = malloc(sizeof *member);
+  if (!member) return false;
+  *member = (Member){t, t->n};
+  if (pthread_create(&t->threads[t->n - 1], attributes, run_member, member) == 0) {
+    t->n++;
+    return true;
   }
   free(member);
-  return error_set(err, STATUS_FAILED, "cannot make thread %d of %d: %s", t->n_threads + 2, t->n,
-                   strerror(failed));
+  return false;
 }
 
-static Status make_threads(Team *t, Error *err) {
+static void add_threads(Team *t, int n) {
+  pthread_attr_t attributes;
   sigset_t before;
+  size_t stack;
+  if (pthread_attr_init(&attributes)) return;
+  if (pthread_attr_getstacksize(&attributes, &stack) == 0 && stack < STACK)
+    pthread_attr_setstacksize(&attributes, STACK);
   block_signals(&before);
-  Status status = STATUS_OK;
-  while (!status && t->n_threads < t->n - 1) status = make_thread(t, err);
+  while (t->n < n && add_thread(t, &attributes)) continue;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return status;
+  pthread_attr_destroy(&attributes);
 }
 
 Status team_open(int n, Team **out, Error *err) {
-  Team *t = aligned_alloc(LINE, sizeof *t);
-  *out = NULL;
+  Team *t = *out = aligned_alloc(LINE, sizeof *t);
   if (!t) return error_set(err, STATUS_FAILED, "out of memory for threads");
-  *t = (Team){.n = n};
+  *t = (Team){.n = 1};
   pthread_mutex_init(&t->lock, NULL);
   pthread_cond_init(&t->wake, NULL);
   t->threads = mem_alloc((size_t)n, sizeof *t->threads, "threads", err);
-  if (t->threads && !make_threads(t, err)) {
-    *out = t;
+  if (t->threads) {
+    add_threads(t, n);
     return STATUS_OK;
   }
   team_close(t);
+  *out = NULL;
   return STATUS_FAILED;
 }
 
 void team_close(Team *t) {
   if (!t) return;
-  start_round(t, NULL, NULL);
-  for (int i = 0; i < t->n_threads; i++) pthread_join(t->threads[i], NULL);
+  begin_round(t, NULL, NULL);
+  for (int i = 0; i < t->n - 1; i++) pthread_join(t->threads[i], NULL);
   pthread_cond_destroy(&t->wake);
   pthread_mutex_destroy(&t->lock);
   free(t->threads);

@@ -1,4 +1,4 @@
-/* team.h - threads that stay awake between pieces of work that follow one another at once.
+/* team.h - a pool of threads that wait busily for some milliseconds between jobs.
  *
  * Called by: products.c, linear.c, cuda/upload.c. OpenMP's threads fall asleep soon (commands/threads.c says
  * why). Where a CPU multiplies by some matrices of each layer, and a GPU does the rest, waking sixteen
@@ -10,16 +10,16 @@
 
 typedef struct Team Team;
 
-/* A thread's part of the work: 0 <= me < n. */
+/* A thread's part of a job: 0 <= me < n. */
 typedef void TeamWork(void *context, int me, int n);
 
-/* How many threads a team should have where the program computes with n_threads: one less if these are all
- * of 8 cores or more. A thread that loses its core to the program's other threads or to a GPU's library keeps
- * all others of its team waiting. */
+/* How many threads a team should have where the program computes with n_threads: one less if that is every
+ * core of a machine with 8 or more. The core that is left runs the program's other threads and those of a
+ * GPU's library; a team always waits for its slowest thread. */
 int team_size(int n_threads);
 
-/* A team of n >= 1 threads: n - 1 of its own, and the one that calls team_run(). Errors: a thread cannot be
- * made, or there is no memory. */
+/* A team of n >= 1 threads: n - 1 of its own, and the one that calls team_run(). It has fewer if the process
+ * may have no more. Errors: there is no memory. */
 Status team_open(int n, Team **out, Error *err);
 void team_close(Team *team); /* NULL is fine */
 
@@ -27,5 +27,5 @@ void team_close(Team *team); /* NULL is fine */
  * ended. One caller at a time. */
 void team_run(Team *team, TeamWork *work, void *context);
 
-/* Within the work: waits until all threads of the team have come here. */
+/* A barrier within a job: waits until all threads of the team have come here. */
 void team_wait(Team *team);

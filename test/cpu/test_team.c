@@ -2,9 +2,11 @@
  * until the last has come, and threads that fell asleep are woken. */
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cpu_test.h"
 
+#include "base/clock.h"
 #include "cpu/team.h"
 
 enum { MOST = 9, STEPS = 5 };
@@ -55,6 +57,33 @@ static void all_threads_have_a_part_of_each_work(void **state) {
 static void threads_that_sleep_are_woken(void **state) {
   (void)state;
   for (int n = 2; n <= MOST; n += 3) run(n, 8, 2 + n); /* they sleep after 3 ms without work */
+  run(4, 200, 3);                                      /* about when they fall asleep */
+}
+
+static double process_ms(void) {
+  return clock_of(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+static void slow_part(void *given, int me, int n) {
+  (void)given, (void)n;
+  if (me == 0) rest_ms(100);
+}
+
+/* Without work, and while one thread's part takes long. */
+static void threads_that_wait_long_sleep(void **state) {
+  (void)state;
+  Team *team;
+  Error err;
+  assert_int_equal(team_open(MOST, &team, &err), STATUS_OK);
+  team_run(team, slow_part, NULL);
+  const double begin = process_ms();
+  rest_ms(100);
+  const double resting = process_ms() - begin;
+  team_run(team, slow_part, NULL);
+  const double waiting = process_ms() - begin - resting;
+  assert_true(resting < 10.0 * MOST); /* of 100 ms a thread */
+  assert_true(waiting < 10.0 * MOST);
+  team_close(team);
 }
 
 static void a_team_is_closed_awake_asleep_or_unused(void **state) {
@@ -70,9 +99,11 @@ static void a_team_is_closed_awake_asleep_or_unused(void **state) {
 }
 
 int main(void) {
+  alarm(60); /* ends the test where a thread is not woken */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_threads_have_a_part_of_each_work),
       cmocka_unit_test(threads_that_sleep_are_woken),
+      cmocka_unit_test(threads_that_wait_long_sleep),
       cmocka_unit_test(a_team_is_closed_awake_asleep_or_unused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

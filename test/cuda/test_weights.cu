@@ -472,7 +472,7 @@ static void check_folder(const std::string &folder) {
   for (const std::string &name : names) check_model(folder + "/" + name);
 }
 
-/* Loading buffers of 512 bytes: arrays in many pieces, rows with gaps, two arrays per piece, one too many. */
+/* Loading buffers of 512 bytes: arrays in many pieces, rows with gaps, two arrays in a slot, one too long. */
 static void check_upload() {
   model_name = "upload";
   cudaStream_t stream;
@@ -491,31 +491,47 @@ static void check_upload() {
            "bytes", "an array");
     CHECK(cudaFree(to));
   }
-  for (int turn = 0; turn < UPLOAD_SLOTS + 1; turn++) {
-    void *rows, *more;
-    MUST(upload_begin(&u, &error));
+  for (int turn = 0; turn < 2 * UPLOAD_SLOTS + 1; turn++) { /* two arrays fill a slot */
+    void *rows, *more, *none;
     MUST(upload_add_rows(&u, &from[turn], 7, 20, 33, &rows, &error));
     MUST(upload_add(&u, &from[1000 + turn], 256, &more, &error));
+    if (turn % 2)
+      MUST(upload_send(&u, &error));
+    else
+      MUST(upload_add(&u, &from[2000], 512, &none, &error)); /* the next slot: sends what is in this one */
     CHECK(cudaStreamSynchronize(stream));
     const auto got = to_host<unsigned char>(rows, 140), got_more = to_host<unsigned char>(more, 256);
     bool good = std::equal(got_more.begin(), got_more.end(), from.begin() + 1000 + turn);
     for (int i = 0; i < 140; i++) good &= got[i] == from[turn + i / 20 * 33 + i % 20];
-    expect(good && ((char *)more - (char *)rows) == 256, "two things", "a piece");
-    void *none;
-    const Status full = upload_add(&u, from.data(), 1, &none, &error);
+    expect(good && (char *)more - (char *)rows == 256, "two things", "a slot");
+    const Status full = upload_add(&u, from.data(), 513, &none, &error);
     expect(full == STATUS_FAILED &&
-               strstr(error.text, "a piece of 1 bytes does not fit a loading buffer of 512"),
-           "a byte too many", "a piece");
-    MUST(upload_end(&u, &error));
+               strstr(error.text, "a piece of 513 bytes does not fit a loading buffer of 512"),
+           "a byte too many", "a slot");
   }
   upload_close(&u);
-  /* Three threads copy at once. */
+  /* Three threads copy at once: an array, rows with gaps, and more arrays than are sent together. */
   MUST(upload_open(&u, stream, 3, from.size(), &error));
-  void *to;
-  MUST(upload_begin(&u, &error));
+  void *to, *gaps, *some[2 * UPLOAD_ROWS];
   MUST(upload_add(&u, from.data(), from.size(), &to, &error));
+  MUST(upload_send(&u, &error));
   CHECK(cudaStreamSynchronize(stream));
-  expect(to_host<unsigned char>(to, from.size()) == from, "600000 bytes", "a piece");
+  expect(to_host<unsigned char>(to, from.size()) == from, "600000 bytes", "an array");
+  MUST(upload_add_rows(&u, from.data(), 500, 999, 1001, &gaps, &error));
+  MUST(upload_send(&u, &error));
+  CHECK(cudaStreamSynchronize(stream));
+  const auto got = to_host<unsigned char>(gaps, 500 * 999);
+  bool good = true;
+  for (size_t i = 0; i < got.size(); i++) good &= got[i] == from[i / 999 * 1001 + i % 999];
+  expect(good, "500 rows", "rows with gaps");
+  for (int i = 0; i < 2 * UPLOAD_ROWS; i++)
+    MUST(upload_add(&u, &from[(size_t)i * 100], 50, some + i, &error));
+  MUST(upload_send(&u, &error));
+  CHECK(cudaStreamSynchronize(stream));
+  for (int i = 0; i < 2 * UPLOAD_ROWS; i++) {
+    const auto few = to_host<unsigned char>(some[i], 50);
+    expect(std::equal(few.begin(), few.end(), from.begin() + i * 100), "50 bytes", "many arrays");
+  }
   upload_close(&u);
   CHECK(cudaStreamDestroy(stream));
 }
