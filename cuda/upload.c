@@ -7,7 +7,7 @@
 
 enum {
   LINE = 64,               /* bytes of a cache line */
-  LEAST_SHARED = 64 << 10, /* bytes that several threads copy sooner than one */
+  LEAST_SHARED = 64 << 10, /* fewer bytes are copied sooner by one thread than by the team */
 };
 
 Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {

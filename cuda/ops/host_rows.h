@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* The experts that rows have chosen, of the device (from) and in pinned memory (to): [n_rows][n]; n 0: none.
- */
+/* Ids and weights of the experts that rows have chosen, [n_rows][n], n 0: none. They are copied from the
+ * device (from_) to pinned memory (to_). */
 typedef struct {
   int n;
   const int *from_ids;

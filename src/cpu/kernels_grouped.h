@@ -239,7 +239,8 @@ INLINE Prefetch prefetch_begin(uintptr_t start, size_t width, size_t step, int n
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
   uintptr_t at = start + row * step;
   Prefetch ahead = {at, at + width, start + (rows - 1) * step + width, width, step, next};
-  if (!next.start) ahead.next = (NextWeights){(const void *)start, width, step}; /* mostly cached still */
+  if (!next.start)
+    ahead.next = (NextWeights){(const void *)start, width, step}; /* fetches this one's start again */
   if (row >= rows) prefetch_next(&ahead);
   return ahead;
 }

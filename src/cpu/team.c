@@ -30,7 +30,7 @@ enum { SPINS = 4096, SHORT_SPINS = 256 }; /* of some 25 ns */
 #else
 enum { SPINS = 1 << 16, SHORT_SPINS = 4096 }; /* of some ns */
 #endif
-static const double awake_ms = 3, lost_ms = 0.05, crowded_ms = 200;
+static const double awake_ms = 3, lost_ms = 1, crowded_ms = 200;
 
 struct Team {
   int n;
