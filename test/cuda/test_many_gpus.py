@@ -39,10 +39,10 @@ def test_answers_of_two_gpus_are_those_of_one_also_if_one_fails(auk, job):
     assert b"GPU 0: 2 sequences at once" in two.stderr and b"GPU 1: 2 sequences at once" in two.stderr
     if not is_emulated(auk):
         return
-    fails = job("0,1", AUK_FAULT="cuda:560", EMULATED_FAULT_GPU="1")
+    fails = job("0,1", AUK_FAULT="cuda:440", EMULATED_FAULT_GPU="1")
     assert fails.stdout == one.stdout, fails.stderr
     assert b"GPU 1 fails, and leaves" in fails.stderr and fails.returncode == 1
-    both = job("0,1", AUK_FAULT="cuda:1000")
+    both = job("0,1", AUK_FAULT="cuda:440")
     assert both.returncode == 1 and one.stdout.startswith(both.stdout) and b"auk: GPU: " in both.stderr
 
 
