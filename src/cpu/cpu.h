@@ -273,8 +273,10 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
 /* Computes matmuls of other rows each. PRECOND all rows together fit the scratch's rounded rows. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
 
-/* Calls part(context, me, n) in all threads, those of the model's team or OpenMP's, and waits for them. */
-void cpu_in_parallel(const BackendModel *loaded, TeamWork *part, void *context);
+/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's. A single
+ * item is not worth waking them. */
+typedef void SharedItem(void *context, int i);
+void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context);
 
 /* Positions of rows (rope.c). cpu_place_rows(): sets the rows' sequences, positions and angles.
  * cpu_rotate_queries(): norm, rope and scale of state->q. cpu_append(): norm and rope of state->k, which goes

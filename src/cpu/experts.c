@@ -179,31 +179,20 @@ static void gather_row(const BackendState *state, const ExpertChoice *choice, co
   for (size_t i = 0; i < n; i++) to[i] *= choice->weight;
 }
 
-/* Rows of a step and their inputs or outputs, `stride` apart. */
+/* Rows of a step: where the experts' inputs come from, and where their sums go, `stride` apart. */
 typedef struct {
-  BackendState *state;
-  int n_rows;
+  const BackendState *state;
   const float *from;
   float *to;
   size_t stride;
 } RowWork;
 
-static void gather_rows(void *given, int me, int n_threads) {
+static void gather_choices(void *given, int row) {
   const RowWork *work = given;
   const BackendState *state = work->state;
-  const size_t n_chosen = (size_t)state->loaded->model->config.experts.n_chosen;
-  for (int r = work->n_rows * me / n_threads; r < work->n_rows * (me + 1) / n_threads; r++)
-    for (size_t i = 0; i < n_chosen; i++)
-      gather_row(state, &state->experts.choices[(size_t)r * n_chosen + i],
-                 work->from + (size_t)r * work->stride);
-}
-
-/* Shares rows among threads; one is not worth waking them. */
-static void share_rows(TeamWork *part, RowWork work) {
-  if (work.n_rows > 1)
-    cpu_in_parallel(work.state->loaded, part, &work);
-  else
-    part(&work, 0, 1);
+  const int n_chosen = state->loaded->model->config.experts.n_chosen;
+  const ExpertChoice *chosen = state->experts.choices + (size_t)row * (size_t)n_chosen;
+  for (int i = 0; i < n_chosen; i++) gather_row(state, &chosen[i], work->from + (size_t)row * work->stride);
 }
 
 /* Places the choices, and copies the rows there. */
@@ -211,7 +200,8 @@ static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;
   place_choices(memory->choices, n_rows * config->experts.n_chosen, config->experts.n_experts, memory->ends);
-  share_rows(gather_rows, (RowWork){state, n_rows, .from = from, .stride = (size_t)state->plan.expert_row});
+  cpu_share(state->loaded, n_rows, gather_choices,
+            &(RowWork){state, .from = from, .stride = (size_t)state->plan.expert_row});
 }
 
 /* A group for each expert that some row chose; returns their number. down: from `inner` back to `gathered`,
@@ -281,18 +271,17 @@ static void add_up(const BackendState *state, int row, float *sum) {
   }
 }
 
-static void add_up_rows(void *given, int me, int n_threads) {
+static void add_up_row(void *given, int row) {
   const RowWork *work = given;
-  for (int r = work->n_rows * me / n_threads; r < work->n_rows * (me + 1) / n_threads; r++)
-    add_up(work->state, r, work->to + (size_t)r * work->stride);
+  add_up(work->state, row, work->to + (size_t)row * work->stride);
 }
 
 /* h = the sum of each row's experts, or latent_out of it. */
 static void sum_experts(BackendState *state, int n_rows, int layer) {
   const StatePlan *plan = &state->plan;
   float *latents = state->experts.latents, *sums = latents ? latents : state->h;
-  share_rows(add_up_rows, (RowWork){state, n_rows, .to = sums,
-                                    .stride = (size_t)(latents ? plan->expert_row : plan->hidden)});
+  cpu_share(state->loaded, n_rows, add_up_row,
+            &(RowWork){state, .to = sums, .stride = (size_t)(latents ? plan->expert_row : plan->hidden)});
   if (latents)
     project(state, state->loaded->layers[layer].experts.latent_out, latents, plan->expert_row, n_rows,
             state->h, plan->hidden);
@@ -365,5 +354,5 @@ void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float 
   gather(state, n_rows, from);
   for (int down = 0; down < 2; down++)
     run_groups(state->loaded, &state->scratch, state->experts.groups, make_groups(state, layer, down));
-  share_rows(add_up_rows, (RowWork){state, n_rows, .to = y, .stride = y_stride});
+  cpu_share(state->loaded, n_rows, add_up_row, &(RowWork){state, .to = y, .stride = y_stride});
 }

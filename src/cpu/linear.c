@@ -116,10 +116,15 @@ static int cut_matrix(const Linear *w, const MatmulGroup *group, float *parts, i
   return n;
 }
 
-static int64_t bytes_of(const Linear *w) {
-  const int64_t n = (int64_t)w->n_in * w->n_out;
-  if (matmul_by_outputs(w)) return (int64_t)linear_input_bytes(w, (size_t)w->n_in) * w->n_out;
+/* Bytes of n weights that lie one after another, in a matrix that lies input by input. */
+static size_t weight_bytes(const Linear *w, size_t n) {
   return w->kind == LINEAR_AWQ || w->bits == 4 ? n / 2 : n;
+}
+
+static int64_t bytes_of(const Linear *w) {
+  const size_t n_in = (size_t)w->n_in, n_out = (size_t)w->n_out;
+  return (int64_t)(matmul_by_outputs(w) ? linear_input_bytes(w, n_in) * n_out
+                                        : weight_bytes(w, n_in * n_out));
 }
 
 /* True if each thread has enough bytes that a cut may be some KB from where it would be even. */
@@ -179,11 +184,10 @@ static const NextWeights none = {NULL, 0, 0};
 static NextWeights weights_of(const Stretch *stretch) {
   const Linear *w = stretch->w;
   if (matmul_by_outputs(w)) return none;
-  const size_t halves = w->kind == LINEAR_AWQ || w->bits == 4 ? 2 : 1; /* weights in a byte */
-  const size_t step = ((size_t)w->n_out + (size_t)w->skip) / halves,
+  const size_t step = weight_bytes(w, (size_t)w->n_out + (size_t)w->skip),
                row = (size_t)matmul_split_begin(w, stretch->split);
-  return (NextWeights){(const uint8_t *)w->qweight + row * step + (size_t)stretch->first / halves,
-                       (size_t)stretch->n / halves, step};
+  return (NextWeights){(const uint8_t *)w->qweight + row * step + weight_bytes(w, (size_t)stretch->first),
+                       weight_bytes(w, (size_t)stretch->n), step};
 }
 
 /* The rounded rows from `first` on. */
@@ -276,7 +280,8 @@ static void run_share(void *given, int me, int n) {
   finish_share(work, me, n);
 }
 
-void cpu_in_parallel(const BackendModel *loaded, TeamWork *part, void *context) {
+/* Calls part(context, me, n) in all threads, those of the model's team or OpenMP's, and waits for them. */
+static void run_in_parallel(const BackendModel *loaded, TeamWork *part, void *context) {
   if (loaded->team) {
     team_run(loaded->team, part, context);
     return;
@@ -285,11 +290,31 @@ void cpu_in_parallel(const BackendModel *loaded, TeamWork *part, void *context) 
   part(context, omp_get_thread_num(), omp_get_num_threads());
 }
 
+typedef struct {
+  int n;
+  SharedItem *item;
+  void *context;
+} SharedItems;
+
+static void run_items(void *given, int me, int n_threads) {
+  const SharedItems *items = given;
+  const int end = (int)((int64_t)items->n * (me + 1) / n_threads);
+  for (int i = (int)((int64_t)items->n * me / n_threads); i < end; i++) items->item(items->context, i);
+}
+
+void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context) {
+  SharedItems items = {n, item, context};
+  if (n > 1)
+    run_in_parallel(loaded, run_items, &items);
+  else
+    run_items(&items, 0, 1);
+}
+
 static void run_few(MatmulWork *work) {
   for (int i = 0; i < 2 * work->n_groups; i++)
     if (matrix_of(work, i)) work->bytes += bytes_of(matrix_of(work, i));
   work->claimed = shared_first(work);
-  cpu_in_parallel(work->loaded, run_share, work);
+  run_in_parallel(work->loaded, run_share, work);
 }
 
 /* True if threads may share a few rows by outputs, without partial sums. Not LINEAR_INT8, whose kernels take
@@ -305,20 +330,17 @@ typedef struct {
   const Matmul *matmul;
 } OutputWork;
 
-static void run_outputs(void *given, int me, int n_threads) {
+static void run_output_block(void *given, int unit) {
   const OutputWork *work = given;
   const InputRows x = work->x;
   const Matmul *matmul = work->matmul;
   const Kernels *kernels = work->loaded->kernels;
-  const int n_out = matmul->w.linear->n_out, n_units = blocks(n_out, JOIN_COLUMNS),
-            end = (int)((int64_t)n_units * (me + 1) / n_threads);
-  for (int unit = (int)((int64_t)n_units * me / n_threads); unit < end; unit++) {
-    float tile[FEW_ROWS * JOIN_COLUMNS] __attribute__((aligned(64)));
-    const int first = unit * JOIN_COLUMNS, n = n_out - first < JOIN_COLUMNS ? n_out - first : JOIN_COLUMNS;
-    kernels->matmul_few(matmul->w.linear, x, 0, 1, first, n, none, (PartialSums){tile, 0, JOIN_COLUMNS});
-    for (size_t r = 0; r < (size_t)x.n; r++)
-      finish_row(kernels, matmul, first, n, tile + r * JOIN_COLUMNS, NULL, matmul->y + r * matmul->y_stride);
-  }
+  const int first = unit * JOIN_COLUMNS, left = matmul->w.linear->n_out - first,
+            n = left < JOIN_COLUMNS ? left : JOIN_COLUMNS;
+  float tile[FEW_ROWS * JOIN_COLUMNS] __attribute__((aligned(64)));
+  kernels->matmul_few(matmul->w.linear, x, 0, 1, first, n, none, (PartialSums){tile, 0, JOIN_COLUMNS});
+  for (size_t r = 0; r < (size_t)x.n; r++)
+    finish_row(kernels, matmul, first, n, tile + r * JOIN_COLUMNS, NULL, matmul->y + r * matmul->y_stride);
 }
 
 /* Rows [row, row + n_rows) of a group times outputs [first, first + n) of w. */
@@ -398,7 +420,7 @@ static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, Ma
     groups[g].first_task = tasks.n_tasks;
     tasks.n_tasks += (int64_t)cut_rows(&groups[g], n_columns, loaded->n_threads) * column_blocks(&groups[g]);
   }
-  cpu_in_parallel(loaded, run_tasks, &tasks);
+  run_in_parallel(loaded, run_tasks, &tasks);
 }
 
 /* Groups of a few rows, as many at a time as the scratch holds. */
@@ -417,6 +439,21 @@ static void run_groups_of_few(const BackendModel *loaded, const MatmulScratch *m
   }
 }
 
+/* Rows of x that are rounded to int8. */
+typedef struct {
+  const Kernels *kernels;
+  const MatmulGroup *group;
+  RoundedRows to;
+} RoundWork;
+
+static void round_row(void *given, int row) {
+  const RoundWork *work = given;
+  const size_t r = (size_t)row;
+  work->to.scales[r] =
+      work->kernels->round_row(work->group->x + r * work->group->x_stride, work->group->matmul.w.linear->n_in,
+                               work->to.numbers + r * work->to.stride);
+}
+
 /* Rounds all rows to int8 that a matrix of LINEAR_INT8 meets. PRECOND groups of the same x have as many rows
  * and follow one another. */
 static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
@@ -431,11 +468,8 @@ static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, 
     if (group->x == last) continue;
     last = group->x;
     last_rounded = next;
-    const RoundedRows rounded = rounded_rows(memory, next);
-#pragma omp parallel for if (group->n_rows > 1 && !loaded->team) num_threads(loaded->n_threads)
-    for (int r = 0; r < group->n_rows; r++)
-      rounded.scales[r] = loaded->kernels->round_row(group->x + (size_t)r * group->x_stride, w->n_in,
-                                                     rounded.numbers + (size_t)r * rounded.stride);
+    cpu_share(loaded, group->n_rows, round_row,
+              &(RoundWork){loaded->kernels, group, rounded_rows(memory, next)});
     next += group->n_rows;
   }
 }
@@ -460,7 +494,8 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
   for (int i = 0; i < n_matmuls; i++)
     groups[i] = (MatmulGroup){.matmul = matmuls[i], .x = x, .x_stride = x_stride, .n_rows = n_rows};
   if (few && n_matmuls == 1 && !matmuls->gate.linear && is_shared_by_outputs(matmuls->w.linear))
-    cpu_in_parallel(loaded, run_outputs, &(OutputWork){loaded, {x, x_stride, n_rows}, matmuls});
+    cpu_share(loaded, blocks(matmuls->w.linear->n_out, JOIN_COLUMNS), run_output_block,
+              &(OutputWork){loaded, {x, x_stride, n_rows}, matmuls});
   else
     run_groups(loaded, memory, groups, n_matmuls);
 }

@@ -10,7 +10,7 @@
 typedef struct CpuProducts CpuProducts;
 
 /* For models that model_prepare() has prepared, and calls of at most max_rows rows, by team_size(n_threads)
- * threads. Errors: no memory, or a thread cannot be made. */
+ * threads, or as many as can be made. Errors: there is no memory. */
 Status cpu_products_open(const Model *model, int n_threads, int max_rows, CpuProducts **out, Error *err);
 void cpu_products_close(CpuProducts *products); /* NULL is fine */
 
