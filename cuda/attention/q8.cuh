@@ -60,12 +60,31 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   return __ushort_as_half((unsigned short)(size < 0x7f800000u ? (bits + 15) & ~15u : bits));
 }
 
-__device__ __forceinline__ uint8_t to_q8(float x, __half scale) {
-  const float s = __half2float(scale);
-  return (uint8_t)(128 + (s > 0 ? (int)rintf(x / s) : 0));
-}
+/* Rounds x / scale to fp32 and that to the nearest integer, by multiplications. inverse + rest is 1 / scale
+ * up to 2^-43 of it, so fp32 rounding could differ only if x / scale were as close to the middle of two
+ * floats. It never is: x has 24 bits, scale 7 and the middle 25, so x and scale times the middle are
+ * multiples of 2^-32 of x, and unequal, because a multiple of an odd number of 25 bits is no float. A scale
+ * of 0, infinity or NaN makes every number 0. */
+struct ToQ8 {
+  float inverse, rest;
+  bool usable;
+  __device__ __forceinline__ explicit ToQ8(__half scale) {
+    const float s = __half2float(scale);
+    inverse = reciprocal(s), rest = __fmul_rn(fmaf(-s, inverse, 1), inverse);
+    usable = s > 0 && s < INFINITY;
+  }
+  /* The byte is bits 0 to 7: floats of this size are integers. PRECOND usable */
+  __device__ __forceinline__ uint32_t bits(float x) const {
+    return __float_as_uint(__fadd_rn(fmaf(x, inverse, __fmul_rn(x, rest)), 0x1.8p23f + 128));
+  }
+  __device__ __forceinline__ uint8_t byte(float x) const { return (uint8_t)(usable ? bits(x) : 128); }
+  __device__ __forceinline__ uint32_t four_bytes(const float *x) const {
+    const uint32_t low = prmt<0x0040>(bits(x[0]), bits(x[1])), high = prmt<0x0040>(bits(x[2]), bits(x[3]));
+    return usable ? prmt<0x5410>(low, high) : 0x80808080u;
+  }
+};
 
-/* The number of a byte that to_q8() made, as a kernel reads it. */
+/* The number of a byte that ToQ8 made, as a kernel reads it. */
 __device__ __forceinline__ float from_q8(uint8_t number, __half scale) {
   return cached(&number, 0, &scale);
 }
@@ -87,7 +106,7 @@ __device__ __forceinline__ void store_q8(float (&x)[N], int n, bool is_key, bool
   for (int i = 0; i < N; i++) {
     const int d = lane + 32 * i;
     const __half scale = scale_of_largest(is_key ? size[i] : of_all);
-    const uint8_t q = to_q8(x[i], scale);
+    const uint8_t q = ToQ8(scale).byte(x[i]);
     x[i] = from_q8(q, scale);
     if (!wanted || d >= n) continue;
     to[d] = q;

@@ -191,6 +191,52 @@ __device__ __forceinline__ void make_finite(float (&low)[kMaxPairs], float (&hig
   for (int i = 0; i < kMaxPairs; i++) low[i] = finite_value(low[i]), high[i] = finite_value(high[i]);
 }
 
+/* The keys or values of a warp on their way to a cache in 8 bits. Each lane puts in the numbers of its pairs,
+ * and takes out kOwn neighbours of one head: so a lane has one scale to make, and its bytes are one store.
+ * Words of 16 bytes are swapped so that the loads of eight lanes are in different banks. */
+template <int kMaxPairs, int kHeads> struct HeadsInOrder {
+  static constexpr unsigned kNumbers = 64 * kMaxPairs, kLanes = 32 / kHeads, kOwn = kNumbers / kLanes;
+  static_assert(KEY_SCALE_DIMS % kOwn == 0, "a lane's numbers have one scale");
+  struct __align__(kOwn) Bytes {
+    uint32_t words[kOwn / 4];
+  };
+  float (&numbers)[kHeads][kNumbers];
+
+  static __device__ __forceinline__ unsigned place(unsigned dim) { return dim ^ dim / 32 % (kOwn / 4) * 4; }
+
+  /* Makes and stores the bytes of the lane's numbers, and the scale if they are the first that have it. The
+   * first head's are to be at `to` and `scales`, the next one's `apart` rows farther. */
+  __device__ __forceinline__ void store(int head_dim, bool is_key, uint8_t *to, __half *scales, int apart,
+                                        unsigned lane) const {
+    const unsigned h = lane / kLanes, dim = lane % kLanes * kOwn;
+    __align__(16) float x[kOwn];
+    float size = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; i += 4) *(float4 *)(x + i) = *(const float4 *)(numbers[h] + place(dim | i));
+#pragma unroll
+    for (int i = 0; i < kOwn; i++) size = max_or_nan(size, fabsf(x[i]));
+    uint32_t largest = largest_size<KEY_SCALE_DIMS / kOwn>(__float_as_uint(size));
+    if (!is_key) largest = largest_size<kLanes>(largest);
+    const __half scale = scale_of_largest(largest);
+    const ToQ8 to_q8(scale);
+    Bytes bytes;
+#pragma unroll
+    for (int i = 0; i < kOwn / 4; i++) bytes.words[i] = to_q8.four_bytes(x + 4 * i);
+    if (dim >= head_dim) return;
+    const size_t row = (size_t)h * apart;
+    if (dim % (is_key ? KEY_SCALE_DIMS : kNumbers) == 0)
+      scales[is_key ? row * key_scales(head_dim) + dim / KEY_SCALE_DIMS : row] = scale;
+    to += row * head_dim + dim;
+    if (head_dim % kOwn == 0) {
+      *(Bytes *)to = bytes;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kOwn; i++)
+      if (dim + i < head_dim) to[i] = (uint8_t)(bytes.words[i / 4] >> i % 4 * 8);
+  }
+};
+
 /* A warp takes kHeads heads of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values;
  * kHeads > 1 divides the count of each. All its loads are under way at once. kMaxPairs: pairs of a lane, a
  * 64th of the longest head. */
@@ -201,6 +247,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
       half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
+  __shared__ __align__(16) float heads[kAppendWarps][kHeads][64 * kMaxPairs]; /* of a cache in 8 bits */
   const RopePairs<kPairing> pairs = {half, kPairing == kWhole ? half : a.rotary_dim / 2};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
@@ -271,24 +318,27 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
         store(to + pair + pairs.high(pair), high[h][i]);
       }
     };
-    if (is_query) {
+    if (is_query)
       store_head(to_query + h * to_step);
-    } else if constexpr (sizeof(T) == 1) {
-      __shared__ float heads[kAppendWarps][64 * kMaxPairs];
-      const int n_scales = is_value ? 1 : key_scales(a.head_dim);
-      __half *scales =
-          (__half *)(is_value ? a.v_scales : a.k_scales) + (cache_row + (size_t)h * a.n_ctx) * n_scales;
-      store_head(heads[threadIdx.y]);
-      __syncwarp();
-      float x[2 * kMaxPairs];
-#pragma unroll
-      for (int i = 0; i < 2 * kMaxPairs; i++)
-        x[i] = lane + 32 * i < a.head_dim ? heads[threadIdx.y][lane + 32 * i] : 0;
-      store_q8(x, a.head_dim, !is_value, true, to_cache + h * to_step, scales, lane);
-      __syncwarp();
-    } else {
+    else if constexpr (sizeof(T) > 1)
       store_head(to_cache + h * to_step);
+  }
+  if constexpr (sizeof(T) == 1) {
+    if (is_query) return;
+    const HeadsInOrder<kMaxPairs, kHeads> in_order = {heads[threadIdx.y]};
+#pragma unroll
+    for (int i = 0; i < kMaxPairs; i++) {
+      const int pair = lane + 32 * i; /* those from half on are 0, and come after the head's numbers */
+      const int low_at = in_order.place(pair + (pair < half ? pairs.low(pair) : half)),
+                high_at = in_order.place(pair + (pair < half ? pairs.high(pair) : 32 * kMaxPairs));
+#pragma unroll
+      for (int h = 0; h < kHeads; h++)
+        in_order.numbers[h][low_at] = low[h][i], in_order.numbers[h][high_at] = high[h][i];
     }
+    __syncwarp();
+    __half *scales = (__half *)(is_value ? a.v_scales : a.k_scales);
+    in_order.store(a.head_dim, !is_value, to_cache,
+                   scales + cache_row * (is_value ? 1 : key_scales(a.head_dim)), a.n_ctx, lane);
   }
 }
 

@@ -190,6 +190,24 @@ __device__ __forceinline__ float power_of_2(float x) {
   return r;
 }
 
+/* 1 / x, off by at most one unit in the last place; below 2^-126 x counts as 0. 9.7.3 "rcp". */
+__device__ __forceinline__ float reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+/* The larger of a and b; NaN if one of them is. 9.7.3 "max". */
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+
 /* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. 9.7.9 "cp.async".
  * `from` is 16-byte aligned and is not read if valid is 0. On sm_75 `valid` is rounded up to an even
  * number. */

@@ -345,11 +345,74 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
   expect("ops_qk_norm_rope_append, values of", head_dim, got_v, want_v, tolerance);
 }
 
+/* Makes some heads hard to round: numbers half between two of the cache, of very different size, too small or
+ * too large for a scale, or not finite. */
+static void make_hard(float *head, int head_dim, int kind, int seed) {
+  for (int d = 0; d < head_dim; d++) {
+    float &x = head[d];
+    const float scale = ldexpf((float)(64 + seed % 64), -9), sign = x < 0 ? -1.0f : 1.0f;
+    if (kind == 1) x = sign * scale * (d % KEY_SCALE_DIMS == 0 ? 127 : (float)((d * 5 + seed) % 127) + 0.5f);
+    if (kind == 2) x = ldexpf(x, (d * 7 + seed) % 60 - 50);
+    if (kind == 3 && d / KEY_SCALE_DIMS % 2 == 0) x = 0;
+    if (kind == 4) x *= seed % 2 ? 1e-5f : 1e9f;
+    if (kind == 5 && d == seed % head_dim) x = seed % 2 ? NAN : INFINITY;
+  }
+}
+
+/* Numbers, scales and what lies between are the same to the bit as by the CPU backend's formula, from
+ * projections that no norm or rope changes. */
+static void test_eight_bits(int head_dim, int n_tokens) {
+  const int n_kv = 4, all = 3 * n_kv, n_scales = key_scales(head_dim);
+  Floats from = random_numbers((size_t)n_tokens * all * head_dim, -2, 2);
+  for (int i = n_kv; i < n_tokens * all; i++) make_hard(&from[(size_t)i * head_dim], head_dim, i % 6, i);
+  std::vector<int> positions(n_tokens);
+  std::iota(positions.begin(), positions.end(), 0);
+  Device<float> from_device(from);
+  Device<int> pos(positions);
+  const size_t rows = (size_t)n_kv * n_tokens;
+  Device<__half> q(untouched_halves(rows * head_dim)), k_scales(untouched_halves(rows * n_scales + 1)),
+      v_scales(untouched_halves(rows + 1));
+  Device<uint8_t> k(std::vector<uint8_t>(rows * head_dim + 1, 9)), v(k.host());
+  QkvHeads heads = {};
+  heads.n_heads = heads.n_kv_heads = n_kv, heads.head_dim = heads.query_step = head_dim;
+  heads.n_ctx = n_tokens, heads.kv = KV_Q8, heads.pos = pos.at;
+  heads.projections = from_device.at, heads.stride = (size_t)all * head_dim, heads.q = q.at;
+  heads.k_cache = k.at, heads.v_cache = v.at, heads.k_scales = k_scales.at, heads.v_scales = v_scales.at;
+  MUST(ops_qk_norm_rope_append(&heads, n_tokens, 0, &error));
+  for (bool is_value : {false, true}) {
+    const int each = is_value ? head_dim : KEY_SCALE_DIMS, n = is_value ? 1 : n_scales;
+    std::vector<uint8_t> want(rows * head_dim + 1, 9);
+    Row want_scales(rows * n + 1, UNTOUCHED), got_scales;
+    for (size_t i = 0; i < rows * n; i++) {
+      const size_t row = i / n, first = i % n * each, end = std::min<size_t>(first + each, head_dim);
+      const float *x = &from[(row % n_tokens * all + (is_value ? 2 : 1) * n_kv + row / n_tokens) * head_dim];
+      float largest = 0, strange = 0;
+      for (size_t d = first; d < end; d++) largest = std::max(largest, fabsf(x[d])), strange += x[d] - x[d];
+      const float wanted = strange == 0 ? largest / 127 : NAN;
+      __half scale = __float2half_rn(wanted);
+      const unsigned bits = __half_as_ushort(scale) + (__half2float(scale) < wanted);
+      if (strange == 0) scale = __ushort_as_half((unsigned short)((bits + 15) & ~15u));
+      const float s = __half2float(scale);
+      want_scales[i] = strange == 0 ? s : -1;
+      for (size_t d = first; d < end; d++)
+        want[row * head_dim + d] = (uint8_t)(128 + (s > 0 ? (int)rintf(x[d] / s) : 0));
+    }
+    for (__half scale : (is_value ? v_scales : k_scales).host())
+      got_scales.push_back(std::isnan(__half2float(scale)) ? -1 : __half2float(scale));
+    for (double &scale : want_scales) scale = std::min(scale, 1e6); /* infinite ones are compared, too */
+    for (double &scale : got_scales) scale = std::min(scale, 1e6);
+    const std::vector<uint8_t> got = (is_value ? v : k).host();
+    expect("ops_qk_norm_rope_append, scales to the bit of", head_dim, got_scales, want_scales, 0);
+    expect("ops_qk_norm_rope_append, 8 bits to the bit of", head_dim, Row(got.begin(), got.end()),
+           Row(want.begin(), want.end()), 0);
+  }
+}
+
 /* From 65 tokens on a warp takes several heads, if their counts allow it. */
 template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind) {
   test_heads_of<T>(kv, head_dim, rotary, norms, kind, 3, 2);
   if (norms && kind.beta == 0) test_heads_of<T>(kv, head_dim, rotary, norms, kind, 3, 4, true);
-  if (norms && kv != KV_F32 && (rotary == 64 || rotary == 124))
+  if (norms && kv != KV_F32 && (rotary == 64 || rotary == 124 || rotary == 128))
     test_heads_of<T>(kv, head_dim, rotary, norms, kind, 4, 65);
 }
 
@@ -589,7 +652,7 @@ int main() {
   }
   test_place_and_rope();
   for (bool norms : {false, true})
-    for (int head_dim : {2, 64, 80, 250, 256, 512})
+    for (int head_dim : {2, 64, 80, 128, 250, 256, 512})
       for (int rotary : {head_dim, head_dim / 4 * 2, 0}) {
         for (const Kind &kind : {Kind{}, Kind{true, false, 0}, Kind{false, true, 0.5f}, Kind{true, true, 2},
                                  Kind{false, false, 0, true, true}}) {
@@ -598,6 +661,8 @@ int main() {
           test_heads<uint8_t>(KV_Q8, head_dim, rotary, norms, kind);
         }
       }
+  for (int head_dim : {2, 64, 80, 128, 250, 256, 512})
+    for (int n_tokens : {3, 65}) test_eight_bits(head_dim, n_tokens);
   test_gate_heads();
   test_queries_alone();
   test_layer_inputs<float>(DTYPE_F32);

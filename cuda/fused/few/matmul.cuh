@@ -296,8 +296,9 @@ template <class B> __device__ __forceinline__ Four8 round_q8(float (&v)[4], bool
   const uint32_t of_all = largest_size<B::kDim / 4>(size);
   Four8 f;
   f.scale = scale_of_largest(is_key ? size : of_all);
+  const ToQ8 to_q8(f.scale);
 #pragma unroll
-  for (int i = 0; i < 4; i++) f.q[i] = to_q8(v[i], f.scale), v[i] = from_q8(f.q[i], f.scale);
+  for (int i = 0; i < 4; i++) f.q[i] = to_q8.byte(v[i]), v[i] = from_q8(f.q[i], f.scale);
   return f;
 }
 

@@ -141,6 +141,14 @@ inline float power_of_2(float x) {
   return exp2f(x);
 }
 
+inline float reciprocal(float x) {
+  return 1 / x;
+}
+
+inline float max_or_nan(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+
 inline void copy_async_16(void *to, const void *from, int valid) {
   emulator::copy_later(to, from, valid, 16);
 }
