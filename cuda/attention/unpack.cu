@@ -1,92 +1,116 @@
 /* unpack.cu - the keys and values of one layer from a cache in 8 bits to fp16, for the families that read
  * tiles of halves (wgmma, prefill): at most one layer's cache is in fp16 at a time.
  *
- * A unit of work is 64 positions of one KV head, in which a thread takes 16 numbers at a time. All blocks
- * walk through the units of all sequences; a page that two sequences share is written twice, with the same
- * bits. READS  head_dim + 2 key_scales() + head_dim + 2 bytes a position and KV head, WRITES 4 head_dim; of
- * latent attention keys alone. */
+ * A unit of work is some positions of one KV head, so few that a thread of its block has eight keys and eight
+ * values (with latent attention keys alone): all loads of a unit are under way at once, and 1,500 positions
+ * of eight heads are units for every block. The blocks of a KV head walk through the units of all sequences;
+ * a page that two sequences share is written twice, with the same bits. READS  head_dim + 2 key_scales() +
+ * head_dim + 2 bytes a position and KV head, WRITES 4 head_dim; of latent attention keys alone. */
+#include <algorithm>
+
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/q8.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 4 * 132, kPositions = 64;
-static_assert(KV_PAGE_TOKENS % kPositions == 0, "a unit lies in one page");
+constexpr int kThreads = 256, kBlocks = 8 * 132, kPositions = 64, kOwn = 8;
+static_assert(KV_PAGE_TOKENS % kPositions == 0, "units of kPositions or a part of them lie in one page");
+static_assert(KEY_SCALE_DIMS == 2 * kOwn, "two threads have the numbers of a scale");
 
-/* Positions of a token's sequence that the step's tokens see, from a multiple of kPositions on. */
+/* Positions of a sequence that the step's tokens see, from a multiple of kPositions on. */
 struct Span {
-  int token, first, end;
+  int page; /* where the sequence's pages begin in the table */
+  int first, end;
 };
 
-/* Sixteen numbers with one scale. */
-__device__ __forceinline__ void unpack_16(uint4 packed, __half scale, uint4 *to) {
-  const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
-  const Scale8 scales(__half2half2(scale));
-  uint32_t out[8];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    out[2 * i] = scaled_halves<false>(words[i], scales),
-            out[2 * i + 1] = scaled_halves<true>(words[i], scales);
+/* Eight numbers with one scale. */
+__device__ __forceinline__ uint4 unpack_8(uint2 packed, __half scale) {
+  const Scale8 s(__half2half2(scale));
+  return make_uint4(scaled_halves<false>(packed.x, s), scaled_halves<true>(packed.x, s),
+                    scaled_halves<false>(packed.y, s), scaled_halves<true>(packed.y, s));
+}
+
+/* How positions are divided, which the host computes. */
+struct Division {
+  int unit, vectors; /* positions of a unit; threads that share the numbers of a position */
+  unsigned inverse;  /* i / vectors is i * inverse >> 20, for all threads' i */
+};
+
+Division division_of(int head_dim) {
+  Division d = {kPositions, head_dim / kOwn, 0};
+  while (d.unit * d.vectors > kThreads) d.unit /= 2;
+  d.inverse = (1u << 20) / d.vectors + 1;
+  return d;
+}
+
+/* A block's work: units blockIdx.x, blockIdx.x + gridDim.x, ... of all spans together, of one KV head. */
+struct Unpacking {
+  const AttentionArgs &a;
+  const Division d;
+  uint4 *k, *v;
+  int next; /* the block's next unit, counted from the span's first one */
+
+  /* n positions from row `begin` of the cache on, which are neighbours in memory. */
+  __device__ __forceinline__ void run_unit(size_t begin, int n) const {
+    const size_t at = begin * d.vectors;
+    const uint2 *keys = (const uint2 *)a.k + at, *values = (const uint2 *)a.v + at;
+    const __half *k_scales = a.k_scales + at / 2, *v_scales = a.v_scales + begin;
+    const unsigned i = threadIdx.x;
+    if (i >= n * d.vectors) return;
+    const bool has_values = a.value_dims == 0;
+    const uint2 key = keys[i], value = has_values ? values[i] : make_uint2(0, 0);
+    const __half k_scale = k_scales[i / 2],
+                 v_scale = has_values ? v_scales[i * d.inverse >> 20] : __half(0.0f);
+    k[at + i] = unpack_8(key, k_scale);
+    if (has_values) v[at + i] = unpack_8(value, v_scale);
   }
-  to[0] = make_uint4(out[0], out[1], out[2], out[3]), to[1] = make_uint4(out[4], out[5], out[6], out[7]);
-}
 
-__device__ __forceinline__ Span span_of(const AttentionArgs &a, int token, int length) {
-  return {token, first_step<kPositions>(a, a.pos[token]), length};
-}
-
-/* Writes the span's units i, i + gridDim.x, ... */
-__device__ __forceinline__ void unpack_span(const AttentionArgs &a, const Span &span, __half *k, __half *v,
-                                            int i) {
-  const int n_kv_heads = a.n_kv_heads / a.kv_sharers,
-            n = (span.end - span.first + kPositions - 1) / kPositions * n_kv_heads, vectors = a.head_dim / 16,
-            n_scales = key_scales(a.head_dim);
-  for (; i < n; i += gridDim.x) {
-    const int first = span.first + i / n_kv_heads * kPositions, rows = min(kPositions, span.end - first);
-    const CacheRows cache(a.pages, span.token, n_kv_heads, i % n_kv_heads, a.n_ctx);
-    const size_t begin = cache.at(first);
-    for (int j = threadIdx.x; j < rows * vectors; j += kThreads) {
-      const size_t row = begin + j / vectors;
-      const int dim = j % vectors * 16;
-      const size_t at = row * a.head_dim + dim;
-      unpack_16(*(const uint4 *)((const uint8_t *)a.k + at),
-                a.k_scales[row * n_scales + dim / KEY_SCALE_DIMS], (uint4 *)(k + at));
-      if (a.value_dims == 0)
-        unpack_16(*(const uint4 *)((const uint8_t *)a.v + at), a.v_scales[row], (uint4 *)(v + at));
+  __device__ __forceinline__ void run(const Span &span) {
+    const CacheRows cache(a.pages.table ? a.pages.table + span.page : NULL, gridDim.y, blockIdx.y, a.n_ctx);
+    const int n = (span.end - span.first + d.unit - 1) / d.unit;
+    for (; next < n; next += gridDim.x) {
+      const int first = span.first + next * d.unit;
+      run_unit(cache.at(first), min(d.unit, span.end - first));
     }
+    next -= n;
   }
+};
+
+/* The span of the sequence that begins with tile or unit i, or an empty one if none does: those of a sequence
+ * follow one another, and the first tile sees the oldest keys. */
+__device__ __forceinline__ Span span_of(const AttentionArgs &a, int i, int n_tokens) {
+  if (!a.tiles && !a.units) return {0, first_step<kPositions>(a, a.pos[0]), a.pos[0] + n_tokens};
+  const int row = a.units ? a.units[i].row : a.tiles[i].row,
+            before = a.units ? row : a.tiles[max(i - 1, 0)].row;
+  if (row < 0) return {};
+  const int page = a.pages.first[row], page_before = a.pages.first[before], pos = a.pos[row];
+  const bool begins = a.units ? a.units[i].split == 0 : i == 0 || page != page_before;
+  if (!begins) return {};
+  return {page, first_step<kPositions>(a, pos), a.units ? pos + 1 : a.tiles[i].length};
 }
 
-/* True if tile or unit i is the first one of its sequence: they follow one another, and the first tile sees
- * the oldest keys. */
-__device__ __forceinline__ bool begins_sequence(const AttentionArgs &a, int i) {
-  if (a.units) return a.units[i].row >= 0 && a.units[i].split == 0;
-  return i == 0 || a.pages.first[a.tiles[i].row] != a.pages.first[a.tiles[i - 1].row];
-}
-
+/* Without tiles and units the step's one sequence counts as a tile. */
 __global__ void __launch_bounds__(kThreads)
-    unpack_kernel(AttentionArgs a, int n_tokens, int n_tiles, __half *k, __half *v) {
+    unpack_kernel(AttentionArgs a, Division division, int n_tokens, int n_tiles, __half *k, __half *v) {
+  __shared__ Span spans[kThreads];
+  __shared__ int counts[kThreads / 32];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Unpacking work = {a, division, (uint4 *)k, (uint4 *)v, (int)blockIdx.x};
   begin_overlapping();
-  if (!a.tiles && !a.units) {
-    unpack_span(a, span_of(a, 0, a.pos[0] + n_tokens), k, v, blockIdx.x);
-    return;
-  }
-  __shared__ int firsts[kThreads];
-  __shared__ int n_firsts;
   for (int tile = 0; tile < n_tiles; tile += kThreads) {
-    if (threadIdx.x == 0) n_firsts = 0;
-    __syncthreads();
     const int own = tile + threadIdx.x;
-    if (own < n_tiles && begins_sequence(a, own)) firsts[atomicAdd(&n_firsts, 1)] = own;
+    const Span span = own < n_tiles ? span_of(a, own, n_tokens) : Span{};
+    /* All blocks have the spans in the order of their tiles. */
+    const unsigned begins = __ballot_sync(~0u, span.end > 0);
+    if (lane == 0) counts[warp] = __popc(begins);
     __syncthreads();
-    for (int s = 0; s < n_firsts; s++) {
-      const int i = firsts[s]; /* blocks may have them in different orders */
-      const int row = a.units ? a.units[i].row : a.tiles[i].row,
-                length = a.units ? a.pos[row] + 1 : a.tiles[i].length;
-      unpack_span(a, span_of(a, row, length), k, v, (blockIdx.x + i * 67) % gridDim.x);
-    }
+    int place = __popc(begins & ((1u << lane) - 1)), n_spans = 0;
+#pragma unroll
+    for (int w = 0; w < kThreads / 32; w++) place += w < warp ? counts[w] : 0, n_spans += counts[w];
+    if (span.end > 0) spans[place] = span;
     __syncthreads();
+    for (int s = 0; s < n_spans; s++) work.run(spans[s]);
   }
 }
 
@@ -94,6 +118,10 @@ __global__ void __launch_bounds__(kThreads)
 
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err) {
-  return launch(unpack_kernel, kBlocks, kThreads, 0, stream, true, "unpacking of keys and values", err, a,
-                n_tokens, n_tiles, (__half *)k, (__half *)v);
+  const Division division = division_of(a.head_dim);
+  const int n_kv_heads = a.n_kv_heads / a.kv_sharers,
+            positions = a.pages.table ? a.pages.n_pages * KV_PAGE_TOKENS : a.n_ctx;
+  const dim3 blocks(std::min(ceil_div(kBlocks, n_kv_heads), ceil_div(positions, division.unit)), n_kv_heads);
+  return launch(unpack_kernel, blocks, kThreads, 0, stream, true, "unpacking of keys and values", err, a,
+                division, n_tokens, std::max(n_tiles, 1), (__half *)k, (__half *)v);
 }

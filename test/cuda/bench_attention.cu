@@ -1,6 +1,7 @@
 /* bench_attention.cu - microseconds of every attention family on the heads of Qwen3-8B, and with `gemma4` on
  * those of Gemma-4-31B: of layers with a window of 1,024, and without one; with `sequences` a token of
- * each of many sequences; with `q8` caches are in 8 bits. Calls are captured into one graph over several
+ * each of many sequences; with `append` norm, rope and append, and the unpacking of caches in 8 bits; with
+ * `q8` caches are in 8 bits. Calls are captured into one graph over several
  * layers' caches, so that no cache is in L2; medians of 20 replays. Prints GB/s of cache read for few rows,
  * TFLOP/s for many, and their share of 800, what cuBLAS reaches on an H200. */
 #include <cuda_fp16.h>
@@ -12,7 +13,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/attention/attention.h"
+#include "cuda/attention/attention_kernels.cuh"
+#include "cuda/ops/norm_rope.h"
+#include "cuda/ptx/ceil_div.h"
 #include "test/cuda/check.cuh"
 
 static const char *const family_names[ATTENTION_FAMILIES] = {"decode", "wgmma", "prefill", "plain"};
@@ -71,6 +74,17 @@ template <class Run> static double median_us(int layers, Run run) {
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
+}
+
+/* Device memory with a copy of `from`, or with halves of 0.065. */
+static void *on_device(const void *from, size_t bytes) {
+  void *to;
+  CHECK(cudaMalloc(&to, bytes));
+  if (from)
+    CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  else
+    CHECK(cudaMemset(to, 0x2c, bytes));
+  return to;
 }
 
 static void run_case(AttentionFamily family, int n_tokens, int pos) {
@@ -144,15 +158,6 @@ static void run_many_sequences(int n, int length, int longest) {
     for (int k = 0; k < splits; k++) units.push_back({i, k, splits, splits > 1 ? partial : 0});
     if (splits > 1) partial += splits;
   }
-  const auto on_device = [](const void *from, size_t bytes) {
-    void *to;
-    CHECK(cudaMalloc(&to, bytes));
-    if (from)
-      CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
-    else
-      CHECK(cudaMemset(to, 0x2c, bytes));
-    return to;
-  };
   const size_t rows = (size_t)n * shape.n_heads * head_dim * 2,
                workspace = attention_workspace_bytes(shape.n_heads, kv, head_dim, 0, 0);
   Attention a = {};
@@ -190,6 +195,79 @@ static void run_sequences(void) {
   run_many_sequences(256, 192, 4096);
 }
 
+/* Kernels of a step of n_tokens rows, prompts of 512 tokens (the last one of the rest) in pages in reverse
+ * order: norm, rope and append, and the unpacking of a cache in 8 bits. */
+static void run_append(int n_tokens) {
+  const int prompt = 512, dim = shape.head_dim, kv = shape.n_kv_heads, layers = 4,
+            n_pages = ceil_div(n_tokens, KV_PAGE_TOKENS), width = (shape.n_heads + 2 * kv) * dim;
+  const size_t cache = (size_t)n_pages * kv * KV_PAGE_TOKENS * dim, inputs = (size_t)n_tokens * width,
+               queries = (size_t)n_tokens * shape.n_heads * dim;
+  Attention a = {};
+  a.n_heads = shape.n_heads, a.n_kv_heads = kv, a.head_dim = dim, a.n_ctx = KV_PAGE_TOKENS;
+  a.shared_bytes = 227 << 10;
+  MUST(attention_wgmma_sms(0, &a.wgmma_sms, &error));
+  const int in_tile = std::max(1, attention_tile_tokens(&a));
+  std::vector<int> pages(n_pages), first(n_tokens), pos(n_tokens);
+  std::vector<AttentionTile> tiles;
+  for (int i = 0; i < n_pages; i++) pages[i] = n_pages - 1 - i;
+  for (int t = 0; t < n_tokens; t++) pos[t] = t % prompt, first[t] = t / prompt * (prompt / KV_PAGE_TOKENS);
+  for (int t = 0; t < n_tokens; t += in_tile) {
+    const int end = std::min(n_tokens, t / prompt * prompt + prompt);
+    tiles.push_back({t, std::min(in_tile, end - t), pos[end - 1] + 1, 0});
+  }
+  const void *const pos_device = on_device(pos.data(), n_tokens * 4),
+                    *const tiles_device = on_device(tiles.data(), tiles.size() * sizeof tiles[0]),
+                    *const pages_device = on_device(pages.data(), n_pages * 4),
+                    *const first_device = on_device(first.data(), n_tokens * 4),
+                    *const turns = on_device(NULL, (size_t)n_tokens * dim * 4),
+                    *const norms = on_device(NULL, dim * 4);
+  float *projections = (float *)on_device(NULL, inputs * 4 * layers);
+  __half *q = (__half *)on_device(NULL, queries * 2 * layers);
+  __half *k = (__half *)on_device(NULL, cache * 2 * layers),
+         *v = (__half *)on_device(NULL, cache * 2 * layers);
+  a.pos = (const int *)pos_device;
+  a.pages = {(const int *)pages_device, (const int *)first_device, n_pages};
+  const bool as_told = q8;
+  for (bool small : {false, true}) {
+    q8 = small;
+    use_cache(&a, k, v, cache, 0); /* its memory is not to be allocated while a graph is captured */
+    const double us = median_us(layers, [&](int layer, cudaStream_t stream) {
+      Attention own = a;
+      use_cache(&own, k, v, cache, layer);
+      QkvHeads heads = {};
+      heads.n_heads = a.n_heads, heads.n_kv_heads = kv, heads.head_dim = heads.query_step = dim;
+      heads.rotary_dim = dim, heads.n_ctx = a.n_ctx, heads.eps = 1e-6f, heads.kv = own.kv;
+      heads.q_norm = heads.k_norm = (const float *)norms, heads.rope_table = turns;
+      heads.pos = a.pos, heads.pages = a.pages, heads.stride = width;
+      heads.projections = projections + inputs * layer, heads.q = q + queries * layer;
+      heads.k_cache = (void *)own.k, heads.v_cache = (void *)own.v;
+      heads.k_scales = (void *)own.k_scales, heads.v_scales = (void *)own.v_scales;
+      MUST(ops_qk_norm_rope_append(&heads, n_tokens, stream, &error));
+    });
+    const double bytes = (double)inputs * 4 + (double)queries * 2 + n_tokens * kv * cache_bytes();
+    printf("| append, %-3s | %4d rows | %7.2f us | %6.0f GB/s |\n", q8 ? "q8" : "f16", n_tokens, us,
+           bytes / us * 1e-3);
+  }
+  const double us = median_us(layers, [&](int layer, cudaStream_t stream) {
+    Attention own = a;
+    use_cache(&own, k, v, cache, layer);
+    AttentionArgs args = {};
+    args.n_heads = a.n_heads, args.n_kv_heads = kv, args.head_dim = dim, args.n_ctx = a.n_ctx;
+    args.unseen_back = 1, args.kv_sharers = 1, args.pos = a.pos, args.pages = a.pages;
+    args.k = own.k, args.v = own.v;
+    args.k_scales = (const __half *)own.k_scales, args.v_scales = (const __half *)own.v_scales;
+    args.tiles = (const AttentionTile *)tiles_device;
+    MUST(attention_unpack(args, n_tokens, (int)tiles.size(), own.k_halves, own.v_halves, stream, &error));
+  });
+  printf("| unpack      | %4d rows | %7.2f us | %6.0f GB/s |\n", n_tokens, us,
+         n_tokens * kv * (cache_bytes() + 4.0 * dim) / us * 1e-3);
+  fflush(stdout);
+  q8 = as_told;
+  for (const void *p : {pos_device, tiles_device, pages_device, first_device, turns, norms,
+                        (const void *)projections, (const void *)q, (const void *)k, (const void *)v})
+    CHECK(cudaFree((void *)p));
+}
+
 /* The family that a GPU with wgmma takes for several tokens, and the one that others take. */
 static void run_many(int n_tokens, int pos) {
   run_case(ATTENTION_WGMMA, n_tokens, pos);
@@ -210,6 +288,10 @@ static void run_gemma4(void) {
 int main(int argc, char **argv) {
   q8 = argc > 1 && strcmp(argv[argc - 1], "q8") == 0;
   argc -= q8;
+  if (argc > 1 && strcmp(argv[1], "append") == 0) {
+    for (int n_tokens : {1, 16, 64, 256, 2048}) run_append(n_tokens);
+    return 0;
+  }
   printf("| family  | rows | pos    | us        | GB/s    | TFLOP/s | of 800 "
          "|\n|---|---|---|---|---|---|---|\n");
   if (argc > 1 && strcmp(argv[1], "gemma4") == 0) return run_gemma4(), 0;
