@@ -30,6 +30,21 @@ template <bool kLast> __device__ __forceinline__ uint32_t scaled_halves(uint32_t
   return *(const uint32_t *)&x;
 }
 
+/* Two numbers of a key by one instruction, without their scale: bytes 0 and 1, or with kLast 2 and 3, as
+ * kKeyUnit (1152 + q). The unit keeps sums of kKeyOffset times 16 dims of a query inside fp16. */
+constexpr float kKeyUnit = 0x1p-12f, kKeyOffset = 1152 * kKeyUnit;
+template <bool kLast> __device__ __forceinline__ uint32_t key_halves(uint32_t bytes) {
+  return prmt < kLast ? 0x4342 : 0x4140 > (bytes, 0x34343434u);
+}
+
+/* The same of values: bytes kByte and kByte + 2 as kValueUnit (128 + q). Subnormal halves have the least
+ * constant. */
+constexpr float kValueUnit = 0x1p-24f;
+constexpr uint32_t kValueOffsets = 0x00800080; /* 128 kValueUnit, twice */
+template <int kByte> __device__ __forceinline__ uint32_t value_halves(uint32_t bytes) {
+  return prmt < kByte ? 0x4341 : 0x4240 > (bytes, 0);
+}
+
 /* Number i of a cache in fp16, fp32 or 8 bits. scale: where the number's is. */
 __device__ __forceinline__ float cached(const __half *numbers, size_t i, const __half *) {
   return __half2float(numbers[i]);

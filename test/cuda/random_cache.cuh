@@ -7,7 +7,8 @@
 #include "cuda/attention/q8.cuh"
 #include "test/cuda/check.cuh"
 
-/* Random numbers and scales, and the halves of q * scale. A thread makes a row. */
+/* Random numbers and scales, and the halves of q * scale. A thread makes a row. Scales of keys have 4 bits,
+ * so that their halves are exact: some families round keys to halves, others do not. */
 static __global__ void random_rows_8(size_t n_rows, int head_dim, int scales_of_row, unsigned seed,
                                      uint8_t *numbers, __half *scales, __half *halves) {
   const size_t row = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -17,8 +18,9 @@ static __global__ void random_rows_8(size_t n_rows, int head_dim, int scales_of_
     const int at = scales_of_row == 1 ? 0 : d / KEY_SCALE_DIMS;
     x = x * 1664525u + 1013904223u;
     if (scales_of_row == 1 ? d == 0 : d % KEY_SCALE_DIMS == 0)
-      scales[row * scales_of_row + at] =
-          __ushort_as_half((unsigned short)(0x1800 + (x >> 25) * 16)); /* 0.002 to 0.008, of 7 bits */
+      scales[row * scales_of_row + at] = /* 0.002 to 0.008; of values with 7 bits */
+          __ushort_as_half(
+              (unsigned short)(0x1800 + (scales_of_row == 1 ? (x >> 25) * 16 : (x >> 28) * 128)));
     x = x * 1664525u + 1013904223u;
     const int q = (int)((x >> 8) % 255) - 127;
     numbers[row * head_dim + d] = (uint8_t)(q + 128);

@@ -118,7 +118,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
                       bool with_sinks = false, bool whole = false) {
   s = few_heads(s);
   if (scale == 0) scale = 1 / sqrt((double)s.head_dim);
-  const int n_ctx = !only.empty() ? 560 : few ? 128 : 2304, max_tokens = few ? 70 : 200;
+  const int n_ctx = !only.empty() ? 1088 : few ? 128 : 2304, max_tokens = few ? 70 : 200;
   size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
          rows = (size_t)max_tokens * s.n_heads * s.head_dim;
   __half *q, *out;
@@ -302,6 +302,14 @@ int main(int argc, char **argv) {
   for (Shape s : {Shape{5, 1, 128}, Shape{3, 1, 576, 512}}) run_shape<__half>(s, KV_F16, (size_t)shared);
   run_shape<__half>(Shape{2, 1, 128}, KV_F16, (size_t)shared, 0, 20.0, true);
   run_shape<__half>(Shape{8, 2, 128}, KV_F16, (size_t)shared, 0, 0, false, true);
+  /* 8 bits: more tiles than those after which decode subtracts the constant of its values; scores of some 10,
+   * so that its shifts are raised more than once. */
+  only = {{1, 1070, 0}, {3, 1000, 200}};
+  for (Shape s : {Shape{4, 1, 128}, Shape{4, 1, 80}}) {
+    run_shape<__half>(s, KV_Q8, (size_t)shared);
+    run_shape<__half>(s, KV_Q8, (size_t)shared, 1.5);
+    run_shape<__half>(s, KV_F16, (size_t)shared, 0.5);
+  }
   only.clear();
   /* Sinks, in each family and type of cache. */
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, true);
