@@ -257,12 +257,13 @@ static TokenRange first_of(TokenRange span) {
 }
 
 /* Enqueues the whole step of a session, or of several sequences, which sequences_set_step() has described.
- * PRECOND an earlier launch or copy writes s->rows.ids. */
+ * PRECOND an earlier launch or copy writes s->rows.ids, or the pick is left to this step. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   const RopeAngles angles = rows_rope_angles(s, first_of(span), ROPE_GLOBAL);
   StepCall call = {.n_parts = 1,
                    .parts[0].pos = span.pos,
                    .ids = s->rows.ids,
+                   .pick = tokens_take_deferred(s),
                    .frequencies = angles.frequencies,
                    .attention_factor = angles.attention_factor,
                    .k = s->cache[KEYS],
@@ -344,6 +345,8 @@ static bool can_replay(const BackendState *s, int n_rows) {
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
+  s->can_defer = false;
+  TRY(tokens_enqueue_deferred(s, err));
   s->index.selects = index_selects(s, span);
   TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));
   if (span.parts) {
@@ -365,6 +368,8 @@ Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int
   *done = n_logit_rows > 0 && (!span.parts || fits_fused(span, n_logit_rows)) &&
           fused_takes(s->fused, first_of(span));
   if (!*done) return STATUS_OK;
+  s->can_defer = fused_picks(s->fused) && span.n_tokens == 1 && !span.parts;
+  if (ids || !s->can_defer) TRY(tokens_enqueue_deferred(s, err));
   s->n_logit_rows = n_logit_rows;
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
@@ -652,6 +657,7 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
 
 static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
   if (s->n_parts > 0) return split_norm_logits(s, span, first_row, n_rows, err);
+  s->can_defer = false;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const float *x = s->x + (size_t)first_row * (size_t)c->hidden;

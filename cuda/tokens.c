@@ -79,9 +79,38 @@ static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
 
 Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
   Sampled picked;
+  TRY(tokens_enqueue_deferred(s, err));
   TRY(take_pick(s, &picked, err));
   *id = picked.id;
   return check_pick(&picked, err);
+}
+
+/* --- picks that the next step makes */
+
+static Sampled *last_slot(BackendState *s) {
+  return &s->ring[(s->n_enqueued - 1) % STATE_RING];
+}
+
+/* Without penalties, a mask or a draw: only the best token counts. */
+static bool is_plain(const Sampler *sampler) {
+  const SamplerSettings *set = sampler_settings(sampler);
+  return (set->temperature == 0 || set->top_k == 1) && !sampler_has_penalties(sampler) &&
+         !sampler_allowed(sampler);
+}
+
+StepPick tokens_take_deferred(BackendState *s) {
+  if (!s->is_deferred) return (StepPick){0};
+  s->is_deferred = false;
+  return (StepPick){s->rows.ids, last_slot(s)};
+}
+
+Status tokens_enqueue_deferred(BackendState *s, Error *err) {
+  static const SamplerSettings greedy = {.repetition_penalty = 1};
+  if (!s->is_deferred) return STATUS_OK;
+  s->is_deferred = false;
+  TRY(device_sampler_allow(s->sampler, NULL, s->loaded->stream, err));
+  return device_sampler_pick(s->sampler, &greedy, 0, s->logits, s->rows.ids, last_slot(s), s->loaded->stream,
+                             err);
 }
 
 /* --- picks from several rows at once
@@ -150,6 +179,13 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
     s->ahead.n_left--;
     return STATUS_OK;
   }
+  TRY(tokens_enqueue_deferred(s, err));
+  if (!waits && row == 0 && s->can_defer && is_plain(sampler)) {
+    s->notes_version = UINT64_MAX; /* as sync_notes() does without penalties */
+    s->is_deferred = true;
+    s->n_enqueued++;
+    return STATUS_OK;
+  }
   TRY(sync_notes(s, sampler, err));
   TRY(sync_mask(s, sampler, err));
   const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;
@@ -160,6 +196,7 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
 }
 
 Status tokens_drain(BackendState *s, Error *err) {
+  s->is_deferred = false;
   Status status = state_wait(s, err);
   while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
   s->ahead.n_left = 0;

@@ -2,12 +2,18 @@
  * sample_rows are made of (split.h). */
 #pragma once
 
+#include "cuda/fused/step.h"
 #include "engine/backend.h"
 
 const double *tokens_row_costs(const BackendModel *loaded);
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
 /* Rows of logits are made anew: what was picked from them and not asked for yet does not count. */
 void tokens_forget_picks(BackendState *s);
+/* A pick may be left to the next step, if that is a fused one (StepPick). This function describes it to that
+ * step; without such a pick its token is NULL. */
+StepPick tokens_take_deferred(BackendState *s);
+/* Enqueues the pick that was left to a step: before anything else that makes logits, or waits for it. */
+Status tokens_enqueue_deferred(BackendState *s, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
 /* The first half of sample(): enqueues the pick from `row` with the sampler's next draw, unless an earlier

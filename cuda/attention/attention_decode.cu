@@ -716,8 +716,8 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
   merge_splits<kHeadDim, kColumns, kPlanes>(a, columns, partials, n_used, joined);
 }
 
-/* Blocks that run at once on an H200 (132 SMs of 228 KB of shared memory, 1 KB of it taken for each block), as
- * far as it matters: of fp16, whose threads take up to 102 registers. */
+/* Blocks that run at once on an H200 (132 SMs of 228 KB of shared memory, 1 KB of it taken for each block) of
+ * threads with up to 102 registers, as all with fp16 have. */
 int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }

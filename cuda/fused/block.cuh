@@ -12,6 +12,7 @@
 #include "cuda/fused/step.h"
 #include "cuda/linear/quantise.cuh"
 #include "cuda/ops/elementwise.cuh"
+#include "cuda/ops/ranking.cuh"
 #include "cuda/ptx/cluster.cuh"
 
 namespace step {
@@ -27,6 +28,12 @@ struct Layer {
   const unsigned char *router;      /* fp16 or bf16 [n_experts][router_stride] */
   const unsigned char *shared_gate; /* of the router's type, [hidden]: of the MLP beside the experts */
   const float *folded_router;       /* folded_router.h; one token */
+};
+
+/* The best logit of a block's rows of lm_head (ranked()), and the lowest one (ranking.cuh). */
+struct StepBest {
+  unsigned long long greatest;
+  unsigned int lowest;
 };
 
 struct Args {
@@ -48,6 +55,7 @@ struct Args {
   int prefetch_stages; /* one token: how far prefetches may be ahead of loads; 0: not at all */
   float *residual;     /* several tokens: [n_clusters][tokens][hidden] */
   unsigned *launches;  /* several tokens: how many launches precede this one */
+  StepBest *best;      /* one token: [blocks], of the last step's logits */
   StepDebug debug;
   StepTaps taps;
   StepPeers peers; /* one token, of several GPUs */
@@ -129,6 +137,7 @@ struct Vars {
   unsigned loaded; /* stages of the step whose first loads have begun: prefetches, wait_until_loading() */
   float inverse;   /* one token: 1 / rms of the last x of qkv, or of gate and up */
   uint32_t sink;   /* l2_prefetch.cuh */
+  int id;          /* one token: the step's */
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
 };
@@ -491,9 +500,9 @@ __device__ __forceinline__ int first_lm_head_stage(const StepPlan &p, int block)
   return (int)((long long)block * p.n_lm_head_stages / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
-/* One column of the embedding of a token of the step. */
-__device__ __forceinline__ float embedded(const Args &a, int token, int column) {
-  const size_t at = (size_t)a.call.ids[token] * a.embedding_stride + column;
+/* One column of a token's embedding. */
+__device__ __forceinline__ float embedded(const Args &a, int id, int column) {
+  const size_t at = (size_t)id * a.embedding_stride + column;
   return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
 }
 

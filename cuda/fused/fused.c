@@ -158,6 +158,10 @@ bool fused_takes(const FusedStep *f, TokenRange span) {
   return step_for(f, span.n_tokens) != NULL && step_reaches(&f->shape, f->demanded, span.pos);
 }
 
+bool fused_picks(const FusedStep *f) {
+  return f && f->steps[0] && f->shape.n_gpus <= 1;
+}
+
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {
   return step_run(step_for(f, call->n_tokens), call, NULL, stream, err);
 }

@@ -44,5 +44,8 @@ void fused_connect(FusedStep *fused, const StepPeers *peers);
  * faster; false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
+/* True if a step of one token leaves what the next one needs to make its pick (StepPick). */
+bool fused_picks(const FusedStep *fused);
+
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

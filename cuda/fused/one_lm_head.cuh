@@ -17,17 +17,34 @@ namespace step::one {
 constexpr int kSpan = 256,
               kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* inputs; a warp's spans */
 
-/* Loads this block's stages of lm_head, by the first loading warp. */
+/* Loads this block's stages of lm_head, by the first loading warp. Blocks take stages in turn, so that all of
+ * them together read one run of memory after the other. */
 template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
   const B &b = loader.b;
   const StepPlan &p = b.plan;
-  const int row = p.shape.hidden * 2, end = first_lm_head_stage(p, blockIdx.x + 1);
+  const int row = p.shape.hidden * 2, end = p.n_lm_head_stages, blocks = p.shape.n_clusters * STEP_BLOCKS;
 #pragma unroll 1
-  for (int i = first_lm_head_stage(p, blockIdx.x); i < end; i++) {
+  for (int i = blockIdx.x; i < end; i += blocks) {
     const int bytes = min(p.lm_head_rows, p.shape.vocab_size - i * p.lm_head_rows) * row;
     loader.stage(0, b.args.lm_head + (size_t)i * p.lm_head_rows * row, bytes, kKind == TILES && b.lane() == 0,
                  kKind == TILES ? bytes : 0);
   }
+}
+
+/* Leaves the best of the block's logits for the next step's pick: each lane of the first warp of a warpgroup
+ * has seen some of them. */
+template <class B>
+__device__ __forceinline__ void keep_best(const B &b, unsigned long long greatest, unsigned int lowest) {
+  StepBest *of_warpgroups = (StepBest *)b.exchange(); /* free since the last down */
+  if ((b.warp() & 3) == 0) {
+    sampling::warp_extremes(&greatest, &lowest);
+    if (b.lane() == 0) of_warpgroups[b.warp() >> 2] = {greatest, lowest};
+  }
+  b.sync();
+  if (b.warp() > 0) return;
+  greatest = of_warpgroups[b.lane() & 3].greatest, lowest = of_warpgroups[b.lane() & 3].lowest;
+  sampling::warp_extremes(&greatest, &lowest);
+  if (b.lane() == 0) b.args.best[blockIdx.x] = {greatest, lowest};
 }
 
 __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w, uint32_t x) {
@@ -53,12 +70,14 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
         pack_half2(low.x * inverse, low.y * inverse), pack_half2(low.z * inverse, low.w * inverse),
         pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
   }
-  const int first = first_lm_head_stage(p, blockIdx.x), n = first_lm_head_stage(p, blockIdx.x + 1) - first;
+  const int blocks = p.shape.n_clusters * STEP_BLOCKS, end = p.n_lm_head_stages;
   RingCursor cursor = b.next();
   cursor.move(warpgroup, p.n_slots);
+  unsigned long long greatest = 0;
+  unsigned int lowest = ~0u;
 #pragma unroll 1
-  for (int i = warpgroup, turn = 0; i < n; i += STEP_WARPGROUPS, turn ^= 1) {
-    const int row0 = (first + i) * p.lm_head_rows, rows = min(p.lm_head_rows, p.shape.vocab_size - row0);
+  for (int i = blockIdx.x + warpgroup * blocks, turn = 0; i < end; i += STEP_WARPGROUPS * blocks, turn ^= 1) {
+    const int row0 = i * p.lm_head_rows, rows = min(p.lm_head_rows, p.shape.vocab_size - row0);
     b.wait_for_stage(cursor);
     const unsigned char *stage = b.stage(cursor) + b.lane() * 16;
     float *sums =
@@ -82,12 +101,15 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
     __syncwarp();
     if (b.lane() == 0) barrier_arrive(&b.barriers().empty[cursor.slot]);
     sync_warpgroup(warpgroup);
-    if (wg_warp == 0 && b.lane() < rows)
-      b.args.call.logits[row0 + b.lane()] =
-          (sums[b.lane()] + sums[STEP_LM_HEAD_ROWS + b.lane()]) +
-          (sums[2 * STEP_LM_HEAD_ROWS + b.lane()] + sums[3 * STEP_LM_HEAD_ROWS + b.lane()]);
+    if (wg_warp == 0 && b.lane() < rows) {
+      const float logit = (sums[b.lane()] + sums[STEP_LM_HEAD_ROWS + b.lane()]) +
+                          (sums[2 * STEP_LM_HEAD_ROWS + b.lane()] + sums[3 * STEP_LM_HEAD_ROWS + b.lane()]);
+      b.args.call.logits[row0 + b.lane()] = logit;
+      if (!B::kIsShared) sampling::judge_token(logit, row0 + b.lane(), &greatest, &lowest);
+    }
     cursor.move(STEP_WARPGROUPS, p.n_slots);
   }
+  if (!B::kIsShared) keep_best(b, greatest, lowest);
 }
 
 } // namespace step::one

@@ -49,10 +49,37 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
     b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
 }
 
+/* The step's token, in all threads that multiply: as the host gives it, or the best one of the step before,
+ * which one warp of each block finds among the best ones of that step's blocks. */
+template <class B> __device__ __forceinline__ int take_token(B &b) {
+  const StepPick &pick = b.args.call.pick;
+  if (B::kIsShared || !pick.token) return b.args.call.ids[0];
+  if (b.warp() == 0) {
+    const int n = b.plan.shape.n_clusters * STEP_BLOCKS;
+    StepBest best = {0, ~0u};
+#pragma unroll
+    for (int i = 0; i < STEP_MAX_CLUSTERS * STEP_BLOCKS; i += 32) {
+      const StepBest of_block = b.args.best[min(i + b.lane(), n - 1)];
+      best.greatest = max(best.greatest, of_block.greatest), best.lowest = min(best.lowest, of_block.lowest);
+    }
+    sampling::warp_extremes(&best.greatest, &best.lowest);
+    const SampledKind kind = sampling::kind_of(sampling::ranked_key(best.greatest), best.lowest);
+    const int id = kind == SAMPLED_TOKEN ? sampling::ranked_id(best.greatest) : 0;
+    if (b.lane() == 0) b.vars().id = id;
+    if (b.thread() == 0 && blockIdx.x == 0) {
+      *pick.token = id;
+      sampling::tell_host(pick.slot, id, kind);
+    }
+  }
+  b.sync();
+  return b.vars().id;
+}
+
 /* The embedding begins the residual stream. */
 template <class B> __device__ __forceinline__ void take_input(B &b) {
+  const int id = take_token(b);
   for (int i = threadIdx.x; i < b.plan.slice; i += STEP_THREADS)
-    b.residual()[i] = embedded(b.args, 0, b.rank() * b.plan.slice + i);
+    b.residual()[i] = embedded(b.args, id, b.rank() * b.plan.slice + i);
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {

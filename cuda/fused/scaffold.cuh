@@ -103,19 +103,22 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 }
 
 /* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits or the gates
- * of the delta rule. Registers move between whole warpgroups. Loaders wait neither for their peers, to whom
- * they send nothing, nor, until they load keys or states, for the kernels before this one. */
+ * of the delta rule. Registers move between whole warpgroups. Loaders do not wait for their peers, to whom
+ * they send nothing, but for the kernels before this one: earlier loads would compete with those of blocks
+ * that are still at lm_head, and the step cannot begin before these are done. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
+    cluster_arrive();
     wait_for_previous();
     b.mark_whole(0);
     take_input(b);
-    cluster_sync();
+    cluster_wait();
     run_layers(b);
   } else {
     registers_down_to<kOtherRegisters>();
     cluster_arrive();
+    wait_for_previous();
     switch (b.warp() - STEP_WARPS) {
     case TILES: load_all<TILES>(b); break;
     case SCALES: load_all<SCALES>(b); break;

@@ -175,9 +175,13 @@ static size_t routers_bytes(const StepShape &s, int tokens) {
   return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
 }
 
+static size_t best_bytes(int tokens) {
+  return tokens == 1 ? STEP_MAX_CLUSTERS * STEP_BLOCKS * sizeof(step::StepBest) : 0;
+}
+
 size_t step_bytes(const StepShape *s, int tokens) {
   return layers_bytes(*s) + vectors_bytes(*s) + deltas_bytes(*s) + routers_bytes(*s, tokens) +
-         align_up(step_memory(s, tokens));
+         align_up(step_memory(s, tokens)) + best_bytes(tokens);
 }
 
 /* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
@@ -276,6 +280,7 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   TRY(set_mixers(&a->mixers, m, s, deltas, err));
   a->totals = (uint64_t *)((char *)folded + routers_bytes(s, plan.tokens));
   a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * (size_t)step_sum_words(&s);
+  a->best = (step::StepBest *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
   set_model(a, m);

@@ -18,6 +18,7 @@ extern "C" {
 
 #include "cuda/device_model.h"
 #include "cuda/fused/plan.h"
+#include "cuda/ops/sample.h"
 
 /* Layers after which a step copies the residual stream of its tokens, for a drafter. */
 typedef struct {
@@ -50,11 +51,19 @@ typedef struct {
   int first_page; /* where its pages begin in those of the step */
 } StepPart;
 
+/* A greedy pick that a step of one token makes itself, so that no kernel lies between two steps: its token is
+ * the best one by the logits of the step before, which had one token, too. */
+typedef struct {
+  int32_t *token; /* device, where the step writes it; NULL: there is no pick, and the token is ids[0] */
+  Sampled *slot;  /* mapped host memory, where it goes, too; or NULL */
+} StepPick;
+
 /* Input and output of a step: pointers to device memory, and counts. */
 typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
   int n_parts;                     /* without `pages` 1 */
   const int *ids;                  /* [n_tokens] */
+  StepPick pick;                   /* one token of a model on one GPU */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the

@@ -4,11 +4,10 @@
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
  * issue. One loads tiles, one scales, one zeros of weights; one keys, one values of the cache, one the
  * scales of both (8 bits); the first all of lm_head. A stage is full when all three warps have arrived and
- * all bytes have come. The warps wait only for free slots, before the first keys or states for the kernels
- * before this one, and the first warp also for earlier stages: no more
- * than `in_flight` are under way, because the exchange between blocks and clusters queues after them. The
- * ring fills while the other warps wait. In a step of one token a fourth warp then prefetches the next stages
- * into L2 (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
+ * all bytes have come. The warps wait only for free slots, and the first warp also for earlier stages: no
+ * more than `in_flight` are under way, because the exchange between blocks and clusters queues after them.
+ * The ring fills while the other warps wait. In a step of one token a fourth warp then prefetches the next
+ * stages into L2 (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
 #pragma once
 
 #include "cuda/attention/q8.cuh"
@@ -227,7 +226,6 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
     return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));
   };
   unsigned long long now = pointers_of(0);
-  bool waited = false;
 #pragma unroll 1
   for (; b.layer() < n_layers; b.go_to(MATRICES)) {
     const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
@@ -237,8 +235,6 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
       const int n = b.share(matrix).stages;
       if (matrix >= GATE_UP || b.has_kv_head()) {
         if (matrix == O) {
-          if (!waited) wait_for_previous(); /* the step before wrote the last rows of the history */
-          waited = true;
           load_history(loader);
           if constexpr (B::kExperts) loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
         }

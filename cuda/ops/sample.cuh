@@ -4,9 +4,8 @@
  * Both are built without fused multiply-add (-fmad=false), as engine/sampler_math.h demands. */
 #pragma once
 
-#include "cuda/ops/sample.h"
+#include "cuda/ops/ranking.cuh"
 #include "cuda/ptx/launch.cuh"
-#include "engine/sampler_math.h"
 
 namespace sampling {
 
@@ -90,17 +89,6 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
   return sampler_key(p.rescored ? p.scores[id] : p.logits[id]);
 }
 
-/* Orders tokens by key, equal keys by lower id: the better token has the greater number. */
-__device__ __forceinline__ unsigned long long ranked(uint32_t key, int id) {
-  return (unsigned long long)key << 32 | (uint32_t)~id;
-}
-__device__ __forceinline__ uint32_t ranked_key(unsigned long long number) {
-  return (uint32_t)(number >> 32);
-}
-__device__ __forceinline__ int ranked_id(unsigned long long number) {
-  return (int)~(uint32_t)number;
-}
-
 /* Makes the scores of ids first .. end - 1, a thread every kStep-th, and finds its greatest ranked() and
  * lowest key. Eight logits are asked for at once, since their way from L2 takes longer than all else. The
  * last id may be judged again and again. */
@@ -115,27 +103,9 @@ __device__ __forceinline__ void judge(const Pick &p, int first, int end, unsigne
 #pragma unroll
     for (int i = 0; i < kAtOnce; i++) {
       const int id = min(begin + i * kStep, end - 1);
-      const uint32_t key = sampler_key(make_score(p, id, logits[i]));
-      const unsigned long long number = ranked(key, id);
-      *greatest = number > *greatest ? number : *greatest;
-      *lowest = min(*lowest, key);
+      judge_token(make_score(p, id, logits[i]), id, greatest, lowest);
     }
   }
-}
-
-/* Maximum and minimum over the warp, in every lane. */
-__device__ __forceinline__ void warp_extremes(unsigned long long *greatest, unsigned int *lowest) {
-  for (int step = 16; step; step /= 2) {
-    unsigned long long other = __shfl_xor_sync(~0u, *greatest, step);
-    *greatest = other > *greatest ? other : *greatest;
-    *lowest = min(*lowest, __shfl_xor_sync(~0u, *lowest, step));
-  }
-}
-
-/* Judges logits by their greatest and lowest key; SAMPLED_TOKEN: they are fine. */
-__device__ __forceinline__ SampledKind kind_of(uint32_t greatest, uint32_t lowest) {
-  if (lowest < SAMPLER_KEY_LOWEST || greatest >= SAMPLER_KEY_INFINITE) return SAMPLED_NAN;
-  return greatest <= SAMPLER_KEY_LOWEST ? SAMPLED_NOTHING_FINITE : SAMPLED_TOKEN;
 }
 
 /* exp(-29) * 2^40 is below a half: a score this many temperatures below the best one has the weight 0. */
@@ -161,12 +131,11 @@ __device__ __forceinline__ unsigned long long top_p_limit(const Pick &p, unsigne
   return limit ? limit : 1;
 }
 
-/* Ends a pick, in one thread: writes the token, counts it as seen, resets Control for the next pick. The slot
- * gets one store, since a fence between two would wait for the host's memory. */
+/* Ends a pick, in one thread: writes the token, counts it as seen, resets Control for the next pick. */
 __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   p.control->greatest = 0, p.control->lowest = 0xffffffffu, p.control->finished = 0;
   *p.token = id;
-  if (p.slot) *(volatile unsigned long long *)p.slot = (unsigned long long)kind << 32 | (uint32_t)id;
+  tell_host(p.slot, id, kind);
   if (p.penalties && kind == SAMPLED_TOKEN) p.notes[id] = (p.notes[id] + 1) | kSeen;
 }
 

@@ -7,8 +7,9 @@
  * logits and for the new keys and values.
  *
  * Also tested: two runs, and a run with fewer loads in flight, give the same bits; a row with a NaN
- * leaves no number in the logits, and the next step is as before. The all-reduce (allreduce.cuh) is
- * tested alone: its parts are rounded to 2^-26. Needs a GPU with clusters; prints `N passed, N failed`. */
+ * leaves no number in the logits, and the next step is as before; a step that picks its token itself is the
+ * step of that token. The all-reduce (allreduce.cuh) is tested alone: its parts are rounded to 2^-26. Needs
+ * a GPU with clusters; prints `N passed, N failed`. */
 #include "test/cuda/step_fixture.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -40,6 +41,26 @@ static Row second_of_two(Fixture &f, Step *step, int pos, int id, bool together)
   return Row(got.begin(), got.end());
 }
 
+/* A step that takes its token from the logits of the step before (StepPick) is the step of that token,
+ * want.id, and gives it to the host. After logits of NaN the token is 0. */
+static void expect_pick(Fixture &f, Step *step, int pos, int id, Sampled want) {
+  Sampled *slot;
+  CHECK(cudaHostAlloc(&slot, sizeof *slot, cudaHostAllocMapped));
+  device_step(f, step, pos, id, false);
+  const Row of_token = device_step(f, step, pos + 1, want.id, false);
+  device_step(f, step, pos, id, false);
+  StepCall call = f.call(pos + 1, 1, f.ids, 0, f.logits);
+  call.pick = {f.ids, slot};
+  run_step(f, step, call, false);
+  const std::vector<float> got = to_host<float>(f.logits, f.c.vocab);
+  const char *name = f.c.name;
+  expect(to_host<int>(f.ids, 1)[0] == want.id, name, "the step before was not picked from:", want.id);
+  expect(slot->id == want.id && slot->kind == want.kind, name, "the host gets another pick than", want.id);
+  if (want.kind == SAMPLED_TOKEN)
+    expect(Row(got.begin(), got.end()) == of_token, name, "after its own pick it differs at", pos + 1);
+  CHECK(cudaFreeHost(slot));
+}
+
 static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx, int shared) {
   Fixture f(c, n_ctx);
   void *memory[2];
@@ -65,11 +86,14 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
     expect(second_of_two(f, usual, pos - 1, id, true) == second_of_two(f, usual, pos - 1, id, false), c.name,
            "right after another step it differs at", pos);
   const Row before = device_step(f, usual, pos, id, false);
+  const int best = (int)(std::max_element(before.begin(), before.end()) - before.begin());
+  expect_pick(f, usual, pos, id, {best, SAMPLED_TOKEN});
   CHECK(cudaMemset(f.embedding_device + f.embedding_at(c.vocab - 1, 7), 0xff, 4)); /* NaN in all types */
   if (id != c.vocab - 1) {
     int numbers = 0;
     for (double v : device_step(f, usual, pos, c.vocab - 1, !few)) numbers += v == v;
     expect(numbers == 0, c.name, "numbers that a NaN left", numbers);
+    expect_pick(f, usual, pos, c.vocab - 1, {0, SAMPLED_NAN});
     expect(device_step(f, usual, pos, id, false) == before, c.name, "behind a NaN it differs at", pos);
   }
   step_close(usual), step_close(narrow);

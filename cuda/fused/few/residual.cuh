@@ -75,7 +75,7 @@ __device__ __forceinline__ void poll_sums(const B &b, int contributors, const ui
 __device__ __forceinline__ float4 four_embedded(const Args &a, int token, int column) {
   float v[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++) v[i] = embedded(a, min(token, a.call.n_tokens - 1), column + i);
+  for (int i = 0; i < 4; i++) v[i] = embedded(a, a.call.ids[min(token, a.call.n_tokens - 1)], column + i);
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
