@@ -10,6 +10,8 @@
  * leaves no number in the logits, and the next step is as before; a step that picks its token itself is the
  * step of that token. The all-reduce (allreduce.cuh) is tested alone: its parts are rounded to 2^-26. Needs
  * a GPU with clusters; prints `N passed, N failed`. */
+#include <algorithm>
+
 #include "test/cuda/step_fixture.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
