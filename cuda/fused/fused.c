@@ -10,7 +10,7 @@ struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
   StepShape shape; /* what a config alone determines */
-  bool demanded;
+  bool demanded, picks;
 };
 
 static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPlan *plan, Error *err) {
@@ -126,6 +126,7 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
     fused_close(f);
     return status;
   }
+  f->picks = f->steps[0] && f->shape.n_gpus <= 1 && options->kv != KV_Q8;
   *out = f;
   return STATUS_OK;
 }
@@ -159,7 +160,7 @@ bool fused_takes(const FusedStep *f, TokenRange span) {
 }
 
 bool fused_picks(const FusedStep *f) {
-  return f && f->steps[0] && f->shape.n_gpus <= 1;
+  return f && f->picks;
 }
 
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {

@@ -17,14 +17,25 @@ namespace step::one {
 constexpr int kSpan = 256,
               kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* inputs; a warp's spans */
 
-/* Loads this block's stages of lm_head, by the first loading warp. Blocks take stages in turn, so that all of
- * them together read one run of memory after the other. */
+/* The block's stages of lm_head: first, first + step, ... Blocks take stages in turn, so that all of them
+ * together read one run of memory after the other; where steps make no picks, each has a run of its own. */
+struct HeadStages {
+  int first, step, end;
+};
+template <class B> __device__ __forceinline__ HeadStages head_stages(const B &b) {
+  const StepPlan &p = b.plan;
+  if (B::kPicks) return {(int)blockIdx.x, p.shape.n_clusters * STEP_BLOCKS, p.n_lm_head_stages};
+  return {first_lm_head_stage(p, blockIdx.x), 1, first_lm_head_stage(p, blockIdx.x + 1)};
+}
+
+/* Loads this block's stages of lm_head, by the first loading warp. */
 template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
   const B &b = loader.b;
   const StepPlan &p = b.plan;
-  const int row = p.shape.hidden * 2, end = p.n_lm_head_stages, blocks = p.shape.n_clusters * STEP_BLOCKS;
+  const int row = p.shape.hidden * 2;
+  const HeadStages own = head_stages(b);
 #pragma unroll 1
-  for (int i = blockIdx.x; i < end; i += blocks) {
+  for (int i = own.first; i < own.end; i += own.step) {
     const int bytes = min(p.lm_head_rows, p.shape.vocab_size - i * p.lm_head_rows) * row;
     loader.stage(0, b.args.lm_head + (size_t)i * p.lm_head_rows * row, bytes, kKind == TILES && b.lane() == 0,
                  kKind == TILES ? bytes : 0);
@@ -70,13 +81,14 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
         pack_half2(low.x * inverse, low.y * inverse), pack_half2(low.z * inverse, low.w * inverse),
         pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
   }
-  const int blocks = p.shape.n_clusters * STEP_BLOCKS, end = p.n_lm_head_stages;
+  const HeadStages own = head_stages(b);
   RingCursor cursor = b.next();
   cursor.move(warpgroup, p.n_slots);
   unsigned long long greatest = 0;
   unsigned int lowest = ~0u;
 #pragma unroll 1
-  for (int i = blockIdx.x + warpgroup * blocks, turn = 0; i < end; i += STEP_WARPGROUPS * blocks, turn ^= 1) {
+  for (int i = own.first + warpgroup * own.step, turn = 0; i < own.end;
+       i += STEP_WARPGROUPS * own.step, turn ^= 1) {
     const int row0 = i * p.lm_head_rows, rows = min(p.lm_head_rows, p.shape.vocab_size - row0);
     b.wait_for_stage(cursor);
     const unsigned char *stage = b.stage(cursor) + b.lane() * 16;
@@ -105,11 +117,11 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
       const float logit = (sums[b.lane()] + sums[STEP_LM_HEAD_ROWS + b.lane()]) +
                           (sums[2 * STEP_LM_HEAD_ROWS + b.lane()] + sums[3 * STEP_LM_HEAD_ROWS + b.lane()]);
       b.args.call.logits[row0 + b.lane()] = logit;
-      if (!B::kIsShared) sampling::judge_token(logit, row0 + b.lane(), &greatest, &lowest);
+      if (B::kPicks) sampling::judge_token(logit, row0 + b.lane(), &greatest, &lowest);
     }
     cursor.move(STEP_WARPGROUPS, p.n_slots);
   }
-  if (!B::kIsShared) keep_best(b, greatest, lowest);
+  if (B::kPicks) keep_best(b, greatest, lowest);
 }
 
 } // namespace step::one

@@ -53,7 +53,7 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
  * which one warp of each block finds among the best ones of that step's blocks. */
 template <class B> __device__ __forceinline__ int take_token(B &b) {
   const StepPick &pick = b.args.call.pick;
-  if (B::kIsShared || !pick.token) return b.args.call.ids[0];
+  if (!B::kPicks || !pick.token) return b.args.call.ids[0];
   if (b.warp() == 0) {
     const int n = b.plan.shape.n_clusters * STEP_BLOCKS;
     StepBest best = {0, ~0u};

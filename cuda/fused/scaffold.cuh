@@ -109,16 +109,16 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
-    cluster_arrive();
+    if (B::kPicks) cluster_arrive();
     wait_for_previous();
     b.mark_whole(0);
     take_input(b);
-    cluster_wait();
+    B::kPicks ? cluster_wait() : cluster_sync();
     run_layers(b);
   } else {
     registers_down_to<kOtherRegisters>();
     cluster_arrive();
-    wait_for_previous();
+    if (B::kPicks) wait_for_previous();
     switch (b.warp() - STEP_WARPS) {
     case TILES: load_all<TILES>(b); break;
     case SCALES: load_all<SCALES>(b); break;
