@@ -368,7 +368,7 @@ Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int
   *done = n_logit_rows > 0 && (!span.parts || fits_fused(span, n_logit_rows)) &&
           fused_takes(s->fused, first_of(span));
   if (!*done) return STATUS_OK;
-  s->can_defer = fused_picks(s->fused) && span.n_tokens == 1 && !span.parts;
+  s->can_defer = fused_picks(s->fused, span.pos) && span.n_tokens == 1 && !span.parts;
   if (ids || !s->can_defer) TRY(tokens_enqueue_deferred(s, err));
   s->n_logit_rows = n_logit_rows;
   if (span.parts) {

@@ -159,8 +159,8 @@ bool fused_takes(const FusedStep *f, TokenRange span) {
   return step_for(f, span.n_tokens) != NULL && step_reaches(&f->shape, f->demanded, span.pos);
 }
 
-bool fused_picks(const FusedStep *f) {
-  return f && f->picks;
+bool fused_picks(const FusedStep *f, int pos) {
+  return f && f->picks && pos < STEP_LONG;
 }
 
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {

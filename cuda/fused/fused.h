@@ -44,8 +44,9 @@ void fused_connect(FusedStep *fused, const StepPeers *peers);
  * faster; false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
-/* True if a step of one token leaves what the next one needs to make its pick (StepPick). */
-bool fused_picks(const FusedStep *fused);
+/* True if a step of one token at `pos` leaves what the next one needs to make its pick (StepPick), and that
+ * is not slower: after long contexts it may be (LOG.md, 2026-11-26). */
+bool fused_picks(const FusedStep *fused, int pos);
 
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);
