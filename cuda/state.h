@@ -179,7 +179,7 @@ struct BackendState {
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the notes on the device */
   PicksAhead ahead;
-  bool can_defer;   /* the last step was a fused one of one token, so that the next can make its pick */
+  bool can_defer;   /* the last step left what the next one needs to make its pick (fused_picks()) */
   bool is_deferred; /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
   Sampled
       *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING; of several sequences [n_sequences] */

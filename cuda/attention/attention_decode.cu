@@ -517,7 +517,7 @@ __device__ __forceinline__ void store_output(const AttentionArgs &a, const Colum
   *(uint2 *)(a.out + columns.head(a, column) * a.head_dim + dim) = packed;
 }
 
-/* Partial results of a KV head in device memory: {maximum, sum} [split][column], outputs
+/* Partial results of a KV head in device memory: {shift, sum} [split][column], outputs
  * [split][column][kHeadDim]. */
 struct Partials {
   float2 *states;
@@ -535,15 +535,14 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
     float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int w = 0; w < kWarps; w++) high = fmaxf(high, shifts[w * kColumns + column]);
-    float shift = high == -INFINITY ? 0 : high;
 #pragma unroll
     for (int w = 0; w < kWarps; w++) {
-      float weight = power_of_2(shifts[w * kColumns + column] - shift);
+      float weight = power_of_2(shifts[w * kColumns + column] - high);
       total += weight * sums[w * kColumns + column];
       add_scaled(value, weight, ((float4 *)outputs)[(w * kColumns + column) * (kHeadDim / 4) + chunk]);
     }
     if (is_whole) {
-      total += sink_weight(a, columns.query_head(column), shift);
+      total += sink_weight(a, columns.query_head(column), high);
       store_output<kPlanes>(a, columns, column, chunk * 4, value, 1 / total);
     } else {
       __stcg(&to.outputs[(split * kColumns + column) * (kHeadDim / 4) + chunk], value);

@@ -200,9 +200,6 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
   static constexpr bool kSeveral = TheForm::kSeveral;
-  /* One token: a step leaves its best logit to the next one, which picks it (StepPick). Not with a cache in 8
-   * bits: so built, its attention over 32,768 positions took 4% longer, for a reason not found (LOG.md). */
-  static constexpr bool kPicks = !kIsShared && !TheForm::kQ8;
   static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the MLP beside the experts */
   /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
    * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */

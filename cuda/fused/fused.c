@@ -117,6 +117,7 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
     StepPlan plan;
     const bool wanted = i == 0 && f->demanded;
     status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
+    if (i == 0) f->picks = status == STATUS_OK && step_picks(&plan.shape);
     if (status && !wanted)
       status = STATUS_OK;
     else if (!status)
@@ -126,7 +127,6 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
     fused_close(f);
     return status;
   }
-  f->picks = f->steps[0] && f->shape.n_gpus <= 1 && options->kv != KV_Q8;
   *out = f;
   return STATUS_OK;
 }

@@ -12,7 +12,7 @@
  *   norm      residual += o; x * norm -> cluster                the same
  *   gate, up  features of the FFN blocks -> cluster             the same
  *   down      partial sums of all columns -> all clusters       the same
- *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
+ *   lm_head   residual += down, x * norm -> cluster; some stages of rows a block
  *
  * "-> cluster" is st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
  * clusters" is allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), and the last one

@@ -104,8 +104,9 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 
 /* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits or the gates
  * of the delta rule. Registers move between whole warpgroups. Loaders do not wait for their peers, to whom
- * they send nothing, but for the kernels before this one: earlier loads would compete with those of blocks
- * that are still at lm_head, and the step cannot begin before these are done. */
+ * they send nothing. With kPicks they wait for the step before: earlier loads would compete with those of
+ * blocks that are still at lm_head, and this step cannot begin before these are done. Others begin at once,
+ * and wait before they load keys or states. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();

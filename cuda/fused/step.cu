@@ -74,7 +74,8 @@ int step_clusters(int gpu, size_t shared) {
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: table of layers, their vectors, folded routers, then the words that clusters exchange */
+/* --- device memory: table of layers, their vectors, folded routers, the words that clusters exchange, then
+ * the blocks' best logits */
 
 static int vectors_stride(const StepShape &s) {
   return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
@@ -320,6 +321,8 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
                 Error *err) {
   const StepPlan &plan = s->args.plan;
   Args a = s->args;
+  if (call->pick.token && (plan.tokens > 1 || !step_picks(&plan.shape)))
+    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel makes no picks");
   a.call = *call;
   if (debug) a.debug = *debug;
   cudaLaunchAttribute attributes[2];

@@ -63,7 +63,7 @@ typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
   int n_parts;                     /* without `pages` 1 */
   const int *ids;                  /* [n_tokens] */
-  StepPick pick;                   /* one token of a model on one GPU */
+  StepPick pick;                   /* one token; PRECOND step_picks() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the
