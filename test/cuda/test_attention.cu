@@ -146,7 +146,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     if (kv == KV_Q8) small = random_cache_8((size_t)s.n_kv_heads * n_ctx, s.head_dim, k, v);
   CHECK(cudaDeviceSynchronize());
   std::vector<__half> got(rows), again(rows);
-  std::vector<double> expected(rows);
+  std::vector<double> of_numbers(rows), of_exact(rows);
   const std::vector<Setting> all = settings();
   for (const Setting &setting : all) {
     const auto [n_tokens, pos, window, chunk] = setting;
@@ -167,16 +167,23 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     if (s.value_dims > 0) a.v = a.v_scales = NULL;
     set_positions(pos_device, pos, n_tokens);
     const int outputs = n_tokens * s.n_heads, n_values = s.value_dims > 0 ? s.value_dims : s.head_dim;
-    reference<T><<<(outputs + 31) / 32, 32>>>(q, k, s.value_dims > 0 ? k : v, want, n_tokens, s.n_heads,
-                                              s.n_kv_heads, s.head_dim, n_values, n_ctx, window, chunk, pos,
-                                              scale, cap, a.sinks, whole);
     size_t n = (size_t)outputs * n_values;
-    CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
+    const auto refer = [&](const auto *keys, const auto *values, std::vector<double> &to) {
+      reference<<<(outputs + 31) / 32, 32>>>(q, keys, s.value_dims > 0 ? keys : values, want, n_tokens,
+                                             s.n_heads, s.n_kv_heads, s.head_dim, n_values, n_ctx, window,
+                                             chunk, pos, scale, cap, a.sinks, whole);
+      CHECK(cudaMemcpy(to.data(), want, n * 8, cudaMemcpyDeviceToHost));
+    };
+    refer(k, v, of_numbers);
+    /* Decode takes q * scale of 8 bits as it is; the other families round it to halves. */
+    const bool is_exact = kv == KV_Q8 && attention_can_run(ATTENTION_DECODE, &a, n_tokens);
+    if (is_exact) refer(small.k_exact, small.v_exact, of_exact);
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
       if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
       /* An emulated chip repeats its sums: there what a launch leaves in the workspace is seen by the next
        * setting, and by a second run of the first. */
       const bool twice = !few || &setting == &all[0];
+      const std::vector<double> &expected = is_exact && family == ATTENTION_DECODE ? of_exact : of_numbers;
       for (std::vector<__half> *to : {&got, &again}) {
         if (to == &again && !twice) continue;
         CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN shows outputs that are not written */
