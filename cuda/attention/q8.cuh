@@ -75,11 +75,12 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   return __ushort_as_half((unsigned short)(size < 0x7f800000u ? (bits + 15) & ~15u : bits));
 }
 
-/* Rounds x / scale to fp32 and that to the nearest integer, by multiplications. inverse + rest is 1 / scale
- * up to 2^-43 of it, so fp32 rounding could differ only if x / scale were as close to the middle of two
- * floats. It never is: x has 24 bits, scale 7 and the middle 25, so x and scale times the middle are
- * multiples of 2^-32 of x, and unequal, because a multiple of an odd number of 25 bits is no float. A scale
- * of 0, infinity or NaN makes every number 0. */
+/* Rounds x / scale to fp32, as a division does, and that to the nearest integer, by multiplications alone.
+ * inverse + rest is 1 / scale with an error of at most 2^-43 of it. That could round otherwise than x / scale
+ * only if the middle m of two neighbouring floats lay between the two. But m has 25 bits, the last one 1, and
+ * scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24. The two differ by 2^-32 of x at
+ * least, the last bit of 32. So x / scale is farther from m than the error reaches. A scale of 0, infinity or
+ * NaN makes every number 0. */
 struct ToQ8 {
   float inverse, rest;
   bool usable;

@@ -10,7 +10,7 @@ struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
   StepShape shape; /* what a config alone determines */
-  bool demanded, picks;
+  bool demanded;
 };
 
 static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPlan *plan, Error *err) {
@@ -117,7 +117,6 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
     StepPlan plan;
     const bool wanted = i == 0 && f->demanded;
     status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
-    if (i == 0) f->picks = status == STATUS_OK && step_picks(&plan.shape);
     if (status && !wanted)
       status = STATUS_OK;
     else if (!status)
@@ -160,7 +159,7 @@ bool fused_takes(const FusedStep *f, TokenRange span) {
 }
 
 bool fused_picks(const FusedStep *f, int pos) {
-  return f && f->picks && pos < STEP_LONG;
+  return f && f->steps[0] && step_makes_picks(f->steps[0]) && pos < STEP_LONG;
 }
 
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {

@@ -309,6 +309,10 @@ void step_close(Step *s) {
   free(s);
 }
 
+bool step_makes_picks(const Step *s) {
+  return s->args.plan.tokens == 1 && step_picks(&s->args.plan.shape);
+}
+
 uint64_t *step_mail(const Step *s) {
   return s->args.peers.mail[s->args.peers.rank];
 }
@@ -321,7 +325,7 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
                 Error *err) {
   const StepPlan &plan = s->args.plan;
   Args a = s->args;
-  if (call->pick.token && (plan.tokens > 1 || !step_picks(&plan.shape)))
+  if (call->pick.token && !step_makes_picks(s))
     return error_set(err, STATUS_FAILED, "one kernel a step: this kernel makes no picks");
   a.call = *call;
   if (debug) a.debug = *debug;

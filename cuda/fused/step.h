@@ -63,7 +63,7 @@ typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
   int n_parts;                     /* without `pages` 1 */
   const int *ids;                  /* [n_tokens] */
-  StepPick pick;                   /* one token; PRECOND step_picks() */
+  StepPick pick;                   /* an error if the step does not make picks (step_makes_picks()) */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the
@@ -183,6 +183,10 @@ size_t step_bytes(const StepShape *shape, int tokens);
 Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cudaStream_t stream, Step **step,
                  Error *err);
 void step_close(Step *step);
+
+/* True if the step makes picks, and leaves what the next one needs for its own: one of one token, with
+ * step_picks(). */
+bool step_makes_picks(const Step *step);
 
 /* Where the others send to, of a plan for several GPUs; and what this GPU needs of all of them, before its
  * first step. Their plans have to be alike. */

@@ -227,7 +227,7 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
     return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));
   };
   unsigned long long now = pointers_of(0);
-  bool waited = false;
+  bool waited = B::kPicks;
 #pragma unroll 1
   for (; b.layer() < n_layers; b.go_to(MATRICES)) {
     const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
@@ -237,8 +237,7 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
       const int n = b.share(matrix).stages;
       if (matrix >= GATE_UP || b.has_kv_head()) {
         if (matrix == O) {
-          if (!B::kPicks && !waited)
-            wait_for_previous(); /* the step before wrote the last rows of the history */
+          if (!waited) wait_for_previous(); /* the step before wrote the last rows of the history */
           waited = true;
           load_history(loader);
           if constexpr (B::kExperts) loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
