@@ -276,7 +276,9 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                    .n_pages = state_pages(&s->options),
                    .n_tokens = span.n_tokens,
                    .first_logit = span.n_tokens - n_logit_rows,
-                   .logits = s->logits + split_first_logit(s)};
+                   .logits = s->logits + split_first_logit(s),
+                   .n_best = s->n_best,
+                   .head_x = s->lm_head_in};
   if (span.parts) call.n_parts = span.n_parts;
   for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens)
     call.parts[i] = (StepPart){span.parts[i].pos, row, sequences_first_page(&s->sequences, row)};
@@ -342,10 +344,15 @@ static bool can_replay(const BackendState *s, int n_rows) {
   return s->loaded->graphs && !products_stream(s->loaded, n_rows);
 }
 
+/* The fused step before does not matter any more. A pick that is left to a step stays so. */
+static void forget_best(BackendState *s) {
+  s->has_best = false, s->n_best = 0;
+}
+
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
-  s->can_defer = false;
+  forget_best(s);
   TRY(tokens_enqueue_deferred(s, err));
   s->index.selects = index_selects(s, span);
   TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));
@@ -368,8 +375,11 @@ Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int
   *done = n_logit_rows > 0 && (!span.parts || fits_fused(span, n_logit_rows)) &&
           fused_takes(s->fused, first_of(span));
   if (!*done) return STATUS_OK;
-  s->can_defer = fused_picks(s->fused, span.pos) && span.n_tokens == 1 && !span.parts;
-  if (ids || !s->can_defer) TRY(tokens_enqueue_deferred(s, err));
+  const bool single = span.n_tokens == 1 && !span.parts;
+  s->has_best = fused_leaves_pick(s->fused) && single;
+  if (ids || !s->has_best) TRY(tokens_enqueue_deferred(s, err));
+  /* Without ids the step follows a pick, and most likely is followed by one of the same kind. */
+  s->n_best = fused_screens(s->fused) && single && !ids ? s->n_wanted : 0;
   s->n_logit_rows = n_logit_rows;
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
@@ -657,7 +667,7 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
 
 static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
   if (s->n_parts > 0) return split_norm_logits(s, span, first_row, n_rows, err);
-  s->can_defer = false;
+  forget_best(s);
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const float *x = s->x + (size_t)first_row * (size_t)c->hidden;
@@ -681,6 +691,10 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
     TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                           m->stream, err));
   return split_gather_logits(s, first_sum(c->n_layers), n_rows, err);
+}
+
+static size_t cuda_greedy_saves(const BackendState *s) {
+  return fused_greedy_saves(s->fused);
 }
 
 static Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
@@ -749,6 +763,7 @@ const Backend cuda_backend = {.name = "cuda",
                               .end_step = cuda_end_step,
                               .wait_token = split_wait_token,
                               .drain = split_drain,
+                              .greedy_saves = cuda_greedy_saves,
                               .layer_end = cuda_layer_end,
                               .page_tokens = KV_PAGE_TOKENS,
                               .sequences = SEQUENCES,

@@ -179,8 +179,10 @@ struct BackendState {
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the notes on the device */
   PicksAhead ahead;
-  bool can_defer;   /* the last step left what the next one needs to make its pick (fused_picks()) */
+  bool has_best;    /* the last step left its best token (fused_leaves_pick()) */
   bool is_deferred; /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
+  int n_wanted;     /* how many of the best logits a single sequence's last pick wanted; 0: all */
+  int n_best;       /* how many the last step made (StepCall.n_best); 0: all. Else lm_head_in makes all */
   Sampled
       *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING; of several sequences [n_sequences] */
   uint64_t n_enqueued, n_taken;

@@ -5,10 +5,12 @@
 #include <time.h>
 
 #include "cuda/device.h"
+#include "cuda/products.h"
 #include "cuda/state.h"
 
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   const size_t vocab = (size_t)s->loaded->model->config.vocab_size, bytes = vocab * sizeof *out;
+  TRY(tokens_make_logits(s, err));
   TRY(cuda_status(cudaMemcpyAsync(s->staging, s->logits + (size_t)row * vocab, bytes, cudaMemcpyDeviceToHost,
                                   s->loaded->stream),
                   "cannot copy logits", err));
@@ -91,11 +93,12 @@ static Sampled *last_slot(BackendState *s) {
   return &s->ring[(s->n_enqueued - 1) % STATE_RING];
 }
 
-/* Without penalties, a mask or a draw: only the best token counts. */
-static bool is_plain(const Sampler *sampler) {
+/* How many of the best logits a pick wants: 1 without a draw, 0 if all. */
+static int best_wanted(const Sampler *sampler) {
   const SamplerSettings *set = sampler_settings(sampler);
-  return (set->temperature == 0 || set->top_k == 1) && !sampler_has_penalties(sampler) &&
-         !sampler_allowed(sampler);
+  if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;
+  if (set->temperature == 0) return 1;
+  return set->top_k <= STEP_MOST_BEST ? set->top_k : 0;
 }
 
 StepPick tokens_take_deferred(BackendState *s) {
@@ -105,12 +108,24 @@ StepPick tokens_take_deferred(BackendState *s) {
 }
 
 Status tokens_enqueue_deferred(BackendState *s, Error *err) {
-  static const SamplerSettings greedy = {.repetition_penalty = 1};
-  if (!s->is_deferred) return STATUS_OK;
-  s->is_deferred = false;
-  TRY(device_sampler_allow(s->sampler, NULL, s->loaded->stream, err));
-  return device_sampler_pick(s->sampler, &greedy, 0, s->logits, s->rows.ids, last_slot(s), s->loaded->stream,
-                             err);
+  return s->is_deferred ? fused_pick(s->fused, tokens_take_deferred(s), s->loaded->stream, err) : STATUS_OK;
+}
+
+/* Picks the token that a fused step left as its best one, or leaves even that to the next step. */
+static Status pick_best(BackendState *s, bool waits, Error *err) {
+  s->notes_version = UINT64_MAX; /* as sync_notes() does without penalties */
+  s->is_deferred = true;
+  s->n_enqueued++;
+  return waits ? tokens_enqueue_deferred(s, err) : STATUS_OK;
+}
+
+/* --- logits that a fused step did not make, since the pick before it wanted only the best ones */
+
+Status tokens_make_logits(BackendState *s, Error *err) {
+  if (s->n_best == 0) return STATUS_OK;
+  s->n_best = 0;
+  return products_matmul(s, &s->loaded->head, s->lm_head_in, s->h_stride, 1, LINEAR_TO_F32, s->logits,
+                         s->loaded->model->config.vocab_size, err);
 }
 
 /* --- picks from several rows at once
@@ -180,12 +195,9 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
     return STATUS_OK;
   }
   TRY(tokens_enqueue_deferred(s, err));
-  if (!waits && row == 0 && s->can_defer && is_plain(sampler)) {
-    s->notes_version = UINT64_MAX; /* as sync_notes() does without penalties */
-    s->is_deferred = true;
-    s->n_enqueued++;
-    return STATUS_OK;
-  }
+  s->n_wanted = best_wanted(sampler);
+  if (row == 0 && s->has_best && s->n_wanted == 1) return pick_best(s, waits, err);
+  if (s->n_wanted == 0 || s->n_wanted > s->n_best) TRY(tokens_make_logits(s, err));
   TRY(sync_notes(s, sampler, err));
   TRY(sync_mask(s, sampler, err));
   const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;

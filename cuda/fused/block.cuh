@@ -36,6 +36,24 @@ struct StepBest {
   unsigned int lowest;
 };
 
+/* The best token of n blocks, in all lanes of a warp; 0 if there is none. */
+__device__ __forceinline__ Sampled best_of_blocks(const StepBest *of_blocks, int n, int lane) {
+  StepBest best = {0, ~0u};
+#pragma unroll
+  for (int i = 0; i < STEP_MAX_CLUSTERS * STEP_BLOCKS; i += 32) {
+    const StepBest of_block = of_blocks[min(i + lane, n - 1)];
+    best.greatest = max(best.greatest, of_block.greatest), best.lowest = min(best.lowest, of_block.lowest);
+  }
+  sampling::warp_extremes(&best.greatest, &best.lowest);
+  const SampledKind kind = sampling::kind_of(sampling::ranked_key(best.greatest), best.lowest);
+  return {kind == SAMPLED_TOKEN ? sampling::ranked_id(best.greatest) : 0, kind};
+}
+
+__device__ __forceinline__ void give_pick(const StepPick &pick, Sampled best) {
+  *pick.token = best.id;
+  sampling::tell_host(pick.slot, best.id, best.kind);
+}
+
 struct Args {
   StepPlan plan;
   StepCall call;
@@ -52,10 +70,13 @@ struct Args {
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
   int in_flight, most_in_flight;               /* stages; from STEP_LONG on one more, up to most_in_flight */
   uint64_t *totals;                            /* allreduce.cuh */
-  int prefetch_stages; /* one token: how far prefetches may be ahead of loads; 0: not at all */
-  float *residual;     /* several tokens: [n_clusters][tokens][hidden] */
-  unsigned *launches;  /* several tokens: how many launches precede this one */
-  StepBest *best;      /* one token: [blocks], of the last step's logits */
+  int prefetch_stages;         /* one token: how far prefetches may be ahead of loads; 0: not at all */
+  float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
+  unsigned *launches;          /* several tokens: how many launches precede this one */
+  StepBest *best;              /* one token: [blocks], of the last step's logits */
+  const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
+  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, sampler_key() of a lower bound} */
+  unsigned turn;    /* one token: this launch's number, from 1 */
   StepDebug debug;
   StepTaps taps;
   StepPeers peers; /* one token, of several GPUs */

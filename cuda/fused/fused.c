@@ -5,11 +5,17 @@
 
 #include "cuda/device.h"
 #include "cuda/fused/halves.h"
+#include "cuda/fused/screen/screen.h"
+
+/* lm_head in 8 bits is made if so many times its bytes are free. */
+enum { SCREEN_MARGIN = 8 };
 
 struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
-  StepShape shape; /* what a config alone determines */
+  void *screen;        /* lm_head in 8 bits (screen.h), or NULL */
+  size_t screen_saves; /* bytes less than in fp16 */
+  StepShape shape;     /* what a config alone determines */
   bool demanded;
 };
 
@@ -69,8 +75,20 @@ size_t fused_bytes(const ModelConfig *c) {
   return bytes;
 }
 
+/* Memory for lm_head in 8 bits, if the step can use it and the GPU has plenty: it saves time alone. */
+static Status take_screen(const StepPlan *plan, FusedStep *f, Error *err) {
+  const size_t bytes = screen_bytes(&plan->shape),
+               in_halves = (size_t)plan->shape.vocab_size * (size_t)plan->shape.hidden * 2;
+  size_t free_bytes, all;
+  if (plan->tokens > 1 || !step_leaves_best(&plan->shape)) return STATUS_OK;
+  TRY(cuda_status(cudaMemGetInfo(&free_bytes, &all), "fused steps", err));
+  if (free_bytes < SCREEN_MARGIN * bytes) return STATUS_OK;
+  f->screen_saves = in_halves - bytes;
+  return cuda_status(cudaMalloc(&f->screen, bytes), "no memory for lm_head in 8 bits", err);
+}
+
 static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, bool several,
-                          void **memory, Step **step, Error *err) {
+                          void *screen, void **memory, Step **step, Error *err) {
   const Model *m = loaded->model;
   const StepModel model = {.layers = loaded->layers,
                            .lm_head = &loaded->head,
@@ -84,7 +102,8 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                            .delta = &m->config.delta,
                            .renormalise = m->config.experts.renormalise,
                            .taps = taps,
-                           .several = several};
+                           .several = several,
+                           .screen = screen};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);
@@ -119,8 +138,9 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
     status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
     if (status && !wanted)
       status = STATUS_OK;
-    else if (!status)
-      status = open_kernel(loaded, &plan, to, options->n_sequences > 1, &f->memory[i], &f->steps[i], err);
+    else if (!status && !(status = take_screen(&plan, f, err)))
+      status = open_kernel(loaded, &plan, to, options->n_sequences > 1, f->screen, &f->memory[i],
+                           &f->steps[i], err);
   }
   if (status) {
     fused_close(f);
@@ -144,6 +164,7 @@ void fused_close(FusedStep *f) {
     step_close(f->steps[i]);
     cudaFree(f->memory[i]);
   }
+  cudaFree(f->screen);
   free(f);
 }
 
@@ -158,8 +179,20 @@ bool fused_takes(const FusedStep *f, TokenRange span) {
   return step_for(f, span.n_tokens) != NULL && step_reaches(&f->shape, f->demanded, span.pos);
 }
 
-bool fused_picks(const FusedStep *f, int pos) {
-  return f && f->steps[0] && step_makes_picks(f->steps[0]) && pos < STEP_LONG;
+bool fused_leaves_pick(const FusedStep *f) {
+  return f && f->steps[0] && step_leaves_pick(f->steps[0]);
+}
+
+bool fused_screens(const FusedStep *f) {
+  return f && f->steps[0] && step_screens(f->steps[0]);
+}
+
+size_t fused_greedy_saves(const FusedStep *f) {
+  return fused_screens(f) ? f->screen_saves : 0;
+}
+
+Status fused_pick(const FusedStep *f, StepPick pick, cudaStream_t stream, Error *err) {
+  return step_pick(f->steps[0], pick, stream, err);
 }
 
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {

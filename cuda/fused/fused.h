@@ -44,9 +44,16 @@ void fused_connect(FusedStep *fused, const StepPeers *peers);
  * faster; false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
-/* True if a step of one token at `pos` leaves what the next one needs to make its pick (StepPick), and that
- * is not slower: after long contexts it may be (LOG.md, 2026-11-26). */
-bool fused_picks(const FusedStep *fused, int pos);
+/* True if steps of one token leave their best token. The next one takes it (StepCall.pick), or fused_pick()
+ * enqueues a kernel that does. */
+bool fused_leaves_pick(const FusedStep *fused);
+Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Error *err);
+
+/* True if steps of one token can find it without most of lm_head in fp16 (StepCall.screens). */
+bool fused_screens(const FusedStep *fused);
+
+/* Bytes that such a step does not read; 0 if there is none. */
+size_t fused_greedy_saves(const FusedStep *fused);
 
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

@@ -13,9 +13,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   using Base = Thread<kDebug, TheForm>;
   using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head, Base::kJoined;
 
-  /* step_picks(): blocks leave their best logits to the next step, which picks from them. These forms also
-   * take stages of lm_head in turns, and their loading warps wait for the step before. */
-  static constexpr bool kPicks = !Base::kIsShared && !Base::kQ8;
+  /* Blocks leave their best logits, from which the next step picks (step_leaves_best()). */
+  static constexpr bool kLeavesBest = !Base::kIsShared;
 
   /* The ring is before Vars. */
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int ring_at) {

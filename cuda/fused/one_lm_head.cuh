@@ -17,43 +17,50 @@ namespace step::one {
 constexpr int kSpan = 256,
               kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* inputs; a warp's spans */
 
-/* The block's stages of lm_head: first, first + step, ... Blocks take stages in turn, so that all of them
- * together read one run of memory after the other; where steps make no picks, each has a run of its own. */
-struct HeadStages {
-  int first, step, end;
-};
-template <class B> __device__ __forceinline__ HeadStages head_stages(const B &b) {
-  const StepPlan &p = b.plan;
-  if (B::kPicks) return {(int)blockIdx.x, p.shape.n_clusters * STEP_BLOCKS, p.n_lm_head_stages};
-  return {first_lm_head_stage(p, blockIdx.x), 1, first_lm_head_stage(p, blockIdx.x + 1)};
+/* Blocks take stages of lm_head in turns, so that all of them together read one run of memory: a block has
+ * every head_turn()-th one, from blockIdx.x on. */
+template <class B> __device__ __forceinline__ int head_turn(const B &b) {
+  return b.plan.shape.n_clusters * STEP_BLOCKS;
 }
 
-/* Loads this block's stages of lm_head, by the first loading warp. */
+/* True if the step reads lm_head in 8 bits (one_screen.cuh). */
+template <class B> __device__ __forceinline__ bool screens(const B &b) {
+  return B::kLeavesBest && b.args.call.n_best > 0;
+}
+
+/* Loads this block's stages of lm_head, by the first loading warp. If they have 8 bits the second one loads
+ * the tails of their rows, which follow all rows in a stage. */
 template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
   const B &b = loader.b;
   const StepPlan &p = b.plan;
-  const int row = p.shape.hidden * 2;
-  const HeadStages own = head_stages(b);
+  const bool of_screen = screens(b), is_tail = kKind == SCALES && of_screen;
+  const int n = of_screen ? p.n_screen_stages : p.n_lm_head_stages,
+            rows = of_screen ? p.screen_rows : p.lm_head_rows,
+            row = is_tail     ? STEP_SCREEN_TAIL
+                  : of_screen ? p.shape.hidden
+                              : p.shape.hidden * 2,
+            to = is_tail ? rows * p.shape.hidden : 0;
+  const unsigned char *from = is_tail     ? b.args.screen + screen_tails_at(&p.shape)
+                              : of_screen ? b.args.screen
+                                          : b.args.lm_head;
+  const bool mine = (kKind == TILES || is_tail) && b.lane() == 0;
 #pragma unroll 1
-  for (int i = own.first; i < own.end; i += own.step) {
-    const int bytes = min(p.lm_head_rows, p.shape.vocab_size - i * p.lm_head_rows) * row;
-    loader.stage(0, b.args.lm_head + (size_t)i * p.lm_head_rows * row, bytes, kKind == TILES && b.lane() == 0,
-                 kKind == TILES ? bytes : 0);
+  for (int i = blockIdx.x; i < n; i += head_turn(b)) {
+    const int bytes = min(rows, p.shape.vocab_size - i * rows) * row;
+    loader.stage(to, from + (size_t)i * rows * row, bytes, mine, kKind == TILES || is_tail ? bytes : 0);
   }
 }
 
-/* Leaves the best of the block's logits for the next step's pick: each lane of the first warp of a warpgroup
- * has seen some of them. */
+/* Leaves the best of the block's logits. Each lane has seen some of them, or none: {0, ~0}. */
 template <class B>
 __device__ __forceinline__ void keep_best(const B &b, unsigned long long greatest, unsigned int lowest) {
-  StepBest *of_warpgroups = (StepBest *)b.exchange(); /* free since the last down */
-  if ((b.warp() & 3) == 0) {
-    sampling::warp_extremes(&greatest, &lowest);
-    if (b.lane() == 0) of_warpgroups[b.warp() >> 2] = {greatest, lowest};
-  }
+  StepBest *of_warps = (StepBest *)b.exchange(); /* free since the last down */
+  sampling::warp_extremes(&greatest, &lowest);
+  if (b.lane() == 0) of_warps[b.warp()] = {greatest, lowest};
   b.sync();
   if (b.warp() > 0) return;
-  greatest = of_warpgroups[b.lane() & 3].greatest, lowest = of_warpgroups[b.lane() & 3].lowest;
+  const StepBest of_warp = of_warps[b.lane() % STEP_WARPS];
+  greatest = of_warp.greatest, lowest = of_warp.lowest;
   sampling::warp_extremes(&greatest, &lowest);
   if (b.lane() == 0) b.args.best[blockIdx.x] = {greatest, lowest};
 }
@@ -62,9 +69,23 @@ __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w
   low += f16_low(w) * f16_low(x);
   high += f16_high(w) * f16_high(x);
 }
+__device__ __forceinline__ void add_products(float &low, float &high, const uint4 &w, const uint4 &x) {
+  add_products(low, high, w.x, x.x);
+  add_products(low, high, w.y, x.y);
+  add_products(low, high, w.z, x.z);
+  add_products(low, high, w.w, x.w);
+}
 
-template <class B> __device__ __forceinline__ void lm_head(B &b) {
-  b.wait(b.barriers().x, b.x_before(QKV) & 1, STEP_AT_X);
+/* Eight neighbouring inputs of lm_head as halves. */
+template <class B> __device__ __forceinline__ uint4 eight_inputs(const B &b, int first, float inverse) {
+  const float4 *from = (const float4 *)(b.x() + first), low = from[0], high = from[1];
+  return make_uint4(
+      pack_half2(low.x * inverse, low.y * inverse), pack_half2(low.z * inverse, low.w * inverse),
+      pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
+}
+
+/* PRECOND the last x has come. */
+template <class B> __device__ __forceinline__ void multiply_lm_head(B &b) {
   const float inverse = inverse_of_x(b);
   const StepPlan &p = b.plan;
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;
@@ -74,21 +95,15 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
   for (int i = 0; i < kSpans; i++) {
     const int span = wg_warp + i * STEP_WARPGROUP_WARPS;
     x[i] = make_uint4(0, 0, 0, 0);
-    if (span >= spans) continue;
-    const float4 *from = (const float4 *)(b.x() + span * kSpan) + 2 * b.lane();
-    const float4 low = from[0], high = from[1];
-    x[i] = make_uint4(
-        pack_half2(low.x * inverse, low.y * inverse), pack_half2(low.z * inverse, low.w * inverse),
-        pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
+    if (span < spans) x[i] = eight_inputs(b, span * kSpan + 8 * b.lane(), inverse);
   }
-  const HeadStages own = head_stages(b);
   RingCursor cursor = b.next();
   cursor.move(warpgroup, p.n_slots);
   unsigned long long greatest = 0;
   unsigned int lowest = ~0u;
 #pragma unroll 1
-  for (int i = own.first + warpgroup * own.step, turn = 0; i < own.end;
-       i += STEP_WARPGROUPS * own.step, turn ^= 1) {
+  for (int i = blockIdx.x + warpgroup * head_turn(b), turn = 0; i < p.n_lm_head_stages;
+       i += STEP_WARPGROUPS * head_turn(b), turn ^= 1) {
     const int row0 = i * p.lm_head_rows, rows = min(p.lm_head_rows, p.shape.vocab_size - row0);
     b.wait_for_stage(cursor);
     const unsigned char *stage = b.stage(cursor) + b.lane() * 16;
@@ -101,11 +116,7 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
       for (int c = 0; c < kSpans; c++) {
         const int span = wg_warp + c * STEP_WARPGROUP_WARPS;
         if (span >= spans) break;
-        const uint4 w = *(const uint4 *)(stage + row * row_bytes + span * (kSpan * 2));
-        add_products(low, high, w.x, x[c].x);
-        add_products(low, high, w.y, x[c].y);
-        add_products(low, high, w.z, x[c].z);
-        add_products(low, high, w.w, x[c].w);
+        add_products(low, high, *(const uint4 *)(stage + row * row_bytes + span * (kSpan * 2)), x[c]);
       }
       const float sum = warp_sum(low + high);
       if (b.lane() == 0) sums[wg_warp * STEP_LM_HEAD_ROWS + row] = sum;
@@ -117,11 +128,11 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
       const float logit = (sums[b.lane()] + sums[STEP_LM_HEAD_ROWS + b.lane()]) +
                           (sums[2 * STEP_LM_HEAD_ROWS + b.lane()] + sums[3 * STEP_LM_HEAD_ROWS + b.lane()]);
       b.args.call.logits[row0 + b.lane()] = logit;
-      if (B::kPicks) sampling::judge_token(logit, row0 + b.lane(), &greatest, &lowest);
+      if (B::kLeavesBest) sampling::judge_token(logit, row0 + b.lane(), &greatest, &lowest);
     }
     cursor.move(STEP_WARPGROUPS, p.n_slots);
   }
-  if (B::kPicks) keep_best(b, greatest, lowest);
+  if (B::kLeavesBest) keep_best(b, greatest, lowest);
 }
 
 } // namespace step::one

@@ -36,9 +36,9 @@
 #include "cuda/fused/hybrid/delta.cuh"
 #include "cuda/fused/l2_prefetch.cuh"
 #include "cuda/fused/one_attention.cuh"
-#include "cuda/fused/one_lm_head.cuh"
 #include "cuda/fused/one_matmul.cuh"
 #include "cuda/fused/one_residual.cuh"
+#include "cuda/fused/screen/one_screen.cuh"
 
 namespace step::one {
 
@@ -53,23 +53,11 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
  * which one warp of each block finds among the best ones of that step's blocks. */
 template <class B> __device__ __forceinline__ int take_token(B &b) {
   const StepPick &pick = b.args.call.pick;
-  if (!B::kPicks || !pick.token) return b.args.call.ids[0];
+  if (!B::kLeavesBest || !pick.token) return b.args.call.ids[0];
   if (b.warp() == 0) {
-    const int n = b.plan.shape.n_clusters * STEP_BLOCKS;
-    StepBest best = {0, ~0u};
-#pragma unroll
-    for (int i = 0; i < STEP_MAX_CLUSTERS * STEP_BLOCKS; i += 32) {
-      const StepBest of_block = b.args.best[min(i + b.lane(), n - 1)];
-      best.greatest = max(best.greatest, of_block.greatest), best.lowest = min(best.lowest, of_block.lowest);
-    }
-    sampling::warp_extremes(&best.greatest, &best.lowest);
-    const SampledKind kind = sampling::kind_of(sampling::ranked_key(best.greatest), best.lowest);
-    const int id = kind == SAMPLED_TOKEN ? sampling::ranked_id(best.greatest) : 0;
-    if (b.lane() == 0) b.vars().id = id;
-    if (b.thread() == 0 && blockIdx.x == 0) {
-      *pick.token = id;
-      sampling::tell_host(pick.slot, id, kind);
-    }
+    const Sampled best = best_of_blocks(b.args.best, b.plan.shape.n_clusters * STEP_BLOCKS, b.lane());
+    if (b.lane() == 0) b.vars().id = best.id;
+    if (b.thread() == 0 && blockIdx.x == 0) give_pick(pick, best);
   }
   b.sync();
   return b.vars().id;

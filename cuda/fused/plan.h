@@ -73,11 +73,15 @@ enum {
   STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* of a block's rows of the folded router */
   STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* a hybrid: twice as many */
   STEP_MAX_CHOSEN = 16,
-  STEP_VARS_BYTES = 784,     /* barriers and variables, with which shared memory begins (block.cuh) */
-  STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts four), or of tasks
+  STEP_VARS_BYTES = 784,      /* barriers and variables, with which shared memory begins (block.cuh) */
+  STEP_ENTRY_BYTES = 16,      /* an entry of the table of stages (stages.cuh; with experts four), or of tasks
                           * (one_matmul.cuh) */
-  STEP_LONG = 4096,          /* from this position on reading the cache limits attention */
-  STEP_PREFETCH_STAGES = 16, /* stages prefetched into L2, where so many fit */
+  STEP_LONG = 4096,           /* from this position on reading the cache limits attention */
+  STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, where so many fit */
+  STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
+  STEP_SCREEN_ROWS = 16,      /* rows in a stage of lm_head in 8 bits, at most */
+  STEP_SCREEN_TAIL = 16,      /* bytes after such a row (screen.h) */
+  STEP_SCREEN_SCRATCH = 2432, /* bytes: what one_screen.cuh keeps in `exchange` */
   STEP_IN_FLIGHT =
       64 << 10, /* bytes of loads in flight in a block; with over 70 KB the all-reduce slows down */
 };
@@ -194,10 +198,12 @@ typedef struct {
   StepOffsets off;
 
   /* one token */
-  int slice;         /* columns of hidden that a block owns: hidden / 8 */
-  int attending;     /* clusters that attend */
-  int log_sharers;   /* experts and several GPUs: step_sharers() is 2^this */
-  int expert_blocks; /* step_expert_blocks() */
+  int slice;           /* columns of hidden that a block owns: hidden / 8 */
+  int attending;       /* clusters that attend */
+  int log_sharers;     /* experts and several GPUs: step_sharers() is 2^this */
+  int expert_blocks;   /* step_expert_blocks() */
+  int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
+  int n_screen_stages; /* in all blocks */
   KSplit full, o;
   KSplit down[2]; /* in a cluster with most_ffn_blocks, and in one with one less */
 
@@ -226,10 +232,14 @@ STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape
          a->delta_layers == b->delta_layers;
 }
 
-/* True if a step of one token can make the greedy pick of the step before (StepPick). Not with a cache in 8
- * bits: so built, attention over 32,768 positions took 4% longer, for a reason not found (LOG.md). */
-STEP_BOTH static inline bool step_picks(const StepShape *s) {
-  return s->n_gpus <= 1 && !s->q8;
+/* True if a step of one token leaves its best token for a greedy pick (StepPick). */
+STEP_BOTH static inline bool step_leaves_best(const StepShape *s) {
+  return s->n_gpus <= 1;
+}
+
+/* Where the tails of rows of lm_head in 8 bits begin, in bytes (screen.h). */
+STEP_BOTH static inline size_t screen_tails_at(const StepShape *s) {
+  return (size_t)s->vocab_size * (size_t)s->hidden;
 }
 
 /* --- hybrids */

@@ -64,7 +64,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  * A cluster without a KV head has only the last two, but its residual stream takes every sum. With several
  * tokens x of lm_head comes from a function of its own, so that its 560 instructions are outside the loop.
  * Kernels after this one may start when all clusters are at lm_head: those that pick a token then wait on SMs
- * that have no cluster, and the next step gets an SM as soon as this one leaves it. */
+ * that have no cluster. */
 template <class B> __device__ __forceinline__ void run_layers(B &b) {
   constexpr StepMark kDone[] = {STEP_MARK_QKV, STEP_MARK_O, STEP_MARK_GATE_UP, STEP_MARK_DOWN};
   const int n_layers = b.plan.shape.n_layers;
@@ -103,23 +103,21 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 }
 
 /* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits or the gates
- * of the delta rule. Registers move between whole warpgroups. Loaders do not wait for their peers, to whom
- * they send nothing. With kPicks they wait for the step before: earlier loads would compete with those of
- * blocks that are still at lm_head, and this step cannot begin before these are done. Others begin at once,
- * and wait before they load keys or states. */
+ * of the delta rule. Registers move between whole warpgroups. Loaders wait neither for their peers, to whom
+ * they send nothing, nor, until they load keys, for kernels before this one. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
-    if (B::kPicks) cluster_arrive();
+    constexpr bool kOne = B::kTokens == 1; /* threads take input for themselves alone */
+    if (kOne) cluster_arrive();
     wait_for_previous();
     b.mark_whole(0);
     take_input(b);
-    B::kPicks ? cluster_wait() : cluster_sync();
+    kOne ? cluster_wait() : cluster_sync();
     run_layers(b);
   } else {
     registers_down_to<kOtherRegisters>();
     cluster_arrive();
-    if (B::kPicks) wait_for_previous();
     switch (b.warp() - STEP_WARPS) {
     case TILES: load_all<TILES>(b); break;
     case SCALES: load_all<SCALES>(b); break;

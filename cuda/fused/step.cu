@@ -7,6 +7,7 @@
 #include "cuda/delta/delta.h"
 #include "cuda/fused/block.cuh"
 #include "cuda/fused/experts/folded_router.h"
+#include "cuda/fused/screen/screen.h"
 #include "cuda/ptx/launch.cuh"
 
 using step::Args;
@@ -15,6 +16,7 @@ using step::Layer;
 
 struct Step {
   Args args;
+  mutable unsigned launches;
 };
 
 static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
@@ -176,8 +178,10 @@ static size_t routers_bytes(const StepShape &s, int tokens) {
   return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
 }
 
+/* A step of one token: the blocks' best logits, then Args.bounds. */
+static constexpr size_t kBestBytes = STEP_MAX_CLUSTERS * STEP_BLOCKS * sizeof(step::StepBest);
 static size_t best_bytes(int tokens) {
-  return tokens == 1 ? STEP_MAX_CLUSTERS * STEP_BLOCKS * sizeof(step::StepBest) : 0;
+  return tokens == 1 ? kBestBytes + STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS * sizeof(uint64_t) : 0;
 }
 
 size_t step_bytes(const StepShape *s, int tokens) {
@@ -282,10 +286,15 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   a->totals = (uint64_t *)((char *)folded + routers_bytes(s, plan.tokens));
   a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * (size_t)step_sum_words(&s);
   a->best = (step::StepBest *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
+  a->bounds = (uint64_t *)((char *)a->best + kBestBytes);
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
   set_model(a, m);
   set_in_flight(a, m);
+  if (m->screen && plan.tokens == 1 && step_leaves_best(&s)) {
+    TRY(screen_make(m->lm_head, m->screen, stream, err));
+    a->screen = (const unsigned char *)m->screen;
+  }
   return STATUS_OK;
 }
 
@@ -309,8 +318,12 @@ void step_close(Step *s) {
   free(s);
 }
 
-bool step_makes_picks(const Step *s) {
-  return s->args.plan.tokens == 1 && step_picks(&s->args.plan.shape);
+bool step_leaves_pick(const Step *s) {
+  return s->args.plan.tokens == 1 && step_leaves_best(&s->args.plan.shape);
+}
+
+bool step_screens(const Step *s) {
+  return s->args.screen != NULL;
 }
 
 uint64_t *step_mail(const Step *s) {
@@ -325,12 +338,33 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
                 Error *err) {
   const StepPlan &plan = s->args.plan;
   Args a = s->args;
-  if (call->pick.token && !step_makes_picks(s))
-    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel makes no picks");
+  if (call->pick.token && !step_leaves_pick(s))
+    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel leaves no pick");
+  if (call->n_best < 0 || call->n_best > STEP_MOST_BEST || (call->n_best > 0 && !step_screens(s)))
+    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel does not find %d best logits",
+                     call->n_best);
+  a.turn = ++s->launches;
   a.call = *call;
   if (debug) a.debug = *debug;
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
+  /* A pick follows another step. If this one began early, its clusters would be placed in the order in which
+   * SMs become free. If all are free, the clusters that attend are spread over the chip, which is worth more
+   * (LOG.md, 2026-11-26). */
+  if (call->pick.token) config.numAttrs = 1;
   const Kernel kernel = kernel_of(plan, debug != NULL, a.taps.n > 0, call->n_parts > 1);
   return cuda_status(cudaLaunchKernelEx(&config, kernel, a), "one kernel a step", err);
+}
+
+static __global__ void pick_best(const step::StepBest *best, int n_blocks, StepPick pick) {
+  begin_overlapping();
+  const Sampled found = step::best_of_blocks(best, n_blocks, (int)threadIdx.x);
+  if (threadIdx.x == 0) step::give_pick(pick, found);
+}
+
+Status step_pick(const Step *s, StepPick pick, cudaStream_t stream, Error *err) {
+  if (!step_leaves_pick(s))
+    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel leaves no pick");
+  return launch(pick_best, dim3(1), dim3(32), 0, stream, true, "the best token", err,
+                (const step::StepBest *)s->args.best, s->args.plan.shape.n_clusters * STEP_BLOCKS, pick);
 }

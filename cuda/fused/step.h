@@ -42,6 +42,7 @@ typedef struct {
       *delta;    /* a hybrid's; b and a of its layers have the same type, fp16 or bf16, and stride */
   StepTaps taps; /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
   bool several;  /* there will be steps of several sequences */
+  void *screen;  /* one token: memory of screen_bytes() for lm_head in 8 bits, or NULL */
 } StepModel;
 
 /* A sequence's rows in a step: neighbours, at consecutive positions. */
@@ -51,10 +52,10 @@ typedef struct {
   int first_page; /* where its pages begin in those of the step */
 } StepPart;
 
-/* A greedy pick that a step of one token makes itself, so that no kernel lies between two steps: its token is
- * the best one by the logits of the step before, which had one token, too. */
+/* A greedy pick: the best token by the logits of a step of one token. The next step of one token can make it
+ * itself, so that no kernel lies between the two; else step_pick() does. */
 typedef struct {
-  int32_t *token; /* device, where the step writes it; NULL: there is no pick, and the token is ids[0] */
+  int32_t *token; /* device, where it goes; NULL: there is no pick, and a step's token is ids[0] */
   Sampled *slot;  /* mapped host memory, where it goes, too; or NULL */
 } StepPick;
 
@@ -63,7 +64,7 @@ typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
   int n_parts;                     /* without `pages` 1 */
   const int *ids;                  /* [n_tokens] */
-  StepPick pick;                   /* an error if the step does not make picks (step_makes_picks()) */
+  StepPick pick;                   /* an error without step_leaves_pick() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the
@@ -74,6 +75,11 @@ typedef struct {
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
+  /* 0: all logits; else only the n best ones are wanted, n <= STEP_MOST_BEST, which is an error without
+   * step_screens(). Then most others are -infinity, and head_x, fp16 [hidden], becomes the input of lm_head,
+   * from which all logits can still be made. */
+  int n_best;
+  void *head_x;
   /* With int8 fp16, where k and v have head_dim numbers: of keys kv_key_scales() of them, of values one.
    * Without pages n_ctx % 64 is 0. */
   void *k_scales, *v_scales;
@@ -184,9 +190,13 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
                  Error *err);
 void step_close(Step *step);
 
-/* True if the step makes picks, and leaves what the next one needs for its own: one of one token, with
- * step_picks(). */
-bool step_makes_picks(const Step *step);
+/* True if the step leaves its best token: one of one token, with step_leaves_best(). The next such step takes
+ * it with StepCall.pick; step_pick() enqueues a kernel that does so alone. */
+bool step_leaves_pick(const Step *step);
+Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
+
+/* True if the step can find its best logits without most of lm_head in fp16 (StepCall.n_best). */
+bool step_screens(const Step *step);
 
 /* Where the others send to, of a plan for several GPUs; and what this GPU needs of all of them, before its
  * first step. Their plans have to be alike. */
@@ -195,8 +205,8 @@ void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
  * time goes. There are such kernels of several tokens for groups and heads of 128 and an fp16 cache alone.
- * Steps run one after another: each launch reads what the previous one left in `memory`. A step is a
- * dependent launch, and lets the kernel after it start early (ptx/launch.cuh). */
+ * Steps run one after another: each launch reads what the previous one left in `memory`. A step
+ * lets the kernel after it start early (ptx/launch.cuh); one of several tokens also begins early itself. */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
                 Error *err);
 

@@ -4,8 +4,8 @@
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
  * issue. One loads tiles, one scales, one zeros of weights; one keys, one values of the cache, one the
  * scales of both (8 bits); the first all of lm_head. A stage is full when all three warps have arrived and
- * all bytes have come. The warps wait for the kernels before this one (at once with kPicks, else before the
- * first keys or states), then only for free slots, and the first warp also for earlier stages: no more than
+ * all bytes have come. The warps wait for the kernels before this one when they come to keys, else only for
+ * free slots, and the first warp also for earlier stages: no more than
  * `in_flight` are under way, because the exchange between blocks and clusters queues after them.
  * The ring fills while the other warps wait. In a step of one token a fourth warp then prefetches the next
  * stages into L2 (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
@@ -227,7 +227,7 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
     return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));
   };
   unsigned long long now = pointers_of(0);
-  bool waited = B::kPicks;
+  bool waited = false;
 #pragma unroll 1
   for (; b.layer() < n_layers; b.go_to(MATRICES)) {
     const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));

@@ -201,6 +201,10 @@ __device__ __forceinline__ uint64_t load_relaxed_8(const void *p) {
   return v;
 }
 
+__device__ __forceinline__ void store_relaxed_8(void *p, uint64_t v) {
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
 __device__ __forceinline__ void store_relaxed_16(void *p, ulonglong2 v) {
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }

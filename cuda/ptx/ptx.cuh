@@ -88,6 +88,13 @@ __device__ __forceinline__ int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
   return r;
 }
 
+/* acc + sum of four products of signed bytes. */
+__device__ __forceinline__ int dp4a_s8s8(uint32_t a, uint32_t b, int acc) {
+  int r;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(acc));
+  return r;
+}
+
 /* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. 9.7.15 "mma", fragments of m16n8k16: lane (g, t)
  * holds
  *   a0: row g, k 2t 2t+1   a1: row g + 8   a2: row g, k + 8   a3: row g + 8, k + 8

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/attention/pages.h"
+#include "cuda/fused/screen/screen.h"
 #include "cuda/fused/step.h"
 #include "test/cuda/random_linear.cuh"
 
@@ -155,6 +156,7 @@ struct Fixture {
   void *k, *v;
   __half *k_scales = NULL, *v_scales = NULL;
   int *ids, *pages_device = NULL;
+  void *screen, *head_x;  /* lm_head in 8 bits; where a step that reads it leaves its input */
   std::vector<int> pages; /* of positions, if the cache is in pages */
   int base = 0;           /* where the sequence of host_step() begins among the cache's positions */
   float *frequencies;
@@ -290,6 +292,9 @@ struct Fixture {
     logits = vector_on_device(std::vector<float>(c.vocab));
     taps = vector_on_device(std::vector<float>(16 * c.hidden, NAN));
     ids = to_device(std::vector<int>(1));
+    screen = to_device(std::vector<char>((size_t)c.vocab * (c.hidden + STEP_SCREEN_TAIL)));
+    head_x = to_device(std::vector<__half>(c.hidden));
+    memory.push_back(screen), memory.push_back(head_x);
     std::vector<float> of_pairs;
     for (int i = 0; i < c.head_dim / 2; i++) of_pairs.push_back(frequency_of(c, i));
     frequencies = to_device(of_pairs);
@@ -538,6 +543,7 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.embedding_scale = kEmbeddingScale;
   m.norm_eps = kEps;
   m.attention_scale = (float)scale_of(f.c);
+  m.screen = f.screen;
   return m;
 }
 

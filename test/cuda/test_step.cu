@@ -8,8 +8,9 @@
  *
  * Also tested: two runs, and a run with fewer loads in flight, give the same bits; a row with a NaN
  * leaves no number in the logits, and the next step is as before; a step that picks its token itself is the
- * step of that token. The all-reduce (allreduce.cuh) is tested alone: its parts are rounded to 2^-26. Needs
- * a GPU with clusters; prints `N passed, N failed`. */
+ * step of that token; a step that reads lm_head in 8 bits has the same best logits, also among rows that are
+ * the same or nearly so. The all-reduce (allreduce.cuh) is tested alone: its parts are rounded to 2^-26.
+ * Needs a GPU with clusters; prints `N passed, N failed`. */
 #include <algorithm>
 
 #include "test/cuda/step_fixture.cuh"
@@ -20,11 +21,13 @@
 
 static const double TOLERANCE = 2e-6;
 
-static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
+static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched, int n_best = 0) {
   const Case &c = f.c;
   CHECK(cudaMemcpy(f.ids, &id, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemset(f.logits, 0xff, (size_t)c.vocab * 4));
-  run_step(f, step, f.call(pos, 1, f.ids, 0, f.logits), watched);
+  StepCall call = f.call(pos, 1, f.ids, 0, f.logits);
+  call.n_best = n_best, call.head_x = f.head_x;
+  run_step(f, step, call, watched);
   std::vector<float> got = to_host<float>(f.logits, c.vocab);
   return Row(got.begin(), got.end());
 }
@@ -51,7 +54,7 @@ static void expect_pick(Fixture &f, Step *step, int pos, int id, Sampled want) {
   *slot = {};
   device_step(f, step, pos, id, false);
   const Row of_token = device_step(f, step, pos + 1, want.id, false);
-  device_step(f, step, pos, id, false);
+  device_step(f, step, pos, id, false, f.c.vocab % 2);
   StepCall call = f.call(pos + 1, 1, f.ids, 0, f.logits);
   call.pick = {f.ids, slot};
   run_step(f, step, call, false);
@@ -62,6 +65,75 @@ static void expect_pick(Fixture &f, Step *step, int pos, int id, Sampled want) {
   if (want.kind == SAMPLED_TOKEN)
     expect(Row(got.begin(), got.end()) == of_token, name, "after its own pick it differs at", pos + 1);
   CHECK(cudaFreeHost(slot));
+}
+
+/* The pick of the last step by a kernel of its own. */
+static void expect_best(Fixture &f, Step *step, Sampled want) {
+  Sampled *slot;
+  CHECK(cudaHostAlloc(&slot, sizeof *slot, cudaHostAllocMapped));
+  *slot = {};
+  MUST(step_pick(step, {f.ids, slot}, 0, &error));
+  CHECK(cudaDeviceSynchronize());
+  expect(to_host<int>(f.ids, 1)[0] == want.id && slot->id == want.id && slot->kind == want.kind, f.c.name,
+         "the step's best token is not", want.id);
+  CHECK(cudaFreeHost(slot));
+}
+
+/* A step that wants n of the best logits: these are the same, the others are too or -infinity, and most are
+ * -infinity; the best token is the same. It leaves the input of lm_head, from which the host makes the
+ * logits. */
+static void expect_screened(Fixture &f, Step *step, int pos, int id, int n) {
+  const Case &c = f.c;
+  const Row logits = device_step(f, step, pos, id, false);
+  const Sampled best = {(int)(std::max_element(logits.begin(), logits.end()) - logits.begin()),
+                        SAMPLED_TOKEN};
+  expect_best(f, step, best);
+  Row ranking = logits;
+  std::sort(ranking.rbegin(), ranking.rend());
+  const double least = ranking[std::min(n, c.vocab) - 1];
+  CHECK(cudaMemset(f.head_x, 0xff, (size_t)c.hidden * 2));
+  const Row got = device_step(f, step, pos, id, false, n);
+  expect_best(f, step, best);
+  const std::vector<__half> halves = to_host<__half>(f.head_x, c.hidden);
+  const auto w = to_host<__half>(f.head.dense, (size_t)c.vocab * c.hidden);
+  double error_ = 0, all = 0;
+  int wrong = 0, left = 0;
+  for (int row = 0; row < c.vocab; row++) {
+    double dot = 0;
+    for (int i = 0; i < c.hidden; i++)
+      dot += (double)__half2float(w[(size_t)row * c.hidden + i]) * __half2float(halves[i]);
+    error_ += (dot - logits[row]) * (dot - logits[row]), all += dot * dot;
+    wrong += got[row] != logits[row] && (got[row] != -INFINITY || logits[row] >= least);
+    left += got[row] != -INFINITY;
+  }
+  expect(wrong == 0, c.name, "of the best logits not the same", wrong);
+  if (c.vocab > 1000) expect(left < n + c.vocab / 8, c.name, "rows left by lm_head in 8 bits", left);
+  expect(error_ < 1e-10 * all, c.name, "NMSE of logits from the input that was left", error_ / all);
+}
+
+/* The same with the best row three times more, and with one that is better by the least that fp16 can be. */
+static void expect_screened_ties(Fixture &f, Step *step, int pos, int id) {
+  const Case &c = f.c;
+  const size_t bytes = (size_t)c.vocab * c.hidden * 2;
+  const auto kept = to_host<__half>(f.head.dense, (size_t)c.vocab * c.hidden);
+  auto w = kept;
+  auto put = [&](const std::vector<__half> &from) {
+    CHECK(cudaMemcpy((void *)f.head.dense, from.data(), bytes, cudaMemcpyHostToDevice));
+    MUST(screen_make(&f.head, f.screen, 0, &error));
+  };
+  const Row logits = device_step(f, step, pos, id, false);
+  const int best = (int)(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  for (int to : {(best + 1) % c.vocab, (best + c.vocab / 2) % c.vocab, (best + c.vocab - 1) % c.vocab})
+    std::copy(&kept[(size_t)best * c.hidden], &kept[(size_t)best * c.hidden] + c.hidden,
+              &w[(size_t)to * c.hidden]);
+  put(w);
+  for (int n : {1, 3}) expect_screened(f, step, pos, id, n);
+  __half &one = w[(size_t)((best + 1) % c.vocab) * c.hidden + c.hidden / 2];
+  uint16_t bits;
+  memcpy(&bits, &one, 2), bits++, memcpy(&one, &bits, 2);
+  put(w);
+  for (int n : {1, 20, (int)STEP_MOST_BEST}) expect_screened(f, step, pos, id, n);
+  put(kept);
 }
 
 static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx, int shared) {
@@ -90,15 +162,14 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
            "right after another step it differs at", pos);
   const Row before = device_step(f, usual, pos, id, false);
   const int best = (int)(std::max_element(before.begin(), before.end()) - before.begin());
-  const StepShape shape = shape_of(c, shared);
-  const bool picks = step_picks(&shape);
-  if (picks) expect_pick(f, usual, pos, id, {best, SAMPLED_TOKEN});
+  few ? expect_screened(f, usual, pos, id, c.vocab % 4 * 5 + 1) : expect_screened_ties(f, usual, pos, id);
+  expect_pick(f, usual, pos, id, {best, SAMPLED_TOKEN});
   CHECK(cudaMemset(f.embedding_device + f.embedding_at(c.vocab - 1, 7), 0xff, 4)); /* NaN in all types */
   if (id != c.vocab - 1) {
     int numbers = 0;
     for (double v : device_step(f, usual, pos, c.vocab - 1, !few)) numbers += v == v;
     expect(numbers == 0, c.name, "numbers that a NaN left", numbers);
-    if (picks) expect_pick(f, usual, pos, c.vocab - 1, {0, SAMPLED_NAN});
+    expect_pick(f, usual, pos, c.vocab - 1, {0, SAMPLED_NAN});
     expect(device_step(f, usual, pos, id, false) == before, c.name, "behind a NaN it differs at", pos);
   }
   step_close(usual), step_close(narrow);

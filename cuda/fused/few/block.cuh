@@ -47,7 +47,6 @@ template <int N, bool kDebug, class TheForm>
 struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   using Base = Thread<kDebug, TheForm>;
   using Base::plan, Base::smem, Base::heads, Base::share, Base::rank;
-  static constexpr bool kPicks = false; /* one_block.cuh */
 
   /* Blocks of a token, which take its heads and FFN blocks by turns. */
   static constexpr int kTurns = STEP_BLOCKS / N;

@@ -155,8 +155,10 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
       step_align_up(step_larger(step_larger(off->scales + groups * x_scale_bytes, off->attention + attention),
                                 off->planes + (owns ? STEP_WARPS * STEP_PLANE_BYTES : 0)),
                     16);
-  off->heads = off->exchange +
-               step_align_up(step_larger(step_larger(projections, inputs_of_o), most * STEP_GROUP * 4), 16);
+  off->heads =
+      off->exchange + step_align_up(step_larger(step_larger(projections, inputs_of_o),
+                                                step_larger(most * STEP_GROUP * 4, STEP_SCREEN_SCRATCH)),
+                                    16);
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
   off->stage_table = step_align_up(off->residual + plan->slice * 4, 16);
@@ -192,5 +194,8 @@ STEP_PLANNING StepPlan step_plan_one(const StepShape *s, int keys_bytes) {
   step_plan_heads(s, &plan);
   step_plan_areas(s, keys_bytes, &plan);
   step_plan_ring(s, &plan);
+  plan.screen_rows = plan.slot_bytes / (s->hidden + STEP_SCREEN_TAIL);
+  if (plan.screen_rows > STEP_SCREEN_ROWS) plan.screen_rows = STEP_SCREEN_ROWS;
+  plan.n_screen_stages = ceil_div(s->vocab_size, plan.screen_rows);
   return plan;
 }

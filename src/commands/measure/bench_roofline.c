@@ -14,8 +14,9 @@ static double ideal_ms(const MachineRates *rates, const StepCost *cost, int n_ro
 }
 
 static void add_step(TestRoofline *roofline, const Model *model, KvType kv, const MachineRates *rates,
-                     int n_past, int n_rows, int n_logit_rows) {
-  const StepCost cost = step_cost(model, kv, n_past, n_rows, n_logit_rows);
+                     int n_past, int n_rows, int n_logit_rows, size_t saved) {
+  StepCost cost = step_cost(model, kv, n_past, n_rows, n_logit_rows);
+  cost.bytes -= (double)saved;
   roofline->n_steps++;
   roofline->bytes += cost.bytes;
   roofline->ideal_ms += ideal_ms(rates, &cost, n_rows);
@@ -26,13 +27,14 @@ TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRat
   TestRoofline roofline = {0};
   for (int done = 0, size; done < n; done += size) {
     size = n - done < max_chunk ? n - done : max_chunk;
-    add_step(&roofline, model, kv, rates, n_past + done, size, done + size == n);
+    add_step(&roofline, model, kv, rates, n_past + done, size, done + size == n, 0);
   }
   return roofline;
 }
 
-TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n) {
+TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
+                                size_t saved) {
   TestRoofline roofline = {0};
-  for (int i = 0; i < n; i++) add_step(&roofline, model, kv, rates, n_past + i, 1, 1);
+  for (int i = 0; i < n; i++) add_step(&roofline, model, kv, rates, n_past + i, 1, 1, saved);
   return roofline;
 }

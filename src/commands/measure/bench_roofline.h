@@ -10,8 +10,9 @@ typedef struct {
   double ideal_ms; /* lower bound of their time, the larger of reading and computing; NAN: unknown */
 } TestRoofline;
 
-/* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk, or decoded one by
- * one. */
+/* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk, or decoded one by one,
+ * each step with `saved` bytes less (session_greedy_saves()). */
 TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
                                  int max_chunk);
-TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n);
+TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
+                                size_t saved);

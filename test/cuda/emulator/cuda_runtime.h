@@ -128,6 +128,10 @@ template <class To, class From> To bits_as(From value) {
   memcpy(&to, &value, sizeof to);
   return to;
 }
+/* NaN becomes 0, and what int does not hold its nearest number. */
+inline int __float2int_rn(float v) {
+  return v != v ? 0 : v >= 0x1p31f ? INT32_MAX : v < -0x1p31f ? INT32_MIN : (int)lrintf(v);
+}
 inline long long __float2ll_rn(float v) {
   return llrintf(v);
 }

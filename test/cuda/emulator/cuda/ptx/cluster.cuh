@@ -116,6 +116,10 @@ inline uint64_t load_relaxed_8(const void *p) {
   return v;
 }
 
+inline void store_relaxed_8(void *p, uint64_t v) {
+  __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED);
+}
+
 inline void store_relaxed_16(void *p, ulonglong2 v) {
   memcpy(p, &v, sizeof v);
 }

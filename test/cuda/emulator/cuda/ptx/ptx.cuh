@@ -62,6 +62,11 @@ inline int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
   return acc;
 }
 
+inline int dp4a_s8s8(uint32_t a, uint32_t b, int acc) {
+  for (int i = 0; i < 4; i++) acc += (int)(int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+  return acc;
+}
+
 namespace emulator {
 
 /* A lane's operands of an mma, and the address of its sums. */

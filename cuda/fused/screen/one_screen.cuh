@@ -1,0 +1,262 @@
+/* one_screen.cuh - lm_head of a step of one token if only the n best logits are wanted (StepCall.n_best): a
+ * greedy pick wants one, a draw from the 20 best tokens 20. It reads lm_head in 8 bits (screen.h), half as
+ * many bytes, and the n best logits are those that fp16 gives, to the bit.
+ *
+ * With w a row of lm_head, q and s its bytes and scale, x the input in fp16, z and t integers and a scale for
+ * it, the triangle inequality and that of Cauchy and Schwarz give
+ *
+ *     |w x - s t q z| = |(w - s q) x + s q (x - t z)| <= lost |x| + norm |x - t z|
+ *
+ * The sum q z has no rounding. So a row's logit lies between two bounds. Each warpgroup reports the greatest
+ * lower bound of its rows to all blocks. Each report is of another row, so n logits are not below the n-th
+ * greatest report, and a row whose upper bound is below that is not among the n best. The rows that are left
+ * are multiplied in fp16, in the order of multiply_lm_head(). With random weights they are a few in each
+ * block; more of them take longer, and change no result. NaN and infinity make bounds of NaN, so such a row
+ * is left.
+ *
+ * READS  (hidden + 16) * vocab_size bytes, and 2 * hidden for each row that is left. */
+#pragma once
+
+#include "cuda/fused/one_lm_head.cuh"
+
+namespace step::one {
+
+constexpr int kMostZ = 127 * 128 - 1; /* of z = 128 * high + low; |high| <= 127, -64 <= low < 64 */
+
+/* A warp's part of the input for each span: eight neighbouring z a lane, in two planes of bytes. All warps
+ * of a warpgroup have the same t, |x|, and bound of |x - t z|. */
+struct ScreenInput {
+  uint2 high[kSpans], low[kSpans];
+  float t, norm, lost;
+};
+
+/* Numbers that the block's warps exchange, in the place of Thread::exchange(), which is free by then. */
+struct ScreenScratch {
+  union {
+    float2 of_warps[STEP_WARPS]; /* {maximum, sum of squares} of x */
+    StepBest best[STEP_WARPS];   /* keep_best() */
+  };
+  float bound; /* n logits are not below it */
+  /* q z of each warp's spans, for every second stage */
+  float sums[2][STEP_WARPGROUPS][STEP_WARPGROUP_WARPS][STEP_SCREEN_ROWS];
+};
+static_assert(sizeof(ScreenScratch) <= STEP_SCREEN_SCRATCH, "it fits");
+
+template <class B> __device__ __forceinline__ ScreenScratch &screen_scratch(const B &b) {
+  return *(ScreenScratch *)b.exchange();
+}
+
+/* Four z as bytes of the high and of the low plane. */
+__device__ __forceinline__ void add_planes(uint32_t pair, float inverse_t, int at, uint32_t &high,
+                                           uint32_t &low) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int z = __float2int_rn((i ? f16_high(pair) : f16_low(pair)) * inverse_t), upper = (z + 64) >> 7;
+    high |= (uint32_t)(upper & 255) << 8 * (at + i);
+    low |= (uint32_t)((z - 128 * upper) & 255) << 8 * (at + i);
+  }
+}
+
+/* Makes the warp's input, and leaves x in args.call.head_x. */
+template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &b, float inverse) {
+  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, spans = b.plan.shape.hidden / kSpan;
+  ScreenInput to;
+  uint4 x[kSpans];
+  float most = 0, squares = 0;
+#pragma unroll
+  for (int c = 0; c < kSpans; c++) {
+    const int span = wg_warp + c * STEP_WARPGROUP_WARPS, first = span * kSpan + 8 * b.lane();
+    x[c] = make_uint4(0, 0, 0, 0);
+    if (span >= spans) continue;
+    x[c] = eight_inputs(b, first, inverse);
+    if (blockIdx.x == 0 && warpgroup == 0) *(uint4 *)((__half *)b.args.call.head_x + first) = x[c];
+    const uint32_t *pairs = &x[c].x;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float low = f16_low(pairs[i]), high = f16_high(pairs[i]);
+      most = fmaxf(most, fmaxf(fabsf(low), fabsf(high)));
+      squares += low * low + high * high;
+    }
+  }
+  float2 *of_warps = screen_scratch(b).of_warps + warpgroup * STEP_WARPGROUP_WARPS;
+  most = lanes_max<16, 8, 4, 2, 1>(most), squares = warp_sum(squares);
+  if (b.lane() == 0) of_warps[wg_warp] = make_float2(most, squares);
+  sync_warpgroup(warpgroup);
+  squares = 0;
+#pragma unroll
+  for (int i = 0; i < STEP_WARPGROUP_WARPS; i++) most = fmaxf(most, of_warps[i].x), squares += of_warps[i].y;
+  to.t = most / kMostZ, to.norm = sqrtf(squares);
+  /* |x - t z|: half a unit and a little, since x / t is rounded. Then the fp32 sums of a logit, and of the
+   * bounds: fewer than 64 roundings, each of 2^-24 of |w| |x|, and four times as much to be safe. */
+  to.lost = 0.51f * to.t * sqrtf((float)b.plan.shape.hidden) + 0x1p-16f * to.norm;
+  const float inverse_t = most > 0 ? kMostZ / most : 0;
+#pragma unroll
+  for (int c = 0; c < kSpans; c++) {
+    to.high[c] = to.low[c] = make_uint2(0, 0);
+    add_planes(x[c].x, inverse_t, 0, to.high[c].x, to.low[c].x);
+    add_planes(x[c].y, inverse_t, 2, to.high[c].x, to.low[c].x);
+    add_planes(x[c].z, inverse_t, 0, to.high[c].y, to.low[c].y);
+    add_planes(x[c].w, inverse_t, 2, to.high[c].y, to.low[c].y);
+  }
+  return to;
+}
+
+/* q z of the warp's spans of a row, in every lane; the rounding of the sum to fp32 is in ScreenInput.lost. */
+template <class B>
+__device__ __forceinline__ float screen_dot(const B &b, const unsigned char *row, const ScreenInput &x) {
+  const int wg_warp = b.warp() & 3, spans = b.plan.shape.hidden / kSpan;
+  int high = 0, low = 0;
+#pragma unroll
+  for (int c = 0; c < kSpans; c++) {
+    const int span = wg_warp + c * STEP_WARPGROUP_WARPS;
+    if (span >= spans) break;
+    const uint2 q = *(const uint2 *)(row + span * kSpan + 8 * b.lane());
+    high = dp4a_s8s8(q.y, x.high[c].y, dp4a_s8s8(q.x, x.high[c].x, high));
+    low = dp4a_s8s8(q.y, x.low[c].y, dp4a_s8s8(q.x, x.low[c].x, low));
+  }
+  high = __reduce_add_sync(~0u, high), low = __reduce_add_sync(~0u, low);
+  return 128 * (float)high + (float)low;
+}
+
+/* Writes the upper bounds of the block's rows in place of their logits. Returns the greatest lower bound
+ * among the rows that the lane has seen. */
+template <class B> __device__ __forceinline__ float make_bounds(B &b, const ScreenInput &x) {
+  const StepPlan &p = b.plan;
+  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, hidden = p.shape.hidden;
+  RingCursor cursor = b.next();
+  cursor.move(warpgroup, p.n_slots);
+  float greatest = -INFINITY;
+#pragma unroll 1
+  for (int i = blockIdx.x + warpgroup * head_turn(b), turn = 0; i < p.n_screen_stages;
+       i += STEP_WARPGROUPS * head_turn(b), turn ^= 1) {
+    const int row0 = i * p.screen_rows, rows = min(p.screen_rows, p.shape.vocab_size - row0);
+    float(*sums)[STEP_SCREEN_ROWS] = screen_scratch(b).sums[turn][warpgroup];
+    b.wait_for_stage(cursor);
+    const unsigned char *stage = b.stage(cursor);
+#pragma unroll 1
+    for (int row = 0; row < rows; row++) {
+      const float dot = screen_dot(b, stage + row * hidden, x);
+      if (b.lane() == 0) sums[wg_warp][row] = dot;
+    }
+    const float4 tail =
+        *(const float4 *)(stage + p.screen_rows * hidden + min(b.lane(), rows - 1) * STEP_SCREEN_TAIL);
+    __syncwarp();
+    if (b.lane() == 0) barrier_arrive(&b.barriers().empty[cursor.slot]);
+    sync_warpgroup(warpgroup);
+    if (wg_warp == 0 && b.lane() < rows) {
+      const int row = b.lane();
+      const float dot = (sums[0][row] + sums[1][row]) + (sums[2][row] + sums[3][row]),
+                  middle = dot * (tail.x * x.t), lost = tail.y * x.norm + tail.z * x.lost;
+      b.args.call.logits[row0 + row] = middle + lost;
+      greatest = fmaxf(greatest, middle - lost);
+    }
+    cursor.move(STEP_WARPGROUPS, p.n_slots);
+  }
+  return greatest;
+}
+
+/* A logit by one warp, to the bits that four warps give it in multiply_lm_head(). */
+template <class B> __device__ __forceinline__ float one_logit(const B &b, int row, float inverse) {
+  const int spans = b.plan.shape.hidden / kSpan;
+  const unsigned char *from = b.args.lm_head + (size_t)row * b.plan.shape.hidden * 2 + 16 * b.lane();
+  float low[STEP_WARPGROUP_WARPS] = {}, high[STEP_WARPGROUP_WARPS] = {};
+#pragma unroll 2
+  for (int first = 0; first < spans; first += STEP_WARPGROUP_WARPS) {
+    uint4 w[STEP_WARPGROUP_WARPS];
+#pragma unroll
+    for (int i = 0; i < STEP_WARPGROUP_WARPS; i++)
+      w[i] = __ldg((const uint4 *)(from + min(first + i, spans - 1) * (kSpan * 2)));
+#pragma unroll
+    for (int i = 0; i < STEP_WARPGROUP_WARPS; i++)
+      if (first + i < spans)
+        add_products(low[i], high[i], w[i], eight_inputs(b, (first + i) * kSpan + 8 * b.lane(), inverse));
+  }
+  float sums[STEP_WARPGROUP_WARPS];
+#pragma unroll
+  for (int i = 0; i < STEP_WARPGROUP_WARPS; i++) sums[i] = warp_sum(low[i] + high[i]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* The n-th greatest of the lower bounds that warpgroups have reported in this step, by one warp; -infinity if
+ * they are fewer. For n = 1 any of them will do, so it takes what has come; else it waits for all. */
+template <class B> __device__ __forceinline__ float reported_bound(const B &b, int n) {
+  constexpr int kOfLane = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS / 32;
+  const int n_reports = head_turn(b) * STEP_WARPGROUPS;
+  const long long since = B::kIsDebug ? clock64() : 0;
+  uint32_t keys[kOfLane];
+  for (;;) {
+    bool whole = true;
+#pragma unroll
+    for (int i = 0; i < kOfLane; i++) {
+      const int at = 32 * i + b.lane();
+      const uint64_t word = at < n_reports ? load_relaxed_8(b.args.bounds + at) : (uint64_t)b.args.turn << 32;
+      const bool came = (uint32_t)(word >> 32) == b.args.turn;
+      keys[i] = came ? (uint32_t)word : 0, whole &= came;
+    }
+    if (n == 1 || __all_sync(~0u, whole)) break;
+    if (B::kIsDebug && !whole) b.check_patience(since, STEP_AT_VALUES, -1, 0);
+    backoff();
+  }
+  uint32_t key = 0; /* bit by bit the greatest one that n keys are not below */
+#pragma unroll 1
+  for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kOfLane; i++) count += keys[i] >= (key | bit);
+    if (__reduce_add_sync(~0u, count) >= n) key |= bit;
+  }
+  return key ? sampler_key_score(key) : -INFINITY;
+}
+
+/* Makes the logits of rows whose upper bounds are not below `bound`, and -infinity of the others; and leaves
+ * the best of them. */
+template <class B> __device__ __forceinline__ void multiply_rest(B &b, float bound, float inverse) {
+  const StepPlan &p = b.plan;
+  const int n = (p.n_screen_stages - 1 - (int)blockIdx.x + head_turn(b)) / head_turn(b) * p.screen_rows;
+  unsigned long long greatest = 0;
+  unsigned int lowest = ~0u;
+#pragma unroll 1
+  for (int first = b.warp() * 32; first < n; first += STEP_THREADS) {
+    const int i = first + b.lane(), stage = i / p.screen_rows,
+              row = (blockIdx.x + stage * head_turn(b)) * p.screen_rows + i - stage * p.screen_rows;
+    const bool is_row = i < n && row < p.shape.vocab_size;
+    float logit = is_row ? b.args.call.logits[row] : 0; /* the upper bound */
+    const bool is_left = is_row && !(logit < bound);
+    if (!is_left) logit = -INFINITY;
+    unsigned left = __ballot_sync(~0u, is_left);
+#pragma unroll 1
+    for (; left; left &= left - 1) {
+      const int of_lane = __ffs((int)left) - 1, own = __shfl_sync(~0u, row, of_lane);
+      const float v = one_logit(b, own, inverse);
+      sampling::judge_token(v, own, &greatest, &lowest);
+      if (b.lane() == of_lane) logit = v;
+    }
+    if (is_row) b.args.call.logits[row] = logit;
+  }
+  keep_best(b, greatest, lowest);
+}
+
+template <class B> __device__ __forceinline__ void screen_lm_head(B &b) {
+  const float inverse = inverse_of_x(b);
+  const float lower = lanes_max<16, 8, 4, 2, 1>(make_bounds(b, screen_input(b, inverse)));
+  if ((b.warp() & 3) == 0 && b.lane() == 0)
+    store_relaxed_8(b.args.bounds + blockIdx.x * STEP_WARPGROUPS + (b.warp() >> 2),
+                    (uint64_t)b.args.turn << 32 | sampler_key(lower));
+  b.sync(); /* the upper bounds are there */
+  if (b.warp() == 0) {
+    const float bound = reported_bound(b, b.args.call.n_best);
+    if (b.lane() == 0) screen_scratch(b).bound = bound;
+  }
+  b.sync();
+  multiply_rest(b, screen_scratch(b).bound, inverse);
+}
+
+template <class B> __device__ __forceinline__ void lm_head(B &b) {
+  b.wait(b.barriers().x, b.x_before(QKV) & 1, STEP_AT_X);
+  if (screens(b))
+    screen_lm_head(b);
+  else
+    multiply_lm_head(b);
+}
+
+} // namespace step::one

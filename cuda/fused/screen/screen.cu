@@ -1,0 +1,68 @@
+/* screen.cu - see screen.h. A warp a row, which it reads twice. */
+#include "cuda/fused/screen/screen.h"
+
+#include <cuda_fp16.h>
+
+#include "cuda/ptx/lanes.cuh"
+#include "cuda/ptx/launch.cuh"
+
+namespace {
+
+constexpr int kThreads = 256, kRows = kThreads / 32;
+
+/* Eight neighbouring numbers as floats. */
+struct Eight {
+  float v[8];
+  __device__ __forceinline__ explicit Eight(const __half *from) {
+    const uint4 bits = __ldg((const uint4 *)from);
+    const __half2 *pairs = (const __half2 *)&bits;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float2 two = __half22float2(pairs[i]);
+      v[2 * i] = two.x, v[2 * i + 1] = two.y;
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    quantise_rows(const __half *w, int n_in, int n_out, unsigned char *rows) {
+  const int row = blockIdx.x * kRows + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= n_out) return;
+  const __half *from = w + (size_t)row * n_in;
+  unsigned char *to = rows + (size_t)row * n_in;
+  float most = 0;
+  for (int i = 8 * lane; i < n_in; i += 256) {
+    const Eight own(from + i);
+    for (float v : own.v) most = fmaxf(most, fabsf(v));
+  }
+  most = lanes_max<16, 8, 4, 2, 1>(most);
+  const float scale = most / 127, inverse = most > 0 ? 127 / most : 0;
+  float lost = 0, squares = 0;
+  for (int i = 8 * lane; i < n_in; i += 256) {
+    const Eight own(from + i);
+    alignas(8) int8_t q[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+      q[k] = (int8_t)__float2int_rn(own.v[k] * inverse);
+      const float kept = scale * (float)q[k], error = own.v[k] - kept;
+      lost += error * error, squares += kept * kept;
+    }
+    *(uint2 *)(to + i) = *(const uint2 *)q;
+  }
+  constexpr float kMore = 1 + 0x1p-10f;
+  lost = sqrtf(warp_sum(lost)) * kMore;
+  const float norm = sqrtf(warp_sum(squares)) * kMore + lost;
+  if (lane == 0) ((float4 *)(rows + (size_t)n_out * n_in))[row] = make_float4(scale, lost, norm, 0);
+}
+
+} // namespace
+
+size_t screen_bytes(const StepShape *s) {
+  return screen_tails_at(s) + (size_t)s->vocab_size * STEP_SCREEN_TAIL;
+}
+
+Status screen_make(const DeviceLinear *head, void *rows, cudaStream_t stream, Error *err) {
+  return launch(quantise_rows, dim3((unsigned)ceil_div(head->n_out, kRows)), kThreads, 0, stream, false,
+                "lm_head in 8 bits", err, (const __half *)head->dense, head->n_in, head->n_out,
+                (unsigned char *)rows);
+}
