@@ -693,10 +693,6 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
   return split_gather_logits(s, first_sum(c->n_layers), n_rows, err);
 }
 
-static size_t cuda_greedy_saves(const BackendState *s) {
-  return fused_greedy_saves(s->fused);
-}
-
 static Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
   return split_sample(s, sampler, row, id, err);
 }
@@ -763,7 +759,7 @@ const Backend cuda_backend = {.name = "cuda",
                               .end_step = cuda_end_step,
                               .wait_token = split_wait_token,
                               .drain = split_drain,
-                              .greedy_saves = cuda_greedy_saves,
+                              .head_spares = tokens_head_spares,
                               .layer_end = cuda_layer_end,
                               .page_tokens = KV_PAGE_TOKENS,
                               .sequences = SEQUENCES,

@@ -101,6 +101,10 @@ static int best_wanted(const Sampler *sampler) {
   return set->top_k <= STEP_MOST_BEST ? set->top_k : 0;
 }
 
+size_t tokens_head_spares(const BackendState *s, const Sampler *sampler) {
+  return best_wanted(sampler) > 0 ? fused_head_spares(s->fused) : 0;
+}
+
 StepPick tokens_take_deferred(BackendState *s) {
   if (!s->is_deferred) return (StepPick){0};
   s->is_deferred = false;

@@ -13,9 +13,9 @@ enum { SCREEN_MARGIN = 8 };
 struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
-  void *screen;        /* lm_head in 8 bits (screen.h), or NULL */
-  size_t screen_saves; /* bytes less than in fp16 */
-  StepShape shape;     /* what a config alone determines */
+  void *screen;       /* lm_head in 8 bits (screen.h), or NULL */
+  size_t head_spares; /* bytes less than in fp16 */
+  StepShape shape;    /* what a config alone determines */
   bool demanded;
 };
 
@@ -83,7 +83,7 @@ static Status take_screen(const StepPlan *plan, FusedStep *f, Error *err) {
   if (plan->tokens > 1 || !step_leaves_best(&plan->shape)) return STATUS_OK;
   TRY(cuda_status(cudaMemGetInfo(&free_bytes, &all), "fused steps", err));
   if (free_bytes < SCREEN_MARGIN * bytes) return STATUS_OK;
-  f->screen_saves = in_halves - bytes;
+  f->head_spares = in_halves - bytes;
   return cuda_status(cudaMalloc(&f->screen, bytes), "no memory for lm_head in 8 bits", err);
 }
 
@@ -187,8 +187,8 @@ bool fused_screens(const FusedStep *f) {
   return f && f->steps[0] && step_screens(f->steps[0]);
 }
 
-size_t fused_greedy_saves(const FusedStep *f) {
-  return fused_screens(f) ? f->screen_saves : 0;
+size_t fused_head_spares(const FusedStep *f) {
+  return fused_screens(f) ? f->head_spares : 0;
 }
 
 Status fused_pick(const FusedStep *f, StepPick pick, cudaStream_t stream, Error *err) {

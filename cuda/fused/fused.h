@@ -53,7 +53,7 @@ Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Er
 bool fused_screens(const FusedStep *fused);
 
 /* Bytes that such a step does not read; 0 if there is none. */
-size_t fused_greedy_saves(const FusedStep *fused);
+size_t fused_head_spares(const FusedStep *fused);
 
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

@@ -185,18 +185,12 @@ static void name_sampling(const SamplerSettings *s, char name[160]) {
                          settings[i].flag, settings[i].value);
 }
 
-static bool is_greedy(const SamplerSettings *s) {
-  char name[160];
-  name_sampling(s, name);
-  return strcmp(name, "greedy") == 0;
-}
-
 static Status put_test(const Bench *bench, const Test *test, Table *table, Error *err) {
   char name[48], sampling[160] = "none", both[224];
   int length = snprintf(name, sizeof name, "%s%d", test->decode ? "tg" : "pp", test->n);
   if (test->depth) snprintf(name + length, sizeof name - (size_t)length, " @ d%d", test->depth);
   if (test->decode) name_sampling(&bench->subject.sampler, sampling);
-  const bool plain = !test->decode || is_greedy(&bench->subject.sampler);
+  const bool plain = !test->decode || strcmp(sampling, "greedy") == 0;
   snprintf(both, sizeof both, plain ? "%s" : "%s (%s)", name, sampling);
   TRY(table_text(table, name, err));
   TRY(table_text(table, sampling, err));
@@ -212,9 +206,9 @@ static Status put_roofline(const Bench *bench, const Test *test, const Speed *sp
   const Model *model = bench->model;
   const MachineRates *machine = &bench->machine;
   const KvType kv = bench->subject.kv;
-  const size_t saved = is_greedy(&bench->subject.sampler) ? session_greedy_saves(bench->session) : 0;
+  const size_t spared = session_head_spares(bench->session);
   const TestRoofline roofline =
-      test->decode ? roofline_of_decode(model, kv, machine, tokens_before(test), test->n, saved)
+      test->decode ? roofline_of_decode(model, kv, machine, tokens_before(test), test->n, spared)
                    : roofline_of_prefill(model, kv, machine, test->depth, test->n, bench->max_chunk);
   const double ms = test->n * 1e3 / speed->mean, step_bytes = roofline.bytes / roofline.n_steps;
   TRY(table_integer(table, roofline.n_steps, err));
@@ -536,7 +530,7 @@ static const char about[] =
     "times until the model is loaded and until the first token (after a prompt as long as the first\n"
     "test's) count from the start of the process.\n"
     "MB/step: the least that a step reads, each weight, key and value once (for tgN the mean over its "
-    "steps; of\nlm_head, where a GPU finds greedy tokens so, its rows in 8 bits).\nGB/s: the same per "
+    "steps; lm_head\nin 8 bits, where these are enough to find the best tokens).\nGB/s: the same per "
     "second. of wall: a roofline, the part of the test's time that this machine "
     "would need at\nits own peak rates, measured just before: memory bandwidth or fp16 products, whichever "
     "takes longer (a CPU:\nbandwidth, for single tokens alone). Weights in a CPU's cache and int8 products "

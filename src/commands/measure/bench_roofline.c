@@ -14,9 +14,9 @@ static double ideal_ms(const MachineRates *rates, const StepCost *cost, int n_ro
 }
 
 static void add_step(TestRoofline *roofline, const Model *model, KvType kv, const MachineRates *rates,
-                     int n_past, int n_rows, int n_logit_rows, size_t saved) {
+                     int n_past, int n_rows, int n_logit_rows, size_t spared) {
   StepCost cost = step_cost(model, kv, n_past, n_rows, n_logit_rows);
-  cost.bytes -= (double)saved;
+  cost.bytes -= (double)spared;
   roofline->n_steps++;
   roofline->bytes += cost.bytes;
   roofline->ideal_ms += ideal_ms(rates, &cost, n_rows);
@@ -33,8 +33,8 @@ TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRat
 }
 
 TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
-                                size_t saved) {
+                                size_t spared) {
   TestRoofline roofline = {0};
-  for (int i = 0; i < n; i++) add_step(&roofline, model, kv, rates, n_past + i, 1, 1, saved);
+  for (int i = 0; i < n; i++) add_step(&roofline, model, kv, rates, n_past + i, 1, 1, spared);
   return roofline;
 }

@@ -11,8 +11,8 @@ typedef struct {
 } TestRoofline;
 
 /* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk, or decoded one by one,
- * each step with `saved` bytes less (session_greedy_saves()). */
+ * each step with `spared` bytes less (session_head_spares()). */
 TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
                                  int max_chunk);
 TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
-                                size_t saved);
+                                size_t spared);

@@ -70,7 +70,9 @@ static void decoding_reads_all_for_each_token(void **state) {
   for (int behind = 1; behind < 300; behind += 99) {
     double bytes = 0;
     for (int i = 0; i < 9; i++) bytes += step_cost(model, KV_F16, behind + i, 1, 1).bytes;
-    assert_wall(roofline_of_decode(model, KV_F16, &machine, behind, 9), 9, bytes, bytes / 1e9);
+    assert_wall(roofline_of_decode(model, KV_F16, &machine, behind, 9, 0), 9, bytes, bytes / 1e9);
+    const double less = bytes - 9 * 100;
+    assert_wall(roofline_of_decode(model, KV_F16, &machine, behind, 9, 100), 9, less, less / 1e9);
   }
 }
 
@@ -80,10 +82,10 @@ static void what_was_not_measured_bounds_nothing(void **state) {
   const MachineRates reads = {.read_gbps = 10}, nothing = {0}, computes = {.fp16_tflops = 1};
   assert_true(isnan(roofline_of_prefill(model, KV_F16, &reads, 0, 2, 64).ideal_ms));
   assert_false(isnan(roofline_of_prefill(model, KV_F16, &reads, 0, 1, 64).ideal_ms));
-  assert_false(isnan(roofline_of_decode(model, KV_F16, &reads, 1, 2).ideal_ms));
-  assert_true(isnan(roofline_of_decode(model, KV_F16, &nothing, 1, 2).ideal_ms));
+  assert_false(isnan(roofline_of_decode(model, KV_F16, &reads, 1, 2, 0).ideal_ms));
+  assert_true(isnan(roofline_of_decode(model, KV_F16, &nothing, 1, 2, 0).ideal_ms));
   assert_true(isnan(roofline_of_prefill(model, KV_F16, &computes, 0, 2, 64).ideal_ms));
-  assert_true(roofline_of_decode(model, KV_F16, &nothing, 1, 2).bytes > 0);
+  assert_true(roofline_of_decode(model, KV_F16, &nothing, 1, 2, 0).bytes > 0);
 }
 
 int main(void) {
