@@ -48,6 +48,7 @@ void cuda_unload(BackendModel *loaded) {
   linear_close(loaded->linear);
   cpu_products_close(loaded->cpu);
   draft_unload(loaded);
+  fused_release_head(loaded);
   copies_release(loaded);
   weights_release(loaded);
   if (!loaded->target) nccl_leave(loaded->nccl);
@@ -344,7 +345,7 @@ static bool can_replay(const BackendState *s, int n_rows) {
   return s->loaded->graphs && !products_stream(s->loaded, n_rows);
 }
 
-/* The fused step before does not matter any more. A pick that is left to a step stays so. */
+/* The logits of the fused step before are no more. A pick that is left to a step stays so. */
 static void forget_best(BackendState *s) {
   s->has_best = false, s->n_best = 0;
 }
@@ -352,7 +353,7 @@ static void forget_best(BackendState *s) {
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
-  forget_best(s);
+  if (n_logit_rows > 0) forget_best(s);
   TRY(tokens_enqueue_deferred(s, err));
   s->index.selects = index_selects(s, span);
   TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));

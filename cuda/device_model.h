@@ -160,6 +160,7 @@ struct BackendModel {
   DeviceLayer *layers;                /* [n_layers] */
   DeviceDraft draft;
   DeviceLinear head;
+  void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
   const void *embedding; /* [vocab_size][embedding_stride] */
   Dtype embedding_type;
   size_t embedding_stride;      /* in elements; if tied, the embedding is the LM head's memory */

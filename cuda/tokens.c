@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "cuda/device.h"
-#include "cuda/products.h"
 #include "cuda/state.h"
 
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
@@ -101,8 +100,8 @@ static int best_wanted(const Sampler *sampler) {
   return set->top_k <= STEP_MOST_BEST ? set->top_k : 0;
 }
 
-size_t tokens_head_spares(const BackendState *s, const Sampler *sampler) {
-  return best_wanted(sampler) > 0 ? fused_head_spares(s->fused) : 0;
+size_t tokens_head_spares(const BackendState *s, const Sampler *sampler, int pos) {
+  return best_wanted(sampler) > 0 ? fused_head_spares(s->fused, pos) : 0;
 }
 
 StepPick tokens_take_deferred(BackendState *s) {
@@ -127,9 +126,9 @@ static Status pick_best(BackendState *s, bool waits, Error *err) {
 
 Status tokens_make_logits(BackendState *s, Error *err) {
   if (s->n_best == 0) return STATUS_OK;
+  TRY(fused_all_logits(s->fused, s->lm_head_in, s->logits, s->loaded->stream, err));
   s->n_best = 0;
-  return products_matmul(s, &s->loaded->head, s->lm_head_in, s->h_stride, 1, LINEAR_TO_F32, s->logits,
-                         s->loaded->model->config.vocab_size, err);
+  return STATUS_OK;
 }
 
 /* --- picks from several rows at once

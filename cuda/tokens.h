@@ -14,8 +14,8 @@ void tokens_forget_picks(BackendState *s);
 StepPick tokens_take_deferred(BackendState *s);
 /* Enqueues the pick that was left to a step: before anything else that makes logits, or waits for it. */
 Status tokens_enqueue_deferred(BackendState *s, Error *err);
-/* Bytes of lm_head that a fused step need not read if picks are by this sampler. */
-size_t tokens_head_spares(const BackendState *s, const Sampler *sampler);
+/* Bytes of lm_head that a fused step at `pos` need not read if picks are by this sampler. */
+size_t tokens_head_spares(const BackendState *s, const Sampler *sampler, int pos);
 /* Makes all logits of a fused step that was enqueued for the best ones alone (BackendState.n_best). */
 Status tokens_make_logits(BackendState *s, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);

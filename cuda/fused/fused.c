@@ -13,9 +13,8 @@ enum { SCREEN_MARGIN = 8 };
 struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
-  void *screen;       /* lm_head in 8 bits (screen.h), or NULL */
-  size_t head_spares; /* bytes less than in fp16 */
-  StepShape shape;    /* what a config alone determines */
+  const DeviceLinear *head;
+  StepShape shape; /* what a config alone determines */
   bool demanded;
 };
 
@@ -55,7 +54,8 @@ int fused_clusters(const BackendModel *loaded) {
   return plan_of(loaded, KV_F16, 1, &plan, NULL) == STATUS_OK ? plan.shape.n_clusters : 0;
 }
 
-Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
+/* Makes fp16 of an lm_head in bf16, or lets separate kernels run. */
+static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
   if (loaded->decode_step == DECODE_KERNELS || loaded->head.type != WEIGHT_BF16) return STATUS_OK;
   const bool tied = loaded->embedding == loaded->head.dense; /* then a row is the embedding of a token */
   bool done;
@@ -67,6 +67,33 @@ Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
   return error_set(err, STATUS_MODEL, "one kernel a step: lm_head has numbers that fp16 does not hold");
 }
 
+/* Makes lm_head in 8 bits if a step of one token can use it and the GPU has plenty of memory. It only saves
+ * time, so a step without it is no failure. */
+static Status make_screen(BackendModel *loaded, Error *err) {
+  StepPlan plan;
+  size_t free_bytes, all;
+  if (loaded->decode_step == DECODE_KERNELS || plan_of(loaded, KV_F16, 1, &plan, NULL)) return STATUS_OK;
+  const size_t bytes = screen_bytes(&plan.shape);
+  if (!step_leaves_best(&plan.shape)) return STATUS_OK;
+  if (cudaMemGetInfo(&free_bytes, &all) || free_bytes < SCREEN_MARGIN * bytes ||
+      cudaMalloc(&loaded->screen, bytes)) {
+    cudaGetLastError();
+    loaded->screen = NULL;
+    return STATUS_OK;
+  }
+  return screen_make(&loaded->head, loaded->screen, loaded->stream, err);
+}
+
+Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
+  TRY(halve_head(loaded, demanded, err));
+  return make_screen(loaded, err);
+}
+
+void fused_release_head(BackendModel *loaded) {
+  cudaFree(loaded->screen);
+  loaded->screen = NULL;
+}
+
 size_t fused_bytes(const ModelConfig *c) {
   const StepShape shape = step_shape(c);
   size_t bytes = 0;
@@ -75,20 +102,8 @@ size_t fused_bytes(const ModelConfig *c) {
   return bytes;
 }
 
-/* Memory for lm_head in 8 bits, if the step can use it and the GPU has plenty: it saves time alone. */
-static Status take_screen(const StepPlan *plan, FusedStep *f, Error *err) {
-  const size_t bytes = screen_bytes(&plan->shape),
-               in_halves = (size_t)plan->shape.vocab_size * (size_t)plan->shape.hidden * 2;
-  size_t free_bytes, all;
-  if (plan->tokens > 1 || !step_leaves_best(&plan->shape)) return STATUS_OK;
-  TRY(cuda_status(cudaMemGetInfo(&free_bytes, &all), "fused steps", err));
-  if (free_bytes < SCREEN_MARGIN * bytes) return STATUS_OK;
-  f->head_spares = in_halves - bytes;
-  return cuda_status(cudaMalloc(&f->screen, bytes), "no memory for lm_head in 8 bits", err);
-}
-
 static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, bool several,
-                          void *screen, void **memory, Step **step, Error *err) {
+                          void **memory, Step **step, Error *err) {
   const Model *m = loaded->model;
   const StepModel model = {.layers = loaded->layers,
                            .lm_head = &loaded->head,
@@ -103,7 +118,7 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                            .renormalise = m->config.experts.renormalise,
                            .taps = taps,
                            .several = several,
-                           .screen = screen};
+                           .screen = loaded->screen};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);
@@ -131,6 +146,7 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
   if (!f) return STATUS_FAILED;
   f->shape = step_shape(&loaded->model->config);
   f->demanded = loaded->decode_step == DECODE_FUSED;
+  f->head = &loaded->head;
   Status status = STATUS_OK;
   for (int i = 0; i < STEP_KERNELS && !status && options->max_chunk > 1 << i >> 1; i++) {
     StepPlan plan;
@@ -138,9 +154,8 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
     status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
     if (status && !wanted)
       status = STATUS_OK;
-    else if (!status && !(status = take_screen(&plan, f, err)))
-      status = open_kernel(loaded, &plan, to, options->n_sequences > 1, f->screen, &f->memory[i],
-                           &f->steps[i], err);
+    else if (!status)
+      status = open_kernel(loaded, &plan, to, options->n_sequences > 1, &f->memory[i], &f->steps[i], err);
   }
   if (status) {
     fused_close(f);
@@ -164,7 +179,6 @@ void fused_close(FusedStep *f) {
     step_close(f->steps[i]);
     cudaFree(f->memory[i]);
   }
-  cudaFree(f->screen);
   free(f);
 }
 
@@ -187,8 +201,16 @@ bool fused_screens(const FusedStep *f) {
   return f && f->steps[0] && step_screens(f->steps[0]);
 }
 
-size_t fused_head_spares(const FusedStep *f) {
-  return fused_screens(f) ? f->head_spares : 0;
+size_t fused_head_spares(const FusedStep *f, int pos) {
+  const TokenRange one = {.pos = pos, .n_tokens = 1};
+  if (!fused_screens(f) || !fused_takes(f, one)) return 0;
+  const size_t inputs = (size_t)f->head->n_in, rows = (size_t)f->head->n_out;
+  return rows * (2 * inputs - (inputs + STEP_SCREEN_TAIL));
+}
+
+Status fused_all_logits(const FusedStep *f, const void *head_x, float *logits, cudaStream_t stream,
+                        Error *err) {
+  return screen_all_logits(f->head, head_x, logits, stream, err);
 }
 
 Status fused_pick(const FusedStep *f, StepPick pick, cudaStream_t stream, Error *err) {

@@ -20,9 +20,11 @@ bool fused_preferred(const BackendModel *loaded);
 /* The clusters of the step of one token; 0: there is no such step. GPUs that share a model need as many. */
 int fused_clusters(const BackendModel *loaded);
 
-/* Makes fp16 of an lm_head in bf16, as the fused step reads it, if loaded->decode_step may be that. Where
- * fp16 does not hold the numbers, separate kernels run, or it is an error if the fused step is `demanded`. */
+/* If loaded->decode_step may be the fused step: makes fp16 of an lm_head in bf16, as that step reads it, and
+ * lm_head in 8 bits (screen.h) if eight times its bytes are free. Where fp16 does not hold the numbers,
+ * separate kernels run, or it is an error if the fused step is `demanded`. */
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
+void fused_release_head(BackendModel *loaded);
 
 /* The most bytes of device memory that a session takes for them; 0 if they do not serve the config. */
 size_t fused_bytes(const ModelConfig *config);
@@ -49,11 +51,14 @@ bool fused_takes(const FusedStep *fused, TokenRange span);
 bool fused_leaves_pick(const FusedStep *fused);
 Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Error *err);
 
-/* True if steps of one token can find it without most of lm_head in fp16 (StepCall.screens). */
+/* True if steps of one token can find their best logits without most of lm_head in fp16 (StepCall.n_best).
+ * fused_all_logits() enqueues all logits, with the step's bits, from the input of lm_head that it leaves. */
 bool fused_screens(const FusedStep *fused);
+Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
+                        Error *err);
 
-/* Bytes that such a step does not read; 0 if there is none. */
-size_t fused_head_spares(const FusedStep *fused);
+/* Bytes that such a step at `pos` does not read; 0 if there is none. */
+size_t fused_head_spares(const FusedStep *fused, int pos);
 
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

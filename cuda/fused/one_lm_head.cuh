@@ -8,14 +8,12 @@
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
+#include "cuda/fused/screen/row_logit.cuh"
 #include "cuda/fused/weight_ring.cuh"
-#include "cuda/ptx/lanes.cuh"
-#include "cuda/ptx/ptx.cuh"
 
 namespace step::one {
 
-constexpr int kSpan = 256,
-              kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* inputs; a warp's spans */
+constexpr int kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* of a warp */
 
 /* Blocks take stages of lm_head in turns, so that all of them together read one run of memory: a block has
  * every head_turn()-th one, from blockIdx.x on. */
@@ -63,17 +61,6 @@ __device__ __forceinline__ void keep_best(const B &b, unsigned long long greates
   greatest = of_warp.greatest, lowest = of_warp.lowest;
   sampling::warp_extremes(&greatest, &lowest);
   if (b.lane() == 0) b.args.best[blockIdx.x] = {greatest, lowest};
-}
-
-__device__ __forceinline__ void add_products(float &low, float &high, uint32_t w, uint32_t x) {
-  low += f16_low(w) * f16_low(x);
-  high += f16_high(w) * f16_high(x);
-}
-__device__ __forceinline__ void add_products(float &low, float &high, const uint4 &w, const uint4 &x) {
-  add_products(low, high, w.x, x.x);
-  add_products(low, high, w.y, x.y);
-  add_products(low, high, w.z, x.z);
-  add_products(low, high, w.w, x.w);
 }
 
 /* Eight neighbouring inputs of lm_head as halves. */

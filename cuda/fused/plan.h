@@ -80,7 +80,7 @@ enum {
   STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, where so many fit */
   STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
   STEP_SCREEN_ROWS = 16,      /* rows in a stage of lm_head in 8 bits, at most */
-  STEP_SCREEN_TAIL = 16,      /* bytes after such a row (screen.h) */
+  STEP_SCREEN_TAIL = 16,      /* bytes of such a row's tail; tails follow all rows (screen.h) */
   STEP_SCREEN_SCRATCH = 2432, /* bytes: what one_screen.cuh keeps in `exchange` */
   STEP_IN_FLIGHT =
       64 << 10, /* bytes of loads in flight in a block; with over 70 KB the all-reduce slows down */

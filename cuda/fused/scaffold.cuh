@@ -104,7 +104,7 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 
 /* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits or the gates
  * of the delta rule. Registers move between whole warpgroups. Loaders wait neither for their peers, to whom
- * they send nothing, nor, until they load keys, for kernels before this one. */
+ * they send nothing, nor, until they load keys or states, for kernels before this one. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();

@@ -7,7 +7,6 @@
 #include "cuda/delta/delta.h"
 #include "cuda/fused/block.cuh"
 #include "cuda/fused/experts/folded_router.h"
-#include "cuda/fused/screen/screen.h"
 #include "cuda/ptx/launch.cuh"
 
 using step::Args;
@@ -291,10 +290,7 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
   set_model(a, m);
   set_in_flight(a, m);
-  if (m->screen && plan.tokens == 1 && step_leaves_best(&s)) {
-    TRY(screen_make(m->lm_head, m->screen, stream, err));
-    a->screen = (const unsigned char *)m->screen;
-  }
+  if (plan.tokens == 1 && step_leaves_best(&s)) a->screen = (const unsigned char *)m->screen;
   return STATUS_OK;
 }
 
@@ -340,7 +336,8 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   Args a = s->args;
   if (call->pick.token && !step_leaves_pick(s))
     return error_set(err, STATUS_FAILED, "one kernel a step: this kernel leaves no pick");
-  if (call->n_best < 0 || call->n_best > STEP_MOST_BEST || (call->n_best > 0 && !step_screens(s)))
+  const bool can_screen = step_screens(s) && call->head_x;
+  if (call->n_best < 0 || call->n_best > STEP_MOST_BEST || (call->n_best > 0 && !can_screen))
     return error_set(err, STATUS_FAILED, "one kernel a step: this kernel does not find %d best logits",
                      call->n_best);
   a.turn = ++s->launches;

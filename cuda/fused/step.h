@@ -1,9 +1,10 @@
 /* step.h - a whole decode step of up to 1, 2, 4 or 8 tokens, of one sequence or of several, in one launch:
  * token ids in, logits out. plan.h says for which models.
  *
- * It needs a GPU with clusters (sm_90 and later). Weights are laid out as for the other kernels
- * (layout.cuh), and the KV cache is shared with them. Each weight is read once a step; more
- * tokens cost only arithmetic. The same input, device and number of clusters give the same bits.
+ * It needs a GPU with clusters (sm_90 and later). Weights are laid out as for the other kernels (layout.cuh),
+ * and the KV cache is shared with them. Each weight is read once a step; more tokens cost only arithmetic.
+ * The same input, device and number of clusters give the same bits; with StepCall.n_best 1 which logits are
+ * -infinity may differ.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
  * few/kernel.cuh, and LOG.md. */
@@ -39,10 +40,10 @@ typedef struct {
   float embedding_scale, norm_eps, attention_scale;
   bool renormalise; /* ExpertConfig */
   const DeltaConfig
-      *delta;    /* a hybrid's; b and a of its layers have the same type, fp16 or bf16, and stride */
-  StepTaps taps; /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
-  bool several;  /* there will be steps of several sequences */
-  void *screen;  /* one token: memory of screen_bytes() for lm_head in 8 bits, or NULL */
+      *delta;         /* a hybrid's; b and a of its layers have the same type, fp16 or bf16, and stride */
+  StepTaps taps;      /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
+  bool several;       /* there will be steps of several sequences */
+  const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
 } StepModel;
 
 /* A sequence's rows in a step: neighbours, at consecutive positions. */
@@ -52,10 +53,10 @@ typedef struct {
   int first_page; /* where its pages begin in those of the step */
 } StepPart;
 
-/* A greedy pick: the best token by the logits of a step of one token. The next step of one token can make it
- * itself, so that no kernel lies between the two; else step_pick() does. */
+/* The greedy pick of a step's input: the best token by the logits of the step before, which had one token,
+ * too. With it no kernel lies between the two steps. step_pick() makes the same pick by a kernel. */
 typedef struct {
-  int32_t *token; /* device, where it goes; NULL: there is no pick, and a step's token is ids[0] */
+  int32_t *token; /* device, where it goes; NULL: there is no pick, and a step's input is ids[0] */
   Sampled *slot;  /* mapped host memory, where it goes, too; or NULL */
 } StepPick;
 
@@ -64,7 +65,7 @@ typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
   int n_parts;                     /* without `pages` 1 */
   const int *ids;                  /* [n_tokens] */
-  StepPick pick;                   /* an error without step_leaves_pick() */
+  StepPick pick;                   /* of the step before; an error without step_leaves_pick() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the
@@ -75,9 +76,9 @@ typedef struct {
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
-  /* 0: all logits; else only the n best ones are wanted, n <= STEP_MOST_BEST, which is an error without
-   * step_screens(). Then most others are -infinity, and head_x, fp16 [hidden], becomes the input of lm_head,
-   * from which all logits can still be made. */
+  /* 0: all logits. Else the n_best greatest ones are made, and each of the others is itself or -infinity.
+   * PRECOND n_best <= STEP_MOST_BEST, step_screens(). The step then writes the input of lm_head to head_x,
+   * fp16 [hidden], from which screen_all_logits() makes all logits. */
   int n_best;
   void *head_x;
   /* With int8 fp16, where k and v have head_dim numbers: of keys kv_key_scales() of them, of values one.
@@ -127,7 +128,7 @@ typedef enum {
   STEP_AT_STATES,
   STEP_AT_GATED,
   STEP_AT_ROUTES, /* until experts are chosen, or all blocks' logits have come */
-  STEP_AT_VALUES, /* until all clusters have contributed to a sum */
+  STEP_AT_VALUES, /* until all clusters have contributed to a sum, or all blocks have reported a bound */
 } StepPlace;
 
 /* The watchdog writes this to host memory when a wait takes too long, then ends the kernel. */
@@ -190,8 +191,9 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
                  Error *err);
 void step_close(Step *step);
 
-/* True if the step leaves its best token: one of one token, with step_leaves_best(). The next such step takes
- * it with StepCall.pick; step_pick() enqueues a kernel that does so alone. */
+/* True if steps leave their best token in device memory: the plan is for one token, with step_leaves_best().
+ * The next step can begin with it (StepCall.pick); step_pick() enqueues the kernel that takes it if no such
+ * step follows. */
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
 
@@ -206,7 +208,8 @@ void step_connect(Step *step, const StepPeers *peers);
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
  * time goes. There are such kernels of several tokens for groups and heads of 128 and an fp16 cache alone.
  * Steps run one after another: each launch reads what the previous one left in `memory`. A step
- * lets the kernel after it start early (ptx/launch.cuh); one of several tokens also begins early itself. */
+ * lets the kernel after it start early (ptx/launch.cuh), and begins early itself unless it has a pick. A CUDA
+ * graph cannot hold it: each launch has a number of its own. */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
                 Error *err);
 

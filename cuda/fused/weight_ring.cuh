@@ -4,9 +4,9 @@
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
  * issue. One loads tiles, one scales, one zeros of weights; one keys, one values of the cache, one the
  * scales of both (8 bits); the first all of lm_head. A stage is full when all three warps have arrived and
- * all bytes have come. The warps wait for the kernels before this one when they come to keys, else only for
- * free slots, and the first warp also for earlier stages: no more than
- * `in_flight` are under way, because the exchange between blocks and clusters queues after them.
+ * all bytes have come. The warps wait for the kernels before this one when they come to keys or states, else
+ * only for free slots, and the first warp also for earlier stages: no more than `in_flight` are under way,
+ * because the exchange between blocks and clusters queues after them.
  * The ring fills while the other warps wait. In a step of one token a fourth warp then prefetches the next
  * stages into L2 (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
 #pragma once

@@ -289,8 +289,8 @@ typedef struct Backend {
    * cannot, and sample() never gets id NULL. */
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
-  /* Bytes of lm_head that a step of one token between two such picks need not read; NULL: none. */
-  size_t (*head_spares)(const BackendState *state, const Sampler *sampler);
+  /* Bytes of lm_head that a step of one token at `pos` between two such picks need not read; NULL: none. */
+  size_t (*head_spares)(const BackendState *state, const Sampler *sampler, int pos);
   /* Layers with a recurrent state (config_layer()), which exists for one position only: that after the tokens
    * computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one layer's
    * state, 0 if it has none. state_save() keeps the current state in a slot of open()'s n_slots,

@@ -633,8 +633,8 @@ bool session_decodes_async(const Session *s) {
   return s->backend->wait_token && s->sizes.taps.n == 0 && (s->long_rope || !is_long(s, s->n_ctx));
 }
 
-size_t session_head_spares(const Session *s) {
-  return s->backend->head_spares ? s->backend->head_spares(s->state, s->sampler) : 0;
+size_t session_head_spares(const Session *s, int pos) {
+  return s->backend->head_spares ? s->backend->head_spares(s->state, s->sampler, pos) : 0;
 }
 
 int session_in_flight(const Session *s) {

@@ -146,8 +146,9 @@ Status session_wait_token(Session *session, int32_t *id, Error *err);
 int session_in_flight(const Session *session);
 Status session_drain(Session *session, Error *err);
 
-/* Bytes of lm_head that a step need not read, by the sampler's settings (Backend.head_spares). */
-size_t session_head_spares(const Session *session);
+/* Bytes of lm_head that a step of one token at `pos` need not read, by the sampler's settings
+ * (Backend.head_spares). */
+size_t session_head_spares(const Session *session, int pos);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
 /* The same in the session's own memory, which stays until the next call. */

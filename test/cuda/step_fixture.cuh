@@ -543,6 +543,7 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.embedding_scale = kEmbeddingScale;
   m.norm_eps = kEps;
   m.attention_scale = (float)scale_of(f.c);
+  MUST(screen_make(&f.head, f.screen, 0, &error));
   m.screen = f.screen;
   return m;
 }

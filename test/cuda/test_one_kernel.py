@@ -400,6 +400,22 @@ def test_answers_sample_behind_it(auk, tmp_path):
     assert text and text == answer("--decode-step", "cluster", "--no-graphs")
 
 
+@pytest.mark.parametrize("flags", [["--temp", "0"], ["--temp", "0.8", "--top-k", "20"], ["--temp", "0.8"]])
+def test_the_best_logits_give_the_tokens_of_all_logits(auk, tmp_path, flags):
+    """With log-probabilities all logits are made in each step, else only the best ones where these are enough."""
+    folder = make_model(tmp_path / "qwen3", "qwen3")
+    call = [*auk, "-m", folder, "-p", "Once upon a time", "-n", "10", "--device", "cuda", "-s", "4", "--ignore-eos",
+            "--decode-step", "cluster", "--json", *flags]
+    texts = []
+    for more in [], ["--logprobs", "1"]:
+        done = subprocess.run([*call, *more], stdin=subprocess.DEVNULL, capture_output=True)
+        if b"no clusters" in done.stderr:
+            pytest.skip("needs a GPU with clusters")
+        assert done.returncode == 0, done.stderr
+        texts.append(json.loads(done.stdout)["text"])
+    assert texts[0] and texts[0] == texts[1]
+
+
 @pytest.mark.parametrize("flags, said", [
     (["-m", STORIES], "not for heads of another size"),
     (["-m", None, "--kv", "f32"], "fp16"),

@@ -109,6 +109,9 @@ static void expect_screened(Fixture &f, Step *step, int pos, int id, int n) {
   expect(wrong == 0, c.name, "of the best logits not the same", wrong);
   if (c.vocab > 1000) expect(left < n + c.vocab / 8, c.name, "rows left by lm_head in 8 bits", left);
   expect(error_ < 1e-10 * all, c.name, "NMSE of logits from the input that was left", error_ / all);
+  MUST(screen_all_logits(&f.head, f.head_x, f.logits, 0, &error));
+  const std::vector<float> again = to_host<float>(f.logits, c.vocab);
+  expect(Row(again.begin(), again.end()) == logits, c.name, "logits made afterwards differ at", pos);
 }
 
 /* The same with the best row three times more, and with one that is better by the least that fp16 can be. */
@@ -134,6 +137,18 @@ static void expect_screened_ties(Fixture &f, Step *step, int pos, int id) {
   put(w);
   for (int n : {1, 20, (int)STEP_MOST_BEST}) expect_screened(f, step, pos, id, n);
   put(kept);
+}
+
+/* Steps right after each other, each with its own n, end as the last one alone does. */
+static void expect_screened_in_turn(Fixture &f, Step *step, int pos, int id) {
+  const Row want = device_step(f, step, pos, id, false, 20);
+  for (int n : {1, 20, 0, 20}) {
+    StepCall call = f.call(pos, 1, f.ids, 0, f.logits);
+    call.n_best = n, call.head_x = f.head_x;
+    MUST(step_run(step, &call, NULL, 0, &error));
+  }
+  const std::vector<float> got = to_host<float>(f.logits, f.c.vocab);
+  expect(Row(got.begin(), got.end()) == want, f.c.name, "after other steps the best logits differ at", pos);
 }
 
 static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx, int shared) {
@@ -163,6 +178,7 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
   const Row before = device_step(f, usual, pos, id, false);
   const int best = (int)(std::max_element(before.begin(), before.end()) - before.begin());
   few ? expect_screened(f, usual, pos, id, c.vocab % 4 * 5 + 1) : expect_screened_ties(f, usual, pos, id);
+  expect_screened_in_turn(f, usual, pos, id);
   expect_pick(f, usual, pos, id, {best, SAMPLED_TOKEN});
   CHECK(cudaMemset(f.embedding_device + f.embedding_at(c.vocab - 1, 7), 0xff, 4)); /* NaN in all types */
   if (id != c.vocab - 1) {
@@ -170,10 +186,61 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
     for (double v : device_step(f, usual, pos, c.vocab - 1, !few)) numbers += v == v;
     expect(numbers == 0, c.name, "numbers that a NaN left", numbers);
     expect_pick(f, usual, pos, c.vocab - 1, {0, SAMPLED_NAN});
+    for (int n : {1, 20}) {
+      numbers = 0;
+      for (double v : device_step(f, usual, pos, c.vocab - 1, false, n)) numbers += v == v;
+      expect(numbers == 0, c.name, "numbers that a NaN left among the best logits", numbers);
+      expect_best(f, usual, {0, SAMPLED_NAN});
+    }
     expect(device_step(f, usual, pos, id, false) == before, c.name, "behind a NaN it differs at", pos);
   }
   step_close(usual), step_close(narrow);
   for (void *m : memory) cudaFree(m);
+}
+
+/* --- lm_head in 8 bits */
+
+/* Rows that are special or random lose not more in 8 bits than their tails say, and hardly less. */
+static void run_screen_rows() {
+  const int n_in = 1024;
+  const std::vector<float> first = {0, 6e-8f, 65504, -65504, 1000, 1, NAN, INFINITY, -INFINITY},
+                           rest = {0, 1.2e-7f, 65504, 3, 1, 0.01f, 1, 1, 1};
+  const int n_special = (int)first.size(), n_out = n_special + 20;
+  std::vector<__half> w;
+  for (int row = 0; row < n_out; row++)
+    for (int i = 0; i < n_in; i++)
+      w.push_back(__float2half_rn(row >= n_special ? activation(9, row, i)
+                                  : i == 77        ? first[row]
+                                                   : rest[row] * (i % 3 - 1)));
+  DeviceLinear head = {};
+  head.n_in = n_in, head.n_out = n_out, head.dense = to_device(w);
+  const size_t bytes = (size_t)n_out * (n_in + STEP_SCREEN_TAIL);
+  void *rows = to_device(std::vector<char>(bytes));
+  MUST(screen_make(&head, rows, 0, &error));
+  const std::vector<int8_t> q = to_host<int8_t>(rows, bytes);
+  for (int row = 0; row < n_out; row++) {
+    float tail[4];
+    memcpy(tail, &q[(size_t)n_out * n_in + (size_t)row * STEP_SCREEN_TAIL], sizeof tail);
+    double lost = 0, all = 0;
+    int most = 0;
+    for (int i = 0; i < n_in; i++) {
+      const double v = __half2float(w[(size_t)row * n_in + i]),
+                   kept = (double)tail[0] * q[(size_t)row * n_in + i];
+      lost += (v - kept) * (v - kept), all += v * v;
+      most = std::max(most, abs(q[(size_t)row * n_in + i]));
+    }
+    lost = sqrt(lost), all = sqrt(all);
+    if (!(all < INFINITY)) {
+      expect(tail[1] != tail[1], "lm_head in 8 bits", "no number is lost of row", row);
+      continue;
+    }
+    /* fp32 sums of the kernel lose some 2^-20 of them; what it loses of a number beside, 2^-23 of that */
+    expect(tail[1] >= lost && tail[1] <= lost * 1.002 + all * 1e-6, "lm_head in 8 bits", "lost of row", row);
+    expect(tail[2] >= all && tail[2] <= (all + 2 * lost) * 1.002, "lm_head in 8 bits", "norm of row", row);
+    expect(most == (all > 0 ? 127 : 0), "lm_head in 8 bits", "greatest number", most);
+    if (row >= n_special) expect(lost < 0.02 * all, "lm_head in 8 bits", "much is lost of row", row);
+  }
+  for (void *p : {(void *)head.dense, rows}) CHECK(cudaFree(p));
 }
 
 /* --- all-reduce across clusters: a block is a contributor, a thread has a word */
@@ -295,6 +362,7 @@ int main(int argc, char **argv) {
   if (!few)
     for (const Case &c : large)
       if (c.clusters <= clusters) run_case(c, {0, 300, 1500}, 2048, shared);
+  run_screen_rows();
   for (int contributors : {1, 8, 15, 16, 24}) run_totals(contributors);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

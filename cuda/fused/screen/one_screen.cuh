@@ -1,43 +1,44 @@
-/* one_screen.cuh - lm_head of a step of one token if only the n best logits are wanted (StepCall.n_best): a
- * greedy pick wants one, a draw from the 20 best tokens 20. It reads lm_head in 8 bits (screen.h), half as
- * many bytes, and the n best logits are those that fp16 gives, to the bit.
+/* one_screen.cuh - lm_head of a step of one token if only the n greatest logits are needed (StepCall.n_best):
+ * a greedy pick needs one, a draw from the 20 best tokens 20. It reads lm_head in 8 bits (screen.h), half as
+ * many bytes, and the n greatest logits are those that fp16 gives, to the bit.
  *
  * With w a row of lm_head, q and s its bytes and scale, x the input in fp16, z and t integers and a scale for
  * it, the triangle inequality and that of Cauchy and Schwarz give
  *
  *     |w x - s t q z| = |(w - s q) x + s q (x - t z)| <= lost |x| + norm |x - t z|
  *
- * The sum q z has no rounding. So a row's logit lies between two bounds. Each warpgroup reports the greatest
- * lower bound of its rows to all blocks. Each report is of another row, so n logits are not below the n-th
- * greatest report, and a row whose upper bound is below that is not among the n best. The rows that are left
- * are multiplied in fp16, in the order of multiply_lm_head(). With random weights they are a few in each
- * block; more of them take longer, and change no result. NaN and infinity make bounds of NaN, so such a row
- * is left.
+ * A warp's sum q z is exact. Rounding of all other sums to fp32, those of the logit among them, stays below
+ * 2^-16 norm |x| (screen_input()). So each logit lies between two bounds. Each warpgroup publishes the
+ * greatest of its rows' lower bounds. These reports are of different rows, so at least n logits are as great
+ * as the n-th greatest report, and a row whose upper bound is less cannot be among the n greatest. All other
+ * rows are candidates, and multiplied in fp16 (row_logit.cuh): with random weights up to some ten in a block.
+ * More of them take longer, and change no result. A bound of NaN, from a NaN or an infinity, makes a row a
+ * candidate.
  *
- * READS  (hidden + 16) * vocab_size bytes, and 2 * hidden for each row that is left. */
+ * READS  (hidden + 16) * vocab_size bytes, and 2 * hidden for each candidate. */
 #pragma once
 
 #include "cuda/fused/one_lm_head.cuh"
 
 namespace step::one {
 
-constexpr int kMostZ = 127 * 128 - 1; /* of z = 128 * high + low; |high| <= 127, -64 <= low < 64 */
+constexpr int kMostZ = 127 * 128 - 1; /* greatest |z|; z = 128 * high + low, |high| <= 127, -64 <= low < 64 */
 
-/* A warp's part of the input for each span: eight neighbouring z a lane, in two planes of bytes. All warps
- * of a warpgroup have the same t, |x|, and bound of |x - t z|. */
+/* A warp's part of the input: eight neighbouring z a lane in each span, in two planes of bytes. The other
+ * fields are the same in all warps of a warpgroup. */
 struct ScreenInput {
   uint2 high[kSpans], low[kSpans];
-  float t, norm, lost;
+  float t, length, rounding; /* |x|; bound of |x - t z|, and of fp32 rounding over norm */
 };
 
-/* Numbers that the block's warps exchange, in the place of Thread::exchange(), which is free by then. */
+/* Numbers that the block's warps exchange, in the memory of Thread::exchange(), which is free by then. */
 struct ScreenScratch {
   union {
     float2 of_warps[STEP_WARPS]; /* {maximum, sum of squares} of x */
     StepBest best[STEP_WARPS];   /* keep_best() */
   };
-  float bound; /* n logits are not below it */
-  /* q z of each warp's spans, for every second stage */
+  float bound; /* reported_bound() */
+  /* q z of each warp's spans; stages alternate */
   float sums[2][STEP_WARPGROUPS][STEP_WARPGROUP_WARPS][STEP_SCREEN_ROWS];
 };
 static_assert(sizeof(ScreenScratch) <= STEP_SCREEN_SCRATCH, "it fits");
@@ -46,7 +47,7 @@ template <class B> __device__ __forceinline__ ScreenScratch &screen_scratch(cons
   return *(ScreenScratch *)b.exchange();
 }
 
-/* Four z as bytes of the high and of the low plane. */
+/* Adds two z to a word of each plane, as bytes `at` and `at` + 1. */
 __device__ __forceinline__ void add_planes(uint32_t pair, float inverse_t, int at, uint32_t &high,
                                            uint32_t &low) {
 #pragma unroll
@@ -57,7 +58,7 @@ __device__ __forceinline__ void add_planes(uint32_t pair, float inverse_t, int a
   }
 }
 
-/* Makes the warp's input, and leaves x in args.call.head_x. */
+/* Makes the warp's input, and writes x to args.call.head_x. */
 template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &b, float inverse) {
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, spans = b.plan.shape.hidden / kSpan;
   ScreenInput to;
@@ -85,10 +86,10 @@ template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &
   squares = 0;
 #pragma unroll
   for (int i = 0; i < STEP_WARPGROUP_WARPS; i++) most = fmaxf(most, of_warps[i].x), squares += of_warps[i].y;
-  to.t = most / kMostZ, to.norm = sqrtf(squares);
-  /* |x - t z|: half a unit and a little, since x / t is rounded. Then the fp32 sums of a logit, and of the
-   * bounds: fewer than 64 roundings, each of 2^-24 of |w| |x|, and four times as much to be safe. */
-  to.lost = 0.51f * to.t * sqrtf((float)b.plan.shape.hidden) + 0x1p-16f * to.norm;
+  to.t = most / kMostZ, to.length = sqrtf(squares);
+  /* Each number errs by t / 2, and a little more since x / t is rounded. The fp32 sums of a logit and of its
+   * bounds have fewer than 64 roundings, each of 2^-24 of |w| |x|; four times as much is on the safe side. */
+  to.rounding = 0.51f * to.t * sqrtf((float)b.plan.shape.hidden) + 0x1p-16f * to.length;
   const float inverse_t = most > 0 ? kMostZ / most : 0;
 #pragma unroll
   for (int c = 0; c < kSpans; c++) {
@@ -101,7 +102,8 @@ template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &
   return to;
 }
 
-/* q z of the warp's spans of a row, in every lane; the rounding of the sum to fp32 is in ScreenInput.lost. */
+/* q z of the warp's spans of a row, in every lane. ScreenInput.rounding has room for that of the sum to
+ * fp32. */
 template <class B>
 __device__ __forceinline__ float screen_dot(const B &b, const unsigned char *row, const ScreenInput &x) {
   const int wg_warp = b.warp() & 3, spans = b.plan.shape.hidden / kSpan;
@@ -118,8 +120,8 @@ __device__ __forceinline__ float screen_dot(const B &b, const unsigned char *row
   return 128 * (float)high + (float)low;
 }
 
-/* Writes the upper bounds of the block's rows in place of their logits. Returns the greatest lower bound
- * among the rows that the lane has seen. */
+/* Writes the upper bounds of the block's rows into `logits`. Returns the greatest of the lower bounds that
+ * the lane has seen. */
 template <class B> __device__ __forceinline__ float make_bounds(B &b, const ScreenInput &x) {
   const StepPlan &p = b.plan;
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, hidden = p.shape.hidden;
@@ -146,39 +148,18 @@ template <class B> __device__ __forceinline__ float make_bounds(B &b, const Scre
     if (wg_warp == 0 && b.lane() < rows) {
       const int row = b.lane();
       const float dot = (sums[0][row] + sums[1][row]) + (sums[2][row] + sums[3][row]),
-                  middle = dot * (tail.x * x.t), lost = tail.y * x.norm + tail.z * x.lost;
-      b.args.call.logits[row0 + row] = middle + lost;
-      greatest = fmaxf(greatest, middle - lost);
+                  middle = dot * (tail.x * x.t), slack = tail.y * x.length + tail.z * x.rounding;
+      b.args.call.logits[row0 + row] = middle + slack;
+      greatest = fmaxf(greatest, middle - slack);
     }
     cursor.move(STEP_WARPGROUPS, p.n_slots);
   }
   return greatest;
 }
 
-/* A logit by one warp, to the bits that four warps give it in multiply_lm_head(). */
-template <class B> __device__ __forceinline__ float one_logit(const B &b, int row, float inverse) {
-  const int spans = b.plan.shape.hidden / kSpan;
-  const unsigned char *from = b.args.lm_head + (size_t)row * b.plan.shape.hidden * 2 + 16 * b.lane();
-  float low[STEP_WARPGROUP_WARPS] = {}, high[STEP_WARPGROUP_WARPS] = {};
-#pragma unroll 2
-  for (int first = 0; first < spans; first += STEP_WARPGROUP_WARPS) {
-    uint4 w[STEP_WARPGROUP_WARPS];
-#pragma unroll
-    for (int i = 0; i < STEP_WARPGROUP_WARPS; i++)
-      w[i] = __ldg((const uint4 *)(from + min(first + i, spans - 1) * (kSpan * 2)));
-#pragma unroll
-    for (int i = 0; i < STEP_WARPGROUP_WARPS; i++)
-      if (first + i < spans)
-        add_products(low[i], high[i], w[i], eight_inputs(b, (first + i) * kSpan + 8 * b.lane(), inverse));
-  }
-  float sums[STEP_WARPGROUP_WARPS];
-#pragma unroll
-  for (int i = 0; i < STEP_WARPGROUP_WARPS; i++) sums[i] = warp_sum(low[i] + high[i]);
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
-/* The n-th greatest of the lower bounds that warpgroups have reported in this step, by one warp; -infinity if
- * they are fewer. For n = 1 any of them will do, so it takes what has come; else it waits for all. */
+/* The n-th greatest of the lower bounds that warpgroups have published in this step; -infinity if they are
+ * fewer. Called by one warp. With n = 1 it does not wait: any report is a bound, only a looser one, so that
+ * the candidates may differ from run to run. Else it waits for all reports. */
 template <class B> __device__ __forceinline__ float reported_bound(const B &b, int n) {
   constexpr int kOfLane = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS / 32;
   const int n_reports = head_turn(b) * STEP_WARPGROUPS;
@@ -197,7 +178,7 @@ template <class B> __device__ __forceinline__ float reported_bound(const B &b, i
     if (B::kIsDebug && !whole) b.check_patience(since, STEP_AT_VALUES, -1, 0);
     backoff();
   }
-  uint32_t key = 0; /* bit by bit the greatest one that n keys are not below */
+  uint32_t key = 0; /* bit by bit: the greatest one that at least n keys are as great as */
 #pragma unroll 1
   for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
     int count = 0;
@@ -208,9 +189,9 @@ template <class B> __device__ __forceinline__ float reported_bound(const B &b, i
   return key ? sampler_key_score(key) : -INFINITY;
 }
 
-/* Makes the logits of rows whose upper bounds are not below `bound`, and -infinity of the others; and leaves
- * the best of them. */
-template <class B> __device__ __forceinline__ void multiply_rest(B &b, float bound, float inverse) {
+/* Makes the logits of the block's candidates, whose upper bounds are not below `bound`, and sets all others
+ * to -infinity. Then writes the block's best one to args.best. */
+template <class B> __device__ __forceinline__ void multiply_candidates(B &b, float bound, float inverse) {
   const StepPlan &p = b.plan;
   const int n = (p.n_screen_stages - 1 - (int)blockIdx.x + head_turn(b)) / head_turn(b) * p.screen_rows;
   unsigned long long greatest = 0;
@@ -221,13 +202,14 @@ template <class B> __device__ __forceinline__ void multiply_rest(B &b, float bou
               row = (blockIdx.x + stage * head_turn(b)) * p.screen_rows + i - stage * p.screen_rows;
     const bool is_row = i < n && row < p.shape.vocab_size;
     float logit = is_row ? b.args.call.logits[row] : 0; /* the upper bound */
-    const bool is_left = is_row && !(logit < bound);
-    if (!is_left) logit = -INFINITY;
-    unsigned left = __ballot_sync(~0u, is_left);
+    const bool is_candidate = is_row && !(logit < bound);
+    if (!is_candidate) logit = -INFINITY;
+    unsigned candidates = __ballot_sync(~0u, is_candidate);
 #pragma unroll 1
-    for (; left; left &= left - 1) {
-      const int of_lane = __ffs((int)left) - 1, own = __shfl_sync(~0u, row, of_lane);
-      const float v = one_logit(b, own, inverse);
+    for (; candidates; candidates &= candidates - 1) {
+      const int of_lane = __ffs((int)candidates) - 1, own = __shfl_sync(~0u, row, of_lane);
+      const float v = row_logit(b.args.lm_head + (size_t)own * p.shape.hidden * 2, p.shape.hidden, b.lane(),
+                                [&](int first) { return eight_inputs(b, first, inverse); });
       sampling::judge_token(v, own, &greatest, &lowest);
       if (b.lane() == of_lane) logit = v;
     }
@@ -248,7 +230,7 @@ template <class B> __device__ __forceinline__ void screen_lm_head(B &b) {
     if (b.lane() == 0) screen_scratch(b).bound = bound;
   }
   b.sync();
-  multiply_rest(b, screen_scratch(b).bound, inverse);
+  multiply_candidates(b, screen_scratch(b).bound, inverse);
 }
 
 template <class B> __device__ __forceinline__ void lm_head(B &b) {

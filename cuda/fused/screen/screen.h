@@ -1,19 +1,19 @@
-/* screen.h - lm_head in 8 bits, which a step of one token reads in place of fp16 if all that is wanted of its
- * logits is the best token (one_screen.cuh). The token is the same: for each row the step has a bound of what
- * 8 bits lose, and it multiplies rows that may be the best one in fp16.
+/* screen.h - the screen: lm_head in 8 bits, which a step of one token reads in place of fp16 if only its n
+ * greatest logits are needed (one_screen.cuh). These logits are the same as from fp16: for each row the step
+ * has a bound of what 8 bits lose, and multiplies the rows that may be among the greatest in fp16.
  *
- * First come the rows of all tokens, int8 [hidden], q; then their tails, four floats each. With w the row in
- * fp16:
+ *     q: int8 [vocab_size][hidden] | tails: float [vocab_size][4] {scale, lost, norm, 0}
+ *
+ * For a row w of lm_head in fp16:
  *
  *     scale     max |w| / 127;  q = round(w / scale)
  *     lost      |w - scale q|, the Euclidean norm
  *     norm      |scale q| + lost, which is at least |w|
- *     0
  *
  * lost and norm are some 2^-10 too large, so that rounding of their own does not matter. Where w has a NaN or
  * an infinity, lost is NaN.
  *
- * Called by: fused.c, step.cu, test_step.cu. */
+ * Called by: fused.c, test_step.cu. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,11 +25,16 @@ extern "C" {
 #include "cuda/fused/plan.h"
 #include "cuda/linear/linear.h"
 
-/* Bytes of all rows. */
+/* Bytes of the screen, rows and tails. */
 size_t screen_bytes(const StepShape *shape);
 
-/* Enqueues the rows of lm_head, fp16 [n_out][n_in] without gaps, n_in a multiple of 512. */
-Status screen_make(const DeviceLinear *lm_head, void *rows, cudaStream_t stream, Error *err);
+/* Enqueues the screen of lm_head, fp16 [n_out][n_in] without gaps. PRECOND n_in is a multiple of 512. */
+Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
+
+/* Enqueues all logits of lm_head's input x, fp16 [n_in], 16-byte aligned, with the bits that a fused step of
+ * one token gives them: for a step that made only the greatest ones. */
+Status screen_all_logits(const DeviceLinear *lm_head, const void *x, float *logits, cudaStream_t stream,
+                         Error *err);
 
 #ifdef __cplusplus
 }

@@ -206,7 +206,7 @@ static Status put_roofline(const Bench *bench, const Test *test, const Speed *sp
   const Model *model = bench->model;
   const MachineRates *machine = &bench->machine;
   const KvType kv = bench->subject.kv;
-  const size_t spared = session_head_spares(bench->session);
+  const size_t spared = session_head_spares(bench->session, tokens_before(test));
   const TestRoofline roofline =
       test->decode ? roofline_of_decode(model, kv, machine, tokens_before(test), test->n, spared)
                    : roofline_of_prefill(model, kv, machine, test->depth, test->n, bench->max_chunk);
