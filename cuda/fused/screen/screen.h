@@ -10,8 +10,8 @@
  *     lost      |w - scale q|, the Euclidean norm
  *     norm      |scale q| + lost, which is at least |w|
  *
- * lost and norm are some 2^-10 too large, so that rounding of their own does not matter. Where w has a NaN or
- * an infinity, lost is NaN.
+ * lost and norm are some 2^-10 too large, so that rounding of their sums does not matter; rounding of
+ * products, some 2^-23 of w, is among what a step allows for. Where w has a NaN or an infinity, lost is NaN.
  *
  * Called by: fused.c, test_step.cu. */
 #pragma once
