@@ -289,9 +289,9 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     }
   }
 
-  /* Scales from n on may be anything: zeros take their place. Values are taken once they have been
-   * multiplied. Right after their loads, as in accumulate_halves(), more steps gave other bits than the same
-   * step before, for a reason that is not found (LOG.md, 2026-11-26). */
+  /* Scales from n on may be anything: zeros take their place. The fence waits for the loads. Rows meet in a
+   * bank, so that those of 16 warps queue up for a long time; the arrival at the barrier passes them by, and
+   * the next stage overwrote what they were still to read (LOG.md, 2026-11-26). */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
                                                 const float (&p)[4], int n, int lane, Taken taken, int own) {
@@ -323,6 +323,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       }
       mma_f16_m16n8k16(o[j], a, low, high);
     }
+    __threadfence_block();
     taken();
   }
 
