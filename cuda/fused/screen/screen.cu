@@ -4,26 +4,13 @@
 #include <cuda_fp16.h>
 
 #include "cuda/fused/screen/row_logit.cuh"
+#include "cuda/ptx/eight.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
 
 constexpr int kThreads = 256, kRows = kThreads / 32;
-
-/* Eight neighbouring numbers as floats. */
-struct Eight {
-  float v[8];
-  __device__ __forceinline__ explicit Eight(const __half *from) {
-    const uint4 bits = __ldg((const uint4 *)from);
-    const __half2 *pairs = (const __half2 *)&bits;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const float2 two = __half22float2(pairs[i]);
-      v[2 * i] = two.x, v[2 * i + 1] = two.y;
-    }
-  }
-};
 
 __global__ void __launch_bounds__(kThreads)
     quantise_rows(const __half *w, int n_in, int n_out, unsigned char *screen) {
@@ -33,19 +20,21 @@ __global__ void __launch_bounds__(kThreads)
   unsigned char *to = screen + (size_t)row * n_in;
   float most = 0;
   for (int i = 8 * lane; i < n_in; i += 256) {
-    const Eight own(from + i);
-    for (float v : own.v) most = fmaxf(most, fabsf(v));
+    float own[8];
+    unpack_halves(own, __ldg((const uint4 *)(from + i)));
+    for (float v : own) most = fmaxf(most, fabsf(v));
   }
   most = lanes_max<16, 8, 4, 2, 1>(most);
   const float scale = most / 127, inverse = most > 0 ? 127 / most : 0;
   float lost = 0, squares = 0;
   for (int i = 8 * lane; i < n_in; i += 256) {
-    const Eight own(from + i);
+    float own[8];
+    unpack_halves(own, __ldg((const uint4 *)(from + i)));
     alignas(8) int8_t q[8];
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-      q[k] = (int8_t)__float2int_rn(own.v[k] * inverse);
-      const float kept = scale * (float)q[k], error = own.v[k] - kept;
+      q[k] = (int8_t)__float2int_rn(own[k] * inverse);
+      const float kept = scale * (float)q[k], error = own[k] - kept;
       lost += error * error, squares += kept * kept;
     }
     *(uint2 *)(to + i) = *(const uint2 *)q;
