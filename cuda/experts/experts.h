@@ -28,8 +28,13 @@ typedef struct {
   unsigned *counters;    /* [n_tokens] zero before and after every launch */
 } ExpertChoices;
 
-/* Most tokens of experts_few(), choices of all of them, and clusters that it launches. */
-enum { EXPERTS_FEW_TOKENS = 32, EXPERTS_FEW_CHOICES = 256, EXPERTS_FEW_CLUSTERS = 128 };
+/* Most tokens of experts_few(), choices of all of them, experts, and clusters that it launches. */
+enum {
+  EXPERTS_FEW_TOKENS = 32,
+  EXPERTS_FEW_CHOICES = 256,
+  EXPERTS_FEW_EXPERTS = 1024,
+  EXPERTS_FEW_CLUSTERS = 128
+};
 /* Most tokens for which its sum makes planes: those of linear_planes_tokens()'s first tile. */
 enum { EXPERTS_PLANES_TOKENS = 16 };
 

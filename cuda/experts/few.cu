@@ -33,16 +33,16 @@
 
 #include "cuda/experts/experts.h"
 #include "cuda/experts/few_list.cuh"
+#include "cuda/experts/few_slot.cuh"
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ptx/cluster.cuh"
 
 namespace {
 
-using few::Entry, few::kMostChoices, few::kRows, few::List;
+using few::Entry, few::kChunkTiles, few::kMostChoices, few::kRows, few::List, few::Slot;
 
-constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2; /* of a cluster */
-constexpr int kSlice = kTileIn;                                 /* features of an item */
-constexpr int kChunkTiles = 4;
+constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2;           /* of a cluster */
+constexpr int kSlice = kTileIn;                                           /* features of an item */
 constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut;      /* of down, a chunk for each warp */
 constexpr size_t kBarrierBytes = 64;                                      /* and what aligns them */
 constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* rows in different banks */
@@ -64,7 +64,8 @@ struct Args {
   float *parts; /* [entry + cluster][kRows][n_out] */
   int n_out;
   int *first_parts, *n_parts; /* [n_choices] the row of the first part of a choice, and their number */
-  int n_choices, n_chosen, n_slices;
+  int n_choices, n_chosen, n_slices, n_experts;
+  uint32_t slices_inverse, clusters_inverse; /* 2^32 / n_slices and / clusters, rounded up: for divide() */
   Activation activation;
   bool gated;
 };
@@ -98,185 +99,6 @@ __host__ __device__ __forceinline__ Range tiles_of_block(int n_in, bool gated, i
   return {a.first, b.first + b.n - a.first};
 }
 
-/* A slot of a warp's ring, and what the warp does with it. */
-template <class W_, int kBlockIn_> struct Slot {
-  typedef W_ W;
-  static constexpr bool kIntegers = W::kLeastBlockIn == 32, kFp4 = W::kAlwaysScaled;
-  static constexpr int kBlockIn = kBlockIn_; /* inputs that share a scale */
-  static constexpr int kTileBlocks = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1,
-                       kBlockTiles = kBlockIn > kTileIn ? kBlockIn / kTileIn : 1;
-  static constexpr int kMostBlocks = kChunkTiles * kTileBlocks; /* of a chunk of down */
-  static constexpr int kTileBytes = 512 * W::kVectors;
-  static constexpr int kScaleBytes = kFp4 ? W::kMetaBytes : 32, /* of a block */
-      kZeroBytes = kIntegers ? 8 * W::kBits / 4 : 0;
-  static constexpr int kScalesAt = kChunkTiles * kTileBytes, kZerosAt = kScalesAt + kMostBlocks * kScaleBytes;
-  static constexpr int kBytes = (kZerosAt + kMostBlocks * kZeroBytes + 15) / 16 * 16;
-  static constexpr int kScaleLanes = kMostBlocks * kScaleBytes / 16; /* that copy 16 bytes of them */
-  static_assert(kScaleLanes + (kIntegers ? kMostBlocks : 0) <= 32, "a copy a lane");
-
-  /* A lane's part of the copies: 16 bytes of each tile, and a piece of the scales or zeros. */
-  struct Copies {
-    const uint4 *tiles;        /* of the first tile of the warp's share, of the first tile row */
-    const unsigned char *meta; /* the lane's piece, likewise; NULL: it has none */
-    int to;                    /* where that lies in a slot */
-    int bytes, row_bytes;      /* of a block and of a tile row, of scales or of zeros */
-    int row_vectors;           /* of a tile row of weights */
-
-    /* The share begins with this tile of this tile row. rows: it is of down. */
-    __device__ __forceinline__ Copies(const QuantView &w, int tile_row, int tile, bool rows) {
-      const int lane = threadIdx.x % 32, of_zeros = lane - kScaleLanes;
-      const bool zeros = of_zeros >= 0;
-      const int b = block(), row = tile_row + (rows ? b / kTileBlocks : 0),
-                block = tile * kTileBlocks / kBlockTiles + (rows ? b % kTileBlocks : b);
-      row_vectors = w.n_tiles_in * (32 * W::kVectors);
-      tiles = w.tiles + (size_t)tile_row * row_vectors + tile * (32 * W::kVectors) + lane;
-      bytes = zeros ? kZeroBytes : kScaleBytes, row_bytes = (kFp4 ? w.n_tiles_in : w.n_groups) * bytes;
-      const unsigned char *const of = (const unsigned char *)(zeros ? w.zeros : w.scales);
-      meta = zeros && !(kIntegers && of_zeros < kMostBlocks)
-                 ? nullptr
-                 : of + (size_t)row * row_bytes + block * bytes + (zeros ? 0 : lane * 16 % kScaleBytes);
-      to = zeros ? kZerosAt + of_zeros * kZeroBytes : kScalesAt + lane * 16;
-    }
-
-    /* The block of a chunk that the lane's piece is of. */
-    static __device__ __forceinline__ int block() {
-      const int lane = threadIdx.x % 32;
-      return lane >= kScaleLanes ? lane - kScaleLanes : lane * 16 / kScaleBytes;
-    }
-  };
-
-  /* Where the copies of a chunk begin: the lane's 16 bytes of the first tile, and its piece of meta. */
-  struct At {
-    const uint4 *tiles;
-    const unsigned char *meta;
-
-    /* Tile `tile` of tile row `row` of the share. */
-    __device__ __forceinline__ void set(const Copies &of, int row, int tile) {
-      tiles = of.tiles + (size_t)row * of.row_vectors + tile * (32 * W::kVectors);
-      meta = of.meta + (size_t)row * of.row_bytes + tile * kTileBlocks / kBlockTiles * of.bytes;
-    }
-    /* Copies the lane's piece of meta. */
-    __device__ __forceinline__ void copy_meta(const Copies &of, unsigned char *slot) const {
-      if (kZeroBytes == 8 && (int)threadIdx.x % 32 >= kScaleLanes)
-        copy_async_8(slot + of.to, meta);
-      else
-        copy_async_16(slot + of.to, meta, 16);
-    }
-    /* Requests n tiles of a tile row, and goes on to those after them. */
-    __device__ __forceinline__ void request_tiles(const Copies &of, int n, unsigned char *slot) {
-      unsigned char *const to = slot + threadIdx.x % 32 * 16;
-#pragma unroll
-      for (int i = 0; i < kChunkTiles * W::kVectors; i++)
-        if (i < n * W::kVectors) copy_async_16(to + 512 * i, tiles + 32 * i, 16);
-      if (of.meta && Copies::block() * kBlockTiles < min(n, kChunkTiles) * kTileBlocks) copy_meta(of, slot);
-      tiles += 32 * kChunkTiles * W::kVectors, meta += kChunkTiles * kTileBlocks / kBlockTiles * of.bytes;
-    }
-    /* Requests a tile of n tile rows, and goes on to the rows after them. */
-    __device__ __forceinline__ void request_rows(const Copies &of, int n, unsigned char *slot) {
-      unsigned char *const to = slot + threadIdx.x % 32 * 16;
-#pragma unroll
-      for (int i = 0; i < kChunkTiles; i++, tiles += of.row_vectors)
-#pragma unroll
-        for (int j = 0; j < W::kVectors; j++)
-          if (i < n) copy_async_16(to + 512 * (i * W::kVectors + j), tiles + 32 * j, 16);
-      if (of.meta && Copies::block() < n * kTileBlocks) copy_meta(of, slot);
-      meta += kChunkTiles * of.row_bytes;
-    }
-  };
-
-  /* The rows of x as operand b: kTiles tiles from the shared_address() on. */
-  template <int kTiles>
-  static __device__ __forceinline__ void load_rows(uint32_t x, uint32_t (&b)[kTiles][8]) {
-#pragma unroll
-    for (int i = 0; i < kTiles; i++)
-#pragma unroll
-      for (int half = 0; half < 2; half++)
-        ldmatrix_x4(reinterpret_cast<uint32_t(&)[4]>(b[i][4 * half]), x + i * 128 + half * 64);
-  }
-
-  /* y += the products of kTiles tiles, whose scales begin with a block, for rows g and g + 8 by rows 2 t and
-   * 2 t + 1 of x, as mma has them; integers without powers of two (scale_of_row()). of_x(f, i): the sum over
-   * block f of the tile of row 2 t + i of x. */
-  template <int kTiles, class OfX>
-  static __device__ __forceinline__ void multiply(const unsigned char *slot, int tile, int first_block,
-                                                  const uint32_t (&b)[kTiles][8], OfX of_x, float (&y)[4]) {
-    constexpr int kSteps = kFp4 || kBlockIn >= kTileIn ? 4 * kTiles : kBlockIn / 16;
-    const int lane = threadIdx.x % 32;
-    uint4 v[kTiles][W::kVectors];
-#pragma unroll
-    for (int i = 0; i < kTiles; i++)
-#pragma unroll
-      for (int j = 0; j < W::kVectors; j++)
-        v[i][j] = *(const uint4 *)(slot + (tile + i) * kTileBytes + j * 512 + lane * 16);
-#pragma unroll
-    for (int f = 0; f < kTileBlocks; f++) {
-      const int block = first_block + f;
-      float sum[4] = {};
-#pragma unroll
-      for (int k = f * kSteps; k < (f + 1) * kSteps; k++) {
-        const int i = k / 4, j = k % 4;
-        uint32_t q[4];
-        if constexpr (kFp4)
-          W::template operand<true>(v[i], j, W::staged_meta(slot + kScalesAt + block * kScaleBytes, lane / 4),
-                                    q);
-        else
-          W::numbers(v[i], j, q);
-        mma_f16_m16n8k16(sum, q, b[i][2 * j], b[i][2 * j + 1]);
-      }
-      if constexpr (kFp4) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) y[i] += sum[i];
-      } else {
-        const uint32_t scale = *(const uint32_t *)(slot + kScalesAt + block * kScaleBytes + lane / 4 * 4);
-        float zero[2] = {0, 0};
-        if constexpr (kIntegers)
-          W::small_zeros(((const typename W::Zero *)(slot + kZerosAt + block * kZeroBytes))[lane / 4], zero);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          y[i] += (i < 2 ? f16_low(scale) : f16_high(scale)) *
-                  (kIntegers ? sum[i] - zero[i / 2] * of_x(f, i % 2) : sum[i]);
-      }
-    }
-  }
-
-  /* y += the products of a chunk of gate and up of n tiles. sums: of the blocks of rows 2 t and 2 t + 1 of x
-   * from the chunk's first on. */
-  static __device__ __forceinline__ void multiply_tiles(const unsigned char *slot, int n, uint32_t x,
-                                                        const float *const (&sums)[2], float (&y)[4]) {
-#pragma unroll
-    for (int tile = 0; tile < kChunkTiles; tile += kBlockTiles) {
-      if (tile >= n) break;
-      uint32_t b[kBlockTiles][8];
-      load_rows<kBlockTiles>(x + tile * 128, b);
-      const int block = tile * kTileBlocks / kBlockTiles;
-      multiply<kBlockTiles>(
-          slot, tile, block, b, [&](int f, int i) { return sums[i][block + f]; }, y);
-    }
-  }
-
-  /* y[i] += the products of tile row i of a chunk of down of n. */
-  static __device__ __forceinline__ void multiply_rows(const unsigned char *slot, int n, uint32_t x,
-                                                       float (*y)[4]) {
-    const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
-    uint32_t b[1][8];
-    load_rows<1>(x, b);
-    float of_x[kTileBlocks][4] = {}; /* by a product with ones */
-#pragma unroll
-    for (int j = 0; kIntegers && j < 4; j++)
-      mma_f16_m16n8k16(of_x[j * kTileBlocks / 4], ones, b[0][2 * j], b[0][2 * j + 1]);
-#pragma unroll
-    for (int i = 0; i < kChunkTiles; i++)
-      if (i < n)
-        multiply<1>(
-            slot, i, i * kTileBlocks, b, [&](int f, int k) { return of_x[f][k]; }, y[i]);
-  }
-
-  /* By which the sums of rows g and g + 8 are to be multiplied. */
-  static __device__ __forceinline__ float scale_of_row(bool high) {
-    return !kIntegers ? 1.0f : W::kBits == 4 && high ? 0x1p20f : 0x1p24f;
-  }
-};
-
 template <class S, int kDown> struct Shape : S {
   static constexpr int kDownChunks = kDown; /* of a warp and item, at most */
   static_assert(kDownChunks <= 4, "sums of down fit in registers");
@@ -300,12 +122,19 @@ struct Share {
         rows(part_of(a.down.tile_rows, 1, rank * kWarps + warp, kLogWarps)) {}
 };
 
+/* n / d for n d < 2^32, where inverse is 2^32 / d, rounded up; 0 if d is 1. */
+__device__ __forceinline__ int divide(int n, uint32_t inverse) {
+  return inverse ? (int)__umulhi((uint32_t)n, inverse) : n;
+}
+
 /* An item: where its weights lie. */
 struct Item {
-  int entry, slice, expert;
+  int entry = 0, slice = 0, expert = 0;
 
+  Item() = default;
   __device__ __forceinline__ Item(const Args &a, const List &list, int at)
-      : entry(at / a.n_slices), slice(at - entry * a.n_slices), expert(list.entries[entry].expert) {}
+      : entry(divide(at, a.slices_inverse)), slice(at - entry * a.n_slices),
+        expert(list.entries[entry].expert) {}
 
   /* Goes on to the next item, which need not exist. */
   __device__ __forceinline__ void move(const Args &a, const List &list) {
@@ -335,22 +164,39 @@ struct RowEnds {
   }
 };
 
+/* The token of row `row` of an entry, of its last row if it has fewer. */
+__device__ __forceinline__ int token_of(uint32_t tokens, int row) {
+#pragma unroll
+  for (int i = 0; i < kRows - 1; i++) {
+    const uint32_t rest = tokens & (tokens - 1);
+    if (i < row && rest) tokens = rest;
+  }
+  return __ffs((int)tokens) - 1;
+}
+
 /* The rows of an item's entry, as a thread uses them. */
 struct EntryRows {
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
-  uint32_t x;           /* shared_address() of row lane % kRows of h, at the lane's part */
+  int choice;           /* of row lane % kRows */
+  uint32_t x;           /* shared_address() of that row of h, at the lane's part */
   const float *sums[2]; /* of blocks of rows 2 t and 2 t + 1 of h */
 
-  __device__ __forceinline__ void find(const List &list, int entry, uint32_t h, int h_row_bytes,
-                                       const float *h_sums, int n_blocks) {
-    const Entry of = list.entries[entry];
-    const int lane = threadIdx.x % 32, t = lane % 4, n = of.n;
-    x = h + list.tokens[of.first + min(lane % kRows, n - 1)] * h_row_bytes;
+  /* Four lanes look for the choice of a row. */
+  __device__ __forceinline__ void find(const List &list, const Entry &of, int n_chosen, int lane, uint32_t h,
+                                       int h_row_bytes, const float *h_sums, int n_blocks) {
+    const int row = lane % kRows, token = token_of(of.tokens, row), n = __popc(of.tokens);
+    choice = -1;
+    for (int i = lane / kRows; i < n_chosen; i += 32 / kRows)
+      if (list.ids[token * n_chosen + i] == of.expert) choice = token * n_chosen + i;
+#pragma unroll
+    for (int o = kRows; o < 32; o *= 2) choice = max(choice, __shfl_xor_sync(~0u, choice, o));
+    const float weight = row < n ? list.weights[choice] : 0.0f;
+    x = h + token * h_row_bytes;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const int place = of.first + min(2 * t + i, n - 1);
-      weights[i] = 2 * t + i < n ? list.weights[list.order[place]] : 0.0f;
-      sums[i] = h_sums + list.tokens[place] * n_blocks;
+      const int of_row = lane % 4 * 2 + i;
+      weights[i] = __shfl_sync(~0u, weight, of_row);
+      sums[i] = h_sums + __shfl_sync(~0u, token, of_row) * n_blocks;
     }
   }
 };
@@ -376,26 +222,29 @@ __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, con
   }
 }
 
-/* Stores the sums of the warp's tile rows as part of the results of an entry. begins: with the biases. */
+/* Stores the sums of the warp's tile rows as part of the results of an entry. weights: with the biases, by
+ * which they are multiplied (g has been, the bias has not). */
 template <class S>
 __device__ __forceinline__ void store_part(const Args &a, const List &list, const Item &item, Range rows,
-                                           bool begins, float (&y)[S::kDownChunks * kChunkTiles][4]) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const Entry &of = list.entries[item.entry];
+                                           const float (&weights)[2],
+                                           float (&y)[S::kDownChunks * kChunkTiles][4]) {
+  const int lane = opaque(threadIdx.x % 32), g = lane / 4, t = lane % 4; /* opaque: as Lane's */
+  const int n = __popc(list.entries[item.entry].tokens), first = opaque(rows.first);
   float *const to = a.parts + ((size_t)(item.entry + (int)blockIdx.x / kBlocks) * kRows + 2 * t) * a.n_out +
-                    rows.first * kTileOut + g;
+                    first * kTileOut + g;
+  const bool plain = !a.down.factors && !a.down.bias;
 #pragma unroll
   for (int r = 0; r < S::kDownChunks * kChunkTiles; r++) {
     if (r < rows.n) {
-      const RowEnds ends = RowEnds::of<S>(a.down, (long)item.expert * a.down.tile_rows + rows.first + r);
+      RowEnds ends = {{S::scale_of_row(false), S::scale_of_row(true)}, {}};
+      if (!plain) ends = RowEnds::of<S>(a.down, (long)item.expert * a.down.tile_rows + first + r);
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        if (2 * t + i >= of.n) continue;
-        /* g has been multiplied by the weight, the bias has not */
-        const float weight = begins ? list.weights[list.order[of.first + 2 * t + i]] : 0.0f;
         float *const row = to + (size_t)i * a.n_out + r * kTileOut;
-        row[0] = y[r][i] * ends.by[0] + ends.plus[0] * weight;
-        row[8] = y[r][2 + i] * ends.by[1] + ends.plus[1] * weight;
+        if (2 * t + i < n) {
+          row[0] = y[r][i] * ends.by[0] + ends.plus[0] * weights[i];
+          row[8] = y[r][2 + i] * ends.by[1] + ends.plus[1] * weights[i];
+        }
       }
     }
 #pragma unroll
@@ -403,20 +252,31 @@ __device__ __forceinline__ void store_part(const Args &a, const List &list, cons
   }
 }
 
-/* First item of a cluster, of n; n_clusters <= n, so that each has some. */
-__device__ __forceinline__ int first_item(int n, int cluster, int n_clusters) {
-  return n * cluster / n_clusters;
-}
+/* The items of a cluster, from the number `begin` of n_items of all clusters on: the first clusters have one
+ * more than the others. */
+struct Work {
+  int n_items, least, longer; /* that each cluster has, and the number of clusters that have one more */
+  int begin, n;
+
+  __device__ __forceinline__ Work(const Args &a, const List &list, int cluster)
+      : n_items(list.n_entries * a.n_slices), least(divide(n_items, a.clusters_inverse)),
+        longer(n_items - least * ((int)gridDim.x / kBlocks)), begin(cluster * least + min(cluster, longer)),
+        n(least + (cluster < longer)) {}
+
+  /* The cluster that has an item. */
+  __device__ __forceinline__ int cluster_of(int item) const {
+    const int of_longer = longer * (least + 1);
+    return item < of_longer ? item / (least + 1) : longer + (item - of_longer) / least;
+  }
+};
 
 /* Notes which rows of `parts` are the results of an entry's choices. For a warp. */
-__device__ __forceinline__ void note_parts(const Args &a, const List &list, int entry, int cluster,
-                                           int n_items, int n_clusters) {
-  const Entry &of = list.entries[entry];
-  const int lane = threadIdx.x % 32,
-            last = ((entry + 1) * a.n_slices * n_clusters - 1) / n_items; /* cluster, of its last item */
-  if (lane >= of.n) return;
-  const int choice = list.order[of.first + lane];
-  a.first_parts[choice] = (entry + cluster) * kRows + lane, a.n_parts[choice] = last - cluster + 1;
+__device__ __forceinline__ void note_parts(const Args &a, const Work &work, const Entry &of, int entry,
+                                           int choice, int cluster) {
+  if ((int)threadIdx.x % 32 >= __popc(of.tokens)) return;
+  const int last = work.cluster_of((entry + 1) * a.n_slices - 1);
+  a.first_parts[choice] = (entry + cluster) * kRows + (int)threadIdx.x % 32;
+  a.n_parts[choice] = last - cluster + 1;
 }
 
 /* Sums of rows of h over blocks that share a zero point, [n_tokens][n_blocks]: eight lanes a sum. */
@@ -448,37 +308,45 @@ template <class S> struct Stream {
   const Args &a;
   const List &list;
   const Share &share;
+  const typename S::Lane lane;
   const typename S::Copies of_up, of_down;
-  const int n;            /* items of the cluster */
   const int n_up, n_down; /* chunks of an item */
-  unsigned char *const ring, *to, *from;
+  const unsigned char *const ring;
+  int to, from;       /* slots, from the ring on */
+  uint32_t lane_ring; /* shared_address() of the lane's first vector of the ring */
+  int n = 0;          /* items of the cluster */
   Item up, down;
   int step = 0, sub = 0; /* chunk of the step */
   typename S::At at = {};
 
-  __device__ __forceinline__ Stream(const Args &args, const List &of, const Share &own, const Item &first,
-                                    int n_of_cluster, unsigned char *memory)
-      : a(args), list(of), share(own), of_up(a.gate_up.w, own.tile_row, own.tiles.first, false),
-        of_down(a.down.w, own.rows.first, 0, true), n(n_of_cluster),
-        n_up((own.tiles.n + kChunkTiles - 1) / kChunkTiles),
-        n_down((own.rows.n + kChunkTiles - 1) / kChunkTiles), ring(memory), to(memory), from(memory),
-        up(first), down(first) {
+  __device__ __forceinline__ Stream(const Args &args, const List &of, const Share &own,
+                                    const unsigned char *memory)
+      : a(args), list(of), share(own), lane(), of_up(a.gate_up.w, lane, own.tile_row, own.tiles.first, false),
+        of_down(a.down.w, lane, own.rows.first, 0, true), n_up((own.tiles.n + kChunkTiles - 1) / kChunkTiles),
+        n_down((own.rows.n + kChunkTiles - 1) / kChunkTiles), ring(memory), to(0), from(0),
+        lane_ring((uint32_t)opaque((int)shared_address(memory) + lane.lane * 16)) {}
+
+  /* Requests the first chunks of n_of_cluster items, which begin with `first`. */
+  __device__ __forceinline__ void begin(const Item &first, int n_of_cluster) {
+    up = down = first, n = n_of_cluster;
 #pragma unroll 1
     for (int i = 0; i < S::kDepth; i++) request();
   }
 
-  __device__ __forceinline__ unsigned char *after(unsigned char *slot) const {
+  static __device__ __forceinline__ int after(int slot) {
     slot += S::kBytes;
-    return slot == ring + S::kDepth * S::kBytes ? ring : slot;
+    return slot == S::kDepth * S::kBytes ? 0 : slot;
   }
 
   __device__ __forceinline__ void request() {
     if (sub < n_up) {
-      if (sub == 0) at.set(of_up, up.expert * a.gate_up.tile_rows + (up.slice << log_tile_rows(a.gated)), 0);
-      if (step < n) at.request_tiles(of_up, share.tiles.n - sub * kChunkTiles, to);
+      if (sub == 0)
+        at.set(a.gate_up.w, of_up, up.expert * a.gate_up.tile_rows + (up.slice << log_tile_rows(a.gated)), 0);
+      if (step < n) at.request_tiles(of_up, lane, share.tiles.n - sub * kChunkTiles, lane_ring + to);
     } else {
-      if (sub == n_up) at.set(of_down, down.expert * a.down.tile_rows, down.slice);
-      if (step > 0 && step <= n) at.request_rows(of_down, share.rows.n - (sub - n_up) * kChunkTiles, to);
+      if (sub == n_up) at.set(a.down.w, of_down, down.expert * a.down.tile_rows, down.slice);
+      if (step > 0 && step <= n)
+        at.request_rows(a.down.w, of_down, lane, share.rows.n - (sub - n_up) * kChunkTiles, lane_ring + to);
     }
     copy_async_commit();
     to = after(to);
@@ -487,10 +355,11 @@ template <class S> struct Stream {
     down = up, up.move(a, list);
   }
 
-  /* Waits for the oldest chunk, which lies at `from`, and for what was requested before it. */
-  __device__ __forceinline__ void wait() const {
+  /* Waits for the oldest chunk, and for what was requested before it. Returns where it lies. */
+  __device__ __forceinline__ const unsigned char *wait() const {
     copy_async_wait<S::kDepth - 1>();
     __syncwarp();
+    return ring + from;
   }
 
   /* Requests the next chunk in its place. */
@@ -535,23 +404,13 @@ __device__ __forceinline__ void send_sums(const float (&sum)[4], const uint32_t 
   for (int i = 0; i < kBlocks; i++) send_16(to[i] + turn * kSumsBytes, v, full[i] + turn * 8);
 }
 
-/* The n items of a cluster, from the number `begin` of n_items of all clusters on. */
-struct Work {
-  int n_items, n_clusters, begin, n;
-
-  __device__ __forceinline__ Work(const Args &a, const List &list, int cluster)
-      : n_items(list.n_entries * a.n_slices), n_clusters(min((int)gridDim.x / kBlocks, n_items)),
-        begin(first_item(n_items, cluster, n_clusters)),
-        n(cluster < n_clusters ? first_item(n_items, cluster + 1, n_clusters) - begin : 0) {}
-};
-
 /* Multiplies the cluster's items. In a step a warp sends its sums of gate and up, multiplies down of the item
  * before, and makes g when all sums are there. */
 template <class S>
 __device__ __forceinline__ void multiply_items(const Args &a, const List &list, const Work &work,
                                                const Share &share, const Memory<S> &m, Stream<S> &stream,
                                                uint64_t *sums_full, uint64_t *g_full, Item up) {
-  const int warp = (int)threadIdx.x / 32, lane = threadIdx.x % 32, rank = cluster_rank(), n = work.n;
+  const int warp = opaque((int)threadIdx.x / 32), lane = stream.lane.lane, rank = cluster_rank(), n = work.n;
   const int slice_rows = 1 << log_tile_rows(a.gated);
   const uint32_t x_lane = lane / 8 * 16;
   const uint32_t h_at = shared_address(m.h) + (share.tiles.first - m.tiles.first) * 128 + x_lane,
@@ -566,40 +425,50 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
   float y[S::kDownChunks * kChunkTiles][4] = {};
   bool begins = up.slice == 0; /* the sums of down begin with the entry's first slice */
   EntryRows rows;
-  rows.find(list, up.entry, h_at, m.h_row_bytes, sums_at, m.n_blocks);
+  const auto find_rows = [&](int entry) {
+    rows.find(list, list.entries[entry], a.n_chosen, lane, h_at, m.h_row_bytes, sums_at, m.n_blocks);
+  };
+  if (n > 0) find_rows(up.entry);
   Item down = up;
 #pragma unroll 1
   for (int step = 0; step <= n; step++) {
     const int turn = step % 2, phase = step / 2 % 2;
-    if (step > 0 && step < n && up.entry != down.entry)
-      rows.find(list, up.entry, h_at, m.h_row_bytes, sums_at, m.n_blocks);
-    float sum[4] = {};
+    float biases[2] = {}; /* weights of the biases of down's rows */
+    if (begins) biases[0] = rows.weights[0], biases[1] = rows.weights[1];
+    if (step < n) {
+      if (step > 0 && up.entry != down.entry) find_rows(up.entry);
+      float sum[4] = {};
 #pragma unroll 1
-    for (int c = 0; c < stream.n_up; c++) {
-      stream.wait();
-      if (step < n) {
+      for (int c = 0; c < stream.n_up; c++) {
+        const unsigned char *const slot = stream.wait();
         const int first = c * (kChunkTiles * S::kTileBlocks / S::kBlockTiles);
         const float *const sums[2] = {rows.sums[0] + first, rows.sums[1] + first};
-        S::multiply_tiles(stream.from, share.tiles.n - c * kChunkTiles, rows.x + c * (kChunkTiles * 128),
-                          sums, sum);
+        S::multiply_tiles(slot, lane, share.tiles.n - c * kChunkTiles, rows.x + c * (kChunkTiles * 128), sums,
+                          sum);
+        stream.go_on();
       }
-      stream.go_on();
+      send_sums(sum, peer_sums, peer_full, turn);
+    } else {
+      for (int c = 0; c < stream.n_up; c++) stream.go_on(); /* there are no more items */
     }
-    if (step < n) send_sums(sum, peer_sums, peer_full, turn);
-    if (step > 0) barrier_wait(g_full + (turn ^ 1), (step - 1) / 2 % 2);
+    if (step > 0) {
+      barrier_wait(g_full + (turn ^ 1), (step - 1) / 2 % 2);
 #pragma unroll 1
-    for (int c = 0; c < stream.n_down; c++) {
-      stream.wait();
+      for (int c = 0; c < stream.n_down; c++) {
+        const unsigned char *const slot = stream.wait();
 #pragma unroll
-      for (int k = 0; k < S::kDownChunks; k++)
-        if (k == c && step > 0)
-          S::multiply_rows(stream.from, share.rows.n - c * kChunkTiles, g_at + (turn ^ 1) * kGBytes,
-                           y + k * kChunkTiles);
-      stream.go_on();
-    }
-    if (step > 0 && (step == n || up.entry != down.entry)) {
-      store_part<S>(a, list, down, share.rows, begins, y);
-      begins = true;
+        for (int k = 0; k < S::kDownChunks; k++)
+          if (k == c)
+            S::multiply_rows(slot, lane, share.rows.n - c * kChunkTiles, g_at + (turn ^ 1) * kGBytes,
+                             y + k * kChunkTiles);
+        stream.go_on();
+      }
+      if (step == n || up.entry != down.entry) {
+        store_part<S>(a, list, down, share.rows, biases, y);
+        begins = true;
+      }
+    } else {
+      for (int c = 0; c < stream.n_down; c++) stream.go_on(); /* there is nothing of down yet */
     }
     if (step < n) {
       RowEnds ends = {};
@@ -612,7 +481,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
       if (lane == 0) barrier_arrive(g_full + turn);
       if (threadIdx.x == 0) barrier_expect(sums_full + turn, kSumsBytes);
       if (up.slice == 0 && rank == 0 && warp == kWarps - 1)
-        note_parts(a, list, up.entry, (int)blockIdx.x / kBlocks, work.n_items, work.n_clusters);
+        note_parts(a, work, list.entries[up.entry], up.entry, rows.choice, (int)blockIdx.x / kBlocks);
     }
     down = up, up.move(a, list);
     if (step == n - 1) dependents_may_start(); /* earlier it made the whole step slower (cuda/LOG.md) */
@@ -626,21 +495,32 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ List list;
   __shared__ uint64_t sums_full[2], g_full[2]; /* of items in turn */
-  const int warp = (int)threadIdx.x / 32, rank = cluster_rank();
-  const Memory<S> m(a, shared, rank);
-  const Share share(a, rank, warp, S::kBlockTiles);
-  if (threadIdx.x == 0) {
+  static_assert(kThreads >= kMostChoices, "a thread a choice");
+  const int thread = (int)threadIdx.x;
+  const bool chooses = thread < a.n_choices;
+  int id = 0;
+  float weight = 0;
+  if (chooses) id = (int)load_past_l1(a.ids + thread), weight = __ldcg(a.weights + thread);
+  if (thread == 0) {
     for (int i = 0; i < 2; i++) barrier_init(sums_full + i, 1), barrier_init(g_full + i, kWarps);
     barrier_init_fence();
     for (int i = 0; i < 2; i++) barrier_expect(sums_full + i, kSumsBytes);
   }
-  cluster_arrive(); /* the barriers are there */
+  cluster_arrive_relaxed(); /* the barriers are there */
+  list.clear(a.n_experts);
+  const int warp = thread / 32, rank = cluster_rank();
+  const Memory<S> m(a, shared, rank);
   m.request_h(a);
-  static_assert(kThreads >= kMostChoices, "a thread a choice");
-  list.fill(a.ids, a.weights, a.n_choices, a.n_chosen);
+  const Share share(a, rank, warp, S::kBlockTiles);
+  Stream<S> stream(a, list, share, shared + warp * (S::kDepth * S::kBytes));
+  __syncthreads();
+  if (chooses) list.add(id, weight, thread / a.n_chosen);
+  __syncthreads();
+  list.make_entries(a.n_experts, a.n_tokens);
+  __syncthreads();
   const Work work(a, list, (int)blockIdx.x / kBlocks);
   const Item first(a, list, min(work.begin, work.n_items - 1));
-  Stream<S> stream(a, list, share, first, work.n, shared + warp * (S::kDepth * S::kBytes));
+  stream.begin(first, work.n);
   copy_async_wait<S::kDepth>(); /* h */
   __syncthreads();
   if (S::kIntegers) {
@@ -660,7 +540,9 @@ Matrices matrices_of(const DeviceLinear &w) {
 template <class Work> auto with_shape(const DeviceLinear &up, int hidden, Work work) {
   const auto of_slot = [&](auto slot) {
     typedef decltype(slot) S;
-    return hidden <= 2 * kChunkOut ? work(Shape<S, 2>()) : work(Shape<S, 4>());
+    return hidden <= kChunkOut       ? work(Shape<S, 1>())
+           : hidden <= 2 * kChunkOut ? work(Shape<S, 2>())
+                                     : work(Shape<S, 4>());
   };
   return with_weights(up.type, [&](auto w) {
     typedef decltype(w) W;
@@ -691,6 +573,11 @@ bool takes(const DeviceLinear &w) {
          (fp4 || w.n_in % w.group == 0);
 }
 
+/* For divide(). */
+uint32_t inverse_of(int d) {
+  return d == 1 ? 0 : (uint32_t)(((1ull << 32) + (unsigned)d - 1) / (unsigned)d);
+}
+
 } // namespace
 
 int experts_few_parts(int n_choices) {
@@ -700,8 +587,9 @@ int experts_few_parts(int n_choices) {
 bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
                        int n_tokens) {
   if (n_tokens <= 1 || n_tokens > EXPERTS_FEW_TOKENS || gate_up->n_chosen > kMaxChosen ||
-      n_tokens * gate_up->n_chosen > EXPERTS_FEW_CHOICES || device->arch < SM(9, 0) || !takes(*gate_up) ||
-      !takes(*down) || gate_up->type != down->type || gate_up->group != down->group)
+      n_tokens * gate_up->n_chosen > EXPERTS_FEW_CHOICES || device->arch < SM(9, 0) ||
+      gate_up->n_experts > EXPERTS_FEW_EXPERTS || !takes(*gate_up) || !takes(*down) ||
+      gate_up->type != down->type || gate_up->group != down->group)
     return false;
   const int hidden = down->n_out / down->n_experts;
   return hidden <= 4 * kChunkOut && hidden % 4 == 0 && with_shape(*gate_up, hidden, [&](auto s) {
@@ -713,7 +601,8 @@ bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, co
 
 Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err) {
   const DeviceLinear &up = *call->gate_up, &down = *call->down;
-  const int n_out = down.n_out / down.n_experts;
+  const int n_out = down.n_out / down.n_experts, n_slices = down.n_in / kSlice,
+            n_clusters = std::min(device->n_sms / kBlocks, (int)EXPERTS_FEW_CLUSTERS);
   const Args a = {matrices_of(up),
                   matrices_of(down),
                   call->choices.ids,
@@ -727,10 +616,12 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   call->choices.choices,
                   call->n_tokens * up.n_chosen,
                   up.n_chosen,
-                  down.n_in / kSlice,
+                  n_slices,
+                  up.n_experts,
+                  inverse_of(n_slices),
+                  inverse_of(n_clusters),
                   call->activation,
                   up.interleaved};
-  const int n_clusters = std::min(device->n_sms / kBlocks, (int)EXPERTS_FEW_CLUSTERS);
   /* The first kernel is no dependent launch, which was slower (cuda/LOG.md): it does not wait for the one
    * before it. */
   TRY(with_shape(up, n_out, [&](auto s) {

@@ -1,5 +1,5 @@
-/* few_list.cuh - the choices of a few tokens in the order of their experts. Each block of few.cu makes the
- * list in its shared memory. */
+/* few_list.cuh - the choices of a few tokens by experts. Each block of few.cu makes the list in its shared
+ * memory. */
 #pragma once
 
 #include "cuda/experts/experts.h"
@@ -10,69 +10,58 @@ namespace few {
 /* few_sum.cu: the sum over the choices of each token, of their parts, for experts_few(). */
 Status sum_parts(const FewExperts &call, int n_out, cudaStream_t stream, Error *err);
 
-constexpr int kRows = 8, kMostChoices = EXPERTS_FEW_CHOICES;
+constexpr int kRows = 8, kMostChoices = EXPERTS_FEW_CHOICES, kMostExperts = EXPERTS_FEW_EXPERTS;
+static_assert(EXPERTS_FEW_TOKENS <= 32, "a bit a token");
 
-/* Up to kRows rows of one expert: places [first, first + n) of the list. */
+/* Up to kRows rows of one expert, by tokens: bit t is set if token t chose the expert. */
 struct Entry {
-  int expert, first, n;
+  int expert;
+  uint32_t tokens;
 };
 
-/* The chosen experts in order, in shared memory. */
+/* The choices, and the entries of all chosen experts in their order, in shared memory. A token's choices are
+ * of different experts. */
 struct List {
-  int ids[kMostChoices];              /* the expert of each choice */
-  float weights[kMostChoices];        /* its weight */
-  unsigned short order[kMostChoices]; /* places: choices by experts, then by tokens */
-  unsigned char tokens[kMostChoices]; /* the token of each place */
-  bool begins[kMostChoices];          /* an entry begins at this place */
+  int ids[kMostChoices];         /* the expert of each choice */
+  float weights[kMostChoices];   /* its weight */
+  uint32_t tokens[kMostExperts]; /* that chose an expert, a bit each */
   Entry entries[kMostChoices];
   int n_entries;
 
-  /* n choices of tokens with n_chosen each, in device memory. For all threads of a block of at least n. */
-  __device__ __forceinline__ void fill(const int *of_choices, const float *their_weights, int n,
-                                       int n_chosen) {
-    constexpr int kEach = 8; /* threads for a choice */
-    const int lane = threadIdx.x % 32, n_threads = blockDim.x;
-    for (int i = threadIdx.x; i < n; i += n_threads)
-      ids[i] = (int)load_past_l1(of_choices + i), weights[i] = __ldcg(their_weights + i);
-    __syncthreads();
-    for (int i = threadIdx.x / kEach; i < (n + 3) / 4 * 4; i += n_threads / kEach) {
-      const int own = ids[min(i, n - 1)];
-      /* Choices before this one in the order, and those of the same expert among them. */
-      int before = 0, of_expert = 0;
+  /* These three are for all threads of a block of at least kMostChoices. Each needs a __syncthreads() after
+   * it. */
+  __device__ __forceinline__ void clear(int n_experts) {
+    for (int i = threadIdx.x; i < n_experts; i += blockDim.x) tokens[i] = 0;
+  }
+
+  /* Adds the thread's choice, threadIdx.x. */
+  __device__ __forceinline__ void add(int id, float weight, int token) {
+    ids[threadIdx.x] = id, weights[threadIdx.x] = weight;
+    atomicOr(tokens + id, 1u << token);
+  }
+
+  /* Each warp counts the entries of all experts, and makes those of some. */
+  __device__ __forceinline__ void make_entries(int n_experts, int n_tokens) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+    int n = 0;
 #pragma unroll 4
-      for (int j = threadIdx.x % kEach; j < n; j += kEach) {
-        const bool same = ids[j] == own && j < i;
-        before += ids[j] < own || same, of_expert += same;
+    for (int v = 0; v < n_experts; v += 32) {
+      uint32_t left = v + lane < n_experts ? tokens[v + lane] : 0;
+      const int count = (__popc(left) + kRows - 1) / kRows;
+      int at = n;
+      for (int k = 0; k * kRows < n_tokens; k++) { /* experts of more than k entries */
+        const uint32_t some = __ballot_sync(~0u, count > k);
+        at += __popc(some & ((1u << lane) - 1)), n += __popc(some);
       }
-#pragma unroll
-      for (int o = 1; o < kEach; o *= 2)
-        before += __shfl_xor_sync(~0u, before, o), of_expert += __shfl_xor_sync(~0u, of_expert, o);
-      if (i < n && threadIdx.x % kEach == 0) {
-        order[before] = (unsigned short)i;
-        tokens[before] = (unsigned char)(i / n_chosen);
-        begins[before] = of_expert % kRows == 0;
+      if (v / 32 % n_warps != warp) continue;
+      while (left) {
+        uint32_t rest = left;
+        for (int i = 0; i < kRows; i++) rest &= rest - 1; /* 0 stays 0 */
+        entries[at++] = {v + lane, left ^ rest};
+        left = rest;
       }
     }
-    __syncthreads();
-    if ((int)threadIdx.x - lane < n) { /* a warp for 32 places, which also looks at all others */
-      uint32_t here[kMostChoices / 32];
-      int entry = 0, all = 0, end = n;
-      const int w = threadIdx.x / 32;
-#pragma unroll
-      for (int v = 0; v < kMostChoices / 32; v++)
-        here[v] = __ballot_sync(~0u, 32 * v + lane < n && begins[32 * v + lane]);
-      const uint32_t up_to = ~0u >> (31 - lane); /* this lane and those before it */
-#pragma unroll
-      for (int v = kMostChoices / 32 - 1; v >= 0; v--) {
-        const uint32_t later = v < w ? 0 : v == w ? here[v] & ~up_to : here[v];
-        if (later) end = 32 * v + __ffs((int)later) - 1;
-        entry += __popc(v < w ? here[v] : v == w ? here[v] & (up_to >> 1) : 0), all += __popc(here[v]);
-      }
-      const int place = threadIdx.x;
-      if (place < n && begins[place]) entries[entry] = {ids[order[place]], place, end - place};
-      if (threadIdx.x == 0) n_entries = all;
-    }
-    __syncthreads();
+    if (threadIdx.x == 0) n_entries = n;
   }
 };
 

@@ -233,6 +233,15 @@ __device__ __forceinline__ void copy_async_16(void *to, const void *from, int va
 #endif
 }
 
+/* Copies 16 bytes to a shared_address(). For sm_80 and later, as the next one. */
+__device__ __forceinline__ void copy_async_16(uint32_t to, const void *from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void copy_async_8(uint32_t to, const void *from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
+
 __device__ __forceinline__ void copy_async_8(void *to, const void *from) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");

@@ -175,6 +175,9 @@ inline void __threadfence_block() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+inline unsigned atomicOr(unsigned *p, unsigned v) {
+  return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);
+}
 template <class T> T atomicAdd(T *p, T v) {
   return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);
 }

@@ -80,6 +80,9 @@ inline int cluster_rank() {
 inline void cluster_arrive() {
   emulator::cluster_arrive();
 }
+inline void cluster_arrive_relaxed() {
+  emulator::cluster_arrive();
+}
 inline void cluster_wait() {
   emulator::cluster_wait();
 }

@@ -158,6 +158,14 @@ inline void copy_async_16(void *to, const void *from, int valid) {
   emulator::copy_later(to, from, valid, 16);
 }
 
+inline void copy_async_16(uint32_t to, const void *from) {
+  emulator::copy_later(emulator::shared_pointer(to), from, 16, 16);
+}
+
+inline void copy_async_8(uint32_t to, const void *from) {
+  emulator::copy_later(emulator::shared_pointer(to), from, 8, 8);
+}
+
 inline void copy_async_8(void *to, const void *from) {
   emulator::copy_later(to, from, 8, 8);
 }
