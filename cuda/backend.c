@@ -314,6 +314,7 @@ static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool *r
                        .n_logit_rows = n_logit_rows,
                        .long_rope = span.long_rope,
                        .taps = span.taps != NULL,
+                       .only_logits = span.only_logits,
                        .selects = s->index.selects,
                        .attention = span.n_tokens > 1 && !s->index.selects ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
@@ -604,7 +605,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
 
 /* The output of attention as o reads it: of heads whose values are shorter than keys together in s->q, whose
  * queries are no longer needed. */
-static Status join_values(BackendState *s, int n_rows, int layer, const void **out, Error *err) {
+static Status join_values(BackendState *s, int n_rows, int layer, void **out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
   const ValueHeads heads = {own.n_heads, config_value_dim(c, &own), own.head_dim};
@@ -617,7 +618,7 @@ static Status join_values(BackendState *s, int n_rows, int layer, const void **o
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
-  const int n_rows = rows_of(s, span);
+  int n_rows = rows_of(s, span);
   if (narrow_takes_attention(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
@@ -627,8 +628,12 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
   /* The router normalises its input itself, and streams are mixed before it is. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0;
-  const void *from;
+  void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
+  if (span.n_kept > 0) {
+    TRY(rows_keep(s, span, from, padded_row(l->o.n_in), err));
+    n_rows = span.n_kept;
+  }
   TRY(residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
                       first_sum(layer), err));
   if (c->parallel) s->normed = NORMED;
@@ -761,6 +766,7 @@ const Backend cuda_backend = {.name = "cuda",
                               .wait_token = split_wait_token,
                               .drain = split_drain,
                               .head_spares = tokens_head_spares,
+                              .cuts_rows = rows_cut,
                               .layer_end = cuda_layer_end,
                               .page_tokens = KV_PAGE_TOKENS,
                               .sequences = SEQUENCES,

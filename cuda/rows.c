@@ -19,6 +19,23 @@ Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err
       "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
 }
 
+/* Where rows are many: few cost hardly more than one. With StateOptions.invariant the matmuls of a row must
+ * be those of a prompt, or of a single row. */
+bool rows_cut(const BackendState *s, TokenRange span, int n_logit_rows) {
+  enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, LEAST_SHARE = 4 };
+  if (s->options.invariant || s->n_parts > 0 || s->peers.n > 0 || s->loaded->n_host > 0) return false;
+  return span.n_tokens >= LEAST_ROWS && n_logit_rows <= span.n_tokens / LEAST_SHARE;
+}
+
+Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err) {
+  const KeepRows call = {.of = {s->x, from},
+                         .n_words = {s->loaded->model->config.hidden, from_stride / 2},
+                         .rows = span.parts ? s->rows.logit_rows : NULL,
+                         .first = span.n_tokens - span.n_kept,
+                         .n_rows = span.n_kept};
+  return ops_keep_rows(&call, s->loaded->stream, err);
+}
+
 RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which) {
   const BackendModel *m = s->loaded;
   const bool by_row = which == ROPE_GLOBAL && span.parts;

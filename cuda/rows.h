@@ -11,6 +11,13 @@ static inline int rows_of(const BackendState *s, TokenRange span) {
   return span.parts ? s->sequences.n_rows : span.n_tokens;
 }
 
+/* Backend.cuts_rows. */
+bool rows_cut(const BackendState *s, TokenRange span, int n_logit_rows);
+
+/* Moves the rows that span.n_kept leaves of x and of `from`, fp16 [n_tokens][from_stride], to the first
+ * ones. */
+Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err);
+
 /* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
 Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err);
 

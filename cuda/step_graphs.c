@@ -5,8 +5,8 @@
 
 static bool same_key(const StepKey *a, const StepKey *b) {
   return a->n_tokens == b->n_tokens && a->n_logit_rows == b->n_logit_rows && a->long_rope == b->long_rope &&
-         a->taps == b->taps && a->selects == b->selects && a->attention == b->attention &&
-         a->workspace == b->workspace;
+         a->taps == b->taps && a->only_logits == b->only_logits && a->selects == b->selects &&
+         a->attention == b->attention && a->workspace == b->workspace;
 }
 
 static void forget(StepGraph *g) {

@@ -18,6 +18,7 @@ typedef struct {
   int n_tokens, n_logit_rows;
   bool long_rope;
   bool taps;             /* the step keeps hidden states (TokenRange.taps) */
+  bool only_logits;      /* TokenRange.only_logits */
   bool selects;          /* a row has more blocks of positions than it sees (layers/index.h) */
   uint64_t attention;    /* of all layers: families and divisions, which depend on the position */
   const void *workspace; /* of the matmuls, which may move when another session is opened */

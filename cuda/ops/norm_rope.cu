@@ -58,6 +58,29 @@ __global__ void gather_rows_kernel(const float *x, const int *rows, int n, float
   for (int i = threadIdx.x; i < n; i += blockDim.x) out[(size_t)blockIdx.x * n + i] = from[i];
 }
 
+/* A thread moves a column, some rows at once. As rows ascend, none is written before it is read. */
+__global__ void keep_rows_kernel(const KeepRows a) {
+  constexpr int kBatch = 8;
+  begin_overlapping();
+  int column = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+  const bool second = column >= a.n_words[0];
+  if (second) column -= a.n_words[0];
+  const size_t n = (size_t)a.n_words[second];
+  if (column >= a.n_words[second]) return;
+  uint32_t *const of = (uint32_t *)a.of[second] + column;
+  for (int first = 0; first < a.n_rows; first += kBatch) {
+    uint32_t v[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; i++) {
+      const int row = min(first + i, a.n_rows - 1);
+      v[i] = of[(size_t)(a.rows ? a.rows[row] : a.first + row) * n];
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; i++)
+      if (first + i < a.n_rows) of[(size_t)(first + i) * n] = v[i];
+  }
+}
+
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(const float *x, const float *weight, float eps, int n, __half *out, int out_stride) {
@@ -431,6 +454,11 @@ Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaS
 Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
                        Error *err) {
   return launch(gather_rows_kernel, n_rows, 256, 0, stream, true, "rows of logits", err, x, rows, n, out);
+}
+
+Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err) {
+  const int n = call->n_words[0] + call->n_words[1];
+  return launch(keep_rows_kernel, ceil_div(n, 128), 128, 0, stream, true, "rows of logits", err, *call);
 }
 
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,

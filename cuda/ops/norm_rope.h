@@ -41,6 +41,16 @@ Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaS
 Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
                        Error *err);
 
+/* Row i of two matrices, in place, becomes row rows[i], or row first + i with rows NULL, for i < n_rows; rows
+ * ascend. Rows are of so many words of 4 bytes. */
+typedef struct {
+  void *of[2];
+  int n_words[2];
+  const int *rows; /* [n_rows], in device memory */
+  int first, n_rows;
+} KeepRows;
+Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err);
+
 /* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
  * [n_tokens][out_stride]. */
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,

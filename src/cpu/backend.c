@@ -573,6 +573,22 @@ static void scale_rows(BackendState *state, int n_rows, float factor) {
     for (size_t i = 0; i < hidden; i++) state->x[r * stride + i] *= factor;
 }
 
+/* Moves the rows that range.n_kept leaves of x and of `from` to the first ones. Returns their number. */
+static int keep_rows(BackendState *state, TokenRange range, float *from, int from_stride) {
+  const size_t stride = (size_t)state->plan.hidden, other = (size_t)from_stride;
+  for (int i = 0; i < range.n_kept; i++) { /* rows ascend: a row is moved before another takes its place */
+    const int row = range.parts ? range.logit_rows[i] : range.n_tokens - range.n_kept + i;
+    memmove(state->x + (size_t)i * stride, state->x + (size_t)row * stride, stride * sizeof *from);
+    memmove(from + (size_t)i * other, from + (size_t)row * other, other * sizeof *from);
+  }
+  return range.n_kept > 0 ? range.n_kept : range.n_tokens;
+}
+
+static bool cpu_cuts_rows(const BackendState *state, TokenRange range, int n_logit_rows) {
+  (void)state, (void)range, (void)n_logit_rows;
+  return true;
+}
+
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
@@ -586,12 +602,13 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
     cpu_latent_values(state, range.n_tokens, layer);
   else
     join_values(state, range.n_tokens, layer);
-  pad_rows(from, stride, range.n_tokens, weights->o.linear->n_in);
-  matmul_residual(state, weights->o, from, stride, range.n_tokens, weights->attn_post_norm);
+  const int n_rows = keep_rows(state, range, from, stride);
+  pad_rows(from, stride, n_rows, weights->o.linear->n_in);
+  matmul_residual(state, weights->o, from, stride, n_rows, weights->attn_post_norm);
   if (config_layer(config, layer).delta_beside)
-    matmul_residual(state, weights->delta.o, state->beside, state->plan.beside, range.n_tokens, NULL);
-  if (config->centred && !config->parallel) centre(state, range.n_tokens);
-  if (config->altup.n > 0) scale_rows(state, range.n_tokens, (float)sqrt(0.5));
+    matmul_residual(state, weights->delta.o, state->beside, state->plan.beside, n_rows, NULL);
+  if (config->centred && !config->parallel) centre(state, n_rows);
+  if (config->altup.n > 0) scale_rows(state, n_rows, (float)sqrt(0.5));
   return STATUS_OK;
 }
 
@@ -759,6 +776,7 @@ const Backend cpu_backend = {.name = "cpu",
                              .state_restore = cpu_state_restore,
                              .state_read = cpu_state_read,
                              .state_write = cpu_state_write,
+                             .cuts_rows = cpu_cuts_rows,
                              .layer_end = cpu_layer_end,
                              .add_ngrams = cpu_add_ngrams,
                              .mix_streams = cpu_mix_streams,

@@ -94,6 +94,10 @@ typedef struct {
   int n_parts;
   const int32_t *logit_rows; /* with parts: the rows that norm_logits() takes, ascending */
   const TapList *taps;       /* the state's, if the step is to keep them; or NULL */
+  /* Nothing of the step is read after it but its logits and what the layers keep, so that the last layer need
+   * not compute other rows to their end. */
+  bool only_logits;
+  int n_kept; /* out_proj_residual() leaves so many rows: those of logits; 0: all */
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
@@ -203,7 +207,8 @@ typedef struct {
   X(norm_short_conv, (BackendState * state, TokenRange range, int layer, Error *err))                        \
   /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */         \
   /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm; */               \
-  /* o = Wo a + delta.o d with delta_beside */                                                               \
+  /* o = Wo a + delta.o d with delta_beside. With range.n_kept rows 0 .. n_kept - 1 of x become those of */  \
+  /* the last n_kept rows, or of range.logit_rows, and the others have no meaning after it */                \
   X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \
   /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h), */                \
   /* with config.parallel h is that of attention; */                                                         \
@@ -284,6 +289,10 @@ typedef struct Backend {
   Status (*begin_step)(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
                        bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
+  /* True if the last layer of the step shall compute only rows of logits from out_proj_residual() on
+   * (range.n_kept), and without rows of logits nothing after its keys and values or its recurrent state.
+   * NULL: it never does. */
+  bool (*cuts_rows)(const BackendState *state, TokenRange range, int n_logit_rows);
 
   /* For asynchronous decode, where sample() with id NULL leaves its pick on the device. NULL: the device
    * cannot, and sample() never gets id NULL. */

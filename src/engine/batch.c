@@ -542,7 +542,7 @@ static Status plan_step(Batch *b, Error *err) {
 
 /* Lists the rows of the step in the sequences' order of age. */
 static TokenRange list_rows(Batch *b, int *n_logit_rows) {
-  TokenRange range = {.parts = b->parts, .logit_rows = b->rows};
+  TokenRange range = {.parts = b->parts, .logit_rows = b->rows, .only_logits = true};
   *n_logit_rows = 0;
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];

@@ -28,11 +28,25 @@ static Status run_mlp(const Backend *backend, BackendState *state, const ModelCo
   return config->streams.n > 0 ? backend->inject_streams(state, range, err) : STATUS_OK;
 }
 
+/* True if rows that get no logits may end within the last layer: no operation after it reads them, and those
+ * after out_proj_residual() read nothing else of a row but x. */
+static bool cuts_rows(const Backend *backend, const BackendState *state, const ModelConfig *config,
+                      TokenRange range, int n_logit_rows) {
+  const LayerConfig last = config_layer(config, config->n_layers - 1);
+  if (!backend->cuts_rows || !range.only_logits || range.taps || n_logit_rows >= range.n_tokens) return false;
+  if (config->streams.n > 0 || config->altup.n > 0 || config->per_layer_width > 0 || config->parallel)
+    return false;
+  if (last.kind == LAYER_MLP_ALONE || last.delta_beside) return false;
+  return backend->cuts_rows(state, range, n_logit_rows);
+}
+
 /* All layers, and the logits of the last rows. */
 static Status run_layers(const Backend *backend, BackendState *state, const ModelConfig *config,
                          TokenRange range, int n_logit_rows, Error *err) {
+  const bool cuts = cuts_rows(backend, state, config, range, n_logit_rows);
   int tap = 0;
   for (int layer = 0; layer < config->n_layers; layer++) {
+    const bool cut = cuts && layer == config->n_layers - 1;
     const LayerConfig own = config_layer(config, layer);
     const LayerKind kind = own.kind;
     const bool streams = config->streams.n > 0, altup = config->altup.n > 0;
@@ -42,9 +56,12 @@ static Status run_layers(const Backend *backend, BackendState *state, const Mode
     if (layer_has(own, LAYER_DELTA)) TRY(backend->norm_delta_rule(state, range, layer, err));
     if (kind == LAYER_CONV) TRY(backend->norm_short_conv(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->norm_qkv_rope_append(state, range, layer, err));
+    if (cut && n_logit_rows == 0) return STATUS_OK;
     if (altup) TRY(backend->add_laurel(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->attention(state, range, layer, err));
+    if (cut) range.n_kept = n_logit_rows;
     if (kind != LAYER_MLP_ALONE) TRY(backend->out_proj_residual(state, range, layer, err));
+    if (cut) range = (TokenRange){.pos = range.pos, .n_tokens = n_logit_rows};
     if (streams) TRY(backend->inject_streams(state, range, err));
     TRY(run_mlp(backend, state, config, range, layer, err));
     if (altup) TRY(backend->correct_streams(state, range, layer, err));

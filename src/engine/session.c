@@ -161,7 +161,8 @@ static bool goes_on(SessionProgress progress, void *user, int done, int total, E
 
 /* Computes ids[state_pos .. state_pos + n), which the session holds, for the state after them. */
 static Status compute_again(Session *s, int n, Error *err) {
-  const TokenRange range = {.pos = s->state_pos, .n_tokens = n, .long_rope = s->long_rope};
+  const TokenRange range = {
+      .pos = s->state_pos, .n_tokens = n, .long_rope = s->long_rope, .only_logits = true};
   s->state_pos = -1;
   TRY(forward(s->backend, s->state, s->config, range, s->ids + range.pos, 0, err));
   s->state_pos = range.pos + n;
@@ -238,9 +239,10 @@ static void forget_guesses(Session *s) {
   s->guesses.n = s->n_right = 0;
 }
 
-/* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. PRECOND n <= max_chunk */
-static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
-  TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
+/* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. only_logits: those of other rows
+ * are not made later (row_logits()). PRECOND n <= max_chunk */
+static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool only_logits, Error *err) {
+  TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope, .only_logits = only_logits};
   if (s->sizes.taps.n > 0) range.taps = &s->sizes.taps;
   s->logits_row = -1;
   s->has_last = false;
@@ -303,7 +305,7 @@ static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress pro
       TRY(keep_state(s, s->n_past, true, err));
     TRY(keep_some_states(s, s->n_past, err));
     int left = next_stop(s, n) - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    TRY(step(s, ids + s->n_past, size, s->n_past + size == n, err));
+    TRY(step(s, ids + s->n_past, size, s->n_past + size == n, true, err));
   }
   /* Waits for an asynchronous device, so that a caller that times this call times the work. */
   if (s->backend->drain) TRY(s->backend->drain(s->state, err));
@@ -432,7 +434,7 @@ Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, 
     int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
     const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->long_rope};
     const bool at_once = size <= s->sizes.max_logit_rows; /* then the step makes them, as in generation */
-    TRY(step(s, ids + first, size, at_once ? size : 0, err));
+    TRY(step(s, ids + first, size, at_once ? size : 0, at_once, err));
     for (int i = 0; i < size; i++) sampler_count_token(s->sampler, ids[first + i], false);
     for (int row = 0; row < size; row++) {
       TRY(row_logits(s, range, row, at_once, err));
@@ -451,7 +453,7 @@ static Status need_logits(const Session *s, Error *err) {
 static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
                          Error *err) {
   TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
-  TRY(step(s, ids, n, 0, err));
+  TRY(step(s, ids, n, 0, false, err));
   for (int row = 0; row < n; row++) {
     TRY(row_logits(s, range, row, false, err));
     log_p[row] = log_probability(s->logits, s->config->vocab_size, scored[row]);
@@ -594,7 +596,7 @@ static Status decode_step(Session *s, int n, int n_more, Error *err) {
   const double start = clock_ms();
   memcpy(s->ids + n, guesses.ids, (size_t)guesses.n * sizeof *s->ids);
   const int n_rows = n + guesses.n - s->n_past;
-  Status status = step(s, s->ids + s->n_past, n_rows, guesses.n + 1, err);
+  Status status = step(s, s->ids + s->n_past, n_rows, guesses.n + 1, true, err);
   s->n_past = status ? n_past : n;
   TRY(status);
   s->logits_row = 0;
@@ -616,7 +618,7 @@ Status session_decode_held(Session *s, int n_more, Error *err) {
     const int size = s->sizes.max_chunk;
     TRY(settle(s, err));
     TRY(keep_some_states(s, s->n_past, err));
-    TRY(step(s, s->ids + s->n_past, size, 0, err));
+    TRY(step(s, s->ids + s->n_past, size, 0, true, err));
     for (int i = s->n_past - size; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], true);
   }
   return decode_step(s, n, n_more, err);

@@ -81,22 +81,32 @@ static double experts_read(const ExpertConfig *experts, int n_rows) {
   return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));
 }
 
-/* Adds a layer's matrices: of experts those that are read, as large as they are on average. */
-static void add_linears(const Model *model, int index, int n_rows, StepCost *cost) {
+/* True for a matrix that comes after attention, or what stands in its place: other rows do not need its
+ * outputs. */
+static bool follows_attention(int which) {
+  return which == LAYER_O || which == LAYER_GATE || which == LAYER_UP || which == LAYER_DOWN ||
+         (which >= LAYER_ROUTER && which <= LAYER_LATENT_OUT) || which >= N_LAYER_LINEARS;
+}
+
+/* Adds a layer's matrices: of experts those that are read, as large as they are on average. n_ended: rows
+ * that go on after attention. */
+static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
   const ExpertConfig *experts = &model->config.experts;
   double bytes = 0, flop = 0;
   for (int which = 0; which < layer_linear_count(&model->config, index); which++) {
     const Linear *linear = layer_linear(&model->layers[index], which);
+    const int n = follows_attention(which) ? n_ended : n_rows;
+    if (n == 0) continue;
     if (which < N_LAYER_LINEARS) {
       cost->bytes += linear_bytes(linear);
-      cost->flop += linear_flop(linear, n_rows);
+      cost->flop += linear_flop(linear, n);
     } else {
       bytes += linear_bytes(linear) / experts->n_experts;
-      flop += linear_flop(linear, n_rows) / experts->n_experts;
+      flop += linear_flop(linear, n) / experts->n_experts;
     }
   }
   if (bytes == 0) return;
-  cost->bytes += bytes * experts_read(experts, n_rows);
+  cost->bytes += bytes * experts_read(experts, n_ended);
   cost->flop += flop * experts->n_chosen;
 }
 
@@ -117,7 +127,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   }
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    add_linears(model, i, n_rows, &cost);
+    add_linears(model, i, n_rows, i == c->n_layers - 1 ? n_logit_rows : n_rows, &cost);
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
     cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar) + layer_vector_bytes(layer);

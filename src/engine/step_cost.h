@@ -13,8 +13,8 @@ typedef struct {
 } StepCost;
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the
- * lm_head is not read). Reads the keys and values of the n_past tokens that a row can see (sliding windows);
- * the step itself makes those of its rows. */
+ * lm_head is not read). In the last layer only these rows go on after attention. Reads the keys and values of
+ * the n_past tokens that a row can see (sliding windows); the step itself makes those of its rows. */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
 /* Bytes of weights that a step of one token reads of experts in the last host_experts layers, and of all

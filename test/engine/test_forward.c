@@ -28,17 +28,26 @@ static Status qkv(BackendState *s, TokenRange range, int layer, Error *err) {
   (void)s, (void)range, (void)layer, (void)err;
   return called("q");
 }
+static bool cuts(const BackendState *s, TokenRange range, int n_logit_rows) {
+  (void)s, (void)n_logit_rows;
+  return range.n_tokens == 3;
+}
 static Status attention(BackendState *s, TokenRange range, int layer, Error *err) {
   (void)s, (void)range, (void)layer, (void)err;
   return called("a");
 }
 static Status out_proj(BackendState *s, TokenRange range, int layer, Error *err) {
-  (void)s, (void)range, (void)layer, (void)err;
-  return called("o");
+  (void)s, (void)layer, (void)err;
+  assert_int_equal(range.n_tokens, 3);
+  return called(range.n_kept == 0 ? "o" : range.n_kept == 1 ? "1" : "?");
 }
 static Status gate_up(BackendState *s, TokenRange range, int layer, Error *err) {
-  (void)s, (void)range, (void)layer, (void)err;
-  return called("g");
+  (void)s, (void)layer, (void)err;
+  return called(range.n_tokens == 3 ? "g" : range.n_tokens == 1 ? "G" : "?");
+}
+static Status keep_tap(BackendState *s, TokenRange range, int index, Error *err) {
+  (void)s, (void)range, (void)index, (void)err;
+  return called("t");
 }
 static Status down(BackendState *s, TokenRange range, int layer, Error *err) {
   (void)s, (void)range, (void)layer, (void)err;
@@ -106,6 +115,36 @@ static void operations_come_in_the_order_of_a_transformer(void **state) {
   assert_int_equal(run(&backend, 0, "eqaogdqaogd"), STATUS_OK);
 }
 
+/* o with one row kept is 1, the gated product of one row G. */
+static void rows_without_logits_end_within_the_last_layer(void **state) {
+  (void)state;
+  const int32_t ids[3] = {1, 2, 3};
+  const TapList taps = {.n = 1};
+  Backend backend = plain();
+  backend.cuts_rows = cuts, backend.keep_tap = keep_tap;
+  const struct {
+    ModelConfig config;
+    TokenRange range;
+    int n_logit_rows;
+    const char *calls;
+  } cases[] = {
+      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true}, 1, "eqaogdqa1Gdl"},
+      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true}, 0, "eqaogdq"},
+      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true}, 3, "eqaogdqaogdl"},
+      {{.n_layers = 2}, {.n_tokens = 3}, 1, "eqaogdqaogdl"}, /* the other rows are read later */
+      {{.n_layers = 2}, {.n_tokens = 3}, 0, "eqaogdqaogd"},
+      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true, .taps = &taps}, 1, "eqaogdtqaogdl"},
+      {{.n_layers = 2, .parallel = true}, {.n_tokens = 3, .only_logits = true}, 1, "eqaogdqaogdl"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    calls[0] = 0;
+    assert_int_equal(
+        forward(&backend, NULL, &cases[i].config, cases[i].range, ids, cases[i].n_logit_rows, NULL),
+        STATUS_OK);
+    assert_string_equal(calls, cases[i].calls);
+  }
+}
+
 static void a_fused_step_takes_the_place_of_all_operations(void **state) {
   (void)state;
   const Backend backend = with_all();
@@ -131,6 +170,7 @@ static void a_failed_operation_ends_the_step_and_closes_the_brackets(void **stat
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(operations_come_in_the_order_of_a_transformer, reset),
+      cmocka_unit_test_setup(rows_without_logits_end_within_the_last_layer, reset),
       cmocka_unit_test_setup(a_fused_step_takes_the_place_of_all_operations, reset),
       cmocka_unit_test_setup(what_no_fused_step_computes_the_operations_do_in_brackets, reset),
       cmocka_unit_test_setup(a_failed_operation_ends_the_step_and_closes_the_brackets, reset),
