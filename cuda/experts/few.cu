@@ -44,7 +44,7 @@ using few::Entry, few::kChunkTiles, few::kMostChoices, few::kRows, few::List, fe
 constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2;           /* of a cluster */
 constexpr int kSlice = kTileIn;                                           /* features of an item */
 constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut;      /* of down, a chunk for each warp */
-constexpr size_t kBarrierBytes = 64;                                      /* and what aligns them */
+constexpr size_t kBarrierBytes = 192;                                     /* and what aligns them */
 constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* rows in different banks */
 constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* of a warp, of an item */
 

@@ -645,7 +645,10 @@ int session_in_flight(const Session *s) {
 
 Status session_decode_async(Session *s, Error *err) {
   TRY(need_logits(s, err));
-  TokenRange range = {.pos = s->n_past + s->n_in_flight, .n_tokens = 1, .long_rope = s->long_rope};
+  const TokenRange range = {.pos = s->n_past + s->n_in_flight,
+                            .n_tokens = 1,
+                            .long_rope = s->long_rope,
+                            .only_logits = true}; /* as decode_step()'s, so that both take the same graph */
   if (range.pos >= s->n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
   if (s->n_in_flight == 0) TRY(settle(s, err));

@@ -417,6 +417,8 @@ static void check_few_tokens(bool few) {
     }
     check_few({kind.type, 3, 1, 4608, width, kind.group, true, true}, /* more tile rows of down for a warp */
               {kind.type, 3, 1, width, 4608, kind.group, false, true}, 2, ACTIVATION_SILU);
+    check_few({kind.type, 2, 1, 256, width, kind.group, true, false}, /* an expert of more than 16 tokens */
+              {kind.type, 2, 1, width, 256, kind.group, false, false}, 32, ACTIVATION_SILU);
     if (few) continue;
     for (int n_tokens : {2, 3, 4, 7, 8, 9, 15, 17, 32})
       check_few({kind.type, 64, 8, 512, 256, kind.group, true, false},
@@ -427,6 +429,8 @@ static void check_few_tokens(bool few) {
   }
   if (few) return;
   for (int n_tokens : {2, 8, 15, 24}) {
+    check_few({WEIGHT_AWQ4, 1000, 8, 256, 128, 128, true, false},
+              {WEIGHT_AWQ4, 1000, 8, 128, 256, 128, false, false}, n_tokens, ACTIVATION_SILU);
     check_few({WEIGHT_FP4, 32, 4, 2880, 2880, 32, true, true},
               {WEIGHT_FP4, 32, 4, 2880, 2880, 32, false, true}, n_tokens, ACTIVATION_CLAMPED);
     check_few({WEIGHT_AWQ4, 128, 8, 2048, 768, 128, true, false},
