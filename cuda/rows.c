@@ -19,15 +19,16 @@ Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err
       "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
 }
 
-/* Where rows are many: few cost hardly more than one, and up to LINEAR_MOST_PLANES attention may have written
- * planes (layers/narrow.h), whose rows cannot be moved. With StateOptions.invariant the matmuls of a row must
- * be those of a prompt, or of a single row. A step of single rows is padded, and its graph may serve other
- * numbers of rows. */
+/* True if many rows are saved: a few cost hardly more than one, and up to LINEAR_MOST_PLANES rows attention
+ * may have written planes (layers/narrow.h), which rows_keep() cannot move. Models on several GPUs or partly
+ * on the host are left as they are: nothing was measured there. With StateOptions.invariant the matmuls of a
+ * row must be those of a prompt, or of a single row. A step of single rows is padded, and its graph may serve
+ * other numbers of rows. */
 bool rows_cut(const BackendState *s, TokenRange span, int n_logit_rows) {
-  enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, LEAST_SHARE = 4 };
+  enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;
   if (s->options.invariant || s->n_parts > 0 || s->peers.n > 0 || s->loaded->n_host > 0) return false;
-  return span.n_tokens >= LEAST_ROWS && n_logit_rows <= span.n_tokens / LEAST_SHARE;
+  return span.n_tokens >= LEAST_ROWS && n_logit_rows <= span.n_tokens / ROWS_PER_LOGITS;
 }
 
 Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err) {

@@ -61,7 +61,7 @@ struct Args {
   const float *weights;
   const __half *h;
   int h_stride, n_tokens;
-  float *parts; /* [entry + cluster][kRows][n_out] */
+  float *parts; /* [entry + cluster][kRows][n_out]: either grows from part to part, so the sum is unique */
   int n_out;
   int *first_parts, *n_parts; /* [n_choices] the row of the first part of a choice, and their number */
   int n_choices, n_chosen, n_slices, n_experts;
@@ -222,8 +222,9 @@ __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, con
   }
 }
 
-/* Stores the sums of the warp's tile rows as part of the results of an entry. weights: with the biases, by
- * which they are multiplied (g has been, the bias has not). */
+/* Stores the sums of the warp's tile rows as part of the results of an entry. weights: the router's, by which
+ * the bias is multiplied (g already is); 0 unless the part has the entry's first slice, so that the bias is
+ * added once. */
 template <class S>
 __device__ __forceinline__ void store_part(const Args &a, const List &list, const Item &item, Range rows,
                                            const float (&weights)[2],
@@ -312,7 +313,7 @@ template <class S> struct Stream {
   const typename S::Copies of_up, of_down;
   const int n_up, n_down; /* chunks of an item */
   const unsigned char *const ring;
-  int to, from;       /* slots, from the ring on */
+  int to, from;       /* bytes from the ring to the slot that is filled next, and to the one read next */
   uint32_t lane_ring; /* shared_address() of the lane's first vector of the ring */
   int n = 0;          /* items of the cluster */
   Item up, down;
@@ -506,7 +507,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
     barrier_init_fence();
     for (int i = 0; i < 2; i++) barrier_expect(sums_full + i, kSumsBytes);
   }
-  cluster_arrive_relaxed(); /* the barriers are there */
+  cluster_arrive_relaxed(); /* barrier_init_fence() publishes the barriers */
   list.clear(a.n_experts);
   const int warp = thread / 32, rank = cluster_rank();
   const Memory<S> m(a, shared, rank);
@@ -622,8 +623,8 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   inverse_of(n_clusters),
                   call->activation,
                   up.interleaved};
-  /* The first kernel is no dependent launch, which was slower (cuda/LOG.md): it does not wait for the one
-   * before it. */
+  /* The first kernel is an ordinary launch: as a programmatic dependent one it was slower (cuda/LOG.md). The
+   * stream starts it after the kernel before it, so it has no wait_for_previous(). */
   TRY(with_shape(up, n_out, [&](auto s) {
     typedef decltype(s) S;
     cudaLaunchAttribute attributes[2] = {cluster_attribute(kBlocks)};

@@ -28,8 +28,8 @@ struct List {
   Entry entries[kMostChoices];
   int n_entries;
 
-  /* These three are for all threads of a block of at least kMostChoices. Each needs a __syncthreads() after
-   * it. */
+  /* Three steps, each with a __syncthreads() after it: clear() and make_entries() by all threads of the
+   * block, at least as many as there are choices, and add() by a thread for each choice. */
   __device__ __forceinline__ void clear(int n_experts) {
     for (int i = threadIdx.x; i < n_experts; i += blockDim.x) tokens[i] = 0;
   }

@@ -12,7 +12,7 @@ constexpr int kChunkTiles = 4;
 template <class W_, int kBlockIn_> struct Slot {
   typedef W_ W;
   static constexpr bool kIntegers = W::kLeastBlockIn == 32, kFp4 = W::kAlwaysScaled;
-  static constexpr int kBlockIn = kBlockIn_; /* inputs that share a scale */
+  static constexpr int kBlockIn = kBlockIn_; /* inputs that share a scale: a `block` of this file */
   static constexpr int kTileBlocks = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1,
                        kBlockTiles = kBlockIn > kTileIn ? kBlockIn / kTileIn : 1;
   static constexpr int kMostBlocks = kChunkTiles * kTileBlocks; /* of a chunk of down */
@@ -41,7 +41,7 @@ template <class W_, int kBlockIn_> struct Slot {
 
   /* The copies of a lane from a matrix: 16 bytes of each tile, and a piece of the scales or zeros. */
   struct Copies {
-    uint32_t tiles;            /* vectors from w.tiles to the share's first tile, in the first tile row */
+    uint32_t tiles;            /* vectors from w.tiles to the lane's first one, if the item is the first */
     const unsigned char *meta; /* the lane's piece, likewise */
     int bytes;                 /* of a block, of scales or of zeros */
 
@@ -66,7 +66,7 @@ template <class W_, int kBlockIn_> struct Slot {
     const uint4 *tiles;
     const unsigned char *meta;
 
-    /* Tile `tile` of tile row `row` of the share. */
+    /* Goes to tile `tile` of the share, in the item whose tile rows begin with `row` of the matrix. */
     __device__ __forceinline__ void set(const QuantView &w, const Copies &of, int row, int tile) {
       tiles = w.tiles + (size_t)row * (uint32_t)(w.n_tiles_in * (32 * W::kVectors)) +
               (uint32_t)(of.tiles + tile * (32 * W::kVectors));

@@ -97,7 +97,7 @@ typedef struct {
   /* Nothing of the step is read after it but its logits and what the layers keep, so that the last layer need
    * not compute other rows to their end. */
   bool only_logits;
-  int n_kept; /* out_proj_residual() leaves so many rows: those of logits; 0: all */
+  int n_kept; /* by forward.c: out_proj_residual() keeps so many rows, those of logits; 0: all */
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused

@@ -239,8 +239,8 @@ static void forget_guesses(Session *s) {
   s->guesses.n = s->n_right = 0;
 }
 
-/* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. only_logits: those of other rows
- * are not made later (row_logits()). PRECOND n <= max_chunk */
+/* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. only_logits: row_logits() will not
+ * make logits of further rows, so the backend may drop these in the last layer. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool only_logits, Error *err) {
   TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope, .only_logits = only_logits};
   if (s->sizes.taps.n > 0) range.taps = &s->sizes.taps;
