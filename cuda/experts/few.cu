@@ -65,7 +65,7 @@ struct Args {
   int n_out;
   int *first_parts, *n_parts; /* [n_choices] the row of the first part of a choice, and their number */
   int n_choices, n_chosen, n_slices, n_experts;
-  uint32_t slices_inverse, clusters_inverse; /* 2^32 / n_slices and / clusters, rounded up: for divide() */
+  uint32_t slices_inverse, clusters_inverse; /* rounded_inverse() of n_slices and of clusters */
   Activation activation;
   bool gated;
 };
@@ -122,7 +122,7 @@ struct Share {
         rows(part_of(a.down.tile_rows, 1, rank * kWarps + warp, kLogWarps)) {}
 };
 
-/* n / d for n d < 2^32, where inverse is 2^32 / d, rounded up; 0 if d is 1. */
+/* n / d for n * d < 2^32; inverse: rounded_inverse(d). */
 __device__ __forceinline__ int divide(int n, uint32_t inverse) {
   return inverse ? (int)__umulhi((uint32_t)n, inverse) : n;
 }
@@ -574,11 +574,6 @@ bool takes(const DeviceLinear &w) {
          (fp4 || w.n_in % w.group == 0);
 }
 
-/* For divide(). */
-uint32_t inverse_of(int d) {
-  return d == 1 ? 0 : (uint32_t)(((1ull << 32) + (unsigned)d - 1) / (unsigned)d);
-}
-
 } // namespace
 
 int experts_few_parts(int n_choices) {
@@ -619,8 +614,8 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   up.n_chosen,
                   n_slices,
                   up.n_experts,
-                  inverse_of(n_slices),
-                  inverse_of(n_clusters),
+                  rounded_inverse(n_slices),
+                  rounded_inverse(n_clusters),
                   call->activation,
                   up.interleaved};
   /* The first kernel is an ordinary launch: as a programmatic dependent one it was slower (cuda/LOG.md). The

@@ -77,7 +77,7 @@ inline QuantView quant_view(const DeviceLinear &w) {
   v.n_tiles_out = ceil_div(w.n_out, kTileOut);
   v.n_tiles_in = quant_tiles_in(w);
   v.n_groups = w.n_groups;
-  v.group_inverse = (uint32_t)((((uint64_t)1 << 32) + (uint64_t)w.group - 1) / (uint64_t)w.group);
+  v.group_inverse = rounded_inverse(w.group);
   return v;
 }
 

@@ -54,9 +54,14 @@ struct QuantView {
   int n_in;               /* of the model, without padding */
   int n_tiles_out;        /* n_out / 16, rounded up */
   int n_tiles_in;         /* n_in / 64, rounded up to an even number */
-  uint32_t group_inverse; /* 2^32 / group, rounded up */
+  uint32_t group_inverse; /* rounded_inverse() of the group */
   int n_groups;           /* padding included */
 };
+
+/* 2^32 / d, rounded up: n / d is the high word of its product with n, while n * d < 2^32. 0 if d is 1. */
+inline uint32_t rounded_inverse(int d) {
+  return UINT32_MAX / (uint32_t)d + 1;
+}
 
 /* Group of input k, padding included: k / group by a multiplication, exact as k * group < 2^32
  * (linear_lay_out). */

@@ -233,7 +233,7 @@ __device__ __forceinline__ void copy_async_16(void *to, const void *from, int va
 #endif
 }
 
-/* Copies 16 bytes to a shared_address(). For sm_80 and later, as the next one. */
+/* Copies 16 or 8 bytes to a shared_address(). For sm_80 and later. */
 __device__ __forceinline__ void copy_async_16(uint32_t to, const void *from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
@@ -244,7 +244,7 @@ __device__ __forceinline__ void copy_async_8(uint32_t to, const void *from) {
 
 __device__ __forceinline__ void copy_async_8(void *to, const void *from) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
+  copy_async_8(shared_address(to), from);
 #else
   *(uint2 *)to = *(const uint2 *)from;
 #endif
