@@ -444,6 +444,9 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
     TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
     TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   } else if (!config_layer(c, layer).delta_beside) { /* else the delta rule has projected */
+    bool done;
+    TRY(rows_project_heads(s, layer, n_rows, &done, err));
+    if (done) return STATUS_OK;
     TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->projections, s->projection_stride, err));
   }
   TRY(rows_append(s, layer, n_rows, err));
@@ -464,7 +467,8 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   }
   if (!span.parts) return attention_run(family, &attention, span.n_tokens, stream, err);
   const int size = sequences_tile_size(q, attention_tile_tokens(&attention));
-  const AttentionWork work = {s->rows.units, s->rows.tiles[size], q->n_units, q->n_tiles[size]};
+  const AttentionWork work = {s->rows.units,    s->rows.tiles[size], q->n_units,
+                              q->n_tiles[size], q->unit_keys,        q->tile_keys[size]};
   return attention_run_many(&attention, &work, q->n_rows, stream, err);
 }
 

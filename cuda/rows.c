@@ -4,6 +4,8 @@
 #include "cuda/device.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/values.h"
+#include "cuda/products.h"
+#include "cuda/residual.h"
 #include "cuda/tokens.h"
 
 Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
@@ -112,6 +114,30 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .query_scale_step = (float)c->query_scale_step,
       .query_scale_ahead = c->query_scale_nope,
   };
+}
+
+bool rows_heads_are_tiles(const BackendState *s, const QkvHeads *heads) {
+  const ModelConfig *c = &s->loaded->model->config;
+  return c->qk_norm != QK_NORM_WHOLE && c->value_dim == 0 && heads->head_dim == 128 &&
+         heads->rotary_dim == 128 && heads->query_step == 128 && heads->n_kv_heads > 0 &&
+         !heads->neighbours && !heads->norm_after_rope && !heads->plain_qk_norm && !heads->v_norm &&
+         !heads->k_as_v && heads->query_scale_beta == 0;
+}
+
+Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err) {
+  const BackendModel *m = s->loaded;
+  const DeviceProjections *qkv = &m->layers[layer].qkv;
+  const QkvHeads heads = rows_heads(s, layer);
+  LinearCall call = products_call(s, qkv->parts, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->projections,
+                                  s->projection_stride);
+  *done = qkv->n_parts == 1 && qkv->parts->n_in == m->model->config.hidden &&
+          qkv->parts->n_out == (heads.n_heads + 2 * heads.n_kv_heads) * 128 && heads.kv != KV_F32 &&
+          !qkv->parts->host && m->model->config.indexer.block == 0 && rows_heads_are_tiles(s, &heads) &&
+          linear_makes_heads(m->linear, qkv->parts, call.act, n_rows, call.kernel);
+  if (!*done) return STATUS_OK;
+  call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
+  TRY(residual_norm_input(s, attn_input_norm(&m->layers[layer]), n_rows, err));
+  return products_run(s, &call, err);
 }
 
 /* Widens the values of all rows from value_dim numbers of a head to head_dim. */

@@ -30,5 +30,12 @@ Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error 
 /* The heads of a layer, for ops_qk_norm_rope_append(). */
 QkvHeads rows_heads(const BackendState *s, int layer);
 
+/* True if a matmul's epilogue can do what rows_append() does: LINEAR_NEXT_HEADS. */
+bool rows_heads_are_tiles(const BackendState *s, const QkvHeads *heads);
+
+/* The norm of x, the layer's qkv, and what rows_append() does, in one kernel less; *done false: not for such
+ * layers or so many rows, and nothing was enqueued. */
+Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
+
 /* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err);

@@ -99,15 +99,26 @@ static void add_units(Sequences *s, StepRows *rows, int row, int length, int uni
   for (int i = 0; i < n_splits; i++)
     rows->units[s->n_units++] = (AttentionUnit){row, i, n_splits, n_splits > 1 ? *n_partial : 0};
   if (n_splits > 1) *n_partial += n_splits;
+  s->unit_keys += length;
 }
 
 static void add_tiles(Sequences *s, StepRows *rows, int row, const SequenceRows *part) {
   for (int k = 0; k < s->n_tile_sizes; k++) {
     const int size = s->tile_tokens[k];
-    for (int i = 0; size > 0 && i < part->n_tokens; i += size)
-      rows->tiles[k][s->n_tiles[k]++] = (AttentionTile){
-          row + i, part->n_tokens - i < size ? part->n_tokens - i : size, part->pos + part->n_tokens, 0};
+    for (int i = 0; size > 0 && i < part->n_tokens; i += size) {
+      const int n = part->n_tokens - i < size ? part->n_tokens - i : size, keys = part->pos + i + n;
+      rows->tiles[k][s->n_tiles[k]++] = (AttentionTile){row + i, n, part->pos + part->n_tokens, keys};
+      s->tile_keys[k] += keys;
+    }
   }
+}
+
+/* Tiles with fewer keys first: kernels take them from the last one on, so that what is left for the end is
+ * short. */
+static int compare_tiles(const void *a, const void *b) {
+  const AttentionTile *x = a, *y = b;
+  return x->keys != y->keys ? (x->keys > y->keys) - (x->keys < y->keys)
+                            : (x->row > y->row) - (x->row < y->row);
 }
 
 /* Describes the rows of all parts; gives the number of page table entries. */
@@ -139,6 +150,8 @@ static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
     n_pages += (size_t)n;
     row += part->n_tokens;
   }
+  for (int k = 0; k < s->n_tile_sizes; k++)
+    qsort(rows->tiles[k], (size_t)s->n_tiles[k], sizeof rows->tiles[k][0], compare_tiles);
   return n_pages;
 }
 
@@ -178,7 +191,9 @@ Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range
   s->n_rows = range.n_tokens;
   s->n_logit_rows = n_logit_rows;
   s->n_singles = s->n_units = 0;
+  s->unit_keys = 0;
   memset(s->n_tiles, 0, sizeof s->n_tiles);
+  memset(s->tile_keys, 0, sizeof s->tile_keys);
   s->only_singles = true;
   memcpy(rows->ids, ids, (size_t)range.n_tokens * sizeof *ids);
   memcpy(rows->logit_rows, range.logit_rows, (size_t)n_logit_rows * sizeof *rows->logit_rows);

@@ -24,15 +24,15 @@ enum {
 
 /* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */
 typedef struct {
-  int *ids;             /* [max_chunk]; the sampler of one sequence writes its pick to ids[0] */
-  int *pos;             /* [max_chunk] positions; -1: padding */
-  int *first_page;      /* [max_chunk] index in `pages` of the first page of the row's sequence */
-  int *is_long;         /* [max_chunk] the row's rope is that of long texts */
-  int *logit_rows;      /* [max_logit_rows] */
-  SingleRow *singles;   /* [n_sequences] */
-  AttentionUnit *units; /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
-  AttentionTile *tiles[TILE_SIZES];
-  int *pages; /* [n_sequences * n_table] */
+  int *ids;                         /* [max_chunk]; the sampler of one sequence writes its pick to ids[0] */
+  int *pos;                         /* [max_chunk] positions; -1: padding */
+  int *first_page;                  /* [max_chunk] index in `pages` of the first page of the row's sequence */
+  int *is_long;                     /* [max_chunk] the row's rope is that of long texts */
+  int *logit_rows;                  /* [max_logit_rows] */
+  SingleRow *singles;               /* [n_sequences] */
+  AttentionUnit *units;             /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
+  AttentionTile *tiles[TILE_SIZES]; /* in the order of their keys */
+  int *pages;                       /* [n_sequences * n_table] */
 } StepRows;
 
 typedef struct {
@@ -49,6 +49,7 @@ typedef struct {
   /* The rest describes the step. */
   int n_rows, n_logit_rows; /* with padding */
   int n_singles, n_units, n_tiles[TILE_SIZES];
+  long long unit_keys, tile_keys[TILE_SIZES]; /* AttentionWork's */
   bool only_singles;
   int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
 } Sequences;

@@ -39,7 +39,7 @@ KNOWS = {
              "engine/forward.h"} | BACKEND,  # forward.h: split.c runs the transformer on each of several GPUs
     "cuda/ptx": {"cuda/ptx", "cuda/device.h", "base"},
     "cuda/linear": {"cuda/linear", "cuda/ptx", "cuda/ops/elementwise.cuh", "cuda/ops/heads.cuh", "cuda/ops/norm_rope.h",
-                    "cuda/attention/cache_rows.cuh", "cuda/device.h", "model", "base"},
+                    "cuda/attention/cache_rows.cuh", "cuda/attention/q8.cuh", "cuda/device.h", "model", "base"},
     "cuda/linear/reference": {"cuda/linear/reference", "cuda/linear", "cuda/ptx", "base"},
     "cuda/attention": {"cuda/attention", "cuda/linear/quantise.cuh", "cuda/ptx", "cuda/device.h"} | BACKEND,
     "cuda/delta": {"cuda/delta", "cuda/linear", "cuda/ptx", "cuda/ops/elementwise.cuh", "cuda/ops/single_row.h",

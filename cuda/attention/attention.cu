@@ -262,20 +262,35 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
   return n_blocks * n_tokens * attention_fixed_splits(n_ctx);
 }
 
+/* SMs for tiles while decode's units run beside them on the others, so that both end together. An SM takes
+ * kTileKey for a key of a tile and kTile besides, kUnitKey for a key of a unit; and all SMs at once can read
+ * no faster than one key in kKeyRead of an SM's time (in 8 bits the first). All in ns for a KV head with
+ * heads of 128, at the clock that the power limit leaves an H200 (cuda/LOG.md). */
+static int tile_sms(const Attention *a, const AttentionWork *work) {
+  const double kTileKey = 16.4, kTile = 2000, kUnitKey = 7, kKeyRead[] = {9.3, 17.3};
+  const double tiles = kTileKey * (double)work->tile_keys + kTile * work->n_tiles,
+               keys = (double)work->unit_keys * kv_sharers(a),
+               all = std::max(tiles + kUnitKey * keys, kKeyRead[a->kv == KV_F16] * keys);
+  return std::max(1, std::min((int)(a->wgmma_sms * tiles / all), a->wgmma_sms - 1));
+}
+
 Status attention_run_many(const Attention *a, const AttentionWork *work, int n_tokens, cudaStream_t stream,
                           Error *err) {
   const AttentionFamily family = tile_family(a);
   if (family == ATTENTION_PLAIN) return attention_plain(kernel_args(a), a->kv, n_tokens, stream, err);
+  const bool both = family == ATTENTION_WGMMA && a->value_dims == 0 && work->n_tiles > 0 && work->n_units > 0;
   if (work->n_tiles > 0) {
     AttentionArgs args = family == ATTENTION_WGMMA ? wgmma_args(a) : kernel_args(a);
     args.tiles = work->tiles;
     TRY(unpack(a, &args, n_tokens, work->n_tiles, stream, err));
     TRY(family == ATTENTION_WGMMA
-            ? attention_wgmma_tiles(args, n_tokens, work->n_tiles, a->wgmma_sms, stream, err)
+            ? attention_wgmma_tiles(args, n_tokens, work->n_tiles, both ? tile_sms(a, work) : a->wgmma_sms,
+                                    stream, err)
             : attention_prefill(args, n_tokens, work->n_tiles, stream, err));
   }
   if (work->n_units == 0) return STATUS_OK;
   AttentionArgs args = shared_args(a);
+  args.is_beside = both;
   args.units = work->units;
   args.unit_places = places_of(a->unit_places);
   if (a->value_dims == 0) return attention_decode(args, 1, work->n_units, stream, err);

@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
   int row, n_tokens;
   int length; /* the keys that the step leaves in the sequence's cache */
-  int unused; /* 16 bytes */
+  int keys;   /* up to the tile's last token: its position + 1 */
 } AttentionTile;
 
 typedef struct {
@@ -108,11 +108,12 @@ size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int 
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
 
-/* A step of several sequences, on the device: single rows as units, the others as tiles. */
+/* A step of several sequences: single rows as units, the others as tiles, in the order of their keys. */
 typedef struct {
-  const AttentionUnit *units;
-  const AttentionTile *tiles;
+  const AttentionUnit *units; /* device */
+  const AttentionTile *tiles; /* device */
   int n_units, n_tiles;
+  long long unit_keys, tile_keys; /* sums: of the keys of all single rows, and of AttentionTile.keys */
 } AttentionWork;
 
 /* True if the family, or the launches of attention_run_many(), can write the output as planes; only on chips

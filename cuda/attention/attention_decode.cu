@@ -165,7 +165,7 @@ __device__ __forceinline__ void load_sixteen(__half *query, const __half *from, 
   float sum = 0;
   if (i < kHeadDim / 16) {
     for (int half = 0; half < 2; half++) {
-      const uint4 v = from ? *(const uint4 *)(from + i * 16 + half * 8) : make_uint4(0, 0, 0, 0);
+      const uint4 v = from ? __ldcg((const uint4 *)(from + i * 16 + half * 8)) : make_uint4(0, 0, 0, 0);
       store_for_q8(query + i * 16, half, v);
       sum += sum_of_halves(v);
     }
@@ -187,7 +187,7 @@ __device__ __forceinline__ void load_queries(__half *queries, const AttentionArg
     if constexpr (kIsQ8<T>)
       load_sixteen<kHeadDim>(to, from, piece);
     else
-      *(uint4 *)(to + piece * 8) = from ? *(const uint4 *)(from + piece * 8) : make_uint4(0, 0, 0, 0);
+      *(uint4 *)(to + piece * 8) = from ? __ldcg((const uint4 *)(from + piece * 8)) : make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -620,11 +620,8 @@ template <typename T> constexpr int blocks_wanted(int head_dim, int n_tiles) {
 /* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
  * multiplied; with one the next keys load while the values are multiplied, and the next values while the keys
  * are. */
-template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false,
-          bool kPlanes = false>
-__global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
-    attention_decode_kernel(AttentionArgs a, int n_tokens) {
-  begin_overlapping();
+template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole, bool kPlanes>
+__device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_tokens) {
   constexpr int kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim), kOfKeys = room_of_keys<T>(kHeadDim),
                 kStage = kOfKeys + room_of_values<T>(kHeadDim), kPerKey = key_scales(kHeadDim);
   extern __shared__ __align__(16) unsigned char shared[];
@@ -713,6 +710,18 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
   merge_warps<kHeadDim, kColumns, kPlanes>(a, columns, joined, shifts, sums, partials, split, n_used == 1);
   if (n_used == 1 || !is_last(&a.tickets[unit.first * a.n_kv_heads + kv_head], n_used)) return;
   merge_splits<kHeadDim, kColumns, kPlanes>(a, columns, partials, n_used, joined);
+}
+
+/* A launch beside another one (AttentionArgs.is_beside): its last block waits for that one at the end, so
+ * that whatever waits for this launch finds both complete. */
+template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false,
+          bool kPlanes = false>
+__global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
+    attention_decode_kernel(AttentionArgs a, int n_tokens) {
+  dependents_may_start();
+  if (!a.is_beside) wait_for_previous();
+  attend_split<T, kHeadDim, kTiles, kStages, kCapped, kWhole, kPlanes>(a, n_tokens);
+  if (a.is_beside && blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y) wait_for_previous();
 }
 
 /* Blocks that run at once on an H200 (132 SMs of 228 KB of shared memory, 1 KB of it taken for each block) of

@@ -530,8 +530,8 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   }
   if (threadIdx.x == kConsumers) prefetch_map(&args.q), prefetch_map(&args.k), prefetch_map(&args.v);
   __syncthreads();
-  dependents_may_start();
   wait_for_previous();
+  dependents_may_start(); /* after the wait: decode beside this launch needs what it waited for */
   const int n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();

@@ -77,15 +77,14 @@ struct Unpacking {
   }
 };
 
-/* The span of the sequence that begins with tile or unit i, or an empty one if none does: those of a sequence
- * follow one another, and the first tile sees the oldest keys. */
+/* The span of the sequence that begins with tile or unit i, or an empty one if none does. The rows of a
+ * sequence follow one another, and the first tile sees the oldest keys. */
 __device__ __forceinline__ Span span_of(const AttentionArgs &a, int i, int n_tokens) {
   if (!a.tiles && !a.units) return {0, first_step<kPositions>(a, a.pos[0]), a.pos[0] + n_tokens};
-  const int row = a.units ? a.units[i].row : a.tiles[i].row,
-            before = a.units ? row : a.tiles[max(i - 1, 0)].row;
+  const int row = a.units ? a.units[i].row : a.tiles[i].row;
   if (row < 0) return {};
-  const int page = a.pages.first[row], page_before = a.pages.first[before], pos = a.pos[row];
-  const bool begins = a.units ? a.units[i].split == 0 : i == 0 || page != page_before;
+  const int page = a.pages.first[row], page_before = a.pages.first[max(row - 1, 0)], pos = a.pos[row];
+  const bool begins = a.units ? a.units[i].split == 0 : row == 0 || page != page_before;
   if (!begins) return {};
   return {page, first_step<kPositions>(a, pos), a.units ? pos + 1 : a.tiles[i].length};
 }

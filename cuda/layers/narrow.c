@@ -75,14 +75,6 @@ static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
   s->normed = NORMED_PLANES;
 }
 
-/* True if the epilogue of qkv does what rows_append() does. */
-static bool ends_with_heads(const BackendState *s, const QkvHeads *heads) {
-  return s->loaded->model->config.qk_norm != QK_NORM_WHOLE && heads->head_dim == 128 &&
-         heads->rotary_dim == 128 && heads->query_step == 128 && heads->n_kv_heads > 0 &&
-         heads->kv == KV_F16 && !heads->neighbours && !heads->norm_after_rope && !heads->plain_qk_norm &&
-         !heads->v_norm && !heads->k_as_v && heads->query_scale_beta == 0;
-}
-
 void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next) {
   const BackendModel *m = s->loaded;
   if (m->layers[layer].scalar || m->model->config.per_layer_width > 0) return; /* they change x after this */
@@ -96,7 +88,7 @@ Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error
   LinearCall call =
       narrow_call(s, l->qkv.parts, NULL, n_rows, LINEAR_TO_F32, s->projections, s->projection_stride);
   take_norm(s, l->attn_norm, &call);
-  const bool ends = ends_with_heads(s, &heads);
+  const bool ends = rows_heads_are_tiles(s, &heads) && heads.kv == KV_F16;
   if (ends) call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
   TRY(products_run(s, &call, err));
   return ends ? STATUS_OK : rows_append(s, layer, n_rows, err);

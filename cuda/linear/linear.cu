@@ -132,6 +132,15 @@ bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType ac
   return entry_with_norm(c, w, act, n_tokens, kernel) != NULL;
 }
 
+bool linear_makes_heads(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
+                        const char *kernel) {
+  const LinearEntry *entry;
+  if (w->n_experts > 0 || w->n_out % 128 != 0 || (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0))
+    return false;
+  return linear_choice(c, w, act, n_tokens, kernel, &entry, NULL) == STATUS_OK &&
+         entry->launch == LAUNCH_AWQ_WGMMA && awq_wgmma_makes_heads(w, n_tokens, c->device);
+}
+
 bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
   const LinearEntry *entry;
   return linear_choice(c, w, ACT_F16, n_tokens, NULL, &entry, NULL) == STATUS_OK &&
@@ -239,7 +248,8 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
   if (call->norm.rows && !computes_norm(entry, w, call->n_tokens))
     return error_set(err, STATUS_FAILED, "%s: %s does not compute the norm of its x", w->name, entry->name);
-  if ((call->planes || call->next.kind) && entry->launch != LAUNCH_PLANES_WGMMA)
+  const bool makes_heads = call->next.kind == LINEAR_NEXT_HEADS && entry->launch == LAUNCH_AWQ_WGMMA;
+  if ((call->planes || (call->next.kind && !makes_heads)) && entry->launch != LAUNCH_PLANES_WGMMA)
     return error_set(err, STATUS_FAILED, "%s: %s takes no planes and makes none", w->name, entry->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
   if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))

@@ -174,7 +174,7 @@ typedef struct {
 } LinearNorm;
 
 /* The epilogue of planes_wgmma may make the next kernel's operand from its results; for a matmul as planes,
- * in memory of linear_planes_bytes(). */
+ * in memory of linear_planes_bytes(). That of awq_wgmma makes heads. */
 typedef enum {
   LINEAR_NEXT_NONE,
   LINEAR_NEXT_NORM,  /* LINEAR_ADD_F32: planes of the new y times `norm`, the weight of the next RMSNorm */
@@ -184,8 +184,10 @@ typedef enum {
 typedef struct {
   LinearNextKind kind;
   void *planes;
-  const float *norm;            /* [n_out] */
-  const struct QkvHeads *heads; /* of 128 dimensions, pairs (i, i + 64), an fp16 cache; rope, no factors */
+  const float *norm; /* [n_out] */
+  /* Heads of 128 dimensions with rope over pairs (i, i + 64), without factors; planes_wgmma needs an fp16
+   * cache. */
+  const struct QkvHeads *heads;
 } LinearNext;
 
 typedef struct {
@@ -212,7 +214,7 @@ typedef struct {
   LinearNorm norm; /* rows NULL: x is given. Else x is not read; only where linear_takes_norm() */
   /* x as an earlier kernel made it, or NULL. Then neither x nor norm.rows is read; norm.rows only says that
    * x is that of a norm. This and `next`: only of planes_wgmma with groups of 128 and at most
-   * LINEAR_MOST_PLANES tokens. */
+   * LINEAR_MOST_PLANES tokens; `next` also where linear_makes_heads(). */
   const void *planes;
   LinearNext next;
 } LinearCall;
@@ -266,6 +268,11 @@ Status linear_run_heads(LinearContext *context, const LinearHeads *call, Error *
 /* True if the kernel of such a call computes the RMSNorm of its x itself (LinearCall.norm), and sooner. */
 bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                        const char *kernel);
+
+/* True if the kernel of such a call, which is LINEAR_TO_F32 and has fp16 x, can end with LINEAR_NEXT_HEADS of
+ * any cache. */
+bool linear_makes_heads(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
+                        const char *kernel);
 
 /* The table entry that linear_run would take. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,

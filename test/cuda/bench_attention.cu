@@ -1,9 +1,9 @@
 /* bench_attention.cu - microseconds of every attention family on the heads of Qwen3-8B, and with `gemma4` on
- * those of Gemma-4-31B: of layers with a window of 1,024, and without one; with `sequences` a token of
- * each of many sequences; with `append` norm, rope and append, and the unpacking of caches in 8 bits; with
- * `q8` caches are in 8 bits. Calls are captured into one graph over several
- * layers' caches, so that no cache is in L2; medians of 20 replays. Prints GB/s of cache read for few rows,
- * TFLOP/s for many, and their share of 800, what cuBLAS reaches on an H200. */
+ * those of Gemma-4-31B: of layers with a window of 1,024, and without one; with `sequences [N KEYS]` a token
+ * of each of N sequences of so many keys, or of several sizes; with `append` norm, rope and append, and the
+ * unpacking of caches in 8 bits; with `q8` caches are in 8 bits. Calls are captured into one graph over
+ * several layers' caches, so that no cache is in L2; medians of 20 replays. Prints GB/s of cache read for few
+ * rows, TFLOP/s for many, and their share of 800, what cuBLAS reaches on an H200. */
 #include <cuda_fp16.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -173,7 +173,11 @@ static void run_many_sequences(int n, int length, int longest) {
   MUST(attention_wgmma_sms(0, &a.wgmma_sms, &error));
   use_cache(&a, k, v, cache, 0);
   const AttentionWork work = {(const AttentionUnit *)on_device(units.data(), units.size() * sizeof units[0]),
-                              NULL, (int)units.size(), 0};
+                              NULL,
+                              (int)units.size(),
+                              0,
+                              n_keys,
+                              0};
   const double us = median_us(layers, [&](int layer, cudaStream_t stream) {
     Attention own = a;
     use_cache(&own, k, v, cache, layer);
@@ -213,7 +217,8 @@ static void run_append(int n_tokens) {
   for (int t = 0; t < n_tokens; t++) pos[t] = t % prompt, first[t] = t / prompt * (prompt / KV_PAGE_TOKENS);
   for (int t = 0; t < n_tokens; t += in_tile) {
     const int end = std::min(n_tokens, t / prompt * prompt + prompt);
-    tiles.push_back({t, std::min(in_tile, end - t), pos[end - 1] + 1, 0});
+    const int n = std::min(in_tile, end - t);
+    tiles.push_back({t, n, pos[end - 1] + 1, pos[t] + n});
   }
   const void *const pos_device = on_device(pos.data(), n_tokens * 4),
                     *const tiles_device = on_device(tiles.data(), tiles.size() * sizeof tiles[0]),
@@ -295,7 +300,13 @@ int main(int argc, char **argv) {
   printf("| family  | rows | pos    | us        | GB/s    | TFLOP/s | of 800 "
          "|\n|---|---|---|---|---|---|---|\n");
   if (argc > 1 && strcmp(argv[1], "gemma4") == 0) return run_gemma4(), 0;
-  if (argc > 1 && strcmp(argv[1], "sequences") == 0) return run_sequences(), 0;
+  if (argc > 1 && strcmp(argv[1], "sequences") == 0) {
+    if (argc > 3)
+      run_many_sequences(atoi(argv[2]), atoi(argv[3]), atoi(argv[3]));
+    else
+      run_sequences();
+    return 0;
+  }
   for (int pos : {127, 511, 2047, 8191, 32767})
     for (int n_tokens : {1, 2, 4, 8}) run_case(ATTENTION_DECODE, n_tokens, pos);
   run_case(ATTENTION_PLAIN, 1, 511);

@@ -149,7 +149,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   std::vector<double> of_numbers(rows), of_exact(rows);
   const std::vector<Setting> all = settings();
   for (const Setting &setting : all) {
-    const auto [n_tokens, pos, window, chunk] = setting;
+    const int n_tokens = setting.n_tokens, pos = setting.pos, window = setting.window, chunk = setting.chunk;
     if (whole && window + chunk > 0) continue;
     /* Latent attention has no windows, and long rows. */
     if (s.value_dims > 0 &&

@@ -1,11 +1,15 @@
-/* test_next.cu - matmuls of planes_wgmma whose epilogue makes the next kernel's operand (LinearCall.next),
- * against the same matmuls with kernels of their own for that.
+/* test_next.cu - matmuls whose epilogue makes the next kernel's operand (LinearCall.next), against the same
+ * matmuls with kernels of their own for that.
  *
- * Residual stream, gated products after a norm, queries, keys and values: equal to the bit, since the same
- * arithmetic makes them. Results of down: a gated product of 256 rows a tile is summed in another order, so
- * that one in some hundred rounds to the other of two fp16 numbers, and scales are those of other planes:
- * NMSE 1e-7, a tenth of what rounding to fp16 itself costs. Without `few` the same calls are repeated, and
- * all results must keep their bits: a stage that is filled again too early shows itself once in some hundred.
+ * planes_wgmma: residual stream, gated products after a norm, queries, keys and values are equal to the bit,
+ * since the same arithmetic makes them. Results of down: a gated product of 256 rows a tile is summed in
+ * another order, so that one in some hundred rounds to the other of two fp16 numbers, and scales are those of
+ * other planes: NMSE 1e-7, a tenth of what rounding to fp16 itself costs. Without `few` the same calls are
+ * repeated, and all results must keep their bits: a stage that is filled again too early shows itself once in
+ * some hundred.
+ * awq_wgmma: values are equal to the bit. The squares of a query or key are summed in another order, so its
+ * scale differs by some 2^-23: one number in some thousand rounds to the other of two fp16 numbers (NMSE
+ * 1e-7 / 1000), or of two bytes (1e-5 / 1000, as the numbers of a scale are some 50 units in the mean).
  * Needs a GPU of 9.0; `few`: what an emulated one can do. Prints a line for each failing case and
  * `N passed, N failed`. */
 #include <string.h>
@@ -164,6 +168,72 @@ static void check_heads(const Sizes &s) {
   judge(v1.same(v2), "values", s);
 }
 
+static double number_at(const std::vector<unsigned char> &of, KvType kv, const std::vector<__half> &scales,
+                        int per_scale, size_t i) {
+  if (kv == KV_F16) return __half2float(((const __half *)of.data())[i]);
+  return (of[i] - 128) * (double)__half2float(scales[i / (size_t)per_scale]);
+}
+
+/* NMSE of the numbers of a cache, or of q, against those that kernels of their own have made. */
+static double nmse(const Memory<unsigned char> &own, const Memory<unsigned char> &other, KvType kv,
+                   const Memory<__half> &own_scales, const Memory<__half> &other_scales, int per_scale) {
+  const std::vector<unsigned char> a = own.get(), b = other.get();
+  const std::vector<__half> of_a = own_scales.get(), of_b = other_scales.get();
+  double off = 0, all = 0;
+  for (size_t i = 0; i < a.size() / (kv == KV_F16 ? 2 : 1); i++) {
+    const double want = number_at(a, kv, of_a, per_scale, i), d = number_at(b, kv, of_b, per_scale, i) - want;
+    off += d * d, all += want * want;
+  }
+  return off / all;
+}
+
+/* Heads by awq_wgmma, of two sequences whose pages are in turn, the second one from position 70 on; the last
+ * token has no position. */
+static void check_wide_heads(const Sizes &s, KvType kv, bool with_norms) {
+  const int n = s.n_tokens, h = s.hidden, all = s.heads + 2 * s.kv_heads, own = (n - 1) / 3,
+            n_pages = 2 * ((n + 70) / KV_PAGE_TOKENS + 1);
+  Weights qkv(h, {s.heads * 128, s.kv_heads * 128, s.kv_heads * 128}, false, "qkv", 21);
+  MUST(linear_prepare(context, &qkv.w, ACT_F16, n, "awq_wgmma", &error));
+  const size_t rows = (size_t)n_pages * s.kv_heads * KV_PAGE_TOKENS,
+               bytes = rows * 128 * (kv == KV_F16 ? 2 : 1);
+  Memory<__half> x((size_t)n * h), none(1), k_scales1(rows * 8), k_scales2(rows * 8), v_scales1(rows),
+      v_scales2(rows);
+  Memory<float> projections((size_t)n * all * 128), norms(256), table((size_t)n * 128);
+  Memory<int> pos(n), first(n), pages(n_pages);
+  Memory<unsigned char> q1((size_t)n * s.heads * 256), q2(q1.n), k1(bytes), k2(bytes), v1(bytes), v2(bytes);
+  random_activations<<<64, 256, 0, stream>>>(x.at, n, h, h, 22);
+  norms.put(random_floats(256, 24, 1)), table.put(random_floats(table.n, 25));
+  std::vector<int> at(n), from(n), order(n_pages);
+  for (int i = 0; i < n_pages; i++) order[i] = i / (n_pages / 2) + i % (n_pages / 2) * 2;
+  for (int i = 0; i < n; i++)
+    at[i] = i == n - 1 ? -1 : i < own ? i : 70 + i - own, from[i] = i < own ? 0 : n_pages / 2;
+  pos.put(at), first.put(from), pages.put(order);
+  QkvHeads heads = {};
+  heads.n_heads = s.heads, heads.n_kv_heads = s.kv_heads, heads.head_dim = 128, heads.n_ctx = KV_PAGE_TOKENS;
+  heads.eps = 1e-6f, heads.kv = kv;
+  if (with_norms) heads.q_norm = norms.at, heads.k_norm = norms.at + 128;
+  heads.rope_table = table.at, heads.pos = pos.at, heads.projections = projections.at;
+  heads.pages = {pages.at, first.at, n_pages};
+  heads.stride = (size_t)all * 128, heads.query_step = 128, heads.rotary_dim = 128;
+  heads.q = q1.at, heads.k_cache = k1.at, heads.v_cache = v1.at;
+  heads.k_scales = k_scales1.at, heads.v_scales = v_scales1.at;
+  LinearCall call = call_of(qkv, x.at, n, LINEAR_TO_F32, projections.at, all * 128);
+  call.kernel = "awq_wgmma";
+  judge(linear_makes_heads(context, &qkv.w, ACT_F16, n, "awq_wgmma"), "awq_wgmma makes heads", s);
+  MUST(linear_run(context, &call, &error));
+  MUST(ops_qk_norm_rope_append(&heads, n, stream, &error));
+  heads.q = q2.at, heads.k_cache = k2.at, heads.v_cache = v2.at;
+  heads.k_scales = k_scales2.at, heads.v_scales = v_scales2.at;
+  call.y = NULL, call.next.kind = LINEAR_NEXT_HEADS, call.next.heads = &heads;
+  MUST(linear_run(context, &call, &error));
+  const double of_q = nmse(q1, q2, KV_F16, none, none, 1), of_k = nmse(k1, k2, kv, k_scales1, k_scales2, 16);
+  const double most = 1e-9, most_of_keys = kv == KV_F16 ? most : 1e-7;
+  judge(of_q <= most && (with_norms || of_q == 0), "queries of awq_wgmma", s);
+  judge(of_k <= most_of_keys && (with_norms || of_k == 0), "keys of awq_wgmma", s);
+  judge(v1.same(v2) && v_scales1.same(v_scales2), "values of awq_wgmma", s);
+  if (!(of_q <= most && of_k <= most_of_keys)) printf("NMSE %.2e and %.2e\n", of_q, of_k);
+}
+
 int main(int argc, char **argv) {
   const bool few = argc > 1 && !strcmp(argv[1], "few");
   if (few) setenv("EMULATED_SMS", "7", 0);
@@ -185,6 +255,12 @@ int main(int argc, char **argv) {
     const Sizes odd = few ? Sizes{256, 256, 2, 2, n} : Sizes{5120, 17408, 40, 8, n};
     check_heads(odd);
     check_mlp(odd);
+  }
+  for (int n : {129, 160, 300, 1000, 2048}) {
+    if (few && n > 160) continue;
+    for (KvType kv : {KV_F16, KV_Q8})
+      for (bool with_norms : {false, true})
+        check_wide_heads(few ? Sizes{256, 0, 2, 1, n} : Sizes{4096, 0, 32, 8, n}, kv, with_norms);
   }
   printf("%d passed, %d failed\n", passed, failed);
   linear_close(context);

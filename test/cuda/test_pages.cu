@@ -246,7 +246,8 @@ static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &p
   Step step(a, pool, rows_of(parts, false), false);
   const Sequences &sequences = step.sequences;
   a.pos = step.rows.pos, a.pages = {step.rows.pages, step.rows.first_page, pool.n_pages};
-  const AttentionWork work = {step.rows.units, step.rows.tiles[0], sequences.n_units, sequences.n_tiles[0]};
+  const AttentionWork work = {step.rows.units,      step.rows.tiles[0],  sequences.n_units,
+                              sequences.n_tiles[0], sequences.unit_keys, sequences.tile_keys[0]};
   std::vector<__half> got(n), again(n);
   for (std::vector<__half> *to : {&got, &again}) {
     MUST(attention_run_many(&a, &work, sequences.n_rows, 0, &error));
@@ -291,7 +292,8 @@ static void attend(Attention a, const Pool<T> &pool, const std::vector<SequenceR
       attention_workspace_bytes(a.n_heads, a.n_kv_heads, a.head_dim, a.value_dims, a.unit_places);
   CHECK(cudaMalloc(&a.workspace, bytes));
   CHECK(cudaMemset(a.workspace, 0, bytes));
-  const AttentionWork work = {step.rows.units, step.rows.tiles[0], sequences.n_units, sequences.n_tiles[0]};
+  const AttentionWork work = {step.rows.units,      step.rows.tiles[0],  sequences.n_units,
+                              sequences.n_tiles[0], sequences.unit_keys, sequences.tile_keys[0]};
   MUST(attention_run_many(&a, &work, sequences.n_rows, 0, &error));
   CHECK(cudaFree(a.workspace));
 }

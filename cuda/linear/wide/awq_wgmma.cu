@@ -13,6 +13,7 @@
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 
 #include "cuda/linear/wide/wgmma_tiles.cuh"
 
@@ -24,6 +25,7 @@ template <class W, int kTokens, int kK, int kStages, int kWarpgroups, int kTurns
 struct Shape
     : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups, kTurns> {
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
+  typedef std::bool_constant<kWarpgroups == 2> MakesHeads;
 
   /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
    * because a copy of tokens past the end takes longer (cuda/LOG.md). */
@@ -91,6 +93,8 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
   if constexpr (kExperts) {
     TRY(set_experts<S>(args, a, err));
   } else {
+    a.makes_heads = args.next.kind == LINEAR_NEXT_HEADS;
+    if (a.makes_heads) a.heads = *args.next.heads;
     a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
@@ -141,7 +145,8 @@ constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles
 
 /* Time of the block with the most work. */
 double expected_us(const TimedShape &s, const LinearArgs &args) {
-  if (s.tile_rows > 8 && args.w->type != WEIGHT_AWQ4) return 1e9; /* see launch_weights() */
+  /* See launch_weights(); a head is a tile of 128 outputs. */
+  if (s.tile_rows > 8 && (args.w->type != WEIGHT_AWQ4 || args.next.kind)) return 1e9;
   stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
   int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
@@ -183,9 +188,10 @@ constexpr double kWorthWhile = 0.96; /* what a second launch must make of the ti
 
 /* How many tokens at the end narrow_wgmma multiplies, since they would fill little of a tile: 1,056 tokens
  * are four tiles of 256, whose weights are dequantised once more for 32 tokens. None where tiles of the
- * best shape are full: there the times above are not exact enough. */
+ * best shape are full: there the times above are not exact enough; and none of heads, which it does not
+ * make. */
 int tokens_left(const LinearArgs &args) {
-  if (args.experts || args.variant > 0) return 0;
+  if (args.experts || args.variant > 0 || args.next.kind) return 0;
   const TimedShape &whole = fastest_of(args);
   if (args.n_tokens % whole.tokens == 0) return 0;
   double least = kWorthWhile * expected_us(whole, args);
@@ -225,5 +231,11 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
 }
 
 } // namespace
+
+bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+  LinearArgs args = {};
+  args.w = w, args.n_tokens = n_tokens, args.device = device;
+  return fastest_of(args).tile_rows == 8;
+}
 
 const LinearKernel awq_wgmma_kernel = {workspace, launch_awq_wgmma, false};

@@ -16,10 +16,13 @@
  * Included by awq_wgmma.cu, awq_ordered.cu and int8_tiles.cu. */
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
 #include "cuda/linear/wide/expert_tiles.cuh"
+#include "cuda/linear/wide/heads_end.cuh"
 #include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
@@ -51,6 +54,7 @@ struct ShapeOf {
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
   static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
                        kThreads = kConsumers + 128;
+  typedef std::false_type MakesHeads; /* its tiles may end as heads do (heads_end.cuh) */
   static constexpr int kTurns = kTurns_,
                        kOutGroups = kWarpgroups / kTurns; /* warpgroups with outputs of their own */
   static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma (16 inputs each) that are waited for together */
@@ -81,11 +85,14 @@ struct TileWork {
   CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: a piece for each of a lane's vectors of a tile */
   int n_tokens, n_token_tiles;
   stream_k::Work work;
+  int wave_tokens; /* in_waves() */
   Epilogue out;
   bool vectors; /* 16 bytes of a row of y are aligned */
   float *partial;
   unsigned *counters;
   GroupedExperts experts; /* of kernels with kExperts; then work has the tiles of one tile of tokens */
+  bool makes_heads;       /* of kernels with MakesHeads */
+  QkvHeads heads;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -123,13 +130,25 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
                 rows.tile_row, rows.tile_row + a.experts.tile_rows});
     }
   } else {
+    const auto work_at = [&](int out_tile, int token_tile, int step, int n_steps) {
+      const int first = S::first_token(a.n_tokens, token_tile);
+      work(Area{out_tile, token_tile, step, n_steps, first, token_tile * S::kTokens - first,
+                min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
+    };
+    if (a.wave_tokens > 0) {
+      const int across = a.n_token_tiles / a.wave_tokens, n_waves = a.work.n_tiles / a.work.n_blocks;
+      for (int wave = 0; wave < n_waves; wave++) {
+        const int outs = wave / across, tokens = outs % 2 ? across - 1 - wave % across : wave % across;
+        work_at((outs * a.work.n_blocks + (int)blockIdx.x) / a.wave_tokens,
+                tokens * a.wave_tokens + (int)blockIdx.x % a.wave_tokens, 0, a.work.n_steps);
+      }
+      return;
+    }
     const int end = stream_k::first_step(a.work, blockIdx.x + 1);
     for (int begin = stream_k::first_step(a.work, blockIdx.x); begin < end;) {
       const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
-      const int n_steps = min(end - begin, a.work.n_steps - at.step),
-                first = S::first_token(a.n_tokens, at.token_tile);
-      work(Area{at.out_tile, at.token_tile, at.step, n_steps, first, at.token_tile * S::kTokens - first,
-                min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
+      const int n_steps = min(end - begin, a.work.n_steps - at.step);
+      work_at(at.out_tile, at.token_tile, at.step, n_steps);
       begin += n_steps;
     }
   }
@@ -461,8 +480,18 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
         store_groups<S::kWarpgroups, kRows / 8, true>(
             place, first, reinterpret_cast<float(&)[kRows / 2]>(acc[first / 2]), staging);
   } else {
-    store_groups<S::kWarpgroups, S::kTokens / 8, false>(
-        Place{a.out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc, staging);
+    const Place place = {a.out, a.vectors, row, area.token0, area.begin, area.end};
+    if constexpr (S::MakesHeads::value) {
+      static_assert(heads_end::kSharedBytes == S::kEndBytes && heads_end::kWarps * 32 == S::kConsumers);
+      if (a.makes_heads) {
+        if (a.out.factors || a.out.bias) factors_and_biases<S::kTokens / 8, false>(place, 0, acc);
+        float *const of_block = (float *)(staging - threadIdx.x / 128 * kStagingBytes);
+        heads_end::store_heads<S::kTokens>(a.heads, area.out_tile, acc, area.token0, area.begin, area.end,
+                                           of_block, [] { named_barrier_sync<1, S::kConsumers>(); });
+        return;
+      }
+    }
+    store_groups<S::kWarpgroups, S::kTokens / 8, false>(place, 0, acc, staging);
   }
 }
 
@@ -687,6 +716,20 @@ inline bool whole_vectors(const Epilogue &out) {
   return (uintptr_t)out.y % 16 == 0 && out.stride * output_bytes(out.kind) % 16 == 0;
 }
 
+/* The order of whole tiles that keeps weights and x in L2 and lets blocks read them together: in a wave each
+ * block has a tile, of so many tiles of tokens (the result) by n_blocks / as many tiles of outputs. Waves go
+ * through the tokens with the same outputs, forwards and backwards in turn. 0: tiles are cut, or a wave would
+ * not be full; then a block's tiles follow one another. */
+inline int in_waves(const stream_k::Work &work, int n_token_tiles) {
+  const int n_out_tiles = work.n_tiles / n_token_tiles;
+  if (work.n_tiles % work.n_blocks) return 0;
+  for (int tokens : {4, 8, 2, 16, 1})
+    if (n_token_tiles % tokens == 0 && work.n_blocks % tokens == 0 &&
+        n_out_tiles % (work.n_blocks / tokens) == 0)
+      return tokens;
+  return 0;
+}
+
 /* The common arguments of a call in tiles and steps of a shape. */
 template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Error *err) {
   const QuantView w = quant_view(*args.w);
@@ -694,6 +737,7 @@ template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Er
   to.n_tokens = args.n_tokens;
   to.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
   to.work = work_of(args, S::kTileRows, S::kTokens, S::kK);
+  to.wave_tokens = in_waves(to.work, to.n_token_tiles);
   to.out = args.out;
   to.vectors = whole_vectors(args.out);
   to.partial = (float *)args.workspace;
