@@ -180,11 +180,12 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
       if (++slot == S::kStages) slot = 0, phase ^= 1;
     }
   });
-  if (!S::InPairs::value || !a.pairs) return;
-  /* The block does not end before all arrivals of the other one have come. */
-  for (int i = 0; i < S::kStages; i++) {
-    barrier_wait(bar.empty + slot, phase);
-    if (++slot == S::kStages) slot = 0, phase ^= 1;
+  if constexpr (S::InPairs::value) {
+    /* A block of a pair does not end before all arrivals of the other one have come. */
+    for (int i = 0; a.pairs && i < S::kStages; i++) {
+      barrier_wait(bar.empty + slot, phase);
+      if (++slot == S::kStages) slot = 0, phase ^= 1;
+    }
   }
 }
 
