@@ -26,7 +26,6 @@ struct Shape
     : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups, kTurns> {
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
   typedef std::bool_constant<kWarpgroups == 2> MakesHeads;
-  typedef std::bool_constant<kTokens == 256> InPairs;
 
   /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
    * because a copy of tokens past the end takes longer (cuda/LOG.md). */
@@ -51,12 +50,6 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
       },
       [&](unsigned char *to, uint64_t *full, const Area &area, int step) {
         const CUtensorMap *x = a.x + (kExperts ? ExpertTiles<S::kTokens>::which_height(area.end) : 0);
-        if (S::InPairs::value && a.pairs) {
-          static_assert(!S::InPairs::value || S::kK == 1, "half of the tokens are one box");
-          const int first = cluster_rank() * (S::kTokens / 2);
-          copy_box_to_pair(to + first * 128, x, full, step * kTileIn, area.token0 + first);
-          return;
-        }
 #pragma unroll
         for (int kk = 0; kk < S::kK; kk++)
           copy_box(to + kk * S::kTokens * 128, x, full, (step * S::kK + kk) * kTileIn, area.token0);
@@ -103,13 +96,9 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
     a.makes_heads = args.next.kind == LINEAR_NEXT_HEADS;
     if (a.makes_heads) a.heads = *args.next.heads;
     a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
-    TRY(map_x(args, args.n_tokens, a.pairs ? S::kTokens / 2 : a.box_tokens, a.x, err));
+    TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
   const auto run = [&](auto kernel) {
-    cudaLaunchAttribute pair[2] = {cluster_attribute(2)};
-    if (a.pairs)
-      return launch_with(pair, 1, kernel, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes,
-                         args.stream, args.dependent, args.w->name, err, a);
     return launch(kernel, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                   args.dependent, args.w->name, err, a);
   };

@@ -55,7 +55,6 @@ struct ShapeOf {
   static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
                        kThreads = kConsumers + 128;
   typedef std::false_type MakesHeads; /* its tiles may end as heads do (heads_end.cuh) */
-  typedef std::false_type InPairs;    /* its blocks may be pairs (TileWork) */
   static constexpr int kTurns = kTurns_,
                        kOutGroups = kWarpgroups / kTurns; /* warpgroups with outputs of their own */
   static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma (16 inputs each) that are waited for together */
@@ -86,8 +85,6 @@ struct TileWork {
   CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: a piece for each of a lane's vectors of a tile */
   int n_tokens, n_token_tiles;
   stream_k::Work work;
-  int wave_tokens; /* waves_of() */
-  bool pairs;      /* of kernels with InPairs: blocks 2 i and 2 i + 1 are a cluster that shares x */
   Epilogue out;
   bool vectors; /* 16 bytes of a row of y are aligned */
   float *partial;
@@ -104,7 +101,6 @@ template <typename S> constexpr int kSums = S::kTokens / 2;
 
 struct Barriers {
   uint64_t *full, *empty;
-  uint32_t peer_empty; /* peer_address() of the other block's; 0: there is none */
 };
 
 /* The part of a tile that a block computes: its steps step .. step + n_steps - 1. token0: the tile's first
@@ -133,26 +129,14 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
                 rows.tile_row, rows.tile_row + a.experts.tile_rows});
     }
   } else {
-    const stream_k::Work &w = a.work;
-    const bool in_waves = a.wave_tokens > 0; /* then positions are waves, else steps */
-    const int end = in_waves ? w.n_tiles / w.n_blocks : stream_k::first_step(w, blockIdx.x + 1);
-    for (int at = in_waves ? 0 : stream_k::first_step(w, blockIdx.x); at < end;) {
-      int out_tile, token_tile, step = 0, n_steps = w.n_steps;
-      if (in_waves) {
-        const int across = a.n_token_tiles / a.wave_tokens, outs = at / across, width = a.pairs ? 2 : 1,
-                  tokens = outs % 2 ? across - 1 - at % across : at % across, group = (int)blockIdx.x / width;
-        out_tile = (outs * (w.n_blocks / width) + group) / a.wave_tokens * width + (int)blockIdx.x % width;
-        token_tile = tokens * a.wave_tokens + group % a.wave_tokens;
-        at++;
-      } else {
-        const stream_k::Cursor cursor(w, a.n_token_tiles, at);
-        out_tile = cursor.out_tile, token_tile = cursor.token_tile, step = cursor.step;
-        n_steps = min(end - at, w.n_steps - step);
-        at += n_steps;
-      }
-      const int first = S::first_token(a.n_tokens, token_tile);
-      work(Area{out_tile, token_tile, step, n_steps, first, token_tile * S::kTokens - first,
+    const int end = stream_k::first_step(a.work, blockIdx.x + 1);
+    for (int begin = stream_k::first_step(a.work, blockIdx.x); begin < end;) {
+      const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+      const int n_steps = min(end - begin, a.work.n_steps - at.step),
+                first = S::first_token(a.n_tokens, at.token_tile);
+      work(Area{at.out_tile, at.token_tile, at.step, n_steps, first, at.token_tile * S::kTokens - first,
                 min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
+      begin += n_steps;
     }
   }
 }
@@ -180,13 +164,6 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
       if (++slot == S::kStages) slot = 0, phase ^= 1;
     }
   });
-  if constexpr (S::InPairs::value) {
-    /* A block of a pair does not end before all arrivals of the other one have come. */
-    for (int i = 0; a.pairs && i < S::kStages; i++) {
-      barrier_wait(bar.empty + slot, phase);
-      if (++slot == S::kStages) slot = 0, phase ^= 1;
-    }
-  }
 }
 
 /* Producer warp of scales and zeros. */
@@ -221,16 +198,13 @@ struct Ring {
   int slot, phase;
 };
 
-/* Frees a stage; in a pair, for the copies of both blocks. */
-template <class S> __device__ __forceinline__ void release(const Barriers &bar, int slot) {
-  const int lane = threadIdx.x % 32;
-  if (lane == 0) barrier_arrive(bar.empty + slot);
-  if constexpr (S::InPairs::value)
-    if (lane == 1 && bar.peer_empty) barrier_arrive_at_peer(bar.peer_empty + slot * 8);
+/* Frees a stage. */
+__device__ __forceinline__ void release(const Barriers &bar, int slot) {
+  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
 }
 /* Frees the stage before the current one. */
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
-  release<S>(bar, slot == 0 ? S::kStages - 1 : slot - 1);
+  release(bar, slot == 0 ? S::kStages - 1 : slot - 1);
 }
 /* Moves on to the next stage of the warp. In turns the number of stages is even, so that a warpgroup reads
  * the same stages in every round. If it skipped rounds, it could take a phase for the one two rounds before.
@@ -495,7 +469,8 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   } else {
     const Place place = {a.out, a.vectors, row, area.token0, area.begin, area.end};
     if constexpr (S::MakesHeads::value) {
-      static_assert(heads_end::kSharedBytes == S::kEndBytes && heads_end::kWarps * 32 == S::kConsumers);
+      static_assert(heads_end::kSharedBytes == S::kEndBytes && heads_end::kWarps * 32 == S::kConsumers,
+                    "all consumers finish heads in the memory of all results");
       if (a.makes_heads) {
         if (a.out.factors || a.out.bias) factors_and_biases<S::kTokens / 8, false>(place, 0, acc);
         float *const of_block = (float *)(staging - threadIdx.x / 128 * kStagingBytes);
@@ -630,7 +605,7 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
     }
     if (S::kTurns > 1) {
       wgmma_wait<0>();
-      release<S>(bar, ring.slot);
+      release(bar, ring.slot);
     }
     advance<S>(ring);
   }
@@ -678,18 +653,16 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
-      barrier_init(empty + i, S::kConsumers / S::kTurns / 32 * (a.pairs ? 2 : 1));
+      barrier_init(empty + i, S::kConsumers / S::kTurns / 32);
     }
     barrier_init_fence();
   }
   __syncthreads();
-  if (S::InPairs::value && a.pairs) cluster_sync();
   dependents_may_start();
   wait_for_previous();
   static_assert(!kExperts || 16 * LINEAR_MAX_EXPERTS <= S::kEndBytes, "the list's scratch memory");
   if constexpr (kExperts) list.fill(a.experts, stages + S::kStages * S::kStageBytes);
-  const bool in_pair = S::InPairs::value && a.pairs;
-  const Barriers bar = {full, empty, in_pair ? peer_address(empty, 1 - cluster_rank()) : 0};
+  Barriers bar = {full, empty};
   if (threadIdx.x >= S::kConsumers) {
     registers_down_to<S::kLoadRegisters>();
     if (threadIdx.x < S::kConsumers + 32)
@@ -731,26 +704,6 @@ inline bool whole_vectors(const Epilogue &out) {
   return (uintptr_t)out.y % 16 == 0 && out.stride * output_bytes(out.kind) % 16 == 0;
 }
 
-/* An order of whole tiles in which blocks read the same weights and x at about the same time, so that L2
- * keeps them. In a wave each block has one tile: all tiles of `wave_tokens` tiles of tokens (the result) and
- * of n_blocks / wave_tokens tiles of outputs. Waves go through the tokens with the same outputs, forwards and
- * backwards in turn. `width` neighbouring blocks have the same tokens. 0: tiles are cut, or a wave would not
- * be full; then a block's tiles follow one another. */
-inline int waves_of(const stream_k::Work &work, int n_token_tiles, int width) {
-  const int n_out_tiles = work.n_tiles / n_token_tiles;
-  if (work.n_tiles % work.n_blocks || work.n_blocks % width) return 0;
-  for (int tokens : {4, 8, 2, 16, 1}) {
-    const int groups = work.n_blocks / width;
-    if (n_token_tiles % tokens == 0 && groups % tokens == 0 && n_out_tiles % (groups / tokens * width) == 0)
-      return tokens;
-  }
-  return 0;
-}
-
-/* Tiles of tokens from which on pairs share x: half of the reads from L2, which where power is the limit, as
- * with many tokens, pays for the time that blocks wait for each other (cuda/LOG.md). */
-constexpr int kLeastPairTiles = 8;
-
 /* The common arguments of a call in tiles and steps of a shape. */
 template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Error *err) {
   const QuantView w = quant_view(*args.w);
@@ -758,9 +711,6 @@ template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Er
   to.n_tokens = args.n_tokens;
   to.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
   to.work = work_of(args, S::kTileRows, S::kTokens, S::kK);
-  to.wave_tokens = waves_of(to.work, to.n_token_tiles, 2);
-  to.pairs = S::InPairs::value && to.wave_tokens > 0 && to.n_token_tiles >= kLeastPairTiles;
-  if (!to.pairs) to.wave_tokens = waves_of(to.work, to.n_token_tiles, 1);
   to.out = args.out;
   to.vectors = whole_vectors(args.out);
   to.partial = (float *)args.workspace;
