@@ -21,11 +21,11 @@ namespace {
 
 using namespace wgmma_tiles;
 
-template <class W, int kTokens, int kK, int kStages, int kWarpgroups, int kTurns = 1>
+template <class W, int kTokens, int kK, int kStages, int kWarpgroups, int kTurns = 1, bool kHeads = false>
 struct Shape
     : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups, kTurns> {
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
-  typedef std::bool_constant<kWarpgroups == 2> MakesHeads;
+  typedef std::bool_constant<kHeads> MakesHeads;
 
   /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
    * because a copy of tokens past the end takes longer (cuda/LOG.md). */
@@ -93,8 +93,7 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
   if constexpr (kExperts) {
     TRY(set_experts<S>(args, a, err));
   } else {
-    a.makes_heads = args.next.kind == LINEAR_NEXT_HEADS;
-    if (a.makes_heads) a.heads = *args.next.heads;
+    if constexpr (S::MakesHeads::value) a.heads = *args.next.heads;
     a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
@@ -107,9 +106,23 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
   return run(kernel<S, 64, kExperts>);
 }
 
+/* Tiles of so many tokens may end as heads: kernels of their own, since the code of that end, in the same
+ * kernel, would change how ptxas orders the products. Smaller tiles are for fewer tokens, which other kernels
+ * take. */
+constexpr int kLeastHeadTokens = 128;
+
 /* The shape for the matrix's type of weights; three warpgroups only where they were measured. */
 template <int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_weights(const LinearArgs &args, Error *err) {
+  if constexpr (kWarpgroups == 2 && kTokens >= kLeastHeadTokens) {
+    if (args.next.kind) {
+      if (args.w->type == WEIGHT_FP4)
+        return launch_shape<Shape<Fp4, kTokens, kK, kStages, 2, 1, true>, false>(args, err);
+      if (args.w->type == WEIGHT_FP8)
+        return launch_shape<Shape<Fp8, kTokens, kK, kStages, 2, 1, true>, false>(args, err);
+      return launch_shape<Shape<Bits4, kTokens, kK, kStages, 2, 1, true>, false>(args, err);
+    }
+  }
   if constexpr (kWarpgroups == 2) {
     if (args.w->type == WEIGHT_FP4)
       return launch_shape<Shape<Fp4, kTokens, kK, kStages, 2>, false>(args, err);
@@ -147,6 +160,7 @@ constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles
 double expected_us(const TimedShape &s, const LinearArgs &args) {
   /* See launch_weights(); a head is a tile of 128 outputs. */
   if (s.tile_rows > 8 && (args.w->type != WEIGHT_AWQ4 || args.next.kind)) return 1e9;
+  if (args.next.kind && s.tokens < kLeastHeadTokens) return 1e9;
   stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
   int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
@@ -235,7 +249,8 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   LinearArgs args = {};
   args.w = w, args.n_tokens = n_tokens, args.device = device;
-  return fastest_of(args).tile_rows == 8;
+  const TimedShape &fastest = fastest_of(args);
+  return fastest.tile_rows == 8 && fastest.tokens >= kLeastHeadTokens;
 }
 
 const LinearKernel awq_wgmma_kernel = {workspace, launch_awq_wgmma, false};

@@ -54,7 +54,7 @@ struct ShapeOf {
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
   static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
                        kThreads = kConsumers + 128;
-  typedef std::false_type MakesHeads; /* its tiles may end as heads do (heads_end.cuh) */
+  typedef std::false_type MakesHeads; /* its tiles end as heads (heads_end.cuh) */
   static constexpr int kTurns = kTurns_,
                        kOutGroups = kWarpgroups / kTurns; /* warpgroups with outputs of their own */
   static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma (16 inputs each) that are waited for together */
@@ -90,8 +90,7 @@ struct TileWork {
   float *partial;
   unsigned *counters;
   GroupedExperts experts; /* of kernels with kExperts; then work has the tiles of one tile of tokens */
-  bool makes_heads;       /* of kernels with MakesHeads */
-  QkvHeads heads;
+  QkvHeads heads;         /* of kernels with MakesHeads */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -471,15 +470,13 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
     if constexpr (S::MakesHeads::value) {
       static_assert(heads_end::kSharedBytes == S::kEndBytes && heads_end::kWarps * 32 == S::kConsumers,
                     "all consumers finish heads in the memory of all results");
-      if (a.makes_heads) {
-        if (a.out.factors || a.out.bias) factors_and_biases<S::kTokens / 8, false>(place, 0, acc);
-        float *const of_block = (float *)(staging - threadIdx.x / 128 * kStagingBytes);
-        heads_end::store_heads<S::kTokens>(a.heads, area.out_tile, acc, area.token0, area.begin, area.end,
-                                           of_block, [] { named_barrier_sync<1, S::kConsumers>(); });
-        return;
-      }
+      if (a.out.factors || a.out.bias) factors_and_biases<S::kTokens / 8, false>(place, 0, acc);
+      float *const of_block = (float *)(staging - threadIdx.x / 128 * kStagingBytes);
+      heads_end::store_heads<S::kTokens>(a.heads, area.out_tile, acc, area.token0, area.begin, area.end,
+                                         of_block, [] { named_barrier_sync<1, S::kConsumers>(); });
+    } else {
+      store_groups<S::kWarpgroups, S::kTokens / 8, false>(place, 0, acc, staging);
     }
-    store_groups<S::kWarpgroups, S::kTokens / 8, false>(place, 0, acc, staging);
   }
 }
 
