@@ -3,8 +3,9 @@
  * A `dependent` launch (programmatic dependent launch) may begin while the kernel before it ends. Its kernel
  * starts with begin_overlapping(), or with the two calls in it, and before wait_for_previous() touches
  * nothing that an earlier kernel writes or still reads. Every kernel of a stream waits for the one before it,
- * so all earlier ones are complete then. This hides the launch latency between small kernels, and lets a
- * matmul fetch its first weights while a norm runs. */
+ * so all earlier ones are complete then. (Decode that runs beside attention_wgmma.cu waits at its end, which
+ * is enough for what comes after it.) This hides the launch latency between small kernels, and lets a matmul
+ * fetch its first weights while a norm runs. */
 #pragma once
 
 #include <cuda_runtime.h>
