@@ -17,6 +17,15 @@ __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *ba
                : "memory");
 }
 
+/* The same to both blocks of a cluster of two: to the same place in each, counted on that block's barrier. */
+__device__ __forceinline__ void copy_box_to_pair(void *to, const void *map, uint64_t *barrier, int column,
+                                                 int row) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+               ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+               "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"((unsigned short)3)
+               : "memory");
+}
+
 /* The box at (column, row, plane) of a stack of matrices. */
 __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row,
                                          int plane) {

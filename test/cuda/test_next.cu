@@ -262,6 +262,7 @@ int main(int argc, char **argv) {
       for (bool with_norms : {false, true})
         check_wide_heads(few ? Sizes{256, 0, 2, 1, n} : Sizes{4096, 0, 32, 8, n}, kv, with_norms);
   }
+  if (few) check_wide_heads({128, 0, 4, 1, 500}, KV_Q8, true); /* by pairs of blocks */
   printf("%d passed, %d failed\n", passed, failed);
   linear_close(context);
   return failed != 0;

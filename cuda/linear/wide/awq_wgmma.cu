@@ -10,7 +10,7 @@
  * factors the epilogue multiplies by.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
  *          aligned, x_stride % 8 == 0.
- * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
+ * READS    weights once for every kTokens tokens; x once for every 128 outputs, by pairs 256. */
 #include <algorithm>
 #include <iterator>
 #include <type_traits>
@@ -21,11 +21,13 @@ namespace {
 
 using namespace wgmma_tiles;
 
-template <class W, int kTokens, int kK, int kStages, int kWarpgroups, int kTurns = 1, bool kHeads = false>
+template <class W, int kTokens, int kK, int kStages, int kWarpgroups, int kTurns = 1, bool kHeads = false,
+          bool kPairs = false>
 struct Shape
     : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups, kTurns> {
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
   typedef std::bool_constant<kHeads> MakesHeads;
+  typedef std::bool_constant<kPairs> InPairs;
 
   /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
    * because a copy of tokens past the end takes longer (cuda/LOG.md). */
@@ -37,7 +39,7 @@ struct Shape
 template <class S, bool kExperts> struct Args : TileWork {
   CUtensorMap
       x[kExperts ? ExpertTiles<S::kTokens>::kHeights : 1]; /* boxes of 64 inputs; experts: each height */
-  int box_tokens; /* tokens that one copy of x brings, if not for experts */
+  int box_tokens;                                          /* tokens of one copy of x, if not for experts */
 };
 
 template <class S, int kBlockIn, bool kExperts>
@@ -46,9 +48,16 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
   run_block<S, kBlockIn, kExperts>(
       a,
       [&](const Area &area) {
-        return S::kK * 128 * (kExperts ? ExpertTiles<S::kTokens>::height(area.end) : a.box_tokens);
+        const int boxes = S::InPairs::value ? 2 : 1;
+        return S::kK * 128 * boxes * (kExperts ? ExpertTiles<S::kTokens>::height(area.end) : a.box_tokens);
       },
       [&](unsigned char *to, uint64_t *full, const Area &area, int step) {
+        if constexpr (S::InPairs::value) {
+          static_assert(S::kK == 1, "half of the tokens are one box");
+          const int half = cluster_rank() * (S::kTokens / 2);
+          copy_box_to_pair(to + half * 128, a.x, full, step * kTileIn, area.token0 + half);
+          return;
+        }
         const CUtensorMap *x = a.x + (kExperts ? ExpertTiles<S::kTokens>::which_height(area.end) : 0);
 #pragma unroll
         for (int kk = 0; kk < S::kK; kk++)
@@ -94,45 +103,56 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
     TRY(set_experts<S>(args, a, err));
   } else {
     if constexpr (S::MakesHeads::value) a.heads = *args.next.heads;
-    a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
+    a.box_tokens = S::InPairs::value ? S::kTokens / 2 : std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
   const auto run = [&](auto kernel) {
-    return launch(kernel, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
-                  args.dependent, args.w->name, err, a);
+    cudaLaunchAttribute attributes[2] = {cluster_attribute(2)};
+    return launch_with(attributes, S::InPairs::value ? 1 : 0, kernel, dim3((unsigned)a.work.n_blocks),
+                       S::kThreads, S::kSharedBytes, args.stream, args.dependent, args.w->name, err, a);
   };
   if constexpr (S::W::kLeastBlockIn == 32)
     if (args.w->group % 64 != 0) return run(kernel<S, 32, kExperts>);
   return run(kernel<S, 64, kExperts>);
 }
 
-/* Tiles of so many tokens may end as heads: kernels of their own, since the code of that end, in the same
- * kernel, would change how ptxas orders the products. Smaller tiles are for fewer tokens, which other kernels
- * take. */
+/* Tiles of so many tokens may end as heads; smaller ones are for fewer tokens, which other kernels take. */
 constexpr int kLeastHeadTokens = 128;
+
+/* Tiles of so many tokens may be computed by pairs of blocks. */
+constexpr int kPairTokens = 256;
+
+/* Launches a shape for pairs of blocks if its tiles can be shared out to them. Pairs, and tiles that end as
+ * heads, are kernels of their own: in one kernel for all, ptxas would make each product wait for the one
+ * before. */
+template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads>
+Status launch_pairs_or_blocks(const LinearArgs &args, Error *err) {
+  if constexpr (kTokens == kPairTokens) {
+    const int n_token_tiles = ceil_div(args.n_tokens, kTokens);
+    if (n_token_tiles > 1 && best_wave(work_of(args, 4 * kWarpgroups, kTokens, kK), n_token_tiles) > 0)
+      return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads, true>, false>(args, err);
+  }
+  return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads>, false>(args, err);
+}
+
+template <class W, int kTokens, int kK, int kStages, int kWarpgroups>
+Status launch_ends(const LinearArgs &args, Error *err) {
+  if constexpr (kWarpgroups == 2 && kTokens >= kLeastHeadTokens)
+    if (args.next.kind) return launch_pairs_or_blocks<W, kTokens, kK, kStages, kWarpgroups, true>(args, err);
+  return launch_pairs_or_blocks<W, kTokens, kK, kStages, kWarpgroups, false>(args, err);
+}
 
 /* The shape for the matrix's type of weights; three warpgroups only where they were measured. */
 template <int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_weights(const LinearArgs &args, Error *err) {
-  if constexpr (kWarpgroups == 2 && kTokens >= kLeastHeadTokens) {
-    if (args.next.kind) {
-      if (args.w->type == WEIGHT_FP4)
-        return launch_shape<Shape<Fp4, kTokens, kK, kStages, 2, 1, true>, false>(args, err);
-      if (args.w->type == WEIGHT_FP8)
-        return launch_shape<Shape<Fp8, kTokens, kK, kStages, 2, 1, true>, false>(args, err);
-      return launch_shape<Shape<Bits4, kTokens, kK, kStages, 2, 1, true>, false>(args, err);
-    }
-  }
   if constexpr (kWarpgroups == 2) {
-    if (args.w->type == WEIGHT_FP4)
-      return launch_shape<Shape<Fp4, kTokens, kK, kStages, 2>, false>(args, err);
-    if (args.w->type == WEIGHT_FP8)
-      return launch_shape<Shape<Fp8, kTokens, kK, kStages, 2>, false>(args, err);
+    if (args.w->type == WEIGHT_FP4) return launch_ends<Fp4, kTokens, kK, kStages, 2>(args, err);
+    if (args.w->type == WEIGHT_FP8) return launch_ends<Fp8, kTokens, kK, kStages, 2>(args, err);
   } else if (args.w->type != WEIGHT_AWQ4) {
     return error_set(err, STATUS_USAGE, "%s: tiles of %d outputs are of 4-bit weights", args.w->name,
                      64 * kWarpgroups);
   }
-  return launch_shape<Shape<Bits4, kTokens, kK, kStages, kWarpgroups>, false>(args, err);
+  return launch_ends<Bits4, kTokens, kK, kStages, kWarpgroups>(args, err);
 }
 
 struct TimedShape {

@@ -12,6 +12,10 @@
  *   empty  completes when all warps that read the stage have done so: all consumers, or in turns those whose
  *          turn it is
  *
+ * Where no tile is cut, blocks may be pairs, clusters of two (InPairs). Both have the same tokens: each
+ * copies half of x to both, and a stage is empty when both have read it. So L2 is read half as often for x.
+ * That saves energy, which limits the clock where many tokens are multiplied.
+ *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
  * Included by awq_wgmma.cu, awq_ordered.cu and int8_tiles.cu. */
 #pragma once
@@ -55,6 +59,7 @@ struct ShapeOf {
   static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
                        kThreads = kConsumers + 128;
   typedef std::false_type MakesHeads; /* its tiles end as heads (heads_end.cuh) */
+  typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
   static constexpr int kTurns = kTurns_,
                        kOutGroups = kWarpgroups / kTurns; /* warpgroups with outputs of their own */
   static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma (16 inputs each) that are waited for together */
@@ -85,6 +90,7 @@ struct TileWork {
   CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: a piece for each of a lane's vectors of a tile */
   int n_tokens, n_token_tiles;
   stream_k::Work work;
+  int wave_tokens; /* of kernels with InPairs: best_wave() */
   Epilogue out;
   bool vectors; /* 16 bytes of a row of y are aligned */
   float *partial;
@@ -100,6 +106,7 @@ template <typename S> constexpr int kSums = S::kTokens / 2;
 
 struct Barriers {
   uint64_t *full, *empty;
+  uint32_t empty_of_pair; /* with InPairs: peer_address() of empty in block lane % 2 of the pair */
 };
 
 /* The part of a tile that a block computes: its steps step .. step + n_steps - 1. token0: the tile's first
@@ -127,6 +134,18 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
       work(Area{at % a.work.n_tiles, 0, 0, a.work.n_steps, rows.place, 0, rows.end - rows.place,
                 rows.tile_row, rows.tile_row + a.experts.tile_rows});
     }
+  } else if constexpr (S::InPairs::value) {
+    const stream_k::Work &w = a.work;
+    const int pair = (int)blockIdx.x / 2, wave_outs = w.n_blocks / a.wave_tokens,
+              across = a.n_token_tiles / a.wave_tokens; /* waves with the same outputs */
+    for (int wave = 0; wave < w.n_tiles / w.n_blocks; wave++) {
+      const int outs = wave / across, turn = wave % across, tokens = outs % 2 ? across - 1 - turn : turn,
+                out_tile = outs * wave_outs + pair / a.wave_tokens * 2 + (int)blockIdx.x % 2,
+                token_tile = tokens * a.wave_tokens + pair % a.wave_tokens,
+                first = S::first_token(a.n_tokens, token_tile);
+      work(Area{out_tile, token_tile, 0, w.n_steps, first, token_tile * S::kTokens - first,
+                min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
+    }
   } else {
     const int end = stream_k::first_step(a.work, blockIdx.x + 1);
     for (int begin = stream_k::first_step(a.work, blockIdx.x); begin < end;) {
@@ -142,8 +161,8 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
 
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
  * brings the weights, since a bulk copy for each tile row takes longer (cuda/LOG.md). Results of tile rows
- * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts the copies of x,
- * x_bytes(area) in all. */
+ * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x, and
+ * x_bytes(area) come to this block. */
 template <class S, bool kExperts, class XBytes, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                            unsigned char *stages, const Barriers &bar, XBytes x_bytes,
@@ -163,6 +182,12 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
       if (++slot == S::kStages) slot = 0, phase ^= 1;
     }
   });
+  if constexpr (S::InPairs::value)
+    /* The other block of the pair arrives at this one's barriers, so this one must not end before it has. */
+    for (int i = 0; i < S::kStages; i++) {
+      barrier_wait(bar.empty + slot, phase);
+      if (++slot == S::kStages) slot = 0, phase ^= 1;
+    }
 }
 
 /* Producer warp of scales and zeros. */
@@ -197,13 +222,20 @@ struct Ring {
   int slot, phase;
 };
 
-/* Frees a stage. */
-__device__ __forceinline__ void release(const Barriers &bar, int slot) {
-  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
+/* Frees a stage, in a pair for the copies of both blocks. This must stay one instruction under one condition.
+ * With the address computed here, or a predicate inside the asm, ptxas makes each product wait for the one
+ * before (its note C7513). */
+template <class S> __device__ __forceinline__ void release(const Barriers &bar, int slot) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (S::InPairs::value) {
+    if (lane < 2) barrier_arrive_at_peer(bar.empty_of_pair + slot * sizeof(uint64_t));
+  } else {
+    if (lane == 0) barrier_arrive(bar.empty + slot);
+  }
 }
 /* Frees the stage before the current one. */
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
-  release(bar, slot == 0 ? S::kStages - 1 : slot - 1);
+  release<S>(bar, slot == 0 ? S::kStages - 1 : slot - 1);
 }
 /* Moves on to the next stage of the warp. In turns the number of stages is even, so that a warpgroup reads
  * the same stages in every round. If it skipped rounds, it could take a phase for the one two rounds before.
@@ -492,7 +524,7 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     if constexpr (kExperts) set_zero(acc);
     multiply(acc, ring, area, area.n_steps);
-    if constexpr (!kExperts) {
+    if constexpr (!kExperts && !S::InPairs::value) {
       const int tile = area.out_tile * a.n_token_tiles + area.token_tile,
                 begin = tile * a.work.n_steps + area.step;
       if (!stream_k::combine<kSums<S>, S::kConsumers>(
@@ -602,7 +634,7 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
     }
     if (S::kTurns > 1) {
       wgmma_wait<0>();
-      release(bar, ring.slot);
+      release<S>(bar, ring.slot);
     }
     advance<S>(ring);
   }
@@ -650,16 +682,17 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
-      barrier_init(empty + i, S::kConsumers / S::kTurns / 32);
+      barrier_init(empty + i, S::kConsumers / S::kTurns / 32 * (S::InPairs::value ? 2 : 1));
     }
     barrier_init_fence();
   }
   __syncthreads();
+  if constexpr (S::InPairs::value) cluster_sync(); /* both blocks' barriers are ready */
   dependents_may_start();
   wait_for_previous();
   static_assert(!kExperts || 16 * LINEAR_MAX_EXPERTS <= S::kEndBytes, "the list's scratch memory");
   if constexpr (kExperts) list.fill(a.experts, stages + S::kStages * S::kStageBytes);
-  Barriers bar = {full, empty};
+  const Barriers bar = {full, empty, S::InPairs::value ? peer_address(empty, threadIdx.x % 2) : 0};
   if (threadIdx.x >= S::kConsumers) {
     registers_down_to<S::kLoadRegisters>();
     if (threadIdx.x < S::kConsumers + 32)
@@ -701,6 +734,27 @@ inline bool whole_vectors(const Epilogue &out) {
   return (uintptr_t)out.y % 16 == 0 && out.stride * output_bytes(out.kind) % 16 == 0;
 }
 
+/* How many tiles of tokens a wave of pairs has; 0 if the tiles cannot be shared out in waves.
+ *
+ * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: so many tiles of tokens
+ * by n_blocks / so many tiles of outputs. Its blocks read the same weights and the same x at about the same
+ * time, so L2 serves nearly all that the wave reads. The next wave has the next tokens and the same outputs.
+ * After the last tokens come the next outputs, with the tokens in reverse order.
+ *
+ * Where several rectangles divide the tiles evenly, this takes the one whose wave reads the fewest bytes: for
+ * a tile of 256 tokens x is eight times as many bytes as 4-bit weights of 128 outputs. */
+inline int best_wave(const stream_k::Work &work, int n_token_tiles) {
+  const int n_out_tiles = work.n_tiles / n_token_tiles, pairs = work.n_blocks / 2;
+  if (work.n_tiles % work.n_blocks || work.n_blocks % 2) return 0;
+  int best = 0;
+  const auto cost = [&](int tokens) { return 8 * tokens + work.n_blocks / tokens; };
+  for (int tokens = 1; tokens <= n_token_tiles; tokens++)
+    if (n_token_tiles % tokens == 0 && pairs % tokens == 0 && n_out_tiles % (pairs / tokens * 2) == 0 &&
+        (best == 0 || cost(tokens) < cost(best)))
+      best = tokens;
+  return best;
+}
+
 /* The common arguments of a call in tiles and steps of a shape. */
 template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Error *err) {
   const QuantView w = quant_view(*args.w);
@@ -708,6 +762,7 @@ template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Er
   to.n_tokens = args.n_tokens;
   to.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
   to.work = work_of(args, S::kTileRows, S::kTokens, S::kK);
+  if (S::InPairs::value) to.wave_tokens = best_wave(to.work, to.n_token_tiles);
   to.out = args.out;
   to.vectors = whole_vectors(args.out);
   to.partial = (float *)args.workspace;

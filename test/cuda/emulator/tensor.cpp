@@ -287,20 +287,31 @@ template void multiply_bytes<int8_t>(unsigned char (*values)[64]);
 
 /* --- tensor maps */
 
-void copy_box(void *to, const void *map, void *barrier, int column, int row, int plane) {
+/* The box to where `to` is in block `rank` of the cluster, which counts its bytes. */
+static void copy_box_to(int rank, void *to, const void *map, void *barrier, int column, int row, int plane) {
   Map m;
   memcpy(&m, map, sizeof m);
   if (m.mark != kMapMark) fail("cp.async.bulk.tensor by what is no tensor map");
   if ((uintptr_t)to % 128) fail("cp.async.bulk.tensor: %p is not aligned to 128", to);
   uint32_t address = shared_address(to);
   int bytes = (int)(m.box_columns * m.box_rows * m.box_planes * 2);
-  Worker *w = peer(cluster_rank());
-  unsigned char *place = (unsigned char *)to;
+  Worker *w = peer(rank);
+  if (w->ended) fail("cp.async.bulk.tensor to block %d of the cluster, which has ended", rank);
+  unsigned char *place = (unsigned char *)shared_pointer(peer_address(to, rank));
+  void *at = shared_pointer(peer_address(barrier, rank));
   memset(place, 0xff, (size_t)bytes);
   do_later(w, "cp.async.bulk.tensor", [=]() {
     bring_box(m, place, address, column, row, plane);
-    bytes_came(w, barrier, bytes, "cp.async.bulk.tensor");
+    bytes_came(w, at, bytes, "cp.async.bulk.tensor");
   });
+}
+
+void copy_box(void *to, const void *map, void *barrier, int column, int row, int plane) {
+  copy_box_to(cluster_rank(), to, map, barrier, column, row, plane);
+}
+
+void copy_box_to_pair(void *to, const void *map, void *barrier, int column, int row) {
+  for (int rank = 0; rank < 2; rank++) copy_box_to(rank, to, map, barrier, column, row, 0);
 }
 
 /* --- matmuls */

@@ -7,6 +7,10 @@ inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, i
   emulator::copy_box(to, map, barrier, column, row, 0);
 }
 
+inline void copy_box_to_pair(void *to, const void *map, uint64_t *barrier, int column, int row) {
+  emulator::copy_box_to_pair(to, map, barrier, column, row);
+}
+
 inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row, int plane) {
   emulator::copy_box(to, map, barrier, column, row, plane);
 }
