@@ -37,6 +37,7 @@
 
 #include "cuda/linear/quantise.cuh"
 #include "test/cuda/linear_reference.cuh"
+#include "test/cuda/pairs.cuh"
 
 static int failures, cases_run;
 static int part = 1, n_parts = 1; /* of a sweep */
@@ -553,13 +554,29 @@ static void check_few_rows(void) {
   });
 }
 
-/* awq_wgmma's pairs of blocks that share x: waves of the same outputs there and back, and of all tokens. */
+/* One check of awq_wgmma's tiles of 256 tokens, which fails as well if no pairs of blocks shared x. */
+template <class Check> static void by_pairs(Check check) {
+  const long before = copies_to_pairs();
+  check();
+  cases_run++;
+  if (copies_to_pairs() > before) return;
+  printf("FAIL awq_wgmma ran without pairs of blocks\n");
+  failures++;
+}
+
+/* Waves of two groups of outputs, which go through the tokens there and back; a last tile of tokens that
+ * overlaps the one before, into results that are added to; outputs that fill half of a tile. */
 static void check_few_pairs(void) {
   with("awq_wgmma", "8", NULL, [] {
-    check_counts(WEIGHT_AWQ4, 192, 1024, 64, {512}, -6);
-    check_counts(WEIGHT_AWQ4, 192, 512, 32, {2000}, -6);
-    check_counts(WEIGHT_FP4, 128, 1024, 16, {512}, -6);
-    check_counts(WEIGHT_FP8, 192, 1024, 128, {500}, -6);
+    by_pairs([] { check_counts(WEIGHT_AWQ4, 192, 2048, 64, {512}, -6); });
+    by_pairs([] { check_counts(WEIGHT_AWQ4, 192, 512, 32, {2000}, -6); });
+    by_pairs([] { check_counts(WEIGHT_FP4, 256, 1024, 16, {512}, -6); });
+    by_pairs([] { check_counts(WEIGHT_FP8, 192, 1992, 64, {500}, -6); });
+    const int whole[] = {1000}, halves[] = {512, 512};
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_FP8}) {
+      by_pairs([=] { check_outputs(type, 192, whole, 1, LINEAR_ADD_F32, true, 500, 6); });
+      by_pairs([=] { check_outputs(type, 192, halves, 2, LINEAR_SWIGLU_F16, true, 500, 6); });
+    }
   });
 }
 
@@ -721,12 +738,11 @@ static void check_layers(bool sweep) {
     check_norm("dense_rows", WEIGHT_F16, 7680, 10240, 0, 1);
     check_rows_beside("narrow_wgmma", 4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49});
   }
-  const int of_pairs[] = {512, 1025, 2000}; /* awq_wgmma runs them by pairs of blocks on 132 SMs */
-  if (!sweep) {
-    check_shape(WEIGHT_AWQ4, 512, 24576, 128, of_pairs, 3, 0);
-    check_shape(WEIGHT_AWQ4, 512, 6144, 32, of_pairs, 3, 0);
-    check_shape(WEIGHT_FP4, 512, 24576, 16, of_pairs, 3, 0);
-    check_shape(WEIGHT_FP8, 512, 24576, 128, of_pairs, 3, 0);
+  if (!sweep) { /* with 132 SMs all of awq_wgmma's sixth shape by pairs of blocks */
+    check_counts(WEIGHT_AWQ4, 512, 24576, 128, {512, 1250, 2000}, -6);
+    check_counts(WEIGHT_AWQ4, 512, 6144, 32, {1250, 2000}, -6);
+    check_counts(WEIGHT_FP4, 512, 24576, 16, {512, 1250, 2000}, -6);
+    check_counts(WEIGHT_FP8, 512, 24576, 128, {512, 1250, 2000}, -6);
     for (int group : {128, 16}) check_shape(WEIGHT_AWQ4, 4096, 4096, group, some_counts, n_some, 20);
     for (int group : {128, 16}) check_shape(WEIGHT_AWQ8, 4096, 1024, group, some_counts, n_some, 20);
     check_shape(WEIGHT_FP4, 4096, 4096, 16, some_counts, n_some, 20);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cuda/ops/norm_rope.h"
+#include "test/cuda/pairs.cuh"
 #include "test/cuda/random_linear.cuh"
 
 static int passed, failed;
@@ -262,7 +263,11 @@ int main(int argc, char **argv) {
       for (bool with_norms : {false, true})
         check_wide_heads(few ? Sizes{256, 0, 2, 1, n} : Sizes{4096, 0, 32, 8, n}, kv, with_norms);
   }
-  if (few) check_wide_heads({128, 0, 4, 1, 500}, KV_Q8, true); /* by pairs of blocks */
+  const long before = copies_to_pairs();
+  const Sizes of_pairs = {512, 0, 4, 1, 500};
+  for (KvType kv : {KV_F16, KV_Q8})
+    if (few) check_wide_heads(of_pairs, kv, true);
+  if (few) judge(copies_to_pairs() > before, "pairs of blocks that share x", of_pairs);
   printf("%d passed, %d failed\n", passed, failed);
   linear_close(context);
   return failed != 0;

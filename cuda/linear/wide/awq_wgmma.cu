@@ -10,7 +10,7 @@
  * factors the epilogue multiplies by.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
  *          aligned, x_stride % 8 == 0.
- * READS    weights once for every kTokens tokens; x once for every 128 outputs, by pairs 256. */
+ * READS    weights once for every kTokens tokens; x once for every 128 outputs (pairs of blocks: 256). */
 #include <algorithm>
 #include <iterator>
 #include <type_traits>
@@ -119,7 +119,7 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
 /* Tiles of so many tokens may end as heads; smaller ones are for fewer tokens, which other kernels take. */
 constexpr int kLeastHeadTokens = 128;
 
-/* Tiles of so many tokens may be computed by pairs of blocks. */
+/* Blocks with tiles of so many tokens may be pairs (wgmma_tiles.cuh). */
 constexpr int kPairTokens = 256;
 
 /* Launches a shape for pairs of blocks if its tiles can be shared out to them. Pairs, and tiles that end as

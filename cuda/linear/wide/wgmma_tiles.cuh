@@ -12,9 +12,9 @@
  *   empty  completes when all warps that read the stage have done so: all consumers, or in turns those whose
  *          turn it is
  *
- * Where no tile is cut, blocks may be pairs, clusters of two (InPairs). Both have the same tokens: each
- * copies half of x to both, and a stage is empty when both have read it. So L2 is read half as often for x.
- * That saves energy, which limits the clock where many tokens are multiplied.
+ * Where no tile is cut and best_wave() finds waves, blocks may be pairs, clusters of two (InPairs). Both have
+ * the same tokens: each copies half of x to both, and a stage is empty when both have read it. So L2 is read
+ * half as often for x. That saves energy, which limits the clock where many tokens are multiplied.
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
  * Included by awq_wgmma.cu, awq_ordered.cu and int8_tiles.cu. */
@@ -139,9 +139,10 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
     const int pair = (int)blockIdx.x / 2, wave_outs = w.n_blocks / a.wave_tokens,
               across = a.n_token_tiles / a.wave_tokens; /* waves with the same outputs */
     for (int wave = 0; wave < w.n_tiles / w.n_blocks; wave++) {
-      const int outs = wave / across, turn = wave % across, tokens = outs % 2 ? across - 1 - turn : turn,
-                out_tile = outs * wave_outs + pair / a.wave_tokens * 2 + (int)blockIdx.x % 2,
-                token_tile = tokens * a.wave_tokens + pair % a.wave_tokens,
+      const int out_group = wave / across, nth = wave % across,
+                token_group = out_group % 2 ? across - 1 - nth : nth,
+                out_tile = out_group * wave_outs + pair / a.wave_tokens * 2 + (int)blockIdx.x % 2,
+                token_tile = token_group * a.wave_tokens + pair % a.wave_tokens,
                 first = S::first_token(a.n_tokens, token_tile);
       work(Area{out_tile, token_tile, 0, w.n_steps, first, token_tile * S::kTokens - first,
                 min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
@@ -222,9 +223,10 @@ struct Ring {
   int slot, phase;
 };
 
-/* Frees a stage, in a pair for the copies of both blocks. This must stay one instruction under one condition.
- * With the address computed here, or a predicate inside the asm, ptxas makes each product wait for the one
- * before (its note C7513). */
+/* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each. That
+ * must stay one instruction under one condition: with the address computed here, or a predicate inside
+ * the asm, ptxas makes each product wait for the one before (its note C7513). The arrival may be relaxed,
+ * since all that was read from the stage has gone into products that have been waited for. */
 template <class S> __device__ __forceinline__ void release(const Barriers &bar, int slot) {
   const int lane = threadIdx.x % 32;
   if constexpr (S::InPairs::value) {
@@ -737,12 +739,14 @@ inline bool whole_vectors(const Epilogue &out) {
 /* How many tiles of tokens a wave of pairs has; 0 if the tiles cannot be shared out in waves.
  *
  * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: so many tiles of tokens
- * by n_blocks / so many tiles of outputs. Its blocks read the same weights and the same x at about the same
- * time, so L2 serves nearly all that the wave reads. The next wave has the next tokens and the same outputs.
- * After the last tokens come the next outputs, with the tokens in reverse order.
+ * by n_blocks / so many tiles of outputs. Blocks with the same outputs read the same weights at about the
+ * same time, and blocks with the same tokens the same x, so L2 serves most of what a wave reads. The next wave has
+ * the next tokens and the same outputs. After the last tokens come the next outputs, with the tokens in
+ * reverse order.
  *
  * Where several rectangles divide the tiles evenly, this takes the one whose wave reads the fewest bytes: for
- * a tile of 256 tokens x is eight times as many bytes as 4-bit weights of 128 outputs. */
+ * a tile of 256 tokens x is eight times as many bytes as 4-bit weights of 128 outputs. (With weights of 8
+ * bits it is four times, which hardly changes the choice.) */
 inline int best_wave(const stream_k::Work &work, int n_token_tiles) {
   const int n_out_tiles = work.n_tiles / n_token_tiles, pairs = work.n_blocks / 2;
   if (work.n_tiles % work.n_blocks || work.n_blocks % 2) return 0;

@@ -108,6 +108,7 @@ void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
 /* --- tensor maps, and matmuls of a warpgroup: cuda/ptx/wgmma.cuh */
 void copy_box(void *to, const void *map, void *barrier, int column, int row, int plane);
 void copy_box_to_pair(void *to, const void *map, void *barrier, int column, int row);
+long copies_to_pairs(); /* how many so far */
 void wgmma_fence();
 /* Operand a is in registers, or NULL and described by a_rows. */
 void wgmma(float *sums, int columns, const uint32_t *a, uint64_t a_rows, uint64_t b, bool b_by_columns,

@@ -4,6 +4,8 @@
  * Called by: cuda/ptx/ptx.cuh and wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
  * wgmma reads its operands, and returns its sums, when the thread waits for it; until then the sums are
  * NaN, or as integers -1. */
+#include <atomic>
+
 #include "blocks.h"
 #include "cuda.h"
 #include "cuda/ptx/ptx.cuh"
@@ -310,7 +312,14 @@ void copy_box(void *to, const void *map, void *barrier, int column, int row, int
   copy_box_to(cluster_rank(), to, map, barrier, column, row, plane);
 }
 
+static std::atomic<long> n_copies_to_pairs;
+
+long copies_to_pairs() {
+  return n_copies_to_pairs;
+}
+
 void copy_box_to_pair(void *to, const void *map, void *barrier, int column, int row) {
+  n_copies_to_pairs++;
   for (int rank = 0; rank < 2; rank++) copy_box_to(rank, to, map, barrier, column, row, 0);
 }
 
