@@ -223,8 +223,8 @@ struct Ring {
   int slot, phase;
 };
 
-/* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each. That
- * must stay one instruction under one condition: with the address computed here, or a predicate inside
+/* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each.
+ * That must stay one instruction under one condition: with the address computed here, or a predicate inside
  * the asm, ptxas makes each product wait for the one before (its note C7513). The arrival may be relaxed,
  * since all that was read from the stage has gone into products that have been waited for. */
 template <class S> __device__ __forceinline__ void release(const Barriers &bar, int slot) {
@@ -740,9 +740,9 @@ inline bool whole_vectors(const Epilogue &out) {
  *
  * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: so many tiles of tokens
  * by n_blocks / so many tiles of outputs. Blocks with the same outputs read the same weights at about the
- * same time, and blocks with the same tokens the same x, so L2 serves most of what a wave reads. The next wave has
- * the next tokens and the same outputs. After the last tokens come the next outputs, with the tokens in
- * reverse order.
+ * same time, and blocks with the same tokens the same x, so L2 serves most of what a wave reads. The next
+ * wave has the next tokens and the same outputs. After the last tokens come the next outputs, with the tokens
+ * in reverse order.
  *
  * Where several rectangles divide the tiles evenly, this takes the one whose wave reads the fewest bytes: for
  * a tile of 256 tokens x is eight times as many bytes as 4-bit weights of 128 outputs. (With weights of 8
