@@ -1,5 +1,5 @@
-/* pairs.cuh - how many copies pairs of blocks have shared so far (copy_box_to_pair()). Only the emulated GPU
- * counts them, so checks of the number belong under `few`. */
+/* pairs.cuh - how many copies pairs of blocks have shared so far (copy_box_to_pair()); -1 on a real GPU,
+ * which does not count them. */
 #pragma once
 
 #ifdef EMULATED_ARCH
@@ -9,6 +9,6 @@ long copies_to_pairs();
 using emulator::copies_to_pairs;
 #else
 inline long copies_to_pairs() {
-  return 0;
+  return -1;
 }
 #endif

@@ -10,7 +10,7 @@
  * factors the epilogue multiplies by.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
  *          aligned, x_stride % 8 == 0.
- * READS    weights once for every kTokens tokens; x once for every 128 outputs (pairs of blocks: 256). */
+ * READS    from L2: weights once for every kTokens tokens, x once for a tile's outputs (pairs: of two). */
 #include <algorithm>
 #include <iterator>
 #include <type_traits>
@@ -116,15 +116,15 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
   return run(kernel<S, 64, kExperts>);
 }
 
-/* Tiles of so many tokens may end as heads; smaller ones are for fewer tokens, which other kernels take. */
+/* Tiles of at least so many tokens may end as heads; smaller ones have no such kernel. */
 constexpr int kLeastHeadTokens = 128;
 
-/* Blocks with tiles of so many tokens may be pairs (wgmma_tiles.cuh). */
+/* Only tiles of exactly so many tokens are computed by pairs of blocks (wgmma_tiles.cuh). */
 constexpr int kPairTokens = 256;
 
-/* Launches a shape for pairs of blocks if its tiles can be shared out to them. Pairs, and tiles that end as
- * heads, are kernels of their own: in one kernel for all, ptxas would make each product wait for the one
- * before. */
+/* Launches pairs of blocks if there are several tiles of tokens (half of a single one could lie past the last
+ * token) and best_wave() can share the tiles out. Pairs, and tiles that end as heads, are kernels of their
+ * own: if one kernel held all forms, ptxas would make each product wait for the one before. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads>
 Status launch_pairs_or_blocks(const LinearArgs &args, Error *err) {
   if constexpr (kTokens == kPairTokens) {

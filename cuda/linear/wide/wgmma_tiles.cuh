@@ -2,7 +2,8 @@
  * the loop over the tiles of a block, and the end of a tile.
  *
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
- * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh). Experts (linear.h)
+ * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh) but that of experts and
+ * of pairs (below). Experts (linear.h)
  * have tiles of their own, never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one
  * after another. Low tiles take as long as their weights need to be dequantised: then four warpgroups do
  * that, two with the same outputs, which take turns at the stages (kTurns).
@@ -13,8 +14,8 @@
  *          turn it is
  *
  * Where no tile is cut and best_wave() finds waves, blocks may be pairs, clusters of two (InPairs). Both have
- * the same tokens: each copies half of x to both, and a stage is empty when both have read it. So L2 is read
- * half as often for x. That saves energy, which limits the clock where many tokens are multiplied.
+ * the same tokens: each copies half of a stage's x to both, and a stage is empty when both have read it. So
+ * L2 is read half as often for x. That saves energy, which limits the clock where many tokens are multiplied.
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
  * Included by awq_wgmma.cu, awq_ordered.cu and int8_tiles.cu. */
@@ -137,7 +138,7 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
   } else if constexpr (S::InPairs::value) {
     const stream_k::Work &w = a.work;
     const int pair = (int)blockIdx.x / 2, wave_outs = w.n_blocks / a.wave_tokens,
-              across = a.n_token_tiles / a.wave_tokens; /* waves with the same outputs */
+              across = a.n_token_tiles / a.wave_tokens; /* how many waves have the same outputs */
     for (int wave = 0; wave < w.n_tiles / w.n_blocks; wave++) {
       const int out_group = wave / across, nth = wave % across,
                 token_group = out_group % 2 ? across - 1 - nth : nth,
@@ -162,8 +163,8 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
 
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
  * brings the weights, since a bulk copy for each tile row takes longer (cuda/LOG.md). Results of tile rows
- * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x, and
- * x_bytes(area) come to this block. */
+ * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x. x_bytes(area)
+ * bytes of x come to this block's stage, in a pair half of them from the other block's copies. */
 template <class S, bool kExperts, class XBytes, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                            unsigned char *stages, const Barriers &bar, XBytes x_bytes,
@@ -184,7 +185,7 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     }
   });
   if constexpr (S::InPairs::value)
-    /* The other block of the pair arrives at this one's barriers, so this one must not end before it has. */
+    /* The other block of the pair arrives at this one's barriers, so this one waits for the last arrivals. */
     for (int i = 0; i < S::kStages; i++) {
       barrier_wait(bar.empty + slot, phase);
       if (++slot == S::kStages) slot = 0, phase ^= 1;
@@ -224,9 +225,9 @@ struct Ring {
 };
 
 /* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each.
- * That must stay one instruction under one condition: with the address computed here, or a predicate inside
- * the asm, ptxas makes each product wait for the one before (its note C7513). The arrival may be relaxed,
- * since all that was read from the stage has gone into products that have been waited for. */
+ * This must stay one instruction under one condition: with peer_address() called here, or a predicate inside
+ * the asm, ptxas makes each product wait for the one before (its note C7513). The arrival at a pair may be
+ * relaxed, since all that was read from the stage has gone into products that have been waited for. */
 template <class S> __device__ __forceinline__ void release(const Barriers &bar, int slot) {
   const int lane = threadIdx.x % 32;
   if constexpr (S::InPairs::value) {
@@ -738,8 +739,9 @@ inline bool whole_vectors(const Epilogue &out) {
 
 /* How many tiles of tokens a wave of pairs has; 0 if the tiles cannot be shared out in waves.
  *
- * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: so many tiles of tokens
- * by n_blocks / so many tiles of outputs. Blocks with the same outputs read the same weights at about the
+ * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: t tiles of tokens (the
+ * result) by n_blocks / t tiles of outputs. A pair has two neighbouring tiles of outputs and the same tokens.
+ * Blocks with the same outputs read the same weights at about the
  * same time, and blocks with the same tokens the same x, so L2 serves most of what a wave reads. The next
  * wave has the next tokens and the same outputs. After the last tokens come the next outputs, with the tokens
  * in reverse order.
