@@ -741,10 +741,9 @@ inline bool whole_vectors(const Epilogue &out) {
  *
  * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: t tiles of tokens (the
  * result) by n_blocks / t tiles of outputs. A pair has two neighbouring tiles of outputs and the same tokens.
- * Blocks with the same outputs read the same weights at about the
- * same time, and blocks with the same tokens the same x, so L2 serves most of what a wave reads. The next
- * wave has the next tokens and the same outputs. After the last tokens come the next outputs, with the tokens
- * in reverse order.
+ * Blocks with the same outputs read the same weights at about the same time, and blocks with the same tokens
+ * the same x, so L2 serves most of what a wave reads. The next wave has the next tokens and the same outputs.
+ * After the last tokens come the next outputs, with the tokens in reverse order.
  *
  * Where several rectangles divide the tiles evenly, this takes the one whose wave reads the fewest bytes: for
  * a tile of 256 tokens x is eight times as many bytes as 4-bit weights of 128 outputs. (With weights of 8
