@@ -3,9 +3,7 @@
 #pragma once
 
 #ifdef EMULATED_ARCH
-namespace emulator {
-long copies_to_pairs();
-}
+#include "test/cuda/emulator/emulator.h"
 using emulator::copies_to_pairs;
 #else
 inline long copies_to_pairs() {

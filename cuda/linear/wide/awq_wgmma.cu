@@ -135,6 +135,7 @@ Status launch_pairs_or_blocks(const LinearArgs &args, Error *err) {
   return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads>, false>(args, err);
 }
 
+/* The kernel whose tiles end as the call asks: as heads, or as y. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_ends(const LinearArgs &args, Error *err) {
   if constexpr (kWarpgroups == 2 && kTokens >= kLeastHeadTokens)

@@ -2,11 +2,11 @@
  * the loop over the tiles of a block, and the end of a tile.
  *
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
- * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh) but that of experts and
- * of pairs (below). Experts (linear.h)
- * have tiles of their own, never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one
- * after another. Low tiles take as long as their weights need to be dequantised: then four warpgroups do
- * that, two with the same outputs, which take turns at the stages (kTurns).
+ * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh), except that of experts
+ * and of pairs (below). Experts (linear.h) have tiles of their own, never cut (expert_tiles.cuh); x comes by
+ * places, so that a tile's rows lie one after another. Low tiles take as long as their weights need to be
+ * dequantised: then four warpgroups do that, two with the same outputs, which take turns at the stages
+ * (kTurns).
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
