@@ -49,7 +49,8 @@ extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kerne
     int8_wgmma_kernel, int8_tiles_kernel, narrow_wgmma_kernel, experts_plain_kernel, dense_tensorcore_kernel,
     dense_wgmma_kernel, awq_ordered_kernel, int8_bytes_kernel;
 
-/* True if awq_wgmma multiplies so many tokens in tiles that may end as heads. */
+/* True if awq_wgmma can end so many tokens' tiles as heads, and that is expected to be faster than y and a
+ * kernel of its own for them. */
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
 
 /* For experts the matrix that one token multiplies: the chosen ones, stacked or, if summed, side by side. */

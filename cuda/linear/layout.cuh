@@ -97,7 +97,12 @@ struct HalfZeros {
 /* The types below of weights W have in common:
  *   Meta               the scales and zeros of rows g and g + 8 for a block of inputs, in registers: for one
  *                      group, or for FP4 of a tile
- *   kMetaBytes         of a tile row and block in shared memory, brought by kMetaCopies of copy_meta()
+ *   kMetaBytes         of a tile row and block in shared memory, brought by kMetaCopies of copy_meta(), each
+ *                      a piece of at most 16 bytes, 16 apart
+ *   n_blocks, block_of how many blocks a tile row has (groups; FP4: tiles), and the block of input k
+ *   piece, copy_piece  for a warp that brings the same pieces of many blocks: the address of piece i of a
+ *                      block, and its copy. Blocks are numbered tile row after tile row; piece i of the next
+ *                      one is piece_step(i) bytes further
  *   staged_meta, meta  read them from there, and from the matrix for the block of input k
  *   operand            operand a of mma_f16 for k 16j .. 16j + 15 of a tile, with or without the scales
  *   weights            row g's and g + 8's weight of byte i in word j, without the factor, in fp32
@@ -124,6 +129,21 @@ template <class W> struct GroupsOfIntegers {
     else
       copy_async_16(to + 32, (const unsigned char *)w.zeros + (size_t)at * 16, 16);
   }
+
+  /* Two pieces of scales, then one of zeros, which has 8 bytes for 4 bits. */
+  static __device__ __forceinline__ int piece_step(int i) { return i < 2 ? 32 : 2 * W::kBits; }
+  static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {
+    return i < 2 ? (const unsigned char *)(w.scales + (size_t)block * 8 + 4 * i)
+                 : (const unsigned char *)w.zeros + (size_t)block * (2 * W::kBits);
+  }
+  static __device__ __forceinline__ void copy_piece(unsigned char *to, const unsigned char *from, int i) {
+    if (W::kBits == 4 && i == 2)
+      copy_async_8(to, from);
+    else
+      copy_async_16(to, from, 16);
+  }
+  static __device__ __forceinline__ int n_blocks(const QuantView &w) { return w.n_groups; }
+  static __device__ __forceinline__ int block_of(const QuantView &w, int k) { return group_of(w, k); }
 
   static __device__ __forceinline__ GroupMeta staged_meta(const unsigned char *at, int g) {
     typedef typename W::Zero Zero;
@@ -289,6 +309,16 @@ struct Fp8 {
     copy_async_16(to + 16 * i, w.scales + meta_at(w, tile_row, k) + 4 * i, 16);
   }
 
+  static __device__ __forceinline__ int piece_step(int) { return kMetaBytes; }
+  static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {
+    return (const unsigned char *)(w.scales + (size_t)block * 8 + 4 * i);
+  }
+  static __device__ __forceinline__ void copy_piece(unsigned char *to, const unsigned char *from, int) {
+    copy_async_16(to, from, 16);
+  }
+  static __device__ __forceinline__ int n_blocks(const QuantView &w) { return w.n_groups; }
+  static __device__ __forceinline__ int block_of(const QuantView &w, int k) { return group_of(w, k); }
+
   static __device__ __forceinline__ Meta staged_meta(const unsigned char *at, int g) {
     return {*(const uint32_t *)(at + 4 * g)};
   }
@@ -348,6 +378,16 @@ struct Fp4 {
                                                    unsigned char *to) {
     copy_async_16(to + 16 * i, meta_at(w, tile_row, k / kTileIn) + 16 * i, 16);
   }
+
+  static __device__ __forceinline__ int piece_step(int) { return kMetaBytes; }
+  static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {
+    return (const unsigned char *)w.scales + (size_t)block * kMetaBytes + 16 * i;
+  }
+  static __device__ __forceinline__ void copy_piece(unsigned char *to, const unsigned char *from, int) {
+    copy_async_16(to, from, 16);
+  }
+  static __device__ __forceinline__ int n_blocks(const QuantView &w) { return w.n_tiles_in; }
+  static __device__ __forceinline__ int block_of(const QuantView &, int k) { return k / kTileIn; }
 
   static __device__ __forceinline__ Meta staged_meta(const unsigned char *at, int g) {
     return {*(const uint2 *)(at + 8 * g), 0};

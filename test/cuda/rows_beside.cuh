@@ -94,19 +94,19 @@ static void check_same_norm(const char *kernel, WeightType type, int n_in, int n
   free_operands(&o);
 }
 
-/* The first n_variants tile shapes of a kernel give the same bits: those of int8_tiles where no tile is cut,
- * as on one SM; those of awq_ordered always. */
-static void check_same_tiles(const char *kernel, ActType act, int n_variants, int n_in, int n_out,
-                             int n_tokens) {
+/* Tile shapes first .. last of a kernel give the same bits: those of int8_tiles where no tile is cut, as on
+ * one SM; those of awq_ordered always, and those of awq_wgmma in whole tiles. */
+static void check_same_tiles(const char *kernel, ActType act, int first_variant, int last_variant, int n_in,
+                             int n_out, int n_tokens) {
   Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, 128, 24);
   Operands o = make_operands(&s, 1, n_tokens);
   const size_t n = (size_t)n_tokens * o.y_stride;
   const LinearEntry *chosen;
   std::vector<float> first, y(n);
-  LinearCall call = {&o.w, o.x,   o.x_stride, n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride,
-                     act,  false, kernel,     1};
+  LinearCall call = {&o.w,       o.x, o.x_stride, n_tokens, LINEAR_TO_F32, o.y[0],
+                     o.y_stride, act, false,      kernel,   first_variant};
   const bool runs = !linear_choice(context, &o.w, act, n_tokens, kernel, &chosen, &error);
-  for (; runs && call.variant <= n_variants; call.variant++) {
+  for (; runs && call.variant <= last_variant; call.variant++) {
     MUST(linear_prepare(context, &o.w, act, n_tokens, kernel, &error));
     CHECK(cudaMemsetAsync(o.y[0], 0xff, n * 4, stream));
     MUST(linear_run(context, &call, &error));
@@ -187,14 +187,23 @@ static void check_few_rotated(void) {
   only = asked;
 }
 
-/* awq_wgmma on four SMs, where it leaves four of 260 tokens to narrow_wgmma. */
+/* awq_wgmma on one SM, where it leaves four of 388 tokens to narrow_wgmma. */
 static void check_few_left(void) {
-  with("awq_wgmma", "4", NULL, [] {
+  with("awq_wgmma", "1", NULL, [] {
     const int stacked[] = {24, 16, 16}, gated[] = {24, 24};
-    check_outputs(WEIGHT_AWQ4, 320, gated, 2, LINEAR_SWIGLU_F16, true, 260, 0, true);
+    check_outputs(WEIGHT_AWQ4, 2048, gated, 2, LINEAR_SWIGLU_F16, true, 388, 0, true);
     for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
-      check_outputs(WEIGHT_AWQ4, 320, stacked, 3, output, true, 260);
+      check_outputs(WEIGHT_AWQ4, 2048, stacked, 3, output, true, 388);
   });
+}
+
+/* awq_wgmma: blocks of three warpgroups and of one, and all shapes in whole tiles. */
+static void check_few_whole(void) {
+  const int wide[] = {104, 104};
+  check_counts(WEIGHT_AWQ4, 256, 1000, 128, {43, 300}, 20);
+  for (int v : {7, 8, 9, 10, 19})
+    check_outputs(WEIGHT_AWQ4, 128, wide, 2, LINEAR_SWIGLU_F16, true, 70, v, false, 128);
+  check_same_tiles("awq_wgmma", ACT_F16, 11, 20, 640, 1000, 300);
 }
 
 /* int8_tiles on one SM: a turn of its loop and three units; counts on both sides of where it takes tiles of
@@ -204,7 +213,7 @@ static void check_few_units(void) {
     check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66});
     check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
     check_counts(WEIGHT_AWQ4, 2560, 16, 128, {511, 512, 513, 640, 768});
-    for (int n_tokens : {66, 300, 512}) check_same_tiles("int8_tiles", ACT_INT8, 2, 1408, 136, n_tokens);
+    for (int n_tokens : {66, 300, 512}) check_same_tiles("int8_tiles", ACT_INT8, 1, 2, 1408, 136, n_tokens);
   });
   for (const char *sms : {"1", "6"}) /* whole tiles, and parts of them */
     with("int8_bytes,int8_token", sms, NULL, [] {
@@ -241,8 +250,8 @@ static void check_few_ordered(void) {
     check_rows_beside(LINEAR_INVARIANT, 640, 264, 16, {200, -64}, WEIGHT_FP4);
     check_rows_beside(LINEAR_INVARIANT, 640, 264, 128, {150, -40}, WEIGHT_FP8);
   });
-  with("awq_ordered", "8", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 3, 1024, 200, 150); });
-  with("awq_ordered", "3", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 3, 1152, 72, 150); });
+  with("awq_ordered", "8", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 1, 3, 1024, 200, 150); });
+  with("awq_ordered", "3", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 1, 3, 1152, 72, 150); });
 }
 
 /* Matrices that go through cuBLAS in parts of 256 rows, the last of 8. */

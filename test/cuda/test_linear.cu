@@ -353,14 +353,16 @@ template <class T> static int changed_gaps(const float *got, const float *before
 /* Bias, fp16 results, adding to a residual, and SwiGLU, of stacked and interleaved parts, against the host on
  * the double matmul. fp16 results may be off by half a unit of 11 bits plus the error of the sums. With a
  * bias some results exceed fp16's range and become its largest number. The gaps between tokens stay as they
- * were. `factored`: with row_factors, of a gated matmul. */
+ * were. `factored`: with row_factors, of a gated matmul. group: 0 for test_group(). */
 static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, LinearOutput output,
-                          bool with_bias, int n_tokens, int variant = 0, bool factored = false) {
+                          bool with_bias, int n_tokens, int variant = 0, bool factored = false,
+                          int group = 0) {
   Stored parts[3];
   int total = 0;
   const bool interleaved = output == LINEAR_SWIGLU_F16;
   for (int i = 0; i < n_parts; i++)
-    parts[i] = stored_random(type, n_in, n_out[i], test_group(type), 100 + (uint64_t)i), total += n_out[i];
+    parts[i] = stored_random(type, n_in, n_out[i], group ? group : test_group(type), 100 + (uint64_t)i),
+    total += n_out[i];
   const int width = interleaved ? total / 2 : total;
   const bool half = output == LINEAR_TO_F16 || interleaved;
   const int y_stride = width + kGap;
@@ -638,18 +640,18 @@ static void check_few(void) {
 /* Every tile shape of wgmma, if the chip has it: tiles that overlap the one before, rings that wrap; gated
  * matmuls of more tokens than are done at once. */
 static void check_few_wgmma(void) {
-  const int gated[] = {24, 24}, wide[] = {104, 104};
+  const int gated[] = {24, 24};
   check_few_left();
   const char *asked = only;
   if (*asked && !wanted("awq_wgmma")) return;
   only = "awq_wgmma";
-  check_counts(WEIGHT_AWQ4, 192, 136, 64, {43, 300}, 7);
-  check_counts(WEIGHT_AWQ4, 1024, 72, 32, {43, 300}, 7);
-  check_counts(WEIGHT_FP4, 192, 136, 16, {43, 300}, 6);
-  check_counts(WEIGHT_FP8, 1024, 72, 128, {43, 300}, 6);
-  for (bool factored : {false, true})
-    check_outputs(WEIGHT_AWQ4, 64, gated, 2, LINEAR_SWIGLU_F16, true, 2059, 0, factored);
-  check_outputs(WEIGHT_AWQ4, 64, wide, 2, LINEAR_SWIGLU_F16, true, 70, 7); /* three warpgroups */
+  check_counts(WEIGHT_AWQ4, 192, 136, 64, {43, 300}, 20);
+  check_counts(WEIGHT_AWQ4, 1024, 72, 32, {43, 300}, 10);
+  check_counts(WEIGHT_FP4, 192, 136, 16, {43, 300}, 16);
+  check_counts(WEIGHT_FP8, 1024, 72, 128, {43, 300}, 16);
+  for (bool of : {false, true})
+    check_outputs(WEIGHT_AWQ4, 64, gated, 2, LINEAR_SWIGLU_F16, true, 2059, 0, of);
+  check_few_whole();
   only = asked;
 }
 
@@ -730,6 +732,7 @@ static void check_layers(bool sweep) {
     check_invariant(4096, 6144, {300, 1, -1, 9, -34, 64, -65, 130});
     for (int n_out : {4096, 24576})
       check_rows_beside(LINEAR_INVARIANT, n_out == 4096 ? 12288 : 4096, n_out, 128, {700, 1, -64, -193});
+    check_same_tiles("awq_wgmma", ACT_F16, 11, 20, 4096, 6144, 700);
     check_rows_beside(LINEAR_INVARIANT, 1024, 17000, 0, {300, 1, -34, 64, -65, 130},
                       WEIGHT_F16); /* an lm_head */
     check_rows_beside("planes_wgmma", 4096, 6144, 128, {24, 9, 16, 17});

@@ -190,7 +190,7 @@ static double nmse(const Memory<unsigned char> &own, const Memory<unsigned char>
 
 /* Heads by awq_wgmma, of two sequences whose pages are in turn, the second one from position 70 on; the last
  * token has no position. */
-static void check_wide_heads(const Sizes &s, KvType kv, bool with_norms) {
+static void check_wide_heads(const Sizes &s, int variant, KvType kv, bool with_norms) {
   const int n = s.n_tokens, h = s.hidden, all = s.heads + 2 * s.kv_heads, own = (n - 1) / 3,
             n_pages = 2 * ((n + 70) / KV_PAGE_TOKENS + 1);
   Weights qkv(h, {s.heads * 128, s.kv_heads * 128, s.kv_heads * 128}, false, "qkv", 21);
@@ -219,7 +219,7 @@ static void check_wide_heads(const Sizes &s, KvType kv, bool with_norms) {
   heads.q = q1.at, heads.k_cache = k1.at, heads.v_cache = v1.at;
   heads.k_scales = k_scales1.at, heads.v_scales = v_scales1.at;
   LinearCall call = call_of(qkv, x.at, n, LINEAR_TO_F32, projections.at, all * 128);
-  call.kernel = "awq_wgmma";
+  call.kernel = "awq_wgmma", call.variant = variant;
   judge(linear_makes_heads(context, &qkv.w, ACT_F16, n, "awq_wgmma"), "awq_wgmma makes heads", s);
   MUST(linear_run(context, &call, &error));
   MUST(ops_qk_norm_rope_append(&heads, n, stream, &error));
@@ -257,16 +257,18 @@ int main(int argc, char **argv) {
     check_heads(odd);
     check_mlp(odd);
   }
-  for (int n : {129, 160, 300, 1000, 2048}) {
-    if (few && n > 160) continue;
+  /* Tokens and a tile shape of awq_wgmma for them: 128 cut and whole, 160 cut, 256 whole and by pairs. */
+  const int wide[][2] = {{129, 3}, {160, 13}, {300, 4}, {1000, 16}, {2048, 6}};
+  for (const int(&w)[2] : wide) {
+    if (few && w[0] > 160) continue;
     for (KvType kv : {KV_F16, KV_Q8})
       for (bool with_norms : {false, true})
-        check_wide_heads(few ? Sizes{256, 0, 2, 1, n} : Sizes{4096, 0, 32, 8, n}, kv, with_norms);
+        check_wide_heads(few ? Sizes{512, 0, 2, 1, w[0]} : Sizes{4096, 0, 32, 8, w[0]}, w[1], kv, with_norms);
   }
   const long before = copies_to_pairs();
   const Sizes of_pairs = {512, 0, 4, 1, 500};
   for (KvType kv : {KV_F16, KV_Q8})
-    if (few) check_wide_heads(of_pairs, kv, true);
+    if (few) check_wide_heads(of_pairs, 6, kv, true);
   if (few && before >= 0) judge(copies_to_pairs() > before, "pairs of blocks that share x", of_pairs);
   printf("%d passed, %d failed\n", passed, failed);
   linear_close(context);

@@ -4,12 +4,12 @@
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
  * The blocks, their loads and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
- * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs into
- * the other of two sets of registers. x in a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an
- * expert's last one are another's, and their results are dropped. Weights of 4 bits, FP4 and FP8, whose
- * factors the epilogue multiplies by.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
- *          aligned, x_stride % 8 == 0.
+ * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs (with
+ * one warpgroup two run, and it dequantises 32) into the other of two sets of registers. x in a stage:
+ * [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an expert's last one are another's, and their results
+ * are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * PRECOND  group % kBlockIn == 0; kBlockIn is 32, 64 or 128 inputs (FP4: 64, a tile with four groups); x
+ *          16-byte aligned, x_stride % 8 == 0.
  * READS    from L2: weights once for every kTokens tokens, x once for a tile's outputs (pairs: of two). */
 #include <algorithm>
 #include <iterator>
@@ -96,24 +96,39 @@ template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, 
   return STATUS_OK;
 }
 
-template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Error *err) {
+/* True for shapes that exist only for groups that are a multiple of 128: others were not measured. */
+constexpr bool needs_groups_of_128(int tokens, int warpgroups) {
+  return warpgroups == 1 || (warpgroups == 3 && tokens < 128);
+}
+
+/* Up to this many tokens a block loads its first weights before the previous kernel has ended. With more,
+ * that kernel became slower (cuda/LOG.md). */
+constexpr int kMostEarly = 256;
+
+template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bool whole, Error *err) {
   Args<S, kExperts> a = {};
-  TRY(set_tile_work<S>(args, a, err));
+  TRY(set_tile_work<S>(args, whole, a, err));
   if constexpr (kExperts) {
     TRY(set_experts<S>(args, a, err));
   } else {
     if constexpr (S::MakesHeads::value) a.heads = *args.next.heads;
+    a.early = args.n_tokens <= kMostEarly;
     a.box_tokens = S::InPairs::value ? S::kTokens / 2 : std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
+  constexpr int kWide =
+      kExperts ? kTileIn : S::kK * kTileIn; /* inputs of a stage: their scales are read once */
   const auto run = [&](auto kernel) {
     cudaLaunchAttribute attributes[2] = {cluster_attribute(2)};
     return launch_with(attributes, S::InPairs::value ? 1 : 0, kernel, dim3((unsigned)a.work.n_blocks),
                        S::kThreads, S::kSharedBytes, args.stream, args.dependent, args.w->name, err, a);
   };
-  if constexpr (S::W::kLeastBlockIn == 32)
-    if (args.w->group % 64 != 0) return run(kernel<S, 32, kExperts>);
-  return run(kernel<S, 64, kExperts>);
+  if constexpr (needs_groups_of_128(S::kTokens, S::kWarpgroups))
+    return run(kernel<S, kWide, kExperts>);
+  else if constexpr (S::W::kLeastBlockIn == 32)
+    return args.w->group % kWide == 0 ? run(kernel<S, kWide, kExperts>) : run(kernel<S, 32, kExperts>);
+  else
+    return run(kernel<S, kTileIn, kExperts>);
 }
 
 /* Tiles of at least so many tokens may end as heads; smaller ones have no such kernel. */
@@ -126,38 +141,43 @@ constexpr int kPairTokens = 256;
  * token) and best_wave() can share the tiles out. Pairs, and tiles that end as heads, are kernels of their
  * own: if one kernel held all forms, ptxas would make each product wait for the one before. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads>
-Status launch_pairs_or_blocks(const LinearArgs &args, Error *err) {
+Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kTokens == kPairTokens) {
     const int n_token_tiles = ceil_div(args.n_tokens, kTokens);
     if (n_token_tiles > 1 && best_wave(work_of(args, 4 * kWarpgroups, kTokens, kK), n_token_tiles) > 0)
-      return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads, true>, false>(args, err);
+      return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads, true>, false>(args, false,
+                                                                                               err);
   }
-  return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads>, false>(args, err);
+  return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads>, false>(args, whole, err);
 }
 
 /* The kernel whose tiles end as the call asks: as heads, or as y. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups>
-Status launch_ends(const LinearArgs &args, Error *err) {
+Status launch_ends(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kWarpgroups == 2 && kTokens >= kLeastHeadTokens)
-    if (args.next.kind) return launch_pairs_or_blocks<W, kTokens, kK, kStages, kWarpgroups, true>(args, err);
-  return launch_pairs_or_blocks<W, kTokens, kK, kStages, kWarpgroups, false>(args, err);
+    if (args.next.kind)
+      return launch_pairs_or_blocks<W, kTokens, kK, kStages, kWarpgroups, true>(args, whole, err);
+  if (args.next.kind)
+    return error_set(err, STATUS_USAGE, "%s: tiles of this shape do not end as heads", args.w->name);
+  return launch_pairs_or_blocks<W, kTokens, kK, kStages, kWarpgroups, false>(args, whole, err);
 }
 
-/* The shape for the matrix's type of weights; three warpgroups only where they were measured. */
+/* The shape for the matrix's type of weights; one or three warpgroups only where they were measured. */
 template <int kTokens, int kK, int kStages, int kWarpgroups>
-Status launch_weights(const LinearArgs &args, Error *err) {
+Status launch_weights(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kWarpgroups == 2) {
-    if (args.w->type == WEIGHT_FP4) return launch_ends<Fp4, kTokens, kK, kStages, 2>(args, err);
-    if (args.w->type == WEIGHT_FP8) return launch_ends<Fp8, kTokens, kK, kStages, 2>(args, err);
-  } else if (args.w->type != WEIGHT_AWQ4) {
-    return error_set(err, STATUS_USAGE, "%s: tiles of %d outputs are of 4-bit weights", args.w->name,
-                     64 * kWarpgroups);
+    if (args.w->type == WEIGHT_FP4) return launch_ends<Fp4, kTokens, kK, kStages, 2>(args, whole, err);
+    if (args.w->type == WEIGHT_FP8) return launch_ends<Fp8, kTokens, kK, kStages, 2>(args, whole, err);
+  } else if (args.w->type != WEIGHT_AWQ4 ||
+             (needs_groups_of_128(kTokens, kWarpgroups) && args.w->group % 128 != 0)) {
+    return error_set(err, STATUS_USAGE, "%s: tiles of %d outputs are of 4-bit weights, some in groups of 128",
+                     args.w->name, 64 * kWarpgroups);
   }
-  return launch_ends<Bits4, kTokens, kK, kStages, kWarpgroups>(args, err);
+  return launch_ends<Bits4, kTokens, kK, kStages, kWarpgroups>(args, whole, err);
 }
 
 struct TimedShape {
-  Status (*launch)(const LinearArgs &args, Error *err);
+  Status (*launch)(const LinearArgs &args, bool whole, Error *err);
   int tile_rows, tokens, tiles; /* tile rows and tokens of a tile, tiles of 64 inputs in a step */
   double fixup_us, step_us;     /* fix-up of cut tiles; 64 inputs of a tile */
 };
@@ -167,25 +187,43 @@ constexpr TimedShape shape(double fixup_us, double step_us) {
   return {launch_weights<kTokens, kK, kStages, kWarpgroups>, 4 * kWarpgroups, kTokens, kK, fixup_us, step_us};
 }
 
-/* Times as measured on an H200 (cuda/LOG.md). */
+/* Times as measured on an H200 with 4 bits in groups of 128 (cuda/LOG.md); those of fix-ups are of an earlier
+ * form of the loop. */
 constexpr TimedShape shapes[] = {
     /* kTokens, kK, kStages, kWarpgroups (2); fixup_us, step_us */
-    shape<64, 2, 7>(6, 0.36),     shape<96, 2, 6>(7, 0.38),   shape<128, 2, 5>(8, 0.465),
-    shape<160, 2, 4>(10, 0.55),   shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(14, 0.78),
-    shape<128, 2, 3, 3>(12, 0.7),
+    shape<64, 2, 7>(6, 0.241),     shape<96, 2, 6>(7, 0.32),       shape<128, 2, 5>(8, 0.383),
+    shape<160, 2, 4>(10, 0.448),   shape<192, 2, 3>(12, 0.522),    shape<256, 1, 5>(14, 0.677),
+    shape<96, 2, 5, 3>(10, 0.441), shape<128, 2, 3, 3>(12, 0.541), shape<128, 2, 5, 1>(5, 0.214),
+    shape<192, 2, 4, 1>(7, 0.297),
 };
 
-constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles (cuda/LOG.md) */
+/* How the tiles are divided among blocks, and the expected time until the last block ends. */
+struct Division {
+  bool whole; /* TileWork.whole */
+  double us;
+};
 
-/* Time of the block with the most work. */
-double expected_us(const TimedShape &s, const LinearArgs &args) {
+constexpr double kLaunchUs = 3; /* of a launch of any shape: filling the pipeline, storing the last tile */
+
+Division fastest_division(const TimedShape &s, const LinearArgs &args) {
+  const double never = 1e9;
   /* See launch_weights(); a head is a tile of 128 outputs. */
-  if (s.tile_rows > 8 && (args.w->type != WEIGHT_AWQ4 || args.next.kind)) return 1e9;
-  if (args.next.kind && s.tokens < kLeastHeadTokens) return 1e9;
-  stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
-  int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
-  return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
+  if (s.tile_rows != 8 && (args.w->type != WEIGHT_AWQ4 || args.next.kind)) return {false, never};
+  if (needs_groups_of_128(s.tokens, s.tile_rows / 4) && args.w->group % 128 != 0) return {false, never};
+  if (args.next.kind && s.tokens < kLeastHeadTokens) return {false, never};
+  const stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
+  const int rounds = ceil_div(work.n_tiles, args.device.n_sms),
+            cut_steps = ceil_div(stream_k::total_steps(work), work.n_blocks);
+  const double us = s.step_us * s.tiles, whole = kLaunchUs + us * rounds * work.n_steps,
+               cut = kLaunchUs + us * cut_steps + (work.n_tiles % work.n_blocks ? s.fixup_us : 0);
+  return whole <= cut ? Division{true, whole} : Division{false, cut};
 }
+
+double expected_us(const TimedShape &s, const LinearArgs &args) {
+  return fastest_division(s, args).us;
+}
+
+constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles (cuda/LOG.md) */
 
 /* Experts: low tiles if they have few rows on average, else high ones. A stage has 128 inputs, of FP8 64: its
  * weights take twice the memory, and too few stages of 128 would fit. */
@@ -193,8 +231,8 @@ template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) 
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const bool few = args.n_tokens * args.w->n_chosen < kLowRows * args.w->n_experts,
              low = args.variant == 0 ? few : args.variant == 1;
-  return low ? launch_shape<Shape<W, 64, kK, 12 / kK, 4, 2>, true>(args, err)
-             : launch_shape<Shape<W, 192, kK, 6 / kK, 2>, true>(args, err);
+  return low ? launch_shape<Shape<W, 64, kK, 12 / kK, 4, 2>, true>(args, false, err)
+             : launch_shape<Shape<W, 192, kK, 6 / kK, 2>, true>(args, false, err);
 }
 
 Status launch_experts(const LinearArgs &args, Error *err) {
@@ -211,12 +249,15 @@ const TimedShape &fastest_of(const LinearArgs &args) {
       [&](const TimedShape &a, const TimedShape &b) { return expected_us(a, args) < expected_us(b, args); });
 }
 
-/* Launches the `variant`-th shape, or the one expected to be the fastest. */
+/* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is
+ * what is expected to be the fastest. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
-  if (args.variant > (args.experts ? 2 : (int)std::size(shapes)))
+  const int n = (int)std::size(shapes);
+  if (args.variant > (args.experts ? 2 : 2 * n))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   if (args.experts) return launch_experts(args, err);
-  return (args.variant > 0 ? shapes[args.variant - 1] : fastest_of(args)).launch(args, err);
+  const TimedShape &s = args.variant > 0 ? shapes[(args.variant - 1) % n] : fastest_of(args);
+  return s.launch(args, args.variant > 0 ? args.variant > n : fastest_division(s, args).whole, err);
 }
 
 constexpr double kWorthWhile = 0.96; /* what a second launch must make of the time */
@@ -227,16 +268,16 @@ constexpr double kWorthWhile = 0.96; /* what a second launch must make of the ti
  * make. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant > 0 || args.next.kind) return 0;
-  const TimedShape &whole = fastest_of(args);
-  if (args.n_tokens % whole.tokens == 0) return 0;
-  double least = kWorthWhile * expected_us(whole, args);
+  const auto tiles_us = [](const LinearArgs &of) { return expected_us(fastest_of(of), of) - kLaunchUs; };
+  if (args.n_tokens % fastest_of(args).tokens == 0) return 0;
+  double least = kWorthWhile * tiles_us(args);
   int left = 0;
   for (int tile : {128, 256}) {
     LinearArgs most = args;
     const int rest = args.n_tokens % tile;
     most.n_tokens -= rest;
     if (rest == 0 || rest > kMostNarrow) continue;
-    const double us = narrow_us(args, rest) + (most.n_tokens > 0 ? expected_us(fastest_of(most), most) : 0);
+    const double us = narrow_us(args, rest) + (most.n_tokens > 0 ? tiles_us(most) : 0);
     if (us < least) least = us, left = rest;
   }
   return left;
@@ -267,11 +308,18 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
 
 } // namespace
 
+/* Time that tiles save if they end as heads: a kernel's start, and results in fp32 to memory and back. */
+static double heads_us(int n_out, int n_tokens) {
+  const double bytes_per_us = 5e6; /* of L2 and memory: results are in both */
+  return 3 + 8.0 * n_out * n_tokens / bytes_per_us;
+}
+
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   LinearArgs args = {};
   args.w = w, args.n_tokens = n_tokens, args.device = device;
-  const TimedShape &fastest = fastest_of(args);
-  return fastest.tile_rows == 8 && fastest.tokens >= kLeastHeadTokens;
+  const double us = expected_us(fastest_of(args), args);
+  args.next.kind = LINEAR_NEXT_HEADS;
+  return expected_us(fastest_of(args), args) <= us + heads_us(w->n_out, n_tokens);
 }
 
 const LinearKernel awq_wgmma_kernel = {workspace, launch_awq_wgmma, false};

@@ -394,7 +394,7 @@ template <int kParts> Status quantise(const LinearArgs &args, int units, Error *
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   const int units = quant_tiles_in(*args.w) / 2;
   Args a = {};
-  TRY(set_tile_work<S>(args, a, err));
+  TRY(set_tile_work<S>(args, false, a, err));
   a.x = args.workspace;
   a.partial = (float *)(args.workspace + x_bytes(args.w, args.n_tokens));
   TRY(quantise<S::kParts>(args, units, err));

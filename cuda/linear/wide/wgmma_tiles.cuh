@@ -1,12 +1,12 @@
 /* wgmma_tiles.cuh - what the wgmma kernels of many tokens share: the producers of weights, scales and zeros,
- * the loop over the tiles of a block, and the end of a tile.
+ * and the loop over the tiles of a block.
  *
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
- * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh), except that of experts
- * and of pairs (below). Experts (linear.h) have tiles of their own, never cut (expert_tiles.cuh); x comes by
- * places, so that a tile's rows lie one after another. Low tiles take as long as their weights need to be
- * dequantised: then four warpgroups do that, two with the same outputs, which take turns at the stages
- * (kTurns).
+ * load kStages stages of 64 kK inputs ahead. Blocks take whole tiles in turn, or stream-K cuts the tiles
+ * evenly (stream_k.cuh), whichever is expected to be faster. Experts (linear.h) have tiles of their own,
+ * never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one after another. Low tiles
+ * take as long as their weights need to be dequantised: then four warpgroups do that, two with the same
+ * outputs, which take turns at the stages (kTurns).
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
@@ -28,12 +28,11 @@
 #include "cuda/linear/weight_stage.cuh"
 #include "cuda/linear/wide/expert_tiles.cuh"
 #include "cuda/linear/wide/heads_end.cuh"
+#include "cuda/linear/wide/tile_end.cuh"
 #include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
 namespace wgmma_tiles {
-
-constexpr int kStagingBytes = 16384; /* for a warpgroup's results */
 
 /* Tokens [first, first + n) of a call that is not one of experts, as a call of their own. */
 inline LinearArgs tokens_of(const LinearArgs &args, int first, int n) {
@@ -63,7 +62,8 @@ struct ShapeOf {
   typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
   static constexpr int kTurns = kTurns_,
                        kOutGroups = kWarpgroups / kTurns; /* warpgroups with outputs of their own */
-  static constexpr int kBatch = kTurns > 1 ? 4 : 1; /* wgmma (16 inputs each) that are waited for together */
+  /* Products (16 inputs each) that are waited for together. One warpgroup by itself waits less so. */
+  static constexpr int kBatch = kTurns > 1 ? 4 : kWarpgroups > 1 ? 1 : 2;
   static constexpr int kTileRows = 4 * kOutGroups, kEndBytes = kOutGroups * kStagingBytes; /* of a block */
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
@@ -73,7 +73,7 @@ struct ShapeOf {
   static constexpr int kStages = (kStages_ < kFitting ? kStages_ : kFitting) / kTurns * kTurns;
   static_assert(kStages > kTurns, "a stage is loaded while others are read");
   /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
-   * wait forever for more. */
+   * wait forever for more. One consumer warpgroup has enough without it. */
   static constexpr int kLoadRegisters = kWarpgroups == 2 ? 40 : 32,
                        kMultiplyRegisters = kWarpgroups == 2   ? 232
                                             : kWarpgroups == 3 ? 160
@@ -91,6 +91,8 @@ struct TileWork {
   CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: a piece for each of a lane's vectors of a tile */
   int n_tokens, n_token_tiles;
   stream_k::Work work;
+  bool early;      /* the first weights are loaded before wait_for_previous() */
+  bool whole;      /* block b has tiles b, b + n_blocks, ...; else stream-K cuts them */
   int wave_tokens; /* of kernels with InPairs: best_wave() */
   Epilogue out;
   bool vectors; /* 16 bytes of a row of y are aligned */
@@ -149,14 +151,16 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
                 min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
     }
   } else {
-    const int end = stream_k::first_step(a.work, blockIdx.x + 1);
-    for (int begin = stream_k::first_step(a.work, blockIdx.x); begin < end;) {
-      const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
-      const int n_steps = min(end - begin, a.work.n_steps - at.step),
+    const stream_k::Work &w = a.work;
+    const int end = a.whole ? stream_k::total_steps(w) : stream_k::first_step(w, blockIdx.x + 1);
+    for (int begin = a.whole ? (int)blockIdx.x * w.n_steps : stream_k::first_step(w, blockIdx.x);
+         begin < end;) {
+      const stream_k::Cursor at(w, a.n_token_tiles, begin);
+      const int n_steps = min(end - begin, w.n_steps - at.step),
                 first = S::first_token(a.n_tokens, at.token_tile);
       work(Area{at.out_tile, at.token_tile, at.step, n_steps, first, at.token_tile * S::kTokens - first,
                 min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out});
-      begin += n_steps;
+      begin += a.whole ? w.n_blocks * w.n_steps : n_steps;
     }
   }
 }
@@ -164,22 +168,35 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
  * brings the weights, since a bulk copy for each tile row takes longer (cuda/LOG.md). Results of tile rows
  * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x. x_bytes(area)
- * bytes of x come to this block's stage, in a pair half of them from the other block's copies. */
+ * bytes of x come to this block's stage, in a pair half of them from the other block's copies. Weights of the
+ * first stages may come while the kernel before this one still runs (early); x may be what that one makes. */
 template <class S, bool kExperts, class XBytes, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                            unsigned char *stages, const Barriers &bar, XBytes x_bytes,
                                            CopyX copy_x) {
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
+  int n_early = kExperts ? 0 : -1; /* stages whose weights are loaded already; -1: at the start */
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     const int bytes = x_bytes(area), row = area.first_row + area.out_tile * S::kTileRows;
+    const auto load_weights = [&](int slot, int step) {
+      barrier_expect(bar.full + slot, bytes + S::kWBytes);
+      copy_box(stages + slot * S::kStageBytes + S::kXBytes, &a.tiles, bar.full + slot, 0,
+               step * S::kK * S::W::kVectors, row);
+    };
+    if (!kExperts && n_early < 0) {
+      n_early = a.early ? min(S::kStages, area.n_steps) : 0;
+      if (lane == 0)
+        for (int i = 0; i < n_early; i++) load_weights(i, area.step + i);
+      __syncwarp();
+      wait_for_previous();
+    }
     for (int step = area.step; step < area.step + area.n_steps; step++) {
-      unsigned char *stage = stages + slot * S::kStageBytes;
       barrier_wait(bar.empty + slot, phase);
       if (lane == 0) {
-        barrier_expect(bar.full + slot, bytes + S::kWBytes);
-        copy_x(stage, bar.full + slot, area, step);
-        copy_box(stage + S::kXBytes, &a.tiles, bar.full + slot, 0, step * S::kK * S::W::kVectors, row);
+        if (n_early == 0) load_weights(slot, step);
+        copy_x(stages + slot * S::kStageBytes, bar.full + slot, area, step);
       }
+      n_early -= n_early > 0;
       __syncwarp();
       if (++slot == S::kStages) slot = 0, phase ^= 1;
     }
@@ -192,26 +209,41 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     }
 }
 
-/* Producer warp of scales and zeros. */
+/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps where
+ * those of the first group lie. Experts have short tiles, and their blocks of four warpgroups leave producers
+ * few registers, so that it is found again for each stage. Past the matrix or the expert the last tile row is
+ * read again. */
 template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
                                             unsigned char *stages, const Barriers &bar) {
   typedef typename S::W W;
-  constexpr int kGroups = S::kK * kTileIn / kBlockIn, kCopies = W::kMetaCopies;
+  constexpr int kGroups = S::kK * kTileIn / kBlockIn, kCopies = W::kMetaCopies,
+                kAll = S::kTileRows * kGroups * kCopies, kOwn = (kAll + 31) / 32;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
-  QuantView own = a.w;
-  const QuantView &w = kExperts ? own : a.w;
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     const int row = area.first_row + area.out_tile * S::kTileRows;
-    if (kExperts) own.n_tiles_out = area.end_row;
+    const unsigned char *from[kOwn];
+    if constexpr (!kExperts) {
+#pragma unroll
+      for (int i = 0; i < kOwn; i++) {
+        const int c = lane + 32 * i;
+        const int tile_row = min(row + c / (kGroups * kCopies), area.end_row - 1);
+        from[i] = W::piece(a.w, tile_row * W::n_blocks(a.w), c % kCopies);
+      }
+    }
     for (int step = area.step; step < area.step + area.n_steps; step++) {
       unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
       barrier_wait(bar.empty + slot, phase);
 #pragma unroll
-      for (int c = lane; c < S::kTileRows * kGroups * kCopies; c += 32) {
-        int tile_row = c / (kGroups * kCopies), f = c / kCopies % kGroups;
-        copy_meta<W>(w, row + tile_row, step * S::kK * kTileIn + f * kBlockIn, c % kCopies,
-                     stage + (tile_row * kGroups + f) * W::kMetaBytes);
+      for (int i = 0; i < kOwn; i++) {
+        const int c = lane + 32 * i, tile_row = c / (kGroups * kCopies), piece = c % kCopies,
+                  k = step * S::kK * kTileIn + c / kCopies % kGroups * kBlockIn;
+        unsigned char *to = stage + c / kCopies * W::kMetaBytes;
+        if (c >= kAll) continue;
+        if constexpr (kExperts)
+          W::copy_meta(a.w, min(row + tile_row, area.end_row - 1), k, piece, to);
+        else
+          W::copy_piece(to + 16 * piece, from[i] + W::block_of(a.w, k) * W::piece_step(piece), piece);
       }
       barrier_arrive_after_copies(bar.full + slot);
       if (++slot == S::kStages) slot = 0, phase ^= 1;
@@ -251,238 +283,6 @@ template <class S> __device__ __forceinline__ void advance(Ring &ring) {
 /* The tile row of the calling warp: wgmma gives it 16 of its warpgroup's 64 rows. */
 template <class S> __device__ __forceinline__ int warp_tile_row() {
   return (int)threadIdx.x / 128 % S::kOutGroups * 4 + (int)threadIdx.x / 32 % 4;
-}
-
-/* --- the end of a tile. A warpgroup's sums of 64 outputs are fragments of groups of 8 tokens: wgmma leaves
- * c[4 n + i] for row g (i < 2) or g + 8 of the warp's 16 and token 8 n + 2 t + i % 2. They become rows of
- * tokens in shared memory, so that every store is of 16 bytes and full lines. Code that runs once a tile is
- * kept short: from the instruction cache it comes at about eight cycles an instruction (cuda/LOG.md).
- *
- *   staging  [tokens][kRowBytes / 16 vectors, swizzled] */
-
-/* Results of the calling warpgroup: where they go. */
-struct Place {
-  const Epilogue &out;
-  bool vectors;   /* 16 bytes of a row of y are aligned */
-  int row0;       /* first of 64 rows of the matrix */
-  int token0;     /* token of y for token 0 of the tile */
-  int begin, end; /* tokens of the tile that are stored */
-};
-
-/* Barrier of the warpgroup: 2, 3 or 4; 1 is that of all. */
-template <int kWarpgroups> __device__ __forceinline__ void sync_group() {
-  if (threadIdx.x < 128)
-    named_barrier_sync<2, 128>();
-  else if (kWarpgroups == 2 || threadIdx.x < 256)
-    named_barrier_sync<3, 128>();
-  else
-    named_barrier_sync<4, 128>();
-}
-
-__device__ __forceinline__ int warp_of_group() {
-  return threadIdx.x / 32 % 4;
-}
-
-/* Two fp16, clamped to their finite range; NaN stays NaN. */
-__device__ __forceinline__ uint32_t pack_clamped(float low, float high) {
-  return (uint32_t)__half_as_ushort(clamp_half(low)) | (uint32_t)__half_as_ushort(clamp_half(high)) << 16;
-}
-
-/* The forms of a result below have in common:
- *   kRowBytes     of a token of the warpgroup in staging
- *   kRows         rows of the matrix that one vector of 16 bytes comes from
- *   swizzle       where vector v of a token lies, so that stores and loads hit all banks
- *   stage<kN>     puts the fragments of kN groups into staging */
-struct Halves {
-  typedef __half Element;
-  static constexpr int kRowBytes = 128, kRows = 8;
-  static __device__ __forceinline__ int swizzle(int token, int v) { return v ^ token % 8; }
-
-  template <int kN> static __device__ __forceinline__ void stage(const float *c, unsigned char *staging) {
-    int lane = threadIdx.x % 32, matrix = lane / 8, token = lane % 8;
-    uint32_t to = shared_address(staging) + (matrix / 2 * 8 + token) * kRowBytes +
-                  swizzle(token, warp_of_group() * 2 + matrix % 2) * 16;
-#pragma unroll
-    for (int n = 0; n < kN; n += 2) {
-      const float *f = c + 4 * n;
-      store_matrices_transposed(to + n * 8 * kRowBytes, pack_clamped(f[0], f[1]), pack_clamped(f[2], f[3]),
-                                pack_clamped(f[4], f[5]), pack_clamped(f[6], f[7]));
-    }
-  }
-};
-
-/* SwiGLU: rows g and g + 8 of a tile row are gate and up of an output. kDone: the product is in gate's
- * place. */
-template <bool kDone> struct Gated {
-  typedef __half Element;
-  static constexpr int kRowBytes = 64, kRows = 16;
-  static __device__ __forceinline__ int swizzle(int token, int v) { return v ^ token / 2 % 4; }
-
-  template <int kN> static __device__ __forceinline__ void stage(const float *c, unsigned char *staging) {
-    int lane = threadIdx.x % 32, matrix = lane / 8, token = lane % 8;
-    uint32_t to =
-        shared_address(staging) + (matrix * 8 + token) * kRowBytes + swizzle(token, warp_of_group()) * 16;
-#pragma unroll
-    for (int n = 0; n < kN; n += 4) {
-      uint32_t p[4];
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const float *f = c + 4 * (n + i);
-        p[i] = kDone ? pack_clamped(f[0], f[1]) : pack_clamped(silu(f[0]) * f[2], silu(f[1]) * f[3]);
-      }
-      store_matrices_transposed(to + n * 8 * kRowBytes, p[0], p[1], p[2], p[3]);
-    }
-  }
-};
-
-struct Floats {
-  typedef float Element;
-  static constexpr int kRowBytes = 256, kRows = 4;
-  static __device__ __forceinline__ int swizzle(int token, int v) { return v ^ token % 8; }
-
-  template <int kN> static __device__ __forceinline__ void stage(const float *c, unsigned char *staging) {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int token = 2 * t + i % 2, v = warp_of_group() * 4 + i / 2 * 2 + g / 4;
-      unsigned char *to = staging + token * kRowBytes + swizzle(token, v) * 16 + g % 4 * 4;
-#pragma unroll
-      for (int n = 0; n < kN; n++) *(float *)(to + n * 8 * kRowBytes) = c[4 * n + i];
-    }
-  }
-};
-
-/* Stores one vector of a token's results; the first `inside` are of rows that exist. */
-__device__ __forceinline__ void store_vector(const Place &p, __half *y, int inside, const uint4 &value) {
-  if (inside >= 8 && p.vectors) {
-    *(uint4 *)y = value;
-    return;
-  }
-  const uint32_t words[4] = {value.x, value.y, value.z, value.w};
-#pragma unroll
-  for (int i = 0; i < 8; i++)
-    if (i < inside) y[i] = __ushort_as_half((unsigned short)(words[i / 2] >> i % 2 * 16));
-}
-
-__device__ __forceinline__ void store_vector(const Place &p, float *y, int inside, const uint4 &value) {
-  float4 v = *(const float4 *)&value;
-  bool add = p.out.kind == LINEAR_ADD_F32;
-  if (inside >= 4 && p.vectors) {
-    if (add)
-      add_4(y, v);
-    else
-      *(float4 *)y = v;
-    return;
-  }
-  const float each[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    if (i < inside) y[i] = each[i] + (add ? y[i] : 0.0f);
-}
-
-/* Stores the staged tokens [begin, end) of the tile; token `first` lies first. */
-template <class Form>
-__device__ __forceinline__ void store_staged(const Place &p, int first, int begin, int end,
-                                             const unsigned char *staging) {
-  typedef typename Form::Element Element;
-  constexpr int kVectors = Form::kRowBytes / 16, kStep = 128 / kVectors;
-  int v = threadIdx.x % kVectors, row = p.row0 + v * Form::kRows, inside = p.out.n_out - row;
-  if (inside <= 0) return;
-  int token = begin + threadIdx.x % 128 / kVectors;
-  Element *y = (Element *)p.out.y + (size_t)(p.token0 + token) * p.out.stride +
-               (sizeof(Element) == 2 && Form::kRows == 16 ? row / 2 : row);
-#pragma unroll 4
-  for (; token < end; token += kStep, y += kStep * p.out.stride)
-    store_vector(
-        p, y, inside,
-        *(const uint4 *)(staging + (token - first) * Form::kRowBytes + Form::swizzle(token - first, v) * 16));
-}
-
-/* Stores the fragments of kN groups, of tokens first .. of the tile. */
-template <int kWarpgroups, class Form, int kN>
-__device__ __forceinline__ void store_form(const Place &p, int first, const float *c,
-                                           unsigned char *staging) {
-  constexpr int kMost = kStagingBytes / Form::kRowBytes / 8, kRest = kN % kMost;
-#pragma unroll
-  for (int n = 0; n < kN; n += kMost) {
-    if (n + kMost <= kN)
-      Form::template stage < kMost<kN ? kMost : kN>(c + 4 * n, staging);
-    else
-      Form::template stage<kRest ? kRest : kMost>(c + 4 * n, staging);
-    sync_group<kWarpgroups>();
-    int at = first + 8 * n;
-    store_staged<Form>(p, at, max(p.begin, at), min(p.end, at + 8 * min(kMost, kN - n)), staging);
-    sync_group<kWarpgroups>();
-  }
-}
-
-/* The factor of the row of y of the i-th token of the thread's fragments; 1 where rows have none. */
-__device__ __forceinline__ float factor_of(const Place &p, const float *factors, int first, int i) {
-  const int token = first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
-  return factors ? __ldg(factors + p.token0 + min(token, p.end - 1)) : 1.0f;
-}
-
-/* Multiplies gate and up, and the rows' factors, in the place of gate. The activation is known here, since
- * a branch for each number would keep their latencies from overlapping: it made the end of a tile as long as
- * a third of its products. */
-template <Activation kActivation, int kN>
-__device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
-#pragma unroll
-  for (int i = 0; i < 2 * kN; i++) {
-    float *at = c + i / 2 * 4 + i % 2;
-    at[0] = gated_product(kActivation, at[0], at[2]) * factor_of(p, p.out.row_factors, first, i);
-  }
-}
-
-/* Sets sums to zero here, not later (compute_now()). */
-template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
-#pragma unroll
-  for (float &sum : sums) sum = 0;
-  compute_now(sums);
-}
-
-/* Multiplies by the factors of the outputs and adds their biases. Biases of experts are multiplied by the
- * factors of the rows first, unless these multiply the gated product. */
-template <int kN, bool kExperts>
-__device__ __forceinline__ void factors_and_biases(const Place &p, int first, float (&c)[4 * kN]) {
-  const Epilogue &out = p.out;
-  const int row = p.row0 + warp_of_group() * kTileOut + threadIdx.x % 32 / 4;
-  float by[2], plus[2];
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const bool there = row + 8 * h < out.n_out;
-    by[h] = out.factors && there ? out.factors[row + 8 * h] : 1.0f;
-    plus[h] = out.bias && there ? out.bias[row + 8 * h] : 0.0f;
-  }
-  const float *times = kExperts && out.bias && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors : nullptr;
-#pragma unroll
-  for (int i = 0; i < 2 * kN; i++) {
-    float *at = c + i / 2 * 4 + i % 2;
-    const float factor = factor_of(p, times, first, i);
-    at[0] = at[0] * by[0] + plus[0] * factor, at[2] = at[2] * by[1] + plus[1] * factor;
-  }
-}
-
-/* Stores the fragments of kN groups, after factors and bias. */
-template <int kWarpgroups, int kN, bool kExperts>
-__device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
-                                             unsigned char *staging) {
-  const Epilogue &out = p.out;
-  if (out.factors || out.bias) factors_and_biases<kN, kExperts>(p, first, c);
-  if (out.kind == LINEAR_TO_F16)
-    store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
-  else if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
-    if (out.gated == ACTIVATION_SILU)
-      multiply_gates<ACTIVATION_SILU, kN>(p, first, c);
-    else if (out.gated == ACTIVATION_GELU_TANH)
-      multiply_gates<ACTIVATION_GELU_TANH, kN>(p, first, c);
-    else
-      multiply_gates<ACTIVATION_CLAMPED, kN>(p, first, c);
-    store_form<kWarpgroups, Gated<true>, kN>(p, first, c, staging);
-  } else if (out.kind == LINEAR_SWIGLU_F16)
-    store_form<kWarpgroups, Gated<false>, kN>(p, first, c, staging);
-  else
-    store_form<kWarpgroups, Floats, kN>(p, first, c, staging);
 }
 
 /* Stores the calling warpgroup's results of a tile. Tiles of experts are stored in pieces of kRows rows, and
@@ -580,21 +380,25 @@ __device__ __forceinline__ void multiply_in_turns(const TileWork &a, const TileL
   if (turn == 1 && before > 0) named_barrier_sync<256>(stored);
 }
 
-/* The lane's weights of one tile, with the scales and zeros of its groups. */
+/* The lane's weights of one tile, with the scales and zeros of its block of kBlockIn inputs, or of the blocks
+ * that a tile has. */
 template <class S, int kBlockIn> struct LaneTile {
   typedef typename S::W W;
-  static constexpr int kPerTile = kTileIn / kBlockIn; /* groups of a tile */
+  static constexpr int kPerTile = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1; /* blocks of a tile */
   uint4 v[W::kVectors];
   typename W::Meta meta[kPerTile];
 
-  __device__ __forceinline__ LaneTile(const unsigned char *weights, int tile) {
+  /* Reads the n-th tile of a stage of weights. Its block may be that of the tile before. */
+  __device__ __forceinline__ void take(const unsigned char *weights, int tile, bool same_block) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < W::kVectors; i++)
       v[i] = *(const uint4 *)(weights + tile * S::kTileBytes + i * 512 + lane * 16);
+    if (same_block) return;
 #pragma unroll
     for (int f = 0; f < kPerTile; f++)
-      meta[f] = W::staged_meta(weights + S::kWBytes + (tile * kPerTile + f) * W::kMetaBytes, lane / 4);
+      meta[f] =
+          W::staged_meta(weights + S::kWBytes + (tile * kTileIn / kBlockIn + f) * W::kMetaBytes, lane / 4);
   }
 
   /* Operand a of inputs 16 j .. 16 j + 15. */
@@ -616,10 +420,11 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
     const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
     const unsigned char *stage = stages + slot * S::kStageBytes;
     barrier_wait(bar.full + slot, ring.phase);
+    LaneTile<S, kBlockIn> tile;
 #pragma unroll
     for (int kk = 0; kk < S::kK; kk++) {
       uint64_t b = operand_b(stage + kk * S::kTokens * 128);
-      LaneTile<S, kBlockIn> tile(stage + S::kXBytes, warp_tile_row<S>() * S::kK + kk);
+      tile.take(stage + S::kXBytes, warp_tile_row<S>() * S::kK + kk, kk * kTileIn % kBlockIn != 0);
 #pragma unroll
       for (int j = 0; j < 4; j += S::kBatch) {
         uint32_t(&to)[S::kBatch][4] = q[(4 * kk + j) / S::kBatch % 2];
@@ -692,18 +497,19 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   __syncthreads();
   if constexpr (S::InPairs::value) cluster_sync(); /* both blocks' barriers are ready */
   dependents_may_start();
-  wait_for_previous();
+  if (kExperts || !a.early) wait_for_previous();
   static_assert(!kExperts || 16 * LINEAR_MAX_EXPERTS <= S::kEndBytes, "the list's scratch memory");
   if constexpr (kExperts) list.fill(a.experts, stages + S::kStages * S::kStageBytes);
   const Barriers bar = {full, empty, S::InPairs::value ? peer_address(empty, threadIdx.x % 2) : 0};
   if (threadIdx.x >= S::kConsumers) {
-    registers_down_to<S::kLoadRegisters>();
+    if constexpr (S::kWarpgroups > 1) registers_down_to<S::kLoadRegisters>();
     if (threadIdx.x < S::kConsumers + 32)
       load_tiles<S, kExperts>(a, list, stages, bar, x_bytes, copy_x);
     else if (threadIdx.x < S::kConsumers + 64)
       load_groups<S, kBlockIn, kExperts>(a, list, stages, bar);
   } else {
-    registers_up_to<S::kMultiplyRegisters>();
+    if constexpr (S::kWarpgroups > 1) registers_up_to<S::kMultiplyRegisters>();
+    if constexpr (!kExperts) wait_for_previous();
     const auto multiply_area = [&](float(&sums)[kSums<S>], Ring &ring, const Area &area, int n_steps) {
       multiply(sums, stages, bar, ring, area, n_steps);
     };
@@ -732,11 +538,6 @@ inline double narrow_us(const LinearArgs &args, int n_tokens) {
   return 3 + 0.04 * n + weights * ((args.w->type == WEIGHT_FP8 ? 0.23 : 0.12) + 0.0022 * n);
 }
 
-/* True if every 16 bytes of a row of y begin at a multiple of 16. */
-inline bool whole_vectors(const Epilogue &out) {
-  return (uintptr_t)out.y % 16 == 0 && out.stride * output_bytes(out.kind) % 16 == 0;
-}
-
 /* How many tiles of tokens a wave of pairs has; 0 if the tiles cannot be shared out in waves.
  *
  * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: t tiles of tokens (the
@@ -760,13 +561,20 @@ inline int best_wave(const stream_k::Work &work, int n_token_tiles) {
   return best;
 }
 
-/* The common arguments of a call in tiles and steps of a shape. */
-template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Error *err) {
+/* Number of blocks for whole tiles: no two differ by more than one tile. */
+inline int blocks_of_whole(const stream_k::Work &work, int n_sms) {
+  return ceil_div(work.n_tiles, ceil_div(work.n_tiles, n_sms));
+}
+
+/* The common arguments of a call in tiles and steps of a shape, whole or cut (TileWork). */
+template <class S> Status set_tile_work(const LinearArgs &args, bool whole, TileWork &to, Error *err) {
   const QuantView w = quant_view(*args.w);
   to.w = w;
   to.n_tokens = args.n_tokens;
   to.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
   to.work = work_of(args, S::kTileRows, S::kTokens, S::kK);
+  to.whole = whole;
+  if (whole) to.work.n_blocks = blocks_of_whole(to.work, args.device.n_sms);
   if (S::InPairs::value) to.wave_tokens = best_wave(to.work, to.n_token_tiles);
   to.out = args.out;
   to.vectors = whole_vectors(args.out);
