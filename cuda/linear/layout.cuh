@@ -291,8 +291,19 @@ __device__ __forceinline__ void pick_weights(const uint32_t (&a)[4], int i, floa
   }
 }
 
+/* Pieces of scales without zeros: Fp8 and Fp4. */
+template <class W> struct PiecesOfScales {
+  static __device__ __forceinline__ int piece_step(int) { return W::kMetaBytes; }
+  static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {
+    return (const unsigned char *)w.scales + (size_t)block * W::kMetaBytes + 16 * i;
+  }
+  static __device__ __forceinline__ void copy_piece(unsigned char *to, const unsigned char *from, int) {
+    copy_async_16(to, from, 16);
+  }
+};
+
 /* FP8: E4M3 shifted to an fp16's bits is 1 / 256 of the number. */
-struct Fp8 {
+struct Fp8 : PiecesOfScales<Fp8> {
   static constexpr int kBits = 8, kVectors = 2, kLeastBlockIn = 64, kMetaBytes = 32, kMetaCopies = 2;
   static constexpr bool kAlwaysScaled = false;
   static constexpr float kOfScale = 1.0f; /* see Fp4 */
@@ -309,13 +320,6 @@ struct Fp8 {
     copy_async_16(to + 16 * i, w.scales + meta_at(w, tile_row, k) + 4 * i, 16);
   }
 
-  static __device__ __forceinline__ int piece_step(int) { return kMetaBytes; }
-  static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {
-    return (const unsigned char *)(w.scales + (size_t)block * 8 + 4 * i);
-  }
-  static __device__ __forceinline__ void copy_piece(unsigned char *to, const unsigned char *from, int) {
-    copy_async_16(to, from, 16);
-  }
   static __device__ __forceinline__ int n_blocks(const QuantView &w) { return w.n_groups; }
   static __device__ __forceinline__ int block_of(const QuantView &w, int k) { return group_of(w, k); }
 
@@ -359,7 +363,7 @@ struct Fp8 {
 
 /* FP4: E2M1 shifted to an fp16's bits is 2^-14 of the number. Products with scales, which are multiplied by
  * kOfScale = 2^8 first, are exact in fp16: at most six bits, the lowest at least 2^-24. */
-struct Fp4 {
+struct Fp4 : PiecesOfScales<Fp4> {
   static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kMetaBytes = 64, kMetaCopies = 4;
   static constexpr bool kAlwaysScaled = true; /* four groups a tile: scaling sums would cost more */
   static constexpr float kOfScale = 256.0f;
@@ -379,13 +383,6 @@ struct Fp4 {
     copy_async_16(to + 16 * i, meta_at(w, tile_row, k / kTileIn) + 16 * i, 16);
   }
 
-  static __device__ __forceinline__ int piece_step(int) { return kMetaBytes; }
-  static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {
-    return (const unsigned char *)w.scales + (size_t)block * kMetaBytes + 16 * i;
-  }
-  static __device__ __forceinline__ void copy_piece(unsigned char *to, const unsigned char *from, int) {
-    copy_async_16(to, from, 16);
-  }
   static __device__ __forceinline__ int n_blocks(const QuantView &w) { return w.n_tiles_in; }
   static __device__ __forceinline__ int block_of(const QuantView &, int k) { return k / kTileIn; }
 

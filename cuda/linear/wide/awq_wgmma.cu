@@ -197,30 +197,27 @@ constexpr TimedShape shapes[] = {
     shape<192, 2, 4, 1>(7, 0.297),
 };
 
-/* How the tiles are divided among blocks, and the expected time until the last block ends. */
-struct Division {
+/* A shape, how its tiles are divided among blocks, and the expected time until the last block ends. */
+struct Choice {
+  const TimedShape *shape;
   bool whole; /* TileWork.whole */
   double us;
 };
 
 constexpr double kLaunchUs = 3; /* of a launch of any shape: filling the pipeline, storing the last tile */
 
-Division fastest_division(const TimedShape &s, const LinearArgs &args) {
-  const double never = 1e9;
+Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
+  const Choice never = {&s, false, 1e9};
   /* See launch_weights(); a head is a tile of 128 outputs. */
-  if (s.tile_rows != 8 && (args.w->type != WEIGHT_AWQ4 || args.next.kind)) return {false, never};
-  if (needs_groups_of_128(s.tokens, s.tile_rows / 4) && args.w->group % 128 != 0) return {false, never};
-  if (args.next.kind && s.tokens < kLeastHeadTokens) return {false, never};
+  if (s.tile_rows != 8 && (args.w->type != WEIGHT_AWQ4 || args.next.kind)) return never;
+  if (needs_groups_of_128(s.tokens, s.tile_rows / 4) && args.w->group % 128 != 0) return never;
+  if (args.next.kind && s.tokens < kLeastHeadTokens) return never;
   const stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
   const int rounds = ceil_div(work.n_tiles, args.device.n_sms),
             cut_steps = ceil_div(stream_k::total_steps(work), work.n_blocks);
   const double us = s.step_us * s.tiles, whole = kLaunchUs + us * rounds * work.n_steps,
                cut = kLaunchUs + us * cut_steps + (work.n_tiles % work.n_blocks ? s.fixup_us : 0);
-  return whole <= cut ? Division{true, whole} : Division{false, cut};
-}
-
-double expected_us(const TimedShape &s, const LinearArgs &args) {
-  return fastest_division(s, args).us;
+  return {&s, whole <= cut, std::min(whole, cut)};
 }
 
 constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles (cuda/LOG.md) */
@@ -243,10 +240,14 @@ Status launch_experts(const LinearArgs &args, Error *err) {
   }
 }
 
-const TimedShape &fastest_of(const LinearArgs &args) {
-  return *std::min_element(
-      std::begin(shapes), std::end(shapes),
-      [&](const TimedShape &a, const TimedShape &b) { return expected_us(a, args) < expected_us(b, args); });
+/* The shape that is expected to be the fastest; if several are, the first. */
+Choice fastest_of(const LinearArgs &args) {
+  Choice best = fastest_division(shapes[0], args);
+  for (const TimedShape &s : shapes) {
+    const Choice next = fastest_division(s, args);
+    if (next.us < best.us) best = next;
+  }
+  return best;
 }
 
 /* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is
@@ -256,8 +257,9 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
   if (args.variant > (args.experts ? 2 : 2 * n))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   if (args.experts) return launch_experts(args, err);
-  const TimedShape &s = args.variant > 0 ? shapes[(args.variant - 1) % n] : fastest_of(args);
-  return s.launch(args, args.variant > 0 ? args.variant > n : fastest_division(s, args).whole, err);
+  if (args.variant > 0) return shapes[(args.variant - 1) % n].launch(args, args.variant > n, err);
+  const Choice fastest = fastest_of(args);
+  return fastest.shape->launch(args, fastest.whole, err);
 }
 
 constexpr double kWorthWhile = 0.96; /* what a second launch must make of the time */
@@ -268,16 +270,16 @@ constexpr double kWorthWhile = 0.96; /* what a second launch must make of the ti
  * make. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant > 0 || args.next.kind) return 0;
-  const auto tiles_us = [](const LinearArgs &of) { return expected_us(fastest_of(of), of) - kLaunchUs; };
-  if (args.n_tokens % fastest_of(args).tokens == 0) return 0;
-  double least = kWorthWhile * tiles_us(args);
+  const Choice all = fastest_of(args);
+  if (args.n_tokens % all.shape->tokens == 0) return 0;
+  double least = kWorthWhile * (all.us - kLaunchUs);
   int left = 0;
   for (int tile : {128, 256}) {
     LinearArgs most = args;
     const int rest = args.n_tokens % tile;
     most.n_tokens -= rest;
     if (rest == 0 || rest > kMostNarrow) continue;
-    const double us = narrow_us(args, rest) + (most.n_tokens > 0 ? tiles_us(most) : 0);
+    const double us = narrow_us(args, rest) + (most.n_tokens > 0 ? fastest_of(most).us - kLaunchUs : 0);
     if (us < least) least = us, left = rest;
   }
   return left;
@@ -317,9 +319,9 @@ static double heads_us(int n_out, int n_tokens) {
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   LinearArgs args = {};
   args.w = w, args.n_tokens = n_tokens, args.device = device;
-  const double us = expected_us(fastest_of(args), args);
+  const double us = fastest_of(args).us;
   args.next.kind = LINEAR_NEXT_HEADS;
-  return expected_us(fastest_of(args), args) <= us + heads_us(w->n_out, n_tokens);
+  return fastest_of(args).us <= us + heads_us(w->n_out, n_tokens);
 }
 
 const LinearKernel awq_wgmma_kernel = {workspace, launch_awq_wgmma, false};
