@@ -63,7 +63,7 @@ static const LinearEntry entries[] = {
   /* Reached by LINEAR_INVARIANT and by name alone. */
   {HALF,  A16, 0,  0,  0,   0,128, 0, X_STAGED, FROM_80, LAUNCH_DENSE_TENSORCORE, "dense_tensorcore"},
   {F16,   A16, 0,  0,  0,   0,ANY, 0, X_STAGED, ONLY_90, LAUNCH_DENSE_WGMMA, "dense_wgmma"},
-  {WIDE,  A16, 0,  0,  0,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_AWQ_ORDERED, "awq_ordered"},
+  {WIDE,  A16, 0,  0,  0,   0, CHAIN_TOKENS,32, X_STAGED, ONLY_90, LAUNCH_CHAIN_MMA, "chain_mma"},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
    * matmul, which the entries above are compared with, and faster on no chip. */
   {INTS,  A16, 0,  0,  0,   0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
@@ -86,23 +86,23 @@ static const LinearEntry expert_entries[] = {
 };
 /* clang-format on */
 
-/* The first match wins; LinearInvariant (dispatch.h) says what the columns are. Why the bits are the same:
- * narrow_wgmma has up to `rows` rows in one tile, and units of 128 inputs; awq_ordered sums in the order of
- * narrow_wgmma; a forced tile shape of awq_tensorcore has one tile of tokens, so that stream-K divides each
- * matrix in one way; dense_wgmma, dense_rows and awq_plain sum a row's products in one order; int8_token's
- * sums are exact. */
+/* The first match wins; LinearInvariant (dispatch.h) says what the columns are. Why a row of x gets the same
+ * bits beside any others: chain_mma and, in whole tiles of any shape, awq_wgmma add the products of an output
+ * one after another, 16 inputs at a time, from the first input to the last; a forced tile shape of
+ * awq_tensorcore has one tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma,
+ * dense_rows and awq_plain sum a row's products in one order; int8_token's sums are exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
-    /* weights, rows, variant, fills, name, many, most_rows */
-    {AWQ4 | FP4, 128, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered", 128},
-    {FLOAT, 48, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered", 144},
-    {QUANT, 32, 3, false, "awq_tensorcore", NULL, 0},
-    {QUANT, 8, 1, false, "awq_tensorcore_sm75", NULL, 0},
-    {QUANT, INT_MAX, 0, false, "awq_plain", NULL, 0},
-    {INT8, INT_MAX, 0, false, "int8_token", NULL, 0},
-    {F16, INT_MAX, 0, true, "dense_wgmma", NULL, 0},
-    {HALF, 128, 0, false, "dense_tensorcore", NULL, 0},
-    {DENSE, 8, 0, false, "dense_rows", NULL, 0},
+    /* weights, most_rows, rows, variant, name */
+    {WIDE, CHAIN_TOKENS, CHAIN_TOKENS, 0, "chain_mma"},
+    {WIDE, ANY, ANY, LINEAR_WHOLE, "awq_wgmma"},
+    {QUANT, ANY, 32, 3, "awq_tensorcore"},
+    {QUANT, ANY, 8, 1, "awq_tensorcore_sm75"},
+    {QUANT, ANY, ANY, 0, "awq_plain"},
+    {INT8, ANY, ANY, 0, "int8_token"},
+    {F16, ANY, ANY, 0, "dense_wgmma"},
+    {HALF, ANY, 128, 0, "dense_tensorcore"},
+    {DENSE, ANY, 8, 0, "dense_rows"},
 };
 /* clang-format on */
 
@@ -164,6 +164,7 @@ static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   if (!(entry->weights & 1u << query->weights) || entry->act != query->act) return false;
   if (query->device.arch < entry->min_arch || query->device.arch > entry->max_arch) return false;
   if (!group_fits(entry, query)) return false;
+  if (entry->launch == LAUNCH_CHAIN_MMA && query->n_out > CHAIN_ROWS * 16 * query->device.n_sms) return false;
   if (entry->launch == LAUNCH_INT8_BYTES && query->weights == WEIGHT_AWQ4 && !query->rotated) return false;
   return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
@@ -214,14 +215,11 @@ Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, c
                         Error *err) {
   for (size_t i = 0; query->n_experts == 0 && i < COUNT(invariants); i++) {
     *how = &invariants[i];
-    if (!((*how)->weights & 1u << query->weights)) continue;
-    if ((*how)->fills && ceil_div(query->n_out, DISPATCH_TILE_OUT) < query->device.n_sms) continue;
+    if (!((*how)->weights & 1u << query->weights) || query->n_tokens > (*how)->most_rows) continue;
     LinearQuery part = *query;
     if (part.n_tokens > (*how)->rows) part.n_tokens = (*how)->rows;
     if (!entry_runs(entry_named((*how)->name), &part)) continue;
     *entry = entry_named((*how)->name);
-    if ((*how)->many && query->n_tokens > (*how)->most_rows && entry_runs(entry_named((*how)->many), query))
-      *entry = entry_named((*how)->many);
     return STATUS_OK;
   }
   return refuse(query, "no kernel whose sums are the same beside any rows", err);

@@ -77,7 +77,7 @@ typedef enum {
   LAUNCH_EXPERTS_PLAIN,
   LAUNCH_DENSE_TENSORCORE,
   LAUNCH_DENSE_WGMMA,
-  LAUNCH_AWQ_ORDERED,
+  LAUNCH_CHAIN_MMA,
   LAUNCH_INT8_BYTES,
   LAUNCH_COUNT
 } LinearLaunch;
@@ -93,6 +93,10 @@ typedef enum {
 #define DISPATCH_TILE_OUT    128
 #define DISPATCH_TILE_TOKENS 128
 #define DISPATCH_TILES       96
+
+/* chain_mma multiplies up to so many tokens by up to so many tile rows of 16 outputs for each SM. */
+#define CHAIN_TOKENS 32
+#define CHAIN_ROWS   6
 
 /* True if at least 85% of n SMs are busy. The idle ones cost less than blocks with parts of two tiles. */
 static inline bool dispatch_busy_enough(int busy, int n) {
@@ -151,22 +155,20 @@ const LinearEntry *linear_expert_entry(int i);
  * a message that names the shape (STATUS_USAGE for an unknown name). forced may be NULL. */
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err);
 
-/* The name to force where a row's bits must not depend on the other rows: linear_run() then launches one
- * kernel for at most LinearInvariant.rows rows at a time, which divides its sums in the same way for any
- * number of them. */
+/* The name to force where a row's bits must not depend on the other rows: linear_run() then launches kernels
+ * that give a row the same bits for any number of rows, LinearInvariant.rows of them at a time. */
 #define LINEAR_INVARIANT "invariant"
 
-/* LinearCall.variant of narrow_wgmma: its own choice of tokens, in tiles of 128 outputs. */
-enum { LINEAR_OF_128 = -1 };
+/* LinearCall.variant of awq_wgmma: its own choice among the shapes, in whole tiles. Then each output is one
+ * chain of products, with the same bits in every shape, and in chain_mma. */
+enum { LINEAR_WHOLE = -1 };
 
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
+  int most_rows;    /* of a call; with more rows another entry gives the same bits */
   int rows;         /* of a launch, at most */
   int variant;      /* LinearCall's: the tile shape, or 0 if the kernel's shapes give the same bits */
-  bool fills;       /* only for matrices with a tile of DISPATCH_TILE_OUT outputs for each SM */
   const char *name; /* of an entry */
-  const char *many; /* the entry that gives the same bits faster for more than most_rows rows; or NULL */
-  int most_rows;
 } LinearInvariant;
 
 /* How the query's matrix is multiplied under that name: the first that can run it, and the entry for its

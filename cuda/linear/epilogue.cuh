@@ -30,6 +30,13 @@ __device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {
   return out.row_factors && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors[row] : 1.0f;
 }
 
+/* A sum times the factor of its output, plus its bias times the factor of its row. Written as one fused
+ * operation, since the compiler would choose another one in another kernel, and rows must get the same bits
+ * in all kernels of LINEAR_INVARIANT. */
+__device__ __forceinline__ float with_factor_and_bias(float sum, float by, float bias, float times) {
+  return fmaf(sum, by, bias * times);
+}
+
 __device__ __forceinline__ void store_value(const Epilogue &out, int token, int row, float v) {
   if (row >= out.n_out) return;
   size_t i = (size_t)token * out.stride + row;
@@ -94,7 +101,8 @@ __device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, i
       const int at = token + 8 * n + i;
       const float times = at >= begin && at < end ? bias_factor(out, at) : 0;
 #pragma unroll
-      for (int r = 0; r < 2; r++) v[4 * n + i + 2 * r] = v[4 * n + i + 2 * r] * by[r] + times * bias[r];
+      for (int r = 0; r < 2; r++)
+        v[4 * n + i + 2 * r] = with_factor_and_bias(v[4 * n + i + 2 * r], by[r], bias[r], times);
     }
 }
 

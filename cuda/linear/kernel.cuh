@@ -22,7 +22,7 @@ struct LinearArgs {
   const Cublas *cublas;     /* open if LinearKernel.cublas */
   cudaStream_t stream;
   bool dependent;
-  int variant;    /* 0: the kernel's own choice of tile shape, n: its n-th, for measuring */
+  int variant;    /* LinearCall's */
   float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL before sm_90a */
   const LinearExperts *experts; /* of a matrix of experts, else NULL */
   LinearNorm norm;              /* rows NULL: x is given */
@@ -47,7 +47,7 @@ extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kerne
     awq_wgmma_kernel, cublas_kernel, cublas_plain_kernel, awq_plain_kernel, int8_gemv_kernel, int8_mma_kernel,
     int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel, float_mma_kernel, planes_wgmma_kernel,
     int8_wgmma_kernel, int8_tiles_kernel, narrow_wgmma_kernel, experts_plain_kernel, dense_tensorcore_kernel,
-    dense_wgmma_kernel, awq_ordered_kernel, int8_bytes_kernel;
+    dense_wgmma_kernel, chain_mma_kernel, int8_bytes_kernel;
 
 /* True if awq_wgmma can end so many tokens' tiles as heads, and that is expected to be faster than y and a
  * kernel of its own for them. */

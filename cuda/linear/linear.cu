@@ -27,7 +27,7 @@ static const LinearKernel *const kernels[LAUNCH_COUNT] = {
     &int8_gemv_kernel,   &int8_mma_kernel,     &int8_dp4a_kernel,     &int8_token_kernel,
     &dense_rows_kernel,  &float_mma_kernel,    &planes_wgmma_kernel,  &int8_wgmma_kernel,
     &int8_tiles_kernel,  &narrow_wgmma_kernel, &experts_plain_kernel, &dense_tensorcore_kernel,
-    &dense_wgmma_kernel, &awq_ordered_kernel,  &int8_bytes_kernel,
+    &dense_wgmma_kernel, &chain_mma_kernel,    &int8_bytes_kernel,
 };
 
 /* SM(...) or SM_90A */
@@ -217,7 +217,6 @@ static Status run_invariant(LinearContext *c, const LinearCall *call, Error *err
   TRY(linear_invariant(&query, &how, &entry, err));
   LinearCall part = *call;
   part.kernel = entry->name;
-  if (strcmp(entry->name, how->name) != 0) return linear_run(c, &part, err);
   part.variant = how->variant;
   for (int first = 0; first < call->n_tokens; first += part.n_tokens) {
     part.n_tokens = call->n_tokens - first < how->rows ? call->n_tokens - first : how->rows;

@@ -201,7 +201,7 @@ typedef struct {
   ActType act;        /* ignored for int8 weights, which use ACT_INT8 */
   bool dependent;     /* programmatic dependent launch: may overlap the end of the kernel before */
   const char *kernel; /* forces an entry of the table, or NULL */
-  int variant;        /* forces the n-th tile shape of a kernel that has several (for measuring), or 0 */
+  int variant;        /* 0; n forces a kernel's n-th tile shape (for measuring); or LINEAR_WHOLE */
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
   /* [rows of y] or NULL: a factor of each row of y. LINEAR_SWIGLU_F16: of its results; other outputs: of the
    * bias alone, since x has been multiplied by the factors before. */

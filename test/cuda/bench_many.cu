@@ -1,7 +1,8 @@
 /* bench_many.cu - answer tokens a second of many records, as `auk --map --parallel N` answers them: a record
  * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8]
- * [no-graphs] [chunk=N]; MODEL is a config.json or a directory with one, weights are random, decoding is
- * greedy, prompts share nothing. int8: activations in int8; chunk: most rows of a step. */
+ * [no-graphs] [invariant] [chunk=N]; MODEL is a config.json or a directory with one, weights are random,
+ * decoding is greedy, prompts share nothing. int8: activations in int8; invariant: as with --invariant;
+ * chunk: most rows of a step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ static void count_step(void *user, const BatchStep *step) {
 int main(int argc, char **argv) {
   if (argc < 6)
     return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8] [no-graphs] "
-                  "[chunk=N]\n"),
+                  "[invariant] [chunk=N]\n"),
            2;
   const double start = clock_ms();
   const Backend *backend = &cuda_backend;
@@ -68,6 +69,7 @@ int main(int argc, char **argv) {
       if (strcmp(argv[i], kv_type_name(kv)) == 0) sizes.kv = kv;
     if (strcmp(argv[i], "int8") == 0) options.int8_activations = options.copies = true;
     if (strncmp(argv[i], "chunk=", 6) == 0) sizes.chunk = atoi(argv[i] + 6);
+    sizes.invariant = sizes.invariant || strcmp(argv[i], "invariant") == 0;
     options.no_graphs = options.no_graphs || strcmp(argv[i], "no-graphs") == 0;
   }
   MUST(backend->load(model, &options, &loaded, &error));

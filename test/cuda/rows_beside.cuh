@@ -47,6 +47,47 @@ static void check_rows_beside(const char *kernel, int n_in, int n_out, int group
   free_operands(&o);
 }
 
+/* The same of results that are stored otherwise, in stacked or interleaved parts with biases: of 40 rows the
+ * first 7 and the last 20 alone. */
+static void check_outputs_beside(WeightType type, LinearOutput output) {
+  constexpr int ROWS = 40, IN = 384, OUT = 208;
+  const bool gated = output == LINEAR_SWIGLU_F16;
+  const int width = gated ? OUT / 2 : OUT;
+  Stored parts[2];
+  for (int i = 0; i < 2; i++) parts[i] = stored_random(type, IN, OUT / 2, test_group(type), 31 + (uint64_t)i);
+  std::vector<float> bias(OUT);
+  for (int i = 0; i < OUT; i++) bias[(size_t)i] = uniform(6, (uint64_t)i) - 0.5f;
+  float *bias_d, *y;
+  __half *x;
+  CHECK(cudaMalloc((void **)&bias_d, OUT * 4));
+  CHECK(cudaMalloc((void **)&x, ROWS * IN * 2));
+  CHECK(cudaMalloc((void **)&y, (size_t)ROWS * width * 4));
+  CHECK(cudaMemcpy(bias_d, bias.data(), OUT * 4, cudaMemcpyHostToDevice));
+  random_activations<<<64, 256, 0, stream>>>(x, ROWS, IN, IN, 14);
+  DeviceLinear w;
+  void *memory = place(&w, parts, 2, gated, bias_d, "outputs", stream);
+  MUST(linear_prepare(context, &w, ACT_F16, ROWS, LINEAR_INVARIANT, &error));
+  const size_t row = (size_t)width * (output == LINEAR_ADD_F32 ? 4 : 2);
+  std::vector<unsigned char> all, got(ROWS * row);
+  for (int count : {ROWS, 7, -20}) {
+    const int n = abs(count), first = count < 0 ? ROWS - n : 0;
+    LinearCall call = {&w, x + first * IN, IN, n, output, y, width, ACT_F16, false, LINEAR_INVARIANT, 0};
+    CHECK(cudaMemsetAsync(y, 0, n * row, stream)); /* what ADD_F32 adds to */
+    MUST(linear_run(context, &call, &error));
+    CHECK(cudaMemcpyAsync(got.data(), y, n * row, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    if (all.empty()) all = got;
+    const bool same = memcmp(got.data(), all.data() + first * row, n * row) == 0;
+    cases_run++;
+    failures += !same;
+    if (!same)
+      printf("FAIL invariant: %s weights, output %d: %d rows alone have other bits\n", weight_type_name(type),
+             (int)output, n);
+  }
+  for (Stored &part : parts) stored_free(&part);
+  for (void *p : {(void *)bias_d, (void *)x, (void *)y, memory}) cudaFree(p);
+}
+
 /* LinearCall.norm of int8 kernels: the same bits as after the kernel of the RMSNorm. Rotated rows add their
  * squares in another order, so that one in 2^10 numbers or so is another fp16: an NMSE of 2^-10 2^-22, and of
  * some numbers another byte, which (4 / 127)^2 2^-8 bounds. */
@@ -95,10 +136,10 @@ static void check_same_norm(const char *kernel, WeightType type, int n_in, int n
 }
 
 /* Tile shapes first .. last of a kernel give the same bits: those of int8_tiles where no tile is cut, as on
- * one SM; those of awq_ordered always, and those of awq_wgmma in whole tiles. */
+ * one SM, those of awq_wgmma in whole tiles, and those of dense_wgmma. */
 static void check_same_tiles(const char *kernel, ActType act, int first_variant, int last_variant, int n_in,
-                             int n_out, int n_tokens) {
-  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, 128, 24);
+                             int n_out, int n_tokens, WeightType type = WEIGHT_AWQ4) {
+  Stored s = stored_random(type, n_in, n_out, test_group(type) ? 128 : 0, 24);
   Operands o = make_operands(&s, 1, n_tokens);
   const size_t n = (size_t)n_tokens * o.y_stride;
   const LinearEntry *chosen;
@@ -200,10 +241,12 @@ static void check_few_left(void) {
 /* awq_wgmma: blocks of three warpgroups and of one, and all shapes in whole tiles. */
 static void check_few_whole(void) {
   const int wide[] = {104, 104};
-  check_counts(WEIGHT_AWQ4, 256, 1000, 128, {43, 300}, 20);
-  for (int v : {7, 8, 9, 10, 19})
+  check_counts(WEIGHT_AWQ4, 256, 1000, 128, {43, 300}, 28);
+  for (int v : {7, 8, 9, 10, 11, 13, 23, 28})
     check_outputs(WEIGHT_AWQ4, 128, wide, 2, LINEAR_SWIGLU_F16, true, 70, v, false, 128);
-  check_same_tiles("awq_wgmma", ACT_F16, 11, 20, 640, 1000, 300);
+  for (WeightType type : {WEIGHT_FP4, WEIGHT_FP8})
+    for (int v : {25, 28}) check_outputs(type, 192, wide, 2, LINEAR_SWIGLU_F16, true, 70, v);
+  check_same_tiles("awq_wgmma", ACT_F16, 15, 28, 640, 1000, 300);
 }
 
 /* int8_tiles on one SM: a turn of its loop and three units; counts on both sides of where it takes tiles of
@@ -230,28 +273,56 @@ static void check_invariant(int n_in, int n_out, const std::vector<int> &counts)
   check_rows_beside(LINEAR_INVARIANT, 640, 40, 16, counts);
 }
 
+/* The shapes of real layers. */
+static void check_invariant_layers(void) {
+  check_invariant(4096, 6144, {300, 1, -1, 9, -34, 64, -65, 130});
+  for (int n_out : {4096, 24576})
+    check_rows_beside(LINEAR_INVARIANT, n_out == 4096 ? 12288 : 4096, n_out, 128, {700, 1, -64, -193});
+  for (int group : {128, 32})
+    check_rows_beside(LINEAR_INVARIANT, 5120, 10240, group, {300, 17, -32, 33, 1, -16});
+  check_same_tiles("awq_wgmma", ACT_F16, 15, 28, 4096, 6144, 700);
+  check_rows_beside(LINEAR_INVARIANT, 1024, 17000, 0, {300, 1, -34, 64, -65, 130},
+                    WEIGHT_F16); /* an lm_head */
+}
+
 /* Tiles of 64 and of 128 tokens that overlap the one before, several tiles of a block, the same bits beside
  * other rows. */
 static void check_few_dense(void) {
   with("dense_wgmma,invariant", "2", NULL, [] {
-    check_counts(WEIGHT_F16, 640, 264, 0, {43, 150});
+    check_counts(WEIGHT_F16, 640, 264, 0, {43, 150}, 3);
+    check_same_tiles("dense_wgmma", ACT_F16, 1, 3, 640, 264, 300, WEIGHT_F16);
     check_rows_beside("dense_wgmma", 200, 264, 0, {150, 1, -34, 64, 65}, WEIGHT_F16);
     check_rows_beside(LINEAR_INVARIANT, 172, 260, 0, {70, 9}, WEIGHT_F16);
   });
 }
 
-/* The bits of narrow_wgmma from awq_ordered, whose tiles overlap the one before: cuts of a matrix of few
- * and of many tiles for 5 blocks, parts of an odd number of units, launches of narrow_wgmma. */
-static void check_few_ordered(void) {
-  with("awq_ordered,invariant", "5", NULL, [] {
-    check_counts(WEIGHT_AWQ4, 640, 264, 64, {43, 150}, 3);
-    for (int n_out : {72, 264, 1000}) check_rows_beside(LINEAR_INVARIANT, 896, n_out, 128, {196, 1, -34, 64});
-    check_rows_beside(LINEAR_INVARIANT, 1024, 136, 64, {200, -64});
-    check_rows_beside(LINEAR_INVARIANT, 640, 264, 16, {200, -64}, WEIGHT_FP4);
-    check_rows_beside(LINEAR_INVARIANT, 640, 264, 128, {150, -40}, WEIGHT_FP8);
+/* chain_mma, whose last stage may be half of one, and the bits of awq_wgmma's whole tiles from it: on 5 SMs
+ * blocks of one to six tile rows. The last rows may lie past the matrix. Matrices of more outputs, and more
+ * than CHAIN_TOKENS rows, are awq_wgmma's alone. */
+static void check_few_chains(void) {
+  with("chain_mma", "5", NULL, [] {
+    const int stacked[] = {24, 16, 16}, gated[] = {104, 104};
+    for (int n_in : {64, 640, 4352}) check_counts(WEIGHT_AWQ4, n_in, 104, 64, {1, 9, 17, 32});
+    for (int n_out : {392, 472}) check_counts(WEIGHT_AWQ4, 640, n_out, 32, {5, 31});
+    check_counts(WEIGHT_FP4, 352, 41, 32, {3, 24});
+    check_counts(WEIGHT_FP8, 320, 41, 128, {3, 24});
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_FP8})
+      for (int n_tokens : {7, 20}) {
+        for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
+          check_outputs(type, 192, stacked, 3, output, true, n_tokens);
+        check_outputs(type, 192, gated, 2, LINEAR_SWIGLU_F16, true, n_tokens);
+      }
   });
-  with("awq_ordered", "8", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 1, 3, 1024, 200, 150); });
-  with("awq_ordered", "3", NULL, [] { check_same_tiles("awq_ordered", ACT_F16, 1, 3, 1152, 72, 150); });
+  with("invariant", "5", NULL, [] {
+    for (int n_out : {72, 264, 392, 472, 1000})
+      check_rows_beside(LINEAR_INVARIANT, 896, n_out, 128, {196, 1, -17, -32, 33, 64});
+    check_rows_beside(LINEAR_INVARIANT, 1024, 136, 32, {200, -16, -64});
+    check_rows_beside(LINEAR_INVARIANT, 640, 264, 16, {200, 5, -64}, WEIGHT_FP4);
+    check_rows_beside(LINEAR_INVARIANT, 640, 264, 128, {150, 20, -40}, WEIGHT_FP8);
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_FP8, WEIGHT_F16})
+      for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32, LINEAR_SWIGLU_F16})
+        check_outputs_beside(type, output);
+  });
 }
 
 /* Matrices that go through cuBLAS in parts of 256 rows, the last of 8. */

@@ -319,7 +319,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0},
                {"dense_tensorcore", WEIGHT_BF16, ACT_F16, 128, 0, SM(8, 0), 0},
                {"dense_wgmma", WEIGHT_F16, ACT_F16, MANY, 0, SM_90A, SM_90A},
-               {"awq_ordered", WEIGHT_AWQ4, ACT_F16, MANY, 64, SM_90A, SM_90A}};
+               {"chain_mma", WEIGHT_AWQ4, ACT_F16, CHAIN_TOKENS, 32, SM_90A, SM_90A}};
   for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_entry((int)i) != NULL, i < COUNT(cases));
   for (size_t i = 0; i < COUNT(cases); i++) {
     const char *name = cases[i].name;
@@ -349,17 +349,17 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
         const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
                        integers = 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8,
                        floats = 1u << WEIGHT_FP4 | 1u << WEIGHT_FP8;
-        const unsigned takes =
-            cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
-            : cases[i].weights > WEIGHT_INT8
-                ? (strstr("dense_cublas dense_wgmma", name) ? 1u << WEIGHT_F16
-                   : !strcmp(name, "dense_tensorcore")      ? all & ~(1u << WEIGHT_F32)
-                                                            : all)
-            : !strcmp(name, "int8_bytes")                        ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_INT8
-            : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
-            : strstr("narrow_wgmma awq_wgmma awq_ordered", name) ? 1u << WEIGHT_AWQ4 | floats
-            : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
-                                                                                        : integers;
+        const unsigned takes = cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
+                               : cases[i].weights > WEIGHT_INT8
+                                   ? (strstr("dense_cublas dense_wgmma", name) ? 1u << WEIGHT_F16
+                                      : !strcmp(name, "dense_tensorcore")      ? all & ~(1u << WEIGHT_F32)
+                                                                               : all)
+                               : !strcmp(name, "int8_bytes") ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_INT8
+                               : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
+                               : strstr("narrow_wgmma awq_wgmma chain_mma", name) ? 1u << WEIGHT_AWQ4 | floats
+                               : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name)
+                                   ? integers | floats
+                                   : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
         const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
         assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
@@ -370,47 +370,49 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
   }
 }
 
-/* Under LINEAR_INVARIANT one kernel takes every count, in launches of so many rows at most, or another one
- * with its bits takes many rows. */
+/* Under LINEAR_INVARIANT one kernel takes every count, in launches of so many rows at most; where there is
+ * another one with the same bits, that takes few rows. */
 static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state) {
   (void)state;
   static const struct {
     WeightType weights;
     int group, arch, rows;
-    const char *name, *many;
-  } cases[] = {{WEIGHT_AWQ4, 128, SM_90A, 128, "narrow_wgmma", "awq_ordered"},
-               {WEIGHT_FP4, 16, SM_90A, 128, "narrow_wgmma", "awq_ordered"},
-               {WEIGHT_FP8, 128, SM_90A, 48, "narrow_wgmma", "awq_ordered"},
-               {WEIGHT_AWQ8, 128, SM_90A, 32, "awq_tensorcore", NULL},
-               {WEIGHT_AWQ4, 16, SM_90A, 128, "narrow_wgmma", NULL},
-               {WEIGHT_AWQ4, 32, SM(8, 6), 32, "awq_tensorcore", NULL},
-               {WEIGHT_AWQ4, 16, SM(8, 6), 32, "awq_tensorcore", NULL},
-               {WEIGHT_AWQ8, 24, SM(8, 6), INT_MAX, "awq_plain", NULL},
-               {WEIGHT_FP8, 64, SM(7, 5), 8, "awq_tensorcore_sm75", NULL},
-               {WEIGHT_F16, 0, SM(8, 0), 128, "dense_tensorcore", NULL},
-               {WEIGHT_F16, 0, SM_90A, 128, "dense_tensorcore", NULL},
-               {WEIGHT_BF16, 0, SM(7, 5), 8, "dense_rows", NULL},
-               {WEIGHT_F32, 0, SM_90A, 8, "dense_rows", NULL},
-               {WEIGHT_INT8, 0, SM(8, 9), INT_MAX, "int8_token", NULL}};
+    const char *few, *name;
+  } cases[] = {{WEIGHT_AWQ4, 128, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
+               {WEIGHT_AWQ4, 32, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
+               {WEIGHT_FP4, 16, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
+               {WEIGHT_FP8, 128, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
+               {WEIGHT_AWQ8, 128, SM_90A, 32, NULL, "awq_tensorcore"},
+               {WEIGHT_AWQ4, 16, SM_90A, 32, NULL, "awq_tensorcore"},
+               {WEIGHT_AWQ4, 32, SM(8, 6), 32, NULL, "awq_tensorcore"},
+               {WEIGHT_AWQ4, 16, SM(8, 6), 32, NULL, "awq_tensorcore"},
+               {WEIGHT_AWQ8, 24, SM(8, 6), INT_MAX, NULL, "awq_plain"},
+               {WEIGHT_FP8, 64, SM(7, 5), 8, NULL, "awq_tensorcore_sm75"},
+               {WEIGHT_F16, 0, SM(8, 0), 128, NULL, "dense_tensorcore"},
+               {WEIGHT_F16, 0, SM_90A, INT_MAX, NULL, "dense_wgmma"},
+               {WEIGHT_BF16, 0, SM_90A, 128, NULL, "dense_tensorcore"},
+               {WEIGHT_BF16, 0, SM(7, 5), 8, NULL, "dense_rows"},
+               {WEIGHT_F32, 0, SM_90A, 8, NULL, "dense_rows"},
+               {WEIGHT_INT8, 0, SM(8, 9), INT_MAX, NULL, "int8_token"}};
   for (size_t i = 0; i < COUNT(cases); i++)
-    for (int n = 1; n < 3000; n += n < 140 ? 1 : 97) {
-      const LinearInvariant *how;
-      const LinearEntry *entry, *same;
-      LinearQuery query = h200(n);
-      query.weights = cases[i].weights, query.group = cases[i].group, query.device.arch = cases[i].arch;
-      query.act = cases[i].weights == WEIGHT_INT8 ? ACT_INT8 : ACT_F16;
-      assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
-      const bool many = cases[i].many && n > how->most_rows;
-      assert_string_equal(entry->name, many ? cases[i].many : cases[i].name);
-      assert_int_equal(how->rows, cases[i].rows);
-      assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &same, NULL), STATUS_OK);
-      assert_ptr_equal(same, entry);
-    }
+    for (int n = 1; n < 3000; n += n < 140 ? 1 : 97)
+      for (int n_out = 6144; n_out <= 24576; n_out += 24576 - 6144) {
+        const LinearInvariant *how;
+        const LinearEntry *entry, *same;
+        LinearQuery query = h200(n);
+        query.weights = cases[i].weights, query.group = cases[i].group, query.device.arch = cases[i].arch;
+        query.act = cases[i].weights == WEIGHT_INT8 ? ACT_INT8 : ACT_F16;
+        query.n_out = n_out;
+        assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
+        const bool few = cases[i].few && n <= CHAIN_TOKENS && n_out <= CHAIN_ROWS * 16 * 132;
+        assert_string_equal(entry->name, few ? cases[i].few : cases[i].name);
+        assert_int_equal(how->rows, few ? CHAIN_TOKENS : cases[i].rows);
+        assert_int_equal(how->variant == LINEAR_WHOLE, !strcmp(entry->name, "awq_wgmma"));
+        assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &same, NULL), STATUS_OK);
+        assert_ptr_equal(same, entry);
+      }
   const LinearEntry *entry;
-  LinearQuery query = h200(300);
-  query.weights = WEIGHT_F16, query.group = 0, query.n_out = 151936; /* an lm_head */
-  assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_OK);
-  assert_string_equal(entry->name, "dense_wgmma");
+  LinearQuery query;
   query = h200(4);
   query.act = ACT_INT8;
   assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);

@@ -258,7 +258,7 @@ int main(int argc, char **argv) {
     check_mlp(odd);
   }
   /* Tokens and a tile shape of awq_wgmma for them: 128 cut and whole, 160 cut, 256 whole and by pairs. */
-  const int wide[][2] = {{129, 3}, {160, 13}, {300, 4}, {1000, 16}, {2048, 6}};
+  const int wide[][2] = {{129, 3}, {160, 17}, {300, 4}, {1000, 20}, {2048, 6}};
   for (const int(&w)[2] : wide) {
     if (few && w[0] > 160) continue;
     for (KvType kv : {KV_F16, KV_Q8})

@@ -3,10 +3,10 @@
  *
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
- * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut, so the matrix needs a
- * tile of 128 outputs for each SM to occupy them all (lm_head). Blocks stay and take every n-th tile; a
- * producer thread loads kStages stages of 64 inputs ahead, also over the end of a tile; its warpgroup gives
- * registers to the others. Two warpgroups have 64 outputs each; both operands come from shared memory.
+ * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut. Blocks stay and take
+ * every n-th tile; a producer thread loads kStages stages of 64 inputs ahead, also over the end of a tile;
+ * its warpgroup gives registers to the others. Two warpgroups have 64 outputs each; both operands come from
+ * shared memory.
  *
  *   stage  w [128][128 bytes], x [kTokens][128 bytes], both in the 128-byte swizzle of the tensor copy
  *   full   completes when w and x have landed
@@ -15,6 +15,7 @@
  * PRECOND  w and x 16-byte aligned, their strides multiples of 8.
  * READS    the weights once for every kTokens tokens, x once for every 128 outputs; reference: dense.cu. */
 #include <algorithm>
+#include <iterator>
 
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ptx/lanes.cuh"
@@ -130,9 +131,31 @@ template <int kTokens> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.stream, args.dependent, w->name, err, a);
 }
 
+struct TimedShape {
+  Status (*launch)(const LinearArgs &args, Error *err);
+  int tokens;
+  double step_us; /* 64 inputs of a tile, on an H200 (cuda/LOG.md) */
+};
+
+constexpr TimedShape shapes[] = {
+    {launch_shape<64>, 64, 0.236}, {launch_shape<128>, 128, 0.32}, {launch_shape<256>, 256, 0.62}};
+
+/* Time of the block with the most tiles. */
+double expected_us(const TimedShape &s, const LinearArgs &args) {
+  const int n_tiles = ceil_div(args.w->n_out, kRows) * ceil_div(args.n_tokens, s.tokens);
+  return ceil_div(n_tiles, args.device.n_sms) * s.step_us;
+}
+
+/* Launches the `variant`-th shape, or the one that is expected to be the fastest. */
 Status launch_dense_wgmma(const LinearArgs &args, Error *err) {
-  if (args.n_tokens <= 64) return launch_shape<64>(args, err);
-  return args.n_tokens <= 128 ? launch_shape<128>(args, err) : launch_shape<256>(args, err);
+  if (args.variant > (int)std::size(shapes))
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  if (args.variant > 0) return shapes[args.variant - 1].launch(args, err);
+  return std::min_element(std::begin(shapes), std::end(shapes),
+                          [&](const TimedShape &a, const TimedShape &b) {
+                            return expected_us(a, args) < expected_us(b, args);
+                          })
+      ->launch(args, err);
 }
 
 } // namespace

@@ -10,9 +10,7 @@
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
- * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48), and
- * with LINEAR_OF_128 up to 128 (FP8: 48), a row's bits do not depend on the rows beside it: all are in one
- * tile, cuts and units are the same for all counts.
+ * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
  *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
@@ -222,18 +220,14 @@ void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide)
 }
 
 /* Launches the `variant`-th shape (each of 64 outputs, then of 128), or the one of the fewest tokens that
- * holds all or half of them, or the largest, of 128 outputs if there are as many such tiles as SMs, or with
- * LINEAR_OF_128. */
+ * holds all or half of them, or the largest, of 128 outputs if there are as many such tiles as SMs. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   if (args.variant > 2 * kShapes)
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   const TokenShape *s = shapes;
   while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
   bool wide = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, s->tokens) >= args.device.n_sms;
-  if (args.variant == LINEAR_OF_128)
-    wide = true;
-  else
-    divide_tokens(args, &s, &wide);
+  divide_tokens(args, &s, &wide);
   if (args.variant > 0) s = &shapes[(args.variant - 1) / 2], wide = args.variant % 2 == 0;
   return s->launch[wide](args, err);
 }

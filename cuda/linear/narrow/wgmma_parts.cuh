@@ -13,8 +13,8 @@
  *   empty  completes when the warps of one of the kInGroups groups have read the stage
  *
  * A Shape S has: W (layout.cuh), kTokens, kUnit, kParts (of a unit, with a scale each), kOutGroups,
- * kInGroups, kXBytes, and what ShapeOf derives from them. Included by narrow_wgmma.cu, planes_wgmma.cu,
- * next.cuh and, for Cut and divide(), wide/awq_ordered.cu. */
+ * kInGroups, kXBytes, and what ShapeOf derives from them. Included by narrow_wgmma.cu, planes_wgmma.cu
+ * and next.cuh. */
 #pragma once
 
 #include "cuda/linear/kernel.cuh"

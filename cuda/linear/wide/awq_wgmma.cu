@@ -96,9 +96,13 @@ template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, 
   return STATUS_OK;
 }
 
-/* True for shapes that exist only for groups that are a multiple of 128: others were not measured. */
+/* Shapes of so few tokens exist for the calls of few rows that ask for whole tiles (LINEAR_WHOLE). */
+constexpr int kFewTokens = 64;
+
+/* True for shapes that exist only for 4 bits in groups that are a multiple of 128: others were not
+ * measured. */
 constexpr bool needs_groups_of_128(int tokens, int warpgroups) {
-  return warpgroups == 1 || (warpgroups == 3 && tokens < 128);
+  return warpgroups == 1 ? tokens > kFewTokens : warpgroups == 3 && tokens > kFewTokens && tokens < 128;
 }
 
 /* Up to this many tokens a block loads its first weights before the previous kernel has ended. With more,
@@ -162,12 +166,20 @@ Status launch_ends(const LinearArgs &args, bool whole, Error *err) {
   return launch_pairs_or_blocks<W, kTokens, kK, kStages, kWarpgroups, false>(args, whole, err);
 }
 
-/* The shape for the matrix's type of weights; one or three warpgroups only where they were measured. */
+/* True for shapes that exist for all types of weights. */
+constexpr bool takes_all_types(int tokens, int warpgroups) {
+  return warpgroups == 2 || tokens <= kFewTokens;
+}
+
+/* The shape for the matrix's type of weights; of many tokens, one or three warpgroups only where they were
+ * measured. */
 template <int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_weights(const LinearArgs &args, bool whole, Error *err) {
-  if constexpr (kWarpgroups == 2) {
-    if (args.w->type == WEIGHT_FP4) return launch_ends<Fp4, kTokens, kK, kStages, 2>(args, whole, err);
-    if (args.w->type == WEIGHT_FP8) return launch_ends<Fp8, kTokens, kK, kStages, 2>(args, whole, err);
+  if constexpr (takes_all_types(kTokens, kWarpgroups)) {
+    if (args.w->type == WEIGHT_FP4)
+      return launch_ends<Fp4, kTokens, kK, kStages, kWarpgroups>(args, whole, err);
+    if (args.w->type == WEIGHT_FP8)
+      return launch_ends<Fp8, kTokens, kK, kStages, kWarpgroups>(args, whole, err);
   } else if (args.w->type != WEIGHT_AWQ4 ||
              (needs_groups_of_128(kTokens, kWarpgroups) && args.w->group % 128 != 0)) {
     return error_set(err, STATUS_USAGE, "%s: tiles of %d outputs are of 4-bit weights, some in groups of 128",
@@ -194,7 +206,8 @@ constexpr TimedShape shapes[] = {
     shape<64, 2, 7>(6, 0.241),     shape<96, 2, 6>(7, 0.32),       shape<128, 2, 5>(8, 0.383),
     shape<160, 2, 4>(10, 0.448),   shape<192, 2, 3>(12, 0.522),    shape<256, 1, 5>(14, 0.677),
     shape<96, 2, 5, 3>(10, 0.441), shape<128, 2, 3, 3>(12, 0.541), shape<128, 2, 5, 1>(5, 0.214),
-    shape<192, 2, 4, 1>(7, 0.297),
+    shape<192, 2, 4, 1>(7, 0.297), shape<16, 2, 12, 1>(5, 0.139),  shape<64, 2, 12, 1>(5, 0.156),
+    shape<16, 2, 8, 3>(5, 0.3),    shape<64, 2, 6, 3>(6, 0.344),
 };
 
 /* A shape, how its tiles are divided among blocks, and the expected time until the last block ends. */
@@ -209,7 +222,8 @@ constexpr double kLaunchUs = 3; /* of a launch of any shape: filling the pipelin
 Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   const Choice never = {&s, false, 1e9};
   /* See launch_weights(); a head is a tile of 128 outputs. */
-  if (s.tile_rows != 8 && (args.w->type != WEIGHT_AWQ4 || args.next.kind)) return never;
+  if (s.tile_rows != 8 && args.next.kind) return never;
+  if (!takes_all_types(s.tokens, s.tile_rows / 4) && args.w->type != WEIGHT_AWQ4) return never;
   if (needs_groups_of_128(s.tokens, s.tile_rows / 4) && args.w->group % 128 != 0) return never;
   if (args.next.kind && s.tokens < kLeastHeadTokens) return never;
   const stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
@@ -217,7 +231,8 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
             cut_steps = ceil_div(stream_k::total_steps(work), work.n_blocks);
   const double us = s.step_us * s.tiles, whole = kLaunchUs + us * rounds * work.n_steps,
                cut = kLaunchUs + us * cut_steps + (work.n_tiles % work.n_blocks ? s.fixup_us : 0);
-  return {&s, whole <= cut, std::min(whole, cut)};
+  const bool is_whole = whole <= cut || args.variant == LINEAR_WHOLE;
+  return {&s, is_whole, is_whole ? whole : cut};
 }
 
 constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles (cuda/LOG.md) */
@@ -251,7 +266,7 @@ Choice fastest_of(const LinearArgs &args) {
 }
 
 /* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is
- * what is expected to be the fastest. */
+ * what is expected to be the fastest, LINEAR_WHOLE that of whole tiles. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   const int n = (int)std::size(shapes);
   if (args.variant > (args.experts ? 2 : 2 * n))
@@ -269,7 +284,7 @@ constexpr double kWorthWhile = 0.96; /* what a second launch must make of the ti
  * best shape are full: there the times above are not exact enough; and none of heads, which it does not
  * make. */
 int tokens_left(const LinearArgs &args) {
-  if (args.experts || args.variant > 0 || args.next.kind) return 0;
+  if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);
   if (args.n_tokens % all.shape->tokens == 0) return 0;
   double least = kWorthWhile * (all.us - kLaunchUs);

@@ -92,6 +92,8 @@ template <bool kDone> struct Gated {
       uint32_t p[4];
 #pragma unroll
       for (int i = 0; i < 4; i++) {
+        p[i] = 0;
+        if (n + i >= kN) continue; /* 16 tokens have two of four fragments */
         const float *f = c + 4 * (n + i);
         p[i] = kDone ? pack_clamped(f[0], f[1]) : pack_clamped(silu(f[0]) * f[2], silu(f[1]) * f[3]);
       }
@@ -224,7 +226,8 @@ __device__ __forceinline__ void factors_and_biases(const Place &p, int first, fl
   for (int i = 0; i < 2 * kN; i++) {
     float *at = c + i / 2 * 4 + i % 2;
     const float factor = factor_of(p, times, first, i);
-    at[0] = at[0] * by[0] + plus[0] * factor, at[2] = at[2] * by[1] + plus[1] * factor;
+    at[0] = with_factor_and_bias(at[0], by[0], plus[0], factor);
+    at[2] = with_factor_and_bias(at[2], by[1], plus[1], factor);
   }
 }
 

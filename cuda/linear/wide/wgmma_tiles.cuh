@@ -18,7 +18,7 @@
  * L2 is read half as often for x. That saves energy, which limits the clock where many tokens are multiplied.
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
- * Included by awq_wgmma.cu, awq_ordered.cu and int8_tiles.cu. */
+ * Included by awq_wgmma.cu and int8_tiles.cu. */
 #pragma once
 
 #include <type_traits>
