@@ -88,9 +88,10 @@ static const LinearEntry expert_entries[] = {
 
 /* The first match wins; LinearInvariant (dispatch.h) says what the columns are. Why a row of x gets the same
  * bits beside any others: chain_mma and, in whole tiles of any shape, awq_wgmma add the products of an output
- * one after another, 16 inputs at a time, from the first input to the last; a forced tile shape of
- * awq_tensorcore has one tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma,
- * dense_rows and awq_plain sum a row's products in one order; int8_token's sums are exact. */
+ * one after another, 16 inputs at a time, from the first input to the last; a launch of awq_tensorcore
+ * (a forced tile shape) and of dense_tensorcore has one tile of tokens, so that stream-K divides each matrix
+ * in one way; dense_wgmma, dense_rows and awq_plain sum a row's products in one order; int8_token's sums are
+ * exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
     /* weights, most_rows, rows, variant, name */

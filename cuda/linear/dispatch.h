@@ -165,9 +165,9 @@ enum { LINEAR_WHOLE = -1 };
 
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
-  int most_rows;    /* of a call; with more rows another entry gives the same bits */
+  int most_rows;    /* of a call; larger calls go to the next entry that fits, which gives the same bits */
   int rows;         /* of a launch, at most */
-  int variant;      /* LinearCall's: the tile shape, or 0 if the kernel's shapes give the same bits */
+  int variant;      /* LinearCall's: a tile shape, LINEAR_WHOLE, or 0 if all shapes give the same bits */
   const char *name; /* of an entry */
 } LinearInvariant;
 

@@ -30,9 +30,9 @@ __device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {
   return out.row_factors && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors[row] : 1.0f;
 }
 
-/* A sum times the factor of its output, plus its bias times the factor of its row. Written as one fused
- * operation, since the compiler would choose another one in another kernel, and rows must get the same bits
- * in all kernels of LINEAR_INVARIANT. */
+/* A sum times the factor of its output, plus the output's bias times the factor of the token. fmaf is written
+ * out, since the compiler may fuse these differently in each kernel, and under LINEAR_INVARIANT several
+ * kernels must round alike. */
 __device__ __forceinline__ float with_factor_and_bias(float sum, float by, float bias, float times) {
   return fmaf(sum, by, bias * times);
 }

@@ -241,12 +241,12 @@ static void check_few_left(void) {
 /* awq_wgmma: blocks of three warpgroups and of one, and all shapes in whole tiles. */
 static void check_few_whole(void) {
   const int wide[] = {104, 104};
-  check_counts(WEIGHT_AWQ4, 256, 1000, 128, {43, 300}, 28);
+  check_counts(WEIGHT_AWQ4, 256, 520, 128, {43, 300}, 28);
   for (int v : {7, 8, 9, 10, 11, 13, 23, 28})
     check_outputs(WEIGHT_AWQ4, 128, wide, 2, LINEAR_SWIGLU_F16, true, 70, v, false, 128);
   for (WeightType type : {WEIGHT_FP4, WEIGHT_FP8})
     for (int v : {25, 28}) check_outputs(type, 192, wide, 2, LINEAR_SWIGLU_F16, true, 70, v);
-  check_same_tiles("awq_wgmma", ACT_F16, 15, 28, 640, 1000, 300);
+  check_same_tiles("awq_wgmma", ACT_F16, 15, 28, 384, 520, 300);
 }
 
 /* int8_tiles on one SM: a turn of its loop and three units; counts on both sides of where it takes tiles of

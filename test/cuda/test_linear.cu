@@ -197,7 +197,8 @@ static void judge(const DeviceLinear &w, const Case &c, const double *found) {
 }
 
 /* Multiplies the matrix of the stored parts, stacked, by every kernel that can, for all token counts: in its
- * own tile shape and the next `variants`, or if `variants` is negative in the -variants-th alone. */
+ * own tile shape and the next `variants`, or if `variants` is negative in the -variants-th alone, of kernels
+ * that have it. */
 static void check_matrix(const Stored *parts, int n_parts, const int *tokens, int n_counts, int variants) {
   Operands o = make_operands(parts, n_parts, *std::max_element(tokens, tokens + n_counts));
   const DeviceLinear &w = o.w;
@@ -222,7 +223,7 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
       const int times = few && i + 1 < n_counts ? 1 : 2;
       for (int v = first_variant; v < end_variant; v++) {
         const Case c = {&entry, tokens[i], v};
-        if (!run_times(times, o, c, v > 0 && variants > 0)) continue;
+        if (!run_times(times, o, c, v > 0)) continue;
         const bool bytes = entry.launch == LAUNCH_INT8_BYTES && w.type == WEIGHT_AWQ4;
         const double *ref = o.ref[bytes ? 2 : entry.act == ACT_INT8];
         compare<<<256, 256, 0, stream>>>(o.y[0], o.y[times - 1], ref, w.n_out, o.y_stride, tokens[i],
@@ -585,6 +586,7 @@ static void check_few_pairs(void) {
 
 #include "test/cuda/own_norm.cuh"
 #include "test/cuda/rows_beside.cuh"
+#include "test/cuda/waits.cuh"
 
 /* For the emulator, some 100,000 times slower than a GPU: every entry of the table, shapes that reach
  * padding, several groups and splits, both sides of the thresholds of small counts. */
@@ -634,6 +636,7 @@ static void check_few(void) {
     check_outputs(WEIGHT_F16, 192, stacked, 3, output, false, 3);
   check_few_dense();
   check_few_chains();
+  check_waits(WEIGHT_AWQ4, 192, 72, 9);
   check_invariant(640, 40, {128, 1, -34, -70});
 }
 
@@ -730,6 +733,8 @@ static void check_layers(bool sweep) {
   printf("layers\n");
   if (part == 1) {
     check_invariant_layers();
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_FP8, WEIGHT_F16, WEIGHT_INT8})
+      for (int n_tokens : {1, 8, 24, 130, 256}) check_waits(type, 4096, 4096, n_tokens);
     check_rows_beside("planes_wgmma", 4096, 6144, 128, {24, 9, 16, 17});
     check_norm("planes_wgmma", WEIGHT_AWQ4, 4096, 6144, 128, 16);
     check_norm("planes_wgmma", WEIGHT_AWQ4, 5120, 24576, 64, 23);

@@ -1,26 +1,27 @@
-/* chain_mma.cu - up to 32 tokens on Hopper with the bits of any number: each output is one chain of products.
+/* chain_mma.cu - up to 32 tokens on Hopper, for LINEAR_INVARIANT: each output is summed in one fixed chain,
+ * so that a token's results do not depend on how many tokens there are.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
  * A warp has 8 outputs of all tokens and adds their products from the first input to the last, 16 inputs at a
- * time, by mma m16n8k16. In whole tiles awq_wgmma does the same with more tokens, and mma and wgmma give the
- * same bits, whichever operand the weights are: so a row of x has the same result beside any others.
- * (narrow_wgmma is faster, because it divides the inputs among warps and blocks.)
+ * time, by mma m16n8k16. awq_wgmma in whole tiles computes the same chain for more tokens: mma and wgmma give
+ * the same bits, whichever operand the weights are. (narrow_wgmma is faster, because it divides the inputs
+ * among warps and blocks.)
  *
  * A chain is bound by latency: each product waits for the one before and for its weights to be dequantised.
- * So x is the operand of 16 rows and the weights that of 8 columns: a warp dequantises half as many as with
- * 16 outputs, and there are twice as many warps. Two warps share a tile row: one has the outputs of its low
- * nibbles, one those of the high ones. At the end they exchange sums through shared memory, since gate and up
- * of an output may lie in both.
+ * So x is operand a (16 tokens) and the weights are operand b (8 outputs): a warp dequantises half as many as
+ * with 16 outputs, and there are twice as many warps. Two warps share a tile row: one has its rows 0 .. 7,
+ * the other rows 8 .. 15. At the end they exchange sums through shared memory, since the epilogue wants rows
+ * g and g + 8 (gate and up of an output) in one lane.
  *
  *   stage  of 256 inputs: x [4][tokens][128 bytes], 128-byte swizzle; weights [rows][4 tiles]; scales and
- *          zeros [rows][kParts]. The last one may be half full: x is 0 there
+ *          zeros [rows][kParts]. The last stage may be partly filled; past n_in x is 0
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
  *   empty  completes when the warps that multiply have read the stage
  *
  * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
- * PRECOND  n_out <= CHAIN_ROWS * 16 outputs for each SM; group % kBlockIn == 0, kBlockIn = 32, 64 or 128
- *          (FP4: 64, a tile with four groups); x 16-byte aligned, x_stride % 8 == 0.
+ * PRECOND  n_tokens <= CHAIN_TOKENS; at most CHAIN_ROWS tile rows for each SM; group % 32 == 0 (4 bits) or
+ *          group % 64 == 0 (FP8); x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once, x once in each block. */
 #include <algorithm>
 
@@ -44,7 +45,7 @@ template <class W_, int kGroups_, int kBlockIn_> struct Shape {
   static constexpr int kXBytes = kUnitTiles * kTokens * 128;
   static constexpr int kTileBytes = W::kVectors * 512, kRowBytes = kUnitTiles * kTileBytes;
   static constexpr int kExchange = CHAIN_ROWS * kTileOut * kTokens; /* sums of a block */
-  /* Bytes for stages: what a block may have on sm_90 without its static part, 1,024 to align them. */
+  /* Shared memory left for stages on sm_90: 227 KB less static memory, and 1,024 bytes to align them. */
   static constexpr int kMostBytes = 227 * 1024 - (int)sizeof(Barriers) - kExchange * 4 - 1024;
 };
 
@@ -114,8 +115,8 @@ __device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages
   }
 }
 
-/* Scales and zeros as they lie in a stage. Zeros of integers become halves where they are used: where they
- * are read, the warp would wait for them. */
+/* Scales and zeros as they lie in a stage. Zeros of integers become halves where they are used, since to
+ * convert them right after the read would stall the warp. */
 template <class W> struct Staged {
   typename W::Meta meta;
   __device__ __forceinline__ void read(const unsigned char *at, int g) { meta = W::staged_meta(at, g); }
@@ -130,7 +131,7 @@ template <> struct Staged<Bits4> {
   __device__ __forceinline__ GroupMeta unpacked() const { return {scale, Bits4::half_zeros(zero)}; }
 };
 
-/* A lane reads its weights of 64 inputs, and the operands a of four products for each group of tokens. */
+/* A lane's weights of 64 inputs, and its operands a of four products for each group of 16 tokens. */
 template <class S> struct Tile {
   typedef typename S::W W;
   uint4 v[W::kVectors];
@@ -148,7 +149,7 @@ template <class S> struct Tile {
         ldmatrix_x4(x[m][j], x_at + (uint32_t)(m * 16 * 128 + ((2 * j + lane / 16) ^ (lane % 8)) * 16));
   }
 
-  /* A combination of what each load brought: known once all have ended. */
+  /* A word of what each load brought, combined: what depends on it cannot come before any of the loads. */
   __device__ __forceinline__ uint32_t some_bits() const {
     uint32_t bits = 0;
 #pragma unroll
@@ -166,7 +167,7 @@ template <class S> struct Tile {
                                            const typename W::Meta (&meta)[S::kParts]) const {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-      uint32_t q[4]; /* half of them is used, the others are not computed */
+      uint32_t q[4]; /* two are used; the compiler drops the others */
       W::template operand<true>(v, j, meta[(i * kTileIn + j * 16) / S::kBlockIn], q);
 #pragma unroll
       for (int m = 0; m < S::kGroups; m++) mma_f16_m16n8k16(sums[m], x[m][j], q[kHalf], q[2 + kHalf]);
