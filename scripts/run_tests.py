@@ -25,6 +25,8 @@ import time
 import xml.etree.ElementTree
 
 TAP_PLAN = re.compile(r"^1\.\.(\d+)")
+# LeakSanitizer says so of a thread that ends while it looks for leaks; it then searches the whole stack: no finding.
+THREAD_HAS_ENDED = re.compile(r"^==\d+==Unable to get registers from thread \d+\.\n", re.MULTILINE)
 TAP_RESULT = re.compile(r"^(not )?ok (\d+)(?: -)? ?(.*)$")
 SECONDS_EACH = 300  # a C test program that takes longer hangs
 HERE = pathlib.Path(__file__).resolve().parent
@@ -106,9 +108,12 @@ class Reports:
 
     def show(self, totals):
         for report in sorted(self.folder.iterdir()):
-            print(f"FAILED: a sanitizer reports, {report.name}:\n{report.read_text(errors='replace')}")
-            totals.failed += 1
+            text = report.read_text(errors="replace")
             report.unlink()
+            if text and not THREAD_HAS_ENDED.sub("", text):
+                continue
+            print(f"FAILED: a sanitizer reports, {report.name}:\n{text}")
+            totals.failed += 1
 
 
 def run_c(program, environment, progress):

@@ -125,3 +125,12 @@ def test_programs_in_c_come_first(run_tests, tmp_path):
     assert "FAILED: ./short (exit status 0, 2 tests announced)" in lines
     assert "FAILED: ./bad (exit status 1, 2 tests announced)" in lines
     assert (tmp_path / "waits").read_text() == "passive\n" * 3
+
+
+@pytest.mark.parametrize(("leak", "failed"), [("", 0), (r"==7==ERROR: LeakSanitizer: detected memory leaks\n", 1)])
+def test_a_sanitizers_report_fails_unless_it_says_only_that_a_thread_has_ended(run_tests, leak, failed):
+    report = rf"==25943==Unable to get registers from thread 25350.\n{leak}"
+    program = f"#!/bin/sh\necho 1..1; echo 'ok 1 - one'; printf '{report}' >build/reports/report.25350\n"
+    done = run_tests({"test_a.py": SLOW}, {"good": program})
+    assert done.stdout.splitlines()[-1] == f"21 passed, {failed} failed, 0 skipped", done.stdout
+    assert ("detected memory leaks" in done.stdout) == bool(failed)
