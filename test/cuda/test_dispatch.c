@@ -412,8 +412,7 @@ static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state
         assert_ptr_equal(same, entry);
       }
   const LinearEntry *entry;
-  LinearQuery query;
-  query = h200(4);
+  LinearQuery query = h200(4);
   query.act = ACT_INT8;
   assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);
   query = h200(4), query.n_experts = 8;

@@ -17,9 +17,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "cuda/linear/kernel.cuh"
+#include "cuda/linear/maps.cuh"
 #include "cuda/ptx/lanes.cuh"
-#include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
 namespace {
@@ -124,9 +123,7 @@ template <int kTokens> Status launch_shape(const LinearArgs &args, Error *err) {
   a.n_tiles = ceil_div(w->n_out, kRows) * a.n_token_tiles;
   TRY(map_boxes(w->dense, {(cuuint64_t)w->n_in, (cuuint64_t)w->n_out, 0}, {(cuuint64_t)w->stride * 2, 0},
                 {kIn, kRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B, w->name, &a.w, err));
-  TRY(map_boxes(args.x, {(cuuint64_t)w->n_in, (cuuint64_t)args.n_tokens, 0},
-                {(cuuint64_t)args.x_stride * 2, 0}, {kIn, (cuuint32_t)a.box_tokens, 1},
-                CU_TENSOR_MAP_SWIZZLE_128B, w->name, &a.x, err));
+  TRY(map_x(args, args.n_tokens, a.box_tokens, &a.x, err));
   return launch(kernel<S>, dim3((unsigned)std::min(a.n_tiles, args.device.n_sms)), kThreads, S::kSharedBytes,
                 args.stream, args.dependent, w->name, err, a);
 }

@@ -25,8 +25,7 @@
  * READS    weights once, x once in each block. */
 #include <algorithm>
 
-#include "cuda/linear/kernel.cuh"
-#include "cuda/ptx/tensor_map.cuh"
+#include "cuda/linear/maps.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
 namespace {
@@ -283,13 +282,8 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   a.rows = ceil_div(a.w.n_tiles_out, args.device.n_sms);
   a.stage_bytes = (int)align_up(S::kXBytes + a.rows * (S::kRowBytes + S::kParts * W::kMetaBytes), 1024);
   a.n_stages = std::min(kMostStages, S::kMostBytes / a.stage_bytes);
-  const cuuint64_t pieces = (cuuint64_t)(a.w.n_tiles_in * W::kVectors); /* of 256 times two bytes */
-  TRY(map_boxes(a.w.tiles, {256, pieces, (cuuint64_t)a.w.n_tiles_out}, {512, pieces * 512},
-                {256, kUnitTiles * W::kVectors, (cuuint32_t)a.rows}, CU_TENSOR_MAP_SWIZZLE_NONE, args.w->name,
-                &a.tiles, err));
-  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens, 0},
-                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)args.n_tokens, 1},
-                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
+  TRY(map_tiles(args, W::kVectors, kUnitTiles, a.rows, &a.tiles, err));
+  TRY(map_x(args, args.n_tokens, args.n_tokens, &a.x, err));
   return launch(kernel<S>, dim3((unsigned)ceil_div(a.w.n_tiles_out, a.rows)), 32 * (2 * a.rows + 2),
                 (size_t)a.n_stages * a.stage_bytes + 1024, args.stream, args.dependent, args.w->name, err, a);
 }

@@ -10,12 +10,14 @@
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
- * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
+ * bits do not depend on the rows beside it: all are in one tile, cuts and units are the same for all counts.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
  *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
 #include <algorithm>
 
+#include "cuda/linear/maps.cuh"
 #include "cuda/linear/narrow/wgmma_parts.cuh"
 
 namespace {
@@ -169,9 +171,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   Args a = {};
   TRY(part_args<S>(args, &a, err));
   a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
-  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens, 0},
-                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
-                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
+  TRY(map_x(args, args.n_tokens, a.box_tokens, &a.x, err));
   return launch_resident(kernel<S>, dim3((unsigned)a.cut.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                          args.dependent, args.w->name, err, a);
 }

@@ -73,13 +73,6 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
 #endif
 }
 
-/* The map of x in boxes of 64 inputs of so many rows. */
-Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMap *map, Error *err) {
-  return map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
-                   {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)box_rows, 1},
-                   CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
-}
-
 /* The work of experts. n_tiles counts tiles of outputs only: how many tiles of rows there are, only the
  * kernel knows. */
 template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, Error *err) {

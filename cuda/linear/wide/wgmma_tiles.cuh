@@ -23,13 +23,12 @@
 
 #include <type_traits>
 
-#include "cuda/linear/kernel.cuh"
+#include "cuda/linear/maps.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
 #include "cuda/linear/wide/expert_tiles.cuh"
 #include "cuda/linear/wide/heads_end.cuh"
 #include "cuda/linear/wide/tile_end.cuh"
-#include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
 namespace wgmma_tiles {
@@ -580,10 +579,7 @@ template <class S> Status set_tile_work(const LinearArgs &args, bool whole, Tile
   to.vectors = whole_vectors(args.out);
   to.partial = (float *)args.workspace;
   to.counters = args.counters;
-  const cuuint64_t pieces = (cuuint64_t)(w.n_tiles_in * S::W::kVectors); /* of 256 times two bytes */
-  return map_boxes(w.tiles, {256, pieces, (cuuint64_t)w.n_tiles_out}, {512, pieces * 512},
-                   {256, S::kK * S::W::kVectors, S::kTileRows}, CU_TENSOR_MAP_SWIZZLE_NONE, args.w->name,
-                   &to.tiles, err);
+  return map_tiles(args, S::W::kVectors, S::kK, S::kTileRows, &to.tiles, err);
 }
 
 } // namespace wgmma_tiles
