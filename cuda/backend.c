@@ -27,6 +27,7 @@
 #include "cuda/layers/latent.h"
 #include "cuda/layers/mlp.h"
 #include "cuda/layers/narrow.h"
+#include "cuda/layers/prepare.h"
 #include "cuda/layers/streams.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
@@ -54,99 +55,6 @@ void cuda_unload(BackendModel *loaded) {
   if (!loaded->target) nccl_leave(loaded->nccl);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
   free(loaded);
-}
-
-static Status prepare_projections(BackendModel *loaded, const DeviceProjections *p, int max_tokens,
-                                  const char *kernel, Error *err) {
-  for (int i = 0; i < p->n_parts; i++)
-    TRY(linear_prepare(loaded->linear, &p->parts[i], loaded->act, max_tokens, kernel, err));
-  return STATUS_OK;
-}
-
-/* The matrices of per-layer embeddings, which have fp16 activations. */
-static Status prepare_inputs(BackendModel *loaded, int max_tokens, const char *kernel, Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  if (c->per_layer_width == 0) return STATUS_OK;
-  for (int i = 0; i < c->n_layers; i++) {
-    const DeviceLayer *layer = &loaded->layers[i];
-    TRY(linear_prepare(loaded->linear, &layer->input_gate, loaded->act, max_tokens, kernel, err));
-    TRY(linear_prepare(loaded->linear, &layer->input_projection, loaded->act, max_tokens, kernel, err));
-  }
-  return linear_prepare(loaded->linear, &loaded->input_projection, loaded->act, max_tokens, kernel, err);
-}
-
-static Status prepare_mix(BackendModel *loaded, const DeviceMix *mix, int max_rows, const char *kernel,
-                          Error *err) {
-  TRY(prepare_projections(loaded, &mix->in, max_rows, kernel, err));
-  return linear_prepare(loaded->linear, &mix->up, loaded->act, max_rows, kernel, err);
-}
-
-/* The matrices of streams and n-grams. */
-static Status prepare_streams(BackendModel *loaded, const StateOptions *options, const char *kernel,
-                              Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  const int max_tokens = options->max_chunk;
-  if (c->streams.n == 0) return STATUS_OK;
-  for (int i = 0; i < c->n_layers; i++) {
-    const DeviceLayer *layer = &loaded->layers[i];
-    TRY(prepare_mix(loaded, &layer->attn_mix, max_tokens, kernel, err));
-    TRY(prepare_mix(loaded, &layer->mlp_mix, max_tokens, kernel, err));
-    if (!config_layer(c, i).ngrams) continue;
-    TRY(linear_prepare(loaded->linear, &layer->ngrams.key, loaded->act, max_tokens, kernel, err));
-    TRY(linear_prepare(loaded->linear, &layer->ngrams.value, loaded->act, max_tokens, kernel, err));
-  }
-  return prepare_mix(loaded, &loaded->mix, options->max_logit_rows, kernel, err);
-}
-
-/* The matrices of AltUp and LAuReL. */
-static Status prepare_altup(BackendModel *loaded, const StateOptions *options, const char *kernel,
-                            Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  for (int i = 0; c->altup.n > 0 && i < c->n_layers; i++) {
-    const DeviceAltup *own = &loaded->layers[i].altup;
-    TRY(linear_prepare(loaded->linear, &own->left, loaded->act, options->max_chunk, kernel, err));
-    TRY(linear_prepare(loaded->linear, &own->right, loaded->act, options->max_chunk, kernel, err));
-  }
-  for (int i = 0; i + 1 < c->altup.n; i++) {
-    TRY(linear_prepare(loaded->linear, &loaded->streams_in[i], loaded->act, options->max_chunk, kernel, err));
-    TRY(linear_prepare(loaded->linear, &loaded->streams_out[i], loaded->act, options->max_logit_rows, kernel,
-                       err));
-  }
-  return STATUS_OK;
-}
-
-/* Checks that every matrix has a kernel for every count of tokens, and makes the workspace large enough. */
-static Status prepare(BackendModel *loaded, const StateOptions *options, Error *err) {
-  const int max_tokens = options->max_chunk;
-  const char *forced = options->invariant ? LINEAR_INVARIANT : NULL,
-             *kernel = forced ? forced : loaded->kernel;
-  for (int i = 0; i < loaded->model->config.n_layers; i++) {
-    const DeviceLayer *layer = &loaded->layers[i];
-    TRY(prepare_projections(loaded, &layer->qkv, max_tokens, kernel, err));
-    if (layer->q.n_out > 0)
-      TRY(linear_prepare(loaded->linear, &layer->q, loaded->act, max_tokens, kernel, err));
-    if (layer->delta_z.n_out > 0) {
-      TRY(linear_prepare(loaded->linear, &layer->delta_z, loaded->act, max_tokens, kernel, err));
-      TRY(linear_prepare(loaded->linear, &layer->delta_a, loaded->act, max_tokens, kernel, err));
-    }
-    if (layer->key_halves) linear_prepare_heads(loaded->linear, max_tokens);
-    if (layer->o.n_out > 0)
-      TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, kernel, err));
-    TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, kernel, err));
-    if (layer->gate_up.n_parts > 0)
-      TRY(linear_prepare(loaded->linear, &layer->down, loaded->act, max_tokens, kernel, err));
-    if (layer->experts.down.n_out == 0) continue;
-    TRY(linear_prepare(loaded->linear, &layer->experts.gate_up, ACT_F16, max_tokens, forced, err));
-    TRY(linear_prepare(loaded->linear, &layer->experts.down, ACT_F16, max_tokens, forced, err));
-    if (layer->experts.latent_in.n_out == 0) continue;
-    TRY(linear_prepare(loaded->linear, &layer->experts.latent_in, loaded->act, max_tokens, kernel, err));
-    TRY(linear_prepare(loaded->linear, &layer->experts.latent_out, loaded->act, max_tokens, kernel, err));
-  }
-  TRY(prepare_inputs(loaded, max_tokens, kernel, err));
-  TRY(prepare_streams(loaded, options, kernel, err));
-  TRY(prepare_altup(loaded, options, kernel, err));
-  TRY(draft_prepare(loaded, max_tokens, err));
-  return linear_prepare(loaded->linear, &loaded->head, ACT_F16, options->max_logit_rows, forced, err);
 }
 
 /* DECODE_AUTO takes the fused step for models on which it was measured to be faster (LOG.md). */
@@ -200,29 +108,16 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
 
 /* --- a session */
 
-/* Refuses models and settings without batch-invariant kernels: a row's bits must not depend on the other rows
- * of a step. */
-static Status check_invariant(const BackendModel *loaded, Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  const char *what = c->experts.n_experts > 0  ? "experts"
-                     : c->latent.kv_rank > 0   ? "latent attention"
-                     : c->streams.n > 0        ? "several residual streams"
-                     : loaded->act == ACT_INT8 ? "int8 activations"
-                     : loaded->kernel          ? "a kernel of your choice"
-                     : loaded->n_host > 0      ? "weights that the CPU multiplies"
-                     : c->split > 1            ? "layers that several GPUs share"
-                                               : NULL;
-  return what ? error_set(err, STATUS_MODEL, "--invariant does not go with %s on a GPU", what) : STATUS_OK;
-}
-
 Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **out,
                  Error *err) {
   *out = NULL;
-  if (options->invariant) TRY(check_invariant(loaded, err));
+  if (options->invariant)
+    TRY(prepare_check_options(loaded->act == ACT_INT8, loaded->kernel, loaded->n_host > 0,
+                              loaded->model->config.split, err));
   if (loaded->model->config.indexer.block > 0 && options->kv != KV_F16)
     return error_set(err, STATUS_USAGE, "%s needs --kv f16 on a GPU: it has an index of positions",
                      loaded->model->config.architecture);
-  TRY(prepare(loaded, options, err));
+  TRY(prepare_matrices(loaded, options, err));
   BackendState *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
   s->loaded = loaded;
@@ -749,6 +644,8 @@ const Backend cuda_backend = {.name = "cuda",
                               .row_costs = tokens_row_costs,
                               .guesses = 15,
                               .check_model = cuda_check_model,
+                              .check_invariant = prepare_check_invariant,
+                              .prefers_invariant = prepare_prefers_invariant,
                               .load = split_load,
                               .unload = split_unload,
                               .memory = split_memory,

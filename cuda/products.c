@@ -101,6 +101,10 @@ Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const
 
 /* --- wherever they are */
 
+const char *products_kernel(const BackendState *s) {
+  return s->options.invariant ? LINEAR_INVARIANT : NULL;
+}
+
 LinearCall products_call(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                          int n_tokens, LinearOutput output, void *y, int y_stride) {
   const BackendModel *m = s->loaded;
@@ -114,9 +118,7 @@ LinearCall products_call(const BackendState *s, const DeviceLinear *weights, con
                       .y_stride = y_stride,
                       .act = is_special ? ACT_F16 : m->act,
                       .dependent = !weights->host, /* kernels fetch weights before they wait */
-                      .kernel = s->options.invariant ? LINEAR_INVARIANT
-                                : is_special         ? NULL
-                                                     : m->kernel};
+                      .kernel = s->options.invariant || is_special ? products_kernel(s) : m->kernel};
 }
 
 Status products_run(BackendState *s, const LinearCall *call, Error *err) {

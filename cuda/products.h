@@ -19,6 +19,9 @@ int products_cpu_rows(const BackendModel *m);
 /* True if a step of so many rows streams weights: it can be no graph. */
 bool products_stream(const BackendModel *m, int n_rows);
 
+/* The kernel that a session asks for where the user's choice does not count: LINEAR_INVARIANT or NULL. */
+const char *products_kernel(const BackendState *s);
+
 /* A call as every matmul of a session begins it. */
 LinearCall products_call(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                          int n_tokens, LinearOutput output, void *y, int y_stride);

@@ -23,13 +23,12 @@ Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err
 
 /* True if many rows are saved: a few cost hardly more than one, and up to LINEAR_MOST_PLANES rows attention
  * may have written planes (layers/narrow.h), which rows_keep() cannot move. Models on several GPUs or partly
- * on the host are left as they are: nothing was measured there. With StateOptions.invariant the matmuls of a
- * row must be those of a prompt, or of a single row. A step of single rows is padded, and its graph may serve
- * other numbers of rows. */
+ * on the host are left as they are: nothing was measured there. A step of single rows is padded, and its
+ * graph may serve other numbers of rows. */
 bool rows_cut(const BackendState *s, TokenRange span, int n_logit_rows) {
   enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;
-  if (s->options.invariant || s->n_parts > 0 || s->peers.n > 0 || s->loaded->n_host > 0) return false;
+  if (s->n_parts > 0 || s->peers.n > 0 || s->loaded->n_host > 0) return false;
   return span.n_tokens >= LEAST_ROWS && n_logit_rows <= span.n_tokens / ROWS_PER_LOGITS;
 }
 

@@ -63,7 +63,8 @@ typedef struct {
   /* The logits must be those of any other GPU to the bit, as of GPUs that share a model, which must all
    * choose the same experts. Sums of tensor cores differ between generations. */
   bool same_on_all_gpus;
-  bool joined; /* every token also takes expert n_experts, the MLP beside them, as its last choice */
+  bool invariant; /* a token's bits must not depend on how many tokens there are (StateOptions.invariant) */
+  bool joined;    /* every token also takes expert n_experts, the MLP beside them, as its last choice */
   ExpertChoices to;
 } Router;
 Status experts_route(const Router *call, int n_tokens, const DeviceLimits *device, cudaStream_t stream,

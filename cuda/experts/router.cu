@@ -185,10 +185,11 @@ size_t block_bytes(const Args &a, int tokens) {
   return (size_t)tokens * (size_t)(a.padded + choice_floats(a.config.n_experts)) * sizeof(float);
 }
 
-template <int kTokens> Status launch_tokens(Args a, cudaStream_t stream, Error *err) {
+/* invariant: the same kernel for any number of tokens. */
+template <int kTokens> Status launch_tokens(Args a, bool invariant, cudaStream_t stream, Error *err) {
   const int groups = ceil_div(a.n_tokens, kTokens), n = a.config.n_experts;
   const int blocks = groups < kTargetBlocks ? kTargetBlocks / groups : 1;
-  a.block_experts = (int)align_up((size_t)ceil_div(n, blocks), kWarps);
+  a.block_experts = invariant ? 4 * kWarps : (int)align_up((size_t)ceil_div(n, blocks), kWarps);
   const int n_rows = n + (a.shared_gate.data ? 1 : 0);
   const dim3 grid((unsigned)ceil_div(n_rows, a.block_experts), (unsigned)groups);
   const auto run = [&](auto one_row, auto four_rows) {
@@ -221,10 +222,12 @@ Status experts_route(const Router *r, int n_tokens, const DeviceLimits *device, 
   a.joined = r->joined;
   a.to = r->to;
   constexpr size_t kStatic = 3072;
-  if (!r->same_on_all_gpus && tiles_apply(a, shared_bytes)) return router::launch_tiles(a, stream, err);
-  if (token_applies(a)) return launch_token(a, device->arch, stream, err);
-  if (n_tokens >= kManyTokens && block_bytes(a, 8) + kStatic <= shared_bytes)
-    return launch_tokens<8>(a, stream, err);
-  if (n_tokens >= 2 && block_bytes(a, 2) + kStatic <= shared_bytes) return launch_tokens<2>(a, stream, err);
-  return launch_tokens<1>(a, stream, err);
+  if (!r->same_on_all_gpus && (r->invariant || n_tokens >= kTilesLeastTokens) && tiles_apply(a, shared_bytes))
+    return router::launch_tiles(a, device->n_sms, stream, err);
+  if (!r->invariant && token_applies(a)) return launch_token(a, device->arch, stream, err);
+  if ((r->invariant || n_tokens >= kManyTokens) && block_bytes(a, 8) + kStatic <= shared_bytes)
+    return launch_tokens<8>(a, r->invariant, stream, err);
+  if ((r->invariant || n_tokens >= 2) && block_bytes(a, 2) + kStatic <= shared_bytes)
+    return launch_tokens<2>(a, r->invariant, stream, err);
+  return launch_tokens<1>(a, r->invariant, stream, err);
 }

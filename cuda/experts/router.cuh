@@ -36,6 +36,7 @@ struct Args {
   ExpertChoices to;
   int block_experts; /* of each block */
   int token_blocks;  /* router_token.cu: blocks of a token, which follow one another */
+  int tiles_at_once; /* router_tiles.cu: tiles of 16 experts that a block multiplies at a time */
   bool joined;       /* Router */
 };
 
@@ -219,8 +220,10 @@ __device__ __forceinline__ void choose_of_stored(const Args &a, int token, float
 bool token_applies(const Args &a);
 Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 
-/* router_tiles.cu: whether it takes the call, with at most so much shared memory, and its launch. */
+/* router_tiles.cu: whether it can take the call, with at most so much shared memory, and its launch. A
+ * token's bits do not depend on how many there are. From kTilesLeastTokens on it is the fastest. */
+constexpr int kTilesLeastTokens = 256;
 bool tiles_apply(const Args &a, size_t shared_bytes);
-Status launch_tiles(const Args &a, cudaStream_t stream, Error *err);
+Status launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err);
 
 } // namespace router

@@ -1,17 +1,19 @@
 /* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice
  * of the experts and their weights.
  *
- * A block has 16 tokens and all experts. It normalises kChunk inputs of its tokens at a time, cuts each
- * number of x into parts of 16 bits that add up to it, and multiplies the parts by the weights as they are
- * stored: such a product is exact in fp32. Tensor cores cut sums off where fp32 arithmetic rounds them, so
- * they are taken over 128 inputs at most, and those sums are added in fp32.
+ * A block has 16 tokens and all experts or, where there would be fewer blocks than SMs, some of them; then
+ * the last block of the tokens to finish chooses for them. A block normalises kChunk inputs of its tokens at
+ * a time, cuts each number of x into parts of 16 bits that add up to it, and multiplies the parts by the
+ * weights as they are stored: such a product is exact in fp32. Tensor cores cut sums off where fp32
+ * arithmetic rounds them, so they are taken over 128 inputs at most, and those sums are added in fp32.
  *
  *   x     in shared memory: [two chunks][part][kTokens][kRowNumbers]
  *   warp  has a token to normalise and in the end to choose for; between, 16 experts and 1 / n_shares of the
- *         inputs of a chunk. The shares' sums are added in their order
+ *         inputs of a chunk. The shares' sums are added in their order. There are as many shares however the
+ *         experts are divided among blocks, so that a token's bits do not depend on how many tokens there are
  *
  * PRECOND  the router's weights are fp16 or bf16; hidden % 8 == 0.
- * READS    the router once for 16 tokens, x once and once more for every 256 experts. */
+ * READS    the router once for 16 tokens; x once in each block, and once for every tiles_at_once tiles. */
 #include <algorithm>
 
 #include "cuda/experts/router.cuh"
@@ -195,23 +197,30 @@ template <class T> struct FourSteps {
   }
 };
 
+/* Warps that share 16 experts, a power of two. */
+__host__ __device__ constexpr int shares_of(int n_experts) {
+  int n = 1;
+  while (n < 8 && 2 * n * ((n_experts + 15) / 16) <= kWarps) n *= 2;
+  return n;
+}
+
 template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) float room[];
   __shared__ float inverse[kTokens]; /* of Token.by */
   T *const x = (T *)room;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.x * kTokens,
             n = a.config.n_experts, n_tiles = (n + 15) / 16;
-  int n_shares = 1; /* a power of two */
-  while (n_shares < 8 && 2 * n_shares * n_tiles <= kWarps) n_shares *= 2;
-  const int at_once = kWarps / n_shares, share = warp / at_once, inputs = kChunk / n_shares,
-            n_steps = inputs / 32, columns = 16 * at_once;
+  const int n_shares = shares_of(n), at_once = a.tiles_at_once, share = warp / at_once,
+            inputs = kChunk / n_shares, n_steps = inputs / 32, columns = 16 * at_once;
+  const bool multiplies = share < n_shares;
   dependents_may_start();
   for (const float *by : {a.norm, a.experts_norm, a.router_scale})
     for (int i = threadIdx.x * 32; by && i < a.hidden; i += kThreads * 32) prefetch_l1(by + i);
   wait_for_previous();
   Token<T> token(a, token0 + warp);
   if (lane == 0) inverse[warp] = 1 / token.by;
-  for (int tile0 = 0; tile0 < n_tiles; tile0 += at_once) {
+  token.first = blockIdx.y == 0;
+  for (int tile0 = (int)blockIdx.y * at_once; tile0 < n_tiles; tile0 += (int)gridDim.y * at_once) {
     const int tile = tile0 + warp % at_once, row = 16 * tile + lane / 4;
     const T *const rows[2] = {(const T *)a.router.data + (size_t)min(row, n - 1) * a.router.stride,
                               (const T *)a.router.data + (size_t)min(row + 8, n - 1) * a.router.stride};
@@ -221,10 +230,11 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
     token.load(a, lane * 8);
     for (int k = 0; k < a.padded; k += kChunk, half ^= 1) {
       T *chunk = x + half * (PartsOf<T>::kN * kPartNumbers);
-      weights.load(rows, k + share * inputs, n_steps, (int)a.router.stride);
+      if (multiplies) weights.load(rows, k + share * inputs, n_steps, (int)a.router.stride);
       token.cut(a, token0 + warp, k + lane * 8, chunk + warp * kRowNumbers + lane * 8);
       if (k + kChunk < a.padded) token.load(a, k + kChunk + lane * 8);
       __syncthreads();
+      if (!multiplies) continue;
       weights.multiply(chunk + share * inputs, n_steps, sum);
       if (n_steps <= 4) continue;
       weights.load(rows, k + 128, 4, (int)a.router.stride);
@@ -233,10 +243,12 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
     token.first = false;
     __syncthreads(); /* sums take the place of x: [share][token][expert] */
     float *const sums = room + (size_t)share * kTokens * columns + 16 * (tile - tile0) + lane / 4;
+    if (multiplies) {
 #pragma unroll
-    for (int m = 0; m < 2; m++)
+      for (int m = 0; m < 2; m++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) sums[(8 * m + lane % 4 * 2 + i % 2) * columns + i / 2 * 8] = sum[m][i];
+        for (int i = 0; i < 4; i++) sums[(8 * m + lane % 4 * 2 + i % 2) * columns + i / 2 * 8] = sum[m][i];
+    }
     __syncthreads();
     for (int i = threadIdx.x; i < kTokens * columns; i += kThreads) {
       const int m = i / columns, e = 16 * tile0 + i % columns;
@@ -246,10 +258,12 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
     }
     __syncthreads();
   }
-  if (token0 + warp >= a.n_tokens) return;
   const float gate = warp_sum(token.gate) / token.by;
-  if (lane == 0 && a.shared_gate.data) store_shared_factor(a, token0 + warp, gate);
+  if (lane == 0 && a.shared_gate.data && token.inside && blockIdx.y == 0)
+    store_shared_factor(a, token0 + warp, gate);
   __syncwarp();
+  if (gridDim.y > 1 && !is_last_block(a.to.counters + blockIdx.x, gridDim.y)) return;
+  if (!token.inside) return;
   choose_of_stored(a, token0 + warp, room + (size_t)warp * choice_floats(n));
 }
 
@@ -259,24 +273,25 @@ template <class T> size_t shared_bytes(const Args &a) {
                    (size_t)kWarps * (size_t)choice_floats(a.config.n_experts) * sizeof(float)});
 }
 
-template <class T> Status launch_type(const Args &a, cudaStream_t stream, Error *err) {
-  return launch(kernel<T>, dim3((unsigned)ceil_div(a.n_tokens, kTokens)), kThreads, shared_bytes<T>(a),
-                stream, true, "router", err, a);
+template <class T> Status launch_type(Args a, int n_sms, cudaStream_t stream, Error *err) {
+  const int groups = ceil_div(a.n_tokens, kTokens), n_tiles = ceil_div(a.config.n_experts, 16),
+            most = kWarps / shares_of(a.config.n_experts);
+  a.tiles_at_once = std::min(most, ceil_div(n_tiles, std::max(1, n_sms / groups)));
+  const int parts = std::max(1, std::min(n_sms / groups, ceil_div(n_tiles, a.tiles_at_once)));
+  return launch(kernel<T>, dim3((unsigned)groups, (unsigned)parts), kThreads, shared_bytes<T>(a), stream,
+                true, "router", err, a);
 }
-
-/* With fewer tokens there are too few blocks of 16 (cuda/LOG.md). */
-constexpr int kLeastTokens = 256;
 
 } // namespace
 
 bool router::tiles_apply(const Args &a, size_t most_bytes) {
   constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* Turing has no mma of bf16 */
-  if (a.n_tokens < kLeastTokens || a.hidden % 8 != 0 || most_bytes <= kOfTuring) return false;
+  if (a.hidden % 8 != 0 || most_bytes <= kOfTuring) return false;
   if (a.router.type == WEIGHT_F16) return shared_bytes<__half>(a) + kStatic <= most_bytes;
   return a.router.type == WEIGHT_BF16 && shared_bytes<__nv_bfloat16>(a) + kStatic <= most_bytes;
 }
 
-Status router::launch_tiles(const Args &a, cudaStream_t stream, Error *err) {
-  return a.router.type == WEIGHT_F16 ? launch_type<__half>(a, stream, err)
-                                     : launch_type<__nv_bfloat16>(a, stream, err);
+Status router::launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err) {
+  return a.router.type == WEIGHT_F16 ? launch_type<__half>(a, n_sms, stream, err)
+                                     : launch_type<__nv_bfloat16>(a, n_sms, stream, err);
 }

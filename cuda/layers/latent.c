@@ -130,7 +130,7 @@ Status latent_project(BackendState *s, int layer, int n_rows, Error *err) {
                             .y_stride = c->n_heads * width,
                             .y_step = width,
                             .n_tokens = n_rows};
-  return linear_run_heads(m->linear, &keys, err);
+  return linear_run_heads(m->linear, &keys, products_kernel(s), err);
 }
 
 Status latent_values(BackendState *s, int layer, int n_rows, Error *err) {
@@ -150,5 +150,5 @@ Status latent_values(BackendState *s, int layer, int n_rows, Error *err) {
                               .y_stride = padded_row(l->o.n_in),
                               .y_step = latent->value_dim,
                               .n_tokens = n_rows};
-  return linear_run_heads(m->linear, &values, err);
+  return linear_run_heads(m->linear, &values, products_kernel(s), err);
 }

@@ -101,6 +101,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .choice_bias = e->choice_bias,
                          .scales = e->scales,
                          .same_on_all_gpus = s->peers.n > 0,
+                         .invariant = s->options.invariant,
                          .joined = e->gate_up.n_experts > c->experts.n_experts,
                          .to = s->choices};
   s->normed = NOT_NORMED;
@@ -156,9 +157,10 @@ static Status sum_few_experts(BackendState *s, int layer, const void *h, int str
 }
 
 /* True if experts_few() multiplies a layer's experts for so many tokens. */
-static bool few_take(const BackendModel *m, const DeviceExperts *e, int n_tokens) {
+static bool few_take(const BackendState *s, const DeviceExperts *e, int n_tokens) {
+  const BackendModel *m = s->loaded;
   const DeviceLimits limits = linear_limits(m->linear);
-  return !m->kernel && !e->gate_up.host && !e->down.host &&
+  return !m->kernel && !s->options.invariant && !e->gate_up.host && !e->down.host &&
          experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
 }
 
@@ -174,13 +176,14 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                                                      : s->h;
   if (products_on_cpu(m, &e->gate_up, n_tokens))
     return products_sum_experts(s, e, h, stride, n_tokens, add, to, err);
-  if (few_take(m, e, n_tokens)) return sum_few_experts(s, layer, h, stride, n_tokens, add, to, err);
-  const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
+  if (few_take(s, e, n_tokens)) return sum_few_experts(s, layer, h, stride, n_tokens, add, to, err);
+  const bool as_one = n_tokens == 1 && !s->options.invariant &&
+                      linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
   ExpertConfig all = c->experts; /* and the MLP beside them, if it is one of them */
   all.n_experts = e->gate_up.n_experts, all.n_chosen = e->gate_up.n_chosen;
   if (!as_one) TRY(experts_order(&all, choices, n_tokens, m->stream, err));
-  const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens);
+  const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens, products_kernel(s));
   const LinearExperts one = {.ids = choices->ids}, same = {.ids = choices->ids, .known = true},
                       many = {.ids = choices->ids,
                               .begins = choices->begins,

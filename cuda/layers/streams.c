@@ -182,14 +182,15 @@ static bool are_halves(const DeviceMix *mix) {
   return are;
 }
 
-static bool takes_few(const Mix *mix, const FewMix *few, int n_rows) {
-  return !mix->rows.rows && are_halves(mix->weights) && ops_streams_few_takes(few, n_rows);
+static bool takes_few(const BackendState *s, const Mix *mix, const FewMix *few, int n_rows) {
+  return !s->options.invariant && !mix->rows.rows && are_halves(mix->weights) &&
+         ops_streams_few_takes(few, n_rows);
 }
 
 static Status run_mix(BackendState *s, const Mix *mix, int n_rows, Error *err) {
   StreamState *own = &s->stream;
   const FewMix few = few_of(s, mix);
-  if (!takes_few(mix, &few, n_rows)) {
+  if (!takes_few(s, mix, &few, n_rows)) {
     TRY(settle(s, n_rows, err));
     return mix_many(s, mix, n_rows, err);
   }

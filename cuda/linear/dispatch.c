@@ -31,6 +31,8 @@
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
+#define LEAST_BYTES 48 /* tokens from which on int8_bytes is the fastest */
+
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
 #define FROM_75 SM(7, 5), SM_ANY
 #define FROM_80 SM(8, 0), SM_ANY
@@ -53,16 +55,16 @@ static const LinearEntry entries[] = {
   {QUANT, A16, 1,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
   {INTS,  A8,  1,  4,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
   {AWQ4,  A8,  9, 64, 64,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_WGMMA, "int8_wgmma"},
-  {BYTES, A8, 48,ANY,ANY,   0,ANY, 1, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
+  {BYTES, A8, LEAST_BYTES,ANY,ANY,   0,ANY, 1, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
   {AWQ4,  A8, 65,ANY,ANY,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_TILES, "int8_tiles"},
   {INTS,  A8,  1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
   {INT8,  A8,  1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
   {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
+  {HALF,  A16, 8,ANY,ANY,   0,ANY, 0, X_STAGED, ONLY_90, LAUNCH_DENSE_WGMMA, "dense_wgmma"},
   {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {DENSE, A16, 1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
   /* Reached by LINEAR_INVARIANT and by name alone. */
   {HALF,  A16, 0,  0,  0,   0,128, 0, X_STAGED, FROM_80, LAUNCH_DENSE_TENSORCORE, "dense_tensorcore"},
-  {F16,   A16, 0,  0,  0,   0,ANY, 0, X_STAGED, ONLY_90, LAUNCH_DENSE_WGMMA, "dense_wgmma"},
   {WIDE,  A16, 0,  0,  0,   0, CHAIN_TOKENS,32, X_STAGED, ONLY_90, LAUNCH_CHAIN_MMA, "chain_mma"},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
    * matmul, which the entries above are compared with, and faster on no chip. */
@@ -90,8 +92,8 @@ static const LinearEntry expert_entries[] = {
  * bits beside any others: chain_mma and, in whole tiles of any shape, awq_wgmma add the products of an output
  * one after another, 16 inputs at a time, from the first input to the last; a launch of awq_tensorcore
  * (a forced tile shape) and of dense_tensorcore has one tile of tokens, so that stream-K divides each matrix
- * in one way; dense_wgmma, dense_rows and awq_plain sum a row's products in one order; int8_token's sums are
- * exact. */
+ * in one way; dense_wgmma, dense_rows and awq_plain sum a row's products in one order; the sums of int8_token
+ * and int8_bytes are exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
     /* weights, most_rows, rows, variant, name */
@@ -100,10 +102,18 @@ static const LinearInvariant invariants[] = {
     {QUANT, ANY, 32, 3, "awq_tensorcore"},
     {QUANT, ANY, 8, 1, "awq_tensorcore_sm75"},
     {QUANT, ANY, ANY, 0, "awq_plain"},
+    {INT8, LEAST_BYTES - 1, ANY, 0, "int8_token"},
+    {INT8, ANY, ANY, 0, "int8_bytes"},
     {INT8, ANY, ANY, 0, "int8_token"},
-    {F16, ANY, ANY, 0, "dense_wgmma"},
+    {HALF, ANY, ANY, 0, "dense_wgmma"},
     {HALF, ANY, 128, 0, "dense_tensorcore"},
     {DENSE, ANY, 8, 0, "dense_rows"},
+};
+
+/* The same of matrices of experts. No tile of awq_wgmma's is cut, and experts_plain's have one order. */
+static const LinearInvariant expert_invariants[] = {
+    {WIDE, ANY, ANY, 0, "awq_wgmma"},
+    {QUANT | DENSE, ANY, ANY, 0, "experts_plain"},
 };
 /* clang-format on */
 
@@ -205,23 +215,23 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
       query->act == ACT_INT8 ? "int8" : "fp16", query->device.arch / 100, query->device.arch / 10 % 10);
 }
 
-/* An entry of the table by the name that it has there. */
-static const LinearEntry *entry_named(const char *name) {
-  int i = 0;
-  while (strcmp(entries[i].name, name) != 0) i++;
-  return &entries[i];
+/* The entry with that name for the query's kind of matrix, or NULL. */
+static const LinearEntry *entry_named(const LinearQuery *query, const char *name) {
+  const LinearEntry *entry = entry_for(query, 0);
+  for (int i = 1; entry && strcmp(entry->name, name) != 0; i++) entry = entry_for(query, i);
+  return entry;
 }
 
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err) {
-  for (size_t i = 0; query->n_experts == 0 && i < COUNT(invariants); i++) {
-    *how = &invariants[i];
+  const bool of_experts = query->n_experts > 0;
+  for (size_t i = 0; i < (of_experts ? COUNT(expert_invariants) : COUNT(invariants)); i++) {
+    *how = of_experts ? &expert_invariants[i] : &invariants[i];
     if (!((*how)->weights & 1u << query->weights) || query->n_tokens > (*how)->most_rows) continue;
     LinearQuery part = *query;
     if (part.n_tokens > (*how)->rows) part.n_tokens = (*how)->rows;
-    if (!entry_runs(entry_named((*how)->name), &part)) continue;
-    *entry = entry_named((*how)->name);
-    return STATUS_OK;
+    *entry = entry_named(query, (*how)->name);
+    if (entry_runs(*entry, &part)) return STATUS_OK;
   }
   return refuse(query, "no kernel whose sums are the same beside any rows", err);
 }
@@ -230,8 +240,7 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
                                Error *err) {
   const LinearInvariant *how;
   if (strcmp(name, LINEAR_INVARIANT) == 0) return linear_invariant(query, &how, entry, err);
-  const LinearEntry *named = entry_for(query, 0);
-  for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = entry_for(query, i);
+  const LinearEntry *named = entry_named(query, name);
   if (!named) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
   char what[64];
   snprintf(what, sizeof what, "kernel %s never", name);

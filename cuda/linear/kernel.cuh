@@ -51,7 +51,7 @@ extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kerne
 
 /* True if awq_wgmma can end so many tokens' tiles as heads, and that is expected to be faster than y and a
  * kernel of its own for them. */
-bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
+bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device);
 
 /* For experts the matrix that one token multiplies: the chosen ones, stacked or, if summed, side by side. */
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,

@@ -42,6 +42,15 @@ static Status arch_of(int gpu, int *arch, Error *err) {
   return cuda_status(e, "opening the device for the linear layers", err);
 }
 
+Status linear_device(int gpu, DeviceLimits *device, Error *err) {
+  TRY(arch_of(gpu, &device->arch, err));
+  int shared = 0;
+  cudaError_t e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
+  if (!e) e = cudaDeviceGetAttribute(&device->n_sms, cudaDevAttrMultiProcessorCount, gpu);
+  device->shared_bytes = (size_t)shared;
+  return cuda_status(e, "opening the device for the linear layers", err);
+}
+
 Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err) {
   int arch = 0;
   TRY(arch_of(gpu, &arch, err));
@@ -54,18 +63,14 @@ Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err
   LinearContext *c = (LinearContext *)mem_alloc(1, sizeof *c, "the context of the linear layers", err);
   if (!c) return STATUS_FAILED;
   *out = c;
-  TRY(arch_of(gpu, &c->device.arch, err));
-  int shared = 0;
-  cudaError_t e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
-  if (!e) e = cudaDeviceGetAttribute(&c->device.n_sms, cudaDevAttrMultiProcessorCount, gpu);
-  if (!e) e = cudaMalloc((void **)&c->counters, kCounters * sizeof *c->counters);
+  TRY(linear_device(gpu, &c->device, err));
+  cudaError_t e = cudaMalloc((void **)&c->counters, kCounters * sizeof *c->counters);
   if (!e) e = cudaMemsetAsync(c->counters, 0, kCounters * sizeof *c->counters, stream);
   if (!e && c->device.arch == SM_90A) {
     const size_t bytes = (size_t)c->device.n_sms * kMailboxFloats * sizeof *c->mailbox;
     e = cudaMalloc((void **)&c->mailbox, bytes);
     if (!e) e = cudaMemsetAsync(c->mailbox, 0, bytes, stream);
   }
-  c->device.shared_bytes = (size_t)shared;
   c->stream = stream;
   return cuda_status(e, "opening the device for the linear layers", err);
 }
@@ -86,6 +91,24 @@ Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act,
   if (status == STATUS_OK || !err) return status;
   Error inner = *err;
   return error_set(err, status, "%s: %s", w->name, inner.text);
+}
+
+Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device, bool *fast, Error *err) {
+  constexpr int kRows = 256;
+  constexpr long kSmall = 1 << 16; /* weights that any kernel multiplies soon */
+  const LinearQuery query = linear_query(*w, ACT_F16, kRows, *device);
+  const LinearInvariant *how;
+  const LinearEntry *entry;
+  TRY(linear_invariant(&query, &how, &entry, err));
+  switch (entry->launch) {
+  case LAUNCH_AWQ_WGMMA:
+  case LAUNCH_DENSE_WGMMA:
+  case LAUNCH_INT8_BYTES: *fast = true; break;
+  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* multiplied so as usual, too */
+  default: *fast = w->n_experts == 0 && (long)w->n_in * w->n_out <= kSmall;
+  }
+  *fast = *fast && device->arch == SM_90A;
+  return STATUS_OK;
 }
 
 DeviceLimits linear_limits(const LinearContext *c) {
@@ -135,15 +158,16 @@ bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType ac
 bool linear_makes_heads(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                         const char *kernel) {
   const LinearEntry *entry;
-  if (w->n_experts > 0 || w->n_out % 128 != 0 || (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0))
-    return false;
+  const bool whole = kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
+  if (w->n_experts > 0 || w->n_out % 128 != 0) return false;
   return linear_choice(c, w, act, n_tokens, kernel, &entry, NULL) == STATUS_OK &&
-         entry->launch == LAUNCH_AWQ_WGMMA && awq_wgmma_makes_heads(w, n_tokens, c->device);
+         entry->launch == LAUNCH_AWQ_WGMMA && awq_wgmma_makes_heads(w, n_tokens, whole, c->device);
 }
 
-bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
+bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens,
+                             const char *kernel) {
   const LinearEntry *entry;
-  return linear_choice(c, w, ACT_F16, n_tokens, NULL, &entry, NULL) == STATUS_OK &&
+  return linear_choice(c, w, ACT_F16, n_tokens, kernel, &entry, NULL) == STATUS_OK &&
          entry->launch == LAUNCH_AWQ_WGMMA;
 }
 
@@ -179,8 +203,9 @@ void linear_prepare_heads(LinearContext *c, int max_tokens) {
   if (linear_heads_want_library(max_tokens)) cublas_open(&c->cublas, c->stream, NULL);
 }
 
-Status linear_run_heads(LinearContext *c, const LinearHeads *call, Error *err) {
-  return linear_heads_run(c->cublas.handle ? &c->cublas : NULL, call, c->stream, err);
+Status linear_run_heads(LinearContext *c, const LinearHeads *call, const char *kernel, Error *err) {
+  const bool invariant = kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
+  return linear_heads_run(c->cublas.handle ? &c->cublas : NULL, call, invariant, &c->device, c->stream, err);
 }
 
 const void *linear_workspace(const LinearContext *c) {

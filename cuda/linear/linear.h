@@ -152,8 +152,9 @@ typedef struct {
 /* The limits of the context's device. */
 DeviceLimits linear_limits(const LinearContext *context);
 
-/* True if the chosen kernel wants x gathered by places. */
-bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *weights, int n_tokens);
+/* True if the kernel of such a call wants x gathered by places. */
+bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *weights, int n_tokens,
+                             const char *kernel);
 
 /* True if one token's experts may come without begins and choices (NULL): a kernel then multiplies those
  * chosen as one matrix, and a place is the number of a choice. */
@@ -229,6 +230,13 @@ float *linear_planes_squares(void *planes, int n_in);
 /* *multiplies: the program has the chip's code that multiplies rotated copies. */
 Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err);
 
+/* *device = the properties of a GPU that decide which kernels it runs. */
+Status linear_device(int gpu, DeviceLimits *device, Error *err);
+/* STATUS_MODEL if such a device has no kernel for a matrix under LINEAR_INVARIANT. *fast: it is a Hopper GPU,
+ * and multiplies many rows with fp16 activations about as fast so as it does otherwise. */
+Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *device, bool *fast,
+                              Error *err);
+
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 
@@ -260,10 +268,11 @@ size_t linear_heads_stride(int n_in);
 /* LinearHeads.w from all heads' matrices, which lie in `weights` as experts do; what lies beyond the range of
  * fp16 is clamped. PRECOND weights are dense, or n_in is a multiple of 8. */
 Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t stream, Error *err);
-/* Prepares for linear_run_heads() of up to max_tokens; enqueues it. Beyond 8 tokens cuBLAS multiplies, which
- * does not clamp results to fp16's range; where it cannot be loaded, 8 tokens are multiplied at a time. */
+/* Prepares for linear_run_heads() of up to max_tokens; enqueues it, as LinearCall.kernel says: NULL or
+ * LINEAR_INVARIANT. With NULL cuBLAS multiplies beyond 8 tokens, which does not clamp results to fp16's
+ * range; where it cannot be loaded 8 tokens are multiplied at a time. */
 void linear_prepare_heads(LinearContext *context, int max_tokens);
-Status linear_run_heads(LinearContext *context, const LinearHeads *call, Error *err);
+Status linear_run_heads(LinearContext *context, const LinearHeads *call, const char *kernel, Error *err);
 
 /* True if the kernel of such a call computes the RMSNorm of its x itself (LinearCall.norm), and sooner. */
 bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,

@@ -45,10 +45,11 @@ __device__ __forceinline__ float gated_product(Activation activation, float gate
   return __fdividef(c, 1 + __expf(-1.702f * c)) * (1 + u);
 }
 
-/* Rotates a pair of dimensions by an angle, given as {cosine, sine}. */
+/* Rotates a pair of dimensions by an angle, given as {cosine, sine}. fmaf is written out, since the compiler
+ * may fuse the products differently in each kernel. */
 __device__ __forceinline__ void rotate(float &low, float &high, float2 angle) {
-  const float turned = low * angle.x - high * angle.y;
-  high = high * angle.x + low * angle.y;
+  const float turned = fmaf(low, angle.x, -(high * angle.y));
+  high = fmaf(high, angle.x, low * angle.y);
   low = turned;
 }
 

@@ -248,6 +248,14 @@ typedef struct Backend {
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
    * it supports all models. */
   Status (*check_model)(const Model *model, Error *err);
+  /* Refuses (STATUS_MODEL) models and options that open() does not take with StateOptions.invariant, and
+   * says what stands against it: "--invariant does not go with int8 activations on a GPU". NULL: it takes
+   * all. */
+  Status (*check_invariant)(const Model *model, const BackendOptions *options, Error *err);
+  /* True if several sequences should be computed with StateOptions.invariant unless the user wants it
+   * otherwise: the device then multiplies all matrices of the model at about its usual rate. PRECOND
+   * check_invariant() takes the model and the options. NULL: no. */
+  bool (*prefers_invariant)(const Model *model, const BackendOptions *options);
   /* The device's own memory, so that a model that does not fit is refused before loading. With
    * options->weight_bytes what load() takes may still be more than that: it is then the least that it needs.
    * NULL: the weights stay mapped in the host's memory. */

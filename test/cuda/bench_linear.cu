@@ -4,7 +4,7 @@
  *   bench_linear [key=value ...]
  *     tokens=1,2,4...     token counts
  *     rows=name,name      entries of the table (all)
- *     shapes=qkv,o,gate_up,down,head     types=4-bit,8-bit,int8,fp16     group=128
+ *     shapes=qkv,o,gate_up,down,head     types=4-bit,8-bit,int8,fp16,bf16     group=128
  *     variants=N          the first N tile shapes of each entry as well as its own choice
  *     wide=1              every entry at every count, not only near its own range
  *     dependent=1         programmatic dependent launch
@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
   for (const Layer &l : layers) {
     if (!has(shapes, l.name)) continue;
     random_activations<<<1024, 256, 0, stream>>>(x, most, l.n_in, l.n_in, 3);
-    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16}) {
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16}) {
       if (!has(types, weight_type_name(type)) || (!strcmp(l.name, "head") && type != WEIGHT_F16)) continue;
       std::vector<DeviceLinear> copies;
       make_copies(copies, type, l, group, 260e6);

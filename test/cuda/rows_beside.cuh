@@ -40,7 +40,9 @@ static void check_rows_beside(const char *kernel, int n_in, int n_out, int group
     for (int m = 0; m < n; m++)
       differ += memcmp(&y[m * stride], &all[(first + m) * stride], (size_t)n_out * 4) != 0;
     cases_run++;
-    if (differ > 0) printf("FAIL %s: of %d rows %d differ from those of %d\n", kernel, n, differ, most);
+    if (differ > 0)
+      printf("FAIL %s, %s: of %d rows %d differ from those of %d\n", kernel, weight_type_name(type), n,
+             differ, most);
     failures += differ > 0;
   }
   stored_free(&s);
@@ -289,10 +291,12 @@ static void check_invariant_layers(void) {
  * other rows. */
 static void check_few_dense(void) {
   with("dense_wgmma,invariant", "2", NULL, [] {
-    check_counts(WEIGHT_F16, 640, 264, 0, {43, 150}, 3);
-    check_same_tiles("dense_wgmma", ACT_F16, 1, 3, 640, 264, 300, WEIGHT_F16);
-    check_rows_beside("dense_wgmma", 200, 264, 0, {150, 1, -34, 64, 65}, WEIGHT_F16);
-    check_rows_beside(LINEAR_INVARIANT, 172, 260, 0, {70, 9}, WEIGHT_F16);
+    for (WeightType type : {WEIGHT_F16, WEIGHT_BF16}) {
+      check_counts(type, 640, 264, 0, {43, 150}, 5);
+      check_same_tiles("dense_wgmma", ACT_F16, 1, 5, 640, 264, 300, type);
+      check_rows_beside("dense_wgmma", 200, 264, 0, {150, 1, -34, 64, 65}, type);
+      check_rows_beside(LINEAR_INVARIANT, 172, 260, 0, {70, 9}, type);
+    }
   });
 }
 

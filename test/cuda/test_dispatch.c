@@ -222,10 +222,14 @@ static void dense_weights_choose_by_type(void **state) {
   for (int n = 1; n <= 9; n++) { /* a tiny matrix does not wait for the library */
     LinearQuery tiny = h200(n);
     tiny.weights = WEIGHT_F16;
-    assert_string_equal(chosen_of_size(tiny, 64, 512), n <= 8 ? "dense_rows" : "dense_cublas");
+    assert_string_equal(chosen_of_size(tiny, 64, 512), n < 8    ? "dense_rows"
+                                                       : n == 8 ? "dense_wgmma"
+                                                                : "dense_cublas");
   }
-  assert_string_equal(chosen_for(h200(8), WEIGHT_BF16, 0, ACT_F16), "dense_rows");
-  assert_string_equal(chosen_for(h200(9), WEIGHT_BF16, 0, ACT_F16), "dense_converted");
+  assert_string_equal(chosen_for(h200(7), WEIGHT_BF16, 0, ACT_F16), "dense_rows");
+  assert_string_equal(chosen_for(h200(8), WEIGHT_BF16, 0, ACT_F16), "dense_wgmma");
+  assert_string_equal(chosen_for(chip(SM(8, 6), 84, 99, 8), WEIGHT_BF16, 0, ACT_F16), "dense_rows");
+  assert_string_equal(chosen_for(chip(SM(8, 6), 84, 99, 9), WEIGHT_BF16, 0, ACT_F16), "dense_converted");
   assert_string_equal(chosen_for(h200(8), WEIGHT_F32, 0, ACT_F16), "dense_rows");
   assert_string_equal(chosen_for(h200(9), WEIGHT_F32, 0, ACT_F16), "dense_converted");
 }
@@ -256,7 +260,7 @@ static void dense_rows_take_what_shared_memory_holds(void **state) {
   static const struct {
     int n_in, n_tokens, held;
   } cases[] = {{2048, 1, 1}, {2049, 1, 1}, {4096, 2, 2}, {4096, 3, 4},
-               {2048, 4, 4}, {2048, 5, 8}, {2048, 8, 8}};
+               {2048, 4, 4}, {2048, 5, 8}, {2048, 7, 8}};
   for (size_t i = 0; i < COUNT(cases); i++) {
     LinearQuery query = h200(cases[i].n_tokens);
     query.weights = WEIGHT_BF16, query.group = 0, query.n_in = cases[i].n_in;
@@ -349,17 +353,17 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
         const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
                        integers = 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8,
                        floats = 1u << WEIGHT_FP4 | 1u << WEIGHT_FP8;
-        const unsigned takes = cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
-                               : cases[i].weights > WEIGHT_INT8
-                                   ? (strstr("dense_cublas dense_wgmma", name) ? 1u << WEIGHT_F16
-                                      : !strcmp(name, "dense_tensorcore")      ? all & ~(1u << WEIGHT_F32)
-                                                                               : all)
-                               : !strcmp(name, "int8_bytes") ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_INT8
-                               : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
-                               : strstr("narrow_wgmma awq_wgmma chain_mma", name) ? 1u << WEIGHT_AWQ4 | floats
-                               : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name)
-                                   ? integers | floats
-                                   : integers;
+        const unsigned takes =
+            cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
+            : cases[i].weights > WEIGHT_INT8
+                ? (!strcmp(name, "dense_cublas")                  ? 1u << WEIGHT_F16
+                   : strstr("dense_tensorcore dense_wgmma", name) ? all & ~(1u << WEIGHT_F32)
+                                                                  : all)
+            : !strcmp(name, "int8_bytes")                        ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_INT8
+            : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
+            : strstr("narrow_wgmma awq_wgmma chain_mma", name)   ? 1u << WEIGHT_AWQ4 | floats
+            : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
+                                                                                        : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
         const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
         assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
@@ -390,9 +394,11 @@ static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state
                {WEIGHT_FP8, 64, SM(7, 5), 8, NULL, "awq_tensorcore_sm75"},
                {WEIGHT_F16, 0, SM(8, 0), 128, NULL, "dense_tensorcore"},
                {WEIGHT_F16, 0, SM_90A, INT_MAX, NULL, "dense_wgmma"},
-               {WEIGHT_BF16, 0, SM_90A, 128, NULL, "dense_tensorcore"},
+               {WEIGHT_BF16, 0, SM_90A, INT_MAX, NULL, "dense_wgmma"},
+               {WEIGHT_BF16, 0, SM(8, 0), 128, NULL, "dense_tensorcore"},
                {WEIGHT_BF16, 0, SM(7, 5), 8, NULL, "dense_rows"},
                {WEIGHT_F32, 0, SM_90A, 8, NULL, "dense_rows"},
+               {WEIGHT_INT8, 0, SM_90A, INT_MAX, "int8_token", "int8_bytes"},
                {WEIGHT_INT8, 0, SM(8, 9), INT_MAX, NULL, "int8_token"}};
   for (size_t i = 0; i < COUNT(cases); i++)
     for (int n = 1; n < 3000; n += n < 140 ? 1 : 97)
@@ -404,9 +410,11 @@ static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state
         query.act = cases[i].weights == WEIGHT_INT8 ? ACT_INT8 : ACT_F16;
         query.n_out = n_out;
         assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
-        const bool few = cases[i].few && n <= CHAIN_TOKENS && n_out <= CHAIN_ROWS * 16 * 132;
+        const bool is_int8 = cases[i].weights == WEIGHT_INT8;
+        const bool few =
+            cases[i].few && (is_int8 ? n < 48 : n <= CHAIN_TOKENS && n_out <= CHAIN_ROWS * 16 * 132);
         assert_string_equal(entry->name, few ? cases[i].few : cases[i].name);
-        assert_int_equal(how->rows, few ? CHAIN_TOKENS : cases[i].rows);
+        assert_int_equal(how->rows, few && !is_int8 ? CHAIN_TOKENS : cases[i].rows);
         assert_int_equal(how->variant == LINEAR_WHOLE, !strcmp(entry->name, "awq_wgmma"));
         assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &same, NULL), STATUS_OK);
         assert_ptr_equal(same, entry);
@@ -415,8 +423,31 @@ static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state
   LinearQuery query = h200(4);
   query.act = ACT_INT8;
   assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);
-  query = h200(4), query.n_experts = 8;
-  assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);
+}
+
+static void one_kernel_serves_all_counts_of_experts_too(void **state) {
+  (void)state;
+  static const struct {
+    WeightType weights;
+    int group, arch;
+    const char *name;
+  } cases[] = {{WEIGHT_AWQ4, 32, SM_90A, "awq_wgmma"},      {WEIGHT_FP4, 16, SM_90A, "awq_wgmma"},
+               {WEIGHT_FP8, 128, SM_90A, "awq_wgmma"},      {WEIGHT_AWQ4, 16, SM_90A, "experts_plain"},
+               {WEIGHT_AWQ8, 128, SM_90A, "experts_plain"}, {WEIGHT_AWQ4, 128, SM(8, 6), "experts_plain"},
+               {WEIGHT_BF16, 0, SM_90A, "experts_plain"},   {WEIGHT_F32, 0, SM(7, 5), "experts_plain"}};
+  for (size_t i = 0; i < COUNT(cases); i++)
+    for (int n = 1; n < 3000; n += n < 20 ? 1 : 97) {
+      const LinearInvariant *how;
+      const LinearEntry *entry, *same;
+      LinearQuery query = h200(n);
+      query.weights = cases[i].weights, query.group = cases[i].group, query.device.arch = cases[i].arch;
+      query.n_experts = 8;
+      assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
+      assert_string_equal(entry->name, cases[i].name);
+      assert_true(how->rows == INT_MAX && how->variant == 0);
+      assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &same, NULL), STATUS_OK);
+      assert_ptr_equal(same, entry);
+    }
 }
 
 static void the_next_count_is_no_further_than_a_threshold_can_be(void **state) {
@@ -681,6 +712,7 @@ int main(void) {
       cmocka_unit_test(dense_rows_take_what_shared_memory_holds),
       cmocka_unit_test(int8_takes_half_the_memory_of_int16),
       cmocka_unit_test(each_row_takes_what_it_says_and_no_more),
+      cmocka_unit_test(one_kernel_serves_all_counts_of_experts_too),
       cmocka_unit_test(one_kernel_serves_all_counts_where_bits_must_not_change),
       cmocka_unit_test(the_next_count_is_no_further_than_a_threshold_can_be),
       cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),

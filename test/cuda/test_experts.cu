@@ -49,14 +49,27 @@ struct Shape {
   bool gated, bias; /* gated: n_out is that of gate, and of up */
 };
 
-/* Choices of n_tokens tokens: expert 1 is never chosen if there are others enough, the last one often.
- * uneven: experts have very different numbers of rows, the last one almost n_tokens. */
+/* LinearExperts has what choices and places are. */
 struct Choices {
   std::vector<int> ids, begins, choices, places;
 };
 
+/* Chosen experts, ordered by experts. */
+static Choices ordered(const std::vector<int> &ids, int n_experts) {
+  Choices c = {ids, {}, {}, std::vector<int>(ids.size())};
+  for (int e = 0; e < n_experts; e++) {
+    c.begins.push_back((int)c.choices.size());
+    for (size_t i = 0; i < ids.size(); i++)
+      if (ids[i] == e) c.places[i] = (int)c.choices.size(), c.choices.push_back((int)i);
+  }
+  c.begins.push_back((int)c.choices.size());
+  return c;
+}
+
+/* Choices of n_tokens tokens: expert 1 is never chosen if there are others enough, the last one often.
+ * uneven: experts have very different numbers of rows, the last one almost n_tokens. */
 static Choices random_choices(int n_experts, int n_chosen, int n_tokens, bool uneven = false) {
-  Choices c;
+  std::vector<int> ids;
   for (int m = 0; m < n_tokens; m++) {
     std::vector<int> order;
     for (int e = 0; e < n_experts; e++)
@@ -68,16 +81,9 @@ static Choices random_choices(int n_experts, int n_chosen, int n_tokens, bool un
       for (int e = 0; e < n_experts; e++) key[e] = pow(between(0, 1), 1.0 / (e + 1));
       std::sort(order.begin(), order.end(), [&](int a, int b) { return key[a] > key[b]; });
     }
-    c.ids.insert(c.ids.end(), order.begin(), order.begin() + n_chosen);
+    ids.insert(ids.end(), order.begin(), order.begin() + n_chosen);
   }
-  c.places.resize(c.ids.size());
-  for (int e = 0; e < n_experts; e++) {
-    c.begins.push_back((int)c.choices.size());
-    for (size_t i = 0; i < c.ids.size(); i++)
-      if (c.ids[i] == e) c.places[i] = (int)c.choices.size(), c.choices.push_back((int)i);
-  }
-  c.begins.push_back((int)c.choices.size());
-  return c;
+  return ordered(ids, n_experts);
 }
 
 /* The matrix on the device, and in double [expert][n_in][rows], where rows are gate's and then up's. */
@@ -296,6 +302,8 @@ static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variant
         (const void *)c.begins, (const void *)c.of_places, (const void *)m.memory, (const void *)m.expanded})
     cudaFree((void *)p);
 }
+
+#include "test/cuda/experts_beside.cuh"
 
 /* Compares `got` with the wanted numbers; those past them must be NaN. */
 static void check_sums(const Shape &s, int n_tokens, const std::vector<float> &got,
@@ -538,7 +546,8 @@ static std::vector<double> router_weights(const ExpertConfig &c, const std::vect
   return w;
 }
 
-static void check_router(const ExpertConfig &c, int hidden, WeightType type, int n_tokens, float size = 2) {
+static void check_router_once(const ExpertConfig &c, int hidden, WeightType type, int n_tokens, float size,
+                              bool invariant) {
   const DeviceLimits limits = linear_limits(context);
   std::vector<float> x, norm, by, choice_bias, scales, router_bias, matrix;
   for (int i = 0; i < n_tokens * hidden; i++) x.push_back(between(-size, size));
@@ -571,6 +580,7 @@ static void check_router(const ExpertConfig &c, int hidden, WeightType type, int
   CHECK(cudaMalloc(&call.h, (size_t)n_tokens * call.h_stride * 2));
   CHECK(cudaMalloc(&call.experts_h, (size_t)n_tokens * call.h_stride * 2));
   if (c.own_norms) call.experts_norm = to_device(by), call.router_scale = to_device(by);
+  call.invariant = invariant;
   call.router = &router, call.shared_gate = c.shared_gate ? &gate : NULL;
   if (c.choice_bias) call.choice_bias = to_device(choice_bias);
   if (c.own_norms) call.scales = to_device(scales);
@@ -611,6 +621,23 @@ static void check_router(const ExpertConfig &c, int hidden, WeightType type, int
     if (c.shared_gate) good = good && fabs(shared[m] - 1 / (1 + exp(-gate_sum))) < 1e-5;
   }
   said(good, "router", n_tokens);
+  for (int n = 1; invariant && n < n_tokens; n *= 2) { /* the first n alone */
+    CHECK(cudaMemset(call.to.weights, 0xff, weights.size() * 4));
+    CHECK(cudaMemset(call.to.shared_factors, 0xff, shared.size() * 4));
+    CHECK(cudaMemset(call.h, 0xff, h.size() * 2));
+    MUST(experts_route(&call, n, &limits, stream, &error));
+    const size_t n_own = (size_t)n * c.n_chosen;
+    good = to_host<int>(call.to.ids, n_own) == std::vector<int>(ids.begin(), ids.begin() + n_own) &&
+           to_host<float>(call.to.weights, n_own) ==
+               std::vector<float>(weights.begin(), weights.begin() + n_own) &&
+           (!c.shared_gate || to_host<float>(call.to.shared_factors, n) ==
+                                  std::vector<float>(shared.begin(), shared.begin() + n));
+    const std::vector<__half> own_h = to_host<__half>(call.h, h.size());
+    for (int m = 0; m < n; m++)
+      good = good &&
+             !memcmp(&own_h[(size_t)m * call.h_stride], &h[(size_t)m * call.h_stride], (size_t)hidden * 2);
+    said(good, "router: other bits", n);
+  }
   stored_free(&stored);
   stored_free(&gate_stored);
   for (const void *p :
@@ -619,6 +646,14 @@ static void check_router(const ExpertConfig &c, int hidden, WeightType type, int
         (const void *)call.experts_h, (const void *)call.experts_norm, (const void *)call.router_scale,
         (const void *)call.choice_bias, (const void *)call.scales, (const void *)bias_device})
     cudaFree((void *)p);
+}
+
+static bool is_emulated; /* where many tokens take seconds */
+
+static void check_router(const ExpertConfig &c, int hidden, WeightType type, int n_tokens, float size = 2) {
+  for (bool invariant : {false, true})
+    if (!invariant || !is_emulated || n_tokens < 40)
+      check_router_once(c, hidden, type, n_tokens, size, invariant);
 }
 
 static void check_routers(bool few) {
@@ -737,10 +772,12 @@ static void check_scaled_input(int n_tokens) {
 
 int main(int argc, char **argv) {
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+  is_emulated = few;
   CHECK(cudaStreamCreate(&stream));
   MUST(linear_open(0, stream, &context, &error));
   check_few_tokens(few);
   check_matmuls(few);
+  check_beside(few);
   check_routers(few);
   check_order(8, 2, 3);
   check_scaled_input(3);

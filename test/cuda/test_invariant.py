@@ -98,13 +98,6 @@ def test_an_interrupted_answer_ends_whole(call):
     assert status == 130 and "upon a time, there was".startswith((first + rest).decode()[:20])
 
 
-def test_experts_are_refused_before_weights_are_read(call):
-    status, out, said = ends(call.go("-m", DATA / "miniatures" / "mixtral-awq", "--raw", "-p", "a", "--device", "cuda",
-                                     "--invariant"))
-    assert (status, out) == (3, b"")
-    assert said.startswith(b"auk: --invariant: a GPU computes experts otherwise beside other answers")
-
-
 def test_guesses_change_no_bit(call):
     kind = ["-p", "red dog, big cat, " * 3, "--temp", "0", "--repeat-penalty", "0.3", "--json", "--logprobs", "2",
             "--ids", "-n", "12"]

@@ -357,13 +357,19 @@ static void check_heads_of(LinearContext *context, WeightType type, int n_in, in
   CHECK(cudaMalloc((void **)&x, x_host.size() * 2));
   CHECK(cudaMalloc((void **)&y, y_host.size() * 2));
   CHECK(cudaMemcpy(x, x_host.data(), x_host.size() * 2, cudaMemcpyHostToDevice));
-  for (int n : {1, 2, 3, 7, 8, 9, 16, 17, most}) {
+  std::vector<__half> invariant;
+  for (int n : {1, 2, 3, 7, 8, 9, 16, 17, most, -most, -1, -9}) { /* < 0: LINEAR_INVARIANT */
+    const char *kernel = n < 0 ? LINEAR_INVARIANT : NULL;
+    n = abs(n);
     CHECK(cudaMemset(y, 0xff, y_host.size() * 2));
     const LinearHeads call = {halves,   n_heads, n_in,  n_out,    (int)stride, x,
                               x_stride, x_step,  y + 8, y_stride, y_step,      n};
-    MUST(linear_run_heads(context, &call, &error));
+    MUST(linear_run_heads(context, &call, kernel, &error));
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaMemcpy(y_host.data(), y, y_host.size() * 2, cudaMemcpyDeviceToHost));
+    if (kernel && invariant.empty()) invariant = y_host;
+    expect_same(kernel && memcmp(&y_host[8], &invariant[8], (size_t)n * y_stride * 2) != 0,
+                weight_type_name(type), "bits of heads' results beside fewer tokens");
     double error_of_y = 0, norm_of_y = 0;
     int written = 0;
     for (size_t i = 0; i < y_host.size(); i++) written += !std::isnan(__half2float(y_host[i]));

@@ -291,8 +291,8 @@ def test_records_do_not_depend_on_those_before(auk, tmp_path):
     time. Steps of other sizes would give other bits."""
     (tmp_path / "in").write_text("".join(f"a {word} that was {word}\n" * 2 for word in ("dog", "big red ball", "cat")))
     out = tmp_path / "out"
-    flags = ["--raw", "--device", "cuda", "--map", tmp_path / "in", "--parallel", "1", "-s", "3", "--json",
-             "--choose", "was,did,had", "--resume", out,
+    flags = ["--raw", "--device", "cuda", "--map", tmp_path / "in", "--parallel", "1", "--no-invariant", "-s", "3",
+             "--json", "--choose", "was,did,had", "--resume", out,
              "-p", "Once upon a time there was a little girl named Lily. She saw {}. She"]
 
     def scores():

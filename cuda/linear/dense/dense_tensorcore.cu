@@ -13,8 +13,8 @@
  * PRECOND  n_tokens <= kTokens; x 16-byte aligned, x_stride % 8 == 0.
  * READS    the weights once; reference: dense.cu. */
 #include <cuda_bf16.h>
-#include <type_traits>
 
+#include "cuda/linear/dense/halves.cuh"
 #include "cuda/linear/tile_kernel.cuh"
 
 namespace {
@@ -50,12 +50,6 @@ __device__ __forceinline__ void load_rows(unsigned char *to, const __half *from,
 /* The address of vector `vector` of a row of a stage's matrix. */
 __device__ __forceinline__ uint32_t vector_at(uint32_t matrix, int row, int vector) {
   return matrix + (uint32_t)(row * 128 + (vector ^ (row % 8)) * 16);
-}
-
-/* Two weights as fp16. */
-template <class T> __device__ __forceinline__ uint32_t halves(uint32_t two) {
-  if (std::is_same<T, __half>::value) return two;
-  return pack_half2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u));
 }
 
 /* Adds a stage to the warp's sums; n: its fragments that have tokens. */

@@ -5,7 +5,8 @@
  *
  * Up to kFew tokens: mma, a block for 16 rows of a matrix, whose four warps divide the inputs. It asks for up
  * to 512 inputs of each row before it waits for the kernel that makes x. More tokens: cuBLAS, all heads in
- * one call.
+ * one call. Where a token's bits must not depend on how many tokens there are: on Hopper dense_wgmma for any
+ * number, elsewhere kFew tokens at a time.
  *
  * READS  the weights once. */
 #include "cuda/linear/dense/heads.h"
@@ -130,8 +131,11 @@ bool linear_heads_want_library(int max_tokens) {
   return max_tokens > kFew;
 }
 
-Status linear_heads_run(const Cublas *cublas, const LinearHeads *a, cudaStream_t stream, Error *err) {
+Status linear_heads_run(const Cublas *cublas, const LinearHeads *a, bool invariant,
+                        const DeviceLimits *device, cudaStream_t stream, Error *err) {
+  if (invariant && device->arch == SM_90A) return heads_wgmma(a, device->n_sms, stream, err);
   if (a->n_tokens <= kFew) return run_few(*a, stream, err);
+  if (invariant) cublas = NULL; /* its sums depend on the number of tokens */
   for (int first = 0; !cublas && first < a->n_tokens; first += kFew) {
     LinearHeads part = *a;
     part.x = (const __half *)a->x + (size_t)first * a->x_stride;

@@ -15,8 +15,13 @@ extern "C" {
 /* True if steps of up to max_tokens need cuBLAS. */
 bool linear_heads_want_library(int max_tokens);
 
-/* cublas: NULL if there is none, which is slower. */
-Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, cudaStream_t stream, Error *err);
+/* cublas: NULL if there is none, which is slower. invariant: a token's bits do not depend on how many tokens
+ * there are. */
+Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, bool invariant,
+                        const DeviceLimits *device, cudaStream_t stream, Error *err);
+
+/* dense_wgmma.cu: the same for any number of tokens, on sm_90a. */
+Status heads_wgmma(const LinearHeads *call, int n_sms, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

@@ -5,9 +5,9 @@
  *
  * The blocks, their loads and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
  * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs (with
- * one warpgroup two run, and it dequantises 32) into the other of two sets of registers. x in a stage:
- * [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an expert's last one are another's, and their results
- * are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * one warpgroup, or four, two run and it dequantises 32) into the other of two sets of registers. x in a
+ * stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an expert's last one are another's, and their
+ * results are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
  * PRECOND  group % kBlockIn == 0; kBlockIn is 32, 64 or 128 inputs (FP4: 64, a tile with four groups); x
  *          16-byte aligned, x_stride % 8 == 0.
  * READS    from L2: weights once for every kTokens tokens, x once for a tile's outputs (pairs: of two). */
@@ -21,10 +21,9 @@ namespace {
 
 using namespace wgmma_tiles;
 
-template <class W, int kTokens, int kK, int kStages, int kWarpgroups, int kTurns = 1, bool kHeads = false,
+template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads = false,
           bool kPairs = false>
-struct Shape
-    : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups, kTurns> {
+struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups> {
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
   typedef std::bool_constant<kHeads> MakesHeads;
   typedef std::bool_constant<kPairs> InPairs;
@@ -142,10 +141,9 @@ Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kTokens == kPairTokens) {
     const int n_token_tiles = ceil_div(args.n_tokens, kTokens);
     if (n_token_tiles > 1 && best_wave(work_of(args, 4 * kWarpgroups, kTokens, kK), n_token_tiles) > 0)
-      return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads, true>, false>(args, false,
-                                                                                               err);
+      return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, kHeads, true>, false>(args, false, err);
   }
-  return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, 1, kHeads>, false>(args, whole, err);
+  return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, kHeads>, false>(args, whole, err);
 }
 
 /* The kernel whose tiles end as the call asks: as heads, or as y. */
@@ -236,7 +234,7 @@ template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) 
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const bool few = args.n_tokens * args.w->n_chosen < kLowRows * args.w->n_experts,
              low = args.variant == 0 ? few : args.variant == 1;
-  return low ? launch_shape<Shape<W, 64, kK, 12 / kK, 4, 2>, true>(args, false, err)
+  return low ? launch_shape<Shape<W, 64, kK, 12 / kK, 4>, true>(args, false, err)
              : launch_shape<Shape<W, 192, kK, 6 / kK, 2>, true>(args, false, err);
 }
 
@@ -324,9 +322,9 @@ static double heads_us(int n_out, int n_tokens) {
   return 3 + 8.0 * n_out * n_tokens / bytes_per_us;
 }
 
-bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device) {
   LinearArgs args = {};
-  args.w = w, args.n_tokens = n_tokens, args.device = device;
+  args.w = w, args.n_tokens = n_tokens, args.device = device, args.variant = whole ? LINEAR_WHOLE : 0;
   const double us = fastest_of(args).us;
   args.next.kind = LINEAR_NEXT_HEADS;
   return fastest_of(args).us <= us + heads_us(w->n_out, n_tokens);

@@ -1,5 +1,6 @@
 /* heads_end.cuh - the end of a tile of 128 outputs that are a head (LINEAR_NEXT_HEADS): RMSNorm and rope, q
- * in fp16, k and v into the cache, as ops_qk_norm_rope_append() makes them from y, which is not written.
+ * in fp16, k and v into the cache, with the bits that ops_qk_norm_rope_append() makes of y, which is not
+ * written.
  *
  * A tile is finished in rounds of kRoundTokens tokens. The warps of both consumer warpgroups write their sums
  * of a round to shared memory. Then each warp finishes kOwn tokens, two at a time: 16 lanes share a token,
@@ -14,9 +15,8 @@
 #include "cuda/attention/cache_rows.cuh"
 #include "cuda/attention/q8.cuh"
 #include "cuda/linear/layout.cuh"
-#include "cuda/ops/elementwise.cuh"
+#include "cuda/ops/heads.cuh"
 #include "cuda/ops/norm_rope.h"
-#include "cuda/ptx/lanes.cuh"
 
 namespace heads_end {
 
@@ -40,10 +40,11 @@ struct Part {
   }
 
   __device__ __forceinline__ void normalise(const Part &weights, float eps) {
-    float squares = 0;
+    float squares[4]; /* added in the order of ops/heads.cuh */
 #pragma unroll
-    for (int i = 0; i < 4; i++) squares += low[i] * low[i] + high[i] * high[i];
-    const float scale = rsqrtf(lanes_sum<8, 4, 2, 1>(squares) / kHead + eps);
+    for (int i = 0; i < 4; i++) squares[i] = squares_of(low[i], high[i]);
+    const float all = lanes_sum<1, 2, 4, 8>((squares[0] + squares[1]) + (squares[2] + squares[3])),
+                scale = rsqrtf(all / kHead + eps);
 #pragma unroll
     for (int i = 0; i < 4; i++) low[i] *= scale * weights.low[i], high[i] *= scale * weights.high[i];
   }

@@ -34,14 +34,16 @@ struct Place {
   int begin, end; /* tokens of the tile that are stored */
 };
 
-/* Barrier of the warpgroup: 2, 3 or 4; 1 is that of all. */
+/* Barrier of the warpgroup: 2, 3, 4 or 5; 1 is that of all. */
 template <int kWarpgroups> __device__ __forceinline__ void sync_group() {
   if (threadIdx.x < 128)
     named_barrier_sync<2, 128>();
   else if (kWarpgroups == 2 || threadIdx.x < 256)
     named_barrier_sync<3, 128>();
-  else
+  else if (kWarpgroups == 3 || threadIdx.x < 384)
     named_barrier_sync<4, 128>();
+  else
+    named_barrier_sync<5, 128>();
 }
 
 __device__ __forceinline__ int warp_of_group() {

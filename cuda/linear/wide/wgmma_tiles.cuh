@@ -5,13 +5,11 @@
  * load kStages stages of 64 kK inputs ahead. Blocks take whole tiles in turn, or stream-K cuts the tiles
  * evenly (stream_k.cuh), whichever is expected to be faster. Experts (linear.h) have tiles of their own,
  * never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one after another. Low tiles
- * take as long as their weights need to be dequantised: then four warpgroups do that, two with the same
- * outputs, which take turns at the stages (kTurns).
+ * take as long as their weights need to be dequantised, which four warpgroups do.
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
- *   empty  completes when all warps that read the stage have done so: all consumers, or in turns those whose
- *          turn it is
+ *   empty  completes when all consumer warps have read the stage
  *
  * Where no tile is cut and best_wave() finds waves, blocks may be pairs, clusters of two (InPairs). Both have
  * the same tokens: each copies half of a stage's x to both, and a stage is empty when both have read it. So
@@ -50,8 +48,7 @@ inline int most_tokens(const LinearArgs &args, int tile_outputs, int tile_tokens
 }
 
 /* Sizes that follow from those of a shape. kBlocks: blocks of inputs with a scale of their own in a tile. */
-template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2,
-          int kTurns_ = 1>
+template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2>
 struct ShapeOf {
   typedef W_ W;
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
@@ -59,18 +56,17 @@ struct ShapeOf {
                        kThreads = kConsumers + 128;
   typedef std::false_type MakesHeads; /* its tiles end as heads (heads_end.cuh) */
   typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
-  static constexpr int kTurns = kTurns_,
-                       kOutGroups = kWarpgroups / kTurns; /* warpgroups with outputs of their own */
-  /* Products (16 inputs each) that are waited for together. One warpgroup by itself waits less so. */
-  static constexpr int kBatch = kTurns > 1 ? 4 : kWarpgroups > 1 ? 1 : 2;
-  static constexpr int kTileRows = 4 * kOutGroups, kEndBytes = kOutGroups * kStagingBytes; /* of a block */
+  /* Products (16 inputs each) that are waited for together. One warpgroup by itself waits less so, and so do
+   * four with few tokens. */
+  static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
+  static constexpr int kTileRows = 4 * kWarpgroups, kEndBytes = kWarpgroups * kStagingBytes; /* of a block */
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
-  static constexpr int kListBytes = kTurns > 1 ? sizeof(ExpertTiles<kTokens>) : 0;
+  static constexpr int kListBytes = kWarpgroups == 4 ? sizeof(ExpertTiles<kTokens>) : 0;      /* of experts */
   static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes - kListBytes) / kStageBytes; /* in sm_90 */
-  static constexpr int kStages = (kStages_ < kFitting ? kStages_ : kFitting) / kTurns * kTurns;
-  static_assert(kStages > kTurns, "a stage is loaded while others are read");
+  static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
+  static_assert(kStages > 1, "a stage is loaded while others are read");
   /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
    * wait forever for more. One consumer warpgroup has enough without it. */
   static constexpr int kLoadRegisters = kWarpgroups == 2 ? 40 : 32,
@@ -271,17 +267,14 @@ template <class S> __device__ __forceinline__ void release(const Barriers &bar, 
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
   release<S>(bar, slot == 0 ? S::kStages - 1 : slot - 1);
 }
-/* Moves on to the next stage of the warp. In turns the number of stages is even, so that a warpgroup reads
- * the same stages in every round. If it skipped rounds, it could take a phase for the one two rounds before.
- * */
+/* Moves on to the next stage. */
 template <class S> __device__ __forceinline__ void advance(Ring &ring) {
-  ring.slot += S::kTurns;
-  if (ring.slot >= S::kStages) ring.slot -= S::kStages, ring.phase ^= 1;
+  if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
 }
 
 /* The tile row of the calling warp: wgmma gives it 16 of its warpgroup's 64 rows. */
 template <class S> __device__ __forceinline__ int warp_tile_row() {
-  return (int)threadIdx.x / 128 % S::kOutGroups * 4 + (int)threadIdx.x / 32 % 4;
+  return (int)threadIdx.x / 32;
 }
 
 /* Stores the calling warpgroup's results of a tile. Tiles of experts are stored in pieces of kRows rows, and
@@ -293,7 +286,7 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   if constexpr (kExperts) {
     const Epilogue out = expert_epilogue(a.out, area.first_row);
     const Place place = {out, a.vectors, row, area.token0, area.begin, area.end};
-    constexpr int kRows = S::kTurns > 1 ? 32 : 64;
+    constexpr int kRows = S::kWarpgroups == 4 ? 32 : 64;
 #pragma unroll
     for (int first = 0; first < S::kTokens; first += kRows)
       if (first < area.end)
@@ -314,8 +307,8 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   }
 }
 
-/* Multiplies and stores all tiles of the block. multiply(sums, ring, area, n) sums the n steps of an area
- * that this warpgroup has. */
+/* Multiplies and stores all tiles of the block. multiply(sums, ring, area, n) sums the n steps of an
+ * area. */
 template <class S, bool kExperts, class Multiply>
 __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                                unsigned char *stages, Multiply multiply) {
@@ -336,47 +329,6 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
     }
     store_tile<S, kExperts>(a, area, acc, staging);
   });
-}
-
-/* The same for low tiles of experts, where two warpgroups take turns at the steps. The second one hands its
- * sums to the first one through `staging`, in which the first one then lays out the results. So before the
- * second one writes sums of the next tile, it waits until the first one has stored this one. */
-template <class S, class Multiply>
-__device__ __forceinline__ void multiply_in_turns(const TileWork &a, const TileList<S, true> &list,
-                                                  unsigned char *stages, Multiply multiply) {
-  constexpr int kPart = 8; /* sums of 16 rows */
-  static_assert(S::kTurns == 2 && kSums<S> * 512 <= kStagingBytes &&
-                    ExpertTiles<S::kTokens>::kStep == 2 * kPart,
-                "the sums of a warpgroup fit");
-  const int group = (int)threadIdx.x / 128 % S::kOutGroups, turn = (int)threadIdx.x / 128 / S::kOutGroups,
-            summed = 4 + group, stored = summed + S::kOutGroups; /* named barriers, after sync_group()'s */
-  unsigned char *staging = stages + S::kStages * S::kStageBytes + group * kStagingBytes;
-  float *const sums = (float *)staging + threadIdx.x % 128;
-  float acc[kSums<S>];
-  Ring ring = {turn, 0};
-  int before = 0; /* steps of all tiles before */
-  for_each_area<S, true>(a, list, [&](const Area &area) {
-    const int after = before + area.n_steps;
-    set_zero(acc);
-    multiply(acc, ring, area, (after + 1 - turn) / 2 - (before + 1 - turn) / 2);
-    if (turn == 1) {
-      if (before > 0) named_barrier_sync<256>(stored);
-#pragma unroll
-      for (int i = 0; i < kSums<S>; i++)
-        if (i / kPart * (2 * kPart) < area.end) sums[i * 128] = acc[i];
-      named_barrier_arrive<256>(summed);
-    } else {
-      named_barrier_sync<256>(summed);
-#pragma unroll
-      for (int i = 0; i < kSums<S>; i++)
-        if (i / kPart * (2 * kPart) < area.end) acc[i] += sums[i * 128];
-      sync_group<S::kWarpgroups>();
-      store_tile<S, true>(a, area, acc, staging);
-      named_barrier_arrive<256>(stored);
-    }
-    before = after;
-  });
-  if (turn == 1 && before > 0) named_barrier_sync<256>(stored);
 }
 
 /* The lane's weights of one tile, with the scales and zeros of its block of kBlockIn inputs, or of the blocks
@@ -409,8 +361,7 @@ template <class S, int kBlockIn> struct LaneTile {
 /* acc = the sums (kAdd: acc += them) over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first
  * kRows tokens, once wgmma_wait<0>() says so: the last products still run at the end, so that a chain of
  * other sums may follow at once. q: operands, the same for both. A stage is free when products of the next
- * one run; follows: the stage before the first one is still to be freed so. In turns (kTurns) each step waits
- * for its products and frees its stage: the other warpgroup's products run meanwhile. */
+ * one run; follows: the stage before the first one is still to be freed so. */
 template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
 __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t (&q)[2][S::kBatch][4],
                                                unsigned char *stages, const Barriers &bar, Ring &ring,
@@ -436,18 +387,14 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
                            kAdd || step > 0 || kk > 0 || j + i > 0);
         wgmma_commit();
         wgmma_wait<1>();
-        if (S::kTurns == 1 && kk == 0 && j == 0 && (follows || step > 0)) release_before<S>(bar, ring.slot);
+        if (kk == 0 && j == 0 && (follows || step > 0)) release_before<S>(bar, ring.slot);
       }
-    }
-    if (S::kTurns > 1) {
-      wgmma_wait<0>();
-      release<S>(bar, ring.slot);
     }
     advance<S>(ring);
   }
 }
 
-/* Waits for the products of chains and frees the last stage. Turns free each stage themselves. */
+/* Waits for the products of chains and frees the last stage. */
 template <class S> __device__ __forceinline__ void finish_chains(const Barriers &bar, const Ring &ring) {
   wgmma_wait<0>();
   release_before<S>(bar, ring.slot);
@@ -462,7 +409,7 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
   finish_chains<S>(bar, ring);
 }
 
-/* acc += the sums over the warpgroup's next n_steps steps (0 or more), of a tile of experts with n_rows rows.
+/* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows.
  * Only as many rows are multiplied as its height has. */
 template <class S, int kBlockIn, int kRows = S::kTokens>
 __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
@@ -473,7 +420,7 @@ __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char 
       return add_steps<S, kBlockIn, kRows - Tiles::kStep>(acc, stages, bar, ring, n_steps, n_rows);
   uint32_t q[2][S::kBatch][4];
   multiply_chain<S, kBlockIn, kRows, true>(acc, q, stages, bar, ring, n_steps, false);
-  if (S::kTurns == 1) finish_chains<S>(bar, ring);
+  finish_chains<S>(bar, ring);
 }
 
 /* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, area, n): the
@@ -489,7 +436,7 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
-      barrier_init(empty + i, S::kConsumers / S::kTurns / 32 * (S::InPairs::value ? 2 : 1));
+      barrier_init(empty + i, S::kConsumers / 32 * (S::InPairs::value ? 2 : 1));
     }
     barrier_init_fence();
   }
@@ -512,10 +459,7 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
     const auto multiply_area = [&](float(&sums)[kSums<S>], Ring &ring, const Area &area, int n_steps) {
       multiply(sums, stages, bar, ring, area, n_steps);
     };
-    if constexpr (S::kTurns > 1)
-      multiply_in_turns<S>(a, list, stages, multiply_area);
-    else
-      multiply_tiles<S, kExperts>(a, list, stages, multiply_area);
+    multiply_tiles<S, kExperts>(a, list, stages, multiply_area);
   }
 }
 
