@@ -59,18 +59,15 @@ const Flag device_flags[] = {
                 "(default auto: cluster on Hopper, for models that it can compute)"),
 };
 const Flag invariant_flags[] = {
-    FLAG_SWITCH("--invariant", DeviceFlags, invariant,
-                "the same answer, bit for bit, whatever runs beside it; slower on a GPU, always so on a CPU; "
-                "not with --draft or --cache, nor with experts on a GPU"),
+    FLAG_SWITCH(
+        "--invariant", DeviceFlags, invariant,
+        "the same answer, bit for bit, whatever runs beside it: the default on a CPU, and of --map on "
+        "Hopper GPUs; a GPU is slower then; not with --draft or --cache"),
 };
 
-/* Refuses models that a GPU has no kernels for whose results are the same beside any rows. */
 static Status check_invariant(const Device *device, const Model *model, Error *err) {
-  if (!device->flags->invariant || !device->backend->memory || model->config.experts.n_experts == 0)
-    return STATUS_OK;
-  return error_set(
-      err, STATUS_MODEL,
-      "--invariant: a GPU computes experts otherwise beside other answers (--device cpu does not)");
+  const Backend *backend = device->backend;
+  return backend->check_invariant ? backend->check_invariant(model, &device->options, err) : STATUS_OK;
 }
 
 /* Refuses flags that only a GPU obeys instead of ignoring them. --gpu is allowed if the device is chosen
@@ -199,6 +196,25 @@ static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
                    values->gpu);
 }
 
+bool device_prefers_invariant(const Device *device, const Model *model) {
+  const DeviceFlags *flags = device->flags;
+  const Backend *backend = device->backend;
+  const bool excluded = flags->act || flags->kernel || flags->decode_step ||
+                        device_split(flags) != 1; /* INVARIANT_FLAG_RULES */
+  Error unused;
+  if (excluded || !backend->memory || !backend->prefers_invariant) return false;
+  GpuList gpus;
+  if (read_gpus(flags, &gpus, &unused)) return false;
+  bool prefers = true; /* all GPUs that answer records */
+  for (int i = 0; i < gpus.count && prefers; i++) {
+    Device one = *device;
+    one.options.gpu = gpus.numbers[i];
+    prefers =
+        check_invariant(&one, model, &unused) == STATUS_OK && backend->prefers_invariant(model, &one.options);
+  }
+  return prefers;
+}
+
 #if AUK_CUDA
 /* Makes the device's GPU the current one. The first of several looks at the others, too. */
 static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
@@ -250,6 +266,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
                      .backend = &cpu_backend,
                      .n_gpus = 1,
                      .memory_limit = limit,
+                     .invariant = values->invariant,
                      .options = {.n_threads = n_threads,
                                  .gpu = gpus.numbers[values->nth * share_of(values)],
                                  .int8_activations = values->act == 1,
@@ -296,7 +313,7 @@ Status device_fit(Device *device, const Model *model, Error *err) {
   Error reason = {{0}};
   Status status = device->backend->check_model(model, &reason);
   if (status == STATUS_OK) TRY(ranks_compare(device, model, err));
-  if (status == STATUS_OK) return check_invariant(device, model, err);
+  if (status == STATUS_OK) return device->invariant ? check_invariant(device, model, err) : STATUS_OK;
   if (device->flags->device != DEVICE_AUTO) return error_set(err, status, "%s: --device cpu", reason.text);
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   device->backend = &cpu_backend;
@@ -338,7 +355,7 @@ Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *
   };
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(backend, known[i]->name) != 0) continue;
-    *device = (Device){.flags = values, .backend = known[i], .n_gpus = 1};
+    *device = (Device){.flags = values, .backend = known[i], .n_gpus = 1, .invariant = values->invariant};
     return STATUS_OK;
   }
   return error_set(err, STATUS_FAILED, "this build has no device %s", backend);
@@ -467,12 +484,13 @@ static Status check_both_memories(Device *device, const Model *model, size_t sta
                                   DeviceMemory *memory, Error *err) {
   const size_t left = memory->free_bytes > state ? memory->free_bytes - state : 1;
   size_t *most = &device->options.weight_bytes;
-  if (device->flags->invariant)
+  if (device->invariant)
     return error_set(
         err, STATUS_FAILED,
         "not enough memory: --invariant needs all weights on the GPU, %zu bytes beside the %zu of a "
-        "context of %d tokens, and %zu are free; a smaller -c needs less",
-        memory->weights, state, n_ctx, memory->free_bytes);
+        "context of %d tokens, and %zu are free; %s needs less",
+        memory->weights, state, n_ctx, memory->free_bytes,
+        device->flags->invariant ? "a smaller -c" : "--no-invariant");
   if (*most == 0 || left < *most) *most = left;
   TRY(device_memory(device, model, memory, err));
   const size_t host = memory_available(model);

@@ -28,7 +28,7 @@ typedef struct {
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */
-  bool invariant;  /* answers do not depend on those beside them: of commands with INVARIANT_FLAG_GROUP */
+  bool invariant;  /* of commands with INVARIANT_FLAG_GROUP; Device.invariant is what counts */
 } DeviceFlags;
 extern const Flag device_flags[11], invariant_flags[1];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
@@ -46,6 +46,7 @@ typedef struct {
   int n_gpus;           /* that compute apart from each other; 1 on a CPU */
   ModelConfig part;     /* device_config() if several GPUs share the model */
   bool compared;        /* ranks_compare() was called */
+  bool invariant;       /* answers do not depend on those beside them: --invariant, or --map by default */
   bool without_copies;  /* DeviceMemory.copies do not fit beside what the sessions take */
 } Device;
 
@@ -60,6 +61,10 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 /* Checks that the device supports this model. If "auto" chose an unsuitable GPU, switches to the CPU and says
  * so on standard error; otherwise the model is refused (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
+
+/* True if the device should compute several sequences with `invariant` though no flag asks for that: its
+ * backend says so, and no flag stands against it. PRECOND device_fit() */
+bool device_prefers_invariant(const Device *device, const Model *model);
 
 /* How many GPUs share the model by --split: 1 if one has it, 0 for "auto". */
 int device_split(const DeviceFlags *values);

@@ -248,7 +248,7 @@ static const char *const apart[][2] = {
     {"--claim", " --shard --resume --unordered "},
     {"--map", " --exit-choice "},
     {"--map-json", " --truncate "},
-    {"--invariant", " --act --split --kernel --decode-step --draft --cache --cache-dir "},
+    {"--invariant", " --no-invariant --act --split --kernel --decode-step --draft --cache --cache-dir "},
     {"--choose",
      " --truncate --jsonl-stream --ids --logprobs -x --require-stop -n --stop --ignore-eos --think "
      "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
@@ -277,6 +277,7 @@ static const char *const needing[][2] = {
     {"--logprobs", " --json --jsonl-stream "},
     {"--map-json", " --map "},
     {"--resume", " --map "},
+    {"--no-invariant", " --map "},
     {"--retry-errors", " "}, /* two: --map and --resume */
     {"--shard", " "},        /* two: --map and --resume */
     {"--claim", " --map "},

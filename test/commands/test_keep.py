@@ -175,6 +175,13 @@ def test_other_flags_do_not_use_it(keeper, flags):
     assert "keeps the model" not in keeper.ask("-p", "x", "-n", "1", "-v", *flags).stderr.decode()
 
 
+def test_records_are_computed_as_the_process_was_started(keeper):
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    for flags in ([], ["--no-invariant"]):
+        said = keeper.ask("--map", "-", "-n", "1", "-v", *flags, input=b"a\n").stderr.decode()
+        assert f"process {keeper.pid()} keeps the model" in said
+
+
 def test_a_checkpoint_that_changed_is_loaded_anew(keeper, tmp_path):
     keeper.model = tmp_path / "model"
     shutil.copytree(pytest.importorskip("pathlib").Path(__file__).parents[1] / "data" / "stories260K-awq", keeper.model)

@@ -468,8 +468,10 @@ static void print_settings(const Assistant *a) {
     print_note("process %d keeps the model and answers (auk keep shows it)",
                (int)remote_facts(a->remote)->pid);
   else if (batch->n_sequences > 1)
-    print_note("%s%d sequences at once, in %d pages of %d tokens", gpu, batch->n_sequences, batch->n_pages,
-               a->device.backend->page_tokens);
+    print_note("%s%d sequences at once, in %d pages of %d tokens; %s", gpu, batch->n_sequences,
+               batch->n_pages, a->device.backend->page_tokens,
+               a->device.invariant || !a->device.backend->memory ? "each answer is as it is alone"
+                                                                 : "answers may depend on those beside them");
   if (batch->n_sequences > batch->n_drafters && batch->n_drafters > 0)
     print_note("%s guesses while at most %d sequences are in use", a->flags->guess.draft, batch->n_drafters);
   if (a->flags->device.nth > 0) return; /* the rest is as for the first GPU */
@@ -511,17 +513,24 @@ static bool fits_beside_fewer_weights(Assistant *a, int n) {
   return device_check_memory(&a->device, a->model, &sizes, NULL) == STATUS_OK;
 }
 
-/* True if records are answered one after another where no number is asked for: a batch does not use the
- * prefix cache, and its sequences share no beginnings where a model has recurrent states. */
+/* True if a model's recurrent states are a reason to answer records one after another: the sequences of a
+ * batch share no beginnings then. A GPU gains more by a step of many, which takes little longer than one of
+ * one, unless there is no answer to generate (--choose). */
+static bool states_prefer_one(const Assistant *a) {
+  return (!a->device.backend->memory || a->chooses) && config_has_states(&a->model->config);
+}
+
+/* True if records are answered one after another where no number is asked for. A batch does not use the
+ * prefix cache. */
 static bool prefers_one(const Assistant *a) {
-  return a->device.backend->page_tokens == 0 || a->cache || config_has_states(&a->model->config) ||
+  return a->device.backend->page_tokens == 0 || a->cache || states_prefer_one(a) ||
          guesser_is_for_one(&a->guesser, &a->model->config);
 }
 
-/* True if an answer that is made alone is computed as those beside others are (--invariant): on a GPU a
- * session rounds otherwise. */
+/* True if an answer that is made alone is computed as those beside others are: on a GPU a session rounds
+ * otherwise. */
 static bool is_always_batch(const Assistant *a) {
-  return a->flags->device.invariant && a->device.backend->memory;
+  return a->device.invariant && a->device.backend->memory;
 }
 
 /* True if a process that keeps the model has a session, too, for calls that come one at a time: a batch
@@ -586,7 +595,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                             .n_drafters = n_batch_drafters(a, &draft, left),
                             .chunk = a->session_options.chunk,
                             .kv = a->session_options.kv,
-                            .invariant = a->flags->device.invariant};
+                            .invariant = a->device.invariant};
   const int most =
       batch_most_sequences(options, backend, config, n ? n : backend->sequences, n ? room : share);
   if (n > most && !fits_beside_fewer_weights(a, n)) {
@@ -622,9 +631,7 @@ static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, E
   if (!*fits) return STATUS_OK;
   a->session_options.n_ctx = n_ctx;
   TRY(assistant_check_prompt(a, n_prompt, n_ctx, err));
-  a->batch_options.n_sequences = n                                      ? n
-                                 : config_has_states(&a->model->config) ? 1 /* prefers_one() */
-                                                                        : facts->n_sequences;
+  a->batch_options.n_sequences = n ? n : states_prefer_one(a) ? 1 : facts->n_sequences;
   if (a->flags->answer.verbose) print_settings(a);
   return STATUS_OK;
 }
@@ -647,6 +654,15 @@ static Status choose_sizes_or_make_room(Assistant *a, size_t n_prompt, int n, Er
   Status status = choose_sizes(a, n_prompt, n, err);
   if (status != STATUS_FAILED || keep_make_room() == 0) return status;
   return choose_sizes(a, n_prompt, n, err);
+}
+
+void assistant_prefer_invariant(Assistant *a, int n) {
+  Device *device = &a->device;
+  Error unused;
+  const bool kept = a->remote || a->keep_seconds > 0;
+  if (device->invariant || kept || a->cache || a->flags->guess.draft || (n == 0 && prefers_one(a))) return;
+  device->invariant = device_prefers_invariant(device, a->model);
+  if (device->invariant) device->invariant = choose_sizes_or_make_room(a, 0, n, &unused) == STATUS_OK;
 }
 
 static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {

@@ -138,6 +138,7 @@ typedef struct {
   Remote *remote;
   int keep_seconds; /* keep_asked() */
   bool holds;       /* this process keeps the model for others: batch, session, or both */
+  bool chooses;     /* it scores given answers (--choose) and generates none */
   int n_held;       /* tokens of the last prompt and answer there */
   Cache *cache;     /* or NULL */
   const volatile int *interrupted;
@@ -162,6 +163,12 @@ Status assistant_encode(const Assistant *assistant, const ChatMessage *messages,
 size_t assistant_messages(const Assistant *assistant, const char *text, size_t size, ChatMessage messages[2]);
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
+
+/* The default of --map, before assistant_start_many(n): computes with device.invariant from here on if the
+ * device prefers that, no flag stands against it, and all weights fit beside the sequences. Not where records
+ * are answered one after another because n is 0. A process that keeps the model computes as it was started,
+ * and so does one that this call is to start. */
+void assistant_prefer_invariant(Assistant *assistant, int n);
 
 /* Chooses the context: -c, or what fits into memory, but at least n_prompt and 256 more if the model can. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);

@@ -177,6 +177,7 @@ static Status encode_messages(Choices *choices, const Assistant *a, const ChatMe
 void choices_prepare(Assistant *a) {
   if (a->thinking.can_switch) a->think = THINK_NO;
   a->session_options.max_logit_rows = CHOICE_LOGIT_ROWS;
+  a->chooses = true;
 }
 
 static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {

@@ -37,6 +37,9 @@ const Flag map_flags[] = {
                 "with --resume: also answers the records again whose results are errors"),
     FLAG_INT("--parallel, -np", "N", MapFlags, parallel, 0, MAX_PARALLEL,
              "records that are answered at once (default 0: what suits the device and its memory)"),
+    FLAG_SWITCH("--no-invariant", MapFlags, no_invariant,
+                "with --map on a GPU: faster, but an answer may get another token beside other records where "
+                "two tokens are nearly as likely (see --invariant)"),
     FLAG_SWITCH("--unordered", MapFlags, unordered,
                 "writes each result as soon as it is there, in any order; its \"index\" tells the record"),
     FLAG_INT("--n-best", "N", MapFlags, n_best, 1, MAX_PARALLEL,
@@ -199,6 +202,7 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
     return error_set(err, STATUS_USAGE, "--cache does not go with several GPUs (--gpu)");
   TRY(check_output(map, a, err));
   if (m->choices.n) choices_prepare(a);
+  if (job->map->input && !job->map->no_invariant) assistant_prefer_invariant(a, job->map->parallel);
   cache_expect_many(a->cache);
   m->seed = a->sampler.seed;
   if (job->map->n_best > 1 && a->sampler.temperature == 0)

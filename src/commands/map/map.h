@@ -10,6 +10,7 @@ typedef struct {
   bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
+  bool no_invariant;  /* not what assistant_prefer_invariant() chooses */
   bool unordered;     /* results as they come */
   bool retry_errors;
   int n_best;        /* answers to each prompt; 0: one */
@@ -20,7 +21,7 @@ typedef struct {
 
 enum { MAX_PARALLEL = 256, LEASE_S = 60 };
 
-extern const Flag map_flags[11];
+extern const Flag map_flags[12];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)
 
 /* The flags of `auk run` that --map uses. */
@@ -36,7 +37,8 @@ typedef struct {
 bool map_is_asked(const MapFlags *map, const PromptFlags *prompt);
 
 /* Answers every record; the assistant starts zeroed. With seed S the answer with index i (with --n-best a
- * record's answers follow one another) is exactly that to a single prompt with seed S + i, independent of
- * earlier records. A record that cannot be answered becomes an error in its place, also reported on standard
- * error. Any error, including those that --resume found, makes the final status STATUS_FAILED. */
+ * record's answers follow one another) is that to a single prompt with seed S + i, independent of earlier
+ * records: to the bit on a CPU, and on a GPU with --invariant for both, or with --no-invariant one after
+ * another. A record that cannot be answered becomes an error in its place, also reported on standard error.
+ * Any error, including those that --resume found, makes the final status STATUS_FAILED. */
 Status map_run(const MapJob *job, Assistant *assistant, Error *err);

@@ -170,13 +170,14 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
   return job->map->n_best > 1 ? add_int(s, "--n-best", job->map->n_best, err) : STATUS_OK;
 }
 
-/* Adds the settings that change more than the last bits of results: int8 activations, a rounded cache. */
+/* Adds the settings that change more than the last bits of results (int8 activations, a rounded cache), and
+ * --invariant where it is on, also by default: then no bit of an answer may change where a run goes on. */
 static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   const DeviceFlags *flags = &a->flags->device;
   TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));
   TRY(add_text(s, "--kv", kv_type_name(a->session_options.kv), err));
   const int context = a->flags->answer.context;
-  if (flags->invariant) TRY(add_switch(s, "--invariant", true, err));
+  if (a->device.invariant) TRY(add_switch(s, "--invariant", true, err));
   return context == NOT_GIVEN ? add_text(s, "-c", "not given", err) : add_int(s, "-c", context, err);
 }
 

@@ -408,6 +408,7 @@ static Status open_another(Lane *lane, Error *err) {
   const Map *map = lane->many->map;
   TRY(assistant_open(&lane->flags, &lane->own, err));
   if (map->mapping.choices.n) choices_prepare(&lane->own);
+  lane->own.device.invariant = map->mapping.assistant->device.invariant;
   lane->own.sampler = lane->sampler;
   return assistant_start_many(&lane->own, map->mapping.job->map->parallel, err);
 }

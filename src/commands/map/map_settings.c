@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 
 enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes; with "..." less than SETTING_LIMIT */ };
-static const char context_name[] = "-c", shard_name[] = "shard";
+static const char context_name[] = "-c", shard_name[] = "shard", invariant_name[] = "--invariant";
 /* Names of lines that are not hashed: results are the same whatever these say. */
 static const char *const apart[] = {context_name, "prompt", "input", shard_name, "blocks"};
 
@@ -92,13 +92,28 @@ static bool is_named(const Line *line, const char *name) {
   return same(line->name, line->name_size, name, strlen(name));
 }
 
+/* Refuses results that were made without --invariant, whose line is there only if it is on, and are now made
+ * with it; or the other way round (`now` is false). */
+static Status refuse_invariant(const char *path, const char *other, bool now, Error *err) {
+  const char *was = now ? "without" : "with", *is = now ? "with" : "without";
+  if (other)
+    return error_set(err, STATUS_USAGE, "%s: its results were made %s --invariant, those of %s %s it", path,
+                     was, other, is);
+  return error_set(err, STATUS_USAGE,
+                   "%s: its results were made %s --invariant, now it is %s: give %s to go on", path, was,
+                   now ? "on" : "off", now ? "--no-invariant" : "--invariant");
+}
+
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
                             const char *path, const char *other, Error *err) {
   const char *now = settings->lines.data;
   size_t n_now = settings->lines.size;
   Line was, is;
   while (take_line(&now, &n_now, &is)) {
-    if (!take_line(&lines, &size, &was) || !same(was.name, was.name_size, is.name, is.name_size))
+    const bool there = take_line(&lines, &size, &was), now_invariant = is_named(&is, invariant_name);
+    if (there && now_invariant != is_named(&was, invariant_name))
+      return refuse_invariant(path, other, now_invariant, err);
+    if (!there || !same(was.name, was.name_size, is.name, is.name_size))
       return error_set(err, STATUS_USAGE, "%s.resume does not say which %.*s its results were made with",
                        path, (int)is.name_size, is.name);
     const bool may_differ = (tolerance & CONTEXT_MAY_DIFFER && is_named(&is, context_name)) ||

@@ -539,6 +539,7 @@ static const char about[] =
     "load time is that of making them.\n"
     "With --parallel N sequences begin at once. prompt t/s counts until the last one has its first token,\n"
     "answer t/s from then on, total t/s all tokens over the whole time.\n"
+    "With --invariant it times what --map does by default on a Hopper GPU, without it --map --no-invariant.\n"
     "With --accept P speculative decoding is timed: a step guesses N tokens (--guess), and each counts as "
     "right with\nprobability P if all before it are, whatever the model says. So random weights will do. "
     "draft ms is the\n"

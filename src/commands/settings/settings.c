@@ -15,6 +15,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/did_you_mean.h"
+#include "commands/map/map.h"
 #include "commands/model_flags.h"
 
 /* --- what can be set */
@@ -42,6 +43,7 @@ static const Settable settable[] = {
      answer_flags, false},
     {TABLE(device_flags), "-t, --kv, --device, --gpu, --gpu-memory", NULL, false},
     {TABLE(invariant_flags), "--invariant", NULL, false},
+    {TABLE(map_flags), "--no-invariant", NULL, false},
     {TABLE(guess_flags), "--guess", answer_flags, false},
     {TABLE(guess_flags), "--draft", NULL, true},
     {TABLE(keep_flags), "--keep", NULL, false},

@@ -1,5 +1,5 @@
 /* test_assistant.c - what an assistant is opened with: sampling by flags and checkpoint, the context that
- * memory has room for, what a terminal is shown of loading. */
+ * memory has room for, what a terminal is shown of loading, whether answers are independent of each other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -194,10 +194,14 @@ static void a_context_fits_to_the_last_byte(void **state) {
       "not enough memory: the GPU needs at least 1500 bytes (weights 900, context of 50 tokens 600) and has "
       "1499 free, the host needs 100 for the other weights and has ";
   assert_int_equal(strncmp(err.text, expected, sizeof expected - 1), 0);
-  flags.invariant = true; /* then no weights may stay */
-  assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
-  assert_non_null(strstr(err.text, "--invariant needs all weights on the GPU"));
-  flags.invariant = false;
+  for (int given = 0; given < 2; given++) { /* no weights may stay on the host, by a flag or by default */
+    flags.invariant = given;
+    device.invariant = true;
+    assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
+    assert_non_null(strstr(err.text, "--invariant needs all weights on the GPU"));
+    assert_non_null(strstr(err.text, given ? "a smaller -c needs less" : "--no-invariant needs less"));
+  }
+  device.invariant = false;
   weights = must_stay = SIZE_MAX; /* a sum that is no number is too much, too */
   assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
   must_stay = 0;
@@ -260,6 +264,174 @@ static void a_terminal_is_shown_how_much_is_loaded(void **state) {
   assistant_release(&assistant);
 }
 
+/* --- several sequences */
+
+static bool preferred, taken;
+
+static Status check_invariant(const Model *model, const BackendOptions *options, Error *err) {
+  (void)model, (void)options;
+  return taken ? STATUS_OK : error_set(err, STATUS_MODEL, "--invariant: not this model");
+}
+
+static bool prefers_invariant(const Model *model, const BackendOptions *options) {
+  (void)model, (void)options;
+  assert_true(taken); /* its precondition */
+  return preferred;
+}
+
+/* Opens a model on a device that computes as the CPU does and has memory of its own. */
+static void open_on_gpu(const char *path, AssistantFlags *flags, Backend *gpu, Assistant *a) {
+  *flags = (AssistantFlags)ASSISTANT_DEFAULTS;
+  *gpu = cpu_backend;
+  gpu->memory = memory;
+  gpu->check_invariant = check_invariant;
+  gpu->prefers_invariant = prefers_invariant;
+  weights = 1000;
+  free_bytes = (size_t)1 << 40;
+  preferred = taken = true;
+  flags->model.path = path;
+  flags->device.threads = 1;
+  flags->keep.time = "0";
+  *a = (Assistant){.session = NULL};
+  assert_int_equal(assistant_open(flags, a, NULL), STATUS_OK);
+  a->device.backend = gpu;
+}
+
+/* True if --map answers n records at once so that none depends on those beside it. */
+static bool is_invariant(Assistant *a, int n) {
+  a->device.invariant = a->flags->device.invariant;
+  assistant_prefer_invariant(a, n);
+  return a->device.invariant;
+}
+
+static void records_are_independent_where_the_device_prefers_it(void **state) {
+  (void)state;
+  AssistantFlags flags;
+  Backend gpu;
+  Assistant a;
+  open_on_gpu("test/data/stories260K-awq", &flags, &gpu, &a);
+  assert_false(a.device.invariant); /* only --map asks */
+  assert_true(is_invariant(&a, 0) && is_invariant(&a, 1) && is_invariant(&a, 256));
+  preferred = false;
+  assert_false(is_invariant(&a, 0));
+  flags.device.invariant = true; /* it was asked for */
+  assert_true(is_invariant(&a, 0));
+  flags.device.invariant = false;
+  preferred = true;
+  taken = false;
+  assert_false(is_invariant(&a, 0));
+  taken = true;
+  gpu.memory = NULL; /* a CPU, whose answers are so anyway */
+  assert_false(is_invariant(&a, 0));
+  gpu.memory = memory;
+  gpu.check_invariant = NULL;
+  assert_true(is_invariant(&a, 0));
+  gpu.prefers_invariant = NULL;
+  assert_false(is_invariant(&a, 0));
+  assistant_release(&a);
+}
+
+static void flags_and_processes_that_compute_otherwise_are_no_default(void **state) {
+  (void)state;
+  AssistantFlags flags;
+  Backend gpu;
+  Assistant a;
+  open_on_gpu("test/data/stories260K-awq", &flags, &gpu, &a);
+  flags.device.act = 1;
+  assert_false(is_invariant(&a, 0));
+  flags.device.act = 0;
+  flags.device.kernel = "x";
+  assert_false(is_invariant(&a, 0));
+  flags.device.kernel = NULL;
+  flags.device.decode_step = DECODE_KERNELS;
+  assert_false(is_invariant(&a, 0));
+  flags.device.decode_step = DECODE_AUTO;
+  flags.device.split = "2";
+  assert_false(is_invariant(&a, 0));
+  flags.device.split = "auto";
+  assert_false(is_invariant(&a, 0));
+  flags.device.split = NULL;
+  flags.guess.draft = "x";
+  assert_false(is_invariant(&a, 0));
+  flags.guess.draft = NULL;
+  a.cache = (Cache *)&a;
+  assert_false(is_invariant(&a, 0));
+  a.cache = NULL;
+  a.remote = (Remote *)&a;
+  assert_false(is_invariant(&a, 0));
+  a.remote = NULL;
+  a.keep_seconds = 60; /* this call will start a process */
+  assert_false(is_invariant(&a, 0));
+  a.keep_seconds = -1;
+  assert_true(is_invariant(&a, 0));
+  assistant_release(&a);
+}
+
+/* Starts n records at once with so much memory, as --map does, and says whether they are independent. */
+static bool starts_invariant(int n, size_t bytes, bool *keeps_weights_on_host) {
+  AssistantFlags flags;
+  Backend gpu;
+  Assistant a;
+  open_on_gpu("test/data/stories260K-awq", &flags, &gpu, &a);
+  free_bytes = bytes;
+  const bool is = is_invariant(&a, n);
+  assert_int_equal(assistant_start_many(&a, n, NULL), STATUS_OK);
+  *keeps_weights_on_host = a.device.options.weight_bytes > 0;
+  assert_int_equal(a.batch != NULL, is || a.batch_options.n_sequences > 1);
+  assert_int_equal(a.session == NULL, a.batch != NULL);
+  if (a.batch) assert_int_equal(a.batch_options.invariant, is);
+  assistant_release(&a);
+  return is;
+}
+
+/* The least memory in which n records are independent. */
+static size_t least_memory(int n) {
+  AssistantFlags flags;
+  Backend gpu;
+  Assistant a;
+  open_on_gpu("test/data/stories260K-awq", &flags, &gpu, &a);
+  size_t low = weights, high = free_bytes; /* too little, and enough */
+  while (high - low > 1) {
+    free_bytes = low + (high - low) / 2;
+    if (is_invariant(&a, n))
+      high = free_bytes;
+    else
+      low = free_bytes;
+  }
+  assistant_release(&a);
+  return high;
+}
+
+/* With a byte less than independent records need, the run goes on as it does without them. */
+static void records_that_do_not_fit_independently_are_answered_as_usual(void **state) {
+  (void)state;
+  static const int counts[] = {0, 1, 4};
+  bool on_host;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    const size_t least = least_memory(counts[i]);
+    assert_true(starts_invariant(counts[i], least, &on_host) && !on_host);
+    assert_false(starts_invariant(counts[i], least - 1, &on_host));
+    assert_false(starts_invariant(counts[i], weights - 1, &on_host));
+    assert_true(on_host);
+  }
+}
+
+/* A GPU answers records many at once also where their sequences have recurrent states. */
+static void recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone(void **state) {
+  (void)state;
+  for (int has_memory = 0; has_memory < 2; has_memory++) {
+    AssistantFlags flags;
+    Backend gpu;
+    Assistant a;
+    open_on_gpu("test/data/miniatures/lfm2-awq", &flags, &gpu, &a);
+    assert_true(config_has_states(&a.model->config));
+    if (!has_memory) a.device.backend = &cpu_backend;
+    assert_int_equal(assistant_start_many(&a, 0, NULL), STATUS_OK);
+    assert_int_equal(a.batch_options.n_sequences, has_memory ? cpu_backend.sequences : 1);
+    assistant_release(&a);
+  }
+}
+
 /* --- ids */
 
 static void ids_are_below_the_vocabulary(void **state) {
@@ -288,6 +460,10 @@ int main(void) {
       cmocka_unit_test(a_prompt_that_does_not_fit_is_refused_with_both_counts),
       cmocka_unit_test(a_context_fits_to_the_last_byte),
       cmocka_unit_test(a_terminal_is_shown_how_much_is_loaded),
+      cmocka_unit_test(records_are_independent_where_the_device_prefers_it),
+      cmocka_unit_test(flags_and_processes_that_compute_otherwise_are_no_default),
+      cmocka_unit_test(records_that_do_not_fit_independently_are_answered_as_usual),
+      cmocka_unit_test(recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone),
       cmocka_unit_test(ids_are_below_the_vocabulary),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,11 +109,49 @@ static void lines_that_are_missing_or_none_are_refused_by_name(void **state) {
   map_settings_release(&settings);
 }
 
+/* With `invariant` between two other settings, as a run has it that computes so. */
+static MapSettings settings_of(bool invariant) {
+  MapSettings settings = {0};
+  add(&settings, "--kv", "f16");
+  if (invariant) add(&settings, "--invariant", "on");
+  add(&settings, "-c", "not given");
+  return settings;
+}
+
+static void results_with_and_without_invariant_are_not_mixed(void **state) {
+  (void)state;
+  static const struct {
+    bool was, is;
+    const char *other, *error; /* NULL: taken */
+  } cases[] = {
+      {false, false, NULL, NULL},
+      {true, true, NULL, NULL},
+      {false, true, NULL,
+       "out: its results were made without --invariant, now it is on: give --no-invariant to go on"},
+      {true, false, NULL,
+       "out: its results were made with --invariant, now it is off: give --invariant to go on"},
+      {false, true, "a", "out: its results were made without --invariant, those of a with it"},
+      {true, false, "a", "out: its results were made with --invariant, those of a without it"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    MapSettings was = settings_of(cases[i].was), is = settings_of(cases[i].is);
+    Error err = {{0}};
+    const Status status = map_settings_compare(&is, was.lines.data, was.lines.size, CONTEXT_MAY_DIFFER, "out",
+                                               cases[i].other, &err);
+    assert_int_equal(status, cases[i].error ? STATUS_USAGE : STATUS_OK);
+    if (status) assert_string_equal(err.text, cases[i].error);
+    assert_int_equal(was.hash == is.hash, cases[i].was == cases[i].is); /* each JSON result says it, too */
+    map_settings_release(&was);
+    map_settings_release(&is);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_line_is_short_and_its_hash_is_of_all),
       cmocka_unit_test(the_hash_of_all_tells_settings_apart),
       cmocka_unit_test(lines_that_are_missing_or_none_are_refused_by_name),
+      cmocka_unit_test(results_with_and_without_invariant_are_not_mixed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

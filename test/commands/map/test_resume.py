@@ -188,6 +188,28 @@ def test_other_settings_are_refused_by_name(run, kept, tmp_path, name):
         (tmp_path / "out").unlink()
 
 
+def test_results_with_and_without_invariant_are_not_mixed(run, kept, tmp_path):
+    """The default depends on the device, so the message says which flag goes on."""
+    for form in ([], ["--json"]):
+        job = kept(form)
+        before = (tmp_path / "out").read_bytes()
+        refused = run(*job, "--invariant")
+        assert (refused.returncode, (tmp_path / "out").read_bytes()) == (2, before)
+        assert refused.stderr.decode().endswith("out: its results were made without --invariant, now it is on: give "
+                                                "--no-invariant to go on\n")
+        assert run(*job, "--no-invariant").returncode == 0
+        (tmp_path / "out").unlink()
+        job = kept([*form, "--invariant"])
+        job.remove("--invariant")
+        for flags in ([], ["--no-invariant"]):
+            refused = run(*job, *flags)
+            assert refused.returncode == 2
+            assert refused.stderr.decode().endswith("out: its results were made with --invariant, now it is off: give "
+                                                    "--invariant to go on\n")
+        assert run(*job, "--invariant").returncode == 0
+        (tmp_path / "out").unlink()
+
+
 def test_other_choices_are_refused_by_name(run, stories, tmp_path):
     (tmp_path / "in").write_text("Tim\nLily\n")
     job = ["-m", stories, "--raw", "--map", tmp_path / "in", "--resume", tmp_path / "out"]

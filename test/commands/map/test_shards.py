@@ -42,6 +42,16 @@ def test_shards_are_merged_to_what_one_run_writes(run, job, tmp_path, sanitized,
     assert (tmp_path / "all").read_bytes() == merged.stdout
 
 
+def test_shards_with_and_without_invariant_are_not_merged(run, job, tmp_path):
+    out = tmp_path / "out"
+    run(*job, "-n", 1, "--resume", out, "--shard", "1/2")
+    run(*job, "-n", 1, "--resume", out, "--shard", "2/2", "--invariant")
+    refused = run("merge", *parts(tmp_path))
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert refused.stderr.decode() == (f"auk: {out}.2-of-2: its results were made with --invariant, those of "
+                                       f"{out}.1-of-2 without it\n")
+
+
 def test_a_shard_that_was_cut_or_lost_is_named_and_made_by_the_same_line(run, job, tmp_path):
     out = tmp_path / "out"
     one = run(*job, *DRAWN).stdout

@@ -744,7 +744,8 @@ def test_pools_are_those_of_map(run, stories):
     kv = inspect(run, stories)["kv_bytes_per_token"]["f16"]
     assert pool["page_bytes"] >= kv * pool["page_tokens"] and pool["other_bytes"] > 0
     done = run("-m", stories, "--raw", "--map", "-", "-n", 1, "-v", "--device", "cpu", input=b"a\n")
-    told = f"auk: {pool['sequences']} sequences at once, in {pool['pages']} pages of {pool['page_tokens']} tokens"
+    told = (f"auk: {pool['sequences']} sequences at once, in {pool['pages']} pages of {pool['page_tokens']} tokens; "
+            "each answer is as it is alone")
     assert done.stderr.decode().splitlines()[0] == told
 
 

@@ -147,6 +147,15 @@ def test_the_device_the_drafter_and_keeping_can_be_set(settings, stories, tmp_pa
     said = call("--raw", "-p", "Once", "-n", 1, "-v", "--device", "cpu").stderr
     assert b"invariant" in said and b"left out" not in said
     assert b"left out beside" in call("--raw", "-p", "Once", "-n", 1, "-v", "--cache").stderr
+    call = settings("m mine\nno-invariant\n[mine]\nm STORIES\n")
+    records = ["--raw", "--map", "-", "-n", 1, "-v"]
+    said = call(*records, input=b"a\n").stderr
+    assert b"no-invariant\n" in said and b"left out" not in said
+    assert b"no-invariant (left out beside" in call(*records, "--invariant", input=b"a\n").stderr
+    assert b"no-invariant (left out beside" in call("--raw", "-p", "Once", "-n", 1, "-v").stderr
+    call = settings("m mine\nno-invariant\n[mine]\nm STORIES\ninvariant\n")
+    assert b":2: no-invariant (left out beside" in call(*records, input=b"a\n").stderr
+    assert b":5: invariant (left out beside" in call(*records, "--no-invariant", input=b"a\n").stderr
     place = {"XDG_RUNTIME_DIR": str(tmp_path)}
     call = settings("m STORIES\nkeep = 20s\ngpu-memory 1G\ndevice cpu\n")
     try:
