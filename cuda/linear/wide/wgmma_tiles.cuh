@@ -63,7 +63,8 @@ struct ShapeOf {
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
-  static constexpr int kListBytes = kWarpgroups == 4 ? sizeof(ExpertTiles<kTokens>) : 0;      /* of experts */
+  static constexpr bool kIsLow = kWarpgroups == 4; /* low tiles, which only experts have */
+  static constexpr int kListBytes = kIsLow ? sizeof(ExpertTiles<kTokens>) : 0;
   static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes - kListBytes) / kStageBytes; /* in sm_90 */
   static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
   static_assert(kStages > 1, "a stage is loaded while others are read");
@@ -286,7 +287,7 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   if constexpr (kExperts) {
     const Epilogue out = expert_epilogue(a.out, area.first_row);
     const Place place = {out, a.vectors, row, area.token0, area.begin, area.end};
-    constexpr int kRows = S::kWarpgroups == 4 ? 32 : 64;
+    constexpr int kRows = S::kIsLow ? 32 : 64;
 #pragma unroll
     for (int first = 0; first < S::kTokens; first += kRows)
       if (first < area.end)
