@@ -16,7 +16,7 @@
 # Ends with a line for each part, one "N skipped: REASON" for each reason, and "N passed, N failed, N skipped".
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?usage: test_gpu.sh BUILD [few] [PART...]} size=''
-auk=${AUK:-$build/auk} log=$build/test_gpu.log reasons=$build/test_gpu.skipped
+auk=${AUK:-$build/auk} log=$build/test_gpu.$$.log reasons=$build/test_gpu.$$.skipped
 limit=540 end=$(($(date +%s) + ${TOTAL:-86400}))
 shift
 # An emulated kernel takes less time than idle threads spin for the next one, and they take cores from those that work.
@@ -45,6 +45,7 @@ sweeps="sweep-1 sweep-2 sweep-3 sweep-4 sweep-5 sweep-6"
 
 passed=0 failed=0 skipped=0 lines=''
 : >"$reasons"
+trap 'rm -f "$log" "$reasons"' EXIT
 count() { grep -oE "[0-9]+ $1" "$2" | tail -n 1 | cut -d' ' -f1; }
 
 # limited COMMAND...: its output to the log and on, its status as ours; 124 where the part's time is over.

@@ -6,10 +6,12 @@ import pytest
 
 GOOD = "echo '5 passed, 0 failed, 0 skipped'"
 PROGRAMS_90 = ("test_altup test_cluster test_drafters test_experts test_guesses test_host_rows test_linear "
-               "test_linear_calls test_next test_pages test_rank_messages test_step test_step_rows")
-PARTS = {80: "programs short", 90: f"{PROGRAMS_90} fused"}
-BUILT = [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch} PARTS={PARTS[arch]}" for arch in (80, 90)]
-KERNELS = [f"test-gpu EMULATE=1 EMULATED_ARCH={arch} PARTS={PARTS[arch]}" for arch in (80, 90)]
+               "test_linear_calls test_next test_pages test_rank_messages")
+STEPS_90 = "test_step test_step_rows fused"
+BUILT = [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch} PARTS={parts}"
+         for arch, parts in ((80, "programs short"), (90, f"{PROGRAMS_90} {STEPS_90}"))]
+KERNELS = [f"test-gpu EMULATE=1 EMULATED_ARCH={arch} PARTS={parts}"
+           for arch, parts in ((80, "programs short"), (90, PROGRAMS_90), (90, STEPS_90))]
 
 
 @pytest.fixture
@@ -36,9 +38,9 @@ def test_all_steps_run_and_are_added_up(run):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
     assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture TORTURE=--every 12", "fuzz FUZZ_SECONDS=2", *BUILT]
-    assert sorted(calls[7:9]) == KERNELS  # side by side
-    assert calls[9:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"]
-    assert lines[-1] == "35 passed, 0 failed, 0 skipped"
+    assert sorted(calls[7:10]) == KERNELS  # side by side
+    assert calls[10:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"]
+    assert lines[-1] == "40 passed, 0 failed, 0 skipped"
 
 
 def test_named_steps_run_alone(run):

@@ -34,7 +34,6 @@ constexpr int kIn = 64;
 template <class T, int kRows_, int kTokens_> struct Shape {
   typedef T Weight;
   static constexpr int kRows = kRows_, kConsumers = 2 * kRows, kThreads = kConsumers + 128;
-  static constexpr bool kMovesRegisters = kConsumers > 128; /* one warpgroup has enough without */
   static constexpr int kTokens = kTokens_, kWBytes = kRows * kIn * 2, kXBytes = kTokens * kIn * 2;
   static constexpr int kStageBytes = kWBytes + kXBytes, kStages = 192 * 1024 / kStageBytes;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align it to 1024 */
@@ -156,10 +155,10 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
   dependents_may_start();
   wait_for_previous();
   if (warp_of_block() < S::kConsumers / 32) {
-    if constexpr (S::kMovesRegisters) registers_up_to<232>();
+    if constexpr (S::kConsumers > 128) registers_up_to<232>(); /* one warpgroup has enough without */
     multiply_tiles<S>(a, stages, full, empty);
   } else {
-    if constexpr (S::kMovesRegisters) registers_down_to<40>();
+    if constexpr (S::kConsumers > 128) registers_down_to<40>();
     if (threadIdx.x == S::kConsumers) load_tiles<S>(a, stages, full, empty);
   }
 #endif
