@@ -175,7 +175,7 @@ def test_other_flags_do_not_use_it(keeper, flags):
     assert "keeps the model" not in keeper.ask("-p", "x", "-n", "1", "-v", *flags).stderr.decode()
 
 
-def test_records_are_computed_as_the_process_was_started(keeper):
+def test_records_go_to_the_process_with_and_without_no_invariant(keeper):
     keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
     for flags in ([], ["--no-invariant"]):
         said = keeper.ask("--map", "-", "-n", "1", "-v", *flags, input=b"a\n").stderr.decode()
