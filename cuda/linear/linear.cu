@@ -120,6 +120,11 @@ bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
 }
 
+/* True if a call that names this kernel, or NULL, is one under LINEAR_INVARIANT. */
+static bool is_invariant(const char *kernel) {
+  return kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
+}
+
 /* int8_tiles, int8_bytes: a row fits in a block's registers. dense_rows holds a row in fp16 and in fp32, in
  * 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
@@ -142,7 +147,7 @@ static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n
 static const LinearEntry *entry_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act,
                                           int n_tokens, const char *kernel) {
   const LinearEntry *entry;
-  if (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0) return NULL;
+  if (is_invariant(kernel)) return NULL;
   if (linear_choice(c, w, act, n_tokens, kernel, &entry, NULL)) return NULL;
   if (computes_norm(entry, w, n_tokens))
     return entry->launch != LAUNCH_PLANES_WGMMA || n_tokens <= kMostNormed ? entry : NULL;
@@ -158,10 +163,10 @@ bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType ac
 bool linear_makes_heads(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                         const char *kernel) {
   const LinearEntry *entry;
-  const bool whole = kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
   if (w->n_experts > 0 || w->n_out % 128 != 0) return false;
   return linear_choice(c, w, act, n_tokens, kernel, &entry, NULL) == STATUS_OK &&
-         entry->launch == LAUNCH_AWQ_WGMMA && awq_wgmma_makes_heads(w, n_tokens, whole, c->device);
+         entry->launch == LAUNCH_AWQ_WGMMA &&
+         awq_wgmma_makes_heads(w, n_tokens, is_invariant(kernel), c->device);
 }
 
 bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens,
@@ -204,8 +209,8 @@ void linear_prepare_heads(LinearContext *c, int max_tokens) {
 }
 
 Status linear_run_heads(LinearContext *c, const LinearHeads *call, const char *kernel, Error *err) {
-  const bool invariant = kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
-  return linear_heads_run(c->cublas.handle ? &c->cublas : NULL, call, invariant, &c->device, c->stream, err);
+  return linear_heads_run(c->cublas.handle ? &c->cublas : NULL, call, is_invariant(kernel), &c->device,
+                          c->stream, err);
 }
 
 const void *linear_workspace(const LinearContext *c) {
@@ -254,7 +259,7 @@ static Status run_invariant(LinearContext *c, const LinearCall *call, Error *err
 }
 
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
-  if (call->kernel && strcmp(call->kernel, LINEAR_INVARIANT) == 0) return run_invariant(c, call, err);
+  if (is_invariant(call->kernel)) return run_invariant(c, call, err);
   const LinearEntry *entry;
   const DeviceLinear *w = call->weights;
   const bool ordered = call->experts && call->experts->begins; /* kernels of one token do not look */

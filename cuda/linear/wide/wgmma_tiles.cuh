@@ -360,13 +360,11 @@ template <class S, int kBlockIn> struct LaneTile {
 };
 
 /* acc = the sums (kAdd: acc += them) over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first
- * kRows tokens, once wgmma_wait<0>() says so: the last products still run at the end, so that a chain of
- * other sums may follow at once. q: operands, the same for both. A stage is free when products of the next
- * one run; follows: the stage before the first one is still to be freed so. */
+ * kRows tokens. A stage is free when products of the next one run. */
 template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
-__device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t (&q)[2][S::kBatch][4],
-                                               unsigned char *stages, const Barriers &bar, Ring &ring,
-                                               int n_steps, bool follows) {
+__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
+                                               const Barriers &bar, Ring &ring, int n_steps) {
+  uint32_t q[2][S::kBatch][4];
   for (int step = 0; step < n_steps; step++) {
     const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
     const unsigned char *stage = stages + slot * S::kStageBytes;
@@ -388,26 +386,13 @@ __device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], uint32_t 
                            kAdd || step > 0 || kk > 0 || j + i > 0);
         wgmma_commit();
         wgmma_wait<1>();
-        if (kk == 0 && j == 0 && (follows || step > 0)) release_before<S>(bar, ring.slot);
+        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
       }
     }
     advance<S>(ring);
   }
-}
-
-/* Waits for the products of chains and frees the last stage. */
-template <class S> __device__ __forceinline__ void finish_chains(const Barriers &bar, const Ring &ring) {
   wgmma_wait<0>();
   release_before<S>(bar, ring.slot);
-}
-
-/* acc = the sums over the next n_steps steps. */
-template <class S, int kBlockIn>
-__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
-                                               const Barriers &bar, Ring &ring, int n_steps) {
-  uint32_t q[2][S::kBatch][4];
-  multiply_chain<S, kBlockIn>(acc, q, stages, bar, ring, n_steps, false);
-  finish_chains<S>(bar, ring);
 }
 
 /* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows.
@@ -419,9 +404,7 @@ __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char 
   if constexpr (kRows > Tiles::kLeast)
     if (n_rows <= kRows - Tiles::kStep)
       return add_steps<S, kBlockIn, kRows - Tiles::kStep>(acc, stages, bar, ring, n_steps, n_rows);
-  uint32_t q[2][S::kBatch][4];
-  multiply_chain<S, kBlockIn, kRows, true>(acc, q, stages, bar, ring, n_steps, false);
-  finish_chains<S>(bar, ring);
+  multiply_steps<S, kBlockIn, kRows, true>(acc, stages, bar, ring, n_steps);
 }
 
 /* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, area, n): the

@@ -6,12 +6,13 @@
 #include "engine/drafters/draft_text.h"
 
 /* The pool of a device with `room` bytes beside the weights; 0: that is not known. */
-static Pool pool_of(const Backend *backend, const Model *model, const BackendOptions *device, size_t room) {
+static Pool pool_of(const Device *device, const Model *model, size_t room) {
+  const Backend *backend = device->backend;
   const ModelConfig *config = &model->config;
   const size_t share = batch_share(backend, room, false);
   BatchOptions options = {
       .kv = KV_F16, .n_guesses = !backend->memory, .draft = draft_text_source}; /* usual on a CPU */
-  options.invariant = backend->prefers_invariant && backend->prefers_invariant(model, device);
+  options.invariant = device_prefers_invariant(device, model);
   const int most = room > 0 ? batch_most_sequences(&options, backend, config, backend->sequences, share) : 0;
   options.n_sequences = most > 0 ? most : backend->sequences;
   Pool pool = {.backend = backend, .n_sequences = options.n_sequences};
@@ -40,7 +41,7 @@ Status inspect_pools(const Model *model, const Prediction *prediction, Pools *ou
       TRY(device_room(&device, model, &room, err));
     else if (prediction->limit > prediction->memory.weights)
       room = prediction->limit - prediction->memory.weights;
-    out->items[out->n++] = pool_of(backend, model, &device.options, room);
+    out->items[out->n++] = pool_of(&device, model, room);
   }
   return STATUS_OK;
 }
