@@ -82,14 +82,17 @@ typedef enum {
 
 /* How the experts of an architecture are configured; numbers are defaults of absent members. */
 typedef struct {
-  int n_experts, n_chosen; /* 0: the config must say it */
-  int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
-  const char *width_key;   /* another name of moe_intermediate_size, or NULL */
-  bool may_be_none;        /* num_local_experts may be 0: the model is dense */
-  ExpertScore score;
-  Renormalise renormalise;
-  double sum_plus;
+  struct {
+    int n_experts, n_chosen; /* 0: the config must say it */
+    int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
+    ExpertScore score;
+    Renormalise renormalise;
+  };
+  const ExpertNames *names;
   ExpertLayers layers;
+  const char *width_key; /* another name of moe_intermediate_size, or NULL */
+  bool may_be_none;      /* num_local_experts may be 0: the model is dense */
+  double sum_plus;
   const char *n_dense_key;   /* with EXPERTS_AFTER_FIRST */
   int n_dense, dense_layers; /* dense_layers: the first so many, where mlp_only_layers is absent */
   const char *shared_width_key, *shared_count_key; /* of the MLP beside experts: its width, or as how many */
@@ -114,7 +117,6 @@ typedef struct {
   bool kimi_names;
   bool lists;   /* numbers of experts may be lists, of one number for each layer */
   bool clamped; /* the activation is ACTIVATION_CLAMPED */
-  const ExpertNames *names;
 } ExpertFamily;
 
 /* One for each architecture with experts (expert_families.c). */

@@ -154,15 +154,15 @@ typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } Inputs
 /* Names within a layer with experts. Experts lie one by one, gate of the third as "mlp.experts.2.gate_proj";
  * or all of a layer in two tensors, with one dimension more, the rows of gate and up in one of them. */
 typedef struct {
-  const char *router;      /* "mlp.gate" */
-  const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
-  bool bias_may_miss;      /* choice_bias may be missing, in all layers (A.X-K1) */
-  SharedName shared;
+  const char *router;           /* "mlp.gate" */
   const char *each;             /* "mlp.experts" */
   const char *gate, *up, *down; /* of an expert: "gate_proj" */
   const char *all_gate_up;      /* of all: "mlp.experts.gate_up_proj" */
   const char *all_down;
-  bool alternate; /* in all_gate_up rows of gate and up alternate (gpt-oss) */
+  SharedName shared;
+  const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
+  bool bias_may_miss;      /* choice_bias may be missing, in all layers (A.X-K1) */
+  bool alternate;          /* in all_gate_up rows of gate and up alternate (gpt-oss) */
   InputsFirst inputs_first;
 } ExpertNames;
 
