@@ -621,6 +621,24 @@ static void refuses_a_config_that_contradicts_it(void **state) {
   }
 }
 
+/* A checkpoint may have a head of its own although its config ties: the packed file keeps it. */
+static void holds_a_head_that_the_config_ties(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_llama(&tiny);
+  const TinyTensor *head = tiny_add(&tiny, "lm_head.weight", "F16", 2, 40, 32);
+  char *directory = write_tiny(&tiny), *path = in_directory(directory, "m.ak48");
+  Model *model = open_fine(directory, NULL);
+  assert_int_equal(pack_model(model, path, NULL, NULL), STATUS_OK);
+  model_close(model);
+  model = open_fine(path, NULL); /* beside the config.json that ties */
+  assert_false(model->config.tied_embeddings);
+  assert_memory_equal(model->head.weight, head->data, head->bytes);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
 static void refuses_a_config_of_another_kind(void **state) {
   (void)state;
   Tiny tiny;
@@ -708,6 +726,7 @@ int main(void) {
       cmocka_unit_test(only_what_may_be_qwen3_is_computed_as_qwen3),
       cmocka_unit_test(believes_the_config_beside_it),
       cmocka_unit_test(refuses_a_config_that_contradicts_it),
+      cmocka_unit_test(holds_a_head_that_the_config_ties),
       cmocka_unit_test(refuses_a_config_of_another_kind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -219,8 +219,8 @@ static void takes_optional_biases_and_leftovers(void **state) {
   tiny_llama(&tiny);
   tiny_add(&tiny, "model.layers.1.mlp.down_proj.bias", "F32", 1, 32, 1);
   tiny_add(&tiny, "model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 1, 8, 1);
-  tiny_add(&tiny, "lm_head.weight", "F16", 2, 40,
-           32); /* the model is tied: transformers takes the embedding */
+  TinyTensor *copy = tiny_add(&tiny, "lm_head.weight", "F16", 2, 40, 32); /* of a model that is tied */
+  memcpy(copy->data, tiny_find(&tiny, "model.embed_tokens.weight")->data, copy->bytes);
   tiny_add(&tiny, "something.else", "F8_E4M3", 1, 3, 1);
   tiny_add(&tiny, "model.layers.0.self_attn.k_proj.output_scale", "F32", 1, 1, 1);
   TinyTensor *zeros = tiny_add(&tiny, "model.layers.0.mlp.experts.0.up_proj.bias", "F16", 1, 48, 1);
@@ -544,6 +544,41 @@ static void takes_a_head_with_a_bias_of_zeros(void **state) {
   }
 }
 
+/* The config ties; transformers 5 then ties only what is equal. */
+static void a_head_of_other_numbers_counts(void **state) {
+  (void)state;
+  static const char *const dtypes[] = {"F16", "F16", "BF16", "F32"};
+  for (int i = 0; i < 4; i++) {
+    Tiny tiny;
+    tiny_llama(&tiny);
+    const TinyTensor *embedding = tiny_find(&tiny, "model.embed_tokens.weight");
+    TinyTensor *head = tiny_add(&tiny, "lm_head.weight", dtypes[i], 2, 40, 32);
+    if (i != 1) memcpy(head->data, embedding->data, embedding->bytes);
+    if (i == 0) head->data[head->bytes - 1] ^= 1; /* only the last number differs */
+    char *directory = write_tiny(&tiny);
+    Model *model = open_fine(directory, NULL);
+    assert_false(model->config.tied_embeddings);
+    assert_string_equal(model->head.name, "lm_head");
+    assert_memory_equal(model->head.weight, head->data, head->bytes);
+    assert_int_equal(model->unused_tensors, 0);
+    model_close(model);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+  Tiny tiny;
+  tiny_llama(&tiny);
+  tiny_add_awq(&tiny, "lm_head", 32, 40, 16);
+  char *directory = write_tiny(&tiny);
+  Model *model = open_fine(directory, NULL);
+  assert_true(!model->config.tied_embeddings && model->head.kind == LINEAR_AWQ);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+  tiny_llama(&tiny);
+  tiny_add(&tiny, "lm_head.weight", "F16", 2, 41, 32);
+  ASSERT_REFUSED(&tiny, "tensor lm_head.weight is [41, 32]");
+}
+
 static void refuses_heads(void **state) {
   (void)state;
   Tiny tiny;
@@ -592,6 +627,7 @@ int main(void) {
       cmocka_unit_test(refuses_other_quantisations),
       cmocka_unit_test(refuses_groups_that_do_not_fit),
       cmocka_unit_test(takes_a_head_with_a_bias_of_zeros),
+      cmocka_unit_test(a_head_of_other_numbers_counts),
       cmocka_unit_test(refuses_heads),
       cmocka_unit_test(refuses_norms_that_are_not_finite),
   };

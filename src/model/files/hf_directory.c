@@ -176,13 +176,24 @@ bool hf_has_linear(const HfLoader *loader, const char *name) {
   return false;
 }
 
-/* A tied lm_head is the embedding, also if the file holds another tensor of its name, as in transformers 4.
- * A multimodal model's lm_head is untied exactly if its tensor is there, whatever the config says: published
- * configs are not reliable here. */
+/* True if the checkpoint has an lm_head that is not the embedding once more: then it counts, although the
+ * config ties, as in transformers 5 (modeling_utils.py, tie_weights()). A copy is not kept a second time. */
+static bool has_own_head(const HfLoader *loader) {
+  const Matrix *embedding = &loader->model->embedding;
+  const StoredTensor *weight = hf_find(loader, loader->head, ".weight");
+  if (!weight) return hf_has_linear(loader, loader->head);
+  return weight->dtype != embedding->dtype ||
+         weight->bytes !=
+             (size_t)embedding->n_rows * (size_t)embedding->n_columns * dtype_bytes(embedding->dtype) ||
+         memcmp(weight->data, embedding->data, weight->bytes) != 0;
+}
+
+/* A multimodal model's config may say that it is untied without a head: published ones are not reliable. */
 static Status take_head(HfLoader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
-  if (model->config.text_part) model->config.tied_embeddings = !hf_has_linear(loader, loader->head);
+  if (model->config.tied_embeddings || model->config.text_part)
+    model->config.tied_embeddings = !has_own_head(loader);
   model_set_head(model, loader->head, NULL, DTYPE_F32);
   const StoredTensor *bias = hf_find(loader, loader->head, ".bias");
   if (bias && !model->config.head_bias && !hf_is_no_bias(bias))
