@@ -243,7 +243,7 @@ static Status put_row(const Bench *bench, const Test *test, const Speed *speed, 
 
 static Status run_test(Bench *bench, Test test, Table *table, Error *err) {
   if (test.n == 0) return STATUS_OK;
-  Speed speed;
+  Speed speed = {0};
   TRY(measure(bench, &test, &speed, err));
   return put_row(bench, &test, &speed, table, err);
 }
