@@ -139,11 +139,12 @@ static Status open_part(Map *map, const RecordRules *rules, const char *text, Er
   TRY(survey_records(flags->input, rules, flags->claim ? "--claim" : "--shard",
                      map->mapping.assistant->interrupted, &map->survey, err));
   TRY(survey_settings(&map->survey, rules->hash, text, settings, err));
-  if (flags->claim) return blocks_settings(&map->survey, settings, err);
-  Status status = shard_write(&map->shard, &what, err);
-  if (status == STATUS_OK) status = map_settings_add(settings, "shard", what.data, what.size, NULL, err);
+  Status status =
+      flags->claim ? blocks_settings(&map->survey, settings, err) : shard_write(&map->shard, &what, err);
+  if (status == STATUS_OK && !flags->claim)
+    status = map_settings_add(settings, "shard", what.data, what.size, NULL, err);
   buffer_release(&what);
-  return status;
+  return status == STATUS_OK ? map_settings_seal(settings, err) : status;
 }
 
 static Status open_blocks(Map *map, Error *err) {

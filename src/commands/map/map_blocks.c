@@ -29,8 +29,9 @@ Status blocks_settings(const Survey *s, MapSettings *settings, Error *err) {
 
 bool blocks_size(const MapSettings *settings, size_t *size) {
   char what[SETTING_LIMIT];
-  return map_settings_find(settings, blocks_name, what) && sscanf(what, "of %9zu records", size) == 1 &&
-         *size > 0;
+  int end = 0;
+  return map_settings_find(settings, blocks_name, what) && !strpbrk(what, "+-") &&
+         sscanf(what, "of %9zu records%n", size, &end) == 1 && end > 0 && what[end] == 0 && *size > 0;
 }
 
 Status blocks_open(const BlocksOptions *options, Blocks **out, Error *err) {

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/output.h"
 #include "commands/common.h"
 #include "commands/map/map_claim_life.h"
 #include "commands/map/map_results.h"
@@ -33,7 +34,9 @@ struct Claims {
   unsigned char *states; /* [n_blocks] BlockState, as far as this process knows */
   size_t cursor;         /* blocks before it were looked at once */
   size_t n_open;
-  double looked_ms; /* when all open blocks were last looked at */
+  double looked_ms;  /* when all open blocks were last looked at */
+  double waiting_ms; /* since when this process has no block and finds none; 0: it has */
+  bool has_said;     /* that it waits */
 };
 
 /* --- names */
@@ -114,8 +117,9 @@ Status claims_settings(const char *directory, ResultsFormat *format, MapSettings
   if (status == STATUS_OK)
     status = map_resume_head(text.data ? text.data : "", text.size, format, settings, &valid, err);
   buffer_release(&text);
-  if (status == STATUS_OK && !valid)
-    return error_set(err, STATUS_USAGE, "%s: this is not what --claim writes there", path.text);
+  if (status == STATUS_OK && !(valid && map_settings_are_sealed(settings)))
+    return error_set(err, STATUS_USAGE, "%s: this is not what --claim writes there, or it was changed since",
+                     path.text);
   return status;
 }
 
@@ -239,13 +243,31 @@ static void note_taken(Claims *c, size_t block) {
   set_state(c, block, is_done ? BLOCK_DONE : BLOCK_MINE);
 }
 
+static bool create(const Path *path) {
+  const int descriptor = open(path->text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor >= 0) close(descriptor);
+  return descriptor >= 0;
+}
+
 /* Makes the directory that becomes the claim of a block. */
 static Status make_ready(const Claims *c, Error *err) {
   const Path own = own_directory(c), file = path_of(own.text, "", c->owner);
   TRY(make_directory(own.text, err));
-  const int descriptor = open(file.text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) return system_error(file.text, "create", err);
-  close(descriptor);
+  return create(&file) ? STATUS_OK : system_error(file.text, "create", err);
+}
+
+/* Takes a block whose directory has files, but none of a process: .nfs0123, which NFS keeps as long as a
+ * removed file is open, or a copy that something has left there. They stay. Two processes may take it at
+ * once, which costs time alone. */
+static Status take_beside(Claims *c, size_t block, Error *err) {
+  char owner[OWNER_SIZE];
+  claims_owner(c->options.directory, block, owner);
+  if (*owner) return STATUS_OK; /* another process was faster */
+  const Path mine = block_path(c->options.directory, "taken/", block, c->owner);
+  if (create(&mine))
+    note_taken(c, block);
+  else if (errno != ENOENT) /* else another process has just let it go */
+    return system_error(mine.text, "create", err);
   return STATUS_OK;
 }
 
@@ -265,6 +287,8 @@ static Status take_free(Claims *c, size_t block, Error *err) {
     note_taken(c, block);
   else if (errno != ENOTEMPTY && errno != EEXIST)
     return system_error(taken.text, "rename a directory to it", err);
+  else
+    return take_beside(c, block, err);
   return STATUS_OK;
 }
 
@@ -319,11 +343,29 @@ static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
   return STATUS_OK;
 }
 
+/* Says once, after a lease, for whom this process waits, if it has nothing else to do. */
+static void note_waiting(Claims *c, bool waits) {
+  char owner[OWNER_SIZE];
+  size_t first = SIZE_MAX;
+  for (size_t i = 0; i < c->options.n_blocks && waits; i++) {
+    if (c->states[i] == BLOCK_OPEN && first == SIZE_MAX) first = i;
+    waits = c->states[i] != BLOCK_MINE;
+  }
+  if (!waits || c->waiting_ms == 0) c->waiting_ms = waits ? clock_ms() : 0;
+  if (!waits || c->has_said || clock_ms() - c->waiting_ms < c->options.lease_s * 1e3) return;
+  c->has_said = true;
+  claims_owner(c->options.directory, first, owner);
+  progress_clear();
+  print_note("--claim: waiting for %zu block%s that other processes have: block %zu is with %s", c->n_open,
+             c->n_open == 1 ? "" : "s", first, *owner ? owner : "none any more");
+}
+
 Status claims_next(Claims *c, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err) {
   for (;;) {
     if (*c->options.interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     TRY(try_next(c, block, found, err));
     *at_end = !*found && c->n_open == 0;
+    note_waiting(c, !*found && !*at_end);
     if (*found || *at_end || !may_wait) return STATUS_OK;
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
   }

@@ -156,7 +156,7 @@ Status watch_look(Watch *w, const char *owner, const char *path, bool *dead, Err
   Other *other;
   *dead = false;
   TRY(find(w, owner, &other, err));
-  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* also of a fifo */
   if (descriptor < 0) {
     *dead = errno == ENOENT || clock_ms() - other->since_ms >= w->lease_ms;
     return STATUS_OK;

@@ -75,6 +75,6 @@ Status survey_settings(const Survey *s, uint64_t hash, const char *text, MapSett
 bool survey_read(const MapSettings *settings, size_t *n_records) {
   char what[SETTING_LIMIT];
   int end = 0;
-  return map_settings_find(settings, input_name, what) &&
-         sscanf(what, "%18zu records%n", n_records, &end) == 1 && end > 0 && what[end] == 0;
+  return map_settings_find(settings, input_name, what) && !strpbrk(what, "+-") &&
+         sscanf(what, "%12zu records%n", n_records, &end) == 1 && end > 0 && what[end] == 0;
 }

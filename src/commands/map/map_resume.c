@@ -136,6 +136,7 @@ Status map_resume_head(const char *text, size_t size, ResultsFormat *format, Map
 }
 
 Status map_resume_read_head(const char *path, Buffer *text, Error *err) {
+  TRY(file_refuse_waiting(path, err));
   const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0) return system_error(path, "open", err);
   char *bytes = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);

@@ -11,9 +11,10 @@
 #include "base/utf8.h"
 
 enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes; with "..." less than SETTING_LIMIT */ };
-static const char context_name[] = "-c", shard_name[] = "shard", invariant_name[] = "--invariant";
+static const char context_name[] = "-c", shard_name[] = "shard", invariant_name[] = "--invariant",
+                  seal_name[] = "lines";
 /* Names of lines that are not hashed: results are the same whatever these say. */
-static const char *const apart[] = {context_name, "prompt", "input", shard_name, "blocks"};
+static const char *const apart[] = {context_name, "prompt", "input", shard_name, "blocks", seal_name};
 
 /* --- writing */
 
@@ -117,7 +118,8 @@ Status map_settings_compare(const MapSettings *settings, const char *lines, size
       return error_set(err, STATUS_USAGE, "%s.resume does not say which %.*s its results were made with",
                        path, (int)is.name_size, is.name);
     const bool may_differ = (tolerance & CONTEXT_MAY_DIFFER && is_named(&is, context_name)) ||
-                            (tolerance & SHARD_MAY_DIFFER && is_named(&is, shard_name));
+                            (tolerance & SHARD_MAY_DIFFER && is_named(&is, shard_name)) ||
+                            (tolerance && is_named(&is, seal_name));
     if (memcmp(was.hash, is.hash, HASH_SIZE) != 0 && !may_differ) return refuse(path, other, &was, &is, err);
   }
   return STATUS_OK;
@@ -152,4 +154,21 @@ bool map_settings_find(const MapSettings *s, const char *name, char what[SETTING
     return true;
   }
   return false;
+}
+
+/* --- the seal */
+
+Status map_settings_seal(MapSettings *s, Error *err) {
+  return map_settings_add(s, seal_name, s->lines.data, s->lines.size, "above", err);
+}
+
+bool map_settings_are_sealed(const MapSettings *s) {
+  const char *lines = s->lines.data, *last = lines;
+  size_t size = s->lines.size;
+  char hash[HASH_SIZE + 1];
+  Line line = {0};
+  while (take_line(&lines, &size, &line)) last = line.hash;
+  if (size > 0 || !line.name || !is_named(&line, seal_name)) return false;
+  snprintf(hash, sizeof hash, "%016" PRIx64, hash64(s->lines.data, (size_t)(last - s->lines.data), 0));
+  return memcmp(line.hash, hash, HASH_SIZE) == 0;
 }

@@ -1,7 +1,8 @@
 /* map_settings.h - the inputs of --map results besides the records, so that all results in a file come from
  * one model and one set of settings. OUT.resume lists them in its head; each JSON result has their hash.
  * Results of a part of the records (--shard, --claim) say in further lines of the head which part: "prompt",
- * "input" and "shard" or "blocks". These are not hashed, so that the results are those of a run over all.
+ * "input", "shard" or "blocks", and "lines". These are not hashed, so that the results are those of a run
+ * over all.
  *
  * A line holds the hash of the exact value, the name of the flag, and the value as messages show it:
  *
@@ -35,3 +36,8 @@ Status map_settings_read(const char *lines, size_t size, MapSettings *settings, 
 enum { SETTING_LIMIT = 64 };
 /* Copies what the line `name` says; false: there is no such line. */
 bool map_settings_find(const MapSettings *settings, const char *name, char what[SETTING_LIMIT]);
+
+/* Adds the last line of settings of a part: "lines", the hash of all lines before it. */
+Status map_settings_seal(MapSettings *settings, Error *err);
+/* True if the last line is this one, so that no line has changed since. */
+bool map_settings_are_sealed(const MapSettings *settings);

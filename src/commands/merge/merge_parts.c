@@ -1,6 +1,7 @@
 /* merge_parts.c - see merge_parts.h.   Called by: merge.c.   Calls: map_results.c, map_claim.c. */
 #include "commands/merge/merge_parts.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,9 +81,12 @@ static Status read_shard(const char *path, ResultsFormat *format, MapSettings *s
   if (status == STATUS_OK) status = map_resume_read_head(name.data, &text, err);
   if (status == STATUS_OK)
     status = map_resume_head(text.data ? text.data : "", text.size, format, settings, &valid, err);
-  valid = valid && map_settings_find(settings, "shard", what) && shard_read(what, shard);
-  if (status == STATUS_OK && !valid)
+  const bool is_shard = valid && map_settings_find(settings, "shard", what) && shard_read(what, shard);
+  if (status == STATUS_OK && !is_shard)
     status = error_set(err, STATUS_USAGE, "%s: these are not the results of a shard (--shard)", path);
+  if (status == STATUS_OK && !map_settings_are_sealed(settings))
+    status = error_set(err, STATUS_USAGE,
+                       "%s: this is not what --shard wrote there: the file was changed since", name.data);
   buffer_release(&name);
   buffer_release(&text);
   return status;
@@ -147,6 +151,23 @@ static Status open_shards(MergeParts *m, const char *const *paths, size_t n_path
 
 /* --- the directory of --claim */
 
+/* Refuses results of blocks that come after the last one. */
+static Status check_names(const MergeParts *m, Error *err) {
+  Buffer path = {0};
+  TRY(buffer_printf(&path, err, "%s/done", m->name));
+  DIR *entries = opendir(path.data);
+  Status status = STATUS_OK;
+  for (struct dirent *entry; entries && status == STATUS_OK && (entry = readdir(entries));) {
+    const char *name = entry->d_name;
+    if (!name[strspn(name, "0123456789")] && strtoull(name, NULL, 10) >= m->n_parts)
+      status = error_set(err, STATUS_USAGE, "%s/%s: the job has %zu blocks: these results are not its own",
+                         path.data, name, m->n_parts);
+  }
+  if (entries) closedir(entries);
+  buffer_release(&path);
+  return status;
+}
+
 static Status open_blocks(MergeParts *m, const char *directory, Error *err) {
   m->name = directory;
   TRY(claims_settings(directory, &m->format, &m->settings, err));
@@ -165,7 +186,7 @@ static Status open_blocks(MergeParts *m, const char *directory, Error *err) {
     part->path = path.data;
     if (file_exists(part->path)) TRY(count(m, part, err));
   }
-  return STATUS_OK;
+  return check_names(m, err);
 }
 
 /* --- both */

@@ -1,5 +1,6 @@
 """`auk --map --claim`: processes share blocks of records by a directory; those of one that dies are taken over, and no
 result is there twice, whatever happens."""
+import os
 import random
 import signal
 import time
@@ -154,3 +155,30 @@ def test_a_block_ends_in_a_hash_by_which_any_change_is_noticed(run, job, tmp_pat
         run(*job, *DRAWN, *flags, "--claim", claims)
         if not flags:
             assert run("merge", claims).stdout == merged
+
+
+def test_a_directory_that_was_damaged_gives_no_results(run, job, tmp_path):  # noqa: F811
+    claims = tmp_path / "claims"
+    run(*job, *DRAWN, "--claim", claims)
+    settings = claims / "job" / "settings"
+    whole = settings.read_bytes()
+    for was, becomes in ((b"of 1 records", b"of -5 records"), (b"of 1 records", b"of 2 records"),
+                         (b"input 40", b"input 39"), (b"input 40", b"input 0"), (b"input 40", b"input -1")):
+        settings.write_bytes(whole.replace(was, becomes))
+        for command in (["merge", claims], [*job, *DRAWN, "--claim", claims]):
+            refused = run(*command)
+            assert (refused.returncode, refused.stdout) == (2, b"")
+            assert b"not what --claim writes there, or it was changed since" in refused.stderr
+    settings.write_bytes(whole)
+    beyond = claims / "done" / "00000040"
+    beyond.write_bytes((claims / "done" / "00000039").read_bytes())
+    refused = run("merge", claims)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"done/00000040: the job has 40 blocks: these results are not its own" in refused.stderr
+    beyond.unlink()
+    (claims / "done" / ".nfs1").touch()  # no block's name
+    assert run("merge", claims).returncode == 1  # one record is an error
+    settings.unlink()
+    os.mkfifo(settings)
+    for command in (["merge", claims], [*job, *DRAWN, "--claim", claims]):
+        assert b"is a fifo, expected a regular file" in run(*command).stderr

@@ -146,12 +146,35 @@ static void results_with_and_without_invariant_are_not_mixed(void **state) {
   }
 }
 
+/* Whatever changes above the last line, or in it. */
+static void a_seal_tells_of_every_change(void **state) {
+  (void)state;
+  MapSettings settings = settings_of(true);
+  assert_false(map_settings_are_sealed(&settings));
+  assert_int_equal(map_settings_seal(&settings, NULL), STATUS_OK);
+  assert_true(map_settings_are_sealed(&settings));
+  const MapSettings without = settings_of(true);
+  assert_true(settings.hash == without.hash); /* results are those of a run over all records */
+  for (size_t i = 0; i < settings.lines.size - strlen(" above\n"); i++) {
+    settings.lines.data[i] ^= 1;
+    assert_false(map_settings_are_sealed(&settings));
+    settings.lines.data[i] ^= 1;
+    const MapSettings cut = {.lines = {.data = settings.lines.data, .size = i}};
+    assert_false(map_settings_are_sealed(&cut));
+  }
+  const MapSettings none = {0};
+  assert_false(map_settings_are_sealed(&none));
+  map_settings_release(&settings);
+  map_settings_release((MapSettings *)&without);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_line_is_short_and_its_hash_is_of_all),
       cmocka_unit_test(the_hash_of_all_tells_settings_apart),
       cmocka_unit_test(lines_that_are_missing_or_none_are_refused_by_name),
       cmocka_unit_test(results_with_and_without_invariant_are_not_mixed),
+      cmocka_unit_test(a_seal_tells_of_every_change),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

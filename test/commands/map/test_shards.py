@@ -83,6 +83,33 @@ def test_errors_are_answered_again_in_their_shard(run, job, tmp_path):
     assert merged.returncode == 1 and merged.stdout.count(b"\n") == 40
 
 
+def test_a_head_that_was_changed_is_refused(run, job, tmp_path):
+    for i in (1, 2):
+        run(*job, *DRAWN, "--resume", tmp_path / "out", "--shard", f"{i}/2")
+    heads = [tmp_path / f"out.{i}-of-2.resume" for i in (1, 2)]
+    wholes = [head.read_bytes() for head in heads]
+    for was, becomes in ((b"input 40 records", b"input 39 records"), (b"shard 1 of 2", b"shard 2 of 2"),
+                         (b" -n 4\n", b" -n 5\n")):
+        for head, whole in zip(heads, wholes):
+            head.write_bytes(whole.replace(was, becomes))
+        refused = run("merge", *parts(tmp_path))
+        assert (refused.returncode, refused.stdout) == (2, b""), becomes
+        assert b"this is not what --shard wrote there: the file was changed since" in refused.stderr
+    # More results than the shard has records, in a head that is whole: it is another input's.
+    for head, whole in zip(heads, wholes):
+        head.write_bytes(whole)
+    (tmp_path / "in").write_text("".join((tmp_path / "in").read_text().splitlines(True)[:10]))
+    for i in (1, 2):
+        run(*job, *DRAWN, "--resume", tmp_path / "small", "--shard", f"{i}/2")
+    for i, whole in zip((1, 2), wholes):
+        head = tmp_path / f"small.{i}-of-2.resume"
+        head.write_bytes(head.read_bytes().split(b"\n\n")[0] + b"\n\n" + whole.split(b"\n\n", 1)[1])
+        (tmp_path / f"small.{i}-of-2").write_bytes((tmp_path / f"out.{i}-of-2").read_bytes())
+    refused = run("merge", *parts(tmp_path, "small"))
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"small.1-of-2 has 20 results, expected 5" in refused.stderr
+
+
 def test_parts_of_different_runs_are_refused(run, job, tmp_path):
     out = tmp_path / "out"
     job += DRAWN

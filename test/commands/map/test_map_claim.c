@@ -1,0 +1,272 @@
+/* test_map_claim.c - processes that share blocks by a directory, here all in one: whose a block is when one
+ * of them ends, is lost, or finds what no process has put there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "commands/map/map_blocks.h"
+#include "commands/map/map_claim_life.h"
+#include "test/directory.h"
+#include "test/standard_streams.h"
+
+static int interrupted;
+static MapSettings settings;
+
+static Claims *open_claims(size_t n_blocks, int lease_s) {
+  const ClaimOptions options = {own_directory, lease_s, RESULTS_LINES, &settings, n_blocks, &interrupted};
+  Claims *claims;
+  Error err = {{0}};
+  assert_int_equal(claims_open(&options, &claims, &err), STATUS_OK);
+  return claims;
+}
+
+/* Takes a block, or finds none (SIZE_MAX). */
+static size_t take(Claims *claims, bool *at_end) {
+  size_t block;
+  bool found;
+  assert_int_equal(claims_next(claims, false, &block, &found, at_end, NULL), STATUS_OK);
+  return found ? block : SIZE_MAX;
+}
+
+static bool give(Claims *claims, size_t block, const char *results) {
+  bool given;
+  assert_int_equal(claims_give(claims, block, results, strlen(results), &given, NULL), STATUS_OK);
+  return given;
+}
+
+static const char *owner_of(size_t block) {
+  static char owners[2][OWNER_SIZE];
+  static int next;
+  char *owner = owners[next++ % 2];
+  claims_owner(own_directory, block, owner);
+  return owner;
+}
+
+static char *of_owner(const char *owner) {
+  char name[OWNER_SIZE + 8];
+  snprintf(name, sizeof name, "alive/%s", owner);
+  return in_directory(own_directory, name);
+}
+
+static void assert_done(size_t block, const char *want) {
+  char name[32], text[200] = {0};
+  snprintf(name, sizeof name, "done/%08zu", block);
+  FILE *file = fopen(in_directory(own_directory, name), "r");
+  assert_non_null(file);
+  const size_t n = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  assert_int_equal(n, strlen(want) + 16);
+  assert_memory_equal(text, want, strlen(want));
+}
+
+static int begin(void **state) {
+  (void)state;
+  empty_own_directory();
+  settings = (MapSettings){0};
+  assert_int_equal(map_settings_add(&settings, "-n", "1", 1, NULL, NULL), STATUS_OK);
+  return map_settings_seal(&settings, NULL);
+}
+
+static int end(void **state) {
+  (void)state;
+  map_settings_release(&settings);
+  return 0;
+}
+
+static void each_block_is_taken_once_and_given_whole(void **state) {
+  (void)state;
+  Claims *a = open_claims(3, 60), *b = open_claims(3, 60);
+  bool at_end;
+  assert_int_equal(take(a, &at_end), 0);
+  assert_int_equal(take(b, &at_end), 1);
+  assert_int_equal(take(a, &at_end), 2);
+  assert_int_equal(take(b, &at_end), SIZE_MAX);
+  assert_false(at_end); /* a may yet leave its blocks */
+  assert_true(give(a, 0, "zero\n"));
+  assert_true(give(b, 1, "one\n"));
+  assert_int_equal(take(a, &at_end), SIZE_MAX);
+  assert_true(at_end);
+  assert_int_equal(take(b, &at_end), SIZE_MAX);
+  assert_false(at_end);
+  assert_true(give(a, 2, "two\n"));
+  claims_close(a);
+  claims_close(b);
+  assert_done(0, "zero\n");
+  assert_done(1, "one\n");
+  assert_done(2, "two\n");
+  Claims *later = open_claims(3, 60);
+  assert_int_equal(take(later, &at_end), SIZE_MAX);
+  assert_true(at_end);
+  claims_close(later);
+}
+
+/* Nothing is waited for: what has no file in alive/ has ended, or was never there. */
+static void blocks_of_a_process_that_has_ended_are_free_at_once(void **state) {
+  (void)state;
+  Claims *a = open_claims(1, 60), *b = open_claims(1, 60);
+  bool at_end;
+  assert_int_equal(take(a, &at_end), 0);
+  assert_int_equal(take(b, &at_end), SIZE_MAX);
+  claims_close(b);
+  assert_int_equal(unlink(of_owner(owner_of(0))), 0);
+  b = open_claims(1, 60); /* looks without waiting for its next look */
+  assert_int_equal(take(b, &at_end), 0);
+  claims_close(b);
+  claims_close(a);
+  Watch *watch;
+  bool dead;
+  assert_int_equal(watch_open(60, &watch, NULL), STATUS_OK);
+  assert_int_equal(watch_look(watch, "none", of_owner("none"), &dead, NULL), STATUS_OK);
+  assert_true(dead);
+  watch_close(watch);
+}
+
+static void results_of_a_block_that_was_taken_over_are_dropped(void **state) {
+  (void)state;
+  for (int first = 0; first < 2; first++) { /* who gives first */
+    empty_own_directory();
+    Claims *a = open_claims(1, 60);
+    bool at_end;
+    assert_int_equal(take(a, &at_end), 0);
+    assert_int_equal(unlink(of_owner(owner_of(0))), 0);
+    Claims *b = open_claims(1, 60);
+    assert_int_equal(take(b, &at_end), 0);
+    if (first == 0) assert_false(give(a, 0, "of a\n"));
+    if (first == 0) assert_int_equal(take(a, &at_end), SIZE_MAX); /* it is b's now */
+    assert_true(give(b, 0, "of b\n"));
+    if (first == 1) assert_false(give(a, 0, "of a\n"));
+    assert_done(0, "of b\n");
+    claims_close(a);
+    claims_close(b);
+  }
+}
+
+/* Two that think both that the block is theirs: the first results stay. */
+static void results_are_never_replaced(void **state) {
+  (void)state;
+  Claims *a = open_claims(1, 60);
+  bool at_end;
+  assert_int_equal(take(a, &at_end), 0);
+  FILE *done = fopen(in_directory(own_directory, "done/00000000"), "w");
+  fputs("earlier\n0123456789abcdef", done);
+  fclose(done);
+  assert_false(give(a, 0, "later\n"));
+  assert_done(0, "earlier\n");
+  claims_close(a);
+}
+
+static void touch(const char *path) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fclose(file);
+}
+
+/* NFS leaves .nfs... as long as a removed file is open; other names are no process's either. */
+static void files_that_no_process_has_put_there_stop_no_block(void **state) {
+  (void)state;
+  static const char *const strays[] = {
+      ".nfs0000000000000001", "notes.txt",
+      "a-name-that-is-longer-than-any-process-has-0123456789-0123456789-0123456789-0123456789-0123456789"};
+  for (size_t i = 0; i < sizeof strays / sizeof *strays; i++) {
+    empty_own_directory();
+    char name[256];
+    claims_close(open_claims(1, 60));
+    mkdir(in_directory(own_directory, "taken/00000000"), 0777);
+    snprintf(name, sizeof name, "taken/00000000/%s", strays[i]);
+    touch(in_directory(own_directory, name));
+    Claims *a = open_claims(1, 60), *b = open_claims(1, 60);
+    bool at_end;
+    assert_int_equal(take(a, &at_end), 0);
+    assert_int_equal(take(b, &at_end), SIZE_MAX); /* a has it */
+    assert_true(give(a, 0, "results\n"));
+    assert_done(0, "results\n");
+    claims_close(a);
+    claims_close(b);
+  }
+}
+
+/* A number that is none, and one that never comes: neither is a sign of life for longer than a lease. */
+static void a_fifo_in_place_of_a_sign_of_life_is_not_waited_for(void **state) {
+  (void)state;
+  Watch *watch;
+  bool dead;
+  const char *path = in_directory(own_directory, "fifo");
+  assert_int_equal(mkfifo(path, 0600), 0);
+  assert_int_equal(watch_open(1, &watch, NULL), STATUS_OK);
+  const double began = clock_ms();
+  assert_int_equal(watch_look(watch, "fifo", path, &dead, NULL), STATUS_OK);
+  assert_false(dead);
+  assert_true(clock_ms() - began < 900);
+  while (!dead) assert_int_equal(watch_look(watch, "fifo", path, &dead, NULL), STATUS_OK);
+  assert_true(clock_ms() - began >= 1000);
+  watch_close(watch);
+}
+
+static void who_is_waited_for_is_said_once_after_a_lease(void **state) {
+  (void)state;
+  Claims *a = open_claims(2, 60), *b = open_claims(2, 1);
+  char want[300];
+  bool at_end;
+  assert_int_equal(take(a, &at_end), 0);
+  assert_int_equal(take(a, &at_end), 1);
+  snprintf(want, sizeof want,
+           "auk: --claim: waiting for 2 blocks that other processes have: block 0 is with %s\n", owner_of(0));
+  char *alive = of_owner(owner_of(0)); /* a's own number changes too rarely for so short a lease */
+  tell_begin();
+  for (const double began = clock_ms(); clock_ms() - began < 1300; usleep(20000)) {
+    FILE *file = fopen(alive, "w");
+    fprintf(file, "%f", clock_ms());
+    fclose(file);
+    assert_int_equal(take(b, &at_end), SIZE_MAX);
+  }
+  assert_string_equal(note_end(), want);
+  claims_close(b);
+  claims_close(a);
+}
+
+/* Numbers that a job cannot have: a sign, more digits than fit, something after them. */
+static void numbers_of_a_part_are_whole_and_plain(void **state) {
+  (void)state;
+  static const struct {
+    const char *blocks, *input;
+    size_t size, n_records; /* 0: refused */
+  } cases[] = {
+      {"of 64 records", "12 records", 64, 12},     {"of -5 records", "-1 records", 0, 0},
+      {"of +5 records", "+1 records", 0, 0},       {"of 0 records", "1234567890123 records", 0, 0},
+      {"of 5 recordsx", "5 records ", 0, 0},       {"of 5", "5", 0, 0},
+      {"of 1234567890 records", " records", 0, 0}, {"5 records", "x records", 0, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    MapSettings s = {0};
+    size_t size = 0, n_records = 0;
+    assert_int_equal(map_settings_add(&s, "input", "", 0, cases[i].input, NULL), STATUS_OK);
+    assert_int_equal(map_settings_add(&s, "blocks", "", 0, cases[i].blocks, NULL), STATUS_OK);
+    assert_int_equal(blocks_size(&s, &size), cases[i].size > 0);
+    assert_int_equal(survey_read(&s, &n_records), cases[i].n_records > 0);
+    if (cases[i].size) assert_true(size == cases[i].size && n_records == cases[i].n_records);
+    map_settings_release(&s);
+  }
+}
+
+int main(void) {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+  const struct CMUnitTest tests[] = {
+      CASE(each_block_is_taken_once_and_given_whole),
+      CASE(blocks_of_a_process_that_has_ended_are_free_at_once),
+      CASE(results_of_a_block_that_was_taken_over_are_dropped),
+      CASE(results_are_never_replaced),
+      CASE(files_that_no_process_has_put_there_stop_no_block),
+      CASE(a_fifo_in_place_of_a_sign_of_life_is_not_waited_for),
+      CASE(who_is_waited_for_is_said_once_after_a_lease),
+      CASE(numbers_of_a_part_are_whole_and_plain),
+  };
+  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
+}
