@@ -482,7 +482,7 @@ static int room_for_guesses(const Batch *b, const Sequence *s) {
   int room = s->n_pages * b->backend->page_tokens - s->n_ids;
   if (room > context_of(b, &s->request) - s->n_ids) room = context_of(b, &s->request) - s->n_ids;
   if (!s->long_rope && room > original - s->n_ids) room = original - s->n_ids;
-  const int left = generate->max_tokens - s->result.generated.n_generated - s->generation.n_forced - 1;
+  const int left = generate->max_tokens - s->result.generated.n_generated - 1;
   return generate->max_tokens > 0 && room > left ? left : room;
 }
 

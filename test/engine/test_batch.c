@@ -4,7 +4,7 @@
 
 #include "engine/batch.h"
 
-enum { MANY = 1000, MOST_IDS = 100 };
+enum { MANY = 1000, MOST_IDS = 100, LONG_FROM = 43 };
 
 static const Model model = {.config = {.n_layers = PAGED_LAYERS,
                                        .n_kv_heads = 1,
@@ -18,13 +18,14 @@ static const Model hybrid_model = {.config = {.n_layers = PAGED_LAYERS,
                                               .vocab_size = PAGED_VOCAB,
                                               .max_position = PAGED_POSITIONS,
                                               .layers = hybrid_layers}};
-/* Whose texts of more than 40 tokens have other positions. */
-static const Model long_model = {.config = {.n_layers = PAGED_LAYERS,
-                                            .n_kv_heads = 1,
-                                            .head_dim = 1,
-                                            .vocab_size = PAGED_VOCAB,
-                                            .max_position = PAGED_POSITIONS,
-                                            .rope = {.kind = ROPE_LONGROPE, .original_max_position = 40}}};
+/* Whose texts of more than 43 tokens, not a whole number of pages, have other positions. */
+static const Model long_model = {
+    .config = {.n_layers = PAGED_LAYERS,
+               .n_kv_heads = 1,
+               .head_dim = 1,
+               .vocab_size = PAGED_VOCAB,
+               .max_position = PAGED_POSITIONS,
+               .rope = {.kind = ROPE_LONGROPE, .original_max_position = LONG_FROM}}};
 
 /* A record and its answer. */
 typedef struct {
@@ -33,7 +34,9 @@ typedef struct {
   SamplerSettings sampler;
   int max_tokens, stop_at, fail_at, force_at, n_scored; /* 0: never */
   int n_first;                                          /* tokens of `forced` that the answer begins with */
+  int n_ctx;                                            /* its own; 0: the batch's */
   const uint64_t *mask;                                 /* tokens that may be in the answer; NULL: all */
+  bool is_scored, has_no_end;                           /* each token of the answer; no token ends it */
   double log_p[MOST_IDS];
   int steps_before[PAGED_POSITIONS]; /* that had begun when the sink got the token */
   BatchResult result;
@@ -104,6 +107,11 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
   return STATUS_OK;
 }
 
+static Status score(void *user, const TokenScore *scores, Error *err) {
+  (void)user, (void)scores, (void)err;
+  return STATUS_OK;
+}
+
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   (void)err;
   Run *run = user;
@@ -117,14 +125,16 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
                             .sampler = &item->sampler,
                             .generate = {.max_tokens = item->max_tokens,
                                          .eos = end,
-                                         .n_eos = 1,
+                                         .n_eos = !item->has_no_end,
                                          .may_force = item->force_at > 0,
                                          .forced = item->forced,
                                          .n_forced = item->n_first,
-                                         .allow = item->mask ? allow : NULL},
+                                         .allow = item->mask ? allow : NULL,
+                                         .score = item->is_scored ? score : NULL},
                             .sink = take,
                             .log_p = item->log_p,
                             .n_scored = item->n_scored,
+                            .n_ctx = item->n_ctx,
                             .turn = run->turns ? take_turn : NULL,
                             .user = item};
   return STATUS_OK;
@@ -507,7 +517,7 @@ static void tokens_of_others_are_counted_once(void **state) {
     assert_int_equal(
         run_items(is_long ? &long_model : &model, items, 2, (BatchOptions){.n_sequences = 2}, &run),
         STATUS_OK);
-    assert_true(items[0].n_answer > 12 && items[1].n_answer > 12);
+    assert_true(30 + items[0].n_answer > LONG_FROM + 1 && 30 + items[1].n_answer > LONG_FROM + 1);
     assert_int_equal(items[1].result.n_reused, 28);
   }
 }
@@ -593,6 +603,110 @@ static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
   check_stream(&gpu);
 }
 
+/* A record of n tokens whose answer, by greedy picks, ends by its length or by the context. */
+static Item long_winded(int n, int max_tokens, int n_ctx) {
+  Item item = {.max_tokens = max_tokens, .n_ctx = n_ctx, .has_no_end = true};
+  seed = 1;
+  make_ids(&item, n, 0);
+  item.sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+  return item;
+}
+
+/* A request's own context, unless the batch's is smaller. The last token of an answer is not computed. */
+static void an_answer_ends_with_its_own_context(void **state) {
+  (void)state;
+  const Backend gpu = like_a_gpu();
+  static const struct {
+    int n, n_ctx, n_answer; /* 0: it does not fit */
+  } cases[] = {{9, 0, 32},  {9, 20, 12}, {9, 9, 1},   {9, 8, 0},
+               {9, 39, 31}, {9, 40, 32}, {9, 41, 32}, {9, 150, 32}};
+  enum { N = sizeof cases / sizeof *cases };
+  for (int k = 0; k < 2; k++) {
+    Item items[N];
+    Run run = {.at_once = true, .backend = k ? &gpu : NULL};
+    paged = (PagedCounts){0};
+    for (int i = 0; i < N; i++) items[i] = long_winded(cases[i].n, -1, cases[i].n_ctx);
+    assert_int_equal(run_items(&model, items, N, (BatchOptions){.n_sequences = 3, .n_ctx = 40}, &run),
+                     STATUS_OK);
+    for (int i = 0; i < N; i++) {
+      assert_int_equal(items[i].n_answer, cases[i].n_answer);
+      assert_int_equal(items[i].result.status, cases[i].n_answer ? STATUS_OK : STATUS_USAGE);
+      if (cases[i].n_answer) assert_int_equal(items[i].result.generated.reason, FINISH_CONTEXT);
+      assert_memory_equal(items[i].answer, items[0].answer, (size_t)cases[i].n_answer * sizeof(int32_t));
+    }
+    assert_string_equal(items[3].result.error.text, "9 tokens, expected 1 to the context of 8");
+  }
+}
+
+/* A drafter was asked for `most` guesses after n tokens. */
+static struct { int n, most; } asked[PAGED_POSITIONS];
+static int n_asked;
+
+static Status propose_when_asked(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  asked[n_asked].n = text->n;
+  asked[n_asked++].most = most;
+  return propose_known(self, text, most, guesses, err);
+}
+
+static Status open_asked(void *user, int n_ctx, Drafter *drafter, Error *err) {
+  (void)user, (void)n_ctx, (void)err;
+  *drafter = (Drafter){.name = "asked", .propose = propose_when_asked};
+  return STATUS_OK;
+}
+
+enum { PAGE, CONTEXT, ORIGINAL, LENGTH, N_BOUNDS };
+
+/* The guesses for which the bounds leave room after n tokens of a record. */
+static void bounds_after(const Item *item, const Model *of, int n_ctx, int n, int *bounds) {
+  const bool is_short = of == &long_model && n <= LONG_FROM;
+  bounds[PAGE] = (n + PAGED_TOKENS - 1) / PAGED_TOKENS * PAGED_TOKENS - n;
+  bounds[CONTEXT] = (item->n_ctx ? item->n_ctx : n_ctx) - n;
+  bounds[ORIGINAL] = (is_short ? LONG_FROM : PAGED_POSITIONS) - n;
+  bounds[LENGTH] = (item->max_tokens > 0 ? item->n_ids + item->max_tokens : PAGED_POSITIONS) - n - 1;
+}
+
+/* No guess is made that could not stay: all fit the last page, the contexts of the request and of LongRoPE,
+ * and max_tokens less the token that the step gives anyhow. None is made while tokens are forced one by one. */
+static void guesses_fit_what_is_left(void **state) {
+  (void)state;
+  static const struct {
+    int n, max_tokens, n_ctx, n_first;
+  } cases[] = {{9, -1, 0, 0}, {9, -1, 45, 0}, {9, 12, 0, 0}, {38, 30, 60, 0}, {9, -1, 0, 3}};
+  enum { N = sizeof cases / sizeof *cases };
+  bool was_least[N_BOUNDS] = {false};
+  for (size_t i = 0; i < 2 * N; i++) {
+    const Model *of = i < N ? &model : &long_model;
+    Item alone = long_winded(cases[i % N].n, cases[i % N].max_tokens, cases[i % N].n_ctx);
+    alone.n_first = cases[i % N].n_first;
+    alone.is_scored = alone.n_first > 0;
+    Item item = alone;
+    BatchOptions options = {.n_sequences = 1, .n_ctx = 70};
+    Run runs[2] = {{0}};
+    paged = (PagedCounts){.turn = 1000};
+    assert_int_equal(run_items(of, &alone, 1, options, &runs[0]), STATUS_OK);
+    known_items = &alone;
+    n_known = 1;
+    n_asked = 0;
+    options.n_guesses = DRAFT_MOST;
+    options.guess_always = true;
+    options.draft = (DraftSource){.open = open_asked};
+    assert_int_equal(run_items(of, &item, 1, options, &runs[1]), STATUS_OK);
+    assert_same(&item, &alone);
+    assert_true(n_asked > 1 && asked[0].n == item.n_ids + item.n_first);
+    for (int k = 0; k < n_asked; k++) {
+      int bounds[N_BOUNDS], least = PAGED_POSITIONS;
+      bounds_after(&item, of, options.n_ctx, asked[k].n, bounds);
+      for (int bound = 0; bound < N_BOUNDS; bound++) least = bounds[bound] < least ? bounds[bound] : least;
+      assert_int_equal(asked[k].most, least);
+      int n_least = 0;
+      for (int bound = 0; bound < N_BOUNDS; bound++) n_least += bounds[bound] == least;
+      for (int bound = 0; bound < N_BOUNDS; bound++)
+        was_least[bound] |= n_least == 1 && bounds[bound] == least;
+    }
+  }
+  for (int bound = 0; bound < N_BOUNDS; bound++) assert_true(was_least[bound]);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   BackendModel loaded = {&model};
@@ -664,6 +778,8 @@ int main(void) {
       cmocka_unit_test(a_mask_ends_with_its_run),
       cmocka_unit_test(tokens_of_others_are_counted_once),
       cmocka_unit_test(ten_thousand_records_leave_no_page_and_no_memory),
+      cmocka_unit_test(an_answer_ends_with_its_own_context),
+      cmocka_unit_test(guesses_fit_what_is_left),
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(prompts_of_a_gpu_are_spread_over_steps),
   };

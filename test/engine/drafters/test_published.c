@@ -218,6 +218,30 @@ static void what_was_before_is_forgotten(void **state) {
   }
 }
 
+/* A drafter that came late, as one that is lent to a sequence of a batch, and whose text is then computed
+ * again from before its first row on: it knows nothing of what it saw. */
+static void a_text_may_begin_before_the_first_row(void **state) {
+  (void)state;
+  int32_t ids[40];
+  for (int c = 0; c < N_CASES; c++) {
+    Pair pair;
+    char path[256];
+    snprintf(path, sizeof path, DRAFTERS "%s", cases[c].name);
+    open_pair(path, cases[c].target, &pair);
+    for (int i = 0; i < 40; i++) ids[i] = (i * 5 + c) % 90;
+    compute(&pair, ids, 0, 20);
+    const Guesses first = propose(&pair, ids, 21, 4);
+    pair.drafter.forget(pair.drafter.self);
+    compute(&pair, ids, 20, 30);
+    assert_int_equal(propose(&pair, ids, 31, 4).n, 4);
+    compute(&pair, ids, 0, 20);
+    const Guesses again = propose(&pair, ids, 21, 4);
+    assert_int_equal(again.n, 4);
+    assert_memory_equal(first.ids, again.ids, 4 * sizeof *first.ids);
+    close_pair(&pair);
+  }
+}
+
 /* States wait until guesses are wanted: guesses are the same if they are wanted after each step and if they
  * are wanted once, after more tokens than wait at a time (64), or where the text is cut among those that
  * wait. */
@@ -277,6 +301,7 @@ int main(void) {
       cmocka_unit_test(guesses_are_those_of_the_public_implementations),
       cmocka_unit_test(a_text_is_the_same_with_each_drafter),
       cmocka_unit_test(what_was_before_is_forgotten),
+      cmocka_unit_test(a_text_may_begin_before_the_first_row),
       cmocka_unit_test(waiting_states_give_the_same_guesses),
       cmocka_unit_test(known_tokens_come_before_guesses),
   };
