@@ -666,7 +666,7 @@ static void bounds_after(const Item *item, const Model *of, int n_ctx, int n, in
 }
 
 /* No guess is made that could not stay: all fit the last page, the contexts of the request and of LongRoPE,
- * and max_tokens less the token that the step gives anyhow. None is made while tokens are forced one by one. */
+ * and max_tokens less the token that the step gives anyhow. None is made while tokens are forced singly. */
 static void guesses_fit_what_is_left(void **state) {
   (void)state;
   static const struct {
