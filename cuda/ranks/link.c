@@ -2,6 +2,7 @@
 #include "cuda/ranks/link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,12 +17,13 @@
 
 #include "base/clock.h"
 
-enum { NONCE = 16, GREETING_S = 3 };
+enum { NONCE = 16, GREETING_S = 3, MOST_CALLERS = 128 };
 
-static const char magic[8] = "auk 1\n";
+static const char magic[8] = "auk 2\n";
 
 /* Rank 0 sends Challenge; the other one Hello, whose mac proves the key; rank 0 answers with its own
- * proof. */
+ * proof. The port is the one on which they met: a program that listens on another one, and passes on what
+ * they say, is noticed. */
 typedef struct {
   char magic[8];
   uint8_t nonce[NONCE];
@@ -37,23 +39,37 @@ typedef struct {
   char host[LINK_HOST];
 } Welcome;
 
+/* A message is Head, its bytes, and a mac of its number, Head and bytes. */
 typedef struct {
   uint32_t kind, size;
 } Head;
 
 /* --- proofs */
 
-/* mac = HMAC(key, who | job | both nonces | rank | n). */
-static void prove(const LinkPlace *place, const char *who, const Challenge *c, const Hello *h,
-                  uint8_t mac[SHA256_BYTES]) {
-  uint8_t text[8 + SHA256_BYTES + 2 * NONCE + 8] = {0}, *at = text + 8;
-  memcpy(text, who, strlen(who));
-  sha256(place->job, strlen(place->job), at);
-  memcpy(at += SHA256_BYTES, c->nonce, NONCE);
-  memcpy(at += NONCE, h->nonce, NONCE);
-  memcpy(at += NONCE, &h->rank, 4);
-  memcpy(at + 4, &h->n, 4);
-  hmac_sha256(place->key, text, sizeof text, mac);
+/* Both ends know this of their connection. */
+typedef struct {
+  const LinkPlace *place;
+  int32_t port;
+  Challenge challenge;
+  Hello hello;
+} Greeting;
+
+/* mac = HMAC(key, who | job | port | both nonces | rank | n | the host of `who`). */
+static void prove(const Greeting *g, const char *who, const char host[LINK_HOST], uint8_t mac[SHA256_BYTES]) {
+  HmacKey key;
+  uint8_t job[SHA256_BYTES];
+  hmac_key(g->place->key, &key);
+  sha256(g->place->job, strlen(g->place->job), job);
+  Sha256 text = key.inner;
+  sha256_add(&text, who, strlen(who) + 1);
+  sha256_add(&text, job, sizeof job);
+  sha256_add(&text, &g->port, sizeof g->port);
+  sha256_add(&text, g->challenge.nonce, NONCE);
+  sha256_add(&text, g->hello.nonce, NONCE);
+  sha256_add(&text, &g->hello.rank, sizeof g->hello.rank);
+  sha256_add(&text, &g->hello.n, sizeof g->hello.n);
+  sha256_add(&text, host, LINK_HOST);
+  hmac_end(&key, &text, mac);
 }
 
 /* A comparison in constant time. */
@@ -90,12 +106,20 @@ static bool put(int s, const void *bytes, size_t size) {
   return send(s, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-static void open_link(Link *link, int s, const char *host, const LinkPlace *place) {
+/* Each direction has a key of its own, which no other connection has. */
+static void open_link(Link *link, int s, const char host[LINK_HOST], const Greeting *g) {
+  static const char none[LINK_HOST];
+  const bool first = g->place->rank == 0;
+  uint8_t key[SHA256_BYTES];
   *link = (Link){.socket = s, .heard_ms = clock_ms()};
+  prove(g, "key from first", none, key);
+  hmac_key(key, first ? &link->out_key : &link->in_key);
+  prove(g, "key from rank", none, key);
+  hmac_key(key, first ? &link->in_key : &link->out_key);
   memcpy(link->host, host, LINK_HOST);
   link->host[LINK_HOST - 1] = 0;
   pthread_mutex_init(&link->sending, NULL);
-  set_up(s, place->timeout_s);
+  set_up(s, g->place->timeout_s);
 }
 
 void link_close(Link *link) {
@@ -125,28 +149,101 @@ static int listen_on(const LinkPlace *place, int port) {
   struct sockaddr_in here = all_4;
   here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int six = place->here ? -1 : listen_at((const struct sockaddr *)&all, sizeof all);
-  if (six >= 0) return six;
+  if (six >= 0 || (!place->here && errno == EADDRINUSE))
+    return six; /* another program may have a part of it */
   return listen_at((const struct sockaddr *)(place->here ? &here : &all_4), sizeof here);
 }
 
-/* Takes a connection, if it proves itself to be a rank that is missing. */
-static bool greet(const LinkPlace *place, int s, Link *links) {
-  Challenge challenge = {0};
-  Hello hello;
+/* A connection that has not proved anything yet. */
+typedef struct {
+  int socket;
+  double since_ms;
+  size_t n; /* bytes of greeting.hello that have come */
+  Greeting greeting;
+} Caller;
+
+typedef struct {
+  const LinkPlace *place;
+  int port, n_here;
+  Link *links;
+  Caller callers[MOST_CALLERS]; /* [n_callers] the oldest first */
+  int n_callers;
+  int n_refused, n_silent;
+} Reception;
+
+static void drop(Reception *r, int i, int *counter) {
+  if (counter) {
+    close(r->callers[i].socket);
+    ++*counter;
+  }
+  memmove(&r->callers[i], &r->callers[i + 1], (size_t)(--r->n_callers - i) * sizeof *r->callers);
+}
+
+/* Takes a new connection, in place of the oldest one where there are too many. */
+static void greet(Reception *r, int listening) {
+  if (r->n_callers == MOST_CALLERS) drop(r, 0, &r->n_silent);
+  Caller *caller = &r->callers[r->n_callers];
+  Challenge *challenge = &caller->greeting.challenge;
+  *caller = (Caller){.since_ms = clock_ms(), .greeting = {.place = r->place, .port = r->port}};
+  memcpy(challenge->magic, magic, sizeof magic);
+  caller->socket = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (caller->socket < 0 && r->n_callers > 0 && errno != EAGAIN)
+    drop(r, 0, &r->n_silent); /* too many files */
+  if (caller->socket < 0) return;
+  r->n_callers++;
+  if (getrandom(challenge->nonce, NONCE, 0) != NONCE || !put(caller->socket, challenge, sizeof *challenge))
+    drop(r, r->n_callers - 1, &r->n_silent);
+}
+
+/* True if the caller has proved to be a rank that is missing, which it then is no more. */
+static bool join(Reception *r, const Caller *caller) {
+  const Greeting *g = &caller->greeting;
+  const Hello *hello = &g->hello;
   Welcome welcome;
   uint8_t mac[SHA256_BYTES];
-  memcpy(challenge.magic, magic, sizeof magic);
-  if (getrandom(challenge.nonce, NONCE, 0) != NONCE) return false;
-  set_wait(s, GREETING_S);
-  if (!put(s, &challenge, sizeof challenge) || !take(s, &hello, sizeof hello)) return false;
-  prove(place, "rank", &challenge, &hello, mac);
-  if (!same(mac, hello.mac) || hello.n != place->n || hello.rank < 1 || hello.rank >= place->n) return false;
-  if (links[hello.rank].socket >= 0) return false;
-  prove(place, "first", &challenge, &hello, welcome.mac);
+  prove(g, "rank", hello->host, mac);
+  if (!same(mac, hello->mac) || hello->n != r->place->n || hello->rank < 1 || hello->rank >= r->place->n)
+    return false;
+  if (r->links[hello->rank].socket >= 0) return false;
   own_host(welcome.host);
-  if (!put(s, &welcome, sizeof welcome)) return false;
-  open_link(&links[hello.rank], s, hello.host, place);
+  prove(g, "first", welcome.host, welcome.mac);
+  if (fcntl(caller->socket, F_SETFL, 0) != 0) return false; /* from here on calls wait */
+  set_wait(caller->socket, GREETING_S);
+  if (!put(caller->socket, &welcome, sizeof welcome)) return false;
+  open_link(&r->links[hello->rank], caller->socket, hello->host, g);
+  r->n_here++;
   return true;
+}
+
+/* Reads what a caller has sent; false if it is done with. */
+static bool hear(Reception *r, int i) {
+  Caller *caller = &r->callers[i];
+  Hello *hello = &caller->greeting.hello;
+  const ssize_t n = recv(caller->socket, (char *)hello + caller->n, sizeof *hello - caller->n, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n > 0) caller->n += (size_t)n;
+  if (n > 0 && caller->n < sizeof *hello) return true;
+  if (n <= 0)
+    drop(r, i, &r->n_silent);
+  else if (join(r, caller))
+    drop(r, i, NULL);
+  else
+    drop(r, i, &r->n_refused);
+  return false;
+}
+
+/* Waits for callers, all at once: one that says nothing delays no other. */
+static void receive(Reception *r, int listening, int wait_ms) {
+  struct pollfd ready[MOST_CALLERS + 1];
+  const int n = r->n_callers;
+  for (int i = 0; i < n; i++) ready[i] = (struct pollfd){.fd = r->callers[i].socket, .events = POLLIN};
+  ready[n] = (struct pollfd){.fd = listening, .events = POLLIN};
+  if (poll(ready, (nfds_t)n + 1, wait_ms) < 0) return;
+  for (int i = n - 1; i >= 0; i--) {
+    if (ready[i].revents && !hear(r, i)) continue;
+    if (clock_ms() - r->callers[i].since_ms > GREETING_S * 1e3) drop(r, i, &r->n_silent);
+  }
+  if (ready[n].revents) greet(r, listening);
 }
 
 /* "ranks 1 and 3", or "rank 2". */
@@ -158,32 +255,29 @@ static void name_missing(const LinkPlace *place, const Link *links, char *out, s
   snprintf(out, size, "rank%s%s", n > 1 ? "s" : "", text);
 }
 
-static Status accept_all(const LinkPlace *place, int listening, int port, Link *links, Error *err) {
+/* "; 2 connections had another key": what else has come. */
+static void add_others(char *out, size_t size, int n, const char *what) {
+  const size_t used = strlen(out);
+  if (n > 0) snprintf(out + used, size - used, "; %d connection%s %s", n, n > 1 ? "s" : "", what);
+}
+
+static Status accept_all(Reception *r, int listening, Error *err) {
+  const LinkPlace *place = r->place;
   const double end = clock_ms() + place->timeout_s * 1e3;
-  int n_here = 0, n_refused = 0;
-  while (n_here < place->n - 1) {
-    struct pollfd ready = {.fd = listening, .events = POLLIN};
+  while (r->n_here < place->n - 1) {
     const double left = end - clock_ms();
     if (place->interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    if (left > 0 && poll(&ready, 1, left < 200 ? (int)left + 1 : 200) <= 0) continue;
     if (left <= 0) {
-      char missing[80], refused[128] = "";
-      name_missing(place, links, missing, sizeof missing);
-      if (n_refused > 0)
-        snprintf(refused, sizeof refused, "; %d connection%s another key or job (AUK_RANKS_KEY)", n_refused,
-                 n_refused > 1 ? "s had" : " had");
+      char missing[80], others[200] = "";
+      name_missing(place, r->links, missing, sizeof missing);
+      add_others(others, sizeof others, r->n_refused, "had another key or job (AUK_RANKS_KEY)");
+      for (int i = 0; i < r->n_callers; i++) r->n_silent += clock_ms() - r->callers[i].since_ms > 500;
+      add_others(others, sizeof others, r->n_silent, "sent no greeting");
       return error_set(err, STATUS_FAILED,
-                       "--split auto: %s did not connect to rank 0, port %d, within %d s%s", missing, port,
-                       place->timeout_s, refused);
+                       "--split auto: %s did not connect to rank 0, port %d, within %d s%s", missing, r->port,
+                       place->timeout_s, others);
     }
-    const int s = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-    if (s < 0) continue;
-    if (greet(place, s, links)) {
-      n_here++;
-    } else {
-      n_refused++;
-      close(s);
-    }
+    receive(r, listening, left < 200 ? (int)left + 1 : 200);
   }
   return STATUS_OK;
 }
@@ -196,7 +290,9 @@ Status link_listen(const LinkPlace *place, Link *links, Error *err) {
     return error_set(err, STATUS_FAILED,
                      "--split auto: cannot listen on port %d: %s (MASTER_PORT names another)", port,
                      strerror(errno));
-  const Status status = accept_all(place, listening, port, links, err);
+  Reception reception = {.place = place, .port = port, .links = links};
+  const Status status = accept_all(&reception, listening, err);
+  while (reception.n_callers > 0) drop(&reception, 0, &reception.n_silent);
   close(listening);
   return status;
 }
@@ -220,20 +316,19 @@ static int connect_to(const struct addrinfo *at, int port) {
 
 typedef enum { NOTHING_THERE, ANOTHER_THERE, JOINED } Outcome;
 
-static Outcome introduce(const LinkPlace *place, int s, Link *link) {
-  Challenge challenge;
+static Outcome introduce(const LinkPlace *place, int port, int s, Link *link) {
+  Greeting g = {.place = place, .port = port, .hello = {.rank = place->rank, .n = place->n}};
   Welcome welcome;
-  Hello hello = {.rank = place->rank, .n = place->n};
   uint8_t mac[SHA256_BYTES];
-  if (!take(s, &challenge, sizeof challenge) || memcmp(challenge.magic, magic, sizeof magic) != 0)
+  if (!take(s, &g.challenge, sizeof g.challenge) || memcmp(g.challenge.magic, magic, sizeof magic) != 0)
     return ANOTHER_THERE;
-  if (getrandom(hello.nonce, NONCE, 0) != NONCE) return NOTHING_THERE;
-  own_host(hello.host);
-  prove(place, "rank", &challenge, &hello, hello.mac);
-  if (!put(s, &hello, sizeof hello) || !take(s, &welcome, sizeof welcome)) return ANOTHER_THERE;
-  prove(place, "first", &challenge, &hello, mac);
+  if (getrandom(g.hello.nonce, NONCE, 0) != NONCE) return NOTHING_THERE;
+  own_host(g.hello.host);
+  prove(&g, "rank", g.hello.host, g.hello.mac);
+  if (!put(s, &g.hello, sizeof g.hello) || !take(s, &welcome, sizeof welcome)) return ANOTHER_THERE;
+  prove(&g, "first", welcome.host, mac);
   if (!same(mac, welcome.mac)) return ANOTHER_THERE;
-  open_link(link, s, welcome.host, place);
+  open_link(link, s, welcome.host, &g);
   return JOINED;
 }
 
@@ -249,7 +344,7 @@ static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses,
     for (const struct addrinfo *at = addresses; at && may_try(place, end_ms); at = at->ai_next) {
       const int s = connect_to(at, place->port + i);
       if (s < 0) continue;
-      const Outcome outcome = introduce(place, s, link);
+      const Outcome outcome = introduce(place, place->port + i, s, link);
       if (outcome == JOINED) return JOINED;
       close(s);
       if (outcome > best) best = outcome;
@@ -294,14 +389,27 @@ static bool send_all(int s, struct iovec *parts, int n) {
   return true;
 }
 
+/* The mac of message `number`, of two parts. */
+static void sign(const HmacKey *key, uint64_t number, const Head *head, const void *a, size_t a_size,
+                 const void *b, size_t b_size, uint8_t mac[SHA256_BYTES]) {
+  Sha256 text = key->inner;
+  sha256_add(&text, &number, sizeof number);
+  sha256_add(&text, head, sizeof *head);
+  sha256_add(&text, a, a_size);
+  sha256_add(&text, b, b_size);
+  hmac_end(key, &text, mac);
+}
+
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now) {
   Head head = {kind, (uint32_t)(a_size + b_size)};
-  struct iovec parts[] = {{&head, sizeof head}, {(void *)a, a_size}, {(void *)b, b_size}};
+  uint8_t mac[SHA256_BYTES];
+  struct iovec parts[] = {{&head, sizeof head}, {(void *)a, a_size}, {(void *)b, b_size}, {mac, sizeof mac}};
   if (link->socket < 0 || a_size + b_size > LINK_LARGEST) return false;
   if (only_now && pthread_mutex_trylock(&link->sending) != 0) return true;
   if (!only_now) pthread_mutex_lock(&link->sending);
-  const bool sent = send_all(link->socket, parts, 3);
+  sign(&link->out_key, link->n_sent++, &head, a, a_size, b, b_size, mac);
+  const bool sent = send_all(link->socket, parts, 4);
   pthread_mutex_unlock(&link->sending);
   return sent;
 }
@@ -317,15 +425,19 @@ bool link_receive(Link *link) {
 
 bool link_next(Link *link, uint32_t *kind, const char **bytes, size_t *size, size_t *used) {
   Head head;
+  uint8_t mac[SHA256_BYTES];
   const size_t left = link->in.size - *used;
-  if (left < sizeof head) return false;
+  if (link->is_forged || left < sizeof head) return false;
   memcpy(&head, link->in.data + *used, sizeof head);
-  if (left - sizeof head < head.size) return false;
+  link->is_forged = head.size > LINK_LARGEST;
+  if (link->is_forged || left < sizeof head + head.size + sizeof mac) return false;
   *kind = head.kind;
   *size = head.size;
   *bytes = link->in.data + *used + sizeof head;
-  *used += sizeof head + head.size;
-  return true;
+  sign(&link->in_key, link->n_taken++, &head, *bytes, *size, NULL, 0, mac);
+  link->is_forged = !same(mac, (const uint8_t *)*bytes + *size);
+  *used += sizeof head + head.size + sizeof mac;
+  return !link->is_forged;
 }
 
 void link_drop(Link *link, size_t used) {

@@ -1,8 +1,10 @@
 /* link.h - connections between the processes that share a model: rank 0 listens, each other one connects.
  *
  * Called by: ranks.c. Both ends prove that they have the key and are of the same job before anything else is
- * sent; what follows is neither encrypted nor signed. A message is a kind, a size, and as many bytes; all
- * processes are of one build, so its bytes are structs as they are in memory. */
+ * sent. A message is a kind, a size, as many bytes, and an HMAC of all this and of its number, by a key of
+ * this connection and direction: one that is changed, repeated, left out, or another connection's, is
+ * refused. Nothing is encrypted. All processes are of one build, so a message's bytes are structs as they are
+ * in memory. */
 #pragma once
 
 #include <pthread.h>
@@ -30,6 +32,9 @@ typedef struct {
   int socket;           /* -1: none */
   char host[LINK_HOST]; /* the other end's */
   pthread_mutex_t sending;
+  HmacKey out_key, in_key;
+  uint64_t n_sent, n_taken; /* messages: the number of the next one */
+  bool is_forged;           /* a message was not the other end's next one: no other is taken */
   Buffer in;
   double heard_ms;
 } Link;
@@ -46,6 +51,7 @@ bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const vo
                bool only_now);
 /* Receives what is there; false if the other end is gone. */
 bool link_receive(Link *link);
-/* Takes the next complete message out of what was received: its bytes stay until the next call. */
+/* Takes the next complete message out of what was received: its bytes stay until the next call. False if
+ * there is none, or link->is_forged. */
 bool link_next(Link *link, uint32_t *kind, const char **bytes, size_t *size, size_t *used);
 void link_drop(Link *link, size_t used); /* what link_next() has given */

@@ -117,6 +117,7 @@ static void read_link(Ranks *r, int from) {
   const bool there = link_receive(link);
   while (link_next(link, &kind, &bytes, &size, &used)) heed(r, from, kind, bytes, size);
   link_drop(link, used);
+  if (link->is_forged) lose(r, from, "a message was changed on the way, or another process has sent it");
   if (!there && !r->ending) lose(r, from, "it has ended");
 }
 

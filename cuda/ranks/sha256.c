@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { BLOCK = 64 };
+enum { BLOCK = SHA256_BLOCK };
 
 static const uint32_t k[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -20,7 +20,7 @@ static uint32_t rotr(uint32_t x, int n) {
 }
 
 static void add_block(uint32_t state[8], const uint8_t *block) {
-  uint32_t w[64], v[8];
+  uint32_t w[64];
   for (int t = 0; t < 16; t++)
     w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 | (uint32_t)block[4 * t + 2] << 8 |
            block[4 * t + 3];
@@ -29,53 +29,78 @@ static void add_block(uint32_t state[8], const uint8_t *block) {
                    s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
     w[t] = w[t - 16] + s0 + w[t - 7] + s1;
   }
-  memcpy(v, state, sizeof v);
+  uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6],
+           h = state[7];
   for (int t = 0; t < 64; t++) {
-    const uint32_t s1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25), ch = (v[4] & v[5]) ^ (~v[4] & v[6]),
-                   t1 = v[7] + s1 + ch + k[t] + w[t], s0 = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22),
-                   maj = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-    memmove(v + 1, v, 7 * sizeof *v);
-    v[4] += t1;
-    v[0] = t1 + s0 + maj;
+    const uint32_t s1 = rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25), ch = (e & f) ^ (~e & g),
+                   t1 = h + s1 + ch + k[t] + w[t], s0 = rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22),
+                   maj = (a & b) ^ (a & c) ^ (b & c);
+    h = g, g = f, f = e, e = d + t1;
+    d = c, c = b, b = a, a = t1 + s0 + maj;
   }
-  for (int i = 0; i < 8; i++) state[i] += v[i];
+  state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+  state[4] += e, state[5] += f, state[6] += g, state[7] += h;
 }
 
-/* The hash of `size` bytes after `before` bytes that the state already has, a multiple of BLOCK. */
-static void finish(uint32_t state[8], size_t before, const uint8_t *bytes, size_t size,
-                   uint8_t out[SHA256_BYTES]) {
-  uint8_t last[2 * BLOCK] = {0};
-  const uint64_t bits = (uint64_t)(before + size) * 8;
-  for (; size >= BLOCK; bytes += BLOCK, size -= BLOCK) add_block(state, bytes);
-  if (size) memcpy(last, bytes, size);
-  last[size] = 0x80;
-  const size_t n = size < BLOCK - 8 ? BLOCK : 2 * BLOCK;
-  for (size_t i = 0; i < 8; i++) last[n - 1 - i] = (uint8_t)(bits >> 8 * i);
-  for (size_t i = 0; i < n; i += BLOCK) add_block(state, last + i);
-  for (int i = 0; i < SHA256_BYTES; i++) out[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
-}
-
-static void begin(uint32_t state[8]) {
+void sha256_begin(Sha256 *h) {
   static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  memcpy(state, first, sizeof first);
+  memcpy(h->state, first, sizeof first);
+  h->n = 0;
+}
+
+void sha256_add(Sha256 *h, const void *bytes, size_t size) {
+  const uint8_t *at = bytes;
+  while (size > 0) {
+    const size_t used = h->n % BLOCK, n = size < BLOCK - used ? size : BLOCK - used;
+    memcpy(h->block + used, at, n);
+    h->n += n;
+    if (used + n == BLOCK) add_block(h->state, h->block);
+    at += n;
+    size -= n;
+  }
+}
+
+void sha256_end(Sha256 *h, uint8_t out[SHA256_BYTES]) {
+  const uint64_t bits = h->n * 8;
+  const uint8_t one = 0x80, zero = 0;
+  uint8_t length[8];
+  for (int i = 0; i < 8; i++) length[i] = (uint8_t)(bits >> (56 - 8 * i));
+  sha256_add(h, &one, 1);
+  while (h->n % BLOCK != BLOCK - sizeof length) sha256_add(h, &zero, 1);
+  sha256_add(h, length, sizeof length);
+  for (int i = 0; i < SHA256_BYTES; i++) out[i] = (uint8_t)(h->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
 void sha256(const void *bytes, size_t size, uint8_t out[SHA256_BYTES]) {
-  uint32_t state[8];
-  begin(state);
-  finish(state, 0, bytes, size, out);
+  Sha256 h;
+  sha256_begin(&h);
+  sha256_add(&h, bytes, size);
+  sha256_end(&h, out);
+}
+
+void hmac_key(const uint8_t key[SHA256_BYTES], HmacKey *out) {
+  uint8_t pad[BLOCK];
+  for (int i = 0; i < BLOCK; i++) pad[i] = (i < SHA256_BYTES ? key[i] : 0) ^ 0x36;
+  sha256_begin(&out->inner);
+  sha256_add(&out->inner, pad, BLOCK);
+  for (int i = 0; i < BLOCK; i++) pad[i] ^= 0x36 ^ 0x5c;
+  sha256_begin(&out->outer);
+  sha256_add(&out->outer, pad, BLOCK);
+}
+
+void hmac_end(const HmacKey *key, Sha256 *message, uint8_t out[SHA256_BYTES]) {
+  uint8_t inner[SHA256_BYTES];
+  Sha256 outer = key->outer;
+  sha256_end(message, inner);
+  sha256_add(&outer, inner, sizeof inner);
+  sha256_end(&outer, out);
 }
 
 void hmac_sha256(const uint8_t key[SHA256_BYTES], const void *bytes, size_t size, uint8_t out[SHA256_BYTES]) {
-  uint32_t state[8];
-  uint8_t pad[BLOCK], inner[SHA256_BYTES];
-  for (int i = 0; i < BLOCK; i++) pad[i] = (i < SHA256_BYTES ? key[i] : 0) ^ 0x36;
-  begin(state);
-  add_block(state, pad);
-  finish(state, BLOCK, bytes, size, inner);
-  for (int i = 0; i < BLOCK; i++) pad[i] ^= 0x36 ^ 0x5c;
-  begin(state);
-  add_block(state, pad);
-  finish(state, BLOCK, inner, sizeof inner, out);
+  HmacKey keyed;
+  hmac_key(key, &keyed);
+  Sha256 message = keyed.inner;
+  sha256_add(&message, bytes, size);
+  hmac_end(&keyed, &message, out);
 }
