@@ -14,6 +14,7 @@
 #include "commands/input_text.h"
 #include "commands/model_flags.h"
 #include "constrain/constraint.h"
+#include "constrain/explain.h"
 
 typedef struct {
   ModelFlags model; /* the path may also be a tokenizer.json */
@@ -34,16 +35,55 @@ static SchemaOptions schema_options(const Options *options) {
 
 /* --- one text */
 
-static Status refuse_text(const char *name, const Buffer *text, size_t at, Error *err) {
+/* Appends a C string for each rule that a text breaks; or why it is no JSON; or nothing, where it is refused
+ * by no rule of the schema (the order of keys, numbers of over 400 digits). */
+static Status find_reasons(Constraint *constraint, const char *name, const char *text, size_t size,
+                           Buffer *reasons, bool *is_json, Error *err) {
+  Json *tree = NULL;
+  Error wrong;
+  *is_json = json_parse(name, STATUS_USAGE, text, size, NULL, 0, &tree, &wrong) == STATUS_OK;
+  if (!*is_json) return buffer_append(reasons, wrong.text, strlen(wrong.text) + 1, err);
+  const Status status = schema_explain(&constraint->set, tree, reasons, err);
+  json_free(tree);
+  return status;
+}
+
+/* Says that no text fits from byte `at` on; `no_json`, unless NULL, is why the text is no JSON: that is said
+ * where both have one place. */
+static Status refuse_place(const char *name, const Buffer *text, size_t at, const char *no_json, Error *err) {
   size_t line = 1, column = 1;
   for (size_t i = 0; i < at; i++) {
-    column++;
+    column += (text->data[i] & 0xc0) != 0x80;
     if (text->data[i] == '\n') line++, column = 1;
   }
   if (at == text->size)
     return error_set(err, STATUS_FAILED, "%s: the text ends too early, after byte %zu", name, at);
+  error_set(err, STATUS_FAILED, "%s:%zu:%zu: ", name, line, column);
+  if (no_json && (strncmp(no_json, err->text, strlen(err->text)) == 0 || strstr(no_json, ": duplicate key ")))
+    return error_set(err, STATUS_FAILED, "%s", no_json);
   return error_set(err, STATUS_FAILED, "%s:%zu:%zu: does not fit the schema: \"%.*s\"", name, line, column,
                    (int)(text->size - at < 20 ? text->size - at : 20), text->data + at);
+}
+
+/* The last reason is the error, those before it are notes. */
+static Status refuse_text(Constraint *constraint, const char *name, const Buffer *text, size_t at,
+                          Error *err) {
+  Buffer reasons = {0};
+  bool is_json;
+  Status status =
+      find_reasons(constraint, name, text->data ? text->data : "", text->size, &reasons, &is_json, err);
+  if (status == STATUS_OK && (!is_json || reasons.size == 0))
+    status = refuse_place(name, text, at, is_json ? NULL : reasons.data, err);
+  for (size_t i = 0, n; i < reasons.size && is_json && status == STATUS_OK; i += n) {
+    n = strlen(reasons.data + i) + 1;
+    if (i + n == reasons.size) {
+      status = error_set(err, STATUS_FAILED, "%s: %s", name, reasons.data + i);
+    } else {
+      print_note("%s: %s", name, reasons.data + i);
+    }
+  }
+  buffer_release(&reasons);
+  return status;
 }
 
 static Status check_text(const Options *options, Constraint *constraint, Buffer *out, Error *err) {
@@ -55,7 +95,7 @@ static Status check_text(const Options *options, Constraint *constraint, Buffer 
   if (status == STATUS_OK)
     status = constraint_take_bytes(constraint, text.data, text.size, &allowed, &taken, err);
   if (status == STATUS_OK && !(allowed && constraint_may_end(constraint)))
-    status = refuse_text(name, &text, allowed ? text.size : taken, err);
+    status = refuse_text(constraint, name, &text, allowed ? text.size : taken, err);
   buffer_release(&text);
   return status == STATUS_OK ? buffer_append_string(out, "valid\n", err) : status;
 }
@@ -154,9 +194,25 @@ static Status write_times(Times *times, bool all, Buffer *out, Error *err) {
   return buffer_append_string(out, "]", err);
 }
 
+/* Appends a list of why a text is refused, after a comma if it is not the first. */
+static Status write_reasons(Constraint *c, const char *text, size_t size, bool accepted, Buffer *out,
+                            Error *err) {
+  Buffer reasons = {0};
+  bool is_json;
+  Status status = buffer_append_string(out, out->size ? ", [" : "[", err);
+  if (status == STATUS_OK && !accepted) status = find_reasons(c, "text", text, size, &reasons, &is_json, err);
+  for (size_t at = 0, n; at < reasons.size && status == STATUS_OK; at += n + 1) {
+    n = strlen(reasons.data + at);
+    if (at > 0) status = buffer_append_string(out, ", ", err);
+    if (status == STATUS_OK) status = json_write_string(out, reasons.data + at, n, err);
+  }
+  buffer_release(&reasons);
+  return status == STATUS_OK ? buffer_append_string(out, "]", err) : status;
+}
+
 static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer *out, Error *err) {
   Times times = {0};
-  Buffer list = {0};
+  Buffer list = {0}, reasons = {0};
   Status status = STATUS_OK;
   for (const Json *test = json_first(tests); test && status == STATUS_OK; test = json_next(test)) {
     const Json *text = json_is_object(test) ? json_member(test, "text") : test;
@@ -170,11 +226,16 @@ static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer 
     status = take_text(lines, c, bytes, size, &times, &accepted, err);
     if (status == STATUS_OK)
       status = buffer_printf(&list, err, "%s%s", list.size ? ", " : "", accepted ? "true" : "false");
+    if (status == STATUS_OK) status = write_reasons(c, bytes, size, accepted, &reasons, err);
   }
   if (status == STATUS_OK) status = write_times(&times, lines->options->times, out, err);
   if (status == STATUS_OK)
-    status = buffer_printf(out, err, ", \"accepted\": [%.*s]", (int)list.size, list.size ? list.data : "");
+    status = buffer_printf(out, err, ", \"accepted\": [%.*s], \"reasons\": [", (int)list.size,
+                           list.size ? list.data : "");
+  if (status == STATUS_OK && reasons.size) status = buffer_append(out, reasons.data, reasons.size, err);
+  if (status == STATUS_OK) status = buffer_append_string(out, "]", err);
   free(times.items);
+  buffer_release(&reasons);
   buffer_release(&list);
   return status;
 }
@@ -259,14 +320,18 @@ static Status run_lines(const Options *options, Error *err) {
 static const char about[] =
     "Checks whether a text fits a JSON Schema (drafts 4, 6, 7, 2019-09 and 2020-12, by its $schema): "
     "\"valid\",\n"
-    "or the place of the first byte after which no text fits. A schema that cannot be held to exactly is\n"
-    "refused, with the keyword and its JSON pointer.\n"
+    "or a line for each rule that fails, with the JSON pointer of the value: /age: 200 is above the maximum "
+    "120.\n"
+    "A text that is no JSON, or not all of one, is refused by the line and column after which no text fits. "
+    "A\n"
+    "schema that cannot be held to exactly is refused, with the keyword and its JSON pointer.\n"
     "\n"
     "--jsonl answers each line {\"name\": ..., \"schema\": ..., \"tests\": [TEXT or {\"text\": TEXT}, ...]} "
     "by a line with\n"
-    "whether the schema compiles, how long that took, how long the masks of the texts' tokens took, and "
-    "which\n"
-    "texts are accepted: each token allowed in its turn, then the end. That needs a tokenizer.";
+    "whether the schema compiles, how long that took, how long the masks of the texts' tokens took, which\n"
+    "texts are accepted (each token allowed in its turn, then the end), and the reasons for each that is "
+    "not.\n"
+    "That needs a tokenizer.";
 
 static const Flag flags[] = {
     FLAG_MODEL("-m, --model", Options, model.path, model.usual,
@@ -275,7 +340,7 @@ static const Flag flags[] = {
               "a tokenizer.json in place of the model's own"),
     FLAG_FILE("--schema", "FILE", Options, schema, "the same as FILE: the JSON Schema"),
     FLAG_FILE("-f, --file", "FILE", Options, file,
-              "where the text or the lines are ('-': stdin, the default)"),
+              "the same as TEXT, or where the lines are ('-': stdin, the default)"),
     FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
     FLAG_SWITCH("--times", Options, times, "with --jsonl also mask_us: the time of each mask, sorted"),
     FLAG_CHOICE("--key-order", "any|schema", Options, key_order,
@@ -295,6 +360,10 @@ static const FlagRule rules[] = {
 static Status run(CommandCall *call, Error *err) {
   Options *options = call->options;
   const char *file = call->n_operands ? call->operands[0] : NULL;
+  if (call->n_operands == 2 && options->file)
+    return error_set(err, STATUS_USAGE, "%s cannot stand beside --file, which has the text",
+                     call->operands[1]);
+  if (call->n_operands == 2) options->file = call->operands[1];
   if (file && (options->schema || options->jsonl))
     return error_set(err, STATUS_USAGE, "%s cannot stand beside %s, which has the schema", file,
                      options->jsonl ? "--jsonl" : "--schema");
@@ -305,13 +374,13 @@ static Status run(CommandCall *call, Error *err) {
 }
 
 const Interface schema_interface = {
-    .usage = "auk schema FILE [-f TEXT]\nauk schema -m MODEL --jsonl [-f FILE]",
+    .usage = "auk schema FILE [TEXT]\nauk schema -m MODEL --jsonl [-f FILE]",
     .about = about,
-    .examples = "auk schema person.json < answer.json     # valid, or where not\n"
+    .examples = "auk schema person.json answer.json       # valid, or why not\n"
                 "auk schema -m MODEL --jsonl < schemas.jsonl       # many, with times",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
-    .max_operands = 1,
+    .max_operands = 2,
     .operands = VALUE_FILE,
     .options_size = sizeof(Options),
     .run = run,

@@ -632,26 +632,52 @@ static int by_key(const void *a, const void *b) {
   return (x->key > y->key) - (x->key < y->key);
 }
 
+/* The row of `keywords` that counts for a member of a schema, or -1. */
+static int find_keyword(const Schema *s, const Json *member) {
+  size_t row = 0;
+  while (row < sizeof keywords / sizeof *keywords && strcmp(json_key(member), keywords[row].key) != 0) row++;
+  if (row == sizeof keywords / sizeof *keywords || s->draft < keywords[row].first ||
+      s->draft > keywords[row].last)
+    return -1;
+  const bool alone = s->draft <= DRAFT_7 && schema_find(s->json, "$ref");
+  return alone && strcmp(keywords[row].key, "$ref") != 0 ? -1 : (int)row;
+}
+
+bool schema_has_keyword(const SchemaSet *set, uint32_t number, const Json *keyword) {
+  return find_keyword(&set->schemas[number], keyword) >= 0;
+}
+
+bool schema_keyword_langs(SchemaSet *set, uint32_t number, const Json *keyword, unsigned *kinds,
+                          Lang *strings, Lang *numbers) {
+  Error ignored;
+  Schema *s = &set->schemas[number];
+  const Schema whole = *s;
+  const int row = find_keyword(s, keyword);
+  const Keyword k = {set, number, s->json, row < 0 ? "" : keywords[row].key, keyword, &ignored};
+  s->kinds = ALL_KINDS;
+  s->string = s->number = LANG_ALL;
+  const bool taken = row >= 0 && keywords[row].take(&k) == STATUS_OK;
+  *kinds = s->kinds;
+  *strings = s->string;
+  *numbers = s->number;
+  *s = whole;
+  return taken;
+}
+
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   const Json *json = set->schemas[number].json;
-  const Draft draft = set->schemas[number].draft;
-  bool alone = draft <= DRAFT_7 && schema_find(json, "$ref");
   for (const Json *member = json_first(json); member; member = json_next(member)) {
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
-      if (draft < keywords[i].first || draft > keywords[i].last ||
-          strcmp(json_key(member), keywords[i].key) != 0)
-        continue;
-      if (alone && strcmp(keywords[i].key, "$ref") != 0) continue;
-      Error refused;
-      const Keyword k = {set, number, json, keywords[i].key, member, &refused};
-      set->langs.unsupported = false;
-      Status status = keywords[i].take(&k);
-      if (status == STATUS_USAGE && set->langs.unsupported && set->options.lenient)
-        status = let_go(set, number, keywords[i].key, refused.text, &refused);
-      set->schemas[number].lost_patterns |=
-          set->langs.unsupported && strcmp(keywords[i].key, "patternProperties") == 0;
-      if (status != STATUS_OK) return error_set(err, status, "%s", refused.text);
-    }
+    const int row = find_keyword(&set->schemas[number], member);
+    if (row < 0) continue;
+    Error refused;
+    const Keyword k = {set, number, json, keywords[row].key, member, &refused};
+    set->langs.unsupported = false;
+    Status status = keywords[row].take(&k);
+    if (status == STATUS_USAGE && set->langs.unsupported && set->options.lenient)
+      status = let_go(set, number, keywords[row].key, refused.text, &refused);
+    set->schemas[number].lost_patterns |=
+        set->langs.unsupported && strcmp(keywords[row].key, "patternProperties") == 0;
+    if (status != STATUS_OK) return error_set(err, status, "%s", refused.text);
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {

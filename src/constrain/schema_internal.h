@@ -19,6 +19,15 @@ Status schema_widen(SchemaSet *set, Error *err);
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err);
 
+/* True if the draft knows the keyword, a member of the schema's json, and no $ref beside it silences it. */
+bool schema_has_keyword(const SchemaSet *set, uint32_t number, const Json *keyword);
+/* Gives what one keyword about single values (type, pattern, minimum and their like) allows by itself; false
+ * if it says nothing. */
+bool schema_keyword_langs(SchemaSet *set, uint32_t number, const Json *keyword, unsigned *kinds,
+                          Lang *strings, Lang *numbers);
+/* The entry of `properties` for a key, or NULL. */
+const KeySchema *schema_property(const Schema *s, uint32_t key);
+
 /* Finds the documents and anchors within the schema. */
 Status schema_find_resources(SchemaSet *set, Error *err);
 /* The schema that `reference` means in a resource; refuses remote ones. */

@@ -209,7 +209,7 @@ static int by_key(const void *a, const void *b) {
   return (x->key > y->key) - (x->key < y->key);
 }
 
-static const KeySchema *find_property(const Schema *s, uint32_t key) {
+const KeySchema *schema_property(const Schema *s, uint32_t key) {
   const KeySchema wanted = {key, 0};
   if (s->properties.count == 0) return NULL;
   return bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, by_key);
@@ -220,7 +220,7 @@ Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char 
   const Schema *s = &set->schemas[schema];
   Formula made = FORMULA_TRUE;
   bool matched = false;
-  const KeySchema *found = find_property(s, key);
+  const KeySchema *found = schema_property(s, key);
   if (found) {
     matched = true;
     made = formula_atom(f, ATOM_CHILD, found->schema, 0);
@@ -237,7 +237,7 @@ Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char 
 bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key) {
   const Schema *s = &set->schemas[schema];
   const Key *k = &set->keys[key];
-  const KeySchema *found = find_property(s, key);
+  const KeySchema *found = schema_property(s, key);
   bool matched = found != NULL;
   if (found && schema_is_false(found->schema)) return true;
   for (size_t i = 0; i < s->patterns.count; i++) {

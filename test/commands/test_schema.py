@@ -24,13 +24,33 @@ def test_a_valid_text(run, person):
 
 
 @pytest.mark.parametrize("text, place", [
-    (b'{"name": 1}', b'standard input:1:10: does not fit the schema: "1}"'),
     (b'{"name": "A",\n "x', b'standard input:2:3: does not fit the schema: "x"'),
     (b'{"name": "A"', b"standard input: the text ends too early, after byte 12"),
+    ('{"name": "\u00e4", \'a'.encode(), b"standard input:1:15: expected a key in quotes, found '"),
+    (b'{"name": "A", "name": "B"}', b'standard input:1:16: duplicate key "name"'),
 ])
-def test_the_place_of_what_does_not_fit(run, person, text, place):
+def test_the_place_of_what_is_no_json(run, person, text, place):
     done = run("schema", "--schema", person, input=text)
     assert done.returncode == 1 and done.stdout == b"" and place in done.stderr
+
+
+def test_each_rule_that_fails_is_named_with_its_place(run, person, tmp_path):
+    (tmp_path / "answer.json").write_text('{"age": -1, "nam": 1}')
+    done = run("schema", person, "answer.json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode().splitlines() == [
+        'auk: answer.json: "name" is required', "auk: answer.json: /age: -1 is below the minimum 0",
+        'auk: answer.json: "nam" is not allowed (additionalProperties)']
+    assert run("schema", person, "-f", "answer.json", cwd=tmp_path).stderr == done.stderr
+    twice = run("schema", person, "answer.json", "-f", "answer.json", cwd=tmp_path)
+    assert twice.returncode == 2 and b"answer.json cannot stand beside --file" in twice.stderr
+
+
+def test_what_no_rule_refuses_keeps_its_place(run, person):
+    """The order of keys is none of the schema's rules."""
+    done = run("schema", person, "--key-order", "schema", input=b'{"age": 1, "name": "A"}')
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"auk: standard input:1:") and b"does not fit the schema" in done.stderr
 
 
 def test_a_schema_is_named_once(run, person):
@@ -85,6 +105,7 @@ def test_lines_say_what_was_compiled_and_accepted(run, stories):
     good, bad = lines(run, stories, [{"name": "p", "schema": PERSON, "tests": ['{"name": "A"}', "{}", '{"name": "A'] },
                                      {"name": "q", "schema": {"$ref": "#/x"}, "tests": ["1"]}])
     assert good["compiled"] and good["error"] is None and good["accepted"] == [True, False, False]
+    assert good["reasons"][:2] == [[], ['"name" is required']] and good["reasons"][2][0].startswith("text:1:")
     assert good["masks"] > 0 and good["mask_us_max"] >= good["mask_us_p99"] >= 0 and "mask_us" not in good
     assert not bad["compiled"] and "leads nowhere" in bad["error"]
     again, = lines(run, stories, [{"schema": PERSON, "tests": ['{"name": "A"}']}], "--times")
