@@ -14,6 +14,7 @@
 #include "commands/common.h"
 #include "commands/conversation/kept_chat.h"
 #include "commands/input_text.h"
+#include "terminal/cells.h"
 #include "terminal/console.h"
 
 typedef struct {
@@ -36,17 +37,21 @@ static TimeText time_text(int64_t ns, bool utc) {
   return out;
 }
 
-/* Appends a title of at most `most` characters. */
+/* Appends a title in at most `most` columns; one that is cut ends with "...". */
 static Status put_title(Buffer *out, const char *title, size_t most, Error *err) {
-  size_t end = 0, n = 0;
+  size_t end = 0, short_end = 0, columns = 0;
   const size_t size = strlen(title);
-  for (; end < size && n < most; n++) {
-    uint32_t code;
+  while (end < size && columns <= most) {
+    uint32_t code = 0;
     const int length = utf8_decode(title + end, size - end, &code);
+    const size_t width = code < 0x80 ? 1 : (size_t)cells_columns(code);
+    if (columns + width + 3 <= most) short_end = end + (length > 0 ? (size_t)length : 1);
     end += length > 0 ? (size_t)length : 1;
+    columns += width;
   }
   Buffer part = {0};
-  Status status = buffer_append(&part, title, end, err);
+  Status status = buffer_append(&part, title, columns > most ? short_end : end, err);
+  if (status == STATUS_OK) status = buffer_append(&part, "...", columns > most ? 4 : 0, err);
   if (status == STATUS_OK) status = buffer_append(&part, "", 1, err);
   if (status == STATUS_OK) status = append_escaped(out, part.data, err);
   buffer_release(&part);
@@ -108,6 +113,7 @@ static Status write_list(const Options *o, const KeptList *list, Buffer *out, Er
   const size_t columns = output_is_terminal() ? (size_t)terminal_columns(STDOUT_FILENO) : 0;
   bool first = true;
   int width = 4;
+  cells_begin();
   for (size_t i = 0; i < list->count; i++) {
     const size_t length = strlen(list->items[i].name);
     if (length < 60 && (int)length > width) width = (int)length;
@@ -235,8 +241,10 @@ const Interface chats_interface = {
     .usage = "auk chats [FLAGS]\nauk chats show [NAME] [--json]\nauk chats rm NAME... | --all",
     .about =
         "Lists the chats that kept themselves, the last one first; shows one of them (without a name the\n"
-        "last one, your messages behind >); or removes some. show takes a part of a name that only one\n"
-        "chat has, as --continue does; rm takes whole names. --json of the list gives name, title, began,\n"
+        "last one, your messages behind >); or removes some. show takes a part of a name or a title that "
+        "only\n"
+        "one chat has, as --continue does; rm takes whole names. --json of the list gives name, title, "
+        "began,\n"
         "changed, turns, model and path; that of a chat is its file, which /load reads.",
     .examples = "auk chats\n"
                 "auk chats show sky\n"

@@ -232,42 +232,58 @@ void kept_list_release(KeptList *list) {
 
 /* --- one of them */
 
-static Status refuse_several(const KeptList *list, const char *name, Error *err) {
+/* True if `part` is in the entry's name, or `by_title` in its title, whatever the case of letters there. */
+static bool matches(const KeptEntry *entry, const char *part, bool by_title) {
+  ConversationHead head = {0};
+  if (!*part) return false;
+  if (!by_title) return strstr(entry->name, part) != NULL;
+  const bool found = conversation_load_head(entry->path, &head, NULL) == STATUS_OK && head.title &&
+                     strcasestr(head.title, part);
+  conversation_head_release(&head);
+  return found;
+}
+
+static Status refuse_several(const KeptList *list, const char *name, bool by_title, Error *err) {
   Buffer names = {0};
   size_t n = 0;
   Status status = STATUS_OK;
   for (size_t i = 0; i < list->count && status == STATUS_OK; i++) {
-    if (!strstr(list->items[i].name, name)) continue;
+    if (!matches(&list->items[i], name, by_title)) continue;
     if (n++ < 3) status = buffer_printf(&names, err, "%s%s", n > 1 ? ", " : "", list->items[i].name);
   }
   if (status == STATUS_OK)
-    status = error_set(err, STATUS_USAGE, "\"%s\" is part of the names of %zu chats: %.*s%s", name, n,
-                       (int)names.size, names.data, n > 3 ? ", ..." : "");
+    status = error_set(err, STATUS_USAGE, "\"%s\" is part of the %s of %zu chats: %.*s%s", name,
+                       by_title ? "titles" : "names", n, (int)names.size, names.data, n > 3 ? ", ..." : "");
   buffer_release(&names);
   return status;
 }
 
-/* *found: the entry with this name, or NULL. */
+/* *found: the entry with this name or, if there is none, a part of it in its name or else in its title. */
 static Status choose(const KeptList *list, const char *name, bool whole, const KeptEntry **found,
                      Error *err) {
-  size_t n = 0;
   *found = NULL;
-  for (size_t i = 0; i < list->count; i++) {
-    const KeptEntry *entry = &list->items[i];
-    if (!name || strcmp(entry->name, name) == 0) {
-      *found = entry;
-      return STATUS_OK;
-    }
-    if (!*name || !strstr(entry->name, name)) continue;
-    if (n++ == 0) *found = entry;
+  for (size_t i = 0; i < list->count && !*found; i++)
+    if (!name || strcmp(list->items[i].name, name) == 0) *found = &list->items[i];
+  if (*found) return STATUS_OK;
+  if (!name)
+    return error_set(
+        err, STATUS_USAGE,
+        "there is no chat to go on with: auk chat begins one, and so does an answer on the terminal "
+        "(those in pipes and files are not kept)");
+  size_t n = 0;
+  bool by_title = false;
+  for (int pass = 0; pass < 2 && n == 0; pass++) {
+    by_title = pass == 1;
+    for (size_t i = 0; i < list->count; i++)
+      if (matches(&list->items[i], name, by_title) && n++ == 0) *found = &list->items[i];
   }
-  if (!name) return error_set(err, STATUS_USAGE, "there is no chat to go on with: auk chat begins one");
   if (n == 0)
-    return error_set(err, STATUS_USAGE, "there is no chat named \"%s\" (auk chats lists them)", name);
+    return error_set(err, STATUS_USAGE, "there is no chat named \"%s\" (auk chats lists them%s)", name,
+                     strchr(name, ' ') ? "; a prompt follows -p" : "");
   if (whole)
     return error_set(err, STATUS_USAGE, "there is no chat named \"%s\": did you mean %s?", name,
                      (*found)->name);
-  return n > 1 ? refuse_several(list, name, err) : STATUS_OK;
+  return n > 1 ? refuse_several(list, name, by_title, err) : STATUS_OK;
 }
 
 Status kept_find(const char *name, bool whole, char **path, Error *err) {

@@ -110,7 +110,11 @@ def test_what_is_not_kept(chat, chats, call, talker, tmp_path):
     assert not (tmp_path / "state" / "auk" / "chats").exists()
     process = call("--continue", "-p", "Hi", "-m", model)
     assert (process.returncode, process.stderr) == (
-        USAGE, b"auk: there is no chat to go on with: auk chat begins one\n")
+        USAGE, b"auk: there is no chat to go on with: auk chat begins one, and so does an answer on the terminal "
+        b"(those in pipes and files are not kept)\n")
+    process = call("-C", "and then")
+    assert (process.returncode, process.stderr) == (
+        USAGE, b'auk: there is no chat named "and then" (auk chats lists them; a prompt follows -p)\n')
     chat("-n", 4).say("Hi")
     before = chats()
     assert call("--continue", "--no-history", "-p", "Hi", "-n", 2).returncode == 0
@@ -236,6 +240,21 @@ def test_chats_are_listed_shown_and_removed(call, tmp_path):
     assert (folder / "notes.txt").exists()
     for wrong in ["nothing"], ["show", "a", "b"], ["--all"], ["rm", "--json", "a"], ["show", "--names"]:
         assert call("chats", *wrong).returncode == USAGE
+
+
+def test_a_title_that_is_cut_says_so(auk, tmp_path):
+    """Columns count, of which a Chinese character has two."""
+    folder = tmp_path / "state" / "auk" / "chats"
+    folder.mkdir(parents=True)
+    for i, title in enumerate(["a" * 26, "a" * 27, "\u5929" * 13, "\u5929" * 14]):
+        talk = {"title": title, "began": "2026-11-22T15:10:00Z", "turns": 1, "messages": [{"role": "user", "content": "a"}]}
+        (folder / f"{i}.json").write_text(json.dumps(talk))
+        os.utime(folder / f"{i}.json", (1000 + i, 1000 + i))
+    variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+    terminal = Terminal([*auk, "chats"], variables, columns=57)
+    assert terminal.end() == 0
+    titles = [line.split("    1  ")[1] for line in terminal.seen.split("\r\n")[1:5]]
+    assert titles == ["\u5929" * 11 + "...", "\u5929" * 13, "a" * 23 + "...", "a" * 26]
 
 
 def test_a_thousand_chats(call, tmp_path):
