@@ -81,6 +81,28 @@ static Status choose_shard(Map *map, Error *err) {
   return shard_path(&map->shard, flags->resume, &map->shard_path, err);
 }
 
+/* --- where progress is shown */
+
+/* No progress if results go to the same terminal, which shows it. */
+static bool shows_progress(const Map *map) {
+  return progress_is_terminal() && !map->mapping.to_terminal;
+}
+
+static bool draws_progress(const Map *map) {
+  return shows_progress(map) && terminal_takes_escapes(STDERR_FILENO);
+}
+
+/* Until the first record; a note may come over it. */
+static void show_loading(Map *map) {
+  map->on_screen = draws_progress(map);
+  if (map->on_screen) fprintf(stderr, "loading\033[K\r");
+}
+
+static void clear_progress(Map *map) {
+  if (map->on_screen) progress_clear();
+  map->on_screen = false;
+}
+
 /* --- opening */
 
 static Status read_files(Map *map, const StringList *files, Error *err) {
@@ -180,12 +202,13 @@ static Status open_streams(Map *map, const MapJob *job, Error *err) {
                                   .settings = &map->mapping.settings,
                                   .share = rules.share,
                                   .n_copies = rules.n_copies};
+  map->mapping.to_terminal = !options.path && !job->map->claim && output_is_terminal();
+  show_loading(map);
   if (options.resume || job->map->claim || (options.format == RESULTS_JSON && job->map->input))
     TRY(map_job_settings(job, map->mapping.assistant, &map->mapping.choices, &map->mapping.settings, err));
   if (map->shard.count || job->map->claim) TRY(open_part(map, &rules, text, err));
   TRY(open_records(map, rules, err));
   map->resuming = options.resume;
-  map->mapping.to_terminal = !options.path && !job->map->claim && output_is_terminal();
   return job->map->claim ? open_blocks(map, err) : results_open(&options, &map->results, err);
 }
 
@@ -218,37 +241,53 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
 
 /* --- progress and summary */
 
-/* No progress if results go to the same terminal, which shows it. */
-static bool shows_progress(const Map *map) {
-  return progress_is_terminal() && !map->mapping.to_terminal;
+/* A file of so many bytes is counted within about a tenth of a second. */
+static const uint64_t MOST_COUNTED = (uint64_t)64 << 20;
+
+/* Counts the records of a file that is read in no time. */
+static void count_records(Map *map, const volatile int *interrupted) {
+  const char *input = map->mapping.job->map->input;
+  const RecordReader *reader = &map->reader;
+  if (!input || map->survey.n_records || reader->n_total == 0 || reader->n_total > MOST_COUNTED) return;
+  if (survey_records(input, &reader->rules, "progress", interrupted, &map->survey, NULL) != STATUS_OK)
+    survey_release(&map->survey);
 }
 
-static void show_progress(Map *map) {
-  enum { EVERY_MS = 200 };
-  const Mapping *m = &map->mapping;
+/* The results that there will be, or 0. They are estimated by bytes where the records were not counted. */
+static size_t expected_results(const Map *map, bool *counted) {
   const RecordReader *reader = &map->reader;
-  double now = clock_ms(), seconds = (now - map->start_ms) / 1e3;
-  if (!shows_progress(map) || now - map->shown_ms < EVERY_MS) return;
-  if (!terminal_takes_escapes(STDERR_FILENO)) return;
+  const int n_best = map->mapping.job->map->n_best;
+  *counted = map->survey.n_records > 0;
+  if (map->blocks) return 0; /* other processes make some of them */
+  if (*counted) return shard_size(&map->shard, map->survey.n_records) * (n_best > 1 ? (size_t)n_best : 1);
+  if (reader->n_total == 0 || reader->n_consumed == 0) return 0;
+  *counted = reader->n_consumed >= reader->n_total;
+  const double share = *counted ? 1 : (double)reader->n_consumed / (double)reader->n_total;
+  return (size_t)((double)reader->n_records / share + 0.5);
+}
+
+void map_show_progress(Map *map, bool at_once) {
+  enum { EVERY_MS = 200 };
+  const double now = clock_ms(), seconds = (now - map->start_ms) / 1e3;
+  if (!draws_progress(map) || (!at_once && now - map->shown_ms < EVERY_MS)) return;
+  bool counted;
+  const size_t n_made = map->n_done - map->n_found, n_all = expected_results(map, &counted);
   map->on_screen = true;
   map->shown_ms = now;
-  fprintf(stderr, "\r\033[K%zu records", map->n_done);
+  fprintf(stderr, "\r\033[K%zu", map->n_done);
+  if (n_all) fprintf(stderr, " of %s%zu", counted ? "" : "about ", n_all);
+  fprintf(stderr, " records");
+  if (map->n_running) fprintf(stderr, ", %zu running", map->n_running);
   if (map->n_errors) fprintf(stderr, ", %zu errors", map->n_errors);
-  if (m->n_answered) fprintf(stderr, ", %.1f/s", (double)m->n_answered / seconds);
-  if (m->n_generated) fprintf(stderr, ", %.0f tokens/s", (double)m->n_generated / seconds);
-  if (reader->n_total > map->start_bytes && reader->n_consumed > map->start_bytes) {
-    double done = (double)(reader->n_consumed - map->start_bytes),
-           all = (double)(reader->n_total - map->start_bytes);
-    fprintf(stderr, ", %.0f%% of the input, ", (double)reader->n_consumed * 100 / (double)reader->n_total);
-    const int left = (int)((done < all ? seconds * (all - done) / done : 0) + 0.5);
-    if (left >= 3600) fprintf(stderr, "%d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
-    if (left < 3600) fprintf(stderr, "%d:%02d left", left / 60, left % 60);
-  }
-}
-
-static void clear_progress(Map *map) {
-  if (map->on_screen) progress_clear();
-  map->on_screen = false;
+  if (n_made == 0) return;
+  fprintf(stderr, ", %.1f/s", (double)n_made / seconds);
+  if (map->mapping.n_generated)
+    fprintf(stderr, ", %.0f tokens/s", (double)map->mapping.n_generated / seconds);
+  if (n_all == 0) return;
+  const double n_left = n_all > map->n_done ? (double)(n_all - map->n_done) : 0;
+  const int left = (int)(seconds * n_left / (double)n_made + 0.5);
+  if (left >= 3600) fprintf(stderr, ", %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
+  if (left < 3600) fprintf(stderr, ", %d:%02d left", left / 60, left % 60);
 }
 
 static void print_summary(const Map *map) {
@@ -256,7 +295,9 @@ static void print_summary(const Map *map) {
   const MapJob *job = m->job;
   if (!shows_progress(map) && !job->reply->usage && !job->assistant->answer.verbose) return;
   double seconds = map->start_ms > 0 ? (clock_ms() - map->start_ms) / 1e3 : 0;
-  fprintf(stderr, "auk: %zu records answered in %.1f s", m->n_answered, seconds);
+  const size_t n_made = map->n_done - map->n_found; /* after an interruption more may be answered */
+  fprintf(stderr, "auk: %zu records answered in %.1f s", m->n_answered < n_made ? m->n_answered : n_made,
+          seconds);
   if (map->n_found) fprintf(stderr, ", %zu were there", map->n_found);
   if (map->n_errors) fprintf(stderr, ", %zu errors", map->n_errors);
   fprintf(stderr, "; prompts %llu tokens (%llu known)", (unsigned long long)m->n_prompt,
@@ -267,6 +308,21 @@ static void print_summary(const Map *map) {
   fprintf(stderr, "\n");
 }
 
+/* Says, however little is shown, that an interrupted run can go on. */
+static void say_how_to_go_on(Map *map) {
+  const MapFlags *flags = map->mapping.job->map;
+  bool counted;
+  count_records(map, NULL);
+  const size_t n_all = expected_results(map, &counted);
+  if (flags->claim)
+    print_note("interrupted: the same command goes on with what is missing in %s", flags->claim);
+  else if (flags->resume && n_all && counted)
+    print_note("interrupted: %s has %zu of %zu results: the same command goes on", output_path(map),
+               map->n_done, n_all);
+  else if (flags->resume)
+    print_note("interrupted: %s has %zu results: the same command goes on", output_path(map), map->n_done);
+}
+
 /* --- the records */
 
 static Status start(Map *map, Error *err) {
@@ -275,7 +331,6 @@ static Status start(Map *map, Error *err) {
   TRY(assistant_start_many(a, map->mapping.job->map->parallel, err));
   if (a->session) TRY(map_begin(&map->mapping, err));
   map->start_ms = clock_ms();
-  map->start_bytes = map->reader.n_consumed;
   return STATUS_OK;
 }
 
@@ -321,7 +376,7 @@ Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t lin
   if (*note) map_say(map, "%s:%zu: %s", map->reader.name, line, note);
   TRY(map->blocks ? add_to_block(map, result, err) : results_add(&map->results, input, result, err));
   map->n_done++;
-  show_progress(map);
+  map_show_progress(map, false);
   return STATUS_OK;
 }
 
@@ -329,6 +384,7 @@ static Status answer_record(Map *map, Error *err) {
   const Record *record = &map->record;
   char note[128] = "";
   Error error = {{0}};
+  map_show_progress(map, map->n_done == map->n_found);
   Status status = map_answer(&map->mapping, record, &map->line, err);
   TRY(assistant_check_weights(map->mapping.assistant, err)); /* may explain the failure, too */
   if (status == STATUS_USAGE || status == STATUS_MODEL) {
@@ -354,6 +410,7 @@ static void note_lost_results(Map *map) {
 Status map_keep_result(Map *map, Error *err) {
   TRY(results_keep(&map->results, err));
   map->n_done++;
+  map_show_progress(map, false);
   return STATUS_OK;
 }
 
@@ -369,12 +426,16 @@ Status map_look_for_result(Map *map, bool found, bool *stays, Error *err) {
   }
   const char *path = map->results.options.path;
   if (!found)
-    return error_set(err, STATUS_USAGE, "%s has more results than %s has records: it is of another input",
-                     path, map->reader.name);
+    return error_set(
+        err, STATUS_USAGE,
+        "%s has more results than %s has records, so it is of another input: give another file to "
+        "--resume, or remove this one",
+        path, map->reader.name);
   if (earlier.input != map->record.hash)
     return error_set(err, STATUS_USAGE,
-                     "%s: result %zu is of another record than %s:%zu, or of another prompt (-p, -f)", path,
-                     map->record.index, map->reader.name, map->record.line);
+                     "%s: result %zu is of another record than %s:%zu, or of another prompt (-p, -f): give "
+                     "another file to --resume, or remove this one",
+                     path, map->record.index + 1, map->reader.name, map->record.line);
   if (map->results.options.retry && earlier.is_error) return STATUS_OK;
   *stays = true;
   map->n_found++;
@@ -443,10 +504,13 @@ Status map_run(const MapJob *job, Assistant *assistant, Error *err) {
   TRY(choose_shard(&map, err));
   Status status = open_map(&map, job, assistant, err);
   if (status == STATUS_OK) {
+    if (draws_progress(&map)) count_records(&map, assistant->interrupted);
     status = run_records(&map, err);
     clear_progress(&map);
     if (status == STATUS_OK || status == STATUS_INTERRUPTED) print_summary(&map);
+    if (status == STATUS_INTERRUPTED) say_how_to_go_on(&map);
   }
+  clear_progress(&map);
   if (status == STATUS_OK) status = finish(&map, err);
   results_close(&map.results, NULL);
   blocks_close(map.blocks);

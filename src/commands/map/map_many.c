@@ -119,6 +119,7 @@ static Status end_place(Many *many, Place *place, const char *note, Error *err) 
     strcpy(place->note, note);
   }
   place->finished = true;
+  many->map->n_running--;
   many->waiting_bytes += place->result.size;
   return write_results(many, place, err);
 }
@@ -161,6 +162,8 @@ static Status take_record(Lane *lane, Worker **worker, Error *err) {
   *worker = idle_worker(lane);
   (*worker)->place = place;
   many->has_record = false;
+  many->map->n_running++;
+  map_show_progress(many->map, many->map->n_done == many->map->n_found);
   return copy_record(*worker, &many->map->record, err);
 }
 

@@ -184,7 +184,7 @@ static Status read_earlier_object(const Results *results, EarlierResult *earlier
 static Status read_earlier(Results *results, EarlierResult *earlier, Error *err) {
   const Record *line = &results->last;
   if (line->cut)
-    return error_set(err, STATUS_USAGE, "%s: result %zu has no end", results->options.path, line->index);
+    return error_set(err, STATUS_USAGE, "%s: result %zu has no end", results->options.path, line->index + 1);
   if (results->options.format == RESULTS_JSON) return read_earlier_object(results, earlier, err);
   earlier->is_error = line->size >= 2 && memcmp(line->text, "\\!", 2) == 0;
   if (!line->ended || results->options.is_block) return STATUS_OK;

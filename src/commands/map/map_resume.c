@@ -178,11 +178,11 @@ Status map_resume_read(const MapResume *r, size_t index, uint64_t result, uint64
                read_hash(line, record) &&
                (memcmp(second, any_hash, HASH_SIZE) == 0 || read_hash(second, &hash));
   if (!whole)
-    return error_set(err, STATUS_USAGE, "%s tells nothing of result %zu, which is there", r->path, index);
+    return error_set(err, STATUS_USAGE, "%s tells nothing of result %zu, which is there", r->path, index + 1);
   if (hash == result) return STATUS_OK;
   return error_set(err, STATUS_USAGE,
                    "%s: result %zu is not what --map wrote there: the file was changed since",
-                   r->results_path, index);
+                   r->results_path, index + 1);
 }
 
 /* --- writing */

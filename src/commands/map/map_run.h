@@ -11,16 +11,16 @@ typedef struct {
   RecordReader reader;
   Shard shard;       /* --shard */
   Buffer shard_path; /* where its results go */
-  Survey survey;     /* of the whole input, with --shard or --claim */
+  Survey survey;     /* of the whole input, with --shard or --claim, or where it was counted */
   Blocks *blocks;    /* --claim: where results go, or NULL */
   Results results;
   Record record;
   Buffer line;
   bool resuming;                    /* this record may have a result already */
   size_t n_found, n_errors, n_done; /* n_done: results, found or made */
+  size_t n_running;                 /* records that are being answered together */
   double start_ms, shown_ms;
-  bool on_screen;       /* a progress line is on standard error */
-  uint64_t start_bytes; /* input bytes consumed at the first answer */
+  bool on_screen; /* a progress line is on standard error */
 } Map;
 
 /* Reads map->record; *at_end: there is no other. may_wait: waits for it. */
@@ -32,6 +32,8 @@ Status map_keep_result(Map *map, Error *err);
 /* Writes a result; `note` about the record at `line` goes to standard error, unless it is empty. */
 Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
                       Error *err);
+/* Draws the line of progress on a terminal, if it was not drawn a moment ago. */
+void map_show_progress(Map *map, bool at_once);
 /* A note on standard error, which the progress gives way to. */
 void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Why an answer is cut in a way that the user should know of; empty: it is not. */

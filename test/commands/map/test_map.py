@@ -355,11 +355,10 @@ def test_an_interruption_ends_between_results(start, stories):
     assert process.stdout.read() == b""
 
 
-def test_progress_is_for_terminals(auk, stories, tmp_path):
-    (tmp_path / "in").write_text("Once\n" * 500)
+def on_terminal(auk, *flags, **options):
+    """The finished process's status, and what it has shown on the terminal that its standard error is."""
     main, terminal = pty.openpty()
-    process = subprocess.Popen([*auk, "-m", stories, "--raw", "-t", "1", "-n", "4", "--map", str(tmp_path / "in")],
-                               stdin=subprocess.DEVNULL, stdout=open(tmp_path / "out", "wb"), stderr=terminal)
+    process = subprocess.Popen([*auk, *map(str, flags)], stderr=terminal, **options)
     os.close(terminal)
     shown = b""
     try:
@@ -368,10 +367,42 @@ def test_progress_is_for_terminals(auk, stories, tmp_path):
     except OSError:
         pass  # the other end is closed
     os.close(main)
-    assert process.wait() == 0
-    assert b"records, " in shown and b"% of the input" in shown and b" left" in shown
-    assert b"500 records answered" in shown
-    assert (tmp_path / "out").read_bytes().count(b"\n") == 500
+    return process.wait(), shown.decode()
+
+
+def test_progress_is_for_terminals(auk, stories, tmp_path):
+    given, out = tmp_path / "in", tmp_path / "out"
+    given.write_text("Once\n" * 500)
+    flags = ["-m", stories, "--raw", "-t", "1", "-n", "12", "--ignore-eos", "--parallel", "8", "--map"]
+    status, shown = on_terminal(auk, *flags, given, stdin=subprocess.DEVNULL, stdout=open(out, "wb"))
+    assert status == 0 and out.read_bytes().count(b"\n") == 500
+    assert shown.startswith("loading\x1b[K\r") and "auk: 500 records answered in " in shown
+    lines = re.findall(r"\r\x1b\[K(\d+) of 500 records, (\d+) running([^\r]*)", shown)
+    assert lines[:8] == [("0", str(n), "") for n in range(1, 9)]  # at once, and before any is answered
+    counts = [int(done) for done, _, _ in lines]
+    assert counts == sorted(counts) and all(0 <= int(n) <= 8 for _, n, _ in lines)
+    assert len(lines) > 8 and re.fullmatch(r", [0-9.]+/s, \d+ tokens/s, \d:\d\d left", lines[-1][2])
+    # Standard input is estimated from what was read of it; a pipe's end is not known.
+    status, shown = on_terminal(auk, *flags, "-", stdin=open(given, "rb"), stdout=open(out, "wb"))
+    assert status == 0 and "\r\x1b[K0 of about 500 records, 1 running\r" in shown
+    pipe = subprocess.Popen(["cat", given], stdout=subprocess.PIPE)
+    status, shown = on_terminal(auk, *flags, "-", stdin=pipe.stdout, stdout=open(out, "wb"))
+    pipe.stdout.close()
+    assert pipe.wait() == 0 and status == 0
+    assert "\r\x1b[K0 records, 1 running\r" in shown and " of " not in shown and " left" not in shown
+
+
+def test_progress_counts_results_that_were_there_and_each_of_several(auk, stories, tmp_path):
+    (tmp_path / "in").write_text("Once\n" * 40)
+    flags = ["-m", stories, "--raw", "-t", "1", "-n", "4", "--map", tmp_path / "in", "--resume", tmp_path / "out",
+             "--n-best", "2", "--temp", "1", "-s", "1", "--shard", "1/2"]
+    devices = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    assert "\r\x1b[K0 of 40 records, 1 running\r" in on_terminal(auk, *flags, **devices)[1]
+    shard = tmp_path / "out.1-of-2"
+    shard.write_text("".join(shard.read_text().splitlines(True)[:30]))
+    status, shown = on_terminal(auk, *flags, **devices)
+    assert status == 0 and "\r\x1b[K30 of 40 records, 1 running\r" in shown
+    assert "auk: 10 records answered in " in shown and ", 30 were there" in shown
 
 
 def test_a_terminal_is_not_steered_by_results(auk, stories, tmp_path):

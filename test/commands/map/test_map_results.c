@@ -219,17 +219,17 @@ static void files_of_others_stay_as_they_are(void **state) {
   put_file(inputs_path, "auk --map lines:\n0123456789abcdef\n", 34);
   ASSERT_STAYS(RESULTS_LINES, "one\n", "an earlier auk");
   put_told("");
-  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 1");
   put_told("0123456789abcdef " ONE_HASH "\n");
-  ASSERT_STAYS(RESULTS_LINES, "one\ntwo\n", "nothing of result 1");
-  ASSERT_STAYS(RESULTS_LINES, "own\n", "result 0 is not what --map wrote");
+  ASSERT_STAYS(RESULTS_LINES, "one\ntwo\n", "nothing of result 2");
+  ASSERT_STAYS(RESULTS_LINES, "own\n", "result 1 is not what --map wrote");
   ASSERT_STAYS(RESULTS_NUL, "one\n", "not what --map has made"); /* else all of it were torn */
   put_told("0123456789abcde  " ONE_HASH "\n");
-  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 1");
   put_told("0123456789abcdef " ONE_HASH " ");
-  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 1");
   put_told("0123456789abcdef 650ee76aabac8ae \n");
-  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 1");
   remove_files();
 
   put_file(inputs_path, "my notes, longer than a line\n", 29); /* where there are no results yet */
@@ -328,7 +328,7 @@ static void results_added_after_errors_were_made_again_are_known_by_their_bytes(
     options.retry = false;
     Error err = {{0}};
     assert_int_equal(try_to_go_on(&options, &err), STATUS_USAGE);
-    assert_non_null(strstr(err.text, "result 3 is not what --map wrote there"));
+    assert_non_null(strstr(err.text, "result 4 is not what --map wrote there"));
   }
   buffer_release(&whole);
   buffer_release(&inputs);
@@ -565,7 +565,7 @@ static void a_file_that_changes_while_it_is_read_stays_as_it_is(void **state) {
           status = results_earlier(&results, &earlier, &found, &err);
         }
         /* The NUL that it has grown by is a result, or no beginning of an object, or a torn line. */
-        static const char *const grown[] = {"another program", "nothing of result 5", "line 6 is not"};
+        static const char *const grown[] = {"another program", "nothing of result 6", "line 6 is not"};
         assert_int_equal(status, deed == GROW && format != RESULTS_LINES ? STATUS_USAGE : STATUS_FAILED);
         assert_non_null(strstr(err.text, grown[deed == GROW ? format : RESULTS_LINES]));
         results_close(&results, NULL);
@@ -592,7 +592,7 @@ static void results_that_are_no_longer_where_they_were_are_refused(void **state)
     Error err = {{0}};
     assert_int_equal(try_to_go_on(&options, &err), STATUS_USAGE);
     assert_non_null(
-        strstr(err.text, format == RESULTS_JSON ? "line 1 is not" : "result 0 is not what --map wrote"));
+        strstr(err.text, format == RESULTS_JSON ? "line 1 is not" : "result 1 is not what --map wrote"));
   }
   buffer_release(&whole);
   buffer_release(&inputs);

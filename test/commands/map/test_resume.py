@@ -452,3 +452,34 @@ def test_results_do_not_go_behind_their_own_input(auk, stories, tmp_path):
         assert process.returncode == 2
         assert b"auk: standard output is the file " in process.stderr and b"grow for ever" in process.stderr
         assert records.read_text() == "Once\nTwice\n"
+
+
+def test_an_interrupted_run_says_what_is_there_and_how_to_go_on(run, start, job, tmp_path):
+    out, claims = tmp_path / "out", tmp_path / "claims"
+    slow = [*job, "-n", "100", "--ignore-eos", "-u"]
+    for flags, begun in ((["--resume", out], out), (["--claim", claims], claims / "done")):
+        process = start(*slow, *flags)
+        while not begun.exists() or (begun.is_file() and not begun.read_bytes()):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        said = process.stderr.read().decode()
+        if "--resume" in flags:
+            n, n_errors = out.read_bytes().count(b"\n"), out.read_bytes().count(b"\\!")
+            assert f"auk: {n} records answered in " in said or f"auk: {n - n_errors} records answered in " in said
+            assert f"auk: interrupted: {out} has {n} of 150 results: the same command goes on\n" in said
+        else:
+            assert f"auk: interrupted: the same command goes on with what is missing in {claims}\n" in said
+
+
+def test_a_result_of_another_record_is_refused_with_a_way_out(run, job, tmp_path):
+    out = tmp_path / "out"
+    given = tmp_path / "in"
+    run(*job, "--resume", out)
+    lines = given.read_text().splitlines(True)
+    given.write_text("".join(["another\n", *lines[1:]]))
+    refused = run(*job, "--resume", out).stderr.decode()
+    assert refused == (f"auk: {out}: result 1 is of another record than {given}:1, or of another prompt (-p, -f): give "
+                       "another file to --resume, or remove this one\n")
+    given.write_text("".join(lines[:20]))
+    assert "has more results than" in run(*job, "--resume", out).stderr.decode()
