@@ -97,32 +97,127 @@ static Status check_first_expert(BackendState *state, TokenRange range, int laye
   return STATUS_OK;
 }
 
+/* A miniature with one layer of experts, the second one, in four groups of two. A token has three of the
+ * experts in two groups. */
+typedef struct {
+  Model *model;
+  BackendModel *loaded;
+  BackendState *state;
+  CpuExperts *experts;
+  ExpertConfig *config;
+} Grouped;
+
+static void open_grouped(Grouped *g) {
+  Error err = {{0}};
+  const StateOptions options = {.n_ctx = 3, .max_chunk = 3, .max_logit_rows = 1, .kv = KV_F32};
+  assert_int_equal(model_open("test/data/miniatures/glm4-moe-awq", NULL, &g->model, &err), STATUS_OK);
+  assert_int_equal(model_prepare(g->model, 1, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.load(g->model, &(BackendOptions){.n_threads = 1}, &g->loaded, &err),
+                   STATUS_OK);
+  assert_int_equal(cpu_backend.open(g->loaded, &options, &g->state, &err), STATUS_OK);
+  g->experts = &g->loaded->layers[1].experts;
+  g->config = &g->model->config.experts;
+  n_chosen = g->config->n_chosen;
+  assert_true(g->config->n_groups == 4 && g->config->n_chosen_groups == 2 && n_chosen == 3);
+}
+
+static void close_grouped(Grouped *g) {
+  cpu_backend.close(g->state);
+  cpu_backend.unload(g->loaded);
+  model_close(g->model);
+}
+
 /* Groups of two experts, in rows of 16. One of the first group has no score (NaN), the other one the best. As
  * on the GPU, the group stays, whatever lies between the rows. */
 static void a_group_with_one_score_stays(void **unused) {
   static const float bias[8] = {100, NAN};
   const int32_t ids[] = {3, 4, 5};
-  Model *model = NULL;
+  Grouped g;
   Error err = {{0}};
-  BackendModel *loaded = NULL;
-  BackendState *state = NULL;
-  const StateOptions options = {.n_ctx = 3, .max_chunk = 3, .max_logit_rows = 1, .kv = KV_F32};
   Backend spy = cpu_backend;
   (void)unused;
   spy.norm_experts_residual = check_first_expert;
-  assert_int_equal(model_open("test/data/miniatures/glm4-moe-awq", NULL, &model, &err), STATUS_OK);
-  assert_int_equal(model_prepare(model, 1, &err), STATUS_OK);
-  assert_int_equal(cpu_backend.load(model, &(BackendOptions){.n_threads = 1}, &loaded, &err), STATUS_OK);
-  assert_int_equal(model->config.experts.n_groups, 4);
-  n_chosen = model->config.experts.n_chosen;
-  loaded->layers[1].experts.choice_bias = bias;
-  assert_int_equal(cpu_backend.open(loaded, &options, &state, &err), STATUS_OK);
-  for (int i = 0; i < 3 * state->plan.routes; i++) state->experts.routes[i] = NAN;
-  assert_int_equal(forward(&spy, state, &model->config, (TokenRange){.n_tokens = 3}, ids, 1, &err),
+  open_grouped(&g);
+  g.experts->choice_bias = bias;
+  for (int i = 0; i < 3 * g.state->plan.routes; i++) g.state->experts.routes[i] = NAN;
+  assert_int_equal(forward(&spy, g.state, &g.model->config, (TokenRange){.n_tokens = 3}, ids, 1, &err),
                    STATUS_OK);
-  cpu_backend.close(state);
-  cpu_backend.unload(loaded);
-  model_close(model);
+  close_grouped(&g);
+}
+
+/* The choices of a row of zeros: the router's outputs are 0, scores 1/2. */
+static const ExpertChoice *choices_of_zeros(Grouped *g) {
+  Error err = {{0}};
+  memset(g->state->x, 0, (size_t)g->state->plan.hidden * sizeof *g->state->x);
+  assert_int_equal(cpu_backend.norm_experts_residual(g->state, (TokenRange){.n_tokens = 1}, 1, &err),
+                   STATUS_OK);
+  return g->state->experts.choices;
+}
+
+/* By biases alone: of equal groups, and of equal experts, the first are taken; a group is as good as its two
+ * best, or as its best one; with one group all experts are there. */
+static void groups_are_chosen_by_their_best(void **unused) {
+  static const struct {
+    float bias[8];
+    int n_groups;
+    bool group_is_best;
+    int expected[3];
+  } cases[] = {
+      {{0}, 4, false, {0, 1, 2}},
+      {{0, 0, 1}, 4, false, {2, 0, 1}},
+      {{0, 0, 0, 0, 1, 1, 1, 1}, 4, false, {4, 5, 6}},
+      {{1, 0, .8f, .8f, .9f, 0}, 4, false, {0, 2, 3}},
+      {{1, 0, .8f, .8f, .9f, 0}, 4, true, {0, 4, 1}},
+      {{1, 0, .8f, .8f, .9f, 0}, 1, false, {0, 4, 2}},
+      {{0, 0, 0, 0, 0, 0, 0, 1}, 4, true, {7, 0, 1}},
+  };
+  Grouped g;
+  (void)unused;
+  open_grouped(&g);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    g.experts->choice_bias = cases[i].bias;
+    g.config->n_groups = cases[i].n_groups;
+    g.config->n_chosen_groups = cases[i].n_groups == 1 ? 1 : 2;
+    g.config->group_is_best = cases[i].group_is_best;
+    const ExpertChoice *choices = choices_of_zeros(&g);
+    for (int k = 0; k < 3; k++) assert_int_equal(choices[k].expert, cases[i].expected[k]);
+  }
+  close_grouped(&g);
+}
+
+/* Weights of experts whose scores are 1/2 (sigmoid) or 1/8 (softmax over eight): divided by their sum and
+ * sum_plus, or not; times `scale`, and each expert's own scale. SCORE_CHOSEN always divides. */
+static void weights_are_divided_and_scaled(void **unused) {
+  static const float bias[8], scales[8] = {1, 2, 4};
+  static const struct {
+    ExpertScore score;
+    bool renormalise, has_scales;
+    double sum_plus, scale, expected;
+  } cases[] = {
+      {SCORE_SIGMOID, true, false, 0, 1, 1. / 3},      {SCORE_SIGMOID, true, false, .5, 1, .25},
+      {SCORE_SIGMOID, false, false, .5, 1, .5},        {SCORE_SIGMOID, true, false, .5, 2.5, .625},
+      {SCORE_SIGMOID, false, true, 0, 1, .5},          {SCORE_SOFTMAX, false, false, .625, 1, .125},
+      {SCORE_SOFTMAX, true, true, .625, 1, .125},      {SCORE_CHOSEN, false, false, 0, 1, 1. / 3},
+      {SCORE_CHOSEN_SIGMOID, false, false, 0, 3, 1.5}, {SCORE_CHOSEN, false, true, 0, 2, 2. / 3},
+  };
+  Grouped g;
+  (void)unused;
+  open_grouped(&g);
+  g.experts->choice_bias = bias;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    g.experts->scales = cases[i].has_scales ? scales : NULL;
+    g.config->score = cases[i].score;
+    g.config->renormalise = cases[i].renormalise;
+    g.config->sum_plus = cases[i].sum_plus;
+    g.config->scale = cases[i].scale;
+    const ExpertChoice *choices = choices_of_zeros(&g);
+    for (int k = 0; k < 3; k++) {
+      const double own = cases[i].has_scales ? (double)scales[k] : 1;
+      assert_int_equal(choices[k].expert, k);
+      assert_float_equal(choices[k].weight, cases[i].expected * own, 1e-6);
+    }
+  }
+  close_grouped(&g);
 }
 
 static bool was_chosen[64]; /* experts of the layer computed last */
@@ -173,8 +268,9 @@ static void experts_that_no_token_chose_are_not_repacked(void **unused) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(experts_are_those_of_transformers),
-                                     cmocka_unit_test(a_group_with_one_score_stays),
-                                     cmocka_unit_test(experts_that_no_token_chose_are_not_repacked)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(experts_are_those_of_transformers), cmocka_unit_test(a_group_with_one_score_stays),
+      cmocka_unit_test(groups_are_chosen_by_their_best), cmocka_unit_test(weights_are_divided_and_scaled),
+      cmocka_unit_test(experts_that_no_token_chose_are_not_repacked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,135 @@
+/* test_streams.c - limits of mixers that the miniatures' own numbers do not reach: AltUp's streams that are
+ * nearly nothing, and scores of blocks that are no numbers. */
+#include "cpu/cpu.h"
+#include "cpu_test.h"
+#include "engine/forward.h"
+
+enum { MOST_HIDDEN = 32, MOST_POSITIONS = 20 };
+
+typedef struct {
+  Model *model;
+  BackendModel *loaded;
+  BackendState *state;
+} World;
+
+static void open_world(const char *path, World *w) {
+  Error err = {{0}};
+  if (model_open(path, NULL, &w->model, &err) || model_prepare(w->model, 1, &err) ||
+      cpu_backend.load(w->model, &(BackendOptions){.n_threads = 1}, &w->loaded, &err) ||
+      cpu_backend.open(
+          w->loaded,
+          &(StateOptions){
+              .n_ctx = MOST_POSITIONS, .max_chunk = MOST_POSITIONS, .max_logit_rows = 1, .kv = KV_F32},
+          &w->state, &err))
+    fail_msg("%s: %s", path, err.text);
+}
+
+static void close_world(World *w) {
+  cpu_backend.close(w->state);
+  cpu_backend.unload(w->loaded);
+  model_close(w->model);
+}
+
+static double mean_square(const double *x, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += x[i] * x[i];
+  return sum / n;
+}
+
+/* y = w x times the factor that makes it as large as `first`, were its mean square at least 1e-5. */
+static void exact_stream(const Linear *w, const double *x, const double *first, double *y) {
+  const uint16_t *numbers = w->weight;
+  for (int o = 0; o < w->n_out; o++) {
+    y[o] = 0;
+    for (int i = 0; i < w->n_in; i++) y[o] += (double)bf16_to_float(numbers[o * w->n_in + i]) * x[i];
+  }
+  const double factor = sqrt(mean_square(first, w->n_out) / fmax(mean_square(y, w->n_out), 1e-5));
+  for (int o = 0; o < w->n_out; o++) y[o] *= factor;
+}
+
+/* h of a row with these streams. */
+static void exact_join(const World *w, double streams[][MOST_HIDDEN], double *h) {
+  const int n = w->model->config.hidden, n_streams = w->model->config.altup.n;
+  for (int i = 0; i < n; i++) h[i] = streams[0][i] / n_streams;
+  for (int s = 1; s < n_streams; s++) {
+    double projected[MOST_HIDDEN];
+    exact_stream(&w->model->streams_out[s - 1], streams[s], streams[0], projected);
+    for (int i = 0; i < n; i++) h[i] += projected[i] / n_streams;
+  }
+  const double size = sqrt(mean_square(h, n) + w->model->config.norm_eps);
+  for (int i = 0; i < n; i++) h[i] *= (double)w->loaded->final_norm[i] / size;
+}
+
+/* Rows of an embedding, each 30 times smaller than the one before, so that the last ones fall below the least
+ * size. Sums of 16 products in fp32 err by some 1e-7 of the largest. */
+static void small_streams_stay_small(void **unused) {
+  (void)unused;
+  enum { N_ROWS = 4 };
+  World w;
+  uint64_t seed = 3;
+  open_world("test/data/miniatures/gemma3n-bf16", &w);
+  const int n = w.model->config.hidden, n_streams = w.model->config.altup.n;
+  const size_t stride = (size_t)w.state->plan.hidden, all = (size_t)w.state->plan.streams;
+  double streams[N_ROWS][MAX_STREAMS][MOST_HIDDEN], h[MOST_HIDDEN], least = 1, most = 0;
+  assert_true(n <= MOST_HIDDEN && n_streams > 1);
+  for (int r = 0; r < N_ROWS; r++)
+    for (int i = 0; i < n; i++) {
+      float *x = &w.state->x[(size_t)r * stride + (size_t)i];
+      *x = next_float(&seed) * (float)pow(30, -r);
+      streams[r][0][i] = (double)*x;
+    }
+  cpu_begin_streams(w.state, N_ROWS);
+  for (int r = 0; r < N_ROWS; r++)
+    for (int s = 0; s < n_streams; s++) {
+      double *stream = streams[r][s];
+      if (s > 0) exact_stream(&w.model->streams_in[s - 1], streams[r][0], streams[r][0], stream);
+      const double size = sqrt(mean_square(streams[r][0], n)), ratio = sqrt(mean_square(stream, n)) / size;
+      least = fmin(least, ratio), most = fmax(most, ratio);
+      for (int i = 0; i < n; i++) {
+        const float got = w.state->streams[(size_t)r * all + (size_t)s * stride + (size_t)i];
+        assert_float_equal(got, stream[i], 1e-6 * size);
+      }
+    }
+  assert_true(least < 0.1 && most > 0.999);
+  cpu_join_streams(w.state, NULL, 0, N_ROWS);
+  for (int r = 0; r < N_ROWS; r++) {
+    exact_join(&w, streams[r], h);
+    for (int i = 0; i < n; i++) assert_float_equal(w.state->h[(size_t)r * stride + (size_t)i], h[i], 1e-5);
+  }
+  close_world(&w);
+}
+
+/* Rows that see fewer positions than all have a NaN among their logits if a score is none, and others none:
+ * with blocks of 4 and a budget of 8 those from the twelfth row on. */
+static void scores_that_are_no_numbers_show(void **unused) {
+  (void)unused;
+  World w;
+  Error err = {{0}};
+  int32_t ids[MOST_POSITIONS];
+  float none[MAX_HEAD_DIM];
+  open_world("test/data/miniatures/qwen4-exp-bf16", &w);
+  const IndexerConfig *indexer = &w.model->config.indexer;
+  const int n_all = indexer->budget + indexer->block - 1, vocab = w.model->config.vocab_size;
+  float *logits = need((size_t)vocab, sizeof *logits);
+  for (int i = 0; i < MAX_HEAD_DIM; i++) none[i] = NAN;
+  for (int i = 0; i < MOST_POSITIONS; i++) ids[i] = i * 7 % vocab;
+  w.loaded->layers[w.model->config.n_layers - 1].index_q_norm = none;
+  for (int n = n_all - 1; n <= n_all + 2; n++) {
+    int n_nans = 0;
+    const TokenRange range = {.n_tokens = n};
+    assert_int_equal(forward(&cpu_backend, w.state, &w.model->config, range, ids, 1, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.read_logits(w.state, 0, logits, &err), STATUS_OK);
+    for (int i = 0; i < vocab; i++) n_nans += isnan(logits[i]);
+    assert_int_equal(n_nans > 0, n > n_all);
+  }
+  free(logits);
+  close_world(&w);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(small_streams_stay_small),
+      cmocka_unit_test(scores_that_are_no_numbers_show),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
