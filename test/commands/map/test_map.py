@@ -373,7 +373,7 @@ def on_terminal(auk, *flags, **options):
 def test_progress_is_for_terminals(auk, stories, tmp_path):
     given, out = tmp_path / "in", tmp_path / "out"
     given.write_text("Once\n" * 500)
-    flags = ["-m", stories, "--raw", "-t", "1", "-n", "12", "--ignore-eos", "--parallel", "8", "--map"]
+    flags = ["-m", stories, "--raw", "-t", "1", "-n", "30", "--ignore-eos", "--parallel", "8", "--map"]
     status, shown = on_terminal(auk, *flags, given, stdin=subprocess.DEVNULL, stdout=open(out, "wb"))
     assert status == 0 and out.read_bytes().count(b"\n") == 500
     assert shown.startswith("loading\x1b[K\r") and "auk: 500 records answered in " in shown
