@@ -151,7 +151,7 @@ def test_a_block_ends_in_a_hash_by_which_any_change_is_noticed(run, job, tmp_pat
                 assert b"this is not what --claim wrote there" in refused.stderr
                 assert b"remove it, and run the command again" in refused.stderr
         block.unlink()
-        assert b"are missing: run the command again" in run("merge", claims).stderr
+        assert b"records 4 to 4 are missing: run the command again" in run("merge", claims).stderr
         run(*job, *DRAWN, *flags, "--claim", claims)
         if not flags:
             assert run("merge", claims).stdout == merged
@@ -182,3 +182,26 @@ def test_a_directory_that_was_damaged_gives_no_results(run, job, tmp_path):  # n
     os.mkfifo(settings)
     for command in (["merge", claims], [*job, *DRAWN, "--claim", claims]):
         assert b"is a fifo, expected a regular file" in run(*command).stderr
+
+
+def record_hash(data, start=0xcbf29ce484222325):
+    for byte in data:
+        start = (start ^ byte) * 0x100000001b3 % 2**64
+    return start
+
+
+def test_a_block_that_changes_while_it_is_merged_is_noticed(run, start, job, tmp_path):  # noqa: F811
+    claims = tmp_path / "claims"
+    run(*job, *DRAWN, "--claim", claims)
+    blocks = sorted((claims / "done").iterdir())
+    for block in blocks:
+        results = b"x" * 9999 + b"\n"
+        block.write_bytes(results + f"{record_hash(results, record_hash(block.name.encode())):016x}".encode())
+    assert run("merge", claims).stdout == (b"x" * 9999 + b"\n") * 40
+    merge = start("merge", claims)
+    assert merge.stdout.read(1) == b"x"  # all are counted, and the pipe takes 64 KiB
+    with open(blocks[39], "r+b") as file:
+        file.write(b"y")
+    merge.stdout.read()
+    assert merge.wait() == 2
+    assert b"done/00000039: this is not what --claim wrote there" in merge.stderr.read()

@@ -405,6 +405,31 @@ def test_progress_counts_results_that_were_there_and_each_of_several(auk, storie
     assert "auk: 10 records answered in " in shown and ", 30 were there" in shown
 
 
+def test_the_time_left_is_that_of_the_records_left(auk, stories, tmp_path):
+    (tmp_path / "in").write_text("Once\n" * 5000)
+    main, terminal = pty.openpty()
+    process = subprocess.Popen([*auk, "-m", stories, "--raw", "-t", "1", "-n", "100", "--ignore-eos", "--parallel", "2",
+                                "--map", tmp_path / "in"],
+                               stdin=subprocess.DEVNULL, stdout=open(tmp_path / "out", "wb"), stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    while shown.count(b" left") < 3:
+        shown += os.read(main, 1 << 16)
+    process.send_signal(signal.SIGINT)
+    try:
+        while piece := os.read(main, 1 << 16):
+            shown += piece
+    except OSError:
+        pass
+    os.close(main)
+    assert process.wait() == 130
+    done, rate, minutes, seconds = re.findall(rb"\[K(\d+) of 5000 .*? ([0-9.]+)/s, .*?, (\d+):(\d\d) left", shown)[-1]
+    assert abs((5000 - int(done)) / float(rate) / (60 * int(minutes) + int(seconds)) - 1) < 0.2
+    # What is said to be answered is what is there.
+    n = (tmp_path / "out").read_bytes().count(b"\n")
+    assert f"auk: {n} records answered in ".encode() in shown
+
+
 def test_a_terminal_is_not_steered_by_results(auk, stories, tmp_path):
     (tmp_path / "in").write_bytes(b"x\n")
     main, terminal = pty.openpty()

@@ -149,6 +149,26 @@ static void results_of_a_block_that_was_taken_over_are_dropped(void **state) {
   }
 }
 
+static void touch(const char *path) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fclose(file);
+}
+
+/* A server that answers twice, or an answer that is lost: the block was taken all the same. */
+static void a_block_that_is_found_in_its_own_name_is_its_own(void **state) {
+  (void)state;
+  Claims *a = open_claims(2, 60);
+  char mine[OWNER_SIZE + 32];
+  bool at_end;
+  assert_int_equal(take(a, &at_end), 0);
+  mkdir(in_directory(own_directory, "taken/00000001"), 0777);
+  snprintf(mine, sizeof mine, "taken/00000001/%s", owner_of(0));
+  touch(in_directory(own_directory, mine));
+  assert_int_equal(take(a, &at_end), 1);
+  claims_close(a);
+}
+
 /* Two that think both that the block is theirs: the first results stay. */
 static void results_are_never_replaced(void **state) {
   (void)state;
@@ -161,12 +181,6 @@ static void results_are_never_replaced(void **state) {
   assert_false(give(a, 0, "later\n"));
   assert_done(0, "earlier\n");
   claims_close(a);
-}
-
-static void touch(const char *path) {
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fclose(file);
 }
 
 /* NFS leaves .nfs... as long as a removed file is open; other names are no process's either. */
@@ -262,6 +276,7 @@ int main(void) {
       CASE(each_block_is_taken_once_and_given_whole),
       CASE(blocks_of_a_process_that_has_ended_are_free_at_once),
       CASE(results_of_a_block_that_was_taken_over_are_dropped),
+      CASE(a_block_that_is_found_in_its_own_name_is_its_own),
       CASE(results_are_never_replaced),
       CASE(files_that_no_process_has_put_there_stop_no_block),
       CASE(a_fifo_in_place_of_a_sign_of_life_is_not_waited_for),

@@ -541,6 +541,28 @@ static void what_other_programs_do_to_the_files_is_noticed(void **state) {
   }
 }
 
+/* Also by one that finds the file which has taken the other one's place. */
+static void a_file_that_was_rewritten_is_still_locked(void **state) {
+  (void)state;
+  ResultsOptions options = going_on(RESULTS_LINES);
+  Results results, other;
+  EarlierResult earlier;
+  Error err = {{0}};
+  bool found = true;
+  remove_files();
+  assert_int_equal(go_on(&options, N), 0);
+  options.retry = true;
+  assert_int_equal(results_open(&options, &results, NULL), STATUS_OK);
+  while (found) {
+    assert_int_equal(results_earlier(&results, &earlier, &found, NULL), STATUS_OK);
+    if (found) assert_int_equal(results_keep(&results, NULL), STATUS_OK);
+  }
+  assert_int_equal(results_open(&options, &other, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "another process is writing it"));
+  assert_int_equal(results_close(&other, NULL), STATUS_OK);
+  assert_int_equal(results_close(&results, NULL), STATUS_OK);
+}
+
 /* While it is still read nothing is cut off it, and with retry no other file takes its place. */
 static void a_file_that_changes_while_it_is_read_stays_as_it_is(void **state) {
   (void)state;
@@ -670,6 +692,7 @@ static int remove_place(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_file_that_was_rewritten_is_still_locked),
       cmocka_unit_test(cut_anywhere_it_goes_on_to_the_same),
       cmocka_unit_test(files_of_others_stay_as_they_are),
       cmocka_unit_test(what_was_begun_before_anything_was_there_goes_on),
