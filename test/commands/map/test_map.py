@@ -425,7 +425,7 @@ def test_the_time_left_is_that_of_the_records_left(auk, stories, tmp_path):
     assert process.wait() == 130
     done, rate, minutes, seconds = re.findall(rb"\[K(\d+) of 5000 .*? ([0-9.]+)/s, .*?, (\d+):(\d\d) left", shown)[-1]
     assert abs((5000 - int(done)) / float(rate) / (60 * int(minutes) + int(seconds)) - 1) < 0.2
-    # What is said to be answered is what is there.
+    # The summary counts the results that are there.
     n = (tmp_path / "out").read_bytes().count(b"\n")
     assert f"auk: {n} records answered in ".encode() in shown
 
