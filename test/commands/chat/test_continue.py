@@ -243,11 +243,12 @@ def test_chats_are_listed_shown_and_removed(call, tmp_path):
 
 
 def test_a_title_that_is_cut_says_so(auk, tmp_path):
-    """Columns count, of which a Chinese character has two."""
+    """Columns count: a Chinese character has two."""
     folder = tmp_path / "state" / "auk" / "chats"
     folder.mkdir(parents=True)
     for i, title in enumerate(["a" * 26, "a" * 27, "\u5929" * 13, "\u5929" * 14]):
-        talk = {"title": title, "began": "2026-11-22T15:10:00Z", "turns": 1, "messages": [{"role": "user", "content": "a"}]}
+        talk = {"title": title, "began": "2026-11-22T15:10:00Z", "turns": 1,
+                "messages": [{"role": "user", "content": "a"}]}
         (folder / f"{i}.json").write_text(json.dumps(talk))
         os.utime(folder / f"{i}.json", (1000 + i, 1000 + i))
     variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
