@@ -40,8 +40,8 @@ Status model_open_draft(const char *path, const Model *target, Model **draft, Er
 Status model_check_known(const Model *model, Error *err) {
   if (!model->assumed || model->config.qk_norm) return STATUS_OK;
   return error_set(err, STATUS_MODEL,
-                   "%s: without q and k norms this is no Qwen3: give --rope-theta and --norm-eps, or put "
-                   "config.json beside the file",
+                   "%s does not say rope_theta and epsilon: put the model's config.json beside it, or give "
+                   "--rope-theta and --norm-eps",
                    model->files->path);
 }
 

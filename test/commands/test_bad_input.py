@@ -70,7 +70,7 @@ def test_control_bytes_do_not_reach_the_terminal(run):
 
 def test_nor_do_those_of_names_in_what_is_said_of_success(run, stories, tmp_path):
     name = tmp_path / "a\x1b[2Jb\nc"
-    said = run("pack", "-m", stories, "-o", name, "-v").stderr
+    said = run("pack", "-m", stories, "-o", name).stderr
     assert said.count(b"auk: ") == said.count(b"\n") == 1 and said.count(b"a?[2Jb?c") == 1
     said = run("cache", "--cache-dir", name, "--clear").stderr
     assert said.endswith(b"a?[2Jb?c: cannot list: Not a directory\n")

@@ -542,7 +542,7 @@ static void assert_known(const char *path, const ModelOverrides *flags, bool ass
   assert_int_equal(model_check_known(model, &err), status);
   if (status != STATUS_OK) {
     assert_contains(err.text, path);
-    assert_contains(err.text, "give --rope-theta and --norm-eps, or put config.json beside the file");
+    assert_contains(err.text, "does not say rope_theta and epsilon");
   }
   model_close(model);
 }

@@ -60,7 +60,8 @@ static Status copy_named(const char *directory, const char *beside, int which, C
   if (status == STATUS_OK && file_is_named(from))
     status = copy_one(from, to, &copies->files[which], differing, err);
   else if (status == STATUS_OK && file_is_named(to))
-    print_note("%s is there, but %s has none: the packed file will be run with it", to, directory);
+    print_note("%s was there already and will be read with the packed file, although %s has no %s", to,
+               directory, name);
   free(from);
   free(to);
   return status;

@@ -273,11 +273,16 @@ static Status print_number(Buffer *out, const char *before, double value, Error 
   return buffer_printf(out, err, "%s%s", before, decimal(value).text);
 }
 
+/* Prints a number that a packed file does not hold, with its source, if there is one. */
+static Status print_sourced(Buffer *out, const char *before, double value, const char *source, Error *err) {
+  if (!source) return buffer_printf(out, err, "%sunknown (not in the file)", before);
+  return buffer_printf(out, err, "%s%s (%s)", before, decimal(value).text, source);
+}
+
 static Status print_rope(Buffer *out, const Model *model, Error *err) {
   const RopeConfig *rope = &model->config.rope;
   TRY(inspect_begin_line(out, "rope", err));
-  TRY(print_number(out, "theta ", rope->theta, err));
-  TRY(buffer_printf(out, err, " (%s)", model->theta_source));
+  TRY(print_sourced(out, "theta ", rope->theta, model->theta_source, err));
   if (rope->kind != ROPE_PLAIN) {
     TRY(buffer_printf(out, err, ", scaling %s", rope_kind_name(rope->kind)));
     TRY(print_number(out, ", factor ", rope->factor, err));
@@ -285,7 +290,7 @@ static Status print_rope(Buffer *out, const Model *model, Error *err) {
   if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE)
     TRY(print_number(out, ", original context ", rope->original_max_position, err));
   TRY(inspect_begin_line(out, "norm epsilon", err));
-  return buffer_printf(out, err, "%s (%s)", decimal(model->config.norm_eps).text, model->eps_source);
+  return print_sourced(out, "", model->config.norm_eps, model->eps_source, err);
 }
 
 enum { NAMES_SHOWN = 8 }; /* limit for long lists; --json has all names */
@@ -462,11 +467,6 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   if (model_predicts_several(model)) {
     TRY(inspect_begin_line(out, "guesses", err));
     TRY(buffer_append_string(out, "it has a layer that predicts several tokens: --draft mtp", err));
-  }
-  Error doubt; /* values of Qwen3 assumed for a model that cannot be Qwen3 */
-  if (model_check_known(model, &doubt) != STATUS_OK) {
-    TRY(inspect_begin_line(out, "note", err));
-    TRY(buffer_append_string(out, doubt.text, err));
   }
   if (tensors) TRY(buffer_append_string(out, "\n", err));
   if (tensors) TRY(print_tensors(out, model, err));

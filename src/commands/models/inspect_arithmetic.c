@@ -135,6 +135,8 @@ static bool has_wide_scales(const Model *model) {
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err) {
   Error reason = {{0}};
   TRY(inspect_begin_line(out, "runs on", err));
+  if (model_check_known(model, &reason) != STATUS_OK)
+    return buffer_printf(out, err, "nothing yet: %s", reason.text);
   if (cuda_check_model(model, &reason) == STATUS_OK)
     return buffer_printf(out, err, "CPU and GPU%s",
                          has_wide_scales(model) ? ", there as 8 bits where scales are no F16 numbers" : "");

@@ -77,7 +77,8 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   TRY(put_int(w, "vocab_size", config->vocab_size));
   TRY(put_int(w, "max_position_embeddings", config->max_position));
   TRY(put_bool(w, "tie_word_embeddings", config->tied_embeddings));
-  TRY(put_double(w, "rms_norm_eps", config->norm_eps));
+  TRY(inspection->model->eps_source ? put_double(w, "rms_norm_eps", config->norm_eps)
+                                    : put_raw(w, "rms_norm_eps", "null"));
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
@@ -131,8 +132,9 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_bool(w, "fused_gate_up", config->fused_gate_up));
   TRY(put_bool(w, "fused", config->fused));
   Error reason = {{0}};
-  bool cuda = cuda_check_model(model, &reason) == STATUS_OK;
-  TRY(put_raw(w, "runs_on", cuda ? "[\"cpu\", \"cuda\"]" : "[\"cpu\"]"));
+  const bool known = model_check_known(model, &reason) == STATUS_OK;
+  const bool cuda = known && cuda_check_model(model, &reason) == STATUS_OK;
+  TRY(put_raw(w, "runs_on", cuda ? "[\"cpu\", \"cuda\"]" : known ? "[\"cpu\"]" : "[]"));
   return put_string(w, "cuda_refusal", cuda ? NULL : reason.text);
 }
 
@@ -293,7 +295,8 @@ static Status put_layers(Writer *w, const ModelConfig *config) {
 
 static Status put_positions(Writer *w, const Model *model) {
   const ModelConfig *config = &model->config;
-  TRY(put_double(w, "rope_theta", config->rope.theta));
+  TRY(model->theta_source ? put_double(w, "rope_theta", config->rope.theta)
+                          : put_raw(w, "rope_theta", "null"));
   TRY(put_string(w, "rope_theta_source", model->theta_source));
   TRY(put_scaling(w, "rope_scaling", &config->rope));
   TRY(put_int(w, "rotary_dim", config->rope.rotary_dim));

@@ -17,13 +17,11 @@
 typedef struct {
   ModelFlags model;
   const char *output;
-  bool verbose;
 } Options;
 
 static const Flag flags[] = {
     FLAG_MODEL("-m, --model", Options, model.path, model.usual, "the checkpoint, in place of the operand"),
     FLAG_FILE("-o, --output", "FILE", Options, output, "the file to write"),
-    FLAG_SWITCH("-v, --verbose", Options, verbose, "say what was written, also where that is no terminal"),
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Pack", flags)};
 
@@ -54,6 +52,21 @@ static Status report_companions(const Model *model, const char *output, Error *e
     print_note("%s: what is packed runs only with these beside it, from %s: %.*s", output, directory,
                (int)names.size, names.data);
   free(directory);
+  buffer_release(&names);
+  return status;
+}
+
+/* Reports what was written: the packed file and, `beside` it, the companions. */
+static Status report_written(const Model *model, const char *output, bool beside, Error *err) {
+  Buffer names = {0};
+  struct stat info;
+  Status status = beside ? companions_list(model, &names, err) : STATUS_OK;
+  if (beside && status == STATUS_OK && stat(output, &info) == 0)
+    print_note("%s is written: %jd bytes%s%.*s", output, (intmax_t)info.st_size,
+               names.size ? "; it runs with these beside it: " : "", (int)names.size,
+               names.size ? names.data : "");
+  else if (status == STATUS_OK)
+    print_note("%s is written", output);
   buffer_release(&names);
   return status;
 }
@@ -107,13 +120,7 @@ static Status write_packed(const Options *options, Model **model, Error *err) {
     report_problems(*model, output);
   else
     TRY(report_companions(*model, output, err));
-  if (!options->verbose && !progress_is_terminal()) return STATUS_OK;
-  struct stat info;
-  if (beside && stat(output, &info) == 0)
-    print_note("%s is written: %jd bytes", output, (intmax_t)info.st_size);
-  else
-    print_note("%s is written", output);
-  return STATUS_OK;
+  return report_written(*model, output, beside, err);
 }
 
 static Status run(CommandCall *call, Error *err) {
@@ -124,14 +131,15 @@ static Status run(CommandCall *call, Error *err) {
 }
 
 const Interface pack_interface = {
-    .usage = "auk pack MODEL -o FILE",
+    .usage = "auk pack MODEL -o FOLDER/FILE",
     .about =
         "Writes the weights of an AWQ checkpoint as one packed file (ak48), and copies beside it what it\n"
         "needs to run: config.json, generation_config.json, the tokenizer and the chat template. Of these\n"
         "nothing that is there already is replaced: the same files are fine, others refuse the packing.\n"
         "What a packed file cannot hold is refused by name: biases, dense layers, rope scaling, sliding\n"
         "windows, numbers that fp16 cannot hold exactly.",
-    .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
+    .examples = "mkdir qwen3-8b\n"
+                "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b/model.ak48",
     INTERFACE_GROUPS(groups),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),

@@ -3,7 +3,8 @@
  * Called by: open.c.   Calls: ak48.c, config.c.
  * Always true after ak48_open(): the body ends exactly at the end of the file. The file's length says whether
  * it holds q and k norms. rope_theta and epsilon are not in the file: they come from a flag, else from
- * config.json in the same directory, else are Qwen3's; theta_source and eps_source name the source. */
+ * config.json in the same directory, else, with q and k norms, are Qwen3's; theta_source and eps_source name
+ * the source. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +107,7 @@ static void make_config(bool qk_norm, ModelConfig *config) {
 
 static Status find_config(const char *path, const char *directory, const ModelConfig *header, bool qk_norm,
                           Model *model, Error *err) {
-  model->theta_source = model->eps_source = from_qwen3;
+  model->theta_source = model->eps_source = qk_norm ? from_qwen3 : NULL;
   char *config_path = path_join(directory, "config.json", err);
   if (!config_path) return STATUS_FAILED;
   Status status = STATUS_OK;
@@ -135,7 +136,8 @@ static Status apply_overrides(const ModelOverrides *overrides, Model *model, Err
     model->config.norm_eps = overrides->norm_eps;
     model->eps_source = "flag";
   }
-  model->assumed = model->theta_source == from_qwen3 || model->eps_source == from_qwen3;
+  const char *const theta = model->theta_source, *const eps = model->eps_source;
+  model->assumed = !theta || !eps || theta == from_qwen3 || eps == from_qwen3;
   return STATUS_OK;
 }
 

@@ -26,10 +26,13 @@ def inspect(run, path, *flags):
 
 
 def pack(run, model, output):
+    """Packs, and returns the notes before the last line, which says what was written."""
     done = run("pack", model, "-o", output)
     assert done.returncode == 0, done.stderr
     assert done.stdout == b""
-    return done.stderr.decode()
+    *notes, written = done.stderr.decode().splitlines(keepends=True)
+    assert written.startswith(f"auk: {output} is written: ")
+    return "".join(notes)
 
 
 def can_be_packed(report):
@@ -114,10 +117,13 @@ def test_says_what_belongs_beside_a_file_that_has_no_folder(run, packed_alone):
             in done.stderr.decode())
     alone = packed_alone(STORIES)
     assert os.listdir(alone.parent) == ["model.ak48"]
-    assert inspect(run, alone)["rope_theta_source"] == "Qwen3's published value"
+    report = inspect(run, alone)
+    assert report["rope_theta"] is report["rope_theta_source"] is None
+    assert report["rms_norm_eps"] is report["rms_norm_eps_source"] is None
+    assert report["runs_on"] == [] and "does not say rope_theta" in report["cuda_refusal"]
     lines = run("inspect", alone).stdout.decode()
-    assert "theta 1000000 (Qwen3's published value)" in lines
-    assert "without q and k norms this is no Qwen3" in lines
+    assert "theta unknown (not in the file)" in lines and "published" not in lines
+    assert f"nothing yet: {alone} does not say rope_theta and epsilon" in lines
     report = inspect(run, alone, "--rope-theta", "10000", "--norm-eps", "1e-05", "--tokenizer", "t.json")
     assert report["rope_theta"] == 10000 and report["rms_norm_eps"] == 1e-5
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "flag"
@@ -141,8 +147,8 @@ def test_a_packed_file_alone_is_not_computed_as_another_model(run, packed_alone,
     for given in ([], theta, epsilon):
         done = run(*flags, *given, input=b"Once upon a time\n")
         assert (done.returncode, done.stdout) == (3, b"")
-        assert done.stderr.decode() == (f"auk: {alone}: without q and k norms this is no Qwen3: give --rope-theta and "
-                                        "--norm-eps, or put config.json beside the file\n")
+        assert done.stderr.decode() == (f"auk: {alone} does not say rope_theta and epsilon: put the model's "
+                                        "config.json beside it, or give --rope-theta and --norm-eps\n")
     done = run(*flags, *theta, *epsilon, input=b"Once upon a time\n")
     assert done.returncode == 0 and done.stdout, done.stderr
     assert b"published" not in done.stderr
@@ -194,8 +200,8 @@ def test_files_of_another_model_are_not_replaced(run, variant, tmp_path):
     (same / "tokenizer.json").symlink_to(STORIES / "tokenizer.json")
     (same / "chat_template.jinja").write_text("{{ messages }}")
     note = pack(run, STORIES, same / "model.ak48")
-    assert note == (f"auk: {same}/chat_template.jinja is there, but {STORIES} has none: the packed file will be run "
-                    "with it\n")
+    assert note == (f"auk: {same}/chat_template.jinja was there already and will be read with the packed file, "
+                    f"although {STORIES} has no chat_template.jinja\n")
     assert (same / "tokenizer.json").is_symlink()
     odd = tmp_path / "odd"
     (odd / "tokenizer.json").mkdir(parents=True)
@@ -244,17 +250,20 @@ def test_numbers_that_the_folder_of_a_packed_file_says_otherwise_are_told(run, p
     (tmp_path / "config.json").write_text(json.dumps(config))
     output = tmp_path / "model.ak48"
     first, *rest = pack(run, alone, output).splitlines()
-    assert first == (f"auk: {tmp_path}/config.json is there, but {alone.parent} has none: the packed file will be run "
-                     "with it")
+    assert first == (f"auk: {tmp_path}/config.json was there already and will be read with the packed file, although "
+                     f"{alone.parent} has no config.json")
     assert rest == ([] if (theta, epsilon) == (1000000.0, 1e-6) else [
         f"auk: {output} does not hold rope_theta and epsilon: put config.json beside it, or run it with --rope-theta "
         "1000000 --norm-eps 1e-06"])
 
 
-def test_verbose_says_how_much(run, tmp_path):
-    done = run("pack", STORIES, "-o", tmp_path / "a.ak48", "-v")
-    assert done.returncode == 0 and b"a.ak48 is written: 218400 bytes" in done.stderr
-    done = run("pack", STORIES, "-o", "/dev/stdout", "-v")
+def test_says_what_was_written(run, tmp_path):
+    done = run("pack", STORIES, "-o", tmp_path / "a.ak48")
+    assert (done.returncode, done.stderr.decode()) == (
+        0, f"auk: {tmp_path}/a.ak48 is written: 218400 bytes; it runs with these beside it: config.json, "
+        "generation_config.json, tokenizer.json\n")
+    assert sorted(os.listdir(tmp_path)) == ["a.ak48", "config.json", "generation_config.json", "tokenizer.json"]
+    done = run("pack", STORIES, "-o", "/dev/stdout")
     assert done.stderr.endswith(b"auk: /dev/stdout is written\n")
 
 
