@@ -85,6 +85,10 @@ static Status refuse_dead(SchemaSet *set, Error *err) {
 
 /* --- opening */
 
+void constraint_heed(const volatile int *interrupted) {
+  failure_heed(interrupted);
+}
+
 Status constraint_begin(Constraint *constraint, Error *err) {
   Machine *m = &constraint->machine;
   constraint->n_space = constraint->has_newline = 0;
@@ -105,6 +109,7 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
   TRY(schema_open(name, text, size, options, &c->set, err));
   Error inner;
   langs_begin_work(&c->set.langs);
+  failure_begin_work(&c->set.formulas.failure);
   Status status = machine_open(&c->set, &c->machine, &inner);
   if (status == STATUS_OK && vocabulary) status = masks_open(&c->machine, vocabulary, &c->masks, &inner);
   if (status == STATUS_OK) status = constraint_begin(c, &inner);
@@ -245,6 +250,7 @@ Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err) {
     return grammar_check(c->grammar, err);
   }
   langs_begin_work(&c->set.langs);
+  failure_begin_work(&c->set.formulas.failure);
   masks_compute(&c->masks, &c->state, mask);
   if (c->escapes) drop_wordy(c, mask);
   return machine_check(&c->machine, err);

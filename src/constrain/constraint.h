@@ -27,6 +27,11 @@ typedef struct {
   bool has_newline;  /* some of them is a newline */
 } Constraint;
 
+/* From now on compiling and masks of all constraints end with STATUS_INTERRUPTED within a fraction of a
+ * second once *interrupted is not 0, which a signal handler sets. The constraint is of no use then. NULL, as
+ * at first: never. Both also end, with STATUS_USAGE, where they would take over some seconds or some 100 MB.
+ */
+void constraint_heed(const volatile int *interrupted);
 /* Compiles the schema text[0..size); `name` is for messages. Refusals are STATUS_USAGE and name the
  * keyword and its JSON pointer. A schema that no text satisfies is refused. `vocabulary` may be NULL: then
  * only bytes are taken. */

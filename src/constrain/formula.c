@@ -35,7 +35,7 @@ static bool equal(const Formulas *f, const FormulaNode *x, const FormulaNode *y)
 }
 
 static Formula add(Formulas *f, FormulaNode node) {
-  if (has_failed(&f->failure)) return FORMULA_FALSE;
+  if (!failure_work(&f->failure, 8)) return FORMULA_FALSE;
   const uint64_t hash = hash_of(f, &node);
   Formula found;
   for (NumberWalk w = number_table_walk(&f->by_content, hash); number_walk_next(&w, &found);)
@@ -89,6 +89,7 @@ Formula formula_join(Formulas *formulas, FormulaKind kind, const Formula *parts,
     if (parts[i] == absorbing) return f->lists_count = start, absorbing;
     if (parts[i] == neutral) continue;
     size_t more = node->kind == kind ? node->b : 1;
+    if (!failure_work(&f->failure, 4 * more)) return f->lists_count = start, FORMULA_FALSE;
     if (!failure_grow(&f->failure, &f->lists, &f->lists_capacity, start + count + more, sizeof(Formula)))
       return FORMULA_FALSE;
     for (size_t j = 0; j < more; j++)
@@ -188,6 +189,7 @@ static Formula map_list(const Map *m, FormulaNode node) {
 
 static Formula map(const Map *m, Formula formula) {
   Formulas *f = m->formulas;
+  if (!failure_work(&f->failure, 1)) return FORMULA_FALSE;
   const FormulaNode node = f->nodes[formula];
   if (!(node.atoms & m->atoms)) return formula;
   if (node.round == m->round) return node.mapped;

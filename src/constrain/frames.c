@@ -157,7 +157,7 @@ static void collect_children(Relax *r, Formula formula) {
     for (uint32_t i = 0; i < r->n; i++)
       if (r->children[i] == node->a) return;
     if (r->n == MAX_GOALS) {
-      machine_fail(r->m, "over 4,096 subschemas judge one value");
+      machine_limit(r->m, "over 4,096 subschemas judge one value");
     } else {
       r->children[r->n++] = node->a;
     }

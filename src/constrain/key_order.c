@@ -166,7 +166,7 @@ static Lang next_keys(Machine *m, const Frame *frame, Lang keys) {
   for (size_t i = frame->rank; i < order->count && i < needed; i++) {
     const Key *key = &m->set->keys[order->items[i]];
     if (lang_contains(l, keys, key->bytes, key->size) && may_begin(m, frame, key))
-      words[n_words++] = (LangWord){key->bytes, key->size};
+      words[n_words++] = (LangWord){key->bytes, key->size, LANG_EMPTY};
   }
   const Lang made = lang_words(l, words, n_words);
   free(words);

@@ -26,6 +26,10 @@ void machine_fail(Machine *machine, const char *message) {
   failure_set(&machine->failure, STATUS_FAILED, message);
 }
 
+void machine_limit(Machine *machine, const char *limit) {
+  failure_set(&machine->failure, STATUS_USAGE, limit);
+}
+
 Status machine_check(const Machine *machine, Error *err) {
   TRY(failure_check(&machine->failure, err));
   TRY(langs_check(&machine->set->langs, err));
@@ -34,11 +38,11 @@ Status machine_check(const Machine *machine, Error *err) {
 
 void *machine_alloc(Machine *machine, size_t size) {
   size = (size + 7) & ~(size_t)7;
-  if (size > CHUNK_BYTES) return machine_fail(machine, "a value has over 65,536 bytes of state"), NULL;
+  if (size > CHUNK_BYTES) return machine_limit(machine, "a value has over 65,536 bytes of state"), NULL;
   if (machine->mark.chunk == 0 || machine->mark.used + size > CHUNK_BYTES) {
     if (machine->mark.chunk == machine->n_chunks) {
       if (machine->n_chunks == MAX_CHUNKS)
-        return machine_fail(machine, "the text needs over 256 MB of state"), NULL;
+        return machine_limit(machine, "the text needs over 256 MB of state"), NULL;
       char *chunk = malloc(CHUNK_BYTES);
       if (!chunk || mem_grow(&machine->chunks, &machine->chunks_capacity, machine->n_chunks + 1, sizeof chunk,
                              "a constraint", NULL))

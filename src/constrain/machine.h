@@ -157,3 +157,4 @@ static inline void machine_release(Machine *machine, ArenaMark mark) {
 bool machine_tidy(Machine *machine, JsonState *state);
 void *machine_alloc(Machine *machine, size_t size);
 void machine_fail(Machine *machine, const char *message);
+void machine_limit(Machine *machine, const char *limit); /* the text or schema is refused (STATUS_USAGE) */

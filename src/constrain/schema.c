@@ -109,7 +109,7 @@ Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
   Error inner;
   const Status status = langs_check(&set->langs, &inner);
   if (status == STATUS_OK) return status;
-  if (!set->langs.too_hard) return error_set(err, status, "%s", inner.text);
+  if (!set->langs.failure.too_hard) return error_set(err, status, "%s", inner.text);
   return error_set(err, status, "%s: the strings or numbers that fit here are too hard to find: %s",
                    set->schemas[schema].pointer, inner.text);
 }

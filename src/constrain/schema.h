@@ -121,6 +121,7 @@ typedef struct {
   size_t n_keys, keys_capacity;
   NumberTable keys_by_bytes, schemas_by_json;
   uint32_t root;
+  int depth;            /* of schemas whose meaning is being made */
   bool hides_evaluated; /* a keyword was let go that says which members and items are evaluated */
   Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */
   Lang any_number, bounded_number, integers; /* LANG_UNKNOWN: not made yet */

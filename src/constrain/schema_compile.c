@@ -163,7 +163,7 @@ static Status take_values(const Keyword *k, const Json *first, size_t n) {
   Langs *l = &k->set->langs;
   unsigned kinds = 0;
   size_t n_words = 0, i = 0;
-  Lang number = LANG_NONE;
+  NumberSet values = {.n_words = 0};
   LangWord *words = mem_alloc(n + 1, sizeof *words, "a schema", k->err);
   if (!words) return STATUS_FAILED;
   Status status = STATUS_OK;
@@ -172,11 +172,12 @@ static Status take_values(const Keyword *k, const Json *first, size_t n) {
     kinds |= kind;
     if (kind == KIND_BIT(JSON_STRING)) {
       words[n_words].bytes = json_string(value, &words[n_words].size);
+      words[n_words].rest = LANG_EMPTY;
       n_words++;
     } else if (kind == KIND_BIT(JSON_NUMBER)) {
       Decimal d;
       status = read_decimal(k, value, &d);
-      if (status == STATUS_OK) number = lang_or(l, number, numbers_equal(numbers_of(k), &d));
+      if (status == STATUS_OK) status = number_set_add(numbers_of(k), &values, &d, k->err);
     } else if (kind & (KIND_BIT(JSON_ARRAY) | KIND_BIT(JSON_OBJECT))) {
       uint32_t constant;
       status = schema_add_constant(k->set, value, own(k)->pointer, &constant, k->err);
@@ -187,11 +188,14 @@ static Status take_values(const Keyword *k, const Json *first, size_t n) {
   }
   if (status == STATUS_OK) {
     own(k)->kinds &= kinds;
-    restrict_string(k, lang_words(l, words, n_words));
+    const Lang strings = lang_words(l, words, n_words), number = number_set_lang(numbers_of(k), &values);
+    if (n == 1) lang_declare_single(l, n_words ? strings : number);
+    restrict_string(k, strings);
     restrict_number(k, number);
     own(k)->has_constants |= strcmp(k->key, "enum") == 0;
   }
   free(words);
+  number_set_release(&values);
   return status;
 }
 

@@ -9,11 +9,16 @@
 #include "constrain/schema_internal.h"
 
 enum { UNKNOWN, BEING_MADE, MADE };
+enum { MAX_DEPTH = 1000 }; /* of schemas whose meaning depends on others' */
 
 /* True if the meaning is still to be made; refuses schemas that need their own meaning for it. */
 static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
   Schema *s = &set->schemas[schema];
-  if (s->state[kind] == MADE) return false;
+  if (s->state[kind] == MADE || !langs_work(&set->langs, 1)) return false;
+  if (set->depth == MAX_DEPTH) {
+    langs_fail(&set->langs, STATUS_USAGE, "schemas refer to one another over 1,000 deep");
+    return false;
+  }
   if (s->state[kind] == BEING_MADE) {
     Error err;
     error_set(&err, STATUS_USAGE, "%s: $ref: the schema refers to itself for the same value", s->pointer);
@@ -21,7 +26,13 @@ static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
     return false;
   }
   s->state[kind] = BEING_MADE;
+  set->depth++;
   return true;
+}
+
+static void end(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  set->schemas[schema].state[kind] = MADE;
+  set->depth--;
 }
 
 /* --- booleans: null, false, true */
@@ -47,7 +58,7 @@ bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
     if (branch != SCHEMA_NONE) takes &= schema_takes_scalar(set, branch, kind);
   }
   set->schemas[schema].scalar[kind] = takes;
-  set->schemas[schema].state[kind] = MADE;
+  end(set, schema, kind);
   return takes;
 }
 
@@ -55,32 +66,81 @@ bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
 
 static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind);
 
-/* Strings of exactly one of the languages. */
-static Lang exactly_one(SchemaSet *set, const NumberList *list, JsonKind kind) {
-  Langs *l = &set->langs;
-  Lang one = LANG_NONE, any = LANG_NONE;
-  for (size_t i = 0; i < list->count; i++) {
-    Lang part = meaning(set, list->items[i], kind);
-    one = lang_or(l, lang_and(l, one, lang_not(l, part)), lang_and(l, part, lang_not(l, any)));
-    any = lang_or(l, any, part);
+/* Strings of exactly one of several languages, and of any of them. */
+typedef struct {
+  Lang one, any;
+} Exactly;
+
+static Exactly either(Langs *l, Exactly x, Exactly y) {
+  const Lang first = lang_and(l, x.one, lang_not(l, y.any)), second = lang_and(l, y.one, lang_not(l, x.any));
+  return (Exactly){lang_or(l, first, second), lang_or(l, x.any, y.any)};
+}
+
+static Exactly exactly(Langs *l, const Lang *parts, size_t n) {
+  if (n == 0 || !langs_work(l, 1)) return (Exactly){LANG_NONE, LANG_NONE};
+  if (n == 1) return (Exactly){*parts, *parts};
+  return either(l, exactly(l, parts, n / 2), exactly(l, parts + n / 2, n - n / 2));
+}
+
+static int by_lang(const void *a, const void *b) {
+  const Lang x = *(const Lang *)a, y = *(const Lang *)b;
+  return (x > y) - (x < y);
+}
+
+/* Strings of exactly one of the languages. Equal single values are never exactly one. */
+static Lang exactly_one(Langs *l, Lang *parts, size_t n) {
+  size_t n_others = 0, n_once = 0, n_single = 0;
+  Exactly singles;
+  if (n > 1) qsort(parts, n, sizeof *parts, by_lang);
+  for (size_t i = 0; i < n; i++) n_others += !lang_is_single(l, parts[i]);
+  Lang *sorted = malloc((n + 1) * sizeof *sorted), *single = sorted + n_others;
+  if (!sorted) return langs_fail(l, STATUS_FAILED, "out of memory"), LANG_NONE;
+  n_others = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (!lang_is_single(l, parts[i])) {
+      sorted[n_others++] = parts[i];
+    } else {
+      single[n_single++] = parts[i];
+    }
   }
-  return one;
+  singles.any = lang_or_many(l, single, n_single);
+  for (size_t i = 0; i < n_single; i++)
+    if ((i == 0 || single[i - 1] != single[i]) && (i + 1 == n_single || single[i + 1] != single[i]))
+      parts[n_once++] = single[i];
+  singles.one = lang_or_many(l, parts, n_once);
+  const Exactly others = exactly(l, sorted, n_others);
+  free(sorted);
+  return either(l, singles, others).one;
+}
+
+/* The languages of a list of schemas, joined. */
+static Lang of_list(SchemaSet *set, const NumberList *list, JsonKind kind,
+                    Lang (*join)(Langs *, Lang *, size_t)) {
+  Lang few[32], *parts = few;
+  if (list->count > 32 && !(parts = malloc(list->count * sizeof *parts)))
+    return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), LANG_NONE;
+  for (size_t i = 0; i < list->count; i++) parts[i] = meaning(set, list->items[i], kind);
+  const Lang made = join(&set->langs, parts, list->count);
+  if (parts != few) free(parts);
+  return made;
+}
+
+static Lang all(Langs *l, Lang *parts, size_t n) {
+  return lang_and_all(l, parts, n);
+}
+
+static Lang any(Langs *l, Lang *parts, size_t n) {
+  return lang_or_many(l, parts, n);
 }
 
 static Lang make_lang(SchemaSet *set, uint32_t schema, JsonKind kind) {
   Langs *l = &set->langs;
   const Schema *s = &set->schemas[schema];
-  if (!(s->kinds & KIND_BIT(kind))) return LANG_NONE;
+  if (!(s->kinds & KIND_BIT(kind)) || !langs_work(l, 1)) return LANG_NONE;
   Lang made = kind == JSON_STRING ? s->string : s->number;
-  for (size_t i = 0; i < s->all_of.count; i++)
-    made = lang_and(l, made, meaning(set, s->all_of.items[i], kind));
-  if (s->has_any_of) {
-    Lang any = LANG_NONE;
-    for (size_t i = 0; i < s->any_of.count; i++)
-      any = lang_or(l, any, meaning(set, s->any_of.items[i], kind));
-    made = lang_and(l, made, any);
-  }
-  if (s->has_one_of) made = lang_and(l, made, exactly_one(set, &s->one_of, kind));
+  made = lang_and(l, made, of_list(set, &s->all_of, kind, all));
+  if (s->has_any_of) made = lang_and(l, made, of_list(set, &s->any_of, kind, any));
+  if (s->has_one_of) made = lang_and(l, made, of_list(set, &s->one_of, kind, exactly_one));
   if (s->not_schema != SCHEMA_NONE) made = lang_and(l, made, lang_not(l, meaning(set, s->not_schema, kind)));
   if (s->if_schema != SCHEMA_NONE) {
     Lang when = meaning(set, s->if_schema, kind);
@@ -98,7 +158,7 @@ static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind) {
   if (begin(set, schema, kind)) {
     const Lang made = make_lang(set, schema, kind);
     *(strings ? &set->schemas[schema].string_all : &set->schemas[schema].number_all) = made;
-    set->schemas[schema].state[kind] = MADE;
+    end(set, schema, kind);
   }
   return strings ? set->schemas[schema].string_all : set->schemas[schema].number_all;
 }
@@ -117,12 +177,19 @@ static Formula atom(SchemaSet *set, AtomKind kind, uint32_t a) {
   return formula_atom(&set->formulas, kind, a, 0);
 }
 
+static Formula all_keys(SchemaSet *set, const NumberList *keys) {
+  Formula *parts = malloc((keys->count + 1) * sizeof *parts);
+  if (!parts) return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
+  for (size_t i = 0; i < keys->count; i++) parts[i] = atom(set, ATOM_HAS_KEY, keys->items[i]);
+  const Formula made = formula_join(&set->formulas, FORMULA_AND, parts, keys->count);
+  free(parts);
+  return made;
+}
+
 static Formula own_of_object(SchemaSet *set, uint32_t schema) {
   Formulas *f = &set->formulas;
   const Schema *s = &set->schemas[schema];
-  Formula made = FORMULA_TRUE;
-  for (size_t i = 0; i < s->required.count; i++)
-    made = formula_and(f, made, atom(set, ATOM_HAS_KEY, s->required.items[i]));
+  Formula made = all_keys(set, &s->required);
   if (s->min_members > 0) made = formula_and(f, made, atom(set, ATOM_MIN_COUNT, s->min_members));
   if (s->max_members != UINT32_MAX) made = formula_and(f, made, atom(set, ATOM_MAX_COUNT, s->max_members));
   bool restricts = s->properties.count || s->patterns.count;
@@ -198,7 +265,7 @@ Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
   if (!begin(set, schema, kind)) return kind == JSON_OBJECT ? s->object : s->array;
   Formula made = make_formula(set, schema, kind);
   *(kind == JSON_OBJECT ? &s->object : &s->array) = made;
-  s->state[kind] = MADE;
+  end(set, schema, kind);
   return made;
 }
 
@@ -261,7 +328,7 @@ static Lang keys_lang(SchemaSet *set, const Schema *s, bool allowed) {
   for (size_t i = 0; i < s->properties.count; i++) {
     const Key *key = &set->keys[s->properties.items[i].key];
     if (schema_is_false(s->properties.items[i].schema) != allowed)
-      words[n++] = (LangWord){key->bytes, key->size};
+      words[n++] = (LangWord){key->bytes, key->size, LANG_EMPTY};
   }
   Lang made = lang_words(&set->langs, words, n);
   free(words);
@@ -273,11 +340,14 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
   const Schema *s = &set->schemas[schema];
   if (s->member_keys != LANG_UNKNOWN) return s->member_keys;
   Lang refused = LANG_NONE, made = LANG_ALL, matched = LANG_NONE;
+  const size_t start = l->n_stack;
   for (size_t i = 0; i < s->patterns.count; i++) {
     Lang pattern = s->patterns.items[i].key;
-    matched = lang_or(l, matched, pattern);
+    lang_push(l, pattern);
     if (schema_is_false(s->patterns.items[i].schema)) refused = lang_or(l, refused, pattern);
   }
+  matched = lang_or_many(l, l->stack + start, l->n_stack - start);
+  l->n_stack = start;
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
   /* If any other key is allowed, single refused keys close no beginning of a key: they are refused where the
    * key ends. */

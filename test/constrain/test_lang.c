@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,156 @@ static void an_interval_without_integers_is_known_to_be_empty(void **state) {
   Lang between = lang_and(&langs, numbers_above(numbers, &low, true), numbers_below(numbers, &high, true));
   assert_true(lang_is_alive(&langs, between));
   assert_false(lang_is_alive(&langs, lang_and(&langs, between, numbers_integers(numbers))));
+}
+
+static Lang number_enum(Numbers numbers, const char *const *texts, size_t n) {
+  NumberSet set = {.n_words = 0};
+  Error err;
+  for (size_t i = 0; i < n; i++) {
+    Decimal d;
+    assert_true(decimal_read(texts[i], strlen(texts[i]), &d));
+    assert_int_equal(number_set_add(numbers, &set, &d, &err), STATUS_OK);
+  }
+  const Lang made = number_set_lang(numbers, &set);
+  number_set_release(&set);
+  return made;
+}
+
+/* A set has the texts of each of its numbers, whatever the others are, and no others. */
+static void a_set_of_numbers_is_the_union_of_each(void **state) {
+  (void)state;
+  static const char *const all[] = {"0",    "7",    "-7",     "70",     "7.5",    "-0.25", "1e3",
+                                    "1000", "1e-5", "123456", "12e100", "-3e-40", "10.01", "0.001"};
+  static const char *const texts[] = {"0",      "-0",    "0.0",     "7",       "7.0",    "70.00", "-7",
+                                      "7.5",    "7.50",  "75",      "-0.25",   "0.25",   "1e3",   "1.0e+03",
+                                      "1000.0", "1e-05", "1.2e101", "0.00001", "-3e-40", "7.5e0", "12"};
+  for (int exponents = 0; exponents < 2; exponents++) {
+    const Numbers numbers = {&langs, exponents};
+    for (size_t n = 0; n <= sizeof all / sizeof *all; n++) {
+      const Lang set = number_enum(numbers, all, n);
+      for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        bool is = false;
+        for (size_t j = 0; j < n; j++) {
+          Decimal d;
+          assert_true(decimal_read(all[j], strlen(all[j]), &d));
+          is |= has(numbers_equal(numbers, &d), texts[i]);
+        }
+        assert_int_equal(has(set, texts[i]), is);
+      }
+    }
+  }
+}
+
+/* --- bounds of work */
+
+/* 50,000 numbers take some work for each digit, not for each pair of numbers. */
+static void many_numbers_take_little_work(void **state) {
+  (void)state;
+  const Numbers numbers = {&langs, true};
+  NumberSet set = {.n_words = 0};
+  Error err;
+  for (int i = 0; i < 50000; i++) {
+    char text[8];
+    Decimal d;
+    assert_true(decimal_read(text, (size_t)snprintf(text, sizeof text, "%d", i), &d));
+    assert_int_equal(number_set_add(numbers, &set, &d, &err), STATUS_OK);
+  }
+  const Lang made = number_set_lang(numbers, &set);
+  number_set_release(&set);
+  assert_true(has(made, "49999") && has(made, "4.9999e4") && !has(made, "50000"));
+  assert_true(langs.failure.work < MAX_WORK / 10);
+}
+
+/* Sequences of a million parts are neither deep nor quadratic. */
+static void long_sequences_need_no_stack(void **state) {
+  (void)state;
+  Lang many = lang_maybe(&langs, lang_byte(&langs, 'a')), one = lang_byte(&langs, 'b');
+  for (int i = 0; i < 20; i++) one = lang_then(&langs, one, one);
+  assert_int_equal(lang_shortest(&langs, one), 1 << 20);
+  assert_int_equal(lang_shortest(&langs, lang_next(&langs, one, 'b')), (1 << 20) - 1);
+  for (int i = 0; i < 10; i++) many = lang_then(&langs, many, many);
+  many = lang_then(&langs, many, one);
+  assert_true(lang_next(&langs, many, 'a') != LANG_NONE && lang_next(&langs, many, 'b') != LANG_NONE);
+  assert_int_equal(lang_shortest(&langs, many), 1 << 20);
+  assert_true(lang_without(&langs, one, "bb", 2) == one && !lang_takes_any_beginning(&langs, one));
+  assert_int_equal(langs_check(&langs, NULL), STATUS_OK);
+}
+
+/* Expressions that share parts, which their derivatives are made of once. */
+static void shared_parts_are_derived_once(void **state) {
+  (void)state;
+  Lang lang = lang_byte(&langs, 'a');
+  for (int i = 0; i < 60; i++) lang = lang_or(&langs, lang, lang_then(&langs, lang, lang_byte(&langs, 'b')));
+  assert_true(has(lang, "abbb") && !has(lang, "ba") && !has(lang, "aa"));
+  assert_false(lang_takes_any_beginning(&langs, lang));
+  assert_int_equal(lang_next_class(&langs, lang, WIDE_E1), LANG_UNKNOWN); /* too many ways to look */
+  const Lang others = lang_without(&langs, lang, "ab", 2);
+  assert_true(!has(others, "ab") && has(others, "abb"));
+  assert_true(langs.failure.work < MAX_WORK / 100);
+}
+
+static void many_alternatives_share_their_beginnings(void **state) {
+  (void)state;
+  Lang parts[1000];
+  char text[8];
+  for (int i = 0; i < 1000; i++)
+    parts[i] = lang_literal(&langs, text, (size_t)snprintf(text, sizeof text, "%03d-x", i));
+  const Lang lang = lang_or_many(&langs, parts, 1000);
+  for (int i = 0; i < 1000; i += 37) {
+    snprintf(text, sizeof text, "%03d-x", i);
+    assert_true(has(lang, text));
+  }
+  assert_true(!has(lang, "12-x") && !has(lang, "0000-x") && !has(lang, "999-"));
+  assert_true(langs.steps < 500);
+  assert_int_equal(lang_or_many(&langs, parts, 0), LANG_NONE);
+  assert_int_equal(lang_or_many(&langs, parts, 1), parts[0]);
+}
+
+static void assert_refused(Lang lang, const char *why) {
+  Error err;
+  assert_int_equal(lang, LANG_NONE);
+  assert_int_equal(langs_check(&langs, &err), STATUS_USAGE);
+  assert_non_null(strstr(err.text, why));
+}
+
+static void too_much_is_refused(void **state) {
+  (void)state;
+  Lang lang = lang_byte(&langs, 'a');
+  for (int i = 0; i < 30; i++) lang = lang_then(&langs, lang, lang);
+  assert_refused(lang, "2,097,152 states");
+  assert_true(langs.failure.too_hard);
+}
+
+static void expressions_that_lie_too_deep_are_refused(void **state) {
+  (void)state;
+  Lang lang = lang_byte(&langs, 'a');
+  for (int i = 0; i < 1900; i++)
+    lang = lang_repeat(&langs, lang_then(&langs, lang, lang_byte(&langs, 'b')), 2, 3);
+  assert_refused(lang, "2,000 deep");
+}
+
+static void words_within_words_are_refused_where_they_lie_too_deep(void **state) {
+  (void)state;
+  static char bytes[2500];
+  static LangWord words[2500];
+  memset(bytes, 'a', sizeof bytes);
+  for (size_t i = 0; i < 2500; i++) words[i] = (LangWord){bytes, i, LANG_EMPTY};
+  const Lang some = lang_words(&langs, words, 1500);
+  assert_true(lang_contains(&langs, some, bytes, 1499) && !lang_contains(&langs, some, bytes, 1500));
+  assert_refused(lang_words(&langs, words, 2500), "2,000");
+}
+
+static void an_interruption_ends_the_work(void **state) {
+  (void)state;
+  volatile int interrupted = 0;
+  failure_heed(&interrupted);
+  langs_begin_work(&langs);
+  assert_true(lang_byte(&langs, 'y') != LANG_NONE);
+  interrupted = 1;
+  langs_begin_work(&langs);
+  assert_int_equal(lang_byte(&langs, 'z'), LANG_NONE);
+  assert_int_equal(langs_check(&langs, NULL), STATUS_INTERRUPTED);
+  failure_heed(NULL);
 }
 
 /* --- regular expressions */
@@ -255,6 +406,16 @@ int main(void) {
       cmocka_unit_test_setup_teardown(multiples_are_exact_decimals, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(an_interval_without_integers_is_known_to_be_empty, open_langs,
                                       close_langs),
+      cmocka_unit_test_setup_teardown(a_set_of_numbers_is_the_union_of_each, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(many_numbers_take_little_work, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(long_sequences_need_no_stack, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(shared_parts_are_derived_once, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(many_alternatives_share_their_beginnings, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(too_much_is_refused, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(expressions_that_lie_too_deep_are_refused, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(words_within_words_are_refused_where_they_lie_too_deep, open_langs,
+                                      close_langs),
+      cmocka_unit_test_setup_teardown(an_interruption_ends_the_work, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(regular_expressions_match_as_ecma_has_it, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(short_strings_know_no_high_counts, open_langs, close_langs),

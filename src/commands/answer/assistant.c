@@ -236,6 +236,7 @@ void assistant_heed(Assistant *a, const volatile int *interrupted) {
   a->interrupted = interrupted;
   if (a->tokenizer) tokenizer_heed(a->tokenizer, interrupted);
   if (a->chat) chat_heed(a->chat, interrupted);
+  constraint_heed(interrupted);
 }
 
 /* --- the engine, here or in a process that keeps the model */

@@ -179,7 +179,7 @@ static Status set_words(WrittenCall *call, AnswerForm *form, Error *err) {
   LangWord *words = mem_alloc(call->n_words, sizeof *words, "a call", err);
   if (!words) return STATUS_FAILED;
   for (size_t i = 0; i < call->n_words; i++)
-    words[i] = (LangWord){call->words.data + call->word_list[i].at, call->word_list[i].size};
+    words[i] = (LangWord){call->words.data + call->word_list[i].at, call->word_list[i].size, LANG_EMPTY};
   Grammar *grammar;
   Status status = grammar_open_words(form->flag, words, call->n_words, &grammar, err);
   free(words);

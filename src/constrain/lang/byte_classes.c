@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define MAX_BYTES ((size_t)1 << 28) /* of all rows; langs_tidy() keeps fewer from token to token */
+
 /* The next byte of the set from `byte` on; 256: there are no more. */
 static unsigned next_of(const ByteSet *set, unsigned byte) {
   for (; byte < 256; byte = (byte | 63) + 1) {
@@ -43,6 +45,10 @@ void byte_classes_divide(ByteClasses *c, const ByteSet *set) {
 
 uint32_t *byte_row_make(Langs *langs) {
   const uint32_t n = langs->classes.n;
+  if (langs->rows.total > MAX_BYTES) {
+    langs_fail(langs, STATUS_USAGE, "the transitions of one step need over 256 MB");
+    return NULL;
+  }
   uint32_t *row = pool_alloc(&langs->rows, (1 + (size_t)n) * sizeof *row);
   if (!row) return langs_fail(langs, STATUS_FAILED, "out of memory"), NULL;
   row[0] = n;

@@ -12,6 +12,8 @@
 #include "constrain/lang/byte_classes.h"
 
 #define MAX_EXPRESSIONS        ((size_t)1 << 21)
+#define MAX_PARTS_KEPT         ((size_t)1 << 25) /* of all unions and intersections */
+#define MAX_DEPTH              2000              /* what goes down into expressions is recursive */
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* where it speaks of multiples */
@@ -33,7 +35,7 @@ static void fail_limit(Langs *langs, const char *limit) {
             "%s (fewer patterns, multipleOf and counts that hold at once, by allOf, not or side by side, are "
             "easier)",
             limit);
-  langs->too_hard = true;
+  langs->failure.too_hard |= !has_failed(&langs->failure);
   langs_fail(langs, STATUS_USAGE, message.text);
 }
 
@@ -57,12 +59,31 @@ static bool equal(const Langs *langs, const LangNode *x, const LangNode *y) {
   return x->a == y->a && x->min == y->min;
 }
 
+/* Gives the node what follows from its parts; false if it is too deep. */
+static bool measure(Langs *langs, LangNode *node) {
+  const bool list = node->kind == OR || node->kind == AND;
+  if (node->kind == MULTIPLE) node->multiples = true;
+  if (node->kind < THEN || node->kind == MULTIPLE) return true;
+  for (uint32_t i = 0; i < (list ? node->b : 1); i++) {
+    const LangNode *part = &langs->nodes[list ? langs->lists[node->a + i] : node->a];
+    if (part->depth >= node->depth) node->depth = part->depth + 1;
+    node->multiples |= part->multiples;
+  }
+  if (node->kind == THEN && langs->nodes[node->b].depth > node->depth)
+    node->depth = langs->nodes[node->b].depth;
+  if (node->kind == THEN) node->multiples |= langs->nodes[node->b].multiples;
+  if (node->depth <= MAX_DEPTH) return true;
+  fail_limit(langs, "expressions lie inside one another over 2,000 deep");
+  return false;
+}
+
 Lang lang_node(Langs *langs, LangNode node) {
-  if (has_failed(&langs->failure)) return LANG_NONE;
+  if (!langs_work(langs, 8)) return LANG_NONE;
   const uint64_t hash = hash_of(langs, &node);
   Lang found;
   for (NumberWalk w = number_table_walk(&langs->by_content, hash); number_walk_next(&w, &found);)
     if (equal(langs, &langs->nodes[found], &node)) return found;
+  if (langs->count > 0 && !measure(langs, &node)) return LANG_NONE;
   if (langs->count >= MAX_EXPRESSIONS) {
     fail_limit(langs, "the automaton grows over 2,097,152 states");
     return LANG_NONE;
@@ -110,13 +131,8 @@ Lang lang_byte(Langs *langs, unsigned char byte) {
   return lang_bytes(langs, byte, byte);
 }
 
-Lang lang_then(Langs *langs, Lang a, Lang b) {
-  if (a == LANG_NONE || b == LANG_NONE) return LANG_NONE;
-  if (a == LANG_EMPTY) return b;
-  if (b == LANG_EMPTY) return a;
-  const LangNode first = langs->nodes[a];
-  if (first.kind == THEN) return lang_then(langs, first.a, lang_then(langs, first.b, b));
-  const LangNode rest = langs->nodes[b];
+static Lang then(Langs *langs, Lang a, Lang b) {
+  const LangNode first = langs->nodes[a], rest = langs->nodes[b];
   return lang_node(langs, (LangNode){.kind = THEN,
                                      .has_empty = first.has_empty && rest.has_empty,
                                      .plain = first.plain && rest.plain,
@@ -124,6 +140,27 @@ Lang lang_then(Langs *langs, Lang a, Lang b) {
                                      .counts = first.counts || rest.counts,
                                      .a = a,
                                      .b = b});
+}
+
+Lang lang_then(Langs *langs, Lang a, Lang b) {
+  if (a == LANG_NONE || b == LANG_NONE) return LANG_NONE;
+  if (a == LANG_EMPTY) return b;
+  if (b == LANG_EMPTY) return a;
+  if (langs->nodes[a].kind != THEN) return then(langs, a, b);
+  const size_t start = langs->n_stack;
+  for (; langs->nodes[a].kind == THEN; a = langs->nodes[a].b)
+    if (!lang_push(langs, langs->nodes[a].a)) return langs->n_stack = start, LANG_NONE;
+  Lang made = then(langs, a, b);
+  while (langs->n_stack > start && made != LANG_NONE)
+    made = then(langs, langs->stack[--langs->n_stack], made);
+  langs->n_stack = start;
+  return made;
+}
+
+Lang lang_sequence(Langs *langs, const Lang *parts, size_t n) {
+  Lang made = LANG_EMPTY;
+  while (n > 0) made = lang_then(langs, parts[--n], made);
+  return made;
 }
 
 static int by_number(const void *a, const void *b) {
@@ -150,6 +187,9 @@ static bool add_parts(Langs *langs, LangKind kind, Lang a) {
   const LangNode *node = &langs->nodes[a];
   bool nested = node->kind == kind;
   size_t n = nested ? node->b : 1;
+  if (!langs_work(langs, n)) return false;
+  if (langs->lists_count + n > MAX_PARTS_KEPT)
+    return fail_limit(langs, "unions and intersections have over 33,554,432 parts"), false;
   if (!failure_grow(&langs->failure, &langs->lists, &langs->lists_capacity, langs->lists_count + n,
                     sizeof *langs->lists))
     return false;
@@ -297,6 +337,10 @@ Lang lang_or_all(Langs *langs, const Lang *parts, size_t n) {
   return join(langs, OR, parts, n);
 }
 
+Lang lang_and_all(Langs *langs, const Lang *parts, size_t n) {
+  return join(langs, AND, parts, n);
+}
+
 Lang lang_and(Langs *langs, Lang a, Lang b) {
   if (a == b || b == LANG_ALL) return a;
   if (a == LANG_ALL) return b;
@@ -334,42 +378,20 @@ Lang lang_literal(Langs *langs, const void *bytes, size_t size) {
   return made;
 }
 
-static int by_bytes(const void *a, const void *b) {
-  const LangWord *x = a, *y = b;
-  int order = memcmp(x->bytes, y->bytes, x->size < y->size ? x->size : y->size);
-  return order ? order : (x->size > y->size) - (x->size < y->size);
-}
-
-/* The rests from byte `at` of sorted words that share the bytes before it. */
-static Lang words_from(Langs *langs, const LangWord *words, size_t n, size_t at) {
-  Lang made = LANG_NONE;
-  size_t i = 0;
-  while (i < n && words[i].size == at) i++;
-  if (i > 0) made = LANG_EMPTY;
-  if (n == 1) return i ? LANG_EMPTY : lang_literal(langs, words->bytes + at, words->size - at);
-  while (i < n) {
-    size_t end = i + 1, common = at + 1;
-    while (end < n && words[end].bytes[at] == words[i].bytes[at]) end++;
-    const LangWord *first = &words[i], *last = &words[end - 1];
-    while (common < first->size && common < last->size && first->bytes[common] == last->bytes[common])
-      common++;
-    Lang rest = words_from(langs, words + i, end - i, common);
-    made = lang_or(langs, made, lang_then(langs, lang_literal(langs, first->bytes + at, common - at), rest));
-    i = end;
-  }
-  return made;
-}
-
-Lang lang_words(Langs *langs, LangWord *words, size_t n) {
-  qsort(words, n, sizeof *words, by_bytes);
-  return lang_declare_text(langs, words_from(langs, words, n, 0));
-}
-
 /* --- text */
 
 Lang lang_declare_text(Langs *langs, Lang a) {
   if (!has_failed(&langs->failure) && a > LANG_ALL) langs->nodes[a].text = true;
   return a;
+}
+
+Lang lang_declare_single(Langs *langs, Lang a) {
+  if (!has_failed(&langs->failure)) langs->nodes[a].single = true;
+  return a;
+}
+
+bool lang_is_single(const Langs *langs, Lang a) {
+  return langs->nodes[a].single;
 }
 
 Lang lang_any_character(Langs *langs) {
@@ -388,26 +410,49 @@ Lang lang_text(Langs *langs, Lang a) {
 
 static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell);
 
-static Lang derive_parts(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell) {
-  Lang few[32] = {0};
-  Lang *parts = few;
-  Error err;
-  if (node.b > 32 && !(parts = mem_alloc(node.b, sizeof *parts, "an automaton", &err)))
-    return langs_fail(langs, STATUS_FAILED, err.text), LANG_NONE;
-  size_t n = 0;
-  for (uint32_t i = 0; i < node.b; i++) {
-    Lang part = derive(langs, langs->lists[node.a + i], byte, cell);
-    if (node.kind == OR && part == LANG_NONE) continue;
-    parts[n++] = part;
-  }
-  Lang made = join(langs, node.kind, parts, n);
-  if (parts != few) free(parts);
+static Lang derive_and(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell) {
+  const size_t start = langs->n_stack;
+  bool pushed = true;
+  for (uint32_t i = 0; i < node.b && pushed; i++)
+    pushed = lang_push(langs, derive(langs, langs->lists[node.a + i], byte, cell));
+  const Lang made = pushed ? join(langs, AND, langs->stack + start, node.b) : LANG_NONE;
+  langs->n_stack = start;
   return made;
 }
 
-/* The derivative of `a`; keeps in `cell` only bytes that have the same one. */
-static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
-  if (has_failed(&langs->failure)) return LANG_NONE;
+/* Pushes the alternatives of the derivative of `a`, each expression's once: unions whose parts share theirs
+ * would else be derived in as many ways as lead to them. */
+static void collect(Langs *langs, Lang a, unsigned char byte, ByteSet *cell, uint32_t collection) {
+  while (langs_work(langs, 1)) {
+    const LangNode node = langs->nodes[a];
+    const bool known = node.derivation == langs->derivation;
+    if (node.collection == collection) return;
+    langs->nodes[a].collection = collection;
+    if (known || (node.kind != THEN && node.kind != OR)) {
+      lang_push(langs, known ? node.derived : derive(langs, a, byte, cell));
+      return;
+    }
+    for (uint32_t i = 0; node.kind == OR && i < node.b; i++)
+      collect(langs, langs->lists[node.a + i], byte, cell, collection);
+    if (node.kind == OR) return;
+    lang_push(langs, lang_then(langs, derive(langs, node.a, byte, cell), node.b));
+    if (!langs->nodes[node.a].has_empty) return;
+    a = node.b;
+  }
+}
+
+static Lang derive_or(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
+  const size_t start = langs->n_stack;
+  collect(langs, a, byte, cell, ++langs->collection);
+  size_t kept = start;
+  for (size_t i = start; i < langs->n_stack; i++)
+    if (langs->stack[i] != LANG_NONE) langs->stack[kept++] = langs->stack[i];
+  const Lang made = join(langs, OR, langs->stack + start, kept - start);
+  langs->n_stack = start;
+  return made;
+}
+
+static Lang derive_new(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   const LangNode node = langs->nodes[a];
   switch ((LangKind)node.kind) {
   case EMPTY: return LANG_NONE;
@@ -417,12 +462,11 @@ static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
     byte_set_keep(cell, set, !has);
     return has ? LANG_EMPTY : LANG_NONE;
   }
-  case THEN: {
-    Lang first = lang_then(langs, derive(langs, node.a, byte, cell), node.b);
-    return langs->nodes[node.a].has_empty ? lang_or(langs, first, derive(langs, node.b, byte, cell)) : first;
-  }
-  case OR:
-  case AND: return derive_parts(langs, node, byte, cell);
+  case THEN:
+    if (langs->nodes[node.a].has_empty) return derive_or(langs, a, byte, cell);
+    return lang_then(langs, derive(langs, node.a, byte, cell), node.b);
+  case OR: return derive_or(langs, a, byte, cell);
+  case AND: return derive_and(langs, node, byte, cell);
   case NOT: return lang_not(langs, derive(langs, node.a, byte, cell));
   case REPEAT: {
     uint32_t min = node.min ? node.min - 1 : 0, max = node.b == LANG_NO_END ? LANG_NO_END : node.b - 1;
@@ -432,6 +476,25 @@ static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   case MULTIPLE: return multiple_next(langs, node, byte, cell);
   }
   return LANG_NONE;
+}
+
+/* The derivative of `a`; keeps in `cell` only bytes that have the same one. An expression that this
+ * derivation has met before has done so already. */
+static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
+  if (!langs_work(langs, 4)) return LANG_NONE;
+  if (langs->nodes[a].derivation == langs->derivation) return langs->nodes[a].derived;
+  const Lang made = derive_new(langs, a, byte, cell);
+  langs->nodes[a].derivation = langs->derivation;
+  langs->nodes[a].derived = made;
+  return made;
+}
+
+/* Begins a derivation. It never takes an earlier one's marks for its own. */
+static void begin_derivation(Langs *langs) {
+  if (++langs->derivation > 0 && langs->collection < UINT32_MAX / 2) return;
+  for (size_t i = 0; i < langs->count; i++) langs->nodes[i].derivation = langs->nodes[i].collection = 0;
+  langs->derivation = 1;
+  langs->collection = 0;
 }
 
 #define MAX_PARTS 16
@@ -472,6 +535,7 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
   if (node->kind == NOT || (node->kind == AND && node->b <= MAX_PARTS))
     return next_by_parts(langs, a, byte, next);
   ByteSet cell = {{~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
+  begin_derivation(langs);
   Lang made = derive(langs, a, byte, &cell);
   if (has_failed(&langs->failure)) return LANG_NONE;
   for (uint32_t class = 0; class < next[0]; class ++)
@@ -533,19 +597,6 @@ static bool has_witness(Langs *langs, Lang a, bool *multiple) {
   return false;
 }
 
-/* True if the expression has a MULTIPLE within a few levels. */
-static bool speaks_of_multiples(const Langs *langs, Lang a, int levels) {
-  const LangNode *node = &langs->nodes[a];
-  if (node->kind == MULTIPLE) return true;
-  if (levels == 0 || node->plain) return false;
-  if (node->kind == NOT || node->kind == REPEAT) return speaks_of_multiples(langs, node->a, levels - 1);
-  if (node->kind == THEN)
-    return speaks_of_multiples(langs, node->a, levels - 1) || speaks_of_multiples(langs, node->b, levels - 1);
-  for (uint32_t i = 0; (node->kind == OR || node->kind == AND) && i < node->b; i++)
-    if (speaks_of_multiples(langs, langs->lists[node->a + i], levels - 1)) return true;
-  return false;
-}
-
 /* True if an AND has a MULTIPLE that only an exponent could still make true, and its parts that do not speak
  * of multiples have no string with one. */
 static bool lacks_exponent(Langs *langs, Lang a) {
@@ -556,7 +607,7 @@ static bool lacks_exponent(Langs *langs, Lang a) {
   Lang others = LANG_ALL;
   for (uint32_t i = 0; i < node.b; i++) {
     const Lang other = langs->lists[node.a + i];
-    if (!speaks_of_multiples(langs, other, 8)) others = lang_and(langs, others, other);
+    if (!langs->nodes[other].multiples) others = lang_and(langs, others, other);
   }
   const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
   const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
@@ -579,7 +630,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
   bool multiple;
   if (has_witness(langs, a, &multiple)) return langs->nodes[a].alive = 1, true;
   if (multiple && lacks_exponent(langs, a)) return langs->nodes[a].alive = 2, false;
-  const size_t most = multiple || speaks_of_multiples(langs, a, 8) ? MAX_SEARCHED_MULTIPLES : MAX_SEARCHED;
+  const size_t most = multiple || langs->nodes[a].multiples ? MAX_SEARCHED_MULTIPLES : MAX_SEARCHED;
   Reached *reached = NULL;
   size_t count = 0, capacity = 0;
   uint32_t round = ++langs->round;
@@ -625,12 +676,14 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* True for THEN(TEXT, ...) and what has it as a choice. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
-  const LangNode *node = &langs->nodes[a];
-  if (node->kind == REPEAT) return node->a == langs->any_character && node->b == LANG_NO_END;
-  if (node->kind == THEN) return node->plain && takes_any_beginning(langs, node->a);
+  LangNode *node = &langs->nodes[a];
+  if (node->takes_any) return node->takes_any == 1;
   bool takes = false;
+  if (node->kind == REPEAT) takes = node->a == langs->any_character && node->b == LANG_NO_END;
+  if (node->kind == THEN) takes = node->plain && takes_any_beginning(langs, node->a);
   for (uint32_t i = 0; node->kind == OR && i < node->b && !takes; i++)
     takes = takes_any_beginning(langs, langs->lists[node->a + i]);
+  node->takes_any = takes ? 1 : 2;
   return takes;
 }
 
@@ -644,13 +697,14 @@ bool lang_takes_any_beginning(const Langs *langs, Lang a) {
 
 /* True if each beginning of a string of `a` is one of infinitely many. */
 static bool is_endless(const Langs *langs, Lang a) {
-  const LangNode *node = &langs->nodes[a];
-  if (a == LANG_ALL) return true;
-  if (!node->plain) return false;
-  if (node->kind == REPEAT) return node->b == LANG_NO_END;
-  if (node->kind == THEN) return is_endless(langs, node->b);
-  bool endless = node->kind == OR && node->b > 0;
-  for (uint32_t i = 0; i < node->b && endless; i++) endless = is_endless(langs, langs->lists[node->a + i]);
+  while (langs->nodes[a].kind == THEN && langs->nodes[a].plain) a = langs->nodes[a].b;
+  LangNode *node = &langs->nodes[a];
+  if (node->endless) return node->endless == 1;
+  bool endless = a == LANG_ALL || (node->plain && node->kind == REPEAT && node->b == LANG_NO_END);
+  if (node->plain && node->kind == OR) endless = node->b > 0;
+  for (uint32_t i = 0; node->kind == OR && i < node->b && endless; i++)
+    endless = is_endless(langs, langs->lists[node->a + i]);
+  node->endless = endless ? 1 : 2;
   return endless;
 }
 
@@ -677,7 +731,7 @@ static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t 
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size) {
   const LangNode node = langs->nodes[a];
   const unsigned char byte = size > 0 ? (unsigned char)*bytes : 0;
-  if (a == LANG_NONE || is_endless(langs, a)) return a;
+  if (a == LANG_NONE || is_endless(langs, a) || !langs_work(langs, 4)) return a;
   const LangNode *first = node.kind == THEN ? &langs->nodes[node.a] : &node;
   const ByteSet *set = first->kind == SET ? &langs->sets[first->a] : NULL;
   if (size > MAX_WORD) set = NULL;
@@ -715,5 +769,6 @@ void langs_close(Langs *langs) {
   free(langs->sets);
   number_table_release(&langs->sets_by_content);
   free(langs->divisors);
+  free(langs->stack);
   *langs = (Langs){.round = 0};
 }

@@ -49,14 +49,17 @@ typedef struct {
   struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;
-  Pool rows;      /* of transitions */
-  size_t steps;   /* transitions computed since langs_begin_work() */
-  uint32_t round; /* of searches for a string, which mark expressions with it */
+  Lang *stack; /* [n_stack] expressions that are put aside for a moment */
+  size_t n_stack, stack_capacity;
+  Pool rows;           /* of transitions */
+  size_t steps;        /* transitions computed since langs_begin_work() */
+  uint32_t round;      /* of searches for a string, which mark expressions with it */
+  uint32_t derivation; /* of a byte, which marks the expressions that it derives */
+  uint32_t collection; /* of alternatives of a derivative */
   Lang any_character, any_text;
   uint8_t ending[32]; /* [ending_size] the string that lang_ends_within() found last */
   uint32_t ending_size;
   Failure failure;
-  bool too_hard;    /* the failure is a limit on states or steps */
   bool unsupported; /* what was refused last is valid, but cannot be held to exactly */
 } Langs;
 
@@ -75,6 +78,12 @@ Lang lang_literal(Langs *langs, const void *bytes, size_t size);
 Lang lang_then(Langs *langs, Lang a, Lang b);
 Lang lang_or(Langs *langs, Lang a, Lang b);
 Lang lang_or_all(Langs *langs, const Lang *parts, size_t n);
+Lang lang_and_all(Langs *langs, const Lang *parts, size_t n);
+/* The same as lang_or_all() where there may be many parts: those with the same beginning share it, as in a
+ * tree. */
+Lang lang_or_many(Langs *langs, const Lang *parts, size_t n);
+/* The parts one after another. */
+Lang lang_sequence(Langs *langs, const Lang *parts, size_t n);
 Lang lang_and(Langs *langs, Lang a, Lang b);
 Lang lang_not(Langs *langs, Lang a);
 /* From min to max (LANG_NO_END: any number) strings of `a`. */
@@ -89,10 +98,16 @@ Lang lang_any_text(Langs *langs);
 Lang lang_text(Langs *langs, Lang a);
 /* Declares that all strings of `a` are valid UTF-8, which lang_text() uses. */
 Lang lang_declare_text(Langs *langs, Lang a);
-/* The strings words[i][0..sizes[i]), as a tree by their first bytes. Reorders the arrays. */
+/* Declares that `a` has the texts of one value, so that two such languages are equal or have no text in
+ * common. */
+Lang lang_declare_single(Langs *langs, Lang a);
+bool lang_is_single(const Langs *langs, Lang a);
+/* The strings that begin with a word and go on with its rest, as a tree by their first bytes. Reorders the
+ * array. PRECOND the words and their rests are text */
 typedef struct {
   const char *bytes; /* [size] */
   size_t size;
+  Lang rest; /* LANG_EMPTY: the word alone */
 } LangWord;
 Lang lang_words(Langs *langs, LangWord *words, size_t n);
 
@@ -101,13 +116,28 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n);
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 
-/* Bounds the time of what follows until the next call: over LANG_MAX_STEPS transitions fail. */
+/* Bounds the time of what follows until the next call: over LANG_MAX_STEPS transitions, or MAX_WORK, fail. */
 #define LANG_MAX_STEPS 800000
 static inline void langs_begin_work(Langs *langs) {
   langs->steps = 0;
+  failure_begin_work(&langs->failure);
+}
+/* failure_work() of the store. */
+static inline bool langs_work(Langs *langs, size_t units) {
+  return failure_work(&langs->failure, units);
 }
 /* Forgets transitions if they take much memory; they are found anew. */
 void langs_tidy(Langs *langs);
+/* Pushes on langs->stack; false on failure. Callers put langs->n_stack back to what it was. */
+static inline bool lang_push(Langs *langs, Lang a) {
+  if (langs->n_stack == langs->stack_capacity &&
+      !failure_grow(&langs->failure, &langs->stack, &langs->stack_capacity, langs->n_stack + 1,
+                    sizeof *langs->stack))
+    return false;
+  langs->stack[langs->n_stack++] = a;
+  return true;
+}
+
 bool lang_has_empty(const Langs *langs, Lang a);
 /* True if `a` is made without intersections and complements, or LANG_ALL. */
 bool lang_is_plain(const Langs *langs, Lang a);

@@ -99,17 +99,22 @@ bool lang_is_character_set(Langs *langs, Lang a) {
   return langs->nodes[a].character_set == CHARACTER_SET;
 }
 
-static Lang next_of_list(Langs *langs, LangNode node, WideClass class) {
+enum { MAX_LOOKED = 1000 }; /* expressions for one answer */
+
+static Lang next_class(Langs *langs, Lang a, WideClass class, int *looked);
+
+static Lang next_of_list(Langs *langs, LangNode node, WideClass class, int *looked) {
   Lang made = node.kind == OR ? LANG_NONE : LANG_ALL;
   for (uint32_t i = 0; i < node.b; i++) {
-    const Lang part = lang_next_class(langs, langs->lists[node.a + i], class);
+    const Lang part = next_class(langs, langs->lists[node.a + i], class, looked);
     if (part == LANG_UNKNOWN) return LANG_UNKNOWN;
     made = node.kind == OR ? lang_or(langs, made, part) : lang_and(langs, made, part);
   }
   return made;
 }
 
-Lang lang_next_class(Langs *langs, Lang a, WideClass class) {
+static Lang next_class(Langs *langs, Lang a, WideClass class, int *looked) {
+  if (++*looked > MAX_LOOKED) return LANG_UNKNOWN;
   const bool is_set = lang_is_character_set(langs, a);
   const LangNode node = langs->nodes[a];
   if (is_set) {
@@ -123,26 +128,31 @@ Lang lang_next_class(Langs *langs, Lang a, WideClass class) {
       if (is_in_class(lead, class) && byte_set_has(&langs->sets[node.a], lead)) return LANG_UNKNOWN;
     return LANG_NONE;
   case THEN: {
-    const Lang first = lang_next_class(langs, node.a, class);
+    const Lang first = next_class(langs, node.a, class, looked);
     if (first == LANG_UNKNOWN) return LANG_UNKNOWN;
     const Lang made = lang_then(langs, first, node.b);
     if (!langs->nodes[node.a].has_empty) return made;
-    const Lang rest = lang_next_class(langs, node.b, class);
+    const Lang rest = next_class(langs, node.b, class, looked);
     return rest == LANG_UNKNOWN ? LANG_UNKNOWN : lang_or(langs, made, rest);
   }
   case OR:
-  case AND: return next_of_list(langs, node, class);
+  case AND: return next_of_list(langs, node, class, looked);
   case NOT: {
-    const Lang part = lang_next_class(langs, node.a, class);
+    const Lang part = next_class(langs, node.a, class, looked);
     return part == LANG_UNKNOWN ? LANG_UNKNOWN : lang_not(langs, part);
   }
   case REPEAT: {
     const uint32_t min = node.min ? node.min - 1 : 0, max = node.b == LANG_NO_END ? LANG_NO_END : node.b - 1;
-    const Lang first = lang_next_class(langs, node.a, class);
+    const Lang first = next_class(langs, node.a, class, looked);
     if (first == LANG_UNKNOWN || first == LANG_NONE) return first;
     return lang_then(langs, first, lang_repeat(langs, node.a, min, max));
   }
   case MULTIPLE: return LANG_UNKNOWN;
   }
   return LANG_UNKNOWN;
+}
+
+Lang lang_next_class(Langs *langs, Lang a, WideClass class) {
+  int looked = 0;
+  return next_class(langs, a, class, &looked);
 }

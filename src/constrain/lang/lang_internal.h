@@ -14,18 +14,24 @@ typedef enum { EMPTY, SET, THEN, OR, AND, NOT, REPEAT, MULTIPLE } LangKind;
  * LANG_NONE is an OR without parts, LANG_ALL its NOT. */
 struct LangNode {
   uint8_t kind;
-  bool has_empty; /* contains the empty string */
-  bool plain;     /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
-  bool text;      /* known to have only valid UTF-8 */
-  bool guessed;   /* lang_shortest() was too long a search */
-  bool counts;    /* has a repetition that lang_relaxed() changes */
-  uint8_t alive;  /* 0 unknown, 1 has a string, 2 has none */
+  bool has_empty;             /* contains the empty string */
+  bool plain;                 /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
+  bool text;                  /* known to have only valid UTF-8 */
+  bool guessed;               /* lang_shortest() was too long a search */
+  bool counts;                /* has a repetition that lang_relaxed() changes */
+  bool multiples;             /* has a MULTIPLE in it */
+  bool single;                /* lang_declare_single() */
+  uint8_t alive;              /* 0 unknown, 1 has a string, 2 has none */
+  uint8_t endless, takes_any; /* the same of is_endless() and takes_any_beginning() */
   uint8_t character_set, wide_all, wide_any; /* of lang_classes.c */
+  uint16_t depth; /* of expressions inside one another; the rest of a THEN is beside its first part */
   uint32_t a, b, min;
-  uint32_t round;    /* of the last search that met it */
-  uint32_t shortest; /* lang_shortest() + 1, 0: unknown */
-  uint32_t relaxed;  /* lang_relaxed() + 1, 0: not made yet */
-  uint32_t *next;    /* a row of byte_classes.h; NULL: nothing was derived yet */
+  uint32_t derivation, derived; /* the last derivation that met it, and its derivative there */
+  uint32_t collection;          /* the last union of derivatives that it was taken into */
+  uint32_t round;               /* of the last search that met it */
+  uint32_t shortest;            /* lang_shortest() + 1, 0: unknown */
+  uint32_t relaxed;             /* lang_relaxed() + 1, 0: not made yet */
+  uint32_t *next;               /* a row of byte_classes.h; NULL: nothing was derived yet */
 };
 
 static inline ByteSet byte_set_none(void) {
@@ -47,7 +53,7 @@ static inline bool is_relaxable(bool text, uint32_t max) {
   return text && max >= LANG_RELAXED && max != LANG_NO_END;
 }
 
-/* Finds or adds an expression. */
+/* Finds or adds an expression; its depth and `multiples` are those of its parts. */
 Lang lang_node(Langs *langs, LangNode node);
 /* True if each string of `a` is one character, as far as is seen from how it is written. */
 bool lang_is_character_set(Langs *langs, Lang a);

@@ -14,6 +14,28 @@ static bool begins_character(int byte) {
 }
 
 /* lang_shortest() of what is made without AND, NOT and MULTIPLE. */
+static uint32_t shortest_plain(Langs *langs, Lang a);
+
+static uint32_t keep_shortest(Langs *langs, Lang a, uint64_t shortest) {
+  if (shortest > UINT32_MAX - 2) shortest = UINT32_MAX - 2;
+  langs->nodes[a].shortest = (uint32_t)shortest + 1;
+  return (uint32_t)shortest;
+}
+
+/* That of a THEN, and of each rest in it. */
+static uint32_t shortest_then(Langs *langs, Lang a) {
+  const size_t start = langs->n_stack;
+  const LangNode *node = &langs->nodes[a];
+  for (; node->kind == THEN && !node->has_empty && !node->shortest; node = &langs->nodes[a = node->b])
+    if (!lang_push(langs, a)) return langs->n_stack = start, 0;
+  uint32_t made = shortest_plain(langs, a);
+  while (langs->n_stack > start) {
+    a = langs->stack[--langs->n_stack];
+    made = keep_shortest(langs, a, (uint64_t)made + shortest_plain(langs, langs->nodes[a].a));
+  }
+  return made;
+}
+
 static uint32_t shortest_plain(Langs *langs, Lang a) {
   const LangNode node = langs->nodes[a];
   if (node.has_empty) return 0;
@@ -25,7 +47,7 @@ static uint32_t shortest_plain(Langs *langs, Lang a) {
     for (int byte = 0x80; byte <= 0xbf; byte++)
       if (byte_set_has(&langs->sets[node.a], (unsigned)byte)) made = 0;
     break;
-  case THEN: made = (uint64_t)shortest_plain(langs, node.a) + shortest_plain(langs, node.b); break;
+  case THEN: return shortest_then(langs, a);
   case OR:
     made = UINT32_MAX;
     for (uint32_t i = 0; i < node.b; i++) {
@@ -36,9 +58,7 @@ static uint32_t shortest_plain(Langs *langs, Lang a) {
   case REPEAT: made = (uint64_t)node.min * shortest_plain(langs, node.a); break;
   default: break;
   }
-  if (made > UINT32_MAX - 2) made = UINT32_MAX - 2;
-  langs->nodes[a].shortest = (uint32_t)made + 1;
-  return (uint32_t)made;
+  return keep_shortest(langs, a, made);
 }
 
 /* A search for the shortest string, in layers of one more character each. */

@@ -5,6 +5,7 @@
  * texts are compared by their exponent first. */
 #include "constrain/lang/numbers.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* --- decimals */
@@ -260,6 +261,80 @@ Lang numbers_equal(Numbers numbers, const Decimal *d) {
   Lang equal = unsigned_set(numbers, d, 0);
   return d->n == 0 ? signed_any(l, equal) : d->negative ? negated(l, equal) : equal;
 }
+
+/* --- many numbers */
+
+typedef struct NumberWord {
+  size_t at, size; /* digits in the set's text, up to where zeros or an exponent may follow */
+  Lang rest;
+  bool negative;
+} NumberWord;
+
+static Status add_word(NumberSet *set, Digits digits, NumberWord word, Error *err) {
+  TRY(mem_grow(&set->words, &set->words_capacity, set->n_words + 1, sizeof *set->words, "a schema", err));
+  word.at = set->text.size;
+  TRY(buffer_append(&set->text, digits.integer, (size_t)digits.n_integer, err));
+  if (digits.n_fraction > 0) TRY(buffer_append(&set->text, ".", 1, err));
+  if (digits.n_fraction > 0) TRY(buffer_append(&set->text, digits.fraction, (size_t)digits.n_fraction, err));
+  word.size = set->text.size - word.at;
+  set->words[set->n_words++] = word;
+  return STATUS_OK;
+}
+
+/* The zeros that may follow the digits of a number, after a point where it has no fraction. */
+static Lang zeros_after(Langs *l, Digits digits) {
+  const Lang zeros = lang_byte(l, '0');
+  if (digits.n_fraction > 0) return lang_repeat(l, zeros, 0, LANG_NO_END);
+  return lang_maybe(l, lang_then(l, lang_byte(l, '.'), lang_repeat(l, zeros, 1, LANG_NO_END)));
+}
+
+Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *err) {
+  Langs *l = numbers.langs;
+  char text[2 * DECIMAL_MAX_DIGITS + 2];
+  const Digits plain = plain_digits(d, text), mantissa = {d->digits, d->digits + 1, 1, d->n - 1};
+  NumberWord word = {.rest = zeros_after(l, plain), .negative = d->negative};
+  TRY(langs_check(l, err));
+  TRY(add_word(set, plain, word, err));
+  if (d->n == 0) {
+    word.negative = true;
+    return add_word(set, plain, word, err);
+  }
+  if (!numbers.exponents) return STATUS_OK;
+  if (set->exponent_text == LANG_NONE || set->exponent != d->exponent)
+    set->exponent_text = lang_then(l, some(l, "eE"), exponent_beyond(l, d->exponent, 0));
+  set->exponent = d->exponent;
+  word.rest = lang_then(l, zeros_after(l, mantissa), set->exponent_text);
+  return add_word(set, mantissa, word, err);
+}
+
+/* The words of the set that have a sign, or have none. */
+static Lang words_of_sign(Langs *l, const NumberSet *set, LangWord *words, bool negative) {
+  size_t n = 0;
+  for (size_t i = 0; i < set->n_words; i++) {
+    const NumberWord *word = &set->words[i];
+    if (word->negative == negative)
+      words[n++] = (LangWord){set->text.data + word->at, word->size, word->rest};
+  }
+  return lang_words(l, words, n);
+}
+
+Lang number_set_lang(Numbers numbers, NumberSet *set) {
+  Langs *l = numbers.langs;
+  LangWord *words = malloc((set->n_words + 1) * sizeof *words);
+  if (!words) return langs_fail(l, STATUS_FAILED, "out of memory"), LANG_NONE;
+  const Lang negative = negated(l, words_of_sign(l, set, words, true));
+  const Lang made = lang_or(l, negative, words_of_sign(l, set, words, false));
+  free(words);
+  return made;
+}
+
+void number_set_release(NumberSet *set) {
+  buffer_release(&set->text);
+  free(set->words);
+  *set = (NumberSet){.n_words = 0};
+}
+
+/* --- sides */
 
 /* Numbers on the far side of d, seen from zero, with d's sign (that of `positive` for zero). */
 static Lang outward(Numbers numbers, const Decimal *d, bool positive) {

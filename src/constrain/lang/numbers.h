@@ -4,6 +4,7 @@
  * digit that is not 0, a fraction, an exponent. */
 #pragma once
 
+#include "base/buffer.h"
 #include "constrain/lang/lang.h"
 
 #define DECIMAL_MAX_DIGITS 400
@@ -30,6 +31,17 @@ Lang numbers_bounded(Numbers numbers);          /* the texts that the sets below
 Lang numbers_integers(Numbers numbers);         /* 1.0 too */
 Lang numbers_without_fraction(Numbers numbers); /* no '.' and no exponent */
 Lang numbers_equal(Numbers numbers, const Decimal *d);
+/* Several numbers, which are added one by one. Zero-initialise it. */
+typedef struct {
+  Buffer text;              /* of all words */
+  struct NumberWord *words; /* [n_words] */
+  size_t n_words, words_capacity;
+  int exponent;       /* of exponent_text */
+  Lang exponent_text; /* LANG_NONE: not made yet */
+} NumberSet;
+Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *err);
+Lang number_set_lang(Numbers numbers, NumberSet *set);
+void number_set_release(NumberSet *set);
 Lang numbers_above(Numbers numbers, const Decimal *d, bool or_equal);
 Lang numbers_below(Numbers numbers, const Decimal *d, bool or_equal);
 Lang numbers_multiple(Numbers numbers, uint32_t divisor, unsigned scale);

@@ -1,5 +1,26 @@
-/* failure.c - see failure.h. Called by: lang.c, formula.c, machine.c, grammar.c. */
+/* failure.c - see failure.h. Called by: all files that keep a store. */
 #include "constrain/store/failure.h"
+
+enum { LOOK_EVERY = 1 << 18 }; /* units */
+
+static const volatile int *heeded;
+
+void failure_heed(const volatile int *interrupted) {
+  heeded = interrupted;
+}
+
+bool failure_look(Failure *failure) {
+  failure->look_at = failure->work + LOOK_EVERY;
+  if (heeded && *heeded) failure_set(failure, STATUS_INTERRUPTED, "interrupted");
+  if (failure->work > MAX_WORK && !has_failed(failure)) {
+    failure->too_hard = true;
+    failure_set(
+        failure, STATUS_USAGE,
+        "it takes too long (fewer or shorter alternatives, patterns, counts and parts that hold at once "
+        "are easier)");
+  }
+  return !has_failed(failure);
+}
 
 void failure_set(Failure *failure, Status status, const char *message) {
   if (!has_failed(failure)) failure->status = error_set(&failure->error, status, "%s", message);
