@@ -37,7 +37,7 @@ typedef struct {
   double accept;                   /* the chance of a guess; NAN: no guesses */
   const char *draft;
   int repetitions, form; /* form: TableForm, or NOT_GIVEN */
-  bool dummy_weights, kernels, verbose;
+  bool dummy_weights, kernels, verbose, json;
 } Options;
 
 /* A row of the table: n tokens prefilled at once, or decoded one by one, after `depth` others. */
@@ -119,12 +119,22 @@ static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms
   return STATUS_OK;
 }
 
+enum { TEST_NAME = 48 };
+
+static void name_test(const Test *test, char name[TEST_NAME]) {
+  int length = snprintf(name, TEST_NAME, "%s%d", test->decode ? "tg" : "pp", test->n);
+  if (test->depth) snprintf(name + length, TEST_NAME - (size_t)length, " @ d%d", test->depth);
+}
+
 static Status measure(Bench *bench, const Test *test, Speed *speed, Error *err) {
+  char name[TEST_NAME];
+  name_test(test, name);
   const int n = bench->options->repetitions;
   const int unmeasured = bench->device.backend->begin_step ? 2 : 1; /* the second captures a GPU's graph */
   double ms = 0, sum = 0, squares = 0;
   fill_ids(bench, bench->ids, test->depth, 0);
   for (int i = -unmeasured; i < n; i++) {
+    bench_say_run(&bench->subject, name, i);
     TRY(run_once(bench, test, (unsigned)(i + unmeasured) + 1, &ms, err));
     if (i >= 0) bench->rates[i] = ms > 0 ? test->n * 1e3 / ms : INFINITY;
   }
@@ -186,9 +196,8 @@ static void name_sampling(const SamplerSettings *s, char name[160]) {
 }
 
 static Status put_test(const Bench *bench, const Test *test, Table *table, Error *err) {
-  char name[48], sampling[160] = "none", both[224];
-  int length = snprintf(name, sizeof name, "%s%d", test->decode ? "tg" : "pp", test->n);
-  if (test->depth) snprintf(name + length, sizeof name - (size_t)length, " @ d%d", test->depth);
+  char name[TEST_NAME], sampling[160] = "none", both[224];
+  name_test(test, name);
   if (test->decode) name_sampling(&bench->subject.sampler, sampling);
   const bool plain = !test->decode || strcmp(sampling, "greedy") == 0;
   snprintf(both, sizeof both, plain ? "%s" : "%s (%s)", name, sampling);
@@ -245,6 +254,7 @@ static Status run_test(Bench *bench, Test test, Table *table, Error *err) {
   if (test.n == 0) return STATUS_OK;
   Speed speed = {0};
   TRY(measure(bench, &test, &speed, err));
+  bench_say(&bench->subject, NULL);
   return put_row(bench, &test, &speed, table, err);
 }
 
@@ -335,9 +345,11 @@ static Status time_first_token(Bench *bench, Error *err) {
   bench->n_first = prompts->count && prompts->ids[0] ? prompts->ids[0] : 1;
   fill_ids(bench, bench->ids, bench->n_first, 0);
   int32_t id;
+  bench_say(&bench->subject, "the first token, after %d of a prompt", bench->n_first);
   TRY(make_session_hold(bench, bench->n_first, err));
   TRY(session_sample(bench->session, &id, err));
   bench->first_token_ms = clock_ms() - bench->start_ms;
+  bench_say(&bench->subject, NULL);
   if (!bench->options->verbose) return STATUS_OK;
   if (session_length(bench->session) < bench->n_ctx) TRY(session_decode(bench->session, id, err));
   TRY(session_drain(bench->session, err));
@@ -396,7 +408,9 @@ static Status measure_machine(Bench *bench, Error *err) {
   DeviceMemory memory;
   TRY(device_memory(&bench->device, bench->model, &memory, err));
   if (memory.free_bytes < (size_t)2 << 30) return STATUS_OK;
+  bench_say(&bench->subject, "what this machine can do");
   TRY(bench->device.backend->probe->measure_machine(&bench->device.options, &bench->machine, err));
+  bench_say(&bench->subject, NULL);
   return bench->device.options.split > 1 ? measure_sums(bench, err) : STATUS_OK;
 }
 
@@ -459,7 +473,8 @@ static void describe_subject(Bench *bench, const volatile int *interrupted) {
                             .kv = (KvType)o->device.kv,
                             .form = (TableForm)o->form,
                             .repetitions = o->repetitions,
-                            .interrupted = interrupted};
+                            .interrupted = interrupted,
+                            .on_screen = terminal_takes_escapes(STDERR_FILENO)};
   snprintf(subject->model_name, sizeof subject->model_name, "%.300s%s", bench->place.name,
            o->dummy_weights ? " (random weights)" : "");
 }
@@ -491,6 +506,7 @@ static Status check_kernel_flags(const Options *o, Error *err) {
 }
 
 static Status check_options(Options *o, Error *err) {
+  if (o->json) o->form = FORM_JSON;
   if (o->form == NOT_GIVEN) o->form = (int)table_usual_form();
   sampling_note_seed(&o->sampling);
   if (o->kernels) return check_kernel_flags(o, err);
@@ -570,6 +586,7 @@ static const Flag flags[] = {
              "timed runs of each test (default 5)"),
     FLAG_CHOICE("-o, --output", "table|md|csv|json", Options, form,
                 "how to print it (default table on a terminal, else md, which has more columns)"),
+    FLAG_SWITCH("--json", Options, json, "the same as -o json"),
     FLAG_SWITCH("--dummy-weights", Options, dummy_weights,
                 "random weights: MODEL is a config.json, or a directory with one"),
     FLAG_SWITCH("-v, --verbose", Options, verbose, "what memory is taken, to standard error"),
@@ -586,6 +603,7 @@ static const FlagGroup groups[] = {
 
 static const FlagRule rules[] = {
     {"--guess, --draft", NEEDS, "--accept", NULL},
+    {"--json", EXCLUDES, "-o", NULL},
     {"--invariant", NEEDS, "--parallel", NULL},
     INVARIANT_FLAG_RULES,
     {"--split", EXCLUDES, "--kernels", "it times kernels on one GPU"},

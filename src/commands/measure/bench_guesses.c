@@ -5,6 +5,7 @@
  *              is drawn beside it, the same in each repetition. */
 #include "commands/measure/bench_guesses.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -80,8 +81,14 @@ static Status run_once(Run *run, Rates *sum, Error *err) {
 static Status repeat(Run *run, Rates *mean, Error *err) {
   const double n = run->tests->subject->repetitions;
   Rates unmeasured = {0};
-  TRY(run_once(run, &unmeasured, err));
-  for (int i = 0; i < run->tests->subject->repetitions; i++) TRY(run_once(run, mean, err));
+  const BenchSubject *subject = run->tests->subject;
+  char name[64];
+  snprintf(name, sizeof name, "%d guesses a step, %d tokens after %d", run->n_guesses, run->n, run->depth);
+  for (int i = -1; i < subject->repetitions; i++) {
+    bench_say_run(subject, name, i);
+    TRY(run_once(run, i < 0 ? &unmeasured : mean, err));
+  }
+  bench_say(subject, NULL);
   *mean = (Rates){mean->tokens_a_second / n, mean->tokens_a_step / n, mean->step_ms / n, mean->draft_ms / n};
   return STATUS_OK;
 }

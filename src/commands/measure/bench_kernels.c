@@ -20,6 +20,7 @@ static const Column columns[] = {
 static Status print_time(void *user, const KernelTime *time, Error *err) {
   Printer *printer = user;
   Table *table = printer->table;
+  if (table->n_rows == 0) bench_say(printer->subject, NULL);
   TRY(table_text(table, printer->subject->model_name, err));
   TRY(table_text(table, printer->subject->device_name, err));
   TRY(table_text(table, time->layer, err));
@@ -41,6 +42,7 @@ static Status time_kernels(void *user, Table *table, Error *err) {
   Printer *printer = user;
   const Device *device = printer->subject->device;
   printer->table = table;
+  bench_say(printer->subject, "the first kernel");
   return device->backend->probe->time_kernels(printer->subject->model, &device->options, &printer->times,
                                               print_time, printer, err);
 }

@@ -7,6 +7,7 @@
 #include "commands/measure/bench_parallel.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -101,10 +102,17 @@ static Status measure(Run *run, Rates *mean, Error *err) {
   const BatchOptions options = options_of(run);
   Rates unmeasured, sum = {0};
   Batch *batch;
+  char name[64];
+  snprintf(name, sizeof name, "%d sequences of %d and %d tokens", run->n_sequences, run->n_prompt,
+           run->n_answer);
+  bench_say_run(subject, name, -1);
   TRY(batch_open(subject->device->backend, subject->device->loaded, subject->model, &options, &batch, err));
   Status status = run_once(run, batch, &unmeasured, err);
-  for (int i = 0; i < subject->repetitions && status == STATUS_OK; i++)
+  for (int i = 0; i < subject->repetitions && status == STATUS_OK; i++) {
+    bench_say_run(subject, name, i);
     status = run_once(run, batch, &sum, err);
+  }
+  bench_say(subject, NULL);
   batch_close(batch);
   const double n = subject->repetitions;
   *mean = (Rates){sum.prompt / n, sum.answer / n, sum.all / n, sum.step_ms / n};

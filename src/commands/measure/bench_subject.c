@@ -1,6 +1,29 @@
 /* bench_subject.c - see bench_subject.h. Called by: bench.c and the files of its tests, bench_*.c. */
 #include "commands/measure/bench_subject.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/output.h"
+
+void bench_say(const BenchSubject *subject, const char *format, ...) {
+  char text[120] = "";
+  if (!subject->on_screen) return;
+  va_list args;
+  va_start(args, format);
+  if (format) vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  progress_clear();
+  if (format) fprintf(stderr, "%.*s\r", 78, text);
+}
+
+void bench_say_run(const BenchSubject *subject, const char *test, int run) {
+  if (run < 0)
+    bench_say(subject, "%s: a run that does not count", test);
+  else
+    bench_say(subject, "%s: run %d of %d", test, run + 1, subject->repetitions);
+}
+
 Status bench_put_device(const BenchSubject *subject, Table *table, Error *err) {
   TRY(table_text(table, subject->device->backend->name, err));
   TRY(table_text(table, subject->device_name, err));
@@ -11,9 +34,11 @@ Status bench_put_device(const BenchSubject *subject, Table *table, Error *err) {
 Status bench_print(BenchSubject *subject, const Column *columns, size_t n_columns, BenchRows *put_rows,
                    void *user, Error *err) {
   Table table = {0};
+  bench_say(subject, NULL);
   device_describe(subject->device, subject->device_name);
   Status status = table_begin(&table, subject->form, columns, n_columns, err);
   if (status == STATUS_OK) status = put_rows(user, &table, err);
+  bench_say(subject, NULL);
   if (status == STATUS_OK) status = table_end(&table, err);
   table_release(&table);
   return status;

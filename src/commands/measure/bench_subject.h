@@ -15,7 +15,14 @@ typedef struct {
   TableForm form;
   int repetitions;
   const volatile int *interrupted;
+  bool on_screen; /* standard error shows what is being measured */
 } BenchSubject;
+
+/* Shows on a terminal what is being measured, until the next call; NULL: nothing. Nothing turns, and no call
+ * is within a timed run: the line costs the figures nothing. */
+void bench_say(const BenchSubject *subject, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same of run `run` of a test: those below 0 do not count. */
+void bench_say_run(const BenchSubject *subject, const char *test, int run);
 
 /* The columns that say where a model is measured; bench_put_device() puts their cells. */
 #define BENCH_DEVICE_COLUMNS                                                                                 \

@@ -25,7 +25,7 @@ typedef struct {
   DeviceFlags device;
   const char *ids_file, *text_file, *logits_out;
   int window, chunk, max_tokens; /* 0: all tokens, the device's default, all tokens */
-  bool parse_special;
+  bool parse_special, json;
 } Options;
 
 typedef struct {
@@ -166,8 +166,13 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(status);
   if (o->logits_out) TRY(atomic_file_commit(&eval->npy.file, err));
   double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;
-  return output_printf(err, "tokens=%zu scored=%zu nll=%.9f ppl=%.9g\n", eval->ids.count, eval->n_scored,
-                       mean, exp(mean));
+  if (o->json && !isfinite(exp(mean)))
+    return output_printf(err, "{\"tokens\": %zu, \"scored\": %zu, \"nll\": null, \"ppl\": null}\n",
+                         eval->ids.count, eval->n_scored);
+  return output_printf(err,
+                       o->json ? "{\"tokens\": %zu, \"scored\": %zu, \"nll\": %.9f, \"ppl\": %.9g}\n"
+                               : "tokens=%zu scored=%zu nll=%.9f ppl=%.9g\n",
+                       eval->ids.count, eval->n_scored, mean, exp(mean));
 }
 
 static Status run(CommandCall *call, Error *err) {
@@ -201,6 +206,7 @@ static const Flag flags[] = {
                 "text like <|im_end|> in the file is the special token"),
     FLAG_FILE("--logits-out", "FILE", Options, logits_out,
               "writes all logits as float32 [tokens, vocabulary] in NumPy's format"),
+    FLAG_SWITCH("--json", Options, json, "a JSON object with the members tokens, scored, nll and ppl"),
     FLAG_INT("--window", "N", Options, window, 0, INT_MAX,
              "begins anew every N tokens (default 0: all tokens in one window)"),
     FLAG_INT("--chunk", "N", Options, chunk, 0, 1 << 20,

@@ -2,6 +2,7 @@
 import csv
 import io
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -10,6 +11,7 @@ import time
 from unittest.mock import ANY
 
 import pytest
+from terminals import read_all
 
 FLAGS = ["-p", "16,32", "-n", "8", "-d", "0,20", "-r", "2", "-t", "1", "--device", "cpu"]
 TIMES = ["avg_ts", "stddev_ts", "load_ms", "first_token_ms", "gbps", "of_wall", "machine_gbps"]
@@ -53,6 +55,31 @@ def test_csv_and_json_say_the_same(run, stories):
     table = run("bench", "-m", stories, *FLAGS, "-o", "csv").stdout.decode()
     check(list(csv.DictReader(io.StringIO(table))))
     check(json.loads(run("bench", "-m", stories, *FLAGS, "-o", "json").stdout))
+    check(json.loads(run("bench", "-m", stories, *FLAGS, "--json").stdout))
+    assert run("bench", "-m", stories, *FLAGS, "--json", "-o", "csv").returncode == 2
+
+
+@pytest.mark.parametrize("flags, says", [
+    (["-p", "16", "-n", "8"], ["the first token, after 16 of a prompt", "what this machine can do",
+                              "pp16: a run that does not count", "pp16: run 1 of 2", "tg8: run 2 of 2"]),
+    (["--parallel", "2", "-p", "16", "-n", "8"], ["2 sequences of 16 and 8 tokens: a run that does not count",
+                                                  "2 sequences of 16 and 8 tokens: run 2 of 2"]),
+    (["--accept", "0.5", "-n", "8"], ["3 guesses a step, 8 tokens after 0: run 1 of 2"]),
+])
+def test_a_terminal_shows_what_is_measured(auk, stories, flags, says):
+    """On standard error; the line is gone before a row, and in the end."""
+    mine, theirs = os.openpty()
+    variables = {**os.environ, "TERM": "xterm"}
+    process = subprocess.Popen([*auk, "bench", "-m", stories, *flags, "-r", "2", "-t", "1", "--device", "cpu"],
+                               stdout=subprocess.PIPE, stderr=theirs, env=variables)
+    os.close(theirs)
+    said = read_all(mine).decode()
+    rows = process.communicate()[0].decode().splitlines()
+    assert process.returncode == 0 and len(rows) > 2 and not any("\x1b" in row for row in rows)
+    for text in says:
+        assert f"\r\x1b[K{text}\r" in said
+    assert said.endswith("\r\x1b[K")
+    os.close(mine)
 
 
 def test_the_columns_and_what_is_in_them(run, stories):

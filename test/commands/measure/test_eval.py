@@ -35,6 +35,16 @@ def evaluate(run, stories, tmp_path):
     return get
 
 
+def test_json_says_the_same(run, stories, ids):
+    flags = ["eval", "-m", stories, "--ids-file", ids[1]]
+    line = LINE.fullmatch(run(*flags).stdout)
+    assert json.loads(run(*flags, "--json").stdout) == {
+        "tokens": int(line[1]), "scored": int(line[2]), "nll": float(line[3]), "ppl": float(line[4])}
+    ids[1].write_text("1")
+    one = run(*flags, "--json", "--logits-out", ids[1].parent / "one.npy")
+    assert json.loads(one.stdout) == {"tokens": 1, "scored": 0, "nll": None, "ppl": None}
+
+
 def mean_nll(logits, ids, window):
     logits = logits.astype(np.float64)
     top = logits.max(axis=1)
