@@ -1,5 +1,5 @@
 /* batch_test.h - what the tests of batch.c share: models whose backend is a hash of their pages
- * (fake_pages.h), records and their answers, a run over some of them, and a drafter that knows the answers. */
+ * (fake_pages.h), records and their answers, a run over some of them, a drafter that knows the answers. */
 #pragma once
 
 #include "fake_pages.h"

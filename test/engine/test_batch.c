@@ -1,5 +1,5 @@
-/* test_batch.c - many sequences at once: each gets what it gets alone, in the steps that batch.h promises, and
- * no page is lost. */
+/* test_batch.c - many sequences at once: each gets what it gets alone, in the steps that batch.h promises,
+ * and no page is lost. */
 #include "batch_test.h"
 
 enum { MANY = 1000 };

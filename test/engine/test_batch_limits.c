@@ -1,5 +1,5 @@
-/* test_batch_limits.c - what a batch may take: an answer ends with its context, guesses fit what is left, what
- * does not fit is refused, and prompts enter at the rate of a device. */
+/* test_batch_limits.c - what a batch may take: an answer ends with its context, guesses fit what is left,
+ * what does not fit is refused, and prompts enter at the rate of a device. */
 #include "batch_test.h"
 
 /* A record of n tokens whose answer, by greedy picks, ends by its length or by the context. */

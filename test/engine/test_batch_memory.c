@@ -61,7 +61,7 @@ static void pages_are_those_of_whole_contexts(void **state) {
                    INT32_MAX / PAGE_TOKENS);
 }
 
-/* Rows of a step, and of its logits: 32 to score, or one for each sequence; with fewer drafters than there are
+/* Rows of a step, and of its logits: 32 to score, or one for each sequence; with fewer drafters than
  * sequences all of their guesses; never more than the step has. */
 static void rows_are_enough_for_what_a_step_holds(void **state) {
   (void)state;
