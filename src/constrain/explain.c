@@ -690,14 +690,12 @@ static bool is_repeated(const Explainer *e, size_t at) {
 Status schema_explain(SchemaSet *set, const Json *value, Buffer *lines, Error *err) {
   Explainer e = {.set = set, .err = err};
   const Failure failure = set->langs.failure;
-  const bool too_hard = set->langs.too_hard;
   const Value v = value_of(value);
   check(&e, set->root, &v, NULL, NULL);
   /* A failure by what is too hard to find out here must not fail the texts that follow. */
   Error ignored;
   if (langs_check(&set->langs, &ignored) != STATUS_OK) e.gave_up = true;
   set->langs.failure = failure;
-  set->langs.too_hard = too_hard;
   for (size_t i = 0; i < e.n && !e.gave_up; i++)
     if (!is_repeated(&e, i))
       keep(&e, buffer_append(lines, e.reasons[i].line, strlen(e.reasons[i].line) + 1, err));
