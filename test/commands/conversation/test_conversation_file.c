@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -87,6 +88,23 @@ static void what_is_saved_comes_back(void **state) {
   conversation_release(&c);
 }
 
+/* A new file is for the user's eyes, whatever the umask; an existing one keeps its mode. */
+static void a_new_file_is_private(void **state) {
+  (void)state;
+  static const mode_t modes[] = {0600, 0644};
+  Conversation c = {0};
+  struct stat info;
+  const mode_t before = umask(0);
+  unlink(path);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(conversation_save(&c, &of_m, path, NULL), STATUS_OK);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, modes[i]);
+    assert_int_equal(chmod(path, modes[1]), 0);
+  }
+  umask(before);
+}
+
 static void a_kept_chat_says_what_it_is(void **state) {
   (void)state;
   static const char text[] =
@@ -125,6 +143,8 @@ static void the_head_of_another_programs_file_is_found(void **state) {
       "[{\"role\": \"user\", \"content\": \"hi\"}]",
       "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"x\": 1}",
       "{\"messages\":[{\"role\": \"user\", \"content\": \"hi\"}]}",
+      "{\"title\": \"hi\", \"messages\": [{\"role\": \"user\", \"content\": \"no\"}]}",
+      "{\"turns\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}",
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     ConversationHead head = {0};
@@ -221,6 +241,7 @@ static void files_of_others_are_left_as_they_are(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_saved_comes_back),
+      cmocka_unit_test(a_new_file_is_private),
       cmocka_unit_test(a_kept_chat_says_what_it_is),
       cmocka_unit_test(the_head_of_another_programs_file_is_found),
       cmocka_unit_test(a_title_is_a_line),

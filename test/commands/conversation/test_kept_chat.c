@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +131,56 @@ static void a_removed_chat_comes_back_with_its_next_turn(void **state) {
   assert_int_equal(count_chats(), before);
   kept_release(&kept);
   conversation_release(&c);
+}
+
+/* A chat of which all turns are undone goes, but not what another process has made of it. */
+static void an_undone_chat_goes_unless_it_is_anothers(void **state) {
+  (void)state;
+  for (int changed = 0; changed < 2; changed++) {
+    KeptChat kept = {0};
+    Conversation c = {0};
+    const size_t before = count_chats();
+    begin(&c, "undone");
+    keep(&kept, &c);
+    FILE *file = changed ? fopen(kept.path, "a") : NULL;
+    if (file) fputs("\n", file);
+    if (file) assert_int_equal(fclose(file), 0);
+    conversation_truncate(&c, 0);
+    assert_false(keep(&kept, &c));
+    assert_int_equal(count_chats(), before + (size_t)changed);
+    kept_release(&kept);
+    conversation_release(&c);
+  }
+}
+
+/* A file whose head was changed by hand. */
+static void no_more_is_forgotten_than_there_is(void **state) {
+  (void)state;
+  static const struct {
+    const char *n;
+    size_t n_forgotten, n_left;
+  } cases[] = {{"0", 0, 4}, {"2", 2, 2}, {"3", 3, 1}, {"4", 3, 1}, {"1000000", 3, 1}, {"-1", 0, 4}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    KeptChat kept = {0};
+    Conversation c = {0};
+    ConversationHead head = {0};
+    char path[400];
+    snprintf(path, sizeof path, "%s/auk/chats/by-hand.json", own_directory);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "{\"forgotten\": %s, \"messages\": [{\"role\": \"system\", \"content\": \"s\"}, ",
+            cases[i].n);
+    for (int k = 0; k < 3; k++)
+      fprintf(file, "{\"role\": \"user\", \"content\": \"%d\"}%s", k, k < 2 ? ", " : "]}");
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(kept_open("by-hand", &kept, &c, &head, NULL), STATUS_OK);
+    assert_int_equal(kept.forgotten.count, cases[i].n_forgotten);
+    assert_int_equal(c.count, cases[i].n_left);
+    assert_int_equal(unlink(path), 0);
+    kept_release(&kept);
+    conversation_release(&c);
+    conversation_head_release(&head);
+  }
 }
 
 static void forgotten_turns_stay_in_the_file(void **state) {
@@ -267,6 +318,8 @@ int main(void) {
       cmocka_unit_test(names_are_times_and_words),
       cmocka_unit_test(two_writers_have_a_file_each),
       cmocka_unit_test(a_removed_chat_comes_back_with_its_next_turn),
+      cmocka_unit_test(an_undone_chat_goes_unless_it_is_anothers),
+      cmocka_unit_test(no_more_is_forgotten_than_there_is),
       cmocka_unit_test(forgotten_turns_stay_in_the_file),
       cmocka_unit_test(parts_of_names_must_be_unique),
       cmocka_unit_test(a_chat_is_found_by_its_title),
