@@ -52,8 +52,8 @@ static Status refuse_command(const char *text, Error *err) {
   if (file_exists(text))
     return error_set(err, STATUS_USAGE, "unknown command \"%s\" (a model is given with -m, a file with -f)",
                      text);
-  return error_set(err, STATUS_USAGE, "unknown command \"%s\" (auk --help lists them; a prompt follows -p)",
-                   text);
+  return error_set(err, STATUS_USAGE,
+                   "unknown command \"%s\" (auk --help lists them; a prompt of one word needs -p)", text);
 }
 
 static int run(int argc, char **argv) {

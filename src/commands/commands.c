@@ -74,7 +74,8 @@ int command_call(const Interface *interface, int argc, char **argv) {
   bool helped = false;
   Settings settings = {0};
   const char **operands = mem_alloc((size_t)argc, sizeof *operands, "arguments", &err);
-  CommandCall call = {.options = mem_alloc(1, interface->options_size, "options", &err),
+  CommandCall call = {.word = argv[0],
+                      .options = mem_alloc(1, interface->options_size, "options", &err),
                       .operands = operands};
   Status status = STATUS_FAILED;
   if (call.options && operands) {

@@ -159,6 +159,7 @@ typedef struct {
 
 /* A call of a command. */
 typedef struct {
+  const char *word;            /* its name, or the program's where none was given */
   void *options;               /* its options struct, parsed */
   const char *const *operands; /* [n_operands] */
   size_t n_operands;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/output.h"
 #include "commands/answer/assistant.h"
 #include "commands/answer/choose.h"
@@ -188,7 +189,7 @@ static bool is_chat(const Options *o) {
   const ReplyFlags *reply = &o->reply;
   bool otherwise = map_is_asked(&o->map, &o->prompt) || choose_is_given(&o->choose);
   bool formed = reply->path || reply->json || reply->jsonl || reply->code || reply->no_stream ||
-                reply->require_stop || o->prompt.truncate;
+                reply->require_stop || reply->exact || o->prompt.truncate;
   return !otherwise && !formed && !o->assistant.chat.raw && !prompt_is_given(&o->prompt) &&
          chat_is_interactive();
 }
@@ -203,6 +204,9 @@ static Status check_several(const Options *o, Error *err) {
   if (several && o->reply.jsonl)
     return error_set(err, STATUS_USAGE, "--jsonl-stream does not go with %s (--json is an object each)",
                      what);
+  if (several && o->reply.exact)
+    return error_set(err, STATUS_USAGE,
+                     "--no-newline does not go with %s: an empty line stands between answers", what);
   if (several && o->talk.resume.given)
     return error_set(err, STATUS_USAGE, "--continue does not go with %s: a chat has one turn at a time",
                      what);
@@ -232,7 +236,7 @@ static const char usage[] =
     "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]\n"
     "auk -m MODEL -p TEXT -p TEXT ... [FLAGS]\n"
     "auk -m MODEL [-p TEXT] --map FILE [--resume OUT] [FLAGS]\nauk -m MODEL -p TEXT --choose A,B [FLAGS]\n"
-    "auk -m MODEL [FLAGS]";
+    "auk -m MODEL [FLAGS]\nauk run [MODEL] PROMPT [FLAGS]";
 
 static const char about[] =
     "Answers a prompt. Text from standard input comes first (unless - stands among the files), then the\n"
@@ -241,8 +245,9 @@ static const char about[] =
     "is put into the chat template of the model where it has one. Sampling is as the model's\n"
     "generation_config.json says, greedy where it says nothing; flags win. A thought is dim on a terminal,\n"
     "and nowhere else unless asked for; --stop looks at the answer alone. On a terminal and without a\n"
-    "prompt this is auk chat. Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 4 cut short\n"
-    "(--require-stop), 130 interrupted, 141 the reader of the output went away.";
+    "prompt this is auk chat. A text that does not end with a newline gets one (--no-newline: none).\n"
+    "Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 4 cut short (--require-stop) or before its\n"
+    "form was complete, 130 interrupted, 141 the reader of the output went away.";
 
 static const FlagGroup groups[] = {
     PROMPT_FLAG_GROUP(Options, prompt),
@@ -264,6 +269,8 @@ static const FlagRule rules[] = {
     {"--continue", EXCLUDES, "--map, --n-best, --choose, --choice, --messages, --raw, --truncate",
      "it is one more turn of a chat"},
     {"--json, --no-stream", EXCLUDES, "--jsonl-stream", NULL},
+    {"--no-newline", EXCLUDES, "--json, --jsonl-stream, --map, --n-best, --choose, --choice",
+     "an answer is a line there"},
     {"--ids, --logprobs", NEEDS, "--json, --jsonl-stream", NULL},
     {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},
     {"-x, --choose, --choice", EXCLUDES, FORM_FLAG_NAMES, "an answer has one form"},
@@ -291,21 +298,54 @@ static const FlagRule rules[] = {
     TALK_FLAG_RULES,
 };
 
-/* An operand may be a model, as for other commands, "-" for -f -, or a prompt of several words. Others are
- * refused with advice. */
-static Status take_operand(Options *o, const char *operand, Error *err) {
-  if (strcmp(operand, "-") == 0) return string_list_add(&o->prompt.files, operand, err);
-  if (model_is_there(operand)) return flags_take_model(&run_interface, o, operand, err);
+static bool is_command(const char *word) {
+  for (size_t i = 0; i < n_commands; i++)
+    if (strcmp(word, commands[i].name) == 0) return true;
+  return false;
+}
+
+/* Takes the prompt without -p: any word where the command is named (auk run MODEL PROMPT), else one that is
+ * no command's name. */
+static Status take_prompt(const CommandCall *call, const char *text, Error *err) {
+  Options *o = call->options;
+  const bool is_named = strcmp(call->word, commands[0].name) == 0;
+  if (!is_named && is_command(text))
+    return error_set(err, STATUS_USAGE,
+                     "unexpected argument \"%s\" (a command comes first, a prompt of one word needs -p)",
+                     text);
+  if (*text && file_exists(text)) print_note("the prompt is \"%s\" (-f reads the file of this name)", text);
+  return string_list_add(&o->prompt.texts, text, err);
+}
+
+/* An operand is "-" for -f -, a model, as for other commands, or the prompt; the last is no second model. */
+static Status take_operands(const CommandCall *call, Error *err) {
+  Options *o = call->options;
   const bool has_prompt = o->prompt.texts.count || o->prompt.messages;
-  if (!has_prompt && strpbrk(operand, " \t\n")) return string_list_add(&o->prompt.texts, operand, err);
-  return error_set(err, STATUS_USAGE,
-                   "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)", operand);
+  const char *model = NULL;
+  for (size_t i = 0; i < call->n_operands; i++) {
+    const char *operand = call->operands[i];
+    const bool may_be_model = !model || i + 1 < call->n_operands || o->prompt.texts.count;
+    if (strcmp(operand, "-") == 0)
+      TRY(string_list_add(&o->prompt.files, operand, err));
+    else if (may_be_model && model_is_there(operand))
+      TRY(flags_take_model(&run_interface, o, model = operand, err));
+    else if (has_prompt)
+      return error_set(err, STATUS_USAGE,
+                       "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)", operand);
+    else if (o->prompt.texts.count)
+      return error_set(err, STATUS_USAGE,
+                       "\"%s\" is no model that is here, and a prompt of several words stands in quotes",
+                       o->prompt.texts.items[0]);
+    else
+      TRY(take_prompt(call, operand, err));
+  }
+  return STATUS_OK;
 }
 
 static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
   Options *o = call->options;
-  for (size_t i = 0; i < call->n_operands; i++) TRY(take_operand(call->options, call->operands[i], err));
+  TRY(take_operands(call, err));
   /* A cache answers records one after another: that is for a call to ask for. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
   o->assistant.device.several_gpus = map_is_asked(&o->map, &o->prompt);

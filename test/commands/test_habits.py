@@ -39,7 +39,7 @@ def test_what_the_model_makes_idle_is_told(run, stories, variant, flag):
     """Its generation_config.json says nothing of sampling: greedy."""
     command = ["--raw", "-p", PROMPT, "-n", "2"]
     process = run("-m", stories, *command, *flag)
-    assert process.returncode == 0 and process.stdout == b", there"
+    assert process.returncode == 0 and process.stdout == b", there\n"
     told = f"auk: the model's temperature is 0: {flag[0]} has no effect (--temp X sets another)\n"
     assert process.stderr.decode() == told
     assert run("-m", stories, *command, *flag, "--temp", "0.1").stderr == b""
@@ -137,21 +137,38 @@ def test_the_model_may_stand_alone(run, stories, tmp_path):
     assert process.returncode == 0 and b"pp4" in process.stdout
 
 
-def test_a_word_that_is_no_model_is_told_of_the_prompts_flag(run):
-    for word in "hi", "":
-        refused(run("run", word), f'unexpected argument "{word}" (a model is given with -m, a prompt with -p)')
+def test_a_prompt_needs_no_flag_whatever_it_is(run, stories, tmp_path):
+    """The last word of auk run, as of ollama; without `run` words that could be commands need -p."""
+    for prompt in PROMPT, "hi", "why?", "天空为什么是蓝色的？", "bench":
+        want = run("-m", stories, "--raw", "-n", "4", "-p", prompt)
+        for command in (["run", stories, prompt], ["run", prompt, stories], ["run", "-m", stories, prompt],
+                        ["-m", stories, prompt]):
+            if prompt != "bench" or command[0] == "run":
+                process = run(*command, "--raw", "-n", "4")
+                assert (process.returncode, process.stdout, process.stderr) == (0, want.stdout, b""), command
+    want = run("-m", stories, "--raw", "-n", "4", "-p", PROMPT).stdout
+    assert run(PROMPT, "-m", stories, "--raw", "-n", "4").stdout == want
+    assert run("run", stories, "hi", "--raw", "-n", "4", "-f", "-", input=b"Lily").stdout == \
+        run("-m", stories, "--raw", "-n", "4", "-p", "hi", input=b"Lily").stdout
+    (tmp_path / "dir").mkdir()
+    folder = run("run", stories, tmp_path / "dir", "--raw", "-n", "4")  # as a model it would be the second one
+    assert folder.stdout == run("-m", stories, "--raw", "-n", "4", "-p", tmp_path / "dir").stdout
+    assert folder.stderr.decode() == \
+        f'auk: the prompt is "{tmp_path / "dir"}" (-f reads the file of this name)\n'
 
 
-def test_a_prompt_of_several_words_needs_no_flag(run, stories):
-    want = run("-m", stories, "--raw", "-n", "4", "-p", PROMPT)
-    for command in (["-m", stories, PROMPT], [PROMPT, "-m", stories], ["run", stories, PROMPT],
-                    ["run", PROMPT, stories]):
-        process = run(*command, "--raw", "-n", "4")
-        assert (process.returncode, process.stdout, process.stderr) == (0, want.stdout, b""), command
-    message = f'unexpected argument "{PROMPT}" (a model is given with -m, a prompt with -p)'
-    refused(run(PROMPT, "-m", stories, "-p", "Hi"), message)
-    refused(run(PROMPT, PROMPT, "-m", stories), message)
-    refused(run(PROMPT, "-m", stories, "--messages", "x"), message)
+def test_a_word_that_can_be_no_prompt_is_told(run, stories):
+    message = 'unexpected argument "{}" (a model is given with -m, a prompt with -p)'
+    refused(run(PROMPT, "-m", stories, "-p", "Hi"), message.format(PROMPT))
+    refused(run("run", "hi", "-m", stories, "-p", "Hi"), message.format("hi"))
+    refused(run(PROMPT, "-m", stories, "--messages", "x"), message.format(PROMPT))
+    for first, second in ((PROMPT, PROMPT), ("no/such-model", "hi"), ("why", "not")):
+        refused(run("run", first, second, "-m", stories),
+                f'"{first}" is no model that is here, and a prompt of several words stands in quotes')
+    refused(run("-m", stories, "chat"),
+            'unexpected argument "chat" (a command comes first, a prompt of one word needs -p)')
+    refused(run("run", stories, ""), "-p is empty, and there is no other text (is a variable unset?)")
+    refused(run("why?"), 'unknown command "why?" (auk --help lists them; a prompt of one word needs -p)')
 
 
 def test_ids_need_no_quotes(run, stories):

@@ -61,7 +61,7 @@ def limited(place):
 @pytest.fixture
 def commands(place):
     model = os.path.join(place, "model")
-    return {"run": (["-m", model, *PROMPT, "--device", "cpu", "-t", "2"], ", there was a"),
+    return {"run": (["-m", model, *PROMPT, "--device", "cpu", "-t", "2"], ", there was a\n"),
             "pack": (["pack", model, "-o", "/dev/null"], "")}
 
 

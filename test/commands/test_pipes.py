@@ -111,9 +111,11 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(ask, tmp_path):
     assert process.returncode == 2 and b"standard input is not valid UTF-8" in process.stderr
 
 
-def test_an_unknown_operand_is_told_from_a_prompt(ask):
-    process = ask("hello")
-    assert process.returncode == 2 and b"-p" in process.stderr
+def test_a_command_that_comes_late_is_no_prompt(ask):
+    process = ask("bench")
+    assert process.returncode == 2 and process.stdout == b""
+    said = 'auk: unexpected argument "bench" (a command comes first, a prompt of one word needs -p)\n'
+    assert process.stderr.decode() == said
 
 
 # --- text out
@@ -122,7 +124,40 @@ def test_an_unknown_operand_is_told_from_a_prompt(ask):
 def test_an_answer_in_a_pipe_is_the_answer_alone(auk, stories):
     script = f'"$@" -m {stories} --raw -p "{PROMPT}" -n 60 | cat'
     process = piped(script, auk, env={**os.environ, "TERM": "xterm-256color"})
-    assert (process.stdout.decode(), process.stderr) == (STORY, b"")
+    assert (process.stdout.decode(), process.stderr) == (STORY + "\n", b"")
+
+
+def test_an_answer_is_a_line_at_least_wherever_it_goes(auk, ask, stories, tmp_path):
+    """A loop over lines gets it, and a log has a line of each; --no-newline leaves it as the model wrote it."""
+    line, exact = STORY[:20] + "\n", STORY[:20]
+    flags = ["-p", PROMPT, "-n", 5]
+    for form in ([], ["--no-stream"]):
+        assert ask(*flags, *form).stdout.decode() == line
+        assert ask(*flags, *form, "--no-newline").stdout.decode() == exact
+        assert ask(*flags, *form, "-o", tmp_path / "out").returncode == 0 and (tmp_path / "out").read_text() == line
+        assert ask(*flags, *form, "-o", tmp_path / "out", "--no-newline").returncode == 0
+        assert (tmp_path / "out").read_text() == exact
+    asked = f'"$@" -m {stories} --raw -n 5 -p'
+    piped(f'for i in 1 2 3; do {asked} "{PROMPT}" >> {tmp_path}/log; done', auk)
+    assert (tmp_path / "log").read_text() == 3 * line
+    process = piped(f'{asked} "{PROMPT}" | while read -r line; do echo "got:$line"; done', auk)
+    assert process.stdout.decode() == f"got:{line}"
+    assert ask("-p", PROMPT, "-n", 0).stdout == b"\n"  # of an empty answer too
+    assert ask("-p", PROMPT, "-n", 0, "--no-newline").stdout == b""
+    assert ask("-p", PROMPT, "--regex", "[a-z]{2}\n").stdout.count(b"\n") == 1  # and to what has one, none is added
+
+
+def test_lines_need_no_exact_text(ask, tmp_path):
+    """Where an answer is a line of itself, the flag would be idle."""
+    (tmp_path / "in").write_text("One\n")
+    for flags in (["--json"], ["--jsonl-stream"], ["--n-best", 2], ["--choose", "a,b"]):
+        process = ask("-p", PROMPT, *flags, "--no-newline")
+        assert process.returncode == 2
+        said = f"auk: --no-newline does not go with {flags[0]} (an answer is a line there)\n"
+        assert process.stderr.decode() == said
+    process = ask("-p", PROMPT, "-p", "Two", "--no-newline")
+    assert process.returncode == 2 and b"--no-newline does not go with several -p" in process.stderr
+    assert ask("--map", tmp_path / "in", "--no-newline").returncode == 2
 
 
 def test_an_answer_goes_to_a_file(ask, answer, tmp_path):
@@ -130,13 +165,13 @@ def test_an_answer_goes_to_a_file(ask, answer, tmp_path):
     out.write_text("something much longer than the answer " * 40)
     process = ask("-p", PROMPT, "-n", 60, "-o", out)
     assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
-    assert out.read_text() == STORY
-    assert answer("-p", PROMPT, "-n", 60, "-o", "-").decode() == STORY
+    assert out.read_text() == STORY + "\n"
+    assert answer("-p", PROMPT, "-n", 60, "-o", "-").decode() == STORY + "\n"
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE) as reader:
         assert ask("-p", PROMPT, "-n", 60, "-o", fifo).returncode == 0
-        assert reader.stdout.read().decode() == STORY
+        assert reader.stdout.read().decode() == STORY + "\n"
 
 
 def test_an_answer_does_not_take_the_place_of_its_prompt(ask, tmp_path):
@@ -221,7 +256,7 @@ def test_an_interrupted_answer_is_still_given_whole(start, endless):
 
 
 def test_not_streaming_writes_once_at_the_end(start, endless, answer):
-    assert answer("-p", PROMPT, "-n", 60, "--no-stream").decode() == STORY
+    assert answer("-p", PROMPT, "-n", 60, "--no-stream").decode() == STORY + "\n"
     process = start(*endless, "--no-stream", "-n", "100000")
     os.set_blocking(process.stdout.fileno(), False)
     time.sleep(0.3)
@@ -393,9 +428,9 @@ def test_an_answer_that_goes_in_circles_ends(run, variant, tmp_path):
     assert answer["finish_reason"] == "repetition" and 256 < len(ids) < 1000
     assert circles(ids) and not circles(ids[:-1])  # as soon as it does
     assert process.returncode == 4
-    assert process.stderr.decode().splitlines() == ["auk: the answer is cut: it repeats itself (with -n N it may)",
-                                                    "auk: the answer was cut short by going in circles "
-                                                    "(--require-stop)"]
+    assert process.stderr.decode().splitlines() == [
+        "auk: the answer is cut: it repeats itself (give -n N to allow that)",
+        "auk: the answer was cut short by going in circles (--require-stop)"]
     asked = json.loads(run(*flags, "--json", "-n", len(ids) + 5).stdout)
     assert asked["finish_reason"] == "length" and asked["usage"]["completion_tokens"] == len(ids) + 5
     ignoring = run(*flags, "--json", "--ignore-eos", "-c", answer["usage"]["prompt_tokens"] + len(ids) + 5)
@@ -403,13 +438,13 @@ def test_an_answer_that_goes_in_circles_ends(run, variant, tmp_path):
     (tmp_path / "in").write_text(PROMPT + "\n")
     process = run(*flags[:5], *flags[7:], "--map", tmp_path / "in", "--json", "--require-stop")
     assert json.loads(process.stdout)["text"] == answer["text"] and process.returncode == 4
-    assert b"in:1: the answer is cut: it repeats itself (with -n N it may)\n" in process.stderr
+    assert b"in:1: the answer is cut: it repeats itself (give -n N to allow that)\n" in process.stderr
 
 
 def test_a_stop_can_be_required(ask, variant):
     process = ask("-p", PROMPT, "-n", 5, "--require-stop")
     assert process.returncode == 4 and b"-n" in process.stderr
-    assert process.stdout.decode() == STORY[:len(process.stdout)] != ""
+    assert process.stdout.decode() == STORY[:len(process.stdout) - 1] + "\n" != "\n"
     process = ask("-p", PROMPT, "-c", 20, "--ignore-eos", "--require-stop")
     assert process.returncode == 4 and b"context" in process.stderr
     assert ask("-p", PROMPT, "-n", 60, "--stop", "Lily", "--require-stop").returncode == 0
@@ -419,7 +454,7 @@ def test_a_stop_can_be_required(ask, variant):
 
 def test_usage_is_for_standard_error(ask):
     process = ask("-p", PROMPT, "-n", 5, "-u")
-    assert process.stdout.decode() == STORY[:len(process.stdout)]
+    assert process.stdout.decode() == STORY[:len(process.stdout) - 1] + "\n"
     assert process.stderr.startswith(b"auk: prompt ") and process.stderr.count(b"\n") == 1
 
 
@@ -465,6 +500,5 @@ def test_no_code_block_is_an_error(ask):
 
 def test_a_code_block_that_is_cut_is_told(ask, fenced):
     process = ask("-p", PROMPT, "-n", 6, "-x", model=fenced)
-    assert process.returncode == 0 and process.stdout
-    assert b"within the code block" in process.stderr
-    assert ask("-p", PROMPT, "-n", 6, "-x", "--require-stop", model=fenced).returncode == 4
+    assert process.returncode == 4 and process.stdout.endswith(b"\n")
+    assert process.stderr == b"auk: the end came within the code block (length)\n"

@@ -207,7 +207,7 @@ EXPECTED = [
     (r"^echo .* > ~/", (0,), nothing, None),
     (r"", (0,), text, None),
 ]
-ENDS = r"auk: the answer is cut: it repeats itself \(with -n N it may\)|auk: the context of \d+ tokens is full.*"
+ENDS = r"auk: the answer is cut: it repeats itself \(give -n N to allow that\)|auk: the context of \d+ tokens is full.*"
 
 
 def expected(line):

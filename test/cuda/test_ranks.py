@@ -298,5 +298,5 @@ def test_the_lines_of_the_readme(auk, environment, tmp_path, request, monkeypatc
         assert done.returncode == 0, (line, done.stderr)
         flags = shlex.split(line[line.index("auk ") + 4:].replace(" --split auto", ""))
         flags[flags.index("MODEL")] = tmp_path / "MODEL"
-        # mpirun gives its processes a terminal, on which an answer ends with a new line.
-        assert done.stdout.rstrip("\r\n") == one_process(auk, environment, 4, *flags)
+        # mpirun gives its processes a terminal, whose newline has a carriage return.
+        assert done.stdout.rstrip("\r\n") == one_process(auk, environment, 4, *flags).rstrip("\n")

@@ -340,7 +340,8 @@ static Status finish_text(Answer *answer, Error *err) {
                                                             : calls_is_inside(&answer->calls);
   answer->result->in_call = in_call && !answer->calls_ended;
   if (answer->calls.state != CALLS_NONE) return STATUS_OK;
-  answer->result->in_thought = answer->splitter.state == THINKING_INSIDE;
+  /* The channel of a call follows that of a thought without a text between them. */
+  answer->result->in_thought = answer->splitter.state == THINKING_INSIDE && !in_call && !answer->calls_ended;
   TRY(tokenizer_stream_end(answer->stream, &answer->text, err));
   return take_text(answer, true, err);
 }
@@ -413,7 +414,7 @@ static Status choose_options(Answer *answer, GenerateOptions *options, Error *er
 }
 
 static bool is_cut_in_form(Answer *answer) {
-  return answer->bound.form && !answer->calls.tools && !answer->bound.ended &&
+  return answer->bound.form && !answer->bound.form->is_calls && !answer->bound.ended &&
          answer_was_cut(answer->result) && answer->splitter.state != THINKING_INSIDE &&
          !constraint_may_end(&answer->bound.form->constraint);
 }
@@ -577,6 +578,20 @@ double answer_per_step(const AnswerResult *result) {
 bool answer_was_cut(const AnswerResult *result) {
   return result->reason == FINISH_LENGTH || result->reason == FINISH_CONTEXT ||
          result->reason == FINISH_REPETITION;
+}
+
+AnswerLack answer_lack(const AnswerResult *result, const Assistant *a) {
+  AnswerLack lack = {{0}};
+  const char *reason = finish_name(result->reason);
+  if (result->reason == FINISH_INTERRUPTED) return lack;
+  if (result->in_thought)
+    snprintf(lack.text, sizeof lack.text, "the end came within the thought (%s), there is no answer", reason);
+  else if (result->in_call)
+    snprintf(lack.text, sizeof lack.text, "the end came within a call (%s), which is left out", reason);
+  else if (result->in_form)
+    snprintf(lack.text, sizeof lack.text, "the end came within the answer (%s), which does not fit %s",
+             reason, a->form.flag);
+  return lack;
 }
 
 AnswerFigures answer_figures(const AnswerResult *result, const Assistant *a) {

@@ -266,6 +266,13 @@ void answer_free(Answer *answer); /* NULL is fine */
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
+/* The part of an answer that its end left incomplete: "the end came within the thought (length), there is no
+ * answer"; empty: nothing. */
+typedef struct {
+  char text[128];
+} AnswerLack;
+AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
+
 double answer_per_second(long long n, double ms); /* 0 if either is 0 */
 
 /* The line after an answer on a terminal: "[49 tokens, 25.9/s; context 117 of 8192]". */

@@ -32,9 +32,14 @@ const Flag reply_flags[] = {
                 "writes only the first fenced code block, where the answer then ends; without one it is exit "
                 "status 1"),
     FLAG_SWITCH("--no-stream", ReplyFlags, no_stream, "writes the answer when it is complete, all at once"),
+    FLAG_SWITCH("--no-newline", ReplyFlags, exact,
+                "to a pipe or a file, exactly the text of the answer: without the newline at its end that a "
+                "text which lacks one gets else"),
     FLAG_SWITCH("-u, --usage", ReplyFlags, usage, "writes tokens and times to standard error"),
-    FLAG_SWITCH("--require-stop", ReplyFlags, require_stop,
-                "exit status 4 if -n or the context cut the answer"),
+    FLAG_SWITCH(
+        "--require-stop", ReplyFlags, require_stop,
+        "exit status 4 if -n, the context or repetition cut the answer; with a form, a call or -x this "
+        "is so without the flag where it is not complete"),
 };
 
 bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant) {
@@ -193,6 +198,7 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
   TRY(open_output(flags, &reply->file, err));
   reply->show = show_to(a, reply->file >= 0 ? reply->file : STDOUT_FILENO);
   reply->show.source |= flags->code;
+  reply->show.exact = flags->exact;
   reply->show.write = write_shown;
   reply->show.user = reply;
   show_begin(&reply->show);
@@ -305,17 +311,23 @@ static void report_cut(const Reply *reply, const AnswerResult *result) {
     fprintf(stderr, "auk: the answer is cut: the context of %d tokens is full\n",
             reply->assistant->session_options.n_ctx);
   if (result->reason == FINISH_REPETITION)
-    fprintf(stderr, "auk: the answer is cut: it repeats itself (with -n N it may)\n");
-  if (result->in_thought && result->reason != FINISH_INTERRUPTED)
-    fprintf(stderr, "auk: the end came within the thought (%s), there is no answer\n",
-            finish_name(result->reason));
-  else if (result->in_call && result->reason != FINISH_INTERRUPTED)
-    fprintf(stderr, "auk: the end came within a call (%s), which is left out\n", finish_name(result->reason));
-  else if (result->in_form && !reply->flags->require_stop) /* which says it too */
-    fprintf(stderr, "auk: the end came within the answer (%s), which does not fit %s\n",
-            finish_name(result->reason), reply->assistant->form.flag);
-  else if (reply->flags->code && reply->block.state == BLOCK_INSIDE && result->reason != FINISH_INTERRUPTED)
-    fprintf(stderr, "auk: the end came within the code block (%s)\n", finish_name(result->reason));
+    fprintf(stderr, "auk: the answer is cut: it repeats itself (give -n N to allow that)\n");
+}
+
+/* Tells what the end came within. If a limit cut an answer that was to be more than a text, it is no success:
+ * its reader could not use it. */
+static Status check_complete(const Reply *reply, const AnswerResult *result, Error *err) {
+  const Assistant *a = reply->assistant;
+  const bool is_text =
+      (!a->form.given || a->form.is_calls) && !a->tools.required && !reply->flags->code && !result->in_call;
+  AnswerLack lack = answer_lack(result, a);
+  if (!*lack.text && reply->block.state == BLOCK_INSIDE && result->reason != FINISH_INTERRUPTED)
+    snprintf(lack.text, sizeof lack.text, "the end came within the code block (%s)",
+             finish_name(result->reason));
+  if (!*lack.text) return STATUS_OK;
+  if (answer_was_cut(result) && !is_text) return error_set(err, STATUS_CUT_SHORT, "%s", lack.text);
+  fprintf(stderr, "auk: %s\n", lack.text);
+  return STATUS_OK;
 }
 
 static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
@@ -331,6 +343,9 @@ static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const
   if (reply->thinking.size)
     TRY(show_text(&reply->show, TEXT_THOUGHT, reply->thinking.data, reply->thinking.size, err));
   if (reply->text.size) TRY(show_text(&reply->show, TEXT_ANSWER, reply->text.data, reply->text.size, err));
+  /* Without a text an answer is an empty line; but no code is no line, nor is what did not begin. */
+  const bool none = flags->code || result->reason == FINISH_INTERRUPTED;
+  if (none && !reply->show.begun && !reply->show.terminal) return STATUS_OK;
   return show_end(&reply->show, err);
 }
 
@@ -341,14 +356,15 @@ Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const Ans
   TRY(finish(reply, prompt, n_prompt, result, err));
   TRY(close_output(flags, &reply->file, err));
   report_cut(reply, result);
+  const Status complete = check_complete(reply, result, err);
   print_figures(reply, result);
   if (result->reason == FINISH_INTERRUPTED) return STATUS_INTERRUPTED;
-  if (flags->require_stop && answer_was_cut(result))
+  if (complete == STATUS_OK && flags->require_stop && answer_was_cut(result))
     return error_set(err, STATUS_CUT_SHORT, "the answer was cut short by %s (--require-stop)",
                      result->reason == FINISH_LENGTH    ? "-n"
                      : result->reason == FINISH_CONTEXT ? "the context"
                                                         : "going in circles");
-  return STATUS_OK;
+  return complete;
 }
 
 void reply_release(Reply *reply) {

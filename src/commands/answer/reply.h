@@ -3,6 +3,8 @@
  *   text streamed; with --no-stream in one piece at the end; with -x only the first code block
  *   --json           one object on one line, at the end
  *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each streamed piece, then the object of --json
+ * A text whose last line has no newline gets one, unless --no-newline is given: an answer is a line
+ * at least.
  * A file (-o) is created or emptied only when the answer can begin, so that an earlier refusal leaves it
  * unchanged. An interrupted answer keeps what was written. */
 #pragma once
@@ -19,11 +21,12 @@ typedef struct {
   int logprobs;   /* the N best of each token, and its own, in the object; 0: none */
   bool code;      /* -x */
   bool no_stream; /* text only: JSON forms imply it */
+  bool exact;     /* --no-newline */
   bool usage;     /* -u */
   bool require_stop;
 } ReplyFlags; /* zero-initialise it */
 
-extern const Flag reply_flags[9];
+extern const Flag reply_flags[10];
 #define REPLY_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Output", reply_flags, Struct, member, ReplyFlags)
 
 typedef struct {
@@ -46,8 +49,9 @@ Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, co
                           Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
-/* Ends the reply: held-back text, the JSON object, the last line on a terminal. STATUS_INTERRUPTED if the
- * answer was; STATUS_FAILED if -x found no block; STATUS_CUT_SHORT if --require-stop applies. */
+/* Ends the reply: held-back text, the JSON object, the last line. STATUS_INTERRUPTED if the answer was;
+ * STATUS_FAILED if -x found no block; STATUS_CUT_SHORT if the answer was cut before its form, a call or the
+ * block of -x was complete, or if --require-stop applies. */
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err);
 void reply_release(Reply *reply);

@@ -108,9 +108,8 @@ Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error
 }
 
 Status show_end(Show *show, Error *err) {
-  if (!show->terminal) return STATUS_OK;
   TRY(end_kind(show, err));
-  if (!show->ends_line) TRY(buffer_append(&show->out, "\n", 1, err));
+  if (!show->ends_line && !(show->exact && !show->terminal)) TRY(buffer_append(&show->out, "\n", 1, err));
   show->ends_line = true;
   return send(show, err);
 }

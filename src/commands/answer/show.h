@@ -1,9 +1,9 @@
 /* show.h - formats thought and answer for a terminal, a pipe or a file. Pipes and files get the model's
- * text unchanged. On a terminal terminal_text() makes it safe, words wrap, and Markdown has styles
- * (markdown.h); an answer in a form (JSON, a regular expression, a grammar) is left as it is, since each
- * of its bytes means something. A thought is dim on a terminal with colours; elsewhere (NO_COLOR, --plain,
- * TERM=dumb, a pipe) it stands between the model's marks. Each write ends its style itself, so that the
- * terminal is in order whenever the program ends. */
+ * text unchanged, and a newline where its last line lacks one. On a terminal terminal_text() makes it safe,
+ * words wrap, and Markdown has styles (markdown.h); an answer in a form (JSON, a regular expression, a
+ * grammar) is left as it is, since each of its bytes means something. A thought is dim on a terminal with
+ * colours; elsewhere (NO_COLOR, --plain, TERM=dumb, a pipe) it stands between the model's marks. Each write
+ * ends its style itself, so that the terminal is in order whenever the program ends. */
 #pragma once
 
 #include "commands/answer/assistant.h"
@@ -16,11 +16,12 @@ bool terminal_has_colours(int descriptor);
 typedef struct {
   Status (*write)(void *user, const char *bytes, size_t size, Error *err); /* NULL: standard output */
   void *user;
-  bool terminal;            /* control characters become pictures; the last line is ended */
+  bool terminal;            /* control characters become pictures */
   int screen;               /* descriptor whose width counts; -1: no word is wrapped */
   bool styles;              /* thoughts are dim, Markdown has styles; PRECOND terminal */
   bool source;              /* of an answer, Markdown has none and words are not wrapped */
   bool thoughts;            /* thoughts are shown */
+  bool exact;               /* elsewhere than on a terminal, the last line is left as it is */
   const char *open, *close; /* marks around a thought that is not dim; owned by the chat */
 
   TextKind kind;     /* kind of the previous text */
@@ -34,7 +35,7 @@ typedef struct {
 /* Configures Show from the flags and the descriptor; the caller sets `write` and `user`. */
 Show show_to(const Assistant *assistant, int descriptor);
 
-/* Begin an answer, take its texts, end its last line on a terminal. */
+/* Begin an answer, take its texts, end its last line, which may be empty. */
 void show_begin(Show *show);
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err);
 Status show_end(Show *show, Error *err);

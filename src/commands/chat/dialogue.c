@@ -319,10 +319,12 @@ static void note_end(const Dialogue *d) {
   case FINISH_LENGTH:
     if (d->interactive) dialogue_note(d, "cut after %d tokens (/set n)", d->assistant.max_tokens);
     break;
-  case FINISH_REPETITION: dialogue_note(d, "cut: it repeats itself (with /set n N it may)"); break;
+  case FINISH_REPETITION: dialogue_note(d, "cut: it repeats itself (/set n N allows that)"); break;
   case FINISH_INTERRUPTED: dialogue_note(d, "interrupted"); break;
   default: break;
   }
+  const AnswerLack lack = answer_lack(&d->result, &d->assistant);
+  if (*lack.text) dialogue_note(d, "%s", lack.text);
 }
 
 static void note_status(const Dialogue *d) {
@@ -341,11 +343,6 @@ static void count(Dialogue *d) {
   d->totals.decode_ms += r->first_token_ms + r->decode_ms;
 }
 
-static Status end_line(Dialogue *d, Error *err) {
-  TRY(show_end(&d->show, err));
-  return d->show.ends_line ? STATUS_OK : show_text(&d->show, d->show.kind, "\n", 1, err); /* for a pipe */
-}
-
 static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   const AnswerSink sink = {.text = take_text, .ids = &d->held, .prefilling = prefilling, .user = d};
   d->held.count = d->text.size = d->thinking.size = d->calls.size = 0;
@@ -360,7 +357,7 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   spinner_begin(&d->spinner);
   Status status = assistant_answer(&d->assistant, prompt->ids, prompt->count, &sink, &d->result, err);
   spinner_end(&d->spinner);
-  if (status == STATUS_OK) status = end_line(d, err);
+  if (status == STATUS_OK) status = show_end(&d->show, err);
   d->weights_changed = assistant_check_weights(&d->assistant, err) != STATUS_OK;
   if (d->weights_changed) status = STATUS_FAILED; /* may explain the failure, too */
   if (d->interactive) {

@@ -57,7 +57,7 @@ Status bound_mask(Bound *b, int32_t also, bool space, const uint64_t **mask, Err
   set_ends(b, constraint_may_end(c) && !b->form->is_calls);
   set_bit(b, also, true);
   if (drop_unknown(b)) return STATUS_OK;
-  return error_set(err, STATUS_USAGE,
+  return error_set(err, STATUS_CUT_SHORT,
                    "%s: the answer is at a point from which no token of this model leads to its form",
                    b->form->flag);
 }

@@ -335,18 +335,13 @@ static Status start(Map *map, Error *err) {
 }
 
 void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]) {
-  *what = 0;
-  if (result->in_thought)
-    snprintf(what, 128, "the end came within the thought (%s), there is no answer",
-             finish_name(result->reason));
-  else if (result->reason == FINISH_CONTEXT)
+  snprintf(what, 128, "%s", answer_lack(result, map->mapping.assistant).text);
+  if (*what) return;
+  if (result->reason == FINISH_CONTEXT)
     snprintf(what, 128, "the answer is cut: the context of %d tokens is full",
              map->mapping.assistant->session_options.n_ctx);
   else if (result->reason == FINISH_REPETITION)
-    snprintf(what, 128, "the answer is cut: it repeats itself (with -n N it may)");
-  else if (result->in_form)
-    snprintf(what, 128, "the end came within the answer (%s), which does not fit %s",
-             finish_name(result->reason), map->mapping.assistant->form.flag);
+    snprintf(what, 128, "the answer is cut: it repeats itself (give -n N to allow that)");
 }
 
 void map_say(Map *map, const char *format, ...) {
@@ -387,7 +382,7 @@ static Status answer_record(Map *map, Error *err) {
   map_show_progress(map, map->n_done == map->n_found);
   Status status = map_answer(&map->mapping, record, &map->line, err);
   TRY(assistant_check_weights(map->mapping.assistant, err)); /* may explain the failure, too */
-  if (status == STATUS_USAGE || status == STATUS_MODEL) {
+  if (status == STATUS_USAGE || status == STATUS_MODEL || status == STATUS_CUT_SHORT) {
     error = *err;
     map->n_errors++;
     status = map_error(&map->mapping, record, &error, &map->line, err);

@@ -137,7 +137,7 @@ static Status end_with_error(Many *many, Worker *worker, Error *err) {
 }
 
 static bool is_of_record(Status status) {
-  return status == STATUS_USAGE || status == STATUS_MODEL;
+  return status == STATUS_USAGE || status == STATUS_MODEL || status == STATUS_CUT_SHORT;
 }
 
 static Status copy_record(Worker *worker, const Record *record, Error *err) {

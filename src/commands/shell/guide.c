@@ -108,9 +108,10 @@ static const char chat[] =
     "  auk chat -m MODEL --no-history --no-status   # keeps nothing, shows no figures";
 
 static const char pipes[] =
-    "To a pipe or a file an answer goes as the model wrote it: no colours, and no newline added at the end "
-    "(JSON and code blocks do end with one). On a terminal the last line is ended, and visible symbols "
-    "replace control characters and those that change the direction of text, also in names of files and "
+    "To a pipe or a file an answer goes as the model wrote it, without colours; where its last line lacks a "
+    "newline it gets one (--no-newline: not). An answer without a text is an empty line. On a terminal "
+    "visible symbols replace control characters and those that change the direction of text, also in names "
+    "of files and "
     "messages.\n"
     "\n"
     "On a terminal words wrap at its width. Headings and **bold** text are bold, code is coloured, the "
@@ -298,7 +299,7 @@ static const char forms[] =
     "tokens are never allowed. An answer ends where the model ends it, which it can only do where "
     "the answer is complete, or at once where nothing may follow: --stop and --ignore-eos are refused. Where "
     "-n or the context is too short, finish_reason is length or context, there is no value in --json, and "
-    "--require-stop makes it exit status 4.\n"
+    "the exit status is 4; so it is where a call of --tools, or the block of -x, was cut.\n"
     "\n"
     "A thought is free, and cannot end the answer. The form holds for what comes after it, without the white "
     "space between them.\n"
@@ -424,7 +425,8 @@ static const char thoughts[] =
 static const char keep[] =
     "  auk -m MODEL --keep 10m -p \"Why is the sky blue?\"   # leaves a process with the model behind\n"
     "  auk -m MODEL -p \"And the sea?\"                     # is answered by it\n"
-    "  seq 100 | xargs -P 32 -I{} auk -m MODEL -p \"A fact about {}\"  # 32 at a time, side by side\n"
+    "  seq 100 | xargs -P 32 -I{} auk -m MODEL -p \"A fact about {}\" -o {}.txt  # 32 at a time, side by "
+    "side\n"
     "  auk keep                                # shows such processes; --stop ends them\n"
     "\n"
     "With --keep TIME (or AUK_KEEP in the environment, or keep = TIME in the file of settings) the first "

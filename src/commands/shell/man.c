@@ -202,7 +202,8 @@ static const Entry statuses[] = {
     {"1", "Failed: a file, the memory, the device; records of --map; -x found no code."},
     {"2", "Usage: a flag, or a prompt that cannot be taken."},
     {"3", "The model, its tokenizer or its chat template is refused."},
-    {"4", "The answer was cut, and --require-stop was given."},
+    {"4", "The answer was cut before its form, a call or the block of -x was complete, or --require-stop was "
+          "given."},
     {"10, 11, ...", "With --exit-choice: the first, the second ... of --choose was chosen."},
     {"130", "Interrupted."},
     {"141", "The reader of the output went away."},

@@ -79,6 +79,6 @@ def test_flags_and_the_environment_leave_it_plain(shown, run, marked):
 def test_an_answer_in_a_form_stays_as_it_is(shown, run, stories):
     asked = ["-m", stories, "--raw", "-p", "Once", "-s", "1", "--temp", "1",
              "--regex", "# [a-z]{4} [*]{2}[a-z ]{40}[*]{2} x"]
-    assert shown(*asked, columns=10) == run(*asked).stdout.decode() + "\n"
+    assert shown(*asked, columns=10) == run(*asked).stdout.decode()
 
 

@@ -27,17 +27,22 @@ static Status collect(void *user, const char *bytes, size_t size, Error *err) {
 }
 
 typedef struct {
-  const char *to;        /* "p"ipe or "t"erminal, "d"im, "h"idden thoughts, "s"ource */
+  const char *to;        /* "p"ipe or "t"erminal, "d"im, "h"idden thoughts, "s"ource, e"x"act */
   const char *pieces[6]; /* the first character is the kind */
   const char *shown;
 } Case;
 
 static const Case cases[] = {
     {"p", {"thm", "t so", "aYes.", "a\n"}, "<t>\nhm so\n</t>\n\nYes.\n"},
-    {"p", {"aYes."}, "Yes."},
-    {"p", {"thm"}, "<t>\nhm"},
-    {"p", {NULL}, ""},
-    {"ph", {"thm", "aYes."}, "Yes."},
+    {"p", {"aYes."}, "Yes.\n"},
+    {"p", {"aYes.\n"}, "Yes.\n"},
+    {"px", {"aYes."}, "Yes."},
+    {"px", {NULL}, ""},
+    {"tx", {"aYes."}, "Yes.\n"},
+    {"p", {"thm"}, "<t>\nhm\n"},
+    {"p", {NULL}, "\n"},
+    {"ph", {"thm", "aYes."}, "Yes.\n"},
+    {"ph", {"thm\n"}, "\n"},
     {"p", {"a\033[2J\r\n"}, "\033[2J\r\n"},
     {"t", {"thm", "t so", "aYes."}, "<t>\nhm so\n</t>\n\nYes.\n"},
     {"t", {"aYes.", "a\n"}, "Yes.\n"},
@@ -50,7 +55,7 @@ static const Case cases[] = {
     {"td", {"thm"}, D "hm" N "\n"},
     {"td", {"t\033[0m"}, D "\xe2\x90\x9b[0m" N "\n"},
     {"td", {"aYes.", "thm"}, "Yes." D "hm" N "\n"},
-    {"p", {"a**b**\n# c"}, "**b**\n# c"},
+    {"p", {"a**b**\n# c"}, "**b**\n# c\n"},
     {"t", {"a**b**\n# c"}, "**b**\n# c\n"},
     {"td", {"a**b", "a**\n", "a#", "a c"}, B "**b" N B "**" N "\n" B "# c" N "\n"},
     {"td", {"t**b** `c`", "a`c`"}, D "**b** `c" N D "`" N "\n\n\033[36m`c\033[39m\033[36m`\033[39m\n"},
@@ -73,6 +78,7 @@ static void what_is_shown_is_as_its_reader_needs_it(void **state) {
                  .styles = strchr(c->to, 'd'),
                  .source = strchr(c->to, 's'),
                  .thoughts = !strchr(c->to, 'h'),
+                 .exact = strchr(c->to, 'x'),
                  .open = "<t>",
                  .close = "</t>"};
     for (int again = 0; again < 2; again++) { /* an answer has nothing of the one before it */

@@ -85,12 +85,13 @@ def test_a_thought_is_not_the_answer(ask, tell, tokenizer):
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout.decode().startswith("She loved to play outside in the sunshine")
     it = tell(tokenizer=tokenizer)
-    assert it["thinking"] == THOUGHT and it["text"] == process.stdout.decode()
+    assert it["thinking"] == THOUGHT and it["text"] + "\n" == process.stdout.decode()
     assert it["usage"]["thinking_tokens"] == it["ids"].index(CLOSE) - 1  # all between the marks
 
 
 def test_marks_behind_the_thought_are_words(ask):
-    assert ask("-n", 40).stdout.decode() == ANSWER[:len(ask("-n", 40).stdout)] != ""
+    answer = ask("-n", 40).stdout.decode().removesuffix("\n")
+    assert answer == ANSWER[:len(answer)] != ""
     assert "</think> One day<think>" in ask("-n", 40).stdout.decode()
 
 
@@ -107,7 +108,7 @@ def test_a_file_gets_what_a_pipe_gets(ask, tmp_path):
 
 def test_json_tells_thoughts_from_answers(ask, tell):
     it = tell()
-    assert (it["thinking"], it["text"]) == (THOUGHT, ask().stdout.decode())
+    assert (it["thinking"], it["text"]) == (THOUGHT, ask("--no-newline").stdout.decode())
     assert "thinking" not in tell("--hide-thinking")
     *pieces, whole = map(json.loads, ask("--jsonl-stream").stdout.splitlines())
     assert "".join(piece.get("thinking", "") for piece in pieces) == whole["thinking"] == THOUGHT
@@ -142,7 +143,7 @@ def terminal(start, thinker):
 
 
 def test_a_thought_is_dim_on_a_terminal(terminal, ask):
-    seen, answer = terminal(), ask().stdout.decode()
+    seen, answer = terminal(), ask("--no-newline").stdout.decode()
     assert seen.endswith("\n\n" + answer + "\n")
     thought = seen[:-len(answer) - 3]
     pieces = thought.split("\033[22m")
@@ -153,7 +154,7 @@ def test_a_thought_is_dim_on_a_terminal(terminal, ask):
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}])
 def test_without_colours_there_are_marks(terminal, ask, environment):
-    assert terminal(**environment) == f"<think>\n{THOUGHT}\n</think>\n\n{ask().stdout.decode()}\n"
+    assert terminal(**environment) == f"<think>\n{THOUGHT}\n</think>\n\n{ask().stdout.decode()}"
 
 
 def test_an_empty_no_color_says_nothing(terminal):
@@ -161,7 +162,7 @@ def test_an_empty_no_color_says_nothing(terminal):
 
 
 def test_a_terminal_can_do_without_thoughts(terminal, ask):
-    assert terminal("--hide-thinking") == ask().stdout.decode() + "\n"
+    assert terminal("--hide-thinking") == ask().stdout.decode()
 
 
 # --- whether it thinks
@@ -188,7 +189,7 @@ def test_without_a_switch_the_thought_is_closed_at_once(tell):
 def test_a_prompt_may_end_in_a_thought(tell, ask):
     it = tell(template=OPENED)
     assert it["thinking"] and it["usage"]["thinking_tokens"] == it["ids"].index(CLOSE)
-    assert ask(template=OPENED).stdout.decode() == it["text"]
+    assert ask("--no-newline", template=OPENED).stdout.decode() == it["text"]
 
 
 def test_text_of_a_person_opens_no_thought(tell):
@@ -245,8 +246,11 @@ def test_a_thought_in_circles_ends_it_where_no_budget_closes_it(run, thinker, sa
 
 def test_an_end_within_the_thought_is_told(ask, tell):
     process = ask("-n", 5)
-    assert (process.returncode, process.stdout) == (0, b"")
+    assert (process.returncode, process.stdout) == (0, b"\n")
     assert b"within the thought" in process.stderr
+    process = ask("-n", 5, "--regex", "a*")  # of a form there is no answer then, though it may be empty
+    assert (process.returncode, process.stdout) == (4, b"\n")
+    assert process.stderr == b"auk: the end came within the thought (length), there is no answer\n"
     assert ask("-n", 5, "--require-stop").returncode == 4
     it = tell("-n", 5)
     assert it["text"] == "" and THOUGHT.startswith(it["thinking"]) and it["thinking"]
@@ -256,7 +260,7 @@ def test_an_end_within_the_thought_is_told(ask, tell):
 
 def test_stop_strings_are_for_the_answer(ask):
     assert ask("--stop", "Lily").stdout == ask().stdout
-    assert ask("--stop", "outside").stdout.decode() == "She loved to play "
+    assert ask("--stop", "outside").stdout.decode() == "She loved to play \n"
 
 
 def test_flags_that_cannot_be_are_refused(ask):

@@ -32,7 +32,7 @@ def one(run, stories):
     """one(prompt, *flags): the answer of one shot."""
 
     def get(prompt, *flags):
-        process = run("-m", stories, "--raw", "-n", 8, "-p", prompt, *flags)
+        process = run("-m", stories, "--raw", "-n", 8, "-p", prompt, "--no-newline", *flags)
         assert process.returncode == 0, process.stderr
         return process.stdout.decode()
 
@@ -186,7 +186,7 @@ def test_code_blocks_are_extracted_record_by_record(run, variant):
     flags = ["-m", variant(tokenizer=fenced, name="fenced"), "--raw", "-t", 1, "-x", "-n"]
     prompts, lengths = ["Once upon a time", "Tim", "Once upon a time"], (2, 6, 60)
     for n in lengths:
-        alone = [run(*flags, n, "-p", prompt) for prompt in prompts]
+        alone = [run(*flags, n, "-p", prompt, "--no-newline") for prompt in prompts]
         found = objects(run(*flags, n, "--map", "-", "--json", input="\n".join(prompts).encode()))
         for process, record in zip(alone, found):
             assert record.get("text", "") == process.stdout.decode()
@@ -221,7 +221,7 @@ def test_what_all_records_took_is_told_in_the_end(map_run):
 def test_records_are_turns_of_a_chat(run, talker):
     model = talker()
     flags = ["-m", model, "-n", 8, "-t", 1, "-sys", "Be kind."]
-    want = [run(*flags, "-p", f"Who saw {name}?").stdout.decode() for name in NAMES]
+    want = [run(*flags, "-p", f"Who saw {name}?", "--no-newline").stdout.decode() for name in NAMES]
     given = "".join(name + "\n" for name in NAMES).encode()
     process = run(*flags, "--map", "-", "-p", "Who saw {}?", "--json", input=given)
     assert [record["text"] for record in objects(process)] == want

@@ -24,7 +24,7 @@ def asked(prompts):
 
 
 def alone(several, prompt, seed, **more):
-    return several("-p", prompt, *DRAWN, "-s", seed, "--no-stream", **more)
+    return several("-p", prompt, *DRAWN, "-s", seed, "--no-stream", "--no-newline", **more)
 
 
 def test_each_prompt_is_answered_as_alone(several):

@@ -370,7 +370,8 @@ def test_an_answer_goes_on_as_its_text_grows_long(salt, auk, run, tmp_path):
         subprocess.run([*auk, "eval", "-m", model, "--ids-file", "-", "--logits-out", out, "--device", "cpu", "-t", "1",
                         "--kv", "f32"], input=" ".join(map(str, ids)).encode(), check=True, stdout=subprocess.DEVNULL)
         ids.append(int(np.load(out)[-1].argmax()))
-    answer = run("-m", model, "--raw", "-p", prompt, "-n", 9, "--temp", 0, "--kv", "f32", "--device", "cpu", "-t", 1)
+    answer = run("-m", model, "--raw", "-p", prompt, "-n", 9, "--temp", 0, "--kv", "f32", "--device", "cpu", "-t", 1,
+                 "--no-newline")
     assert answer.returncode == 0
     assert answer.stdout.decode() == "".join(alphabet[i] for i in ids[28:])
 
