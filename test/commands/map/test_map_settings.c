@@ -146,6 +146,27 @@ static void results_with_and_without_invariant_are_not_mixed(void **state) {
   }
 }
 
+/* -c, the shard and the seal: each may differ only where it is said. */
+static void only_what_may_differ_may(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    int tolerance; /* with which it may differ, alone */
+  } lines[] = {{"-c", CONTEXT_MAY_DIFFER}, {"shard", SHARD_MAY_DIFFER}, {"-n", 0}};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    for (int tolerance = 0; tolerance <= (CONTEXT_MAY_DIFFER | SHARD_MAY_DIFFER); tolerance++) {
+      MapSettings was = {0}, is = {0};
+      add(&was, lines[i].name, "1");
+      add(&is, lines[i].name, "2");
+      assert_int_equal(map_settings_seal(&was, NULL) || map_settings_seal(&is, NULL), STATUS_OK);
+      const Status status =
+          map_settings_compare(&is, was.lines.data, was.lines.size, tolerance, "out", NULL, NULL);
+      assert_int_equal(status == STATUS_OK, (tolerance & lines[i].tolerance) != 0);
+      map_settings_release(&was);
+      map_settings_release(&is);
+    }
+}
+
 /* Whatever changes above the last line, or in it. */
 static void a_seal_tells_of_every_change(void **state) {
   (void)state;
@@ -174,6 +195,7 @@ int main(void) {
       cmocka_unit_test(the_hash_of_all_tells_settings_apart),
       cmocka_unit_test(lines_that_are_missing_or_none_are_refused_by_name),
       cmocka_unit_test(results_with_and_without_invariant_are_not_mixed),
+      cmocka_unit_test(only_what_may_differ_may),
       cmocka_unit_test(a_seal_tells_of_every_change),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
