@@ -17,7 +17,7 @@
 
 static const int taken[] = {SIGINT,  SIGTERM, SIGHUP,  SIGWINCH, SIGTSTP, SIGCONT,
                             SIGQUIT, SIGABRT, SIGSEGV, SIGBUS,   SIGILL,  SIGFPE};
-enum { N_TAKEN = sizeof taken / sizeof *taken, PATIENCE = 3 /* interruptions */ };
+enum { N_TAKEN = sizeof taken / sizeof *taken, PATIENCE = 3 /* interruptions */, CTRL_D = 4 };
 
 static struct {
   bool open, ansi;
@@ -26,7 +26,7 @@ static struct {
   struct sigaction before[N_TAKEN]; /* of taken[i] */
   volatile sig_atomic_t mode;
   volatile int interrupted; /* SIGINTs since console_attend(), or 1 for SIGTERM and SIGHUP */
-  volatile sig_atomic_t interrupt, leaving, resized, resumed;
+  volatile sig_atomic_t interrupt, leaving, ended, resized, resumed; /* ended: Ctrl-D after the interrupt */
 } console;
 
 /* --- in handlers */
@@ -72,14 +72,22 @@ static void stop(void) {
   wake();
 }
 
+/* Drops the keys that were typed before Ctrl-C, which the terminal keeps (NOFLSH). The signal may come after
+ * keys that were typed later: a Ctrl-D at their end is heeded. */
+static void drop_keys(void) {
+  struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+  char bytes[256];
+  for (ssize_t n; poll(&keys, 1, 0) > 0 && (n = read(STDIN_FILENO, bytes, sizeof bytes)) > 0;)
+    console.ended = bytes[n - 1] == CTRL_D;
+}
+
 static void on_signal(int number, siginfo_t *from, void *context) {
   (void)context;
   int saved = errno;
   switch (number) {
   case SIGINT:
     console.interrupt = 1;
-    /* NOFLSH also keeps unread keys, which Ctrl-C drops everywhere else. */
-    if (console.mode == CONSOLE_ANSWERING && from->si_code == SI_KERNEL) tcflush(STDIN_FILENO, TCIFLUSH);
+    if (console.mode == CONSOLE_ANSWERING && from->si_code == SI_KERNEL) drop_keys();
     if (++console.interrupted >= PATIENCE) hand_on(number, false);
     break;
   case SIGTERM:
@@ -109,7 +117,10 @@ Status console_begin(int screen, bool ansi, Error *err) {
   if (pipe2(console.wake, O_NONBLOCK | O_CLOEXEC))
     return error_set(err, STATUS_FAILED, "cannot open a pipe for signals: %s", strerror(errno));
   console.answering = console.found;
-  console.answering.c_lflag &= (tcflag_t) ~(ECHO | ECHONL);
+  /* Keys are kept as they come: in a canonical line Ctrl-D would be no byte that the editor gets later. */
+  console.answering.c_lflag &= (tcflag_t) ~(ECHO | ECHONL | ICANON);
+  console.answering.c_cc[VMIN] = 1;
+  console.answering.c_cc[VTIME] = 0;
   console.answering.c_lflag |= NOFLSH; /* Ctrl-C must not drop words that the terminal has yet to show */
   console.screen = screen;
   console.ansi = ansi;
@@ -166,6 +177,7 @@ ConsoleEvent console_wait(void) {
     char bytes[64];
     while (read(console.wake[0], bytes, sizeof bytes) > 0) continue;
     if (console.leaving) return CONSOLE_LEAVE;
+    if (!console.interrupt && take(&console.ended)) return CONSOLE_LEAVE;
     if (take(&console.interrupt)) {
       console_attend();
       return CONSOLE_INTERRUPT;

@@ -124,6 +124,26 @@ def test_what_is_typed_during_an_answer_is_not_echoed_into_it(chat, variant, sav
     assert "typed ahead" not in terminal.ready()
 
 
+@pytest.mark.parametrize("keys", ["\x03\x04", "not this\x03\x04", "\x04\x03"])
+def test_ctrl_d_right_after_ctrl_c_leaves(chat, variant, keys):
+    """The signal may come after both keys: what it drops was typed before it, but for the wish to leave."""
+    terminal = chat("--ignore-eos", "--temp", 1, model=variant(config={"max_position_embeddings": 200000}))
+    terminal.type("Go\r")
+    terminal.wait("Go")
+    terminal.wait("the")
+    terminal.type(keys)
+    assert terminal.end() == 0 and "not this" not in terminal.seen
+
+
+def test_ctrl_d_during_an_answer_leaves_after_it(chat, variant):
+    terminal = chat("--ignore-eos", "-n", 1000, model=variant(config={"max_position_embeddings": 200000}))
+    terminal.type("Go\r")
+    terminal.wait("Go")
+    terminal.wait("the")
+    terminal.type("\x04")
+    assert terminal.end() == 0 and "[1000 tokens" in terminal.seen
+
+
 # --- the context
 
 
