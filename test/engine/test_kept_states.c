@@ -66,6 +66,19 @@ static void the_end_of_the_last_prompt_stays(void **state) {
   }
 }
 
+/* Ends of earlier prompts, to which a chat returns, stay longer than what was kept along the answers. */
+static void ends_of_prompts_stay_longer_than_others(void **state) {
+  (void)state;
+  for (int n_slots = 6; n_slots <= MAX_KEPT_STATES; n_slots++) {
+    KeptStates kept = {.n_slots = n_slots};
+    for (int turn = 200; turn <= 600; turn += 200) {
+      kept_states_add(&kept, turn, true);
+      for (int pos = turn + 20; pos < turn + 200; pos += 20) kept_states_add(&kept, pos, false);
+    }
+    for (int turn = 200; turn <= 600; turn += 200) assert_int_equal(position_found(&kept, turn), turn);
+  }
+}
+
 /* --- what a session computes again */
 
 static int computed(Session *session, const int32_t *ids, int n) {
@@ -215,6 +228,7 @@ int main(void) {
       cmocka_unit_test(the_nearest_state_before_is_found),
       cmocka_unit_test(states_are_dense_at_the_end_and_sparse_before),
       cmocka_unit_test(the_end_of_the_last_prompt_stays),
+      cmocka_unit_test(ends_of_prompts_stay_longer_than_others),
       cmocka_unit_test(a_prompt_is_computed_once),
       cmocka_unit_test(a_common_beginning_is_computed_twice_at_most),
       cmocka_unit_test(scores_begin_with_one_kept_state),

@@ -133,7 +133,7 @@ static void a_removed_chat_comes_back_with_its_next_turn(void **state) {
   conversation_release(&c);
 }
 
-/* A chat of which all turns are undone goes, but not what another process has made of it. */
+/* A chat without turns goes, but not what another process has made of it. */
 static void an_undone_chat_goes_unless_it_is_anothers(void **state) {
   (void)state;
   for (int changed = 0; changed < 2; changed++) {
