@@ -59,6 +59,7 @@ static Status take_flags(CommandCall *call, const Interface *interface, int argc
   Status status = flags_begin(interface, call->options, &parse, err);
   if (status == STATUS_OK) status = flags_take(&parse, argc, argv, operands, &call->n_operands, err);
   *helped = parse.helped;
+  call->n_given = parse.n_given;
   const bool has_settings = !parse.helped && !parse.no_config && settings_matter(interface);
   if (status == STATUS_OK && has_settings) status = settings_read(settings, err);
   if (status == STATUS_OK && has_settings) status = settings_apply(settings, &parse, err);

@@ -217,6 +217,7 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
   if (flag->once && parse->given[found.index].text)
     return error_set(err, STATUS_USAGE, "%.*s is given twice, expected one", (int)size, text);
   parse->given[found.index] = (Word){text, size};
+  parse->n_given++;
   void *value = (char *)parse->options + found.offset;
   char name[64];
   size_t shown = size < sizeof name ? size : sizeof name - 1;
@@ -235,14 +236,20 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
 
 /* --- rules */
 
-/* The first flag of `names` that was given (and, with `zero`, is 0), as the user spelled it; NULL if none
- * was. */
-static const Word *first_given(const FlagParse *parse, const char *names, bool zero) {
+/* True if a flag that such a rule excludes only with another value has that. */
+static bool is_exempt(const FlagRule *rule, const void *value) {
+  if (rule->kind == EXCLUDES_ZERO) return *(const double *)value != 0;
+  const char *text = rule->kind == EXCLUDES_UNLESS_ZERO ? *(const char *const *)value : NULL;
+  return text && strtod(text, NULL) == 0; /* what is no number is refused later */
+}
+
+/* The first flag of `names` that was given, as the user spelled it; NULL if none was. `rule`: or NULL. */
+static const Word *first_given(const FlagParse *parse, const char *names, const FlagRule *rule) {
   Word name;
   while (flag_next_name(&names, &name)) {
     const Found found = find_flag(parse->interface, name.text, name.size);
     if (!found.flag || !parse->given[found.index].text) continue;
-    if (zero && *(const double *)((const char *)parse->options + found.offset) != 0) continue;
+    if (rule && is_exempt(rule, (const char *)parse->options + found.offset)) continue;
     return &parse->given[found.index];
   }
   return NULL;
@@ -265,8 +272,8 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
 static Status check_rules(const FlagParse *parse, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];
-    const Word *other = first_given(parse, rule->others, rule->kind == EXCLUDES_ZERO);
-    const Word *flag = first_given(parse, rule->flags, false);
+    const Word *other = first_given(parse, rule->others, rule);
+    const Word *flag = first_given(parse, rule->flags, NULL);
     if (flag && !other == (rule->kind == NEEDS)) return break_rule(rule, *flag, other, err);
   }
   return STATUS_OK;

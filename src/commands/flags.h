@@ -151,10 +151,12 @@ bool flag_next_choice(const char **at, Word *word);
 /* Refuses a flag that would have no effect beside, or without, another one. A flag is listed by any of its
  * names. Flags that ask for what happens anyway are not refused: --no-stream beside --json. */
 typedef struct {
-  const char *flags;                            /* "-a, --best": each of them */
-  enum { NEEDS, EXCLUDES, EXCLUDES_ZERO } kind; /* one of the others; all of them; the other one if it is 0 */
-  const char *others;                           /* "-c, --dry"; of EXCLUDES_ZERO one of KIND_DOUBLE */
-  const char *why;                              /* reason in the message, or NULL */
+  const char *flags; /* "-a, --best": each of them */
+  /* One of the others; all of them; the other one, of KIND_DOUBLE, if it is 0; the other one, of KIND_STRING,
+   * unless it is 0. */
+  enum { NEEDS, EXCLUDES, EXCLUDES_ZERO, EXCLUDES_UNLESS_ZERO } kind;
+  const char *others; /* "-c, --dry" */
+  const char *why;    /* reason in the message, or NULL */
 } FlagRule;
 
 /* A call of a command. */
@@ -163,6 +165,7 @@ typedef struct {
   void *options;               /* its options struct, parsed */
   const char *const *operands; /* [n_operands] */
   size_t n_operands;
+  size_t n_given;             /* flags of the command line, counted as often as they are there */
   Buffer out;                 /* written to standard output at the end unless the command fails */
   const char *usual_model;    /* what the file of settings names, or NULL */
   const char *const *aliases; /* [n_aliases] names of its sections */
@@ -201,10 +204,11 @@ const Flag *interface_find(const Interface *interface, const char *text, size_t 
 /* The flags of a call. given[i] is flag i as the user wrote it, or {NULL}. */
 typedef struct {
   const Interface *interface;
-  void *options; /* the struct that the interface's groups describe */
-  Word *given;   /* [number of flags] */
-  int *sources;  /* [number of flags] of what is given: 0 the command line, else flags_set()'s */
-  bool helped;   /* the help was printed, and nothing else is to be done */
+  void *options;  /* the struct that the interface's groups describe */
+  Word *given;    /* [number of flags] */
+  size_t n_given; /* on the command line, counted as often as they are there */
+  int *sources;   /* [number of flags] of what is given: 0 the command line, else flags_set()'s */
+  bool helped;    /* the help was printed, and nothing else is to be done */
   bool no_config;
 } FlagParse;
 

@@ -262,13 +262,15 @@ static Status find_holder(Assistant *a, Error *err) {
   const AssistantFlags *flags = a->flags;
   const int asked = asked_context(a);
   Error reason = {{0}};
+  bool silent;
   TRY(keep_asked(flags, &a->keep_seconds, err));
   if (is_alone(flags)) a->keep_seconds = 0;
   if (a->keep_seconds == 0 || asked > a->model->config.max_position) return STATUS_OK;
-  Status status =
-      keep_find(flags, a->model, asked == NOT_GIVEN ? 0 : asked, a->keep_seconds, &a->remote, &reason);
+  Status status = keep_find(flags, a->model, asked == NOT_GIVEN ? 0 : asked, a->keep_seconds, &a->remote,
+                            &silent, &reason);
   if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");
-  if (status && flags->answer.verbose) print_note("%s", reason.text);
+  if (status && (silent || flags->answer.verbose)) print_note("%s", reason.text);
+  if (silent) a->keep_seconds = 0; /* it would not answer this call a second time either */
   return a->remote ? device_elsewhere(&flags->device, remote_facts(a->remote)->backend, &a->device, err)
                    : STATUS_OK;
 }

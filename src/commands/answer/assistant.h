@@ -106,7 +106,8 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       {"--invariant", EXCLUDES, "--draft", "a step that a draft guesses for is computed otherwise"},         \
       {"--invariant", EXCLUDES, "--cache, --cache-dir", "a cache may hold what was computed otherwise"},     \
       {"--cache-limit", NEEDS, "--cache, --cache-dir", NULL}, {                                              \
-    "--keep", EXCLUDES, "--cache, --cache-dir, --guess, --draft", "a model that is kept has neither"         \
+    "--cache, --cache-dir, --guess, --draft", EXCLUDES_UNLESS_ZERO, "--keep",                                \
+        "a model that is kept has none"                                                                      \
   }
 
 typedef struct Remote Remote;

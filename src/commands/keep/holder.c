@@ -3,6 +3,7 @@
  * Always true: the socket is made under another name and renamed, so that a process which finds it can
  *              connect. Connections of other users are closed without a message. Standard streams are used
  *              until the model is ready, and not afterwards. */
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,44 +36,60 @@ static Status listen_at(Holder *h, const char *path, Error *err) {
   unlink(made);
   struct stat state = {0};
   if (bind(h->listener, (struct sockaddr *)&address, sizeof address) != 0 || chmod(made, 0600) != 0 ||
-      stat(made, &state) != 0 || listen(h->listener, 128) != 0 || rename(made, path) != 0) {
+      stat(made, &state) != 0 || listen(h->listener, SOMAXCONN) != 0) {
     Status status = system_error(path, "make a socket", err);
     unlink(made);
     return status;
   }
-  h->inode = state.st_ino;
-  return STATUS_OK;
+  const int lock = keep_lock_names(path);
+  Status status = rename(made, path) == 0 ? STATUS_OK : system_error(path, "make a socket", err);
+  if (status) unlink(made);
+  if (lock >= 0) close(lock);
+  h->inode = status ? 0 : state.st_ino;
+  return status;
+}
+
+static bool has_name(const Holder *h) {
+  struct stat named;
+  return h->path && h->inode && stat(h->path, &named) == 0 && named.st_ino == h->inode;
 }
 
 /* Removes the socket's name, unless it is another process's by now. */
 static void leave_name(Holder *h) {
-  struct stat named;
-  if (h->path && h->inode && stat(h->path, &named) == 0 && named.st_ino == h->inode) unlink(h->path);
+  const int lock = h->path ? keep_lock_names(h->path) : -1;
+  if (lock >= 0 && has_name(h)) unlink(h->path);
+  if (lock >= 0) close(lock);
   free(h->path);
   h->path = NULL;
 }
 
 /* --- calls */
 
-static Status accept_calls(Holder *h, Error *err) {
+enum {
+  GREETING_MS = 2000, /* who connects greets, looks or stops within this time, and goes after its last look */
+  DEAF_MS = 100
+};
+
+/* Nothing that a call sends or takes of memory ends this process: at worst the call is closed, or has to wait
+ * until others have gone. */
+static void accept_calls(Holder *h) {
   for (;;) {
     pid_t pid;
     const int socket = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (socket < 0) return STATUS_OK; /* none, or no descriptors are left: then the call waits */
-    if (!wire_is_own(socket, &pid)) {
-      close(socket);
-      continue;
-    }
-    Caller *caller = mem_alloc(1, sizeof *caller, "a call", err);
-    Status status =
-        caller ? mem_grow(&h->callers, &h->callers_capacity, h->n_callers + 1, sizeof(Caller *), "calls", err)
-               : STATUS_FAILED;
-    if (status) {
+    const bool lacks =
+        socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+    if (lacks) h->deaf_until_ms = clock_ms() + DEAF_MS;
+    if (socket < 0) return;
+    Caller *caller = wire_is_own(socket, &pid) ? mem_alloc(1, sizeof *caller, "a call", NULL) : NULL;
+    if (!caller ||
+        mem_grow(&h->callers, &h->callers_capacity, h->n_callers + 1, sizeof(Caller *), "calls", NULL)) {
       close(socket);
       free(caller);
-      return status;
+      continue;
     }
     caller->wire = wire_on(socket);
+    caller->wire.largest = WIRE_LARGEST_GREETING;
+    caller->heard_ms = clock_ms();
     h->callers[h->n_callers++] = caller;
   }
 }
@@ -107,6 +124,7 @@ static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bo
     return wire_put(&caller->wire, WIRE_REFUSED, NULL, 0, NULL, 0, err);
   if (hello.keep_seconds >= 0) h->keep_seconds = hello.keep_seconds;
   caller->greeted = true;
+  caller->wire.largest = WIRE_LARGEST;
   memset(&facts, 0, sizeof facts);
   facts.pid = (int32_t)getpid();
   facts.n_ctx = n_ctx;
@@ -169,6 +187,7 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   size_t size;
   bool broken = false;
   while (!broken && wire_take(&caller->wire, &kind, &body, &size)) {
+    caller->heard_ms = clock_ms();
     if (kind == WIRE_HELLO && !caller->greeted) {
       TRY(greet(h, caller, body, size, &broken, err));
     } else if (kind == WIRE_LOOK) {
@@ -185,29 +204,37 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   return STATUS_OK;
 }
 
+/* True for a caller that has connected and says nothing; one that has ended this process waits for that. */
+static bool has_no_business(const Holder *h, const Caller *caller) {
+  return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;
+}
+
 Status holder_listen(Holder *h, int ms, Error *err) {
   struct pollfd *entries = mem_alloc(h->n_callers + 1, sizeof *entries, "calls", err);
   const size_t n = h->n_callers;
   if (!entries) return STATUS_FAILED;
-  entries[0] = (struct pollfd){h->listener, POLLIN, 0};
+  const bool is_deaf = clock_ms() < h->deaf_until_ms;
+  entries[0] = (struct pollfd){is_deaf ? -1 : h->listener, POLLIN, 0};
+  if (is_deaf && ms > DEAF_MS) ms = DEAF_MS;
   for (size_t i = 0; i < n; i++) {
     Wire *wire = &h->callers[i]->wire;
     wire_send(wire);
     entries[i + 1] = (struct pollfd){wire->socket, (short)(POLLIN | (wire_is_full(wire) ? POLLOUT : 0)), 0};
+    if (!h->callers[i]->greeted && ms > GREETING_MS) ms = GREETING_MS;
     if (wire->ended) ms = 0;
   }
   const int n_ready = poll(entries, n + 1, ms);
-  Status status = STATUS_OK;
-  for (size_t i = n; i-- > 0 && status == STATUS_OK;) {
+  for (size_t i = n; i-- > 0;) {
     Caller *caller = h->callers[i];
-    if (n_ready > 0 && entries[i + 1].revents) status = wire_receive(&caller->wire, err);
-    if (status == STATUS_OK) status = take_messages(h, caller, err);
+    const bool came = n_ready > 0 && entries[i + 1].revents;
+    if ((came && wire_receive(&caller->wire, NULL)) || take_messages(h, caller, NULL))
+      caller->wire.ended = true;
     wire_send(&caller->wire);
-    if (caller->wire.ended) close_call(h, i);
+    if (caller->wire.ended || has_no_business(h, caller)) close_call(h, i);
   }
-  if (status == STATUS_OK && n_ready > 0 && entries[0].revents) status = accept_calls(h, err);
+  if (n_ready > 0 && entries[0].revents) accept_calls(h);
   free(entries);
-  return status;
+  return STATUS_OK;
 }
 
 /* --- the process */
@@ -229,14 +256,14 @@ static bool is_over(const Holder *h) {
 }
 
 static Status serve(Holder *h, Error *err) {
-  enum { LOOK_MS = 10000 }; /* a model that has changed is looked for so often */
+  enum { LOOK_MS = 10000 }; /* so often it looks whether its model or its name is another by now */
   while (!is_over(h)) {
     if (h->n_requests == 0) {
       if (!h->image_tried && n_greeted(h) == 0) make_image(h);
       const double left = left_ms(h);
       const int ms = n_greeted(h) || left > LOOK_MS ? LOOK_MS : left > 0 ? (int)left + 1 : 0;
       TRY(holder_listen(h, ms, err));
-      h->stops |= n_greeted(h) == 0 && !model_is_unchanged(h->assistant->model);
+      h->stops |= n_greeted(h) == 0 && (!model_is_unchanged(h->assistant->model) || !has_name(h));
     }
     if (h->n_requests > 0) TRY(holder_compute(h, err));
   }

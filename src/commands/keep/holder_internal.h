@@ -9,7 +9,8 @@
 typedef struct Caller {
   Wire wire;
   bool greeted;
-  int n_running; /* requests in the batch or the session */
+  double heard_ms; /* its last message before it greeted; at first, when it connected */
+  int n_running;   /* requests in the batch or the session */
 } Caller;
 
 /* A request of a call, waiting or in the batch. */
@@ -58,7 +59,8 @@ typedef struct Holder {
   int image; /* the tokenizer's, or -1 */
   bool image_tried;
   bool stops;
-  Caller **callers; /* [n_callers] */
+  double deaf_until_ms; /* no descriptors were left: until then none is accepted */
+  Caller **callers;     /* [n_callers] */
   size_t n_callers, callers_capacity;
   Request **requests; /* [n_requests] in the order in which they came */
   size_t n_requests, requests_capacity;

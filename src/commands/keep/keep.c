@@ -1,8 +1,10 @@
 /* keep.c - `auk keep`: shows the processes that keep models, starts one, ends them; or is one. Called by:
  * main.c. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "base/size_text.h"
 #include "commands/commands.h"
@@ -49,28 +51,44 @@ static Status put_json(List *list, const WireState *s, Error *err) {
       s->keep_seconds, left);
 }
 
+static Status put_head(List *list, Error *err) {
+  if (list->n > 0) return STATUS_OK;
+  return buffer_printf(list->out, err, "%9s  %-6s  %10s  %5s  %8s  %8s  MODEL\n", "PROCESS", "DEVICE",
+                       "MEMORY", "CALLS", "ANSWERS", "ENDS IN");
+}
+
 static Status put_line(List *list, const WireState *s, Error *err) {
   char left[32];
   time_text(s->left_seconds, left);
-  if (list->n == 0)
-    TRY(buffer_printf(list->out, err, "%9s  %-6s  %10s  %5s  %8s  %8s  MODEL\n", "PROCESS", "DEVICE",
-                      "MEMORY", "CALLS", "ANSWERS", "ENDS IN"));
+  TRY(put_head(list, err));
   TRY(buffer_printf(list->out, err, "%9d  %-6s  %10s  %5d  %8" PRIu64 "  %8s  ", s->pid, s->backend,
                     size_text(s->memory_bytes).text, s->n_calls, s->n_answered, left));
   TRY(append_escaped(list->out, s->model, err));
   return buffer_append(list->out, "\n", 1, err);
 }
 
+/* A process that does not answer: what it keeps is not known. */
+static Status put_silent(List *list, int socket, Error *err) {
+  pid_t pid = 0;
+  wire_is_own(socket, &pid);
+  if (list->json)
+    return buffer_printf(list->out, err, "%s\n  {\"model\": null, \"pid\": %d, \"silent\": true}",
+                         list->n ? "," : "[", (int)pid);
+  TRY(put_head(list, err));
+  return buffer_printf(list->out, err, "%9d  does not answer (auk keep --stop ends it)\n", (int)pid);
+}
+
 static Status show(void *user, int socket, Error *err) {
   List *list = user;
   Wire wire = wire_on(socket);
   WireState state;
-  bool replied;
-  Status status = keep_tell(&wire, WIRE_LOOK, NULL, &state, &replied, err);
-  if (status == STATUS_OK && replied) {
+  KeepReply reply;
+  Status status = keep_tell(&wire, WIRE_LOOK, NULL, &state, &reply, err);
+  if (status == STATUS_OK && reply == KEEP_REPLIED)
     status = list->json ? put_json(list, &state, err) : put_line(list, &state, err);
-    list->n++;
-  }
+  else if (status == STATUS_OK && reply == KEEP_IS_SILENT)
+    status = put_silent(list, socket, err);
+  list->n += status == STATUS_OK && reply != KEEP_ENDS;
   wire_close(&wire);
   return status;
 }
@@ -85,20 +103,49 @@ static Status show_all(bool json, Buffer *out, Error *err) {
 
 /* --- ending */
 
+/* Ends a process that does not answer. While the connection is open, the number at its other end is no other
+ * process's. */
+static Status end_silent(Wire *wire, Error *err) {
+  enum { TERMINATE_MS = 2000, KILL_MS = 10000 };
+  pid_t pid = 0;
+  if (!wire_is_own(wire->socket, &pid) || pid <= 0 || kill(pid, SIGTERM) != 0)
+    return error_set(err, STATUS_FAILED, "a process that keeps a model does not answer, and cannot be ended");
+  kill(pid, SIGCONT); /* a stopped one gets signals then */
+  if (!keep_await_end(wire, TERMINATE_MS) && !interrupt_came()) kill(pid, SIGKILL);
+  if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (!keep_await_end(wire, KILL_MS))
+    return error_set(err, STATUS_FAILED, "process %d does not answer, and does not end either", (int)pid);
+  print_note("process %d did not answer and was ended", (int)pid);
+  return STATUS_OK;
+}
+
+/* Waits for the end, after the answers that it is making. */
+static Status await_end(Wire *wire, Error *err) {
+  WireState state;
+  KeepReply reply = KEEP_REPLIED;
+  while (reply == KEEP_REPLIED && !keep_await_end(wire, 1000)) {
+    if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    TRY(keep_tell(wire, WIRE_LOOK, NULL, &state, &reply, err));
+  }
+  return reply == KEEP_IS_SILENT ? end_silent(wire, err) : STATUS_OK;
+}
+
 static Status end(void *user, int socket, Error *err) {
   const WireStop stop = {.if_idle = false};
   Wire wire = wire_on(socket);
   WireState state;
-  bool replied;
-  Status status = keep_tell(&wire, WIRE_STOP, &stop, &state, &replied, err);
-  if (status == STATUS_OK && replied) {
+  KeepReply reply;
+  Status status = keep_tell(&wire, WIRE_STOP, &stop, &state, &reply, err);
+  if (status == STATUS_OK && reply == KEEP_REPLIED) {
     if (state.n_running)
       print_note("%s: process %d ends after %d answer%s that it is making", state.model, state.pid,
                  state.n_running, state.n_running == 1 ? "" : "s");
-    if (!keep_await_end(&wire, -1)) status = error_set(err, STATUS_INTERRUPTED, "interrupted");
+    status = await_end(&wire, err);
     if (status == STATUS_OK) print_note("%s: process %d has ended", state.model, state.pid);
-    ++*(int *)user;
+  } else if (status == STATUS_OK && reply == KEEP_IS_SILENT) {
+    status = end_silent(&wire, err);
   }
+  *(int *)user += reply != KEEP_ENDS;
   wire_close(&wire);
   return status;
 }
@@ -137,7 +184,8 @@ static Status start(const AssistantFlags *flags, int seconds, Error *err) {
 static Status hold(AssistantFlags *flags, int seconds, bool quiet, Error *err) {
   const HolderOptions options = {.keep_seconds = seconds, .quiet = quiet};
   Assistant assistant = {0};
-  flags->keep.time = "0"; /* it is the process that others would look for */
+  prctl(PR_SET_NAME, "auk"); /* it was executed by another name of its file (launch.c) */
+  flags->keep.time = "0";    /* it is the process that others would look for */
   Status status = holder_run(flags, &options, &assistant, err);
   assistant_release(&assistant);
   return status;
@@ -149,7 +197,10 @@ static Status run(CommandCall *call, Error *err) {
   TRY(keep_asked(&o->assistant, &seconds, err));
   interrupt_catch();
   if (o->stop) return end_all(err);
-  const bool starts = o->assistant.model.path || o->foreground || o->detached;
+  /* Flags that describe a process ask for one; without -m, of the usual model. */
+  const bool starts = o->assistant.model.path || call->n_given > o->json;
+  if (starts && o->json)
+    return error_set(err, STATUS_USAGE, "--json lists all that is kept: it goes with no other flag");
   if (!starts) return show_all(o->json, &call->out, err);
   if (o->assistant.model.path && strcmp(o->assistant.model.path, "stop") == 0 && !model_is_there("stop"))
     return error_set(err, STATUS_USAGE, "no model is named stop (auk keep --stop ends what is kept)");
@@ -181,7 +232,6 @@ static const FlagGroup groups[] = {
 
 static const FlagRule rules[] = {
     {"--stop", EXCLUDES, "--json, --foreground, --detached, -m, --keep", NULL},
-    {"--json", EXCLUDES, "--foreground, --detached, -m", NULL},
     {"--foreground", EXCLUDES, "--detached", NULL},
     INVARIANT_FLAG_RULES,
 };

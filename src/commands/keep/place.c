@@ -2,12 +2,17 @@
 #include "commands/keep/place.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -27,6 +32,17 @@ static Status add_stamp(Buffer *key, const char *what, const char *path, Error *
   return buffer_append(key, "\n", 1, err);
 }
 
+/* How this process shares the machine with others, which a process that it starts inherits and may not be
+ * able to change: calls compute at their own niceness, on their own cores. */
+static Status add_share(Buffer *key, Error *err) {
+  enum { MOST_CORES = 1 << 16 };
+  unsigned long cores[MOST_CORES / 8 / sizeof(unsigned long)] = {0};
+  const long size = syscall(SYS_sched_getaffinity, 0, sizeof cores, cores); /* the size in use */
+  TRY(buffer_printf(key, err, "nice %d cores", getpriority(PRIO_PROCESS, 0)));
+  for (long i = 0; i < size / (long)sizeof *cores; i++) TRY(buffer_printf(key, err, " %lx", cores[i]));
+  return buffer_append(key, "\n", 1, err);
+}
+
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err) {
   const DeviceFlags *d = &flags->device;
   const ModelOverrides *o = &flags->model.overrides;
@@ -35,6 +51,7 @@ Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Er
   TRY(add_stamp(key, "program", "/proc/self/exe", err));
   TRY(model_stamps(model, key, err));
   TRY(add_stamp(key, "tokenizer", model->tokenizer_path, err));
+  TRY(add_share(key, err));
   TRY(buffer_printf(key, err, "rope %a eps %a\n", o->rope_theta, o->norm_eps));
   return buffer_printf(
       key, err,
@@ -82,22 +99,50 @@ Status keep_path(const char *directory, const Buffer *key, const char *ending, c
 
 /* --- the socket */
 
-Status keep_connect(const char *path, int *out, pid_t *pid, Error *err) {
+int keep_lock_names(const char *path) {
+  enum { TRIES = 100, TRY_MS = 10 };
+  char *directory = path_directory(path, NULL);
+  const int lock = directory ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  free(directory);
+  for (int i = 0; lock >= 0 && i < TRIES; i++) {
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
+    if (errno != EWOULDBLOCK) break;
+    poll(NULL, 0, TRY_MS);
+  }
+  if (lock >= 0) close(lock);
+  return -1;
+}
+
+void keep_remove_stale(const char *path) {
+  int socket = -1;
+  const int lock = keep_lock_names(path);
+  if (lock < 0) return;
+  if (keep_connect(path, &socket, NULL) == STATUS_OK && socket < 0 && errno == ECONNREFUSED) unlink(path);
+  if (socket >= 0) close(socket);
+  close(lock);
+}
+
+Status keep_connect(const char *path, int *out, Error *err) {
+  static const struct timeval longest = {.tv_sec = 2}; /* until there is room among those that wait */
   struct sockaddr_un address = {.sun_family = AF_UNIX};
+  pid_t pid;
   *out = -1;
   if (strlen(path) >= sizeof address.sun_path)
     return error_set(err, STATUS_FAILED, "%s: too long a name for a socket (XDG_RUNTIME_DIR)", path);
   strcpy(address.sun_path, path);
   const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connection < 0) return system_error(path, "connect", err);
+  setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   int failed;
   do failed = connect(connection, (struct sockaddr *)&address, sizeof address);
   while (failed && errno == EINTR && !interrupt_came());
   if (failed) {
+    const int why = errno;
     close(connection);
+    errno = why;
     return STATUS_OK;
   }
-  if (!wire_is_own(connection, pid)) {
+  if (!wire_is_own(connection, &pid)) {
     close(connection);
     return error_set(err, STATUS_FAILED, "%s: another user's process listens there", path);
   }

@@ -7,8 +7,8 @@
 #include "commands/answer/assistant.h"
 
 /* Text that agrees between two calls exactly if one can take the other's place in computing: the program's
- * file, the files of the model and the tokenizer (by their stamps), flags that override them, and device
- * flags. */
+ * file, the files of the model and the tokenizer (by their stamps), flags that override them, device
+ * flags, niceness and cores. */
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
 
 /* "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory: refused (STATUS_FAILED) if others may enter it.
@@ -17,9 +17,17 @@ Status keep_directory(bool make, char **path, Error *err);
 /* DIRECTORY/HASH.ENDING of the key, in new memory. */
 Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err);
 
-/* Connects to a socket there. *socket is -1, without failure, if no process listens: the file is missing,
- * or left over from a process that was killed. Another user's process is refused. */
-Status keep_connect(const char *path, int *socket, pid_t *pid, Error *err);
+/* Connects to a socket there. *socket is -1, without failure, if no process listens: the file is missing, or
+ * left over from a process that was killed (errno ECONNREFUSED); or if there is one that for two seconds has
+ * taken none of the many calls that wait (EAGAIN). Another user's process is refused. */
+Status keep_connect(const char *path, int *socket, Error *err);
+/* Removes the name of a socket if no process listens at it. */
+void keep_remove_stale(const char *path);
+
+/* A name of a socket is removed, or passes from one process to another, only with this lock of its directory:
+ * else a process that was found dead could lose a name that a living one has taken meanwhile. Gives a
+ * descriptor, which is closed to unlock; -1: others had the lock for a second, or there is none. */
+int keep_lock_names(const char *path);
 
 /* Parses "90s", "10m", "2h", "1d", "45" (seconds). `name` is the flag's, for messages. */
 Status keep_time(const char *name, const char *text, int *seconds, Error *err);

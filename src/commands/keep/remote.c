@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "commands/common.h"
+#include "commands/keep/watch.h"
 
 typedef struct {
   uint32_t id;
@@ -51,27 +52,24 @@ void remote_close(Remote *remote) {
 
 /* --- greeting */
 
-/* Waits for the answer to a greeting. A holder answers between two of its steps, which may take seconds. */
-static Status await_welcome(Remote *r, bool *welcome, Error *err) {
+static Status await_welcome(Remote *r, bool *welcome, bool *silent, Error *err) {
   WireKind kind;
   const char *body;
   size_t size;
   *welcome = false;
-  while (!r->wire.ended) {
-    if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    if (!wire_wait(&r->wire, 100, &kind, &body, &size, err)) continue;
-    if (kind != WIRE_WELCOME || size != sizeof r->facts) return STATUS_OK;
-    memcpy(&r->facts, body, sizeof r->facts);
-    r->facts.backend[sizeof r->facts.backend - 1] = 0;
-    *welcome = true;
-    return STATUS_OK;
-  }
+  TRY(wire_await(&r->wire, &kind, &body, &size, welcome, silent, err));
+  *welcome = *welcome && kind == WIRE_WELCOME && size == sizeof r->facts;
+  if (!*welcome) return STATUS_OK;
+  memcpy(&r->facts, body, sizeof r->facts);
+  r->facts.backend[sizeof r->facts.backend - 1] = 0;
   return STATUS_OK;
 }
 
-Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **out, Error *err) {
+Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **out, bool *silent,
+                   Error *err) {
   bool welcome = false;
   *out = NULL;
+  *silent = false;
   Remote *r = mem_alloc(1, sizeof *r, "a connection", err);
   if (!r) {
     Wire unused = wire_on(socket);
@@ -80,7 +78,7 @@ Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote
   }
   r->wire = wire_on(socket);
   Status status = wire_put(&r->wire, WIRE_HELLO, hello, sizeof *hello, key->data, key->size, err);
-  if (status == STATUS_OK) status = await_welcome(r, &welcome, err);
+  if (status == STATUS_OK) status = await_welcome(r, &welcome, silent, err);
   if (status == STATUS_OK && welcome)
     *out = r;
   else
@@ -247,6 +245,7 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
   if (kind == WIRE_REFUSED)
     return error_set(err, STATUS_FAILED, "the process that keeps the model (%d) %.*s", (int)r->facts.pid,
                      (int)size, body);
+  if (kind == WIRE_STATE) return STATUS_OK; /* hear_or_fail() asked for it */
   if (size < sizeof id) return broken(err);
   memcpy(&id, body, sizeof id);
   Asked *a = find(r, id);
@@ -264,6 +263,13 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
 
 /* --- all requests */
 
+/* When the holder was last heard. */
+typedef struct {
+  double heard_ms;
+  bool asked;  /* it was asked for its state since */
+  Watch watch; /* from then on */
+} Hearing;
+
 static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {
   for (size_t i = r->n; i-- > 0;) {
     Asked *a = &r->asked[i];
@@ -275,8 +281,22 @@ static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {
   return STATUS_OK;
 }
 
+/* No message came. Asks for one after a second, which a holder answers between two steps; fails if it is
+ * silent then. Such a holder counts as one that has ended. */
+static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
+  enum { ASK_MS = 1000 };
+  if (hearing->asked && watch_is_silent(&hearing->watch, 0)) {
+    r->wire.ended = true;
+    return watch_failure(&hearing->watch, err);
+  }
+  if (hearing->asked || clock_ms() - hearing->heard_ms < ASK_MS) return STATUS_OK;
+  *hearing = (Hearing){.asked = true, .watch = watch_begin(r->wire.socket)};
+  return wire_put(&r->wire, WIRE_LOOK, NULL, 0, NULL, 0, err);
+}
+
 static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
   enum { POLL_MS = 100 }; /* the longest that a signal that comes between look and wait is not seen */
+  Hearing hearing = {.heard_ms = clock_ms()};
   for (;;) {
     WireKind kind;
     const char *body;
@@ -291,6 +311,10 @@ static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
     }
     if (r->n == 0) return STATUS_OK;
     bool some = wire_wait(&r->wire, POLL_MS, &kind, &body, &size, err);
+    if (some)
+      hearing = (Hearing){.heard_ms = clock_ms()};
+    else if (!r->wire.ended)
+      TRY(hear_or_fail(r, &hearing, err));
     for (; some; some = wire_take(&r->wire, &kind, &body, &size)) TRY(take(r, job, kind, body, size, err));
     if (r->n > 0 && r->wire.ended)
       return error_set(err, STATUS_FAILED,

@@ -7,8 +7,9 @@
 typedef struct Remote Remote;
 
 /* Greets a holder on a connected socket, which it takes over. *remote is NULL, without failure, if this is
- * not the holder that was looked for, or it has just ended. */
-Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **remote, Error *err);
+ * not the holder that was looked for, or it has just ended; a failure with *silent, if it does not answer. */
+Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **remote, bool *silent,
+                   Error *err);
 void remote_close(Remote *remote); /* NULL is fine; what the holder computes for this call ends */
 
 const WireWelcome *remote_facts(const Remote *remote);

@@ -4,14 +4,15 @@
 
 #include "commands/keep/place.h"
 #include "commands/keep/remote.h"
+#include "commands/keep/watch.h"
 
 /* Seconds of --keep, else of $AUK_KEEP; -1 if neither says. 0: no holder is used. */
 Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err);
 
 /* Finds the holder of this model, with at least n_ctx tokens of context (0: any). *remote is NULL
- * without one. */
+ * without one. A failure with *silent: there is one that does not answer. */
 Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int seconds, Remote **remote,
-                 Error *err);
+                 bool *silent, Error *err);
 /* Starts a holder, unless another call is doing so, and waits until it is ready. A failure is its reason.
  * `place` names the model; n_ctx may be NOT_GIVEN. */
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
@@ -24,8 +25,10 @@ int keep_make_room(void);
  * without a listener are removed. */
 typedef Status KeepVisit(void *user, int socket, Error *err);
 Status keep_each(KeepVisit *visit, void *user, Error *err);
-/* Asks a holder, on its own connection, for its state (WIRE_LOOK) or to stop; *state is valid if *replied. */
-Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, bool *replied,
+/* How a holder answers: with its state, by the end of the connection, or not at all (watch.h). */
+typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT } KeepReply;
+/* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if it replied. */
+Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, KeepReply *reply,
                  Error *err);
-/* Waits until the holder has ended; false if it has not after ms (-1: waits on). */
+/* Waits until the holder has ended; false if it has not after ms. */
 bool keep_await_end(Wire *wire, int ms);

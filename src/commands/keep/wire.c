@@ -2,13 +2,14 @@
 #include "commands/keep/wire.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 Wire wire_on(int socket) {
-  return (Wire){.socket = socket, .descriptor = -1};
+  return (Wire){.socket = socket, .descriptor = -1, .largest = WIRE_LARGEST};
 }
 
 void wire_close(Wire *wire) {
@@ -18,6 +19,17 @@ void wire_close(Wire *wire) {
   buffer_release(&wire->out);
   *wire = wire_on(-1);
   wire->ended = true;
+}
+
+/* A holder lives long: the memory of a large message goes back to the system. */
+static void empty(Buffer *buffer) {
+  enum { SMALL = 1 << 20 };
+  buffer->size = 0;
+  if (buffer->capacity <= SMALL) return;
+  buffer_release(buffer);
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 /* --- sending */
@@ -39,7 +51,8 @@ bool wire_is_full(const Wire *wire) {
 
 static void drop_sent(Wire *wire) {
   if (wire_is_full(wire)) return;
-  wire->out.size = wire->out_sent = 0;
+  wire->out_sent = 0;
+  empty(&wire->out);
 }
 
 void wire_send(Wire *wire) {
@@ -85,12 +98,9 @@ static void keep_descriptor(Wire *wire, struct msghdr *message) {
 }
 
 Status wire_receive(Wire *wire, Error *err) {
-  if (wire->in_used > 0) {
-    memmove(wire->in.data, wire->in.data + wire->in_used, wire->in.size - wire->in_used);
-    wire->in.size -= wire->in_used;
-    wire->in_used = 0;
-  }
-  while (!wire->ended) {
+  enum { MOST_AT_ONCE = 1 << 20 };
+  const size_t before = wire->in.size;
+  while (!wire->ended && wire->in.size - before < MOST_AT_ONCE) {
     char bytes[16384];
     union {
       struct cmsghdr header;
@@ -111,16 +121,25 @@ Status wire_receive(Wire *wire, Error *err) {
   return STATUS_OK;
 }
 
+/* Drops the messages that were taken. */
+static void drop_taken(Wire *wire) {
+  if (wire->in_used == 0) return;
+  wire->in.size -= wire->in_used;
+  memmove(wire->in.data, wire->in.data + wire->in_used, wire->in.size);
+  wire->in_used = 0;
+  if (wire->in.size == 0) empty(&wire->in);
+}
+
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size) {
-  WireHead head;
+  WireHead head = {0};
   const size_t left = wire->in.size - wire->in_used;
-  if (left < sizeof head) return false;
-  memcpy(&head, wire->in.data + wire->in_used, sizeof head);
-  if (head.size > WIRE_LARGEST) {
-    wire->ended = true;
+  const bool has_head = left >= sizeof head;
+  if (has_head) memcpy(&head, wire->in.data + wire->in_used, sizeof head);
+  wire->ended |= has_head && head.size > wire->largest;
+  if (!has_head || head.size > wire->largest || left - sizeof head < head.size) {
+    drop_taken(wire);
     return false;
   }
-  if (left - sizeof head < head.size) return false;
   *kind = (WireKind)head.kind;
   *body = wire->in.data + wire->in_used + sizeof head;
   *size = head.size;

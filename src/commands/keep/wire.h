@@ -41,7 +41,7 @@ typedef struct {
   uint32_t kind, size; /* WireKind; bytes of the body, at most WIRE_LARGEST */
 } WireHead;
 
-enum { WIRE_LARGEST = 1 << 28, WIRE_NAME = 256 };
+enum { WIRE_LARGEST = 1 << 28, WIRE_LARGEST_GREETING = 1 << 20, WIRE_NAME = 256 };
 
 /* WIRE_HELLO; then the key's text. */
 typedef struct {
@@ -121,6 +121,7 @@ typedef struct {
   int socket; /* non-blocking; -1: none */
   Buffer in, out;
   size_t in_used, out_sent;
+  size_t largest; /* bytes of a body that is taken: WIRE_LARGEST, or less from one who has not greeted */
   int descriptor; /* the last one received; -1: none */
   bool ended;     /* the other end is gone, or breaks the rules */
 } Wire;
@@ -135,9 +136,10 @@ Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const 
 void wire_send(Wire *wire);
 /* Sends all at once, with a descriptor (or -1) beside it. */
 void wire_send_descriptor(Wire *wire, int descriptor);
-/* Receives what is there. Sets `ended` after the last of it, if the other end is gone. */
+/* Receives what is there, up to a megabyte: memory grows with what is sent, not with what is announced. Sets
+ * `ended` after the last of it, if the other end is gone. */
 Status wire_receive(Wire *wire, Error *err);
-/* Takes the next message that is complete; its body stays until the next wire_receive(). */
+/* Takes the next message that is complete; its body stays until the next call. */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
 /* Waits up to `ms` for a message; false: there came none. A signal ends the wait. */
 bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);

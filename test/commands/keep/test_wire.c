@@ -67,8 +67,60 @@ static void messages_arrive_in_order(void **unused) {
   wire_close(&wires[1]);
 }
 
+/* A holder lives for days: memory of a large message is given back when it was taken, and none is taken for
+ * what is only announced. */
+static void memory_grows_with_what_was_sent_and_shrinks(void **unused) {
+  enum { BYTES = 5 << 20 };
+  static char text[BYTES];
+  WireKind kind;
+  const char *body;
+  size_t size;
+  Wire wires[2];
+  Error err;
+  (void)unused;
+  open_pair(wires);
+  assert_int_equal(wire_put(&wires[0], WIRE_ASK, text, sizeof text, NULL, 0, &err), STATUS_OK);
+  while (wire_is_full(&wires[0])) {
+    const size_t before = wires[1].in.size;
+    wire_send(&wires[0]);
+    assert_int_equal(wire_receive(&wires[1], &err), STATUS_OK);
+    assert_true(wires[1].in.size - before <= (1 << 20) + (1 << 14));
+  }
+  assert_int_equal(wires[0].out.capacity, 0);
+  while (!wire_take(&wires[1], &kind, &body, &size))
+    assert_int_equal(wire_receive(&wires[1], &err), STATUS_OK);
+  assert_int_equal(size, BYTES);
+  assert_false(wire_take(&wires[1], &kind, &body, &size));
+  assert_int_equal(wires[1].in.capacity, 0);
+  assert_false(wires[1].ended);
+  wire_close(&wires[0]);
+  wire_close(&wires[1]);
+}
+
+/* The message before one that is too large is taken. */
+static void a_message_that_is_too_large_ends_the_connection(void **unused) {
+  const WireHead heads[] = {{WIRE_REFUSED, 0}, {WIRE_HELLO, 101}};
+  WireKind kind;
+  const char *body;
+  size_t size;
+  Wire wires[2];
+  (void)unused;
+  for (size_t largest = 100; largest <= 101; largest++) {
+    open_pair(wires);
+    wires[1].largest = largest;
+    assert_int_equal(send(wires[0].socket, heads, sizeof heads, 0), sizeof heads);
+    expect_text(&wires[1], "");
+    assert_false(wire_take(&wires[1], &kind, &body, &size));
+    assert_int_equal(wires[1].ended, largest == 100);
+    wire_close(&wires[0]);
+    wire_close(&wires[1]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_sent_before_the_end_is_read),
+                                     cmocka_unit_test(memory_grows_with_what_was_sent_and_shrinks),
+                                     cmocka_unit_test(a_message_that_is_too_large_ends_the_connection),
                                      cmocka_unit_test(messages_arrive_in_order)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,69 +19,15 @@ import time
 
 import pytest
 
+from keeper import LIMIT_S, Keeper, is_there
+
 N_CALLS = int(os.environ.get("AUK_KEEP_CALLS", "30"))
 SEED = int(os.environ.get("AUK_KEEP_SEED", "20261122"))
-LIMIT_S = 40
 
 SCHEMA = json.dumps({"type": "object", "required": ["n"], "additionalProperties": False,
                      "properties": {"n": {"enum": ["a", "bc", "bd"]}}})
 # Figures of a run: times, keys that were known, guesses.
 TIMES = re.compile(rb'"((\w+_ms)|(\w+_per_second)|(\w+_per_step)|((reused|guessed|accepted)_tokens))": [0-9.]+')
-
-
-class Keeper:
-    """Runs calls with a runtime directory of their own."""
-
-    def __init__(self, auk, model):
-        self.auk, self.model = auk, model
-        self.folder = tempfile.mkdtemp(prefix="auk")  # a socket's path has at most 107 bytes
-        self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.folder}
-        self.environment.pop("AUK_KEEP")
-
-    def run(self, *arguments, **options):
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
-                   "env": self.environment, "timeout": LIMIT_S, **options}
-        if "input" in options:
-            del options["stdin"]
-        return subprocess.run([*self.auk, *map(str, arguments)], **options)
-
-    def ask(self, *arguments, **options):
-        return self.run("-m", self.model, *arguments, **options)
-
-    def start(self, *arguments, **options):
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        command = [*self.auk, "-m", str(self.model), *map(str, arguments)]
-        return subprocess.Popen(command, env=self.environment, **options)
-
-    def list(self):
-        return json.loads(self.run("keep", "--json").stdout)
-
-    def pid(self):
-        kept, = self.list()
-        return kept["pid"]
-
-    def wait_for(self, what, limit_s=20):
-        end = time.monotonic() + limit_s
-        while not what():
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-
-def is_there(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.fixture
-def keeper(auk, stories):
-    keeper = Keeper(auk, stories)
-    yield keeper
-    for kept in keeper.list():
-        os.kill(kept["pid"], signal.SIGKILL)
-    shutil.rmtree(keeper.folder)
 
 
 CALLS = [
@@ -182,9 +128,9 @@ def test_records_go_to_the_process_with_and_without_no_invariant(keeper):
         assert f"process {keeper.pid()} keeps the model" in said
 
 
-def test_a_checkpoint_that_changed_is_loaded_anew(keeper, tmp_path):
+def test_a_checkpoint_that_changed_is_loaded_anew(keeper, stories, tmp_path):
     keeper.model = tmp_path / "model"
-    shutil.copytree(pytest.importorskip("pathlib").Path(__file__).parents[1] / "data" / "stories260K-awq", keeper.model)
+    shutil.copytree(stories, keeper.model)
     keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
     old = keeper.pid()
     os.utime(keeper.model / "model.safetensors")
@@ -280,6 +226,20 @@ def test_a_call_that_ends_frees_its_place(keeper, endless, number, status):
     assert keeper.ask("-p", "x", "-n", "1").returncode == 0
 
 
+def fill_and_stop(keeper, sleepers):
+    """Stops these calls in lockstep once they have all places."""
+    while True:
+        keeper.wait_for(lambda: (kept := keeper.list()[0])["running"] == kept["parallel"])  # all have asked
+        for sleeper in sleepers:
+            sleeper.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        kept = keeper.list()[0]
+        if kept["running"] == kept["parallel"]:
+            return  # else an answer has just ended, and its place would serve without a call that is dropped
+        for sleeper in sleepers:
+            sleeper.send_signal(signal.SIGCONT)
+
+
 def test_a_call_that_sleeps_keeps_nobody(keeper, endless):
     """In lockstep the process waits for what a call allows next: for that call alone. Calls that sleep with all places
     are dropped when another needs one."""
@@ -290,22 +250,29 @@ def test_a_call_that_sleeps_keeps_nobody(keeper, endless):
     assert keeper.ask("-p", "Once", "--json-schema", SCHEMA).returncode == 0
     sleepers[0].send_signal(signal.SIGCONT)
     sleepers += [endless("--regex", "[a-z ]{40,}") for _ in range(2)]
-    while True:
-        keeper.wait_for(lambda: (kept := keeper.list()[0])["running"] == kept["parallel"])  # all have asked
-        for sleeper in sleepers:
-            sleeper.send_signal(signal.SIGSTOP)
-        time.sleep(0.1)
-        kept = keeper.list()[0]
-        if kept["running"] == kept["parallel"]:
-            break  # else an answer has just ended, and its place would serve without a call that is dropped
-        for sleeper in sleepers:
-            sleeper.send_signal(signal.SIGCONT)
+    fill_and_stop(keeper, sleepers)
     assert keeper.ask("-p", "Once", "-n", "20", "--temp", "0").returncode == 0
     for sleeper in sleepers:
         sleeper.send_signal(signal.SIGCONT)
     keeper.wait_for(lambda: any(sleeper.poll() is not None for sleeper in sleepers))
     dropped, *_ = [sleeper for sleeper in sleepers if sleeper.poll() is not None]
     assert dropped.returncode == 1 and b"gave the places of this call to others" in dropped.stderr.read()
+
+
+def test_a_call_that_replies_late_keeps_its_places(keeper, endless):
+    """It is dropped after five seconds, not after one."""
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    sleepers = [endless("--regex", "[a-z ]{40,}") for _ in range(2)]
+    fill_and_stop(keeper, sleepers)
+    call = keeper.start("-p", "Once", "-n", "20", "--temp", "0")
+    keeper.wait_for(lambda: keeper.list()[0]["calls"] == 3)
+    time.sleep(1)
+    kept, = keeper.list()
+    assert kept["calls"] == 3 and kept["running"] == kept["parallel"]
+    for sleeper in sleepers:
+        sleeper.send_signal(signal.SIGCONT)
+    assert call.communicate(timeout=LIMIT_S) and call.returncode == 0
+    assert [sleeper.poll() for sleeper in sleepers] == [None, None]
 
 
 def test_a_spinner_turns_while_a_process_loads(keeper):
@@ -458,7 +425,7 @@ def test_many_calls_killed_at_random(keeper):
 @pytest.mark.parametrize("arguments,message", [
     (["-m", "x", "-p", "y", "--keep", "soon"], b'--keep is "soon", expected a time such as 90s, 10m or 2h'),
     (["-m", "x", "-p", "y", "--keep", "10x"], b'--keep is "10x"'),
-    (["-m", "x", "-p", "y", "--keep", "5m", "--cache"], b"--keep does not go with --cache"),
+    (["-m", "x", "-p", "y", "--keep", "5m", "--cache"], b"--cache does not go with --keep"),
     (["keep", "--stop", "--json"], b"--stop does not go with --json"),
     (["keep", "-m", "/nowhere/model"], b"/nowhere/model"),
 ])

@@ -1,0 +1,9 @@
+/* launch.h - starts the process that becomes a holder (holder.h). */
+#pragma once
+
+#include "commands/answer/assistant.h"
+#include "commands/keep/wire.h"
+
+/* Starts it with the flags that are in the key (place.h), and waits until it is ready to be greeted. A
+ * failure is its reason. */
+Status launch(const AssistantFlags *flags, const ModelPlace *place, const WireHello *hello, Error *err);
