@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/output.h"
+#include "commands/commands.h"
 #include "commands/did_you_mean.h"
 #include "commands/foreign_words.h"
 
@@ -194,6 +195,8 @@ const Flag *interface_find(const Interface *interface, const char *text, size_t 
 static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
   const char *instead = foreign_flag(text, size);
   if (instead) return error_set(err, STATUS_USAGE, "unknown flag %.*s: %s", (int)size, text, instead);
+  if (interface == &chat_interface && find_flag(&run_interface, text, size).flag)
+    return error_set(err, STATUS_USAGE, "unknown flag %.*s: it is for one answer (auk run)", (int)size, text);
   Suggestion nearest = suggestion_begin(text, size);
   const Flag *flag;
   Word name;

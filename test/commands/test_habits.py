@@ -234,3 +234,8 @@ def test_the_system_prompt_has_its_short_name(run, stories):
     template = ["--chat-template", "chatml", "-p", "Hi", "-n", "2"]
     want = run("-m", stories, "-sys", "Be brief.", *template)
     assert want.returncode == 0 and run("-m", stories, "--system", "Be brief.", *template).stdout == want.stdout
+
+
+@pytest.mark.parametrize("flag", ["-p", "--json", "--map"])
+def test_a_flag_of_one_answer_in_a_chat_says_where_it_belongs(run, flag):
+    refused(run("chat", flag, "Hi"), f"unknown flag {flag}: it is for one answer (auk run)")

@@ -58,6 +58,12 @@ static Status refuse_word(const ChatLine *line, Error *err) {
 
 static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error *err) {
   if (text_is_blank(text->data, text->size)) return STATUS_OK;
+  const bool typed = d->interactive && kind == INPUT_LINE;
+  const char *bare = typed ? chat_bare_word(text->data, text->size) : NULL;
+  if (bare) {
+    dialogue_say(d, "%s (to send it as text, begin with a space)", bare);
+    return STATUS_OK;
+  }
   ChatLine line = {.word = WORD_TEXT};
   if (kind == INPUT_LINE) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {

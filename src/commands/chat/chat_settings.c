@@ -169,7 +169,10 @@ static Status put_setting(const ChatSettings *settings, size_t index, Buffer *ou
 }
 
 static Status refuse_name(const char *name, size_t size, Error *err) {
-  return error_set(err, STATUS_USAGE, "there is no setting \"%.*s\"; /set alone lists them", (int)size, name);
+  const char *instead = is_word("system", name, size)      ? "/system TEXT sets the system message"
+                        : is_word("parameter", name, size) ? "/set NAME VALUE, such as /set temp 0.5"
+                                                           : "/set alone lists them";
+  return error_set(err, STATUS_USAGE, "there is no setting \"%.*s\"; %s", (int)size, name, instead);
 }
 
 static Status put_one(const ChatSettings *settings, const char *name, size_t size, Buffer *out, Error *err) {

@@ -63,6 +63,17 @@ static const char *nearest_command(const char *text, size_t size) {
   return nearest.word;
 }
 
+const char *chat_bare_word(const char *text, size_t size) {
+  static const struct {
+    const char *words, *does;
+  } bare[] = {{" exit quit ", "/exit leaves, and so does Ctrl-D"},
+              {" help ", "/help lists what can be done"}};
+  while (size && is_blank(text[size - 1])) size--;
+  for (size_t i = 0; i < sizeof bare / sizeof *bare; i++)
+    if (is_among(bare[i].words, text, size)) return bare[i].does;
+  return NULL;
+}
+
 ChatLine chat_parse(const char *line, size_t size) {
   ChatLine parsed = {.word = WORD_TEXT};
   if (size == 0 || line[0] != '/') return parsed;

@@ -191,6 +191,11 @@ def test_text_and_commands_are_told_apart(chat, saved):
     assert terminal.say("/tmp") == f"there is no command /tmp: /help lists them {hint}"
     assert terminal.say("/foo bar") == f"there is no command /foo: /help lists them {hint}"
     instead = "auk chat --continue -m MODEL goes on with another model"
+    for word, does in ("exit", "/exit leaves, and so does Ctrl-D"), ("Help ", "/help lists what can be done"):
+        assert terminal.say(word) == f"{does} {hint}"
+    for line, meant in ("system Be kind.", "/system TEXT sets the system message"), (
+            "parameter temperature 0.5", "/set NAME VALUE, such as /set temp 0.5"):
+        assert terminal.say(f"/set {line}") == f'there is no setting "{line.split()[0]}"; {meant}\n'
     assert terminal.say("/model qwen3") == f"there is no command /model: {instead} {hint}"
     assert "stands alone" in terminal.say("/clear the table")
     terminal.say("")

@@ -85,12 +85,26 @@ static void a_mistyped_command_is_not_sent(void **state) {
   }
 }
 
+static void words_of_other_programs_have_a_hint(void **state) {
+  (void)state;
+  static const char *const words[] = {"exit", "quit", "QUIT ", "help\t"};
+  static const char *const texts[] = {"", "exit now", " exit", "helpful", "bye", "exi", "/exit", "help?"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    const char *hint = chat_bare_word(words[i], strlen(words[i]));
+    assert_non_null(hint);
+    assert_int_equal(strncmp(hint, i < 3 ? "/exit" : "/help", 5), 0);
+  }
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    assert_null(chat_bare_word(texts[i], strlen(texts[i])));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_command_is_found_by_its_name),
       cmocka_unit_test(arguments_have_no_blanks_around_them),
       cmocka_unit_test(other_lines_are_text),
       cmocka_unit_test(a_mistyped_command_is_not_sent),
+      cmocka_unit_test(words_of_other_programs_have_a_hint),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
