@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from map_records import NAMES, PATTERN
+from map_records import NAMES, PATTERN, TOO_LONG
 from renamed_tokens import renamed
 
 
@@ -405,15 +405,19 @@ def test_progress_counts_results_that_were_there_and_each_of_several(auk, storie
     assert "auk: 10 records answered in " in shown and ", 30 were there" in shown
 
 
-def test_the_time_left_is_that_of_the_records_left(auk, stories, tmp_path):
-    (tmp_path / "in").write_text("Once\n" * 5000)
+def test_the_time_left_is_that_of_the_records_left(auk, run, stories, tmp_path):
+    given, out = tmp_path / "in", tmp_path / "out"
+    flags = ["-m", stories, "--raw", "-t", "1", "-n", "200", "--ignore-eos", "--parallel", "1", "--map", given,
+             "--resume", out]
+    given.write_text(f"{TOO_LONG}\n" * 200)  # errors, which take no time
+    assert run(*flags).returncode == 1
+    with open(given, "a") as file:
+        file.write("Once\n" * 200)
     main, terminal = pty.openpty()
-    process = subprocess.Popen([*auk, "-m", stories, "--raw", "-t", "1", "-n", "100", "--ignore-eos", "--parallel", "2",
-                                "--map", tmp_path / "in"],
-                               stdin=subprocess.DEVNULL, stdout=open(tmp_path / "out", "wb"), stderr=terminal)
+    process = subprocess.Popen([*auk, *flags], stdin=subprocess.DEVNULL, stderr=terminal)
     os.close(terminal)
     shown = b""
-    while shown.count(b" left") < 3:
+    while shown.count(b" left") < 2:
         shown += os.read(main, 1 << 16)
     process.send_signal(signal.SIGINT)
     try:
@@ -423,11 +427,13 @@ def test_the_time_left_is_that_of_the_records_left(auk, stories, tmp_path):
         pass
     os.close(main)
     assert process.wait() == 130
-    done, rate, minutes, seconds = re.findall(rb"\[K(\d+) of 5000 .*? ([0-9.]+)/s, .*?, (\d+):(\d\d) left", shown)[-1]
-    assert abs((5000 - int(done)) / float(rate) / (60 * int(minutes) + int(seconds)) - 1) < 0.2
-    # The summary counts the results that are there.
-    n = (tmp_path / "out").read_bytes().count(b"\n")
-    assert f"auk: {n} records answered in ".encode() in shown
+    done, rate, minutes, seconds = re.findall(rb"(\d+) of 400 [^\r]* ([0-9.]+)/s, [^\r]*, (\d+):(\d\d) left", shown)[0]
+    left = (400 - int(done)) / float(rate)
+    assert abs(left - 60 * int(minutes) - int(seconds)) < left / 5 + 1
+    # The summary counts the results that there are now.
+    n = out.read_bytes().count(b"\n")
+    assert f"auk: {n - 200} records answered in ".encode() in shown and b", 200 were there" in shown
+    assert f"auk: interrupted: {out} has {n} of 400 results: the same command goes on".encode() in shown
 
 
 def test_a_terminal_is_not_steered_by_results(auk, stories, tmp_path):
