@@ -239,7 +239,7 @@ static Status take_length(const Keyword *k) {
 
 static Status parse_pattern(const Keyword *k, const char *text, size_t size, Lang *out) {
   Error inner;
-  return blame(k, regular_expression_parse(&k->set->langs, text, size, false, out, &inner), &inner);
+  return blame(k, regular_expression_parse(&k->set->langs, text, size, REGEX_SOMEWHERE, out, &inner), &inner);
 }
 
 static Status take_pattern(const Keyword *k) {

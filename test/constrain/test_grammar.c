@@ -211,7 +211,7 @@ static void a_mistake_is_told_with_its_place(void **state) {
 
 static void an_expression_that_is_none_is_refused(void **state) {
   (void)state;
-  static const char *const wrong[] = {"(a", "a{2,1}", "[b-a]", "(?=a)b", "\\1", "a**"};
+  static const char *const wrong[] = {"(a", "a{2,1}", "[b-a]", "(?=a)b", "\\1", "a**", "a{2}{3}", "\\-"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     Grammar *grammar;
     Error err = {{0}};
@@ -219,6 +219,47 @@ static void an_expression_that_is_none_is_refused(void **state) {
                      STATUS_USAGE);
     assert_memory_equal(err.text, "regex: ", 7);
   }
+}
+
+/* Rules that share alternatives, sequences and alternatives of many parts compile in little work, and their
+ * texts are the same as those of few. */
+static void large_grammars_are_bounded(void **state) {
+  (void)state;
+  static const struct {
+    const char *before, *part, *after, *text;
+    bool fits;
+  } cases[] = {{"root ::= ", "a ", "\na ::= \"x\" | \"y\"", "xyx", false},
+               {"root ::= ", "\"b\"? ", "\"c\"", "bbbc", true},
+               {"root ::= ", "\"b\"? ", "(\"c\" root)?", "bbcbb", true},
+               {"root ::= ", "\"b\" | ", "\"c\" root", "ccb", true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static char text[200000];
+    size_t n = (size_t)snprintf(text, sizeof text, "%s", cases[i].before);
+    const size_t part = strlen(cases[i].part);
+    for (int j = 0; j < 20000; j++, n += part) memcpy(text + n, cases[i].part, part);
+    snprintf(text + n, sizeof text - n, "%s\n", cases[i].after);
+    Constraint c;
+    bool allowed;
+    open_it(text, false, &c);
+    assert_int_equal(constraint_take_bytes(&c, cases[i].text, strlen(cases[i].text), &allowed, NULL, NULL),
+                     STATUS_OK);
+    assert_true(allowed);
+    assert_int_equal(constraint_may_end(&c), cases[i].fits);
+    constraint_close(&c);
+  }
+  char text[4000] = "root ::= x0\n";
+  for (int i = 0; i < 60; i++)
+    snprintf(text + strlen(text), 60, "x%d ::= x%d | x%d \"b\"\n", i, i + 1, i + 1);
+  strcat(text, "x60 ::= \"a\"\n");
+  Constraint c;
+  bool allowed;
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  open_it(text, false, &c);
+  assert_int_equal(constraint_mask(&c, mask, NULL), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, "abbb", 4, &allowed, NULL, NULL), STATUS_OK);
+  assert_true(allowed);
+  constraint_close(&c);
+  free(mask);
 }
 
 /* At every place of the text, a token is in the mask if and only if its bytes are taken. */
@@ -286,6 +327,7 @@ int main(void) {
       cmocka_unit_test(what_is_forced_ends_before_a_token),
       cmocka_unit_test(a_mistake_is_told_with_its_place),
       cmocka_unit_test(an_expression_that_is_none_is_refused),
+      cmocka_unit_test(large_grammars_are_bounded),
       cmocka_unit_test(masks_have_the_tokens_that_are_taken),
       cmocka_unit_test(a_long_text_needs_no_more_memory),
   };

@@ -257,7 +257,7 @@ static void an_interruption_ends_the_work(void **state) {
 static Lang expression(const char *text) {
   Error err;
   Lang made;
-  assert_int_equal(regular_expression_parse(&langs, text, strlen(text), true, &made, &err), STATUS_OK);
+  assert_int_equal(regular_expression_parse(&langs, text, strlen(text), REGEX_WHOLE, &made, &err), STATUS_OK);
   return made;
 }
 
@@ -343,7 +343,8 @@ static void regular_expressions_match_as_ecma_has_it(void **state) {
     Lang lang;
     Error err;
     const char *text = cases[i].expression;
-    assert_int_equal(regular_expression_parse(&langs, text, strlen(text), false, &lang, &err), STATUS_OK);
+    assert_int_equal(regular_expression_parse(&langs, text, strlen(text), REGEX_SOMEWHERE, &lang, &err),
+                     STATUS_OK);
     assert_int_equal(has(lang_text(&langs, lang), cases[i].text), cases[i].matches);
   }
 }
@@ -357,10 +358,110 @@ static void mistakes_in_expressions_name_their_place(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Lang lang;
     Error err;
-    assert_int_equal(regular_expression_parse(&langs, cases[i][0], strlen(cases[i][0]), false, &lang, &err),
-                     STATUS_USAGE);
+    assert_int_equal(
+        regular_expression_parse(&langs, cases[i][0], strlen(cases[i][0]), REGEX_WHOLE, &lang, &err),
+        STATUS_USAGE);
     assert_non_null(strstr(err.text, cases[i][1]));
   }
+}
+
+/* Each is refused where it stands, as new RegExp(e, "u") throws, and is taken without the mistake. */
+static void syntax_is_that_of_the_u_flag(void **state) {
+  (void)state;
+  static const struct {
+    const char *wrong, *at, *right;
+  } cases[] = {{"a{2}{3}", "byte 4", "(a{2}){3}"},
+               {"a{,3}", "byte 1", "a{0,3}"},
+               {"\\d+{2}", "byte 3", "(\\d+){2}"},
+               {"a{1", "byte 1", "a\\{1"},
+               {"{a}", "byte 0", "\\{a\\}"},
+               {"a}", "byte 1", "a\\}"},
+               {"]", "byte 0", "\\]"},
+               {"[[a]]", "byte 4", "[\\[a]\\]"},
+               {"\\-", "byte 1", "[\\-]"},
+               {"\\\"", "byte 1", "\""},
+               {"\\a", "byte 1", "\\v"},
+               {"\\07", "byte 2", "\\0a"},
+               {"[\\1]", "byte 2", "[\\x01]"},
+               {"\\c1", "byte 2", "\\cA"},
+               {"[\\B]", "byte 2", "[\\b]"},
+               {"\\u{}", "byte 3", "\\u{0}"},
+               {"\\u{110000}", "CODE POINT", "\\u{10ffff}"},
+               {"\\u12", "byte 4", "\\u0012"},
+               {"[\\w-z]", "class", "[\\w\\-z]"},
+               {"[a-\\d]", "class", "[a\\d-]"},
+               {"[\\p{L}--\\p{Lu}]", "class", "[\\p{L}-]"},
+               {"\\p{}", "property", "\\p{L}"},
+               {"\\p{x=L}", "property", "\\p{gc=L}"},
+               {"(?=a)*", "lookahead", "(?:(?=a)a)?"},
+               {"(?<a>x)(?<a>y)", "name", "(?<a>x)(?<ab>y)"},
+               {"(?<1>x)", "name", "(?<$1>x)"},
+               {"(?<>x)", "name", "(?:x)"},
+               {"^*", "byte 1", "(^)?"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Lang lang;
+    Error err;
+    const char *wrong = cases[i].wrong, *right = cases[i].right;
+    assert_int_equal(regular_expression_parse(&langs, wrong, strlen(wrong), REGEX_WHOLE, &lang, &err),
+                     STATUS_USAGE);
+    if (!strstr(err.text, cases[i].at)) fail_msg("%s: %s", wrong, err.text);
+    assert_int_equal(regular_expression_parse(&langs, right, strlen(right), REGEX_WHOLE, &lang, &err),
+                     STATUS_OK);
+  }
+  assert_true(has(expression("\\ud83d\\ude00"), "\U0001f600"));
+  assert_int_equal(expression("\\ud83d"), LANG_NONE);
+  assert_int_equal(expression("\\ud83d\\u0041"), LANG_NONE);
+  assert_true(has(expression("\\cj\\x41"), "\nA"));
+}
+
+/* Patterns of schemas also have escapes of characters that need none, and brackets alone. */
+static void patterns_of_schemas_have_more_escapes(void **state) {
+  (void)state;
+  static const char *const taken[][2] = {
+      {"^\\d\\-\\\"$", "1-\""}, {"^\\<.+\\>$", "<a>"}, {"^a{b}]$", "a{b}]"}};
+  static const char *const refused[] = {"a{2}{3}", "a{,3}", "\\07", "[\\w-z]", "\\a"};
+  Lang lang;
+  Error err;
+  for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+    const char *text = taken[i][0];
+    assert_int_equal(regular_expression_parse(&langs, text, strlen(text), REGEX_SOMEWHERE, &lang, &err),
+                     STATUS_OK);
+    assert_true(has(lang, taken[i][1]));
+  }
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    assert_int_equal(
+        regular_expression_parse(&langs, refused[i], strlen(refused[i]), REGEX_SOMEWHERE, &lang, &err),
+        STATUS_USAGE);
+}
+
+/* Long sequences with assertions, many classes, and alternatives need neither stack nor much work; what
+ * would is refused. */
+static void large_expressions_are_bounded(void **state) {
+  (void)state;
+  static char text[400000];
+  Error err;
+  Lang lang;
+  static const struct {
+    const char *before, *part, *after;
+    Status status;
+  } cases[] = {{"^", "ab", "$", STATUS_OK},      {"(?=a)", ".", "", STATUS_OK},
+               {"(?:", "^", ")", STATUS_OK},     {"a", "|", "", STATUS_OK},
+               {"", "\\p{L}", "", STATUS_USAGE}, {"[", "\\p{L}", "]", STATUS_USAGE},
+               {"", "(", "", STATUS_USAGE}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t n = (size_t)snprintf(text, sizeof text, "%s", cases[i].before);
+    const size_t part = strlen(cases[i].part);
+    for (int j = 0; j < 60000; j++, n += part) memcpy(text + n, cases[i].part, part);
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s", cases[i].after);
+    langs_begin_work(&langs);
+    assert_int_equal(regular_expression_parse(&langs, text, n, REGEX_WHOLE, &lang, &err), cases[i].status);
+    assert_true(langs.failure.work < MAX_WORK / 10);
+  }
+  char nest[4000] = "";
+  for (int i = 0; i < 150; i++) strcat(nest, "(^a|b");
+  for (int i = 0; i < 150; i++) strcat(nest, "){0,9}");
+  assert_int_equal(regular_expression_parse(&langs, nest, strlen(nest), REGEX_WHOLE, &lang, &err),
+                   STATUS_USAGE);
 }
 
 static void formats_follow_their_rfcs(void **state) {
@@ -422,6 +523,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(the_shortest_string_is_found, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(ends_are_found_within_a_limit, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(mistakes_in_expressions_name_their_place, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(syntax_is_that_of_the_u_flag, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(patterns_of_schemas_have_more_escapes, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(large_expressions_are_bounded, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(formats_follow_their_rfcs, open_langs, close_langs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -323,11 +323,12 @@ static const char forms[] =
     "additionalProperties) would then allow less than the schema, it is let go too. A regular "
     "expression is ECMAScript's with the u flag, without back references, lookbehind and \\b; it matches "
     "from "
-    "end to end. A grammar is GBNF as llama.cpp reads it: rules may refer to "
+    "end to end. Patterns of schemas may also escape what needs none (\\-) and have {, } and ] alone. A "
+    "grammar is GBNF as llama.cpp reads it: rules may refer to "
     "themselves, but not at their beginning. <think> and <[7]> are tokens by text and by id, !</think> is "
     "any "
     "other; a grammar with tokens is of all that the model writes, its thought too. A form that no text has "
-    "is refused, too. Mistakes are exit "
+    "is refused, too, and one that would take many seconds or over some 100 MB to follow. Mistakes are exit "
     "status "
     "2, with the place, what is expected and what is found.";
 

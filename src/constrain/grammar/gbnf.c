@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/hash64.h"
 #include "base/utf8.h"
 #include "tokenizer/regex/charset.h"
 
@@ -133,13 +134,17 @@ static Status add_lang(Parser *p, Lang lang, int *index) {
 /* The number of the rule with this name, which is added if it is new. */
 static Status find_rule(Parser *p, const char *name, size_t size, uint32_t *number) {
   GbnfTree *t = p->tree;
-  for (*number = 0; *number < t->n_rules; ++*number) {
+  const uint64_t hash = hash64(name, size, 0);
+  for (NumberWalk w = number_table_walk(&t->rules_by_name, hash); number_walk_next(&w, number);) {
     const GbnfRule *rule = &t->rules[*number];
     if (rule->size == size && memcmp(rule->name, name, size) == 0) return STATUS_OK;
   }
   if (t->n_rules == MAX_RULES)
     return error_set(p->err, STATUS_USAGE, "%s: the grammar has over %d rules", p->name, MAX_RULES);
   TRY(mem_grow(&t->rules, &t->rules_capacity, t->n_rules + 1, sizeof *t->rules, "a grammar", p->err));
+  if (!number_table_reserve(&t->rules_by_name)) return error_set(p->err, STATUS_FAILED, "out of memory");
+  *number = (uint32_t)t->n_rules;
+  number_table_put(&t->rules_by_name, hash, *number);
   t->rules[t->n_rules++] = (GbnfRule){name, size, -1};
   return STATUS_OK;
 }
@@ -193,9 +198,12 @@ static Status read_class(Parser *p, CharSet *set) {
 static Status parse_class(Parser *p, int *index) {
   CharSet set = {0};
   Status status = read_class(p, &set);
-  Lang made = LANG_NONE;
+  Langs *l = p->langs;
+  const size_t start = l->n_stack;
   for (size_t i = 0; i < set.count; i++)
-    made = lang_or(p->langs, made, lang_characters(p->langs, set.ranges[i].first, set.ranges[i].last));
+    lang_push(l, lang_characters(l, set.ranges[i].first, set.ranges[i].last));
+  const Lang made = lang_or_all(l, l->stack + start, l->n_stack - start);
+  l->n_stack = start;
   charset_release(&set);
   return status == STATUS_OK ? add_lang(p, lang_declare_text(p->langs, made), index) : status;
 }
@@ -423,5 +431,6 @@ Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size,
 void gbnf_release(GbnfTree *tree) {
   free(tree->nodes);
   free(tree->rules);
+  number_table_release(&tree->rules_by_name);
   *tree = (GbnfTree){.n_nodes = 0};
 }

@@ -113,7 +113,7 @@ static void add_place(Grammar *g, Lang lang, uint32_t stack) {
     if (stack == 0) g->accepts = true;
     if (stack > 0) expand(g, g->stacks[stack]);
   }
-  if (lang == LANG_EMPTY || lang == LANG_NONE) return;
+  if (lang == LANG_EMPTY || lang == LANG_NONE || !langs_work(&g->set.langs, 1 + g->n_made)) return;
   for (size_t i = 0; i < g->n_made; i++) {
     Place *other = &g->made[i];
     if (other->stack != stack || (is_token ? other->lang != lang : (other->lang & PLACE_TOKEN) != 0))
@@ -130,6 +130,7 @@ static void add_place(Grammar *g, Lang lang, uint32_t stack) {
 
 /* Adds the places with which the symbols of a stack begin. */
 static void expand(Grammar *g, Stack stack) {
+  if (!langs_work(&g->set.langs, 1 + g->n_expanded)) return;
   for (size_t i = 0; i < g->n_expanded; i++)
     if (memcmp(&g->expanded[i], &stack, sizeof stack) == 0) return;
   if (has_failed(&g->failure) || g->n_expanded == MAX_PLACES) {
@@ -220,6 +221,7 @@ uint32_t grammar_next(Grammar *g, uint32_t state, unsigned char byte) {
   const uint64_t key = ((uint64_t)state << 8 | byte) + 1;
   if (state == GRAMMAR_DEAD) return GRAMMAR_DEAD;
   const KeyEntry *known = key_table_find(&g->transitions, key);
+  if (!langs_work(&g->set.langs, 4)) return GRAMMAR_DEAD;
   if (known) return known->value.number;
   const uint32_t next = make_next(g, state, byte);
   if (!key_table_add(&g->transitions, (KeyEntry){key, {.number = next}}))
@@ -434,7 +436,7 @@ Status grammar_open_regular_expression(const char *name, const char *text, size_
   Lang lang = LANG_NONE;
   *grammar = NULL;
   Status status = langs_open(&langs, &inner);
-  if (status == STATUS_OK) status = regular_expression_parse(&langs, text, size, true, &lang, &inner);
+  if (status == STATUS_OK) status = regular_expression_parse(&langs, text, size, REGEX_WHOLE, &lang, &inner);
   if (status == STATUS_OK) return grammar_open_lang(name, &langs, lang_text(&langs, lang), grammar, err);
   langs_close(&langs);
   return error_set(err, status, "%s: %s", name, inner.text);

@@ -13,10 +13,11 @@ typedef struct {
   const GbnfTree *tree;
   Productions *out;
   /* [tree->n_rules] */
-  uint8_t *visits;   /* 0: not yet, 1: being visited, 2: done */
-  bool *is_nested;   /* refers to itself or to a token, or to a rule that does */
-  Lang *meanings;    /* of rules that are not nested, LANG_UNKNOWN: not made yet */
-  uint32_t *numbers; /* of nested rules in `out`, or NONE */
+  uint8_t *visits;      /* 0: not yet, 1: being visited, 2: done */
+  bool *is_nested;      /* refers to itself or to a token, or to a rule that does */
+  bool *node_is_nested; /* [tree->n_nodes] the same of a node */
+  Lang *meanings;       /* of rules that are not nested, LANG_UNKNOWN: not made yet */
+  uint32_t *numbers;    /* of nested rules in `out`, or NONE */
   int depth;
   Error *err;
 } Maker;
@@ -30,40 +31,38 @@ static Status go_deeper(Maker *m) {
 
 static Status visit_rule(Maker *m, uint32_t rule);
 
-static Status visit_node(Maker *m, int index, bool *nested) {
+static Status visit_node(Maker *m, int index) {
   const GbnfNode *node = &m->tree->nodes[index];
+  bool nested = node->kind == GBNF_TOKEN;
   TRY(go_deeper(m));
-  *nested |= node->kind == GBNF_TOKEN;
   if (node->kind == GBNF_RULE) {
     if (m->visits[node->rule] == 0) TRY(visit_rule(m, node->rule));
-    *nested |= m->visits[node->rule] == 1 || m->is_nested[node->rule];
+    nested |= m->visits[node->rule] == 1 || m->is_nested[node->rule];
   }
-  for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) TRY(visit_node(m, i, nested));
+  for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) {
+    TRY(visit_node(m, i));
+    nested |= m->node_is_nested[i];
+  }
+  m->node_is_nested[index] = nested;
   m->depth--;
   return STATUS_OK;
 }
 
 static Status visit_rule(Maker *m, uint32_t rule) {
-  bool nested = false;
   m->visits[rule] = 1;
-  TRY(visit_node(m, m->tree->rules[rule].node, &nested));
+  TRY(visit_node(m, m->tree->rules[rule].node));
   m->visits[rule] = 2;
-  m->is_nested[rule] = nested;
+  m->is_nested[rule] = m->node_is_nested[m->tree->rules[rule].node];
   return STATUS_OK;
-}
-
-static bool node_is_nested(const Maker *m, int index) {
-  const GbnfNode *node = &m->tree->nodes[index];
-  bool nested = node->kind == GBNF_TOKEN || (node->kind == GBNF_RULE && m->is_nested[node->rule]);
-  for (int i = node->child; i >= 0 && !nested; i = m->tree->nodes[i].next) nested = node_is_nested(m, i);
-  return nested;
 }
 
 /* The language of a node that is not nested. */
 static Lang lang_of(Maker *m, int index) {
   Langs *l = m->langs;
   const GbnfNode *node = &m->tree->nodes[index];
-  Lang made = node->kind == GBNF_EITHER ? LANG_NONE : LANG_EMPTY;
+  const size_t start = l->n_stack;
+  Lang made = LANG_NONE;
+  if (!langs_work(l, 4)) return LANG_NONE;
   switch ((GbnfKind)node->kind) {
   case GBNF_TOKEN: return LANG_NONE; /* never asked for */
   case GBNF_LANG: return node->lang;
@@ -72,10 +71,11 @@ static Lang lang_of(Maker *m, int index) {
       m->meanings[node->rule] = lang_of(m, m->tree->rules[node->rule].node);
     return m->meanings[node->rule];
   case GBNF_SEQUENCE:
-    for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) made = lang_then(l, made, lang_of(m, i));
-    return made;
   case GBNF_EITHER:
-    for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) made = lang_or(l, made, lang_of(m, i));
+    for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) lang_push(l, lang_of(m, i));
+    made = node->kind == GBNF_EITHER ? lang_or_many(l, l->stack + start, l->n_stack - start)
+                                     : lang_sequence(l, l->stack + start, l->n_stack - start);
+    l->n_stack = start;
     return made;
   case GBNF_REPEAT: return lang_repeat(l, lang_of(m, node->child), node->min, node->max);
   }
@@ -141,20 +141,29 @@ static Status rule_of(Maker *m, uint32_t owner, int index, uint32_t *number) {
   return add_node(m, *number, index);
 }
 
-/* Appends the symbol of a node; languages one after another are one. */
+/* Appends the symbol of a node. */
 static Status add_symbol(Maker *m, uint32_t owner, int index, SymbolList *list) {
-  if (!node_is_nested(m, index)) {
-    Lang lang = lang_of(m, index);
-    Symbol *last = list->count ? &list->items[list->count - 1] : NULL;
-    if (!last || last->kind != SYMBOL_LANG) return append(list, SYMBOL_LANG, lang, m->err);
-    last->number = lang_then(m->langs, last->number, lang);
-    return STATUS_OK;
-  }
+  if (!m->node_is_nested[index]) return append(list, SYMBOL_LANG, lang_of(m, index), m->err);
   if (m->tree->nodes[index].kind == GBNF_TOKEN)
     return append(list, SYMBOL_TOKEN, m->tree->nodes[index].token, m->err);
   uint32_t number;
   TRY(rule_of(m, owner, index, &number));
   return append(list, SYMBOL_RULE, number, m->err);
+}
+
+/* Appends the symbols of a sequence; languages one after another are one. */
+static Status add_sequence(Maker *m, uint32_t owner, const GbnfNode *sequence, SymbolList *list) {
+  Langs *l = m->langs;
+  for (int i = sequence->child; i >= 0;) {
+    const size_t start = l->n_stack;
+    for (; i >= 0 && !m->node_is_nested[i]; i = m->tree->nodes[i].next) lang_push(l, lang_of(m, i));
+    const size_t n = l->n_stack - start;
+    const Lang made = lang_sequence(l, l->stack + start, n);
+    l->n_stack = start;
+    if (n > 0) TRY(append(list, SYMBOL_LANG, made, m->err));
+    for (; i >= 0 && m->node_is_nested[i]; i = m->tree->nodes[i].next) TRY(add_symbol(m, owner, i, list));
+  }
+  return langs_check(l, m->err);
 }
 
 /* `child` repeated: min of them, then optional ones, each allowing the next. */
@@ -182,14 +191,17 @@ static Status add_repeat(Maker *m, uint32_t rule, const GbnfNode *node, SymbolLi
 
 /* Adds the alternatives of an EITHER: its languages are one of them. */
 static Status add_either(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
-  Lang made = LANG_NONE;
+  Langs *l = m->langs;
+  const size_t start = l->n_stack;
   for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) {
-    if (node_is_nested(m, i)) {
+    if (m->node_is_nested[i]) {
       TRY(add_node(m, rule, i));
     } else {
-      made = lang_or(m->langs, made, lang_of(m, i));
+      lang_push(l, lang_of(m, i));
     }
   }
+  const Lang made = lang_or_many(l, l->stack + start, l->n_stack - start);
+  l->n_stack = start;
   if (made == LANG_NONE) return STATUS_OK;
   TRY(append(list, SYMBOL_LANG, made, m->err));
   return add_alternative(m->name, m->out, rule, list, m->err);
@@ -198,12 +210,12 @@ static Status add_either(Maker *m, uint32_t rule, const GbnfNode *node, SymbolLi
 static Status add_parts(Maker *m, uint32_t rule, int index, SymbolList *list) {
   const GbnfNode *node = &m->tree->nodes[index];
   const uint32_t owner = m->out->rules[rule].owner;
-  if (node_is_nested(m, index)) {
+  if (m->node_is_nested[index]) {
     if (node->kind == GBNF_EITHER) return add_either(m, rule, node, list);
     if (node->kind == GBNF_REPEAT) return add_repeat(m, rule, node, list);
   }
-  if (node->kind == GBNF_SEQUENCE && node_is_nested(m, index)) {
-    for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) TRY(add_symbol(m, owner, i, list));
+  if (node->kind == GBNF_SEQUENCE && m->node_is_nested[index]) {
+    TRY(add_sequence(m, owner, node, list));
   } else {
     TRY(add_symbol(m, owner, index, list));
   }
@@ -406,11 +418,14 @@ Status productions_make(Langs *langs, const char *name, const GbnfTree *tree, Pr
   Maker m = {.langs = langs, .name = name, .tree = tree, .out = out, .err = err};
   m.visits = mem_alloc(n, 1, "a grammar", err);
   m.is_nested = m.visits ? mem_alloc(n, sizeof *m.is_nested, "a grammar", err) : NULL;
-  m.meanings = m.is_nested ? mem_alloc(n, sizeof *m.meanings, "a grammar", err) : NULL;
+  m.node_is_nested =
+      m.is_nested ? mem_alloc(tree->n_nodes, sizeof *m.node_is_nested, "a grammar", err) : NULL;
+  m.meanings = m.node_is_nested ? mem_alloc(n, sizeof *m.meanings, "a grammar", err) : NULL;
   m.numbers = m.meanings ? mem_alloc(n, sizeof *m.numbers, "a grammar", err) : NULL;
   Status status = m.numbers ? make(&m) : STATUS_FAILED;
   free(m.visits);
   free(m.is_nested);
+  free(m.node_is_nested);
   free(m.meanings);
   free(m.numbers);
   return status;

@@ -91,7 +91,7 @@ Status format_lang(Langs *langs, const char *name, bool *known, Lang *out, Error
       return error_set(err, STATUS_USAGE,
                        "the format \"%s\" is not supported (a pattern can say what matters)", name);
     const char *text = formats[i].expression;
-    TRY(regular_expression_parse(langs, text, strlen(text), true, out, err));
+    TRY(regular_expression_parse(langs, text, strlen(text), REGEX_WHOLE, out, err));
     lang_declare_text(langs, *out);
   }
   return STATUS_OK;

@@ -78,7 +78,7 @@ static bool measure(Langs *langs, LangNode *node) {
 }
 
 Lang lang_node(Langs *langs, LangNode node) {
-  if (!langs_work(langs, 8)) return LANG_NONE;
+  if (!langs_work(langs, 16)) return LANG_NONE;
   const uint64_t hash = hash_of(langs, &node);
   Lang found;
   for (NumberWalk w = number_table_walk(&langs->by_content, hash); number_walk_next(&w, &found);)

@@ -15,55 +15,80 @@
 typedef struct {
   Langs *langs;
   const RegexTree *tree;
+  Lang *sets;          /* [tree->n_sets] their languages, LANG_UNKNOWN: not made yet */
   const char *refusal; /* NULL: none so far */
 } Compiler;
 
 static Lang set_lang(Compiler *c, const RegexNode *node) {
   Langs *l = c->langs;
   const CharSet *set = &c->tree->sets[node->set];
-  Lang made = LANG_NONE;
+  Lang *known = &c->sets[node->set];
+  if (*known != LANG_UNKNOWN) return *known;
+  const size_t start = l->n_stack;
   for (size_t i = 0; i < set->count; i++)
-    made = lang_or(l, made, lang_characters(l, set->ranges[i].first, set->ranges[i].last));
-  return lang_declare_text(l, made);
+    lang_push(l, lang_characters(l, set->ranges[i].first, set->ranges[i].last));
+  *known = lang_declare_text(l, lang_or_all(l, l->stack + start, l->n_stack - start));
+  l->n_stack = start;
+  return *known;
+}
+
+/* Pushes the children of a node, which are numbers as well, on the languages' stack; false on failure. */
+static bool push_children(Compiler *c, const RegexNode *node) {
+  for (int i = node->child; i >= 0; i = c->tree->nodes[i].next)
+    if (!lang_push(c->langs, (uint32_t)i)) return false;
+  return langs_work(c->langs, 1);
 }
 
 /* The language of a part whose '^' and '$' do not hold. */
 static Lang plain(Compiler *c, int index) {
   Langs *l = c->langs;
   const RegexNode *node = &c->tree->nodes[index];
-  Lang made = node->kind == REGEX_EITHER ? LANG_NONE : LANG_EMPTY;
+  const size_t start = l->n_stack;
+  Lang made = LANG_EMPTY;
+  if (!langs_work(l, 4)) return LANG_NONE;
   switch (node->kind) {
   case REGEX_SET: return set_lang(c, node);
   case REGEX_REPEAT: return lang_repeat(l, plain(c, node->child), node->min, node->max);
-  case REGEX_SEQUENCE: {
-    int n = 0;
-    for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) n++;
-    int *parts = malloc((size_t)(n + 1) * sizeof *parts);
-    if (!parts) return langs_fail(l, STATUS_FAILED, "out of memory"), LANG_NONE;
-    n = 0;
-    for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) parts[n++] = i;
-    while (n-- > 0) made = lang_then(l, plain(c, parts[n]), made);
-    free(parts);
+  case REGEX_SEQUENCE:
+    if (!push_children(c, node)) break;
+    while (l->n_stack > start) {
+      const int part = (int)l->stack[--l->n_stack];
+      made = lang_then(l, plain(c, part), made);
+    }
     return made;
-  }
   case REGEX_EITHER:
-    for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) made = lang_or(l, made, plain(c, i));
+    for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) lang_push(l, plain(c, i));
+    made = lang_or_many(l, l->stack + start, l->n_stack - start);
+    l->n_stack = start;
     return made;
-  default: return LANG_NONE;
+  default: break;
   }
+  l->n_stack = start;
+  return LANG_NONE;
 }
 
 static Lang compile(Compiler *c, int index, bool at_start, Lang rest);
 
-/* The parts of a sequence from the one at `index`. */
-static Lang compile_sequence(Compiler *c, int index, bool at_start, Lang rest) {
-  if (index < 0) return rest;
-  const RegexNode *node = &c->tree->nodes[index];
-  bool later_start = at_start && node->only_empty;
-  if (at_start && !node->only_empty && node->can_be_empty)
-    for (int i = node->next; i >= 0; i = c->tree->nodes[i].next)
-      if (c->tree->nodes[i].has_start) c->refusal = "'^' after what may be empty";
-  return compile(c, index, at_start, compile_sequence(c, node->next, later_start, rest));
+/* The parts of a sequence: those before the first that is not always empty begin where it does. */
+static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_start, Lang rest) {
+  Langs *l = c->langs;
+  const size_t start = l->n_stack;
+  size_t n_at_start = 0, at = 0;
+  bool may_be_later = false;
+  for (int i = sequence->child; i >= 0; i = c->tree->nodes[i].next, at++) {
+    const RegexNode *part = &c->tree->nodes[i];
+    if (may_be_later && part->has_start) c->refusal = "'^' after what may be empty";
+    if (!at_start) continue;
+    n_at_start = at + 1;
+    at_start = part->only_empty;
+    may_be_later = !part->only_empty && part->can_be_empty;
+  }
+  if (!push_children(c, sequence)) rest = LANG_NONE;
+  for (; l->n_stack > start; at--) {
+    const int part = (int)l->stack[--l->n_stack];
+    rest = compile(c, part, at <= n_at_start, rest);
+  }
+  return rest;
 }
 
 /* A repetition whose part has '^' or '$': these can hold only in its first and in its last round. */
@@ -79,17 +104,9 @@ static Lang compile_anchored_repeat(Compiler *c, const RegexNode *node, bool at_
   return lang_or(l, made, compile(c, node->child, true, after));
 }
 
-static bool has_lookahead(const Compiler *c, int index) {
-  const RegexNode *node = &c->tree->nodes[index];
-  if (node->kind == REGEX_AHEAD) return true;
-  for (int i = node->child; i >= 0; i = c->tree->nodes[i].next)
-    if (has_lookahead(c, i)) return true;
-  return false;
-}
-
 static Lang compile_repeat(Compiler *c, const RegexNode *node, bool at_start, Lang rest) {
   if (node->max > 16) {
-    if (!has_lookahead(c, node->child)) return compile_anchored_repeat(c, node, at_start, rest);
+    if (!node->has_ahead) return compile_anchored_repeat(c, node, at_start, rest);
     c->refusal = "lookahead inside a repetition";
     return LANG_NONE;
   }
@@ -108,6 +125,7 @@ static Lang compile_repeat(Compiler *c, const RegexNode *node, bool at_start, La
 static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
   Langs *l = c->langs;
   const RegexNode *node = &c->tree->nodes[index];
+  if (!langs_work(l, 4)) return LANG_NONE;
   if (!node->has_assertion) return lang_then(l, plain(c, index), rest);
   switch (node->kind) {
   case REGEX_START: return at_start ? rest : LANG_NONE;
@@ -116,11 +134,12 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
     Lang ahead = compile(c, node->child, at_start, LANG_ALL);
     return lang_and(l, rest, node->negative ? lang_not(l, ahead) : ahead);
   }
-  case REGEX_SEQUENCE: return compile_sequence(c, node->child, at_start, rest);
+  case REGEX_SEQUENCE: return compile_sequence(c, node, at_start, rest);
   case REGEX_EITHER: {
-    Lang made = LANG_NONE;
-    for (int i = node->child; i >= 0; i = c->tree->nodes[i].next)
-      made = lang_or(l, made, compile(c, i, at_start, rest));
+    const size_t start = l->n_stack;
+    for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) lang_push(l, compile(c, i, at_start, rest));
+    const Lang made = lang_or_many(l, l->stack + start, l->n_stack - start);
+    l->n_stack = start;
     return made;
   }
   case REGEX_REPEAT: return compile_repeat(c, node, at_start, rest);
@@ -128,12 +147,16 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
   }
 }
 
-Status regular_expression_parse(Langs *langs, const char *text, size_t size, bool whole, Lang *out,
+Status regular_expression_parse(Langs *langs, const char *text, size_t size, RegexUse use, Lang *out,
                                 Error *err) {
   RegexTree tree = {0};
-  Status status = regex_tree_parse(text, size, &tree, err);
+  const bool whole = use == REGEX_WHOLE;
+  Status status = regex_tree_parse(text, size, whole, &tree, err);
+  Lang *sets = status == STATUS_OK ? mem_alloc(tree.n_sets + 1, sizeof *sets, "an expression", err) : NULL;
+  if (status == STATUS_OK && !sets) status = STATUS_FAILED;
   if (status == STATUS_OK) {
-    Compiler c = {langs, &tree, NULL};
+    Compiler c = {langs, &tree, sets, NULL};
+    for (size_t i = 0; i < tree.n_sets; i++) sets[i] = LANG_UNKNOWN;
     *out = compile(&c, tree.root, true, whole ? LANG_EMPTY : LANG_ALL);
     if (!whole) {
       Lang before = lang_repeat(langs, lang_any_character(langs), 1, LANG_NO_END);
@@ -144,6 +167,7 @@ Status regular_expression_parse(Langs *langs, const char *text, size_t size, boo
         c.refusal ? error_set(err, STATUS_USAGE, "%s is not supported", c.refusal) : langs_check(langs, err);
   }
   langs->unsupported = tree.unsupported;
+  free(sets);
   regex_tree_release(&tree);
   return status;
 }

@@ -1,4 +1,4 @@
-/* regular_expression.h - ECMAScript regular expressions (unicode mode) as languages.
+/* regular_expression.h - ECMAScript regular expressions with the u flag as languages.
  *
  * Taken: alternatives, classes, quantifiers (greedy or lazy, which is the same set of strings), groups, ^
  * and $, lookahead outside of quantifiers. Refused, with the place: back references, lookbehind, word
@@ -7,7 +7,11 @@
 
 #include "constrain/lang/lang.h"
 
-/* The texts in which the expression matches somewhere or, if `whole`, that it matches from end to end.
- * Mistakes are STATUS_USAGE. */
-Status regular_expression_parse(Langs *langs, const char *text, size_t size, bool whole, Lang *out,
+/* REGEX_WHOLE: the texts that the expression matches from end to end; its syntax is that of the u flag.
+ * REGEX_SOMEWHERE: the texts in which it matches somewhere, as JSON Schema has it. Patterns there also have
+ * escapes that the u flag forbids (\- and \"), and {, } and ] that stand for themselves. */
+typedef enum { REGEX_WHOLE, REGEX_SOMEWHERE } RegexUse;
+
+/* The texts of an expression. Mistakes are STATUS_USAGE. */
+Status regular_expression_parse(Langs *langs, const char *text, size_t size, RegexUse use, Lang *out,
                                 Error *err);

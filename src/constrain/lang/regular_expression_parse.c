@@ -4,16 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash64.h"
 #include "base/utf8.h"
 #include "constrain/lang/lang.h"
 
-#define MAX_NESTING 200
-#define MAX_COUNT   100000
+#define MAX_NESTING    200
+#define MAX_COUNT      100000
+#define MAX_NAMES      1000
+#define MAX_PROPERTIES 1000 /* each may be some hundred ranges */
 
 typedef struct {
   const char *text; /* [size] */
   size_t size, at;
-  int depth;
+  bool strict;
+  int depth, n_properties;
+  size_t *names; /* [n_names] where the names of groups begin; each ends with '>' */
+  size_t n_names, names_capacity;
   RegexTree *tree;
   Error *err;
 } Parser;
@@ -48,16 +54,34 @@ static Status add_node(Parser *p, RegexNode node, int *index) {
   return STATUS_OK;
 }
 
-/* Takes over the set's memory. */
+static Status add_set_node(Parser *p, int set, int *index) {
+  return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = set}, index);
+}
+
+/* Takes over the set's memory. Equal sets are one. */
 static Status add_set(Parser *p, CharSet *set, int *index) {
   RegexTree *tree = p->tree;
   charset_tidy(set);
+  const size_t bytes = set->count * sizeof *set->ranges;
+  const uint64_t hash = hash64(set->count ? (const void *)set->ranges : "", bytes, 0);
+  uint32_t found;
+  for (NumberWalk w = number_table_walk(&tree->sets_by_content, hash); number_walk_next(&w, &found);) {
+    const CharSet *other = &tree->sets[found];
+    if (other->count != set->count || (bytes && memcmp(other->ranges, set->ranges, bytes) != 0)) continue;
+    charset_release(set);
+    return add_set_node(p, (int)found, index);
+  }
+  if (!number_table_reserve(&tree->sets_by_content)) {
+    charset_release(set);
+    return error_set(p->err, STATUS_FAILED, "out of memory");
+  }
   Status status = mem_grow(&tree->sets, &tree->sets_capacity, tree->n_sets + 1, sizeof *tree->sets,
                            "an expression", p->err);
   if (status != STATUS_OK) return charset_release(set), status;
   tree->sets[tree->n_sets] = *set;
   *set = (CharSet){0};
-  return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = (int)tree->n_sets++}, index);
+  number_table_put(&tree->sets_by_content, hash, (uint32_t)tree->n_sets);
+  return add_set_node(p, (int)tree->n_sets++, index);
 }
 
 /* --- characters and classes */
@@ -111,18 +135,21 @@ static Status add_property(Parser *p, CharSet *set, bool inverted) {
   const char *begin = p->text + p->at + 1;
   const char *end = is_at(p, "{") ? memchr(begin, '}', p->size - p->at - 1) : NULL;
   if (!end) return refuse(p, "expected {NAME} after \\p");
+  if (++p->n_properties > MAX_PROPERTIES) return not_supported(p, "over 1,000 classes \\p{...}");
   char name[40];
   if ((size_t)(end - begin) >= sizeof name) return refuse(p, "unknown property");
   memcpy(name, begin, (size_t)(end - begin));
   name[end - begin] = '\0';
-  const char *wanted = strchr(name, '=') ? strchr(name, '=') + 1 : name;
+  const bool named = strncmp(name, "gc=", 3) == 0 || strncmp(name, "General_Category=", 17) == 0;
+  const char *wanted = named ? strchr(name, '=') + 1 : name;
   for (size_t i = 0; i < sizeof category_names / sizeof *category_names; i++)
     if (strcmp(wanted, category_names[i][0]) == 0) wanted = category_names[i][1];
   CharSet ranges = {0};
   bool known = false;
   Status status = STATUS_OK;
   for (uint32_t i = 0; unicode_category_names[i] && status == STATUS_OK; i++) {
-    if (strncmp(unicode_category_names[i], wanted, strlen(wanted)) != 0 || strlen(wanted) > 2) continue;
+    if (strncmp(unicode_category_names[i], wanted, strlen(wanted)) != 0 || strlen(wanted) > 2 || !*wanted)
+      continue;
     known = true;
     status = charset_add_value(&ranges, &unicode_categories, i, p->err);
   }
@@ -155,18 +182,28 @@ static Status take_hex(Parser *p, int n, uint32_t *code) {
 
 static Status take_unicode(Parser *p, uint32_t *code) {
   if (take(p, "{")) {
+    const size_t begin = p->at;
     for (*code = 0; p->at < p->size && hex_value(p->text[p->at]) >= 0 && *code < UNICODE_END; p->at++)
       *code = *code * 16 + (uint32_t)hex_value(p->text[p->at]);
-    return take(p, "}") && *code < UNICODE_END ? STATUS_OK : refuse(p, "expected \\u{CODE POINT}");
+    return p->at > begin && take(p, "}") && *code < UNICODE_END ? STATUS_OK
+                                                                : refuse(p, "expected \\u{CODE POINT}");
   }
   TRY(take_hex(p, 4, code));
-  if (*code >= 0xd800 && *code < 0xdc00 && take(p, "\\u")) {
-    uint32_t low;
-    TRY(take_hex(p, 4, &low));
-    *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
-    if (*code >= UNICODE_END) return refuse(p, "expected a low surrogate");
-  }
+  uint32_t low;
+  const size_t after = p->at;
+  if (*code < 0xd800 || *code > 0xdbff || !take(p, "\\u") || is_at(p, "{")) return p->at = after, STATUS_OK;
+  TRY(take_hex(p, 4, &low));
+  if (low < 0xdc00 || low > 0xdfff) return p->at = after, STATUS_OK; /* an escape of its own */
+  *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
   return STATUS_OK;
+}
+
+static bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+static bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 /* Reads an escape after its backslash: adds a class to `set`, or sets *code. */
@@ -188,11 +225,14 @@ static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class
   case 'x': p->at++; return take_hex(p, 2, code);
   case 'u': p->at++; return take_unicode(p, code);
   case 'c':
-    if (p->size - p->at < 2) return refuse(p, "expected a letter after \\c");
-    *code = (uint32_t)p->text[p->at + 1] & 31;
-    p->at += 2;
+    p->at++;
+    if (p->at >= p->size || !is_letter(p->text[p->at])) return refuse(p, "expected a letter after \\c");
+    *code = (uint32_t)p->text[p->at++] & 31;
     return STATUS_OK;
-  case '0': *code = 0, p->at++; return STATUS_OK;
+  case '0':
+    *code = 0, p->at++;
+    if (p->at < p->size && is_digit(p->text[p->at])) return refuse(p, "no digit may follow \\0");
+    return STATUS_OK;
   case 'b':
     if (!in_class) return not_supported(p, "word boundaries (\\b, \\B) are not supported");
     *code = 8, p->at++;
@@ -205,9 +245,11 @@ static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class
     p->at++;
     return STATUS_OK;
   }
-  if (c >= '1' && c <= '9') return not_supported(p, "back references are not supported");
+  if (!in_class && ((c >= '1' && c <= '9') || c == 'k'))
+    return not_supported(p, "back references are not supported");
   if (c == 'B' && !in_class) return not_supported(p, "word boundaries (\\b, \\B) are not supported");
-  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return refuse(p, "unknown escape");
+  const bool itself = strchr("^$\\.*+?()[]{}|/", c) || (c == '-' && in_class);
+  if (is_letter(c) || is_digit(c) || (p->strict && !itself)) return refuse(p, "unknown escape");
   int length = utf8_decode(p->text + p->at, p->size - p->at, code);
   if (length <= 0) return refuse(p, "invalid UTF-8");
   p->at += (size_t)length;
@@ -233,16 +275,13 @@ static Status class_members(Parser *p, CharSet *set) {
     bool is_class, last_is_class;
     uint32_t first, last;
     TRY(take_member(p, set, &is_class, &first));
-    if (is_class) continue;
     last = first;
     if (is_at(p, "-") && !is_at(p, "-]") && p->at + 1 < p->size) {
       p->at++;
       TRY(take_member(p, set, &last_is_class, &last));
-      if (last_is_class) { /* the '-' is a character */
-        TRY(charset_add(set, '-', '-', p->err));
-        last = first;
-      }
+      if (is_class || last_is_class) return refuse(p, "a range of the class begins or ends with a class");
     }
+    if (is_class) continue;
     if (last < first) return refuse(p, "the range of the class is out of order");
     TRY(charset_add(set, first, last, p->err));
   }
@@ -282,6 +321,31 @@ static Status parse_one(Parser *p, int *index) {
 
 static Status parse_either(Parser *p, int *index);
 
+/* Reads the name of a group, which no other has, and its '>'. */
+static Status take_name(Parser *p) {
+  const size_t begin = p->at;
+  while (p->at < p->size && p->text[p->at] != '>') {
+    const char c = p->text[p->at];
+    uint32_t code;
+    if (take(p, "\\u")) {
+      TRY(take_unicode(p, &code));
+    } else if (is_letter(c) || c == '_' || c == '$' || (c & 0x80) || (is_digit(c) && p->at > begin)) {
+      p->at++;
+    } else {
+      return refuse(p, "expected the name of a group");
+    }
+  }
+  const size_t size = p->at + 1 - begin;
+  if (size == 1 || !take(p, ">")) return refuse(p, "expected the name of a group and '>'");
+  for (size_t i = 0; i < p->n_names; i++)
+    if (p->size - p->names[i] >= size && memcmp(p->text + p->names[i], p->text + begin, size) == 0)
+      return refuse(p, "another group has this name");
+  if (p->n_names == MAX_NAMES) return not_supported(p, "over 1,000 groups have names");
+  TRY(mem_grow(&p->names, &p->names_capacity, p->n_names + 1, sizeof *p->names, "an expression", p->err));
+  p->names[p->n_names++] = begin;
+  return STATUS_OK;
+}
+
 static Status parse_group(Parser *p, int *index) {
   bool ahead = false, negative = false;
   if (take(p, "?")) {
@@ -292,9 +356,7 @@ static Status parse_group(Parser *p, int *index) {
     } else if (is_at(p, "<=") || is_at(p, "<!")) {
       return not_supported(p, "lookbehind is not supported");
     } else if (take(p, "<")) {
-      const char *end = memchr(p->text + p->at, '>', p->size - p->at);
-      if (!end) return refuse(p, "expected '>' after the name of a group");
-      p->at = (size_t)(end + 1 - p->text);
+      TRY(take_name(p));
     } else if (!take(p, ":")) {
       return refuse(p, "expected ':', '=', '!' or '<' after \"(?\"");
     }
@@ -307,6 +369,7 @@ static Status parse_group(Parser *p, int *index) {
                               .negative = negative,
                               .has_assertion = true,
                               .has_start = p->tree->nodes[*index].has_start,
+                              .has_ahead = true,
                               .can_be_empty = true,
                               .only_empty = true,
                               .child = *index},
@@ -320,7 +383,7 @@ static bool take_number(Parser *p, uint32_t *value) {
   return p->at > begin;
 }
 
-/* Reads {n}, {n,} or {n,m}; false, without moving, if there is none: '{' is a character then. */
+/* Reads {n}, {n,} or {n,m}; false, without moving, if there is none. */
 static bool take_counts(Parser *p, uint32_t *min, uint32_t *max) {
   size_t begin = p->at;
   if (take(p, "{") && take_number(p, min)) {
@@ -330,6 +393,17 @@ static bool take_counts(Parser *p, uint32_t *min, uint32_t *max) {
   }
   p->at = begin;
   return false;
+}
+
+/* True where a quantifier in braces begins, or {,n}, which others take for one. */
+static bool begins_counts(Parser *p) {
+  const size_t begin = p->at;
+  uint32_t min, max;
+  bool counts = take_counts(p, &min, &max);
+  p->at = begin;
+  if (!counts && take(p, "{,")) counts = take_number(p, &max) && is_at(p, "}");
+  p->at = begin;
+  return counts;
 }
 
 static Status parse_quantifier(Parser *p, int *index) {
@@ -342,6 +416,7 @@ static Status parse_quantifier(Parser *p, int *index) {
     return STATUS_OK;
   }
   take(p, "?"); /* lazy: the same set of strings */
+  if (p->tree->nodes[*index].kind == REGEX_AHEAD) return refuse(p, "a lookahead cannot be repeated");
   if (max < min) return refuse(p, "the quantifier's numbers are out of order");
   if (min > MAX_COUNT || (max > MAX_COUNT && max != LANG_NO_END))
     return not_supported(p, "a count is over 100000");
@@ -350,6 +425,7 @@ static Status parse_quantifier(Parser *p, int *index) {
                   (RegexNode){.kind = REGEX_REPEAT,
                               .has_assertion = child.has_assertion,
                               .has_start = child.has_start,
+                              .has_ahead = child.has_ahead,
                               .can_be_empty = child.can_be_empty || min == 0,
                               .only_empty = child.only_empty || max == 0,
                               .child = *index,
@@ -369,7 +445,10 @@ static Status parse_part(Parser *p, int *index) {
     anchor.kind = REGEX_END;
     return add_node(p, anchor, index);
   }
-  if (is_at(p, "*") || is_at(p, "+") || is_at(p, "?")) return refuse(p, "nothing to repeat");
+  if (is_at(p, "*") || is_at(p, "+") || is_at(p, "?") || begins_counts(p))
+    return refuse(p, "nothing to repeat");
+  if (p->strict && (is_at(p, "{") || is_at(p, "}") || is_at(p, "]")))
+    return refuse(p, "a bracket without its other half (\\{, \\} and \\] are characters)");
   if (take(p, "(")) {
     TRY(parse_group(p, index));
   } else if (take(p, "[")) {
@@ -389,6 +468,7 @@ static Status parse_sequence(Parser *p, int *index) {
     const RegexNode *made = &p->tree->nodes[part];
     node.has_assertion |= made->has_assertion;
     node.has_start |= made->has_start;
+    node.has_ahead |= made->has_ahead;
     node.can_be_empty &= made->can_be_empty;
     node.only_empty &= made->only_empty;
     if (last < 0) {
@@ -415,6 +495,7 @@ static Status parse_either(Parser *p, int *index) {
       const RegexNode *made = &p->tree->nodes[part];
       node.has_assertion |= made->has_assertion;
       node.has_start |= made->has_start;
+      node.has_ahead |= made->has_ahead;
       node.can_be_empty |= made->can_be_empty;
       node.only_empty &= made->only_empty;
       p->tree->nodes[last].next = part;
@@ -426,15 +507,18 @@ static Status parse_either(Parser *p, int *index) {
   return STATUS_OK;
 }
 
-Status regex_tree_parse(const char *text, size_t size, RegexTree *tree, Error *err) {
-  Parser p = {.text = text, .size = size, .tree = tree, .err = err};
-  TRY(parse_either(&p, &tree->root));
+Status regex_tree_parse(const char *text, size_t size, bool strict, RegexTree *tree, Error *err) {
+  Parser p = {.text = text, .size = size, .strict = strict, .tree = tree, .err = err};
+  const Status status = parse_either(&p, &tree->root);
+  free(p.names);
+  if (status != STATUS_OK) return status;
   return p.at == size ? STATUS_OK : refuse(&p, "unexpected ')'");
 }
 
 void regex_tree_release(RegexTree *tree) {
   for (size_t i = 0; i < tree->n_sets; i++) charset_release(&tree->sets[i]);
   free(tree->sets);
+  number_table_release(&tree->sets_by_content);
   free(tree->nodes);
   *tree = (RegexTree){0};
 }

@@ -1,6 +1,7 @@
 /* regular_expression_parse.h - the tree of a regular expression. Private to regular_expression*.c. */
 #pragma once
 
+#include "constrain/store/number_table.h"
 #include "tokenizer/regex/charset.h"
 
 typedef enum {
@@ -16,11 +17,11 @@ typedef enum {
 typedef struct {
   RegexKind kind;
   bool negative;
-  bool has_assertion, has_start; /* here or below */
-  bool can_be_empty, only_empty; /* matches the empty string; matches nothing else */
-  int child, next;               /* first child and next sibling, -1: none */
-  int set;                       /* index in sets */
-  uint32_t min, max;             /* LANG_NO_END: any number */
+  bool has_assertion, has_start, has_ahead; /* here or below */
+  bool can_be_empty, only_empty;            /* matches the empty string; matches nothing else */
+  int child, next;                          /* first child and next sibling, -1: none */
+  int set;                                  /* index in sets */
+  uint32_t min, max;                        /* LANG_NO_END: any number */
 } RegexNode;
 
 /* Zero-initialise it. */
@@ -29,9 +30,11 @@ typedef struct {
   size_t count, capacity;
   CharSet *sets; /* [n_sets] tidy */
   size_t n_sets, sets_capacity;
+  NumberTable sets_by_content;
   int root;
   bool unsupported; /* the failure is of an expression that ECMAScript knows */
 } RegexTree;
 
-Status regex_tree_parse(const char *text, size_t size, RegexTree *tree, Error *err);
+/* strict: see regular_expression_parse(). */
+Status regex_tree_parse(const char *text, size_t size, bool strict, RegexTree *tree, Error *err);
 void regex_tree_release(RegexTree *tree);
