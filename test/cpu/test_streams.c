@@ -1,5 +1,6 @@
 /* test_streams.c - limits of mixers that the miniatures' own numbers do not reach: AltUp's streams that are
- * nearly nothing, and scores of blocks that are no numbers. */
+ * nearly nothing, scores of blocks that are no numbers, caches of
+ * 8 bits. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "engine/forward.h"
@@ -12,14 +13,14 @@ typedef struct {
   BackendState *state;
 } World;
 
-static void open_world(const char *path, World *w) {
+static void open_world(const char *path, KvType kv, World *w) {
   Error err = {{0}};
   if (model_open(path, NULL, &w->model, &err) || model_prepare(w->model, 1, &err) ||
       cpu_backend.load(w->model, &(BackendOptions){.n_threads = 1}, &w->loaded, &err) ||
       cpu_backend.open(
           w->loaded,
           &(StateOptions){
-              .n_ctx = MOST_POSITIONS, .max_chunk = MOST_POSITIONS, .max_logit_rows = 1, .kv = KV_F32},
+              .n_ctx = MOST_POSITIONS, .max_chunk = MOST_POSITIONS, .max_logit_rows = 1, .kv = kv},
           &w->state, &err))
     fail_msg("%s: %s", path, err.text);
 }
@@ -67,7 +68,7 @@ static void small_streams_stay_small(void **unused) {
   enum { N_ROWS = 4 };
   World w;
   uint64_t seed = 3;
-  open_world("test/data/miniatures/gemma3n-bf16", &w);
+  open_world("test/data/miniatures/gemma3n-bf16", KV_F32, &w);
   const int n = w.model->config.hidden, n_streams = w.model->config.altup.n;
   const size_t stride = (size_t)w.state->plan.hidden, all = (size_t)w.state->plan.streams;
   double streams[N_ROWS][MAX_STREAMS][MOST_HIDDEN], h[MOST_HIDDEN], least = 1, most = 0;
@@ -107,7 +108,7 @@ static void scores_that_are_no_numbers_show(void **unused) {
   Error err = {{0}};
   int32_t ids[MOST_POSITIONS];
   float none[MAX_HEAD_DIM];
-  open_world("test/data/miniatures/qwen4-exp-bf16", &w);
+  open_world("test/data/miniatures/qwen4-exp-bf16", KV_F32, &w);
   const IndexerConfig *indexer = &w.model->config.indexer;
   const int n_all = indexer->budget + indexer->block - 1, vocab = w.model->config.vocab_size;
   float *logits = need((size_t)vocab, sizeof *logits);
@@ -126,10 +127,56 @@ static void scores_that_are_no_numbers_show(void **unused) {
   close_world(&w);
 }
 
+static double number_at(KvType type, const void *numbers, size_t at) {
+  if (type == KV_F32) return (double)((const float *)numbers)[at];
+  if (type == KV_Q8) return ((const int8_t *)numbers)[at];
+  return (double)f16_to_float(((const uint16_t *)numbers)[at]);
+}
+
+/* Number d of the key at a place, or of the value (kernels.h, KvHead). */
+static double cached_number(const KvHead *kv, bool value, size_t place, size_t d) {
+  const size_t block = place / KEY_BLOCK, in_block = place % KEY_BLOCK, dim = (size_t)kv->head_dim,
+               n_scales = (size_t)kv_key_scales(kv->type, kv->head_dim),
+               scale = (block * n_scales + d / KEY_SCALE_DIMS) * KEY_BLOCK + in_block;
+  if (value)
+    return number_at(kv->type, kv->v, place * (size_t)kv->v_width + d) *
+           (kv->type == KV_Q8 ? (double)f16_to_float(kv->v_scales[place]) : 1);
+  return number_at(kv->type, kv->k, block * dim * KEY_BLOCK + d * KEY_BLOCK + in_block) *
+         (kv->type == KV_Q8 ? (double)f16_to_float(kv->k_scales[scale]) : 1);
+}
+
+/* Keys and values of chosen positions are copied as they are, whatever they are stored in. */
+static void chosen_positions_are_copied_whole(void **unused) {
+  (void)unused;
+  static const KvType types[] = {KV_F32, KV_F16, KV_Q8};
+  for (int t = 0; t < 3; t++) {
+    World w;
+    Error err = {{0}};
+    int32_t ids[MOST_POSITIONS];
+    open_world("test/data/miniatures/qwen4-exp-bf16", types[t], &w);
+    const int layer = w.model->config.n_layers - 1, row = MOST_POSITIONS - 1;
+    for (int i = 0; i < MOST_POSITIONS; i++) ids[i] = i * 7 % w.model->config.vocab_size;
+    const TokenRange range = {.n_tokens = MOST_POSITIONS};
+    assert_int_equal(forward(&cpu_backend, w.state, &w.model->config, range, ids, 1, &err), STATUS_OK);
+    cpu_select(w.state, MOST_POSITIONS, layer);
+    const int n = w.state->n_selected[row], *positions = w.state->selected + row * w.state->plan.selected;
+    const KvHead from = state_kv_head(w.state, 0, layer, 0),
+                 to = cpu_gather(w.state, &from, row, w.state->gathered);
+    assert_true(n > 0 && n < MOST_POSITIONS && positions[n - 1] > n - 1); /* some are left out */
+    for (int i = 0; i < n; i++)
+      for (int d = 0; d < from.head_dim; d++)
+        for (int value = 0; value < 2; value++)
+          assert_true(cached_number(&to, value, (size_t)i, (size_t)d) ==
+                      cached_number(&from, value, (size_t)positions[i], (size_t)d));
+    close_world(&w);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(small_streams_stay_small),
       cmocka_unit_test(scores_that_are_no_numbers_show),
+      cmocka_unit_test(chosen_positions_are_copied_whole),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

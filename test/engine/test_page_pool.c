@@ -105,11 +105,50 @@ static void a_page_without_its_parent_is_forgotten(void **state) {
   page_pool_close(pool);
 }
 
+/* Tokens that a step is about to compute are coming, but not any more once nobody uses their page. */
+static void what_nobody_computes_is_not_coming(void **state) {
+  (void)state;
+  PagePool *pool = open_pool();
+  const int page = page_pool_take(pool, start);
+  page_pool_add(pool, page, next, 3);
+  page_pool_computed(pool, page);
+  page_pool_add(pool, page, next + 3, 4);
+  page_pool_share(pool, page);
+  for (int users = 2; users >= 0; users--) {
+    const PageMatch match = page_pool_find(pool, start, next, TOKENS);
+    assert_true(match.page == page && match.n_tokens == 3 && match.n_coming == (users ? 7 : 3));
+    assert_int_equal(page_pool_used(pool), users > 0);
+    if (users > 0) page_pool_release(pool, page);
+  }
+  page_pool_close(pool);
+}
+
+/* The longest unused page goes first, and pages that were never used go last. */
+static void pages_are_taken_in_the_order_of_their_use(void **state) {
+  (void)state;
+  int32_t text[TOKENS] = {0};
+  int pages[3];
+  PagePool *pool = open_pool();
+  for (int i = 0; i < 3; i++) text[0] = i, pages[i] = page_of(pool, start, text);
+  for (int i = 2; i >= 0; i--) page_pool_release(pool, pages[i]);
+  page_pool_share(pool, pages[2]); /* it is used again, and later than the others */
+  page_pool_release(pool, pages[2]);
+  assert_int_equal(page_pool_free(pool), PAGES);
+  static const int order[] = {1, 0, 2};
+  for (int i = 0; i < 3; i++) assert_int_equal(page_pool_take(pool, start), pages[order[i]]);
+  for (int i = 3; i < PAGES; i++) assert_int_equal(page_pool_take(pool, start), i);
+  assert_int_equal(page_pool_take(pool, start), -1);
+  assert_int_equal(page_pool_free(pool), 0);
+  page_pool_close(pool);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_with_the_same_hash_are_kept_apart),
       cmocka_unit_test(pages_of_the_same_text_are_the_same),
       cmocka_unit_test(a_page_without_its_parent_is_forgotten),
+      cmocka_unit_test(what_nobody_computes_is_not_coming),
+      cmocka_unit_test(pages_are_taken_in_the_order_of_their_use),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -301,6 +301,28 @@ static void special_tokens_are_the_same_as_nothing_else(void **state) {
   id_list_release(&spliced);
 }
 
+/* Nor is the name of a byte token, as a person typed it, the byte. */
+static void byte_tokens_are_the_same_as_nothing_else(void **state) {
+  const Tokenizer *t = ((Kind *)*state)->tokenizer;
+  static const char name[] = "<0x41>";
+  IdList byte = {0}, typed = {0}, spliced = {0};
+  assert_int_equal(id_list_append(&byte, tokenizer_find(t, name), NULL), STATUS_OK);
+  assert_true(byte.ids[0] >= 0);
+  encode(t, name, sizeof name - 1, &typed);
+  assert_true(typed.count > 1);
+  for (int way = 0; way < 2; way++) {
+    const IdList *held = way ? &byte : &typed, *want = way ? &typed : &byte;
+    spliced.count = 0;
+    for (size_t i = 0; i < want->count; i++) id_list_append(&spliced, want->ids[i], NULL);
+    assert_int_equal(ids_splice(t, held, &spliced, NULL), STATUS_OK);
+    assert_int_equal(spliced.count, want->count);
+    assert_memory_equal(spliced.ids, want->ids, want->count * sizeof *want->ids);
+  }
+  id_list_release(&byte);
+  id_list_release(&typed);
+  id_list_release(&spliced);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_turn_begins_with_the_user),
@@ -316,6 +338,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(special_tokens_are_the_same_as_nothing_else, open_byte_level,
                                       close_tokenizer),
       cmocka_unit_test_setup_teardown(special_tokens_are_the_same_as_nothing_else, open_byte_fallback,
+                                      close_tokenizer),
+      cmocka_unit_test_setup_teardown(byte_tokens_are_the_same_as_nothing_else, open_byte_fallback,
                                       close_tokenizer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
