@@ -172,6 +172,9 @@ static void members_stand_where_their_names_do(void **state) {
   assert_prompt(true, "{n} {b} {list}", record, "-1.50e3 true [1, \"z\"]"); /* as they are written */
   assert_prompt(true, "{\xc3\xbc}", record, "u");
   assert_prompt(true, "{it em}{\"a\": {a}}{{a}}{{}}", record, "{it em}{\"a\": x\nyA}{a}{}");
+  static const char alike[] = "{\"question\": \"1\", \"q\": \"2\", \"que\": \"3\"}";
+  assert_prompt(true, "{q} {que} {question}", alike, "2 3 1"); /* by the whole name */
+  assert_refused(true, "{qu}", alike, strlen(alike), "no member qu");
   assert_prompt(true, "{}", record, record);
   assert_prompt(true, "<{}>", "\t\"te\\\"xt\" ", "<te\"xt>");
   assert_prompt(true, "<{}>", " [1, 2] ", "<[1, 2]>");
