@@ -112,7 +112,8 @@ def test_an_empty_prompt_alone_is_refused(run, stories):
     message = "-p is empty, and there is no other text (is a variable unset?)"
     for flags in ([], ["--choose", "a,b"]):
         refused(run("-m", stories, "--raw", "-p", "", *flags), message)
-        refused(run("-m", stories, "--raw", "-p", "", *flags, input=b""), message)
+        said = f"standard input is empty\nauk: {message}"
+        refused(run("-m", stories, "--raw", "-p", "", *flags, input=b""), said)
     process = run("-m", stories, "--raw", "-p", "", "-n", "2", input=PROMPT.encode())
     assert (process.returncode, process.stderr) == (0, b"")
 

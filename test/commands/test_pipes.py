@@ -59,14 +59,30 @@ def test_text_takes_the_place_of_braces(answer, tmp_path):
     same("a {} b", "-p", "{} {{}} b", input=b"a")
     same("a {b} {", "-p", "{} {b} {", input=b"a")  # other braces are nothing
     same("what is {} here", "-p", "what is {} here")  # nor are these, without a text that could go there
-    same("what is {} here", "-p", "what is {} here", input=b"")
     (tmp_path / "a").write_text("Tim\n")
     (tmp_path / "b").write_text("Sam\n")
     (tmp_path / "none").write_text("")
     same("so Tim\nSam ran", "-p", "so {} ran", "-f", tmp_path / "a", "-f", tmp_path / "b")
     same("so Ann\nTim ran", "-p", "so {} ran", "-f", tmp_path / "a", input=b"Ann\n")  # input first
     same("so Tim\nAnn ran", "-p", "so {} ran", "-f", tmp_path / "a", "-f", "-", input=b"Ann\n")
-    same("so  ran", "-p", "so {} ran", "-f", tmp_path / "none")  # a file that was named counts, even an empty one
+
+
+def test_an_empty_text_is_told_and_the_rest_is_answered(ask, answer, tmp_path):
+    """Such as that of `git diff` where nothing has changed."""
+    (tmp_path / "none").write_text("")
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbf")
+    empty = {name: f"{tmp_path}/{name} is empty" for name in ("none", "marked")}
+    pipe = "standard input is empty"
+    for flags, options, prompt, said in (
+            (["-p", "what is {} here"], {"input": b""}, "what is {} here", [pipe]),
+            (["-p", "so {} ran", "-f", tmp_path / "none"], {}, "so  ran", [empty["none"]]),  # what is named counts
+            (["-p", "Tim", "-f", "-", "-f", tmp_path / "marked"], {"input": b""}, "Tim", [pipe, empty["marked"]]),
+            (["-p", "Tim", "-f", tmp_path / "none"], {"input": b"Lily"}, "Lily\nTim", [empty["none"]]),
+            (["-p", "Tim"], {}, "Tim", []), (["-p", "Tim"], {"input": b"\n"}, "Tim", [])):
+        process = ask(*flags, "-n", 5, **options)
+        assert process.stdout == answer("-n", 5, "-p", prompt)
+        assert process.stderr.decode().splitlines() == [f"auk: {what}" for what in said]
+    assert ask(input=b"").stderr.startswith(b"auk: no prompt: ")
 
 
 def test_only_the_newline_that_ends_an_input_is_dropped(answer):
@@ -82,7 +98,7 @@ def test_a_byte_order_mark_is_no_text(answer, tmp_path):
     assert answer("-n", 20, "-f", tmp_path / "marked", "-p", "ran") == answer("-n", 20, "-p", "Tim\nran")
 
 
-def test_no_text_of_a_prompt_has_a_byte_order_mark_before_it(answer, tmp_path):
+def test_no_text_of_a_prompt_has_a_byte_order_mark_before_it(ask, tmp_path):
     """The same of several texts: each may come from an editor that puts one there."""
     mark = b"\xef\xbb\xbf"
     for i, text in enumerate((mark + b"One day,\n", mark + b"Tim saw\n", b"a \xef\xbb\xbf dog\n", mark)):
@@ -90,7 +106,7 @@ def test_no_text_of_a_prompt_has_a_byte_order_mark_before_it(answer, tmp_path):
     flags = ["-n", 1, "--json", "--ids"]
 
     def ids(*more, **options):
-        return json.loads(answer(*flags, *more, **options))["prompt_ids"]
+        return json.loads(ask(*flags, *more, **options).stdout)["prompt_ids"]
 
     files = [flag for i in range(4) for flag in ("-f", tmp_path / str(i))]
     assert ids(*files) == ids("-p", "One day,\nTim saw\na \ufeff dog")  # one within a text is a part of it

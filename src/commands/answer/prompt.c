@@ -12,6 +12,7 @@
 #include "base/output.h"
 #include "commands/answer/named_prompt.h"
 #include "commands/answer/truncate.h"
+#include "commands/common.h"
 #include "commands/input_text.h"
 
 const Flag prompt_flags[] = {
@@ -93,10 +94,16 @@ static Status read_text(const char *path, Buffer *text, Error *err) {
   static const char mark[] = "\xef\xbb\xbf";
   const size_t start = text->size, length = sizeof mark - 1;
   TRY(text_read(path, text, err));
-  if (text->size - start < length || memcmp(text->data + start, mark, length) != 0) return STATUS_OK;
-  text->size -= length;
-  memmove(text->data + start, text->data + start + length, text->size - start);
+  if (text->size - start >= length && memcmp(text->data + start, mark, length) == 0) {
+    text->size -= length;
+    memmove(text->data + start, text->data + start + length, text->size - start);
+  }
   return STATUS_OK;
+}
+
+/* An empty text is told: the answer is to the rest of the prompt, which may be about what is not there. */
+static void note_empty(const char *path, size_t size) {
+  if (size == 0) print_note("%s is empty", text_name(path));
 }
 
 static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
@@ -106,11 +113,14 @@ static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, E
   if (!prompt_asks_for_input(flags) && input_is_piped(named)) {
     note_waiting();
     TRY(read_text("-", input, err));
+    if (named) note_empty("-", input->size);
     *given = *given || input->size;
   }
   for (size_t i = 0; i < flags->files.count; i++) {
     if (input->size && input->data[input->size - 1] != '\n') TRY(buffer_append(input, "\n", 1, err));
+    const size_t start = input->size;
     TRY(read_text(flags->files.items[i], input, err));
+    note_empty(flags->files.items[i], input->size - start);
   }
   text_drop_newline(input);
   return STATUS_OK;

@@ -140,6 +140,8 @@ static const char pipes[] =
     "  auk -P translate -p \"Good day\"\n"
     "  auk -P review --map lines.txt -n 100\n"
     "\n"
+    "An empty standard input or file is told on standard error, and the rest of the prompt answered.\n"
+    "\n"
     "In a shell loop that reads lines, run auk with < /dev/null; otherwise auk reads the loop's remaining "
     "lines.\n"
     "\n"
