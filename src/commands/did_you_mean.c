@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-enum { LONGEST = 40 }; /* longest word that is compared */
+enum { LONGEST = 40, MOST_EDITS = 2 }; /* longest word that is compared */
 
 static char folded(char c) {
   if (c == '_') return '-';
@@ -57,10 +57,10 @@ void suggestion_consider(Suggestion *nearest, const char *word, size_t size) {
   const char *a = nearest->text + text_dashes, *b = word + dashes;
   size_t n_a = nearest->size - text_dashes, n_b = size - dashes;
   if (n_a == 0 || n_b == 0 || n_a > LONGEST || n_b > LONGEST) return;
-  if (text_dashes == 2 && n_b == 1) return;
+  if (dashes && n_b == 1) return;
   bool is_begun = (n_a >= 3 || text_dashes == 2) && begins(a, n_a, b, n_b);
   int n_edits = edits(a, n_a, b, n_b);
-  if (!is_begun && n_edits > (int)(n_a + 1) / 3) return;
+  if (!is_begun && n_edits > least(MOST_EDITS, (int)(n_a + 1) / 3)) return;
   int other_dashes = text_dashes != dashes, more = (int)(n_b - n_a);
   int cost = !is_begun ? 3 * LONGEST * n_edits + other_dashes : more ? LONGEST * other_dashes + more : 0;
   if (nearest->word && nearest->cost <= cost) return;

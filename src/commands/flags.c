@@ -10,6 +10,7 @@
 
 #include "base/output.h"
 #include "commands/commands.h"
+#include "commands/common.h"
 #include "commands/did_you_mean.h"
 #include "commands/foreign_words.h"
 
@@ -192,21 +193,54 @@ const Flag *interface_find(const Interface *interface, const char *text, size_t 
   return is_common ? NULL : found.flag;
 }
 
-static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
+/* Length of the flag's name at the beginning of -n5 or -n=5; 0: the text is not like that. */
+static size_t glued_name(const Interface *interface, const char *text) {
+  const size_t size = strcspn(text, "=0123456789");
+  return text[size] && find_flag(interface, text, size).flag ? size : 0;
+}
+
+/* Adds a flag that the command lacks, and what may have been meant, to those of the call. */
+static Status add_unknown(FlagParse *parse, const char *text, size_t size, Error *err) {
+  const Interface *interface = parse->interface;
   const char *instead = foreign_flag(text, size);
-  if (instead) return error_set(err, STATUS_USAGE, "unknown flag %.*s: %s", (int)size, text, instead);
+  const size_t glued = glued_name(interface, text);
+  Buffer *out = &parse->unknown;
+  TRY(buffer_printf(out, err, "%sunknown flag %.*s", out->size ? "; " : "", (int)size, text));
+  if (instead) return buffer_printf(out, err, ": %s", instead);
   if (interface == &chat_interface && find_flag(&run_interface, text, size).flag)
-    return error_set(err, STATUS_USAGE, "unknown flag %.*s: it is for one answer (auk run)", (int)size, text);
+    return buffer_append_string(out, ": it is for one answer (auk run)", err);
+  if (glued)
+    return buffer_printf(out, err, ": did you mean \"%.*s %s\"?", (int)glued, text,
+                         text + glued + (text[glued] == '='));
   Suggestion nearest = suggestion_begin(text, size);
   const Flag *flag;
   Word name;
   for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++)
     for (const char *at = flag->names; flag_next_name(&at, &name);)
       suggestion_consider(&nearest, name.text, name.size);
-  if (!nearest.word)
-    return error_set(err, STATUS_USAGE, "unknown flag %s (--help lists what there is)", text);
-  return error_set(err, STATUS_USAGE, "unknown flag %.*s: did you mean %.*s?", (int)size, text,
-                   (int)nearest.word_size, nearest.word);
+  if (!nearest.word) return buffer_append_string(out, " (--help lists what there is)", err);
+  return buffer_printf(out, err, ": did you mean %.*s?", (int)nearest.word_size, nearest.word);
+}
+
+static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error *err);
+
+/* Takes a flag that the command lacks: one of llama.cpp's is left out or translated, others are collected. */
+static Status take_other(FlagParse *parse, int argc, char **argv, int *at, size_t size, Error *err) {
+  char *text = argv[*at], *next = *at + 1 < argc ? argv[*at + 1] : NULL;
+  const bool has_value = text[size] == '=', takes = parse->interface->takes_foreign;
+  const ForeignKind kind = takes ? foreign_idle(text, size) : FOREIGN_OTHER;
+  const char *value = has_value ? text + size + 1 : next, *own, *own_value;
+  if (takes && value && foreign_translate(text, size, value, &own, &own_value)) {
+    char *same[] = {argv[0], (char *)own, (char *)own_value};
+    int from = 1;
+    *at += !has_value;
+    return take_flag(parse, 3, same, &from, err);
+  }
+  if (kind == FOREIGN_OTHER) return add_unknown(parse, text, size, err);
+  const bool is_on_off = next && (!strcmp(next, "on") || !strcmp(next, "off") || !strcmp(next, "auto") ||
+                                  !strcmp(next, "0") || !strcmp(next, "1"));
+  if (!has_value && next && (kind == FOREIGN_VALUE || (kind == FOREIGN_ON_OFF && is_on_off))) ++*at;
+  return buffer_printf(&parse->idle, err, "%s%.*s", parse->idle.size ? ", " : "", (int)size, text);
 }
 
 /* Parses the flag at argv[*at] and its value; *at moves to the last argument consumed. */
@@ -216,7 +250,7 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
   size_t size = equals ? (size_t)(equals - text) : strlen(text);
   const Found found = find_flag(interface, text, size);
   const Flag *flag = found.flag;
-  if (!flag) return refuse_flag(interface, text, size, err);
+  if (!flag) return take_other(parse, argc, argv, at, size, err);
   if (flag->once && parse->given[found.index].text)
     return error_set(err, STATUS_USAGE, "%.*s is given twice, expected one", (int)size, text);
   parse->given[found.index] = (Word){text, size};
@@ -434,6 +468,8 @@ Status flags_begin(const Interface *interface, void *options, FlagParse *parse, 
 void flags_end(FlagParse *parse) {
   free(parse->given);
   free(parse->sources);
+  buffer_release(&parse->unknown);
+  buffer_release(&parse->idle);
   *parse = (FlagParse){0};
 }
 
@@ -455,12 +491,17 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
       TRY(take_flag(parse, argc, argv, &at, err));
     } else if (n < interface->max_operands) {
       operands[n++] = text;
-    } else {
+    } else if (parse->unknown.size == 0) { /* else it may be the value of an unknown flag */
       return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (--help says how to call this)", text);
     }
   }
   if (n_operands) *n_operands = n;
+  if (parse->unknown.size)
+    return error_set(err, STATUS_USAGE, "%.*s", (int)parse->unknown.size, parse->unknown.data);
   TRY(check_rules(parse, err));
+  if (parse->idle.size)
+    print_note("left out, since nothing is needed for it here: %.*s", (int)parse->idle.size,
+               parse->idle.data);
   return n && interface->operands == VALUE_MODEL
              ? flags_take_model(interface, parse->options, operands[0], err)
              : STATUS_OK;

@@ -187,6 +187,7 @@ typedef struct {
 
   size_t options_size;  /* of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* its initial value */
+  bool takes_foreign;   /* flags of llama.cpp that need nothing here are left out, with a note */
   bool lists_models; /* it needs the model and the aliases of the file of settings, whatever its flags are */
   Status (*run)(CommandCall *call, Error *err);
 } Interface;
@@ -210,6 +211,7 @@ typedef struct {
   int *sources;   /* [number of flags] of what is given: 0 the command line, else flags_set()'s */
   bool helped;    /* the help was printed, and nothing else is to be done */
   bool no_config;
+  Buffer unknown, idle; /* flags that the command lacks; those of llama.cpp that were left out */
 } FlagParse;
 
 /* Begins the flags of a call. Free them with flags_end() also after a failure. */
@@ -218,7 +220,8 @@ void flags_end(FlagParse *parse);
 
 /* Parses argv[1 .. argc) into the options, and operands[0 .. *n_operands), which has room for max_operands
  * (both may be NULL if that is 0). --help and -h print the help (--help all: all of it) and set `helped`: the
- * command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. flags_release() frees the
+ * command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE, one message for all unknown
+ * flags. flags_release() frees the
  * lists, also after a failure. */
 Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
                   Error *err);

@@ -28,29 +28,46 @@ static const Foreign other_commands[] = {
 };
 
 static const Foreign other_flags[] = {
-    {"-ngl, --gpu-layers, --n-gpu-layers",
-     "the GPU takes all layers that fit; --gpu-memory SIZE lets it take less, --device cpu none"},
-    {"-cnv, --conversation, -i, --interactive", "auk chat is a conversation, -p TEXT one answer"},
-    {"-st, --single-turn", "-p TEXT gives one answer"},
-    {"--jinja, --no-jinja", "the model's own template is always used, --chat-template names another"},
+    {"-i, --interactive", "auk chat is a conversation, -p TEXT one answer"},
     {"-hf, -hfr, --hf-repo", "auk get NAME fetches a model, -m NAME takes it from there"},
     {"-hff, --hf-file, -mu, --model-url", "auk get NAME fetches a model, -m NAME takes it from there"},
-    {"-q, --quiet, --silent, --log-disable",
-     "standard output has the answer alone; 2>/dev/null drops the rest"},
+    {"-q, --quiet, --silent", "standard output has the answer alone; 2>/dev/null drops the rest"},
     {"--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"},
-    {"-fa, --flash-attn, --no-mmap, --mlock, -b, --batch-size, -ub, --ubatch-size",
-     "auk needs no such setting"},
-    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "--kv f16|f32|q8 says how keys and values are kept"},
-    {"-dev, -mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
+    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "f16, f32 and q8_0 are known, as of --kv f16|f32|q8"},
+    {"-mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
     {"--reasoning, -rea", "--think and --no-think say it"},
     {"--show-timings, --timings", "-u shows them"},
     {"--stream", "an answer streams unless --no-stream is given"},
     {"--context-shift", "--context-overflow slide forgets the oldest turns of a chat"},
     {"--prompt-cache, --prompt-cache-file", "--cache keeps what prompts begin with"},
     {"--image, --mmproj, --audio", "prompts are text"},
-    {"--lora, --adapter-path", "adapters have to be merged into the model beforehand"},
-    {"-e, --escape, --no-escape", "a prompt is taken as it is; a shell's $'a\\nb' has a newline in it"},
-    {"--color, -co", "a terminal gets colours, unless NO_COLOR is set"},
+    {"--lora, --lora-scaled, --adapter-path", "adapters have to be merged into the model beforehand"},
+    {"-e, --escape", "a prompt is taken as it is; a shell's $'a\\nb' has a newline in it"},
+};
+
+/* Flags of llama-cli that are left out: [ForeignKind]. */
+static const char *const idle_flags[] = {
+    [FOREIGN_SWITCH] =
+        "--jinja, --no-jinja, -st, --single-turn, -cnv, --conversation, --mlock, --no-mmap, --mmap, "
+        "--no-display-prompt, "
+        "--no-warmup, --warmup, --simple-io, --no-perf, --perf, --no-escape, --log-disable, --no-repack, "
+        "--no-op-offload, --no-context-shift, --swa-full, --offline, -cb, --cont-batching, -kvu, "
+        "--kv-unified, "
+        "--check-tensors, -cmoe, --cpu-moe, -co",
+    [FOREIGN_VALUE] =
+        "-ngl, --gpu-layers, --n-gpu-layers, -b, --batch-size, -ub, --ubatch-size, -tb, --threads-batch, "
+        "-dev, "
+        "-ot, --override-tensor, -ncmoe, --n-cpu-moe, --prio, --poll, --numa, -lv, --log-verbosity, "
+        "--verbosity, -dt, --defrag-thold",
+    [FOREIGN_ON_OFF] = "-fa, --flash-attn, --color, --log-colors",
+};
+
+static const struct {
+  const char *flags, *value, *own, *own_value;
+} translated_flags[] = {
+    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "q8_0", "--kv", "q8"},
+    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "f16", "--kv", "f16"},
+    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "f32", "--kv", "f32"},
 };
 
 static const Foreign other_chat_words[] = {
@@ -67,12 +84,16 @@ static const Foreign other_chat_words[] = {
     {"prompt, role", "/system TEXT sets the system message"},
 };
 
+static bool has(const char *words, const char *word, size_t size) {
+  Word name;
+  while (flag_next_name(&words, &name))
+    if (name.size == size && memcmp(name.text, word, size) == 0) return true;
+  return false;
+}
+
 static const char *find(const Foreign *list, size_t n, const char *word, size_t size) {
-  for (size_t i = 0; i < n; i++) {
-    Word name;
-    for (const char *at = list[i].words; flag_next_name(&at, &name);)
-      if (name.size == size && memcmp(name.text, word, size) == 0) return list[i].instead;
-  }
+  for (size_t i = 0; i < n; i++)
+    if (has(list[i].words, word, size)) return list[i].instead;
   return NULL;
 }
 
@@ -86,4 +107,21 @@ const char *foreign_chat_word(const char *word, size_t size) {
 
 const char *foreign_flag(const char *flag, size_t size) {
   return find(other_flags, sizeof other_flags / sizeof *other_flags, flag, size);
+}
+
+ForeignKind foreign_idle(const char *flag, size_t size) {
+  for (ForeignKind kind = FOREIGN_SWITCH; kind <= FOREIGN_ON_OFF; kind++)
+    if (has(idle_flags[kind], flag, size)) return kind;
+  return FOREIGN_OTHER;
+}
+
+bool foreign_translate(const char *flag, size_t size, const char *value, const char **own,
+                       const char **own_value) {
+  for (size_t i = 0; i < sizeof translated_flags / sizeof *translated_flags; i++) {
+    *own = translated_flags[i].own;
+    *own_value = translated_flags[i].own_value;
+    if (strcmp(value, translated_flags[i].value) == 0 && has(translated_flags[i].flags, flag, size))
+      return true;
+  }
+  return false;
 }

@@ -372,6 +372,7 @@ const Interface run_interface = {
     .usual_flags =
         "-m, -p, -f, -sys, -n, --temp, -s, -c, -o, --json, --json-schema, -x, --map, --choose, --no-think",
     .max_operands = 64,
+    .takes_foreign = true,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
     .run = run,

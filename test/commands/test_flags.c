@@ -12,6 +12,7 @@
 
 #include "commands/commands.h"
 #include "commands/flags.h"
+#include "test/standard_streams.h"
 
 typedef struct {
   int choice;
@@ -159,7 +160,7 @@ static void mistakes_are_named(void **state) {
 static void what_was_probably_meant_is_named(void **state) {
   (void)state;
   static const struct {
-    const char *arguments[4];
+    const char *arguments[10];
     const char *message; /* all of it */
   } cases[] = {
       {{"--temprature", "1"}, "unknown flag --temprature: did you mean --temperature?"},
@@ -171,8 +172,19 @@ static void what_was_probably_meant_is_named(void **state) {
       {{"--p", "a"}, "unknown flag --p: did you mean --prompt?"},
       {{"--no-cnv"}, "unknown flag --no-cnv: did you mean -no-cnv?"},
       {{"--no-cn"}, "unknown flag --no-cn: did you mean -no-cnv?"},
-      {{"-n5"}, "unknown flag -n5: did you mean -n?"},
-      {{"-P"}, "unknown flag -P: did you mean -p?"},
+      {{"-n5"}, "unknown flag -n5: did you mean \"-n 5\"?"},
+      {{"-n=5"}, "unknown flag -n=5: did you mean \"-n 5\"?"},
+      {{"-nx5"}, "unknown flag -nx5 (--help lists what there is)"},
+      {{"-P"}, "unknown flag -P (--help lists what there is)"}, /* no letter is a slip of another */
+      {{"--ocean", "7"}, "unknown flag --ocean (--help lists what there is)"},
+      {{"--temxxxxure"},
+       "unknown flag --temxxxxure (--help lists what there is)"}, /* more than two letters */
+      {{"-x", "7", "-n", "5", "--tepm", "--foo", "x", "y"},
+       "unknown flag -x (--help lists what there is); unknown flag --tepm: did you mean --temp?; unknown "
+       "flag --foo "
+       "(--help lists what there is)"},
+      {{"-ngl", "7"},
+       "unknown flag -ngl (--help lists what there is)"}, /* only run and the like leave it out */
       {{"--hlep"}, "unknown flag --hlep: did you mean --help?"},
       {{"--kv", "f61"}, "--kv is \"f61\", expected f16|f32: did you mean f16?"},
       {{"--kv", "F32"}, "--kv is \"F32\", expected f16|f32: did you mean f32?"},
@@ -181,7 +193,7 @@ static void what_was_probably_meant_is_named(void **state) {
       {{"--te"}, "unknown flag --te: did you mean --temp?"},
       {{"--d1"}, "unknown flag --d1 (--help lists what there is)"},
       {{"--foo"}, "unknown flag --foo (--help lists what there is)"},
-      {{"--="}, "unknown flag --= (--help lists what there is)"},
+      {{"--="}, "unknown flag -- (--help lists what there is)"},
       {{"---"}, "unknown flag --- (--help lists what there is)"},
       {{"--temperatures-of-all-the-oceans-of-the-world"},
        "unknown flag --temperatures-of-all-the-oceans-of-the-world (--help lists what there is)"},
@@ -190,6 +202,48 @@ static void what_was_probably_meant_is_named(void **state) {
     Values v = {0};
     assert_int_equal(parse(&v, cases[c].arguments), STATUS_USAGE);
     assert_string_equal(v.err.text, cases[c].message);
+  }
+}
+
+static void flags_of_llama_cpp_that_need_nothing_are_left_out_with_one_note(void **state) {
+  (void)state;
+  static const struct {
+    const char *arguments[10];
+    const char *note;    /* flags in it; "": none */
+    const char *unknown; /* NULL: none */
+  } cases[] = {
+      {{"-n", "5", "-ngl", "99", "-fa", "on", "--mlock", "a"}, "-ngl, -fa, --mlock", NULL},
+      {{"-n", "5", "-fa", "a"}, "-fa", NULL},
+      {{"-n", "5", "--flash-attn=off", "-ub", "-1", "a"}, "--flash-attn, -ub", NULL},
+      {{"-n", "5", "-ot", "exps=CPU", "--n-gpu-layers=99", "a", "--jinja"},
+       "-ot, --n-gpu-layers, --jinja",
+       NULL},
+      {{"-n", "5", "-ctk", "f16", "-ctv", "f32", "a"}, "", NULL},
+      {{"-n", "5", "--cache-type-k=f32", "a"}, "", NULL},
+      {{"-n", "5", "-ctk", "q4_0", "-ngl", "9", "a"},
+       "",
+       "unknown flag -ctk: f16, f32 and q8_0 are known, as of --kv f16|f32|q8"},
+  };
+  Interface foreign = interface;
+  foreign.takes_foreign = true;
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    char *argv[16] = {(char *)"test"}, note[200] = "";
+    int argc = 1;
+    for (; cases[c].arguments[argc - 1]; argc++) argv[argc] = (char *)cases[c].arguments[argc - 1];
+    if (*cases[c].note)
+      snprintf(note, sizeof note, "auk: left out, since nothing is needed for it here: %s\n", cases[c].note);
+    Values v = {0};
+    bool helped;
+    tell_begin();
+    Status status = flags_parse(&foreign, &v, argc, argv, v.operands, &v.n_operands, &helped, &v.err);
+    assert_string_equal(note_end(), note);
+    assert_int_equal(status, cases[c].unknown ? STATUS_USAGE : STATUS_OK);
+    if (cases[c].unknown) assert_string_equal(v.err.text, cases[c].unknown);
+    if (cases[c].unknown) continue;
+    assert_int_equal(v.number, 5);
+    assert_int_equal(v.n_operands, 1);
+    assert_string_equal(v.operands[0], "a");
+    assert_int_equal(v.inner.choice, strstr(cases[c].arguments[2], "-c") != NULL);
   }
 }
 
@@ -243,6 +297,7 @@ static void tables_are_well_formed(void **state) {
 /* Flags of `auk run` by their first names: which do not go together, and which need one of some others. */
 static const char *const apart[][2] = {
     {"--jsonl-stream", " --json --no-stream --map "},
+    {"--no-newline", " --json --jsonl-stream --map --n-best --choose --choice "},
     {"-x", " --show-thinking "},
     {"-o", " --resume --claim "},
     {"--claim", " --shard --resume --unordered "},
@@ -571,6 +626,7 @@ int main(void) {
       cmocka_unit_test(operands_are_apart),
       cmocka_unit_test(mistakes_are_named),
       cmocka_unit_test(what_was_probably_meant_is_named),
+      cmocka_unit_test(flags_of_llama_cpp_that_need_nothing_are_left_out_with_one_note),
       cmocka_unit_test(tables_are_well_formed),
       cmocka_unit_test(every_pair_of_flags_is_taken_or_refused),
       cmocka_unit_test(every_number_has_its_range),

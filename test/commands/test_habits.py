@@ -198,13 +198,10 @@ def test_commands_of_other_programs_have_their_word_here(run, word, instead):
 
 
 @pytest.mark.parametrize("flag, instead", [
-    ("-ngl", "the GPU takes all layers that fit; --gpu-memory SIZE lets it take less, --device cpu none"),
-    ("-cnv", "auk chat is a conversation, -p TEXT one answer"),
-    ("--jinja", "the model's own template is always used, --chat-template names another"),
     ("-hf", "auk get NAME fetches a model, -m NAME takes it from there"),
     ("-q", "standard output has the answer alone; 2>/dev/null drops the rest"),
     ("--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"),
-    ("--flash-attn", "auk needs no such setting"),
+    ("-ctk", "f16, f32 and q8_0 are known, as of --kv f16|f32|q8"),
 ])
 def test_flags_of_other_programs_have_their_word_here(run, flag, instead):
     refused(run("-m", "x", flag, "1"), f"unknown flag {flag}: {instead}")
@@ -222,6 +219,9 @@ def test_no_word_of_others_is_one_of_ours(root, run):
                                         input=b"/help\n").stderr.decode()))
     assert "regen" in ours and len(words_of_chats) > 20 and not words_of_chats & ours
     words = {word for entry in text.split('{"')[1:] for word in entry.split('"')[0].split(", ")}
+    idle = re.search(r"idle_flags\[\] = \{(.*?)\n\};", text, re.S)[1]
+    words |= {word for entry in re.findall(r'"(.*?)"', idle) for word in entry.split(", ")}
+    assert {"-ngl", "--jinja", "-fa"} <= words
     commands = run("--help").stdout.decode().split("Commands:\n")[1].split("\n\n")[0]
     names = {line.split()[0] for line in commands.splitlines()}
     assert names and len(words) > 60 and not words & names
@@ -229,6 +229,29 @@ def test_no_word_of_others_is_one_of_ours(root, run):
         help_text = run(name, "--help", "all").stdout.decode().replace(",", " ")
         flags = {word for line in help_text.splitlines() if line.startswith("  -") for word in line.split()}
         assert not words & {word for word in flags if word.startswith("-")}, name
+
+
+def test_a_line_of_llama_cli_is_taken_with_one_note(run, stories):
+    line = ["-m", stories, "--raw", "-p", PROMPT, "-n", 4, "-ngl", 99, "-fa", "on", "-b", 512, "--mlock", "--no-mmap",
+            "-st", "-no-cnv", "--no-display-prompt", "--no-warmup", "--simple-io", "-dev", "CUDA0", "-ctk", "q8_0"]
+    process = run(*line)
+    assert process.returncode == 0
+    assert process.stdout == run("-m", stories, "--raw", "-p", PROMPT, "-n", 4, "--kv", "q8").stdout
+    assert process.stderr.decode() == (
+        "auk: left out, since nothing is needed for it here: -ngl, -fa, -b, --mlock, --no-mmap, -st, "
+        "--no-display-prompt, --no-warmup, --simple-io, -dev\n")
+    refused(run(*line, "--mirostat", 2, "--no-warmpu", "--typical", 0.5, "-n5"),
+            "unknown flag --mirostat (--help lists what there is); unknown flag --no-warmpu (--help lists what there "
+            "is); unknown flag --typical (--help lists what there is); unknown flag -n5: did you mean \"-n 5\"?")
+    assert run("tokenize", "-m", stories, "-ngl", 99, "x").returncode == 2
+
+
+def test_a_grammar_may_be_text(run, stories):
+    """As llama.cpp takes it."""
+    flags = ["-m", stories, "--raw", "-p", PROMPT, "--grammar"]
+    assert run(*flags, 'root ::= "ab" | "cd"').stdout in (b"ab\n", b"cd\n")
+    assert b'--grammar:1:10: ' in run(*flags, "root ::= )").stderr
+    assert b"no-such.gbnf" in run(*flags, "no-such.gbnf").stderr
 
 
 def test_the_system_prompt_has_its_short_name(run, stories):

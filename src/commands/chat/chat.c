@@ -248,6 +248,7 @@ const Interface chat_interface = {
         "-m, -f, --continue, -sys, -n, -c, --temp, -s, --no-think, --hide-thinking, --context-overflow, "
         "--no-history, --no-status, --plain, --no-wrap",
     INTERFACE_MODEL_OPERAND,
+    .takes_foreign = true,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
     .run = run,

@@ -23,8 +23,8 @@ const Flag form_flags[] = {
         "refusing the schema"),
     FLAG_STRING("--regex", "RE", FormFlags, regex,
                 "the answer matches this regular expression (ECMAScript's) from end to end"),
-    FLAG_FILE("--grammar, --grammar-file", "FILE", FormFlags, grammar,
-              "the answer matches the grammar in this file, written in llama.cpp's GBNF"),
+    FLAG_FILE("--grammar, --grammar-file", "FILE|GBNF", FormFlags, grammar,
+              "the answer matches this grammar, written in llama.cpp's GBNF: a file, or rules with ::="),
 };
 
 /* --- opening */
@@ -124,8 +124,10 @@ Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_s
     TRY(buffer_append_string(&form->text, flags->regex, err));
     return compile_grammar(form, form->flag, true, err);
   }
-  TRY(read_file(form, flags->grammar, err));
-  return compile_grammar(form, flags->grammar, false, err);
+  const bool is_text = strstr(flags->grammar, "::=") && !file_exists(flags->grammar);
+  TRY(is_text ? buffer_append_string(&form->text, flags->grammar, err)
+              : read_file(form, flags->grammar, err));
+  return compile_grammar(form, is_text ? form->flag : flags->grammar, false, err);
 }
 
 Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,

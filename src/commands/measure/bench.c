@@ -620,6 +620,7 @@ const Interface bench_interface = {
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
+    .takes_foreign = true,
     .options_size = sizeof(Options),
     .defaults =
         &(const Options){.repetitions = 5, .form = NOT_GIVEN, .accept = NAN, .sampling = SAMPLING_NOT_GIVEN},

@@ -230,6 +230,7 @@ const Interface eval_interface = {
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
+    .takes_foreign = true,
     .options_size = sizeof(Options),
     .run = run,
 };
