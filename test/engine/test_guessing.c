@@ -400,6 +400,24 @@ static void the_text_goes_on_as_after_its_longest_match(void **state) {
   drafter_close(&drafter);
 }
 
+/* A short text is cut and typed again: what was cut is no passage before it. */
+static void what_was_cut_is_no_passage(void **state) {
+  (void)state;
+  static const int32_t ids[] = {1, 2, 3, 4, 5, 6};
+  for (int n = 1; n <= 6; n++)
+    for (int kept = 0; kept < n; kept++) {
+      Drafter drafter;
+      assert_int_equal(draft_text_open(6, &drafter, NULL), STATUS_OK);
+      for (int round = 0; round < 3; round++) {
+        const DraftText text = {.ids = ids, .n = n, .n_computed = n - 1, .n_same = round ? kept : 0};
+        Guesses guesses = {.n = 0};
+        assert_int_equal(drafter.propose(drafter.self, &text, 6, &guesses, NULL), STATUS_OK);
+        assert_int_equal(guesses.n, 0);
+      }
+      drafter_close(&drafter);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(guesses_change_no_token),
@@ -407,6 +425,7 @@ int main(void) {
       cmocka_unit_test(wrong_guesses_cost_at_most_their_bound),
       cmocka_unit_test(a_dear_row_allows_no_guess),
       cmocka_unit_test(the_text_goes_on_as_after_its_longest_match),
+      cmocka_unit_test(what_was_cut_is_no_passage),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,8 +105,8 @@ static void a_page_without_its_parent_is_forgotten(void **state) {
   page_pool_close(pool);
 }
 
-/* Tokens that a step is about to compute are coming, but not any more once nobody uses their page. */
-static void what_nobody_computes_is_not_coming(void **state) {
+/* Tokens that a step is about to compute are coming, but not any more once no sequence uses their page. */
+static void what_no_sequence_computes_is_not_coming(void **state) {
   (void)state;
   PagePool *pool = open_pool();
   const int page = page_pool_take(pool, start);
@@ -147,7 +147,7 @@ int main(void) {
       cmocka_unit_test(texts_with_the_same_hash_are_kept_apart),
       cmocka_unit_test(pages_of_the_same_text_are_the_same),
       cmocka_unit_test(a_page_without_its_parent_is_forgotten),
-      cmocka_unit_test(what_nobody_computes_is_not_coming),
+      cmocka_unit_test(what_no_sequence_computes_is_not_coming),
       cmocka_unit_test(pages_are_taken_in_the_order_of_their_use),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
