@@ -37,7 +37,7 @@ static void the_best_come_in_their_order(void **state) {
       scores[n + 1].id = 77;
       log_probabilities(logits, N, id, n, scores);
       assert_int_equal(scores[0].id, id);
-      assert_int_equal(scores[n + 1].id, 77); /* nothing is written behind them */
+      assert_int_equal(scores[n + 1].id, 77); /* nothing is written after them */
       for (int i = 0; i <= n; i++) {
         if (i > N) assert_int_equal(scores[i].id, -1);
         if (i > N) continue;
