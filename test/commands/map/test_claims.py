@@ -29,7 +29,7 @@ def test_processes_share_the_records(run, start, job, tmp_path, sanitized):  # n
 
 
 def test_processes_that_are_killed_lose_nothing(run, start, job, tmp_path, sanitized):  # noqa: F811
-    lines = "".join(f"{'so ' * (i % 7)}dog {i}\n" for i in range(300))
+    lines = "".join(f"{'so ' * (i % 7)}dog {i}\n" for i in range(301))  # blocks of two records, the last of one
     (tmp_path / "in").write_text(lines)
     flags = ["-n", "12", "--temp", "1", "--ignore-eos", *LEASE]
     whole = run(*job, *flags[:-2]).stdout

@@ -203,11 +203,12 @@ static void conversations_keep_their_turns(void **state) {
       "{\"messages\": [{\"role\": \"system\", \"content\": \"s\\u0000t\"}, {\"content\": \"\", \"role\": "
       "\"user\"}, "
       "{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"hm\"}, "
-      "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one \"}, {\"text\": \"two\"}]}]}";
+      "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one \"}, {\"text\": \"two\"}]}, "
+      "{\"role\": \"tool\", \"content\": \"b\", \"reasoning_content\": \"so\", \"name\": \"f\"}]}";
   MapPrompt prompt = {0};
   for (int i = 0; i < 2; i++) { /* used again */
     assert_int_equal(fill(true, NULL, NULL, record, strlen(record), &prompt, NULL), STATUS_OK);
-    assert_true(prompt.is_chat && prompt.n_messages == 4);
+    assert_true(prompt.is_chat && prompt.n_messages == 5);
     const ChatMessage *m = prompt.messages;
     assert_string_equal(m[0].role, "system");
     assert_true(m[0].size == 3 && memcmp(m[0].text, "s\0t", 3) == 0);
@@ -216,7 +217,13 @@ static void conversations_keep_their_turns(void **state) {
     assert_string_equal(m[2].role, "assistant");
     assert_true(m[2].size == 1 && m[2].text[0] == 'a');
     assert_true(m[2].thinking_size == 2 && memcmp(m[2].thinking, "hm", 2) == 0);
+    assert_string_equal(m[3].role, "user");
     assert_true(m[3].size == 7 && memcmp(m[3].text, "one two", 7) == 0);
+    assert_true(m[3].thinking == NULL && m[3].members == NULL);
+    assert_string_equal(m[4].role, "tool");
+    assert_true(m[4].thinking_size == 2 && memcmp(m[4].thinking, "so", 2) == 0);
+    static const char name[] = "\"name\":\"f\"";
+    assert_true(m[4].members_size == strlen(name) && memcmp(m[4].members, name, strlen(name)) == 0);
   }
   map_prompt_release(&prompt);
 
