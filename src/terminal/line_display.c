@@ -5,7 +5,17 @@
  *              call makes one write. */
 #include "terminal/line_display.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+bool terminal_rewraps(void) {
+  static const char *const marks[] = {
+      "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "KONSOLE_VERSION",
+      "WT_SESSION",  "WEZTERM_PANE",    "TERM_PROGRAM",        "TMUX"};
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+    if (getenv(marks[i])) return true;
+  return false;
+}
 
 /* A position on the screen, relative to the beginning of the line. */
 typedef struct {
@@ -180,13 +190,15 @@ Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t c
   return send(d);
 }
 
-/* Terminals rewrap rows differently when they are resized. Going up by the fewest rows that the line may
- * cover leaves at worst a part of it above, and never erases earlier output. */
+/* Terminals treat rows differently when they are resized. Unless this one is known to break them anew, going up
+ * by the fewest rows that the line may cover leaves at worst a part of it above, and never erases earlier
+ * output. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
   LineDisplay wider = *d;
   wider.columns = columns;
   const int before = drawn_place(d).row - d->top, now = drawn_place(&wider).row;
-  const int up = why != REDRAW_RESIZED ? 0 : before < now ? before : now;
+  const bool anew = d->rewraps && d->top == 0;
+  const int up = why != REDRAW_RESIZED ? 0 : anew || now < before ? now : before;
   d->columns = columns;
   d->rows = rows;
   d->drawn = false;

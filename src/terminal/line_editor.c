@@ -396,6 +396,7 @@ Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter 
   cells_begin();
   e->display =
       (LineDisplay){.cells = &e->cells, .screen = screen, .ansi = ansi, .style = style, .prompt = ""};
+  e->display.rewraps = terminal_rewraps();
   e->display.columns = console_columns();
   e->display.rows = console_rows();
   e->drawn = fopencookie(e, "w", (cookie_io_functions_t){.write = hear_bell});

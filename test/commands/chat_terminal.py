@@ -114,7 +114,9 @@ def chat(auk, stories, template, tmp_path):
     def open_one(*flags, model=None, environment=None, wait=True, **size):
         variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path), "TERM": "xterm",
                      "NO_COLOR": "1", "LC_ALL": "C.UTF-8", **(environment or {})}
-        for name in ("AUK_MODEL", "VISUAL", "EDITOR"):
+        rewrap = ("VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "KONSOLE_VERSION", "WT_SESSION",
+                  "WEZTERM_PANE", "TERM_PROGRAM", "TMUX")  # the terminal here is an xterm
+        for name in ("AUK_MODEL", "VISUAL", "EDITOR", *rewrap):
             if name not in (environment or {}):
                 variables.pop(name, None)
         command = [*auk, "chat", "-m", str(model or stories), "--chat-template", str(template), "-s", "1", "-t", "1",

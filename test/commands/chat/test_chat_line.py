@@ -347,9 +347,9 @@ def test_notes_are_dim_where_there_are_colours(chat):
 # --- the terminal comes back
 
 
-def typed_below_an_answer(chat, line, columns):
+def typed_below_an_answer(chat, line, columns, **options):
     """A terminal with the line being typed, its view, and the rows above the line."""
-    terminal = chat("-n", 4, "--no-history", rows=20, columns=columns)
+    terminal = chat("-n", 4, "--no-history", rows=20, columns=columns, **options)
     view = View(terminal, 20, columns)
     terminal.type("above\r")
     view.look(lambda lines: "> above" in lines and ">" in lines)
@@ -369,6 +369,18 @@ def test_a_window_that_narrows_while_a_line_is_typed_leaves_what_stands_above_it
     view.resize(20, 25)
     want = ["> " + LONG_LINE[:23], LONG_LINE[23:]]
     assert view.look(lambda lines: want[1] in lines) == [row[:25].rstrip() for row in above] + want
+
+
+@pytest.mark.parametrize("mark", ["VTE_VERSION", "TMUX"])
+def test_a_line_in_a_window_that_narrows_and_breaks_rows_anew_is_there_once(chat, mark):
+    terminal, view, above = typed_below_an_answer(chat, LONG_LINE, 60, environment={mark: "1"})
+    broken = [row[i:i + 25] for row in [*above, "> " + LONG_LINE] for i in range(0, len(row), 25)]
+    view.screen = Screen(20, 25)
+    view.screen.feed("\r\n".join(broken))
+    terminal.child.setwinsize(20, 25)
+    terminal.type("!")  # comes after the line was drawn anew
+    want = LONG_LINE[23:] + "!"
+    assert view.look(lambda lines: want in lines) == [*(row.rstrip() for row in broken[:-2]), "> " + LONG_LINE[:23], want]
 
 
 def test_a_window_that_widens_while_a_line_is_typed_leaves_what_stands_above_it(chat):
