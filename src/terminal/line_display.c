@@ -5,17 +5,7 @@
  *              call makes one write. */
 #include "terminal/line_display.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-bool terminal_rewraps(void) {
-  static const char *const marks[] = {
-      "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "KONSOLE_VERSION",
-      "WT_SESSION",  "WEZTERM_PANE",    "TERM_PROGRAM",        "TMUX"};
-  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-    if (getenv(marks[i])) return true;
-  return false;
-}
 
 /* A position on the screen, relative to the beginning of the line. */
 typedef struct {
@@ -190,8 +180,8 @@ Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t c
   return send(d);
 }
 
-/* Terminals treat rows differently when they are resized. Unless this one is known to break them anew, going up
- * by the fewest rows that the line may cover leaves at worst a part of it above, and never erases earlier
+/* Terminals treat rows differently when they are resized. Unless this one is known to break them anew, going
+ * up by the fewest rows that the line may cover leaves at worst a part of it above, and never erases earlier
  * output. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
   LineDisplay wider = *d;

@@ -14,7 +14,7 @@ typedef struct {
   const Cells *cells;
   FILE *screen;
   bool ansi;          /* it understands escape sequences */
-  bool rewraps;       /* it breaks rows anew when its width changes, terminal_rewraps() */
+  bool rewraps;       /* it breaks rows anew when its width changes; xterm cuts them */
   TextStyle style;    /* of prompt and line; PRECOND ansi, else STYLE_NONE */
   const char *prompt; /* ASCII */
   int columns, rows;  /* of the screen */
@@ -25,10 +25,6 @@ typedef struct {
   int top, height; /* rows of the line above the screen; rows on the screen */
   Buffer out;      /* of one write */
 } LineDisplay;     /* set the upper part, zero the lower one; release with line_display_release() */
-
-/* True if the terminal that the environment names is known to break rows anew when its width changes; xterm and
- * the Linux console cut them. */
-bool terminal_rewraps(void);
 
 /* Begins a new line. PRECOND the cursor is at the beginning of an empty row */
 void line_display_begin(LineDisplay *display, const char *prompt);

@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "terminal/console.h"
@@ -25,7 +26,11 @@ enum {
   ESCAPE_MS = 50,  /* a terminal sends a sequence faster */
   HISTORY_LINES = 1000,
   PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
+  BETWEEN_PARTS_MS = 50,  /* of a paste without marks */
 };
+
+static const char paste_begins[] = "\033[200~", paste_ends[] = "\033[201~";
+enum { MARK = sizeof paste_ends - 1 };
 
 /* Keys that on_arrow() pushes back to libedit. */
 #define KEY_OLDER    L"\x83"
@@ -40,6 +45,8 @@ struct LineEditor {
   bool vi;     /* vi mode, from ~/.editrc */
   Cells cells;
   LineDisplay display;
+  bool has_no_marks;         /* the terminal does not mark pastes: lines that come together are one */
+  double pasting_until_ms;   /* a further part of a paste without marks would come until then */
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;
   uint64_t n_taken, began, marked; /* input bytes in all, before the line, up to the mark */
@@ -96,9 +103,27 @@ static void resume(LineEditor *e) {
 
 /* --- input */
 
+/* Puts the marks of a paste around what came at once, if it is several lines or belongs to a paste. */
+static void mark_paste(LineEditor *e) {
+  bool lines = clock_ms() < e->pasting_until_ms;
+  for (size_t i = 0; i + 1 < e->n_input; i++) lines |= e->input[i] == '\r' || e->input[i] == '\n';
+  if (!lines) return;
+  memmove(e->input + MARK, e->input, e->n_input);
+  memcpy(e->input, paste_begins, MARK);
+  memcpy(e->input + MARK + e->n_input, paste_ends, MARK);
+  e->n_input += 2 * MARK;
+  e->pasting_until_ms = clock_ms() + BETWEEN_PARTS_MS;
+}
+
+static bool is_waiting(void) {
+  struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+  return poll(&keys, 1, 0) > 0;
+}
+
 /* False, with `cancelled` or `left` set: Ctrl-C, or the end of input. */
 static bool next_byte(LineEditor *e, unsigned char *byte) {
   while (e->at_input == e->n_input) {
+    const bool typed_ahead = is_waiting() && clock_ms() >= e->pasting_until_ms;
     switch (console_wait()) {
     case CONSOLE_INTERRUPT: e->cancelled = true; return false;
     case CONSOLE_LEAVE: e->left = true; return false;
@@ -106,12 +131,13 @@ static bool next_byte(LineEditor *e, unsigned char *byte) {
     case CONSOLE_RESUMED: resume(e); continue;
     case CONSOLE_KEYS: break;
     }
-    ssize_t n = read(STDIN_FILENO, e->input, sizeof e->input);
+    ssize_t n = read(STDIN_FILENO, e->input, sizeof e->input - 2 * MARK);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     e->left = n <= 0;
     if (e->left) return false;
     e->n_input = (size_t)n;
     e->at_input = 0;
+    if (e->has_no_marks && !typed_ahead) mark_paste(e);
   }
   *byte = e->input[e->at_input++];
   e->n_taken++;
@@ -289,8 +315,6 @@ static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellS
 
 /* Reads to the mark that ends a paste. */
 static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
-  static const char mark[] = "\033[201~";
-  enum { MARK = sizeof mark - 1 };
   *whole = false;
   for (size_t n = 0;; n++) {
     uint32_t code;
@@ -305,7 +329,7 @@ static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
       memmove(text->data + text->size - MARK, text->data + text->size - MARK + 1, MARK - 1);
       text->data[text->size - 1] = code < 0x80 ? (char)code : '?';
     }
-    if (text->size >= MARK && memcmp(text->data + text->size - MARK, mark, MARK) == 0) break;
+    if (text->size >= MARK && memcmp(text->data + text->size - MARK, paste_ends, MARK) == 0) break;
   }
   text->size -= MARK;
   *whole = true;
@@ -396,7 +420,6 @@ Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter 
   cells_begin();
   e->display =
       (LineDisplay){.cells = &e->cells, .screen = screen, .ansi = ansi, .style = style, .prompt = ""};
-  e->display.rewraps = terminal_rewraps();
   e->display.columns = console_columns();
   e->display.rows = console_rows();
   e->drawn = fopencookie(e, "w", (cookie_io_functions_t){.write = hear_bell});
@@ -423,6 +446,11 @@ Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter 
   el_wset(e->line, EL_GETCFN, next_key);
   *editor = e;
   return STATUS_OK;
+}
+
+void line_editor_know(LineEditor *e, bool rewraps, bool marks_pastes) {
+  e->display.rewraps = rewraps;
+  e->has_no_marks = !marks_pastes;
 }
 
 void line_editor_close(LineEditor *e) {

@@ -27,11 +27,27 @@ static void note_no_history(ChatInput *input, const Error *err) {
   input->history_fails = true;
 }
 
+/* True if the terminal is known to break rows anew when its width changes; xterm and the console cut them. */
+static bool terminal_rewraps(void) {
+  static const char *const marks[] = {
+      "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "KONSOLE_VERSION",
+      "WT_SESSION",  "WEZTERM_PANE",    "TERM_PROGRAM",        "TMUX"};
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+    if (getenv(marks[i])) return true;
+  return false;
+}
+
+static bool terminal_marks_pastes(bool ansi) {
+  const char *name = getenv("TERM");
+  return ansi && name && strcmp(name, "linux") != 0;
+}
+
 Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
                        Error *err) {
   input->screen = screen;
   input->style = style;
   TRY(line_editor_open(screen, ansi, style, chat_complete, NULL, &input->editor, err));
+  line_editor_know(input->editor, terminal_rewraps(), terminal_marks_pastes(ansi));
   if (!with_history) return STATUS_OK;
   Error why = {{0}};
   Status status = history_path(&input->history, &why);

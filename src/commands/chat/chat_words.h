@@ -44,6 +44,6 @@ typedef struct {
 /* A command is a slash, a known name, and the argument if it takes one, on one line (/system and /tool take
  * several). A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN.
  * Others are text: "/usr/bin/env is what?", " /help", "/2 apples". */
-/* What to type instead of exit, quit or help alone, which other programs take as commands; else NULL. */
+/* Says what to type instead of exit, quit or help alone, which other programs take as commands; else NULL. */
 const char *chat_bare_word(const char *text, size_t size);
 ChatLine chat_parse(const char *line, size_t size);

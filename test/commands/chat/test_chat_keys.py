@@ -1,4 +1,5 @@
 """The keys of a chat's line: each one that is bound, lines within the line, what is no character, and labels."""
+import json
 import os
 
 import pytest
@@ -66,6 +67,22 @@ def test_ctrl_c_drops_a_search_and_a_half_pasted_text(chat, saved):
     terminal.type("\x03")
     terminal.say("and more")
     assert saved(terminal)[-2]["content"] == "kept and more"
+
+
+@pytest.mark.parametrize("name, sent", [("dumb", ["one\ntwo\nthree"]), ("linux", ["one\ntwo\nthree"]),
+                                        ("xterm", ["one", "two", "three"])])
+def test_lines_that_come_at_once_are_a_paste_where_pastes_have_no_marks(chat, tmp_path, name, sent):
+    terminal = chat("-n", 1, environment={"TERM": name}, wait=False)
+    terminal.wait("Ctrl-D leaves")
+    terminal.rest()
+    terminal.type("one\rtwo\rthree")
+    terminal.rest()
+    terminal.type("\r")
+    terminal.rest()
+    terminal.type("/exit\r")
+    assert terminal.end() == 0
+    kept, = (tmp_path / "state" / "auk" / "chats").glob("*.json")
+    assert [m["content"] for m in json.loads(kept.read_text())["messages"] if m["role"] == "user"] == sent
 
 
 def test_what_is_no_character_is_passed_over(chat, saved):

@@ -380,7 +380,8 @@ def test_a_line_in_a_window_that_narrows_and_breaks_rows_anew_is_there_once(chat
     terminal.child.setwinsize(20, 25)
     terminal.type("!")  # comes after the line was drawn anew
     want = LONG_LINE[23:] + "!"
-    assert view.look(lambda lines: want in lines) == [*(row.rstrip() for row in broken[:-2]), "> " + LONG_LINE[:23], want]
+    broken = [row.rstrip() for row in broken[:-2]]
+    assert view.look(lambda lines: want in lines) == [*broken, "> " + LONG_LINE[:23], want]
 
 
 def test_a_window_that_widens_while_a_line_is_typed_leaves_what_stands_above_it(chat):
