@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,6 +196,36 @@ static void items_differ_as_values_do(void **state) {
   assert_int_equal(taken_of(schema, "[1, 2, 1e1]"), 12);
   assert_int_equal(taken_of(schema, "[1, 1.0]"), 7);
   assert_int_equal(taken_of(schema, "[{\"a\": 1, \"b\": [\"\\u0061\"]}, {\"b\": [\"a\"], \"a\": 1}]"), 47);
+  static const struct {
+    const char *first, *second;
+    bool equal;
+  } pairs[] = {
+      {"1", "-1", false},
+      {"1.5", "15", false},
+      {"10", "1e1", true},
+      {"0", "-0.0", true},
+      {"null", "true", false},
+      {"null", "false", false},
+      {"null", "null", true},
+      {"1", "\"1\"", false},
+      {"[1, 2]", "[2, 1]", false},
+      {"[]", "{}", false},
+      {"[[]]", "[]", false},
+      {"[1]", "1", false},
+      {"{\"a\": 1}", "{\"b\": 1}", false},
+      {"{\"a\": 1, \"b\": 2}", "{\"b\": 2, \"a\": 1}", true},
+      {"{\"a\": 1, \"b\": 2}", "{\"a\": 2, \"b\": 1}", false},
+      {"\"\"", "\"\\u0000\"", false},
+      {"{\"a\": {}}", "{\"a\": []}", false},
+      {"[null]", "[false]", false},
+      {"\"\\/\"", "\"/\"", true},
+  };
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    char text[100];
+    const int size = snprintf(text, sizeof text, "[%s, 7, %s]", pairs[i].first, pairs[i].second);
+    const bool fits = taken_of(schema, text) == (size_t)size + 1;
+    if (fits == pairs[i].equal) fail_msg("%s and %s", pairs[i].first, pairs[i].second);
+  }
 }
 
 static void a_refusal_names_keyword_and_place(void **state) {
@@ -282,6 +313,11 @@ static void masks_allow_exactly_what_the_machine_takes(void **state) {
   check_masks("{\"items\": {\"maxLength\": 3, \"minLength\": 2}, \"maxItems\": 2}",
               "[\"ab\", \"\u00e9\\\\c\"]");
   check_masks("{\"items\": {\"pattern\": \"^[a-z ]+$\"}, \"uniqueItems\": true}", "[\"a b\", \"the\"]");
+  check_masks("{\"items\": {\"enum\": [\"on\", \"one\", \"a\", 1, 12]}, \"uniqueItems\": true}",
+              "[\"on\", 1, \"a\", 12]");
+  check_masks("{\"items\": {\"maxLength\": 9}, \"uniqueItems\": true}", "[\"the\", \"the.\", \"the,\"]");
+  check_masks("{\"uniqueItems\": true}", "[\"the\", \"the.\", \"the,\"]");
+  check_masks("{\"type\": \"object\"}", "{\"the\": 1, \"a\": 2, \"was\": 3}");
   check_masks("{\"properties\": {\"the\": {\"type\": \"number\"}}, \"patternProperties\": {\"^x\": false}, "
               "\"propertyNames\": {\"maxLength\": 4}}",
               "{\"the\": 1, \"a\": \"on\"}");
