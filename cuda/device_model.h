@@ -20,59 +20,31 @@ typedef struct {
   int first[MAX_PROJECTIONS]; /* each part's first output among all */
 } DeviceProjections;
 
-/* The vectors of DeltaLayer (model.h); NULL in other layers. */
-typedef struct {
-  const float *conv, *conv_bias;       /* [channels][taps], [channels] or NULL */
-  const float *a_log, *dt_bias, *skip; /* [n_value_heads], dt_bias [delta_decays()]; skip: Mamba-2 or NULL */
-  const float *norm;                   /* [value_dim], or Mamba-2's [n_value_heads * value_dim] */
-} DeviceDelta;
-
-/* The vectors of ConvLayer (model.h); NULL in other layers. */
-typedef struct {
-  const float *taps; /* [hidden][taps] */
-  const float *bias; /* [hidden] or NULL */
-} DeviceConv;
-
-/* Weights of ExpertLayer (model.h); zeros in layers without experts. */
+/* The matrices of a layer's experts; zeros in layers without experts. */
 typedef struct {
   DeviceLinear router, shared_gate; /* dense */
   /* All experts (linear.h): gate and up interleaved, or up alone with config.ungated; down summed. */
   DeviceLinear gate_up, down;
-  DeviceLinear latent_in, latent_out;                              /* only with ExpertConfig.latent */
-  const float *choice_bias, *scales;                               /* [n_experts] or NULL */
-  const float *router_scale, *norm, *post_norm, *shared_post_norm; /* [hidden] or NULL */
+  DeviceLinear latent_in, latent_out; /* only with ExpertConfig.latent */
 } DeviceExperts;
 
-/* StreamMix (model.h): down and inject as one product. */
+/* The matrices of a mix of streams: down and inject are one product. */
 typedef struct {
   DeviceProjections in; /* outputs: streams.rank, then streams.n; no inject before the logits */
   DeviceLinear up;
 } DeviceMix;
 
-/* NgramLayer (model.h) without its table, which stays in the mapped file; zeros in other layers. */
 typedef struct {
-  DeviceLinear key, value;
-  const float *key_norm, *query_norm, *conv_norm; /* [streams.n * hidden] */
-  const float *taps;                              /* [streams.n * hidden][taps] */
-} DeviceNgrams;
-
-/* AltupLayer (model.h), whose small matrices are vectors in fp32; zeros in other models. */
-typedef struct {
-  const float *router_norm, *output_scale, *laurel_norm; /* [hidden] */
-  const float *router, *predict, *correct;               /* [n][hidden], [n * n][n], [n][n] */
-  DeviceLinear left, right;
-} DeviceAltup;
-
-typedef struct {
-  /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. With AltUp
-   * attn_post_norm is divided by sqrt(2), as x is by then. */
-  const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
-  const float *attn_norm_bias, *mlp_norm_bias;                        /* [hidden] or NULL */
-  const float *q_norm, *k_norm;      /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
-  const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] of latent attention */
-  const float *input_norm;           /* [hidden] */
-  const float *sinks, *scalar;       /* [n_heads], [1] ModelLayer's; NULL: the model has none */
-  DeviceXielu xielu;
+  /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's are its
+   * factors (1 + weight if config.norm_plus_one). With AltUp attn_post_norm is divided by sqrt(2), as x is by
+   * then. */
+  union {
+    const float *vector[N_LAYER_VECTORS];
+    struct {
+#define VECTOR(SLOT, member, ...) const float *member;
+#include "model/tensors.def"
+    };
+  };
   /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA (with
    * by_channel b, qkv, z, a, or with a gate_rank b, qkv, z_in, a_in), with delta_beside before q, k, v; or
    * in of LAYER_CONV; or q_a, or q without a q_rank, kv_a, and attn_gate of latent attention. Index queries
@@ -82,19 +54,17 @@ typedef struct {
    * experts, one of them for each head. */
   DeviceLinear q, key_heads, value_heads;
   const void *key_halves, *value_halves; /* the latter two in fp16, as LinearHeads.w */
-  DeviceDelta delta;
-  DeviceLinear delta_o;          /* ModelLayer.delta.o; zeros unless delta_beside */
+  DeviceLinear delta_o;                  /* zeros unless delta_beside */
   DeviceLinear delta_z, delta_a; /* with DeltaConfig.gate_rank: of what z_in and a_in make; else zeros */
-  DeviceConv conv;
   DeviceExperts experts;
   DeviceLinear o, down; /* o: zeros of LAYER_MLP_ALONE; down, gate_up: zeros without an MLP beside experts */
   DeviceProjections gate_up; /* one part: interleaved, gate before up, or up alone; two parts: gate, up */
   DeviceLinear input_gate, input_projection; /* only with config.per_layer_width */
   /* Only with config.streams.n, attn_norm and mlp_norm being [streams.n * hidden] then: */
   DeviceMix attn_mix, mlp_mix;
-  DeviceNgrams ngrams;
-  const float *index_q_norm, *index_k_norm; /* [indexer.head_dim] */
-  DeviceAltup altup;
+  DeviceLinear ngram_key, ngram_value;
+  DeviceLinear laurel_left, laurel_right; /* only with config.altup.n; so are these, small ones in fp32: */
+  const float *altup_router, *altup_predict, *altup_correct; /* [n][hidden], [n * n][n], [n][n] */
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
 } DeviceLayer;
 

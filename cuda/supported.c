@@ -111,9 +111,9 @@ static const char *unsupported_part(const ModelConfig *config) {
 static bool has_dense_coefficients(const Model *model) {
   bool dense = true;
   for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++) {
-    const AltupLayer *own = &model->layers[i].altup;
-    dense = dense && own->router.kind == LINEAR_DENSE && own->predict.kind == LINEAR_DENSE &&
-            own->correct.kind == LINEAR_DENSE;
+    const ModelLayer *own = &model->layers[i];
+    dense = dense && own->altup_router.kind == LINEAR_DENSE && own->altup_predict.kind == LINEAR_DENSE &&
+            own->altup_correct.kind == LINEAR_DENSE;
   }
   return dense;
 }

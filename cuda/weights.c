@@ -41,6 +41,12 @@ typedef struct {
   bool streaming;  /* loading is over: matrices on the host are filled one by one */
 } Loader;
 
+/* The use of a vector: what is added to its numbers, the range of random ones, and what all are then divided
+ * by; 0: 1. */
+typedef struct {
+  float plus, low, high, divisor;
+} VectorUse;
+
 /* Work on vectors, on matrices of n stacked or interleaved layers, on tables of rows by token, on experts. */
 typedef struct {
   Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
@@ -67,13 +73,20 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
 
 static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                             Error *err) {
-  for (int i = 0; i < N_LAYER_VECTORS; i++)
-    TRY(pass->vector(loader, parts_vector(to, i), layer_vector_of(from, i), parts_vector_use(i), err));
+  const ModelConfig *config = &loader->loaded->model->config;
+  for (int i = 0; i < N_LAYER_VECTORS; i++) {
+    const VectorRange range = layer_vector_range(i);
+    const bool halved = config->altup.n > 0 && i == LAYER_ATTN_POST_NORM;
+    const VectorUse use = {layer_vector_plus(config, i), range.low, range.high, halved ? sqrtf(2) : 0};
+    TRY(pass->vector(loader, &to->vector[i], &from->vector[i], use, err));
+  }
   return STATUS_OK;
 }
 
+/* A linear layer that the model lacks is left out. */
 static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, const Linear *from,
                            Error *err) {
+  if (from->n_out == 0) return STATUS_OK;
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
@@ -110,13 +123,10 @@ static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExper
   const ModelConfig *config = &loader->loaded->model->config;
   const bool stays = loader->stays;
   loader->stays = false;
-  TRY(visit_matrix(loader, pass, &to->router, &from->moe.router, err));
-  if (layer_linear_exists(config, i, LAYER_SHARED_GATE))
-    TRY(visit_matrix(loader, pass, &to->shared_gate, &from->moe.shared_gate, err));
-  if (config->experts.latent > 0) {
-    TRY(visit_matrix(loader, pass, &to->latent_in, &from->moe.latent_in, err));
-    TRY(visit_matrix(loader, pass, &to->latent_out, &from->moe.latent_out, err));
-  }
+  TRY(visit_matrix(loader, pass, &to->router, &from->router, err));
+  TRY(visit_matrix(loader, pass, &to->shared_gate, &from->shared_gate, err));
+  TRY(visit_matrix(loader, pass, &to->latent_in, &from->latent_in, err));
+  TRY(visit_matrix(loader, pass, &to->latent_out, &from->latent_out, err));
   loader->joined = shared_joins(loader, i, from);
   loader->stays = i >= config->n_layers - loader->host_experts;
   const int parts[] = {EXPERT_GATE, EXPERT_UP}, first = config->ungated ? 1 : 0;
@@ -158,22 +168,23 @@ static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to
   return visit_matrix(loader, pass, &to->down, &from->down, err);
 }
 
-static Status visit_mix(Loader *loader, const Pass *pass, DeviceMix *to, const StreamMix *from, Error *err) {
-  const Linear *const inputs[] = {&from->down, &from->inject};
-  TRY(visit_projections(loader, pass, &to->in, inputs, from->inject.n_out > 0 ? 2 : 1, false, err));
-  return visit_matrix(loader, pass, &to->up, &from->up, err);
+/* inject: NULL before the logits. */
+static Status visit_mix(Loader *loader, const Pass *pass, DeviceMix *to, const Linear *down, const Linear *up,
+                        const Linear *inject, Error *err) {
+  const Linear *const inputs[] = {down, inject};
+  TRY(visit_projections(loader, pass, &to->in, inputs, inject ? 2 : 1, false, err));
+  return visit_matrix(loader, pass, &to->up, up, err);
 }
 
 /* The matrices of streams and n-grams. */
-static Status visit_streams(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
+static Status visit_streams(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                             Error *err) {
-  const ModelConfig *config = &loader->loaded->model->config;
-  if (config->streams.n == 0) return STATUS_OK;
-  TRY(visit_mix(loader, pass, &to->attn_mix, &from->attn_mix, err));
-  TRY(visit_mix(loader, pass, &to->mlp_mix, &from->mlp_mix, err));
-  if (!config_layer(config, i).ngrams) return STATUS_OK;
-  TRY(visit_matrix(loader, pass, &to->ngrams.key, &from->ngrams.key, err));
-  return visit_matrix(loader, pass, &to->ngrams.value, &from->ngrams.value, err);
+  if (loader->loaded->model->config.streams.n == 0) return STATUS_OK;
+  TRY(visit_mix(loader, pass, &to->attn_mix, &from->attn_mix_down, &from->attn_mix_up, &from->attn_inject,
+                err));
+  TRY(visit_mix(loader, pass, &to->mlp_mix, &from->mlp_mix_down, &from->mlp_mix_up, &from->mlp_inject, err));
+  TRY(visit_matrix(loader, pass, &to->ngram_key, &from->ngram_key, err));
+  return visit_matrix(loader, pass, &to->ngram_value, &from->ngram_value, err);
 }
 
 /* A small dense matrix, as a vector. */
@@ -184,14 +195,14 @@ static Status visit_small(Loader *loader, const Pass *pass, const float **to, co
 }
 
 /* The matrices of AltUp and LAuReL. PRECOND the small ones are dense (supported.c). */
-static Status visit_altup(Loader *loader, const Pass *pass, DeviceAltup *to, const AltupLayer *from,
+static Status visit_altup(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                           Error *err) {
   if (loader->loaded->model->config.altup.n == 0) return STATUS_OK;
-  TRY(visit_small(loader, pass, &to->router, &from->router, err));
-  TRY(visit_small(loader, pass, &to->predict, &from->predict, err));
-  TRY(visit_small(loader, pass, &to->correct, &from->correct, err));
-  TRY(visit_matrix(loader, pass, &to->left, &from->left, err));
-  return visit_matrix(loader, pass, &to->right, &from->right, err);
+  TRY(visit_small(loader, pass, &to->altup_router, &from->altup_router, err));
+  TRY(visit_small(loader, pass, &to->altup_predict, &from->altup_predict, err));
+  TRY(visit_small(loader, pass, &to->altup_correct, &from->altup_correct, err));
+  TRY(visit_matrix(loader, pass, &to->laurel_left, &from->laurel_left, err));
+  return visit_matrix(loader, pass, &to->laurel_right, &from->laurel_right, err);
 }
 
 static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
@@ -200,29 +211,20 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   DeviceLayer *to = &loader->loaded->layers[i];
   loader->layer = i;
   loader->stays = i >= config->n_layers - loader->host_layers;
-  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1, 0}, sinks = {0, -1, 1, 0},
-                  scalar = {0, 1, 1, 0}, half = {norm.plus, 1, 1, sqrtf(2)};
-  for (int which = 0; which < N_LAYER_NORMS; which++)
-    TRY(pass->vector(loader, parts_norm(to, which), layer_norm_of(from, which),
-                     config->altup.n > 0 && which == LAYER_ATTN_POST_NORM ? half : norm, err));
-  TRY(pass->vector(loader, &to->sinks, &from->sinks, sinks, err));
-  TRY(pass->vector(loader, &to->scalar, &from->scalar, scalar, err));
   TRY(visit_vectors(loader, pass, to, from, err));
   const Linear *inputs[MAX_PROJECTIONS];
   const int n_inputs = parts_inputs(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
   TRY(visit_latent(loader, pass, i, to, from, err));
   if (layer_linear_exists(config, i, LAYER_DELTA_Z_IN)) {
-    TRY(visit_matrix(loader, pass, &to->delta_z, &from->delta.z, err));
-    TRY(visit_matrix(loader, pass, &to->delta_a, &from->delta.a, err));
+    TRY(visit_matrix(loader, pass, &to->delta_z, &from->delta_z, err));
+    TRY(visit_matrix(loader, pass, &to->delta_a, &from->delta_a, err));
   }
-  if (layer_linear_exists(config, i, LAYER_DELTA_O))
-    TRY(visit_matrix(loader, pass, &to->delta_o, &from->delta.o, err));
-  if (layer_linear_exists(config, i, LAYER_O)) TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
+  TRY(visit_matrix(loader, pass, &to->delta_o, &from->delta_o, err));
+  TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
   TRY(visit_mlp(loader, pass, i, to, from, err));
-  TRY(visit_streams(loader, pass, i, to, from, err));
-  TRY(visit_altup(loader, pass, &to->altup, &from->altup, err));
-  if (config->per_layer_width == 0) return STATUS_OK;
+  TRY(visit_streams(loader, pass, to, from, err));
+  TRY(visit_altup(loader, pass, to, from, err));
   TRY(visit_matrix(loader, pass, &to->input_gate, &from->input_gate, err));
   return visit_matrix(loader, pass, &to->input_projection, &from->input_projection, err);
 }
@@ -233,9 +235,9 @@ static Status visit_draft(Loader *loader, const Pass *pass, VectorUse norm, Erro
   const DraftParts *from = &model->draft;
   DeviceDraft *to = &loader->loaded->draft;
   if (!model->config.draft.kind) return STATUS_OK;
-  if (from->states.n_out > 0) TRY(visit_matrix(loader, pass, &to->states, &from->states, err));
-  if (from->join.n_out > 0) TRY(visit_matrix(loader, pass, &to->join, &from->join, err));
-  if (from->out.n_out > 0) TRY(visit_matrix(loader, pass, &to->out, &from->out, err));
+  TRY(visit_matrix(loader, pass, &to->states, &from->states, err));
+  TRY(visit_matrix(loader, pass, &to->join, &from->join, err));
+  TRY(visit_matrix(loader, pass, &to->out, &from->out, err));
   TRY(pass->vector(loader, &to->embedding_norm, &from->embedding_norm, norm, err));
   TRY(pass->vector(loader, &to->state_norm, &from->state_norm, norm, err));
   for (int i = 0; i < MAX_DRAFT_STATES; i++)
@@ -280,12 +282,13 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
   loader->stays = false;
   TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
-  TRY(pass->vector(loader, &loaded->final_norm_bias, &model->final_norm_bias,
-                   parts_vector_use(ATTN_NORM_BIAS), err));
+  TRY(pass->vector(loader, &loaded->final_norm_bias, &model->final_norm_bias, (VectorUse){0, -0.1f, 0.1f, 0},
+                   err));
   TRY(visit_head(loader, pass, err));
   TRY(visit_embedding(loader, pass, err));
   TRY(visit_draft(loader, pass, norm, err));
-  if (config->streams.n > 0) TRY(visit_mix(loader, pass, &loaded->mix, &model->mix, err));
+  if (config->streams.n > 0)
+    TRY(visit_mix(loader, pass, &loaded->mix, &model->mix.down, &model->mix.up, NULL, err));
   for (int i = 0; i + 1 < config->altup.n; i++) {
     TRY(visit_matrix(loader, pass, &loaded->streams_in[i], &model->streams_in[i], err));
     TRY(visit_matrix(loader, pass, &loaded->streams_out[i], &model->streams_out[i], err));
@@ -354,12 +357,10 @@ static Status place_laid_out(Loader *loader, DeviceLinear *to, size_t bytes, con
   return STATUS_OK;
 }
 
-/* The linear layer of the visited layer that lies at `linear`. */
+/* The linear layer of the visited layer that lies at `linear`; N_LAYER_LINEARS: none of them. */
 static int which_linear(const Loader *loader, const Linear *linear) {
-  const ModelLayer *layer = &loader->loaded->model->layers[loader->layer];
-  int which = 0;
-  while (which < N_LAYER_LINEARS && layer_linear(layer, which) != linear) which++;
-  return which;
+  const Linear *all = loader->loaded->model->layers[loader->layer].linear;
+  return linear >= all && linear < all + N_LAYER_LINEARS ? (int)(linear - all) : N_LAYER_LINEARS;
 }
 
 static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const *from, int n,
@@ -442,10 +443,9 @@ static Status lay_out(Loader *loader, Error *err) {
   return STATUS_OK;
 }
 
-/* Matrices of a layer that may be on the host: projections, latent attention's q, o, that of delta_beside,
- * the delta rule's z and a, gate and up, down, the experts' two, those of per-layer inputs, three of each mix
- * of streams, two of n-grams, and LAuReL's two. */
-enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 20 };
+/* Most matrices of a layer that may be on the host: each linear layer, `more` of a part's, and the experts'
+ * two. */
+enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
 /* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
  * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */

@@ -210,24 +210,24 @@ static bool is_gate(const Linear *l, const Linear *first) {
 }
 
 static const char *unsupported_delta(const Model *model, int layer) {
-  const DeltaLayer *l = &model->layers[layer].delta;
+  const ModelLayer *l = &model->layers[layer];
   int first = 0;
   while (config_layer(&model->config, first).kind != LAYER_DELTA) first++;
-  const Linear *gate = &model->layers[first].delta.b;
-  if (!is_gate(&l->b, gate) || !is_gate(&l->a, gate))
+  const Linear *gate = &model->layers[first].delta_b;
+  if (!is_gate(&l->delta_b, gate) || !is_gate(&l->delta_a, gate))
     return "gates of the delta rule that are not fp16 or bf16";
-  return l->qkv.bias.data || l->z.bias.data ? "a bias of the delta rule" : NULL;
+  return l->delta_qkv.bias.data || l->delta_z.bias.data ? "a bias of the delta rule" : NULL;
 }
 
 /* The router, and what the MLP beside the experts needs in order to be one of them. */
 static const char *unsupported_experts(const Model *model, int layer) {
   const ExpertConfig *e = &model->config.experts;
   const ModelLayer *l = &model->layers[layer];
-  const Linear *gate = &l->moe.shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
+  const Linear *gate = &l->shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
   if (e->n_experts == 0) return NULL;
   if (config_layer(&model->config, layer).n_experts == 0) return "layers with and without experts";
-  const Dtype router = l->moe.router.dtype;
-  if (router != model->layers[0].moe.router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
+  const Dtype router = l->router.dtype;
+  if (router != model->layers[0].router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
     return "a router that is not fp16 or bf16";
   if (e->shared_width == 0) return NULL;
   if (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data)
@@ -244,11 +244,11 @@ static const char *unsupported_layer(const Model *model, int layer) {
   const bool experts = c->experts.n_experts > 0;
   const char *unsupported = unsupported_experts(model, layer);
   if (unsupported) return unsupported;
-  const Expert *expert = experts ? &l->moe.experts[0] : NULL; /* a GPU's are alike (supported.c) */
+  const Expert *expert = experts ? &l->experts[0] : NULL; /* a GPU's are alike (supported.c) */
   const LayerConfig own = config_layer(c, layer);
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
-  const Linear *matrices[] = {delta ? &l->delta.qkv : &l->q,     delta ? &l->delta.z : &l->k,
-                              delta ? &l->delta.z : &l->v,       &l->o,
+  const Linear *matrices[] = {delta ? &l->delta_qkv : &l->q,     delta ? &l->delta_z : &l->k,
+                              delta ? &l->delta_z : &l->v,       &l->o,
                               expert ? &expert->gate : &l->gate, expert ? &expert->up : &l->up,
                               expert ? &expert->down : &l->down};
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {

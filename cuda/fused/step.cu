@@ -95,7 +95,7 @@ static size_t deltas_bytes(const StepShape &s) {
 
 /* b and a are a matrix of their own, before the others (weights.c), or one each if they are no slabs. */
 static const DeviceLinear *projections_of(const DeviceLayer *l) {
-  return &l->qkv.parts[l->delta.conv ? l->qkv.n_parts - 1 : 0];
+  return &l->qkv.parts[l->delta_conv ? l->qkv.n_parts - 1 : 0];
 }
 
 /* How many rows after b's first that of a lies. */
@@ -163,8 +163,8 @@ static Status copy_deltas(const DeviceLayer *from, const StepShape &s, void *to,
   StepDelta *all = (StepDelta *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
   if (!all) return STATUS_FAILED;
   for (int i = 0; i < s.n_layers; i++) {
-    const DeviceDelta &d = from[i].delta;
-    all[i] = {d.conv, d.a_log, d.dt_bias, d.norm, from[i].qkv.parts[0].dense};
+    const DeviceLayer &l = from[i];
+    all[i] = {l.delta_conv, l.delta_a_log, l.delta_dt_bias, l.delta_norm, l.qkv.parts[0].dense};
   }
   cudaError_t failed =
       cudaMemcpyAsync(to, all, (size_t)s.n_layers * sizeof *all, cudaMemcpyHostToDevice, stream);

@@ -43,9 +43,9 @@ Status altup_begin(BackendState *s, int n_rows, Error *err) {
 }
 
 Status cuda_predict_streams(BackendState *s, TokenRange span, int layer, Error *err) {
-  const DeviceAltup *own = &s->loaded->layers[layer].altup;
+  const DeviceLayer *own = &s->loaded->layers[layer];
   const AltupStreams call = streams_of(s);
-  const AltupRouter router = {own->router_norm, own->router, own->predict};
+  const AltupRouter router = {own->altup_norm, own->altup_router, own->altup_predict};
   s->normed = NOT_NORMED;
   return ops_altup_predict(&call, &router, s->x, rows_of(s, span), s->loaded->stream, err);
 }
@@ -59,20 +59,21 @@ Status cuda_add_laurel(BackendState *s, TokenRange span, int layer, Error *err) 
                          .eps = (float)c->norm_eps,
                          .l = s->branch,
                          .attn_norm = l->attn_norm,
-                         .laurel_norm = l->altup.laurel_norm,
+                         .laurel_norm = l->laurel_norm,
                          .x = s->x};
-  TRY(products_matmul(s, &l->altup.left, s->h, s->h_stride, n_rows, LINEAR_TO_F16, s->altup.ranks, stride,
+  TRY(products_matmul(s, &l->laurel_left, s->h, s->h_stride, n_rows, LINEAR_TO_F16, s->altup.ranks, stride,
                       err));
-  TRY(products_matmul(s, &l->altup.right, s->altup.ranks, stride, n_rows, LINEAR_TO_F32, s->branch, c->hidden,
-                      err));
+  TRY(products_matmul(s, &l->laurel_right, s->altup.ranks, stride, n_rows, LINEAR_TO_F32, s->branch,
+                      c->hidden, err));
   return ops_add_laurel(&laurel, n_rows, m->stream, err);
 }
 
 Status cuda_correct_streams(BackendState *s, TokenRange span, int layer, Error *err) {
-  const DeviceAltup *own = &s->loaded->layers[layer].altup;
+  const DeviceLayer *own = &s->loaded->layers[layer];
   const AltupStreams call = streams_of(s);
-  const AltupRouter router = {own->router_norm, own->router, own->correct};
-  return ops_altup_correct(&call, &router, own->output_scale, s->x, rows_of(s, span), s->loaded->stream, err);
+  const AltupRouter router = {own->altup_norm, own->altup_router, own->altup_correct};
+  return ops_altup_correct(&call, &router, own->altup_output_scale, s->x, rows_of(s, span), s->loaded->stream,
+                           err);
 }
 
 Status altup_add_input(BackendState *s, int layer, int n_rows, Error *err) {

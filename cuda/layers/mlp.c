@@ -35,7 +35,7 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                        .out = s->g,
                        .out_stride = padded_row(n),
                        .row_factors = factors,
-                       .xielu = l->xielu};
+                       .xielu = {l->xielu_alpha_p, l->xielu_alpha_n, l->xielu_beta, l->xielu_eps}};
   return ops_gated(&gated, n_tokens, m->stream, err);
 }
 
@@ -82,24 +82,25 @@ static Status normalised(BackendState *s, int n_tokens, int layer, const float *
 static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  const DeviceExperts *e = &m->layers[layer].experts;
+  const DeviceLayer *l = &m->layers[layer];
+  const DeviceExperts *e = &l->experts;
   const float *x;
   TRY(normalised(s, n_tokens, layer, &x, err));
   const Router router = {.config = &c->experts,
                          .hidden = c->hidden,
                          .eps = residual_eps(c),
                          .x = x ? x : s->x,
-                         .norm = x ? NULL : m->layers[layer].mlp_norm,
+                         .norm = x ? NULL : l->mlp_norm,
                          .x_factor = x && c->streams.n == 0 ? 1 : (float)c->residual_scale,
                          .h = s->h,
                          .h_stride = s->h_stride,
-                         .experts_norm = e->norm,
-                         .router_scale = e->router_scale,
+                         .experts_norm = l->expert_norm,
+                         .router_scale = l->router_scale,
                          .experts_h = s->expert_h,
                          .router = &e->router,
                          .shared_gate = e->shared_gate.n_out > 0 ? &e->shared_gate : NULL,
-                         .choice_bias = e->choice_bias,
-                         .scales = e->scales,
+                         .choice_bias = l->choice_bias,
+                         .scales = l->expert_scales,
                          .same_on_all_gpus = s->peers.n > 0,
                          .invariant = s->options.invariant,
                          .joined = e->gate_up.n_experts > c->experts.n_experts,
@@ -171,9 +172,9 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const DeviceExperts *e = &m->layers[layer].experts;
   const ExpertChoices *choices = &s->choices;
   const int width = expert_row_width(c), stride = c->experts.latent > 0 ? padded_row(width) : s->h_stride;
-  const void *h = e->norm || c->experts.scales_input ? s->expert_h
-                  : c->experts.latent > 0            ? s->latent_h
-                                                     : s->h;
+  const void *h = m->layers[layer].expert_norm || c->experts.scales_input ? s->expert_h
+                  : c->experts.latent > 0                                 ? s->latent_h
+                                                                          : s->h;
   if (products_on_cpu(m, &e->gate_up, n_tokens))
     return products_sum_experts(s, e, h, stride, n_tokens, add, to, err);
   if (few_take(s, e, n_tokens)) return sum_few_experts(s, layer, h, stride, n_tokens, add, to, err);
@@ -228,14 +229,13 @@ static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool 
 static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
-  const DeviceExperts *e = &l->experts;
   const bool shared = l->gate_up.n_parts > 0;
   float *own = s->branch, *beside = s->shared_branch;
   if (s->peers.n > 0) {
     TRY(residual_sum(s, shared ? 2 * n_tokens : n_tokens, sum, &own, err));
     beside = own + (size_t)n_tokens * (size_t)c->hidden;
   }
-  TRY(experts_add_norms(own, e->post_norm, shared ? beside : NULL, e->shared_post_norm, post_eps(c),
+  TRY(experts_add_norms(own, l->expert_post_norm, shared ? beside : NULL, l->shared_post_norm, post_eps(c),
                         c->hidden, n_tokens, s->loaded->stream, err));
   return residual_add(s, own, false, n_tokens, mlp_norms(s->loaded, layer), sum, err);
 }
@@ -256,10 +256,10 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
     float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;
     TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));
     TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
-                        e->post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, e->post_norm ? apart : to, c->hidden,
-                        err));
+                        l->expert_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32,
+                        l->expert_post_norm ? apart : to, c->hidden, err));
   }
-  if (e->post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
+  if (l->expert_post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
   if (to_branch) return residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err);
   if (c->centred) return ops_centre(s->x, c->hidden, n_tokens, s->loaded->stream, err);
   return residual_sum_x(s, n_tokens, err);

@@ -49,15 +49,15 @@ static Status visit_layer(const Visit *v, int layer, Error *err) {
     TRY(visit(v, &l->input_projection, v->rows, err));
   }
   if (c->altup.n > 0) {
-    TRY(visit(v, &l->altup.left, v->rows, err));
-    TRY(visit(v, &l->altup.right, v->rows, err));
+    TRY(visit(v, &l->laurel_left, v->rows, err));
+    TRY(visit(v, &l->laurel_right, v->rows, err));
   }
   if (c->streams.n == 0) return STATUS_OK;
   TRY(visit_mix(v, &l->attn_mix, v->rows, err));
   TRY(visit_mix(v, &l->mlp_mix, v->rows, err));
   if (!config_layer(c, layer).ngrams) return STATUS_OK;
-  TRY(visit(v, &l->ngrams.key, v->rows, err));
-  return visit(v, &l->ngrams.value, v->rows, err);
+  TRY(visit(v, &l->ngram_key, v->rows, err));
+  return visit(v, &l->ngram_value, v->rows, err);
 }
 
 /* All matrices, up to the first that fails. */

@@ -244,7 +244,7 @@ static void read_rows(void *user) {
   const ModelConfig *c = &s->loaded->model->config;
   const NgramConfig *n = &c->ngrams;
   const NgramHash *hash = &s->stream.hashes[config_layer(c, call->layer).ngrams - 1];
-  const NgramLayer *table = &s->loaded->model->layers[call->layer].ngrams;
+  const ModelLayer *table = &s->loaded->model->layers[call->layer];
   if (s->loaded->model->dummy) return;
 #pragma omp parallel for if (call->n_rows > 4)                                                               \
     num_threads(s->loaded->n_threads) /* reads of the disk, at worst */
@@ -267,7 +267,7 @@ static Ngrams ngrams_of(const BackendState *s, int layer, int sequence, int row)
                   .pos = s->rows.pos + row,
                   .state = state_of_ngrams(s, layer) + (size_t)sequence * state_floats(c),
                   .state_step = state_floats(c),
-                  .conv = s->loaded->layers[layer].ngrams.taps,
+                  .conv = s->loaded->layers[layer].ngram_taps,
                   .gated = own->gated + first,
                   .input = own->conv_inputs + first,
                   .streams = own->streams + first};
@@ -317,24 +317,24 @@ static Status fetch_rows(BackendState *s, TokenRange span, int layer, int n_rows
 
 Status cuda_add_ngrams(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const DeviceNgrams *w = &s->loaded->layers[layer].ngrams;
+  const DeviceLayer *w = &s->loaded->layers[layer];
   const StreamState *own = &s->stream;
   const int n_rows = rows_of(s, span), x_stride = padded_row(c->ngrams.width);
   TRY(settle(s, n_rows, err));
   TRY(fetch_rows(s, span, layer, n_rows, err));
-  TRY(products_matmul(s, &w->key, own->ngram_x, x_stride, n_rows, LINEAR_TO_F32, own->weights,
+  TRY(products_matmul(s, &w->ngram_key, own->ngram_x, x_stride, n_rows, LINEAR_TO_F32, own->weights,
                       (int)row_of_streams(c), err));
-  TRY(products_matmul(s, &w->value, own->ngram_x, x_stride, n_rows, LINEAR_TO_F32, own->values, c->hidden,
-                      err));
+  TRY(products_matmul(s, &w->ngram_value, own->ngram_x, x_stride, n_rows, LINEAR_TO_F32, own->values,
+                      c->hidden, err));
   const NgramGates gates = {.n = c->streams.n,
                             .hidden = c->hidden,
                             .eps = (float)c->norm_eps,
                             .keys = own->weights,
                             .values = own->values,
                             .streams = own->streams,
-                            .key_norm = w->key_norm,
-                            .query_norm = w->query_norm,
-                            .conv_norm = w->conv_norm,
+                            .key_norm = w->ngram_key_norm,
+                            .query_norm = w->ngram_query_norm,
+                            .conv_norm = w->ngram_conv_norm,
                             .gated = own->gated,
                             .input = own->conv_inputs};
   TRY(ops_ngram_gate(&gates, n_rows, s->loaded->stream, err));

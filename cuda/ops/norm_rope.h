@@ -138,7 +138,7 @@ typedef struct {
 } HeadGates;
 Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
 
-/* The vectors of XieluLayer (model.h), as stored; NULL: the model has none, or not this one. */
+/* The numbers of xIELU (model.h, Xielu), as stored; NULL: the model has none, or not this one. */
 typedef struct {
   const float *alpha_p, *alpha_n, *beta, *eps; /* [1] */
 } DeviceXielu;

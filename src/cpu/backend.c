@@ -606,7 +606,7 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   pad_rows(from, stride, n_rows, weights->o.linear->n_in);
   matmul_residual(state, weights->o, from, stride, n_rows, weights->attn_post_norm);
   if (config_layer(config, layer).delta_beside)
-    matmul_residual(state, weights->delta.o, state->beside, state->plan.beside, n_rows, NULL);
+    matmul_residual(state, weights->delta_o, state->beside, state->plan.beside, n_rows, NULL);
   if (config->centred && !config->parallel) centre(state, n_rows);
   if (config->altup.n > 0) scale_rows(state, n_rows, (float)sqrt(0.5));
   return STATUS_OK;

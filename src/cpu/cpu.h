@@ -15,24 +15,6 @@ typedef struct {
 } CpuLinear;
 
 typedef struct {
-  CpuLinear qkv, z, b, a;
-  CpuLinear z_in, a_in;             /* of DeltaConfig.gate_rank; else linear NULL */
-  CpuLinear k, v, o;                /* k, v: of DeltaConfig.apart; o: of delta_beside; else linear NULL */
-  const float *taps;                /* [conv][plan.channels], transposed; zeros after the last channel */
-  const float *conv_bias;           /* [plan.channels], zeros after the last one; NULL: there is none */
-  const float *rate, *dt_bias;      /* [n_value_heads] -exp(a_log), [delta_decays()] */
-  const float *skip, *norm;         /* DeltaLayer's; skip NULL: there is none */
-  const float *q_scales, *k_scales; /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these
-                                        * as weights and 1e-6 / key_dim as epsilon is q / |q| / sqrt(key_dim)
-                                        * and k / |k| */
-} CpuDelta;
-
-typedef struct {
-  CpuLinear in;
-  const float *taps, *bias; /* [taps][plan.hidden], transposed, and [plan.hidden]; zeros after the last one */
-} CpuConv;
-
-typedef struct {
   CpuLinear gate, up, down;
 } CpuExpert;
 
@@ -41,50 +23,32 @@ typedef struct {
   CpuLinear down, up, inject;
 } CpuMix;
 
-/* AltUp and LAuReL (model.h, AltupLayer). */
+/* A layer's tensors (model/tensors.def): matrices stay where they are, vectors are copied as fp32. linear or
+ * vector NULL: the layer has no such tensor. Some vectors have another form:
+ *   taps       [taps][channels], transposed; channels are padded with zeros, as those of biases are
+ *   conv_bias  zeros where a LAYER_CONV has none
+ *   delta_a_log   [n_value_heads] -exp(a_log), the rate of decay
+ *   router_scale  [hidden] divided by sqrt(hidden)
+ *   q_norm, k_norm   `ones` with config.qk_norm_plain */
 typedef struct {
-  CpuLinear router, predict, correct, left, right;
-  const float *router_norm, *output_scale, *laurel_norm; /* [hidden] */
-} CpuAltup;
-
-/* Embeddings of n-grams. S: plan.streams. */
-typedef struct {
-  CpuLinear key, value;
-  const float *key_norm, *query_norm, *conv_norm; /* [S] */
-  const float *taps;                              /* [taps][S], transposed */
-  const NgramHash *hash;
-} CpuNgrams;
-
-typedef struct {
-  CpuLinear router, shared_gate, latent_in, latent_out;
-  CpuExpert *each;                   /* [n_experts] */
-  const float *choice_bias, *scales; /* [n_experts] or NULL */
-  const float *router_scale, *norm, *post_norm,
-      *shared_post_norm; /* [hidden] or NULL; router_scale is divided
-                                                                    * by sqrt(hidden) */
-} CpuExperts;
-
-typedef struct {
-  const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
-  const float *attn_norm_bias, *mlp_norm_bias;                        /* [hidden] or NULL */
-  const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
-  const float *sinks;           /* [n_heads] or NULL */
-  const float *scalar;          /* [1] or NULL */
-  Xielu xielu;                  /* zeros unless config.activation is ACTIVATION_XIELU */
-  const float *input_norm;      /* [hidden] or NULL */
-  /* linear NULL: the layer has no such matrix */
-  CpuLinear q, k, v, o, attn_gate, gate, up, down, input_gate, input_projection;
-  CpuLinear q_a, kv_a;               /* of latent attention */
-  const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] or NULL */
-  CpuDelta delta;                    /* of layers with the part of LAYER_DELTA */
-  CpuConv conv;                      /* of LAYER_CONV */
-  CpuExperts experts;
-  CpuMix attn_mix, mlp_mix; /* of models with streams */
-  CpuAltup altup;           /* of models with AltUp */
-  float gate_deviations;    /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
-  CpuNgrams ngrams;         /* of layers with n-grams */
-  CpuLinear index;          /* of layers with index keys */
-  const float *index_q_norm, *index_k_norm;
+  union {
+    CpuLinear linear[N_LAYER_LINEARS];
+    struct {
+#define LINEAR(SLOT, member, ...) CpuLinear member;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    const float *vector[N_LAYER_VECTORS];
+    struct {
+#define VECTOR(SLOT, member, ...) const float *member;
+#include "model/tensors.def"
+    };
+  };
+  CpuExpert *experts;    /* [n_experts] */
+  Xielu xielu;           /* zeros unless config.activation is ACTIVATION_XIELU */
+  float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
+  const NgramHash *hash; /* of layers with n-grams */
 } CpuLayer;
 
 typedef struct {
@@ -117,8 +81,11 @@ struct BackendModel {
   const float *final_norm;      /* [hidden], or [plan.streams] */
   const float *final_norm_bias; /* [hidden] or NULL */
   const float *ones;            /* weights of norms without weights; NULL: the model has no such norm */
-  float *vectors;               /* owns all norms and biases above */
-  CpuRope ropes[2], long_rope;  /* by LayerRope; LongRoPE's long factors for the global one */
+  /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these as weights and 1e-6 / key_dim as
+   * epsilon is q / |q| / sqrt(key_dim) and k / |k|; NULL: no layers with the delta rule */
+  const float *q_scales, *k_scales;
+  float *vectors;              /* owns all norms and biases above */
+  CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
 };
 
 /* The sizes of a session's rows: the largest of all layers. */
@@ -297,11 +264,6 @@ void cpu_experts(BackendState *state, int n_rows, int layer);
  * (products.c). */
 void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
                         size_t y_stride);
-/* Copies the vectors of a layer's experts as fp32 to place[*next] and advances *next; with place NULL it only
- * counts. `each`: room for the experts. */
-CpuExperts cpu_take_experts(const ModelConfig *config, const ExpertLayer *from, CpuExpert *each, float *place,
-                            size_t *next);
-
 /* A causal convolution of each column of some rows with taps of its own. */
 typedef struct {
   const float *rows; /* [n_rows][stride], padded with zeros from the last column on */
@@ -321,15 +283,12 @@ enum { CONVOLUTION_BLOCK = 64 }; /* columns of a task */
 /* Convolves a block of columns from `first` on, and makes `tail` that of the rows after these. */
 void cpu_convolve(const Kernels *kernels, const Convolution *convolution, int first);
 
-/* Copies the vectors of a layer with the gated delta rule as fp32 to place[*next] and advances *next; with
- * place NULL it only counts. Likewise those of a short convolution; taps, transposed; n numbers and zeros up
- * to a padded row, all zeros without data; a vector, to which it adds `plus`; a linear layer's bias; and room
- * for n numbers. */
-CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float *place, size_t *next);
-CpuConv cpu_take_conv(const ConvConfig *config, const ConvLayer *from, float *place, size_t *next);
+/* These copy numbers as fp32 to place[*next] and advance *next; with place NULL they only count. Room for n
+ * numbers; taps, transposed; n numbers and zeros up to a padded row, all zeros without data; a vector, to
+ * which it adds `plus`, NULL for an absent one; a linear layer's bias. */
+float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t *next);
 const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t *next);
-float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next);
 CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);
 int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at most INT32_MAX */
@@ -355,11 +314,9 @@ Status cpu_load(const Model *model, const BackendOptions *options, BackendModel 
 void cpu_unload(BackendModel *loaded);
 Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-/* Residual streams and n-grams (streams.c): their weights; the operations; cpu_mix() is the mix of n_rows
+/* Residual streams and n-grams (streams.c): the operations; cpu_mix() is the mix of n_rows
  * rows of the streams, rows[i] or first_row + i, to h. cpu_ngram_state(): a sequence's state of the n-grams
  * of a layer, cpu_ngram_numbers() of them. */
-CpuMix cpu_take_mix(const StreamMix *from, float *place, size_t *next);
-CpuNgrams cpu_take_ngrams(const ModelConfig *config, const NgramLayer *from, float *place, size_t *next);
 void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const int32_t *rows, int first_row,
              int n_rows);
 Status cpu_mix_streams(BackendState *state, TokenRange range, int layer, bool mlp, Error *err);
@@ -368,10 +325,9 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
 size_t cpu_ngram_numbers(const ModelConfig *config, int layer);
 float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
 
-/* AltUp and LAuReL (altup.c): the weights of a layer; the operations. cpu_begin_streams(): makes the streams
+/* AltUp and LAuReL (altup.c): the operations. cpu_begin_streams(): makes the streams
  * of n_rows embeddings x. cpu_join_streams(): h = the normalised input of the logits of n_rows rows, rows[i]
  * or first_row + i. cpu_add_to_streams(): adds x to all streams but the first. */
-CpuAltup cpu_take_altup(const AltupLayer *from, float *place, size_t *next);
 void cpu_begin_streams(BackendState *state, int n_rows);
 void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, int n_rows);
 void cpu_add_to_streams(BackendState *state, int n_rows);

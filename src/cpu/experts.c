@@ -17,33 +17,6 @@
 
 /* --- the weights */
 
-CpuExperts cpu_take_experts(const ModelConfig *config, const ExpertLayer *from, CpuExpert *each, float *place,
-                            size_t *next) {
-  const float plus = config->norm_plus_one;
-  CpuExperts made = {.router = cpu_take_linear(&from->router, place, next),
-                     .shared_gate = cpu_take_linear(&from->shared_gate, place, next),
-                     .latent_in = cpu_take_linear(&from->latent_in, place, next),
-                     .latent_out = cpu_take_linear(&from->latent_out, place, next),
-                     .each = each,
-                     .choice_bias = cpu_take_vector(&from->choice_bias, 0, place, next),
-                     .scales = cpu_take_vector(&from->scales, 0, place, next),
-                     .norm = cpu_take_vector(&from->norm, plus, place, next),
-                     .post_norm = cpu_take_vector(&from->post_norm, plus, place, next),
-                     .shared_post_norm = cpu_take_vector(&from->shared_post_norm, plus, place, next)};
-  if (from->router_scale.data) {
-    float *scale = cpu_take_floats((size_t)config->hidden, place, next);
-    if (scale)
-      floats_read(from->router_scale.data, from->router_scale.dtype, 0, (size_t)config->hidden, scale);
-    for (int i = 0; scale && i < config->hidden; i++) scale[i] /= sqrtf((float)config->hidden);
-    made.router_scale = scale;
-  }
-  for (int e = 0; e < config->experts.n_experts; e++)
-    each[e] = (CpuExpert){.gate = cpu_take_linear(&from->experts[e].gate, place, next),
-                          .up = cpu_take_linear(&from->experts[e].up, place, next),
-                          .down = cpu_take_linear(&from->experts[e].down, place, next)};
-  return made;
-}
-
 /* --- which experts */
 
 /* The weights that the router's outputs give, by softmax or sigmoid. */
@@ -102,7 +75,7 @@ static float share_among_near(const float *outputs, int n, int e, float near) {
 
 /* Chooses the experts of a row. outputs: [n_experts] of the router, which is overwritten; weights:
  * [n_experts] scratch. */
-static void choose(const ExpertConfig *config, const CpuExperts *layer, float *outputs, float *weights,
+static void choose(const ExpertConfig *config, const CpuLayer *layer, float *outputs, float *weights,
                    ExpertChoice *chosen) {
   const int n = config->n_experts;
   float sum = 0;
@@ -127,7 +100,7 @@ static void choose(const ExpertConfig *config, const CpuExperts *layer, float *o
   for (int i = 0; i < config->n_chosen; i++) {
     if (divide) chosen[i].weight /= sum + (float)config->sum_plus;
     chosen[i].weight *= (float)config->scale;
-    if (layer->scales) chosen[i].weight *= layer->scales[chosen[i].expert];
+    if (layer->expert_scales) chosen[i].weight *= layer->expert_scales[chosen[i].expert];
   }
 }
 
@@ -146,18 +119,18 @@ static void place_choices(ExpertChoice *choices, int n_choices, int n_experts, i
 static void choose_experts(BackendState *state, int n_rows, int layer, const float *from) {
   const BackendModel *loaded = state->loaded;
   const ExpertConfig *config = &loaded->model->config.experts;
-  const CpuExperts *experts = &loaded->layers[layer].experts;
+  const CpuLayer *weights = &loaded->layers[layer];
   ExpertMemory *memory = &state->experts;
   const size_t stride = (size_t)state->plan.routes;
   const Matmul matmuls[] = {
-      {.w = experts->router, .y = memory->routes, .y_stride = stride},
-      {.w = experts->shared_gate, .y = memory->shared_gates, .y_stride = 1},
+      {.w = weights->router, .y = memory->routes, .y_stride = stride},
+      {.w = weights->shared_gate, .y = memory->shared_gates, .y_stride = 1},
   };
   run_matmuls(loaded, &state->scratch, from, (size_t)state->plan.hidden, n_rows, matmuls,
-              experts->shared_gate.linear ? 2 : 1);
+              weights->shared_gate.linear ? 2 : 1);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
-    choose(config, experts, memory->routes + (size_t)r * stride, memory->scores + (size_t)r * stride,
+    choose(config, weights, memory->routes + (size_t)r * stride, memory->scores + (size_t)r * stride,
            memory->choices + (size_t)r * (size_t)config->n_chosen);
 }
 
@@ -209,16 +182,16 @@ static void gather(BackendState *state, int n_rows, const float *from) {
 static int make_groups(BackendState *state, int layer, bool down) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
-  const ExpertLayer *moe = &loaded->model->layers[layer].moe;
+  const ModelLayer *model = &loaded->model->layers[layer];
   ExpertMemory *memory = &state->experts;
   const size_t row = (size_t)state->plan.expert_row, width = (size_t)state->plan.expert_width;
   const ModelConfig *config = &loaded->model->config;
   int n = 0;
   for (int e = 0, from = 0; e < config->experts.n_experts; from = memory->ends[e++]) {
-    const CpuExpert *expert = &weights->experts.each[e];
+    const CpuExpert *expert = &weights->experts[e];
     float *outer = memory->gathered + (size_t)from * row, *inner = memory->inner + (size_t)from * width;
     if (memory->ends[e] == from) continue;
-    if (!down) model_prepare_expert(loaded->model, &moe->experts[e], loaded->n_threads);
+    if (!down) model_prepare_expert(loaded->model, &model->experts[e], loaded->n_threads);
     const Matmul there = {.w = expert->up,
                           .gate = expert->gate,
                           .own_gate = config->ungated,
@@ -283,8 +256,8 @@ static void sum_experts(BackendState *state, int n_rows, int layer) {
   cpu_share(state->loaded, n_rows, add_up_row,
             &(RowWork){state, .to = sums, .stride = (size_t)(latents ? plan->expert_row : plan->hidden)});
   if (latents)
-    project(state, state->loaded->layers[layer].experts.latent_out, latents, plan->expert_row, n_rows,
-            state->h, plan->hidden);
+    project(state, state->loaded->layers[layer].latent_out, latents, plan->expert_row, n_rows, state->h,
+            plan->hidden);
 }
 
 /* Adds the experts' sum, which is in h, and the MLP beside them to x. */
@@ -292,21 +265,21 @@ static void finish_row(BackendState *state, int row, int layer) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
   const CpuLayer *weights = &loaded->layers[layer];
-  const CpuExperts *experts = &weights->experts;
   const size_t at = (size_t)row * (size_t)state->plan.hidden;
   const int hidden = config->hidden;
   float *x = state->x + at, *sum = state->h + at, *beside = state->experts.beside + at;
   const double eps = config->norm_eps, post_eps = config->post_norm_eps != 0 ? config->post_norm_eps : eps;
-  if (experts->post_norm) loaded->kernels->rms_norm(sum, experts->post_norm, hidden, post_eps, sum);
+  if (weights->expert_post_norm)
+    loaded->kernels->rms_norm(sum, weights->expert_post_norm, hidden, post_eps, sum);
   if (weights->down.linear) {
     float factor = 1;
-    if (experts->shared_gate.linear) {
+    if (weights->shared_gate.linear) {
       factor = state->experts.shared_gates[row];
       loaded->kernels->sigmoid(&factor, 1);
     }
     if (config->experts.halves_shared) factor *= 0.5f;
-    if (experts->shared_post_norm)
-      loaded->kernels->rms_norm(beside, experts->shared_post_norm, hidden, post_eps, beside);
+    if (weights->shared_post_norm)
+      loaded->kernels->rms_norm(beside, weights->shared_post_norm, hidden, post_eps, beside);
     for (int c = 0; c < hidden; c++) sum[c] += factor * beside[c];
   }
   if (weights->mlp_post_norm) loaded->kernels->rms_norm(sum, weights->mlp_post_norm, hidden, post_eps, sum);
@@ -316,11 +289,11 @@ static void finish_row(BackendState *state, int row, int layer) {
 /* With norms of their own the router and the experts have other inputs than the MLP beside them, whose input
  * `from` is in state->h: it is kept in `beside`, which takes that MLP's output only later. */
 static const float *own_inputs(BackendState *state, int n_rows, int layer, const float *from) {
-  const CpuExperts *experts = &state->loaded->layers[layer].experts;
+  const CpuLayer *weights = &state->loaded->layers[layer];
   const size_t bytes = (size_t)n_rows * (size_t)state->plan.hidden * sizeof *from;
   memcpy(state->experts.beside, from, bytes);
-  choose_experts(state, n_rows, layer, cpu_normalised(state, n_rows, experts->router_scale, NULL));
-  gather(state, n_rows, cpu_normalised(state, n_rows, experts->norm, NULL));
+  choose_experts(state, n_rows, layer, cpu_normalised(state, n_rows, weights->router_scale, NULL));
+  gather(state, n_rows, cpu_normalised(state, n_rows, weights->expert_norm, NULL));
   return state->experts.beside;
 }
 
@@ -336,8 +309,7 @@ void cpu_experts(BackendState *state, int n_rows, int layer) {
     choose_experts(state, n_rows, layer, from);
     float *latents = state->experts.latents;
     if (latents)
-      project(state, weights->experts.latent_in, from, state->plan.hidden, n_rows, latents,
-              state->plan.expert_row);
+      project(state, weights->latent_in, from, state->plan.hidden, n_rows, latents, state->plan.expert_row);
     gather(state, n_rows, latents ? latents : from);
   }
   for (int down = 0; down < 2; down++) {

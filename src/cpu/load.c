@@ -1,11 +1,13 @@
 /* load.c - the CPU's form of a model: its norms, biases and other vectors as fp32, its ropes.
  *
- * Called by: forward.c and session.c through cpu_backend.   Calls: the files of src/cpu/mixers, experts.c.
+ * Called by: forward.c and session.c through cpu_backend.   Calls: vectors.c, convolution.c.
  * Always true: matrices are never copied. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "cpu/cpu.h"
+#include "model/layers.h"
 
 #include <omp.h>
 
@@ -23,77 +25,82 @@ static const float *take_ones(const ModelConfig *config, float *place, size_t *n
   return out;
 }
 
-static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
-  const float plus = model->config.norm_plus_one;
-  size_t next = 0, n_experts = 0;
-  loaded->ones = take_ones(&model->config, place, &next);
-  for (int i = 0; i < model->config.n_layers; i++) {
-    const ModelLayer *from = &model->layers[i];
-    const LayerKind kind = config_layer(&model->config, i).kind;
-    loaded->layers[i] = (CpuLayer){
-        .attn_norm = cpu_take_vector(&from->attn_norm, plus, place, &next),
-        .attn_post_norm = cpu_take_vector(&from->attn_post_norm, plus, place, &next),
-        .attn_norm_bias = cpu_take_vector(&from->attn_norm_bias, 0, place, &next),
-        .mlp_norm = cpu_take_vector(&from->mlp_norm, plus, place, &next),
-        .mlp_norm_bias = cpu_take_vector(&from->mlp_norm_bias, 0, place, &next),
-        .mlp_post_norm = cpu_take_vector(&from->mlp_post_norm, plus, place, &next),
-        .q_norm = cpu_take_vector(&from->q_norm, plus, place, &next),
-        .k_norm = cpu_take_vector(&from->k_norm, plus, place, &next),
-        .sinks = cpu_take_vector(&from->sinks, 0, place, &next),
-        .input_norm = cpu_take_vector(&from->input_norm, plus, place, &next),
-        .scalar = cpu_take_vector(&from->scalar, 0, place, &next),
-        .xielu = xielu_read(&from->xielu),
-        .q = cpu_take_linear(&from->q, place, &next),
-        .k = cpu_take_linear(&from->k, place, &next),
-        .v = cpu_take_linear(&from->v, place, &next),
-        .o = cpu_take_linear(&from->o, place, &next),
-        .q_a = cpu_take_linear(&from->q_a, place, &next),
-        .kv_a = cpu_take_linear(&from->kv_a, place, &next),
-        .q_a_norm = cpu_take_vector(&from->q_a_norm, plus, place, &next),
-        .kv_a_norm = cpu_take_vector(&from->kv_a_norm, plus, place, &next),
-        .attn_gate = cpu_take_linear(&from->attn_gate, place, &next),
-        .gate = cpu_take_linear(&from->gate, place, &next),
-        .up = cpu_take_linear(&from->up, place, &next),
-        .down = cpu_take_linear(&from->down, place, &next),
-        .input_gate = cpu_take_linear(&from->input_gate, place, &next),
-        .input_projection = cpu_take_linear(&from->input_projection, place, &next),
-    };
-    if (config_layer(&model->config, i).n_experts > 0) {
-      loaded->layers[i].experts =
-          cpu_take_experts(&model->config, &from->moe, loaded->experts + n_experts, place, &next);
-      n_experts += (size_t)model->config.experts.n_experts;
-    }
-    if (layer_has(config_layer(&model->config, i), LAYER_DELTA))
-      loaded->layers[i].delta = cpu_take_delta(&model->config.delta, &from->delta, place, &next);
-    loaded->layers[i].attn_mix = cpu_take_mix(&from->attn_mix, place, &next);
-    loaded->layers[i].mlp_mix = cpu_take_mix(&from->mlp_mix, place, &next);
-    loaded->layers[i].altup = cpu_take_altup(&from->altup, place, &next);
-    if (config_layer(&model->config, i).sparsity > 0)
-      loaded->layers[i].gate_deviations = (float)gaussian_quantile(config_layer(&model->config, i).sparsity);
-    loaded->layers[i].index = cpu_take_linear(&from->index, place, &next);
-    loaded->layers[i].index_q_norm = cpu_take_vector(&from->index_q_norm, plus, place, &next);
-    loaded->layers[i].index_k_norm = cpu_take_vector(&from->index_k_norm, plus, place, &next);
-    if (config_layer(&model->config, i).ngrams) {
-      loaded->layers[i].ngrams = cpu_take_ngrams(&model->config, &from->ngrams, place, &next);
-      loaded->layers[i].ngrams.hash = &loaded->hashes[config_layer(&model->config, i).ngrams - 1];
-    }
-    if (kind == LAYER_CONV)
-      loaded->layers[i].conv = cpu_take_conv(&model->config.conv, &from->conv, place, &next);
+/* A vector of a layer in the CPU's form (CpuLayer). */
+static const float *take_layer_vector(const ModelConfig *config, const ModelLayer *layer, int which,
+                                      float *place, size_t *next) {
+  const Vector *from = &layer->vector[which];
+  const size_t n = (size_t)from->n, start = *next;
+  switch (which) {
+  case LAYER_CONV_BIAS:
+    return layer->conv_taps.data ? cpu_take_padded(from, (size_t)config->hidden, place, next) : NULL;
+  case LAYER_DELTA_CONV_BIAS: return from->data ? cpu_take_padded(from, n, place, next) : NULL;
+  case LAYER_DELTA_CONV: return from->data ? cpu_take_taps(from, config->delta.conv, place, next) : NULL;
+  case LAYER_CONV_TAPS: return from->data ? cpu_take_taps(from, config->conv.taps, place, next) : NULL;
+  case LAYER_NGRAM_TAPS: return from->data ? cpu_take_taps(from, config->ngrams.taps, place, next) : NULL;
+  default: break;
   }
-  for (int i = 0; model->config.qk_norm_plain && i < model->config.n_layers; i++)
-    if (!config_layer(&model->config, i).no_qk_norm)
-      loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
+  const float *taken = cpu_take_vector(from, layer_vector_plus(config, which), place, next);
+  float *out = taken ? place + start : NULL;
+  for (size_t i = 0; out && which == LAYER_DELTA_A_LOG && i < n; i++) out[i] = (float)-exp((double)out[i]);
+  for (size_t i = 0; out && which == LAYER_ROUTER_SCALE && i < n; i++) out[i] /= sqrtf((float)config->hidden);
+  return taken;
+}
+
+static void take_layer(const Model *model, int index, CpuExpert *experts, float *place, size_t *next,
+                       CpuLayer *to) {
+  const ModelConfig *config = &model->config;
+  const ModelLayer *from = &model->layers[index];
+  const LayerConfig own = config_layer(config, index);
+  for (int which = 0; which < N_LAYER_VECTORS; which++)
+    to->vector[which] = take_layer_vector(config, from, which, place, next);
+  for (int which = 0; which < N_LAYER_LINEARS; which++)
+    to->linear[which] = cpu_take_linear(&from->linear[which], place, next);
+  to->experts = experts;
+  for (int e = 0; e < own.n_experts; e++)
+    experts[e] = (CpuExpert){.gate = cpu_take_linear(&from->experts[e].gate, place, next),
+                             .up = cpu_take_linear(&from->experts[e].up, place, next),
+                             .down = cpu_take_linear(&from->experts[e].down, place, next)};
+  to->xielu = xielu_read(from);
+  if (own.sparsity > 0) to->gate_deviations = (float)gaussian_quantile(own.sparsity);
+}
+
+/* The weights by which the delta rule normalises q and k. */
+static void take_delta_scales(const DeltaConfig *delta, float *place, size_t *next, BackendModel *loaded) {
+  if (delta->n_key_heads == 0) return;
+  float *q = cpu_take_floats((size_t)delta->key_dim, place, next),
+        *k = cpu_take_floats((size_t)delta->key_dim, place, next);
+  for (int i = 0; place && i < delta->key_dim; i++) {
+    q[i] = (float)(1.0 / delta->key_dim);
+    k[i] = (float)(1 / sqrt(delta->key_dim));
+  }
+  loaded->q_scales = q, loaded->k_scales = k;
+}
+
+static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
+  const ModelConfig *config = &model->config;
+  const float plus = config->norm_plus_one;
+  size_t next = 0, n_experts = 0;
+  loaded->ones = take_ones(config, place, &next);
+  take_delta_scales(&config->delta, place, &next, loaded);
+  for (int i = 0; i < config->n_layers; i++) {
+    CpuLayer *layer = &loaded->layers[i];
+    const LayerConfig own = config_layer(config, i);
+    take_layer(model, i, loaded->experts + n_experts, place, &next, layer);
+    n_experts += (size_t)own.n_experts;
+    if (own.ngrams) layer->hash = &loaded->hashes[own.ngrams - 1];
+    if (config->qk_norm_plain && !own.no_qk_norm) layer->q_norm = layer->k_norm = loaded->ones;
+  }
   loaded->input_projection = cpu_take_linear(&model->input_projection, place, &next);
   loaded->input_norm = cpu_take_vector(&model->input_norm, plus, place, &next);
   loaded->head = cpu_take_linear(&model->head, place, &next);
-  loaded->mix = cpu_take_mix(&model->mix, place, &next);
-  for (int i = 0; i + 1 < model->config.altup.n; i++) {
+  loaded->mix = (CpuMix){.down = cpu_take_linear(&model->mix.down, place, &next),
+                         .up = cpu_take_linear(&model->mix.up, place, &next)};
+  for (int i = 0; i + 1 < config->altup.n; i++) {
     loaded->streams_in[i] = cpu_take_linear(&model->streams_in[i], place, &next);
     loaded->streams_out[i] = cpu_take_linear(&model->streams_out[i], place, &next);
   }
   loaded->draft = cpu_take_draft(model, plus, place, &next);
-  loaded->final_norm =
-      cpu_take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
+  loaded->final_norm = cpu_take_vector(&model->final_norm, config->final_norm_plain ? 0 : plus, place, &next);
   loaded->final_norm_bias = cpu_take_vector(&model->final_norm_bias, 0, place, &next);
   return next;
 }

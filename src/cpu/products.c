@@ -44,54 +44,12 @@ int cpu_products_stride(int n) {
   return cpu_padded(n);
 }
 
-static CpuLinear linear_of(const CpuLayer *layer, int which) {
-  switch (which) {
-  case LAYER_Q: return layer->q;
-  case LAYER_K: return layer->k;
-  case LAYER_V: return layer->v;
-  case LAYER_O: return layer->o;
-  case LAYER_GATE: return layer->gate;
-  case LAYER_UP: return layer->up;
-  case LAYER_DOWN: return layer->down;
-  case LAYER_Q_A: return layer->q_a;
-  case LAYER_KV_A: return layer->kv_a;
-  case LAYER_ATTN_GATE: return layer->attn_gate;
-  case LAYER_DELTA_QKV: return layer->delta.qkv;
-  case LAYER_DELTA_Z: return layer->delta.z;
-  case LAYER_DELTA_B: return layer->delta.b;
-  case LAYER_DELTA_A: return layer->delta.a;
-  case LAYER_DELTA_K: return layer->delta.k;
-  case LAYER_DELTA_V: return layer->delta.v;
-  case LAYER_DELTA_Z_IN: return layer->delta.z_in;
-  case LAYER_DELTA_A_IN: return layer->delta.a_in;
-  case LAYER_DELTA_O: return layer->delta.o;
-  case LAYER_CONV_IN: return layer->conv.in;
-  case LAYER_INPUT_GATE: return layer->input_gate;
-  case LAYER_INPUT_PROJECTION: return layer->input_projection;
-  case LAYER_ATTN_MIX_DOWN: return layer->attn_mix.down;
-  case LAYER_ATTN_MIX_UP: return layer->attn_mix.up;
-  case LAYER_ATTN_INJECT: return layer->attn_mix.inject;
-  case LAYER_MLP_MIX_DOWN: return layer->mlp_mix.down;
-  case LAYER_MLP_MIX_UP: return layer->mlp_mix.up;
-  case LAYER_MLP_INJECT: return layer->mlp_mix.inject;
-  case LAYER_INDEX: return layer->index;
-  case LAYER_ALTUP_ROUTER: return layer->altup.router;
-  case LAYER_ALTUP_PREDICT: return layer->altup.predict;
-  case LAYER_ALTUP_CORRECT: return layer->altup.correct;
-  case LAYER_LAUREL_LEFT: return layer->altup.left;
-  case LAYER_LAUREL_RIGHT: return layer->altup.right;
-  case LAYER_NGRAM_KEY: return layer->ngrams.key;
-  case LAYER_NGRAM_VALUE: return layer->ngrams.value;
-  default: return (CpuLinear){0};
-  }
-}
-
 void cpu_products_stacked(CpuProducts *products, int layer, const int *which, int n, ProductRows rows) {
   Matmul matmuls[MAX_MATMULS];
   float *y = rows.y;
   size_t stride = 0;
   for (int i = 0; i < n; i++) {
-    const CpuLinear w = linear_of(&products->loaded->layers[layer], which[i]);
+    const CpuLinear w = products->loaded->layers[layer].linear[which[i]];
     matmuls[i] = (Matmul){.w = w, .y = y, .y_stride = (size_t)rows.y_stride};
     y += w.linear->n_out;
     stride = (size_t)cpu_padded(w.linear->n_in);

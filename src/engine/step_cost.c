@@ -57,12 +57,6 @@ static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv
   return seen * head * own.n_kv_heads + (double)(n_past / c->indexer.block) * c->indexer.head_dim * number;
 }
 
-static double layer_vector_bytes(const ModelLayer *layer) {
-  double bytes = 0;
-  for (int which = 0; which < N_LAYER_VECTORS; which++) bytes += vector_bytes(layer_vector_of(layer, which));
-  return bytes;
-}
-
 /* Each tap of the convolution; and of the delta rule for each number of the state a product with k, the
  * decay, what k adds, and a product with q (Mamba-2: no product with k); of a short convolution its two
  * gates. */
@@ -128,9 +122,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     add_linears(model, i, n_rows, i == c->n_layers - 1 ? n_logit_rows : n_rows, &cost);
-    for (int which = 0; which < N_LAYER_NORMS; which++)
-      cost.bytes += vector_bytes(layer_norm_of(layer, which));
-    cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar) + layer_vector_bytes(layer);
+    for (int which = 0; which < N_LAYER_VECTORS; which++) cost.bytes += vector_bytes(&layer->vector[which]);
     const LayerConfig own = config_layer(c, i);
     if (layer_has(own, LAYER_DELTA) || own.kind == LAYER_CONV) {
       cost.bytes += (double)config_state_numbers(c, i) * sizeof(float);
@@ -142,9 +134,9 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     }
   }
   for (int i = 0; i < c->n_layers; i++) {
-    const NgramLayer *ngrams = &model->layers[i].ngrams;
-    if (ngrams->n_shards > 0)
-      cost.bytes += (double)n_rows * c->ngrams.width * (double)dtype_bytes(ngrams->shards->rows.dtype);
+    const ModelLayer *layer = &model->layers[i];
+    if (layer->n_shards > 0)
+      cost.bytes += (double)n_rows * c->ngrams.width * (double)dtype_bytes(layer->shards->rows.dtype);
   }
   if (n_logit_rows == 0) return cost;
   cost.bytes += linear_bytes(&model->mix.down) + linear_bytes(&model->mix.up);

@@ -156,20 +156,10 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
   if (layer->key_heads)
     TRY(latent_heads_place(model, index, place(arena, latent_heads_bytes(model, index), 1), err));
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
-    const LayerVector stored = layer_vector_stored(&model->config, index, which);
-    if (!stored.name) continue;
+    const StoredVector stored = layer_vector_stored(&model->config, index, which);
     const int n = stored.n * (stored.taps ? stored.taps : 1);
-    *layer_vector_of(layer, which) = place_vector_of(arena, stored.usually, n);
+    if (stored.name) layer->vector[which] = place_vector_of(arena, stored.usually, n);
   }
-  const LayerConfig own = config_layer(&model->config, index);
-  if (own.kind == LAYER_ATTENTION && model->config.attn_sinks && !own.no_sinks)
-    layer->sinks = place_vector(arena, own.n_heads);
-  for (int which = 0; which < N_LAYER_NORMS; which++) {
-    int width;
-    if (layer_norm_name(&model->config, index, which, &width))
-      *layer_norm_of(layer, which) = place_vector(arena, width);
-  }
-  if (model->config.layer_scalar) layer->scalar = place_vector(arena, 1);
   return STATUS_OK;
 }
 
@@ -204,8 +194,8 @@ static Status place_streams(Arena *arena, Model *model, Error *err) {
     const int n_rows = (int)ngram_rows(config, i), n_columns = ngram_columns(&config->ngrams);
     NgramShard *table = &model->files->ngram_shards[i];
     table->rows = (Matrix){place(arena, (size_t)n_rows * (size_t)n_columns, 2), DTYPE_F16, n_rows, n_columns};
-    model->layers[i].ngrams.shards = table;
-    model->layers[i].ngrams.n_shards = 1;
+    model->layers[i].shards = table;
+    model->layers[i].n_shards = 1;
     model->table_bytes += (size_t)n_rows * (size_t)n_columns * 2;
   }
   return STATUS_OK;
@@ -400,34 +390,6 @@ static void fill_linears(const ModelConfig *config, int index, const ModelLayer 
   }
 }
 
-/* States of the gated delta rule forget a tenth of what they hold with each token, about. */
-static void fill_state_vectors(const ModelLayer *layer, uint64_t *random) {
-  const DeltaLayer *delta = &layer->delta;
-  fill_vector(&delta->conv, -0.5f, 0.5f, random);
-  fill_vector(&delta->a_log, 0, 1, random);
-  fill_vector(&delta->dt_bias, -4, -2, random);
-  fill_vector(&delta->norm, 1, 1, random);
-  fill_vector(&delta->conv_bias, -0.1f, 0.1f, random);
-  fill_vector(&delta->skip, 0, 1, random);
-  fill_vector(&layer->conv.taps, -0.5f, 0.5f, random);
-  fill_vector(&layer->conv.bias, -0.1f, 0.1f, random);
-}
-
-/* Any expert is as likely as any other. */
-static void fill_expert_vectors(const ExpertLayer *moe, uint64_t *random) {
-  fill_vector(&moe->choice_bias, -0.01f, 0.01f, random);
-  fill_vector(&moe->scales, 1, 1, random);
-  fill_vector(&moe->router_scale, 1, 1, random);
-}
-
-/* An alpha_p of 0.8, an alpha_n of beta + 0.3. */
-static void fill_xielu(const XieluLayer *xielu, uint64_t *random) {
-  fill_vector(&xielu->alpha_p, 0.2f, 0.2f, random);
-  fill_vector(&xielu->alpha_n, -1.05f, -1.05f, random);
-  fill_vector(&xielu->beta, 0.5f, 0.5f, random);
-  fill_vector(&xielu->eps, -1e-6f, -1e-6f, random);
-}
-
 Status model_fill_dummy(const Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   if (mprotect(model->files->reserved, model->files->reserved_bytes, PROT_READ | PROT_WRITE) != 0)
@@ -436,18 +398,13 @@ Status model_fill_dummy(const Model *model, Error *err) {
   uint64_t random = 1;
   for (int i = 0; i < config->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    for (int which = 0; which < N_LAYER_NORMS; which++)
-      fill_norm(config->norm_plus_one, layer_norm_of(layer, which), &random);
-    fill_vector(&layer->sinks, -1, 1, &random);
-    fill_vector(&layer->scalar, 1, 1, &random);
+    for (int which = 0; which < N_LAYER_VECTORS; which++) {
+      const float plus = layer_vector_plus(config, which);
+      const VectorRange range = layer_vector_range(which);
+      fill_vector(&layer->vector[which], range.low - plus, range.high - plus, &random);
+    }
     fill_linears(config, i, layer, &random);
     for (int h = 0; layer->key_heads && h < config->n_heads; h++) fill_matrix(&layer->key_heads[h], &random);
-    fill_state_vectors(layer, &random);
-    fill_expert_vectors(&layer->moe, &random);
-    fill_xielu(&layer->xielu, &random);
-    fill_vector(&layer->attn_norm_bias, -0.1f, 0.1f, &random);
-    fill_vector(&layer->mlp_norm_bias, -0.1f, 0.1f, &random);
-    fill_vector(&layer->altup.output_scale, 1, 1, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
   fill_vector(&model->final_norm_bias, -0.1f, 0.1f, &random);
@@ -466,12 +423,10 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_matrix(&model->mix.up, &random);
   }
   for (int i = 0; i < config->n_layers; i++) {
-    const NgramLayer *ngrams = &model->layers[i].ngrams;
-    if (ngrams->n_shards == 0) continue;
-    const Matrix *table = &ngrams->shards->rows;
+    if (model->layers[i].n_shards == 0) continue;
+    const Matrix *table = &model->layers[i].shards->rows;
     /* The rest stays zeros, whose pages take no memory: a table may be larger than the machine's. */
     const size_t numbers = (size_t)table->n_rows * (size_t)table->n_columns, most = (size_t)1 << 24;
-    fill_vector(&ngrams->taps, -1, 1, &random);
     fill_halves(table->data, numbers < most ? numbers : most, -1, 1, &random);
   }
   fill_matrix(&model->head, &random);

@@ -1,4 +1,4 @@
-/* layers.c - see layers.h. Called by: the loaders, ak48.c, ak48_write.c, model.c, dummy.c,
+/* layers.c - see layers.h. Called by: the files of src/model, the backends, step_cost.c,
  * commands/models/inspect.c. */
 #include "model/layers.h"
 
@@ -6,33 +6,38 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/names.h"
+
+/* Sizes of tensors; what a size of 0 stands for is not there. */
 typedef enum {
+  WIDTH_ONE,
   WIDTH_HIDDEN,
-  WIDTH_HEADS,
+  WIDTH_HEADS,   /* numbers that o takes */
   WIDTH_QUERIES, /* heads, and their gates where those are in the same matrix */
-  WIDTH_KV_HEADS,
+  WIDTH_KEYS,
   WIDTH_VALUES,
-  WIDTH_INTERMEDIATE,
-  WIDTH_GATE,
-  WIDTH_INPUT, /* of the layer's own input of a token */
-  WIDTH_CHANNELS,
+  WIDTH_INTERMEDIATE, /* hidden units of the MLP */
+  WIDTH_GATED,        /* the same, if it has a gate */
+  WIDTH_ATTN_GATE,
+  WIDTH_LAYER_INPUT, /* of the layer's own input of a token */
+  WIDTH_CHANNELS,    /* of q, or of all that is convolved and lies in one matrix */
   WIDTH_DELTA_VALUES,
   WIDTH_DELTA_K, /* of k and v, where they are matrices of their own */
   WIDTH_DELTA_V,
   WIDTH_DELTA_B,
   WIDTH_DELTA_A,
   WIDTH_DELTA_GATE, /* hidden, or numbers between the two matrices that make a or z */
-  WIDTH_DELTA_RANK, /* the latter; 0: there is one matrix */
+  WIDTH_DELTA_RANK, /* the latter */
   WIDTH_CONV,
-  WIDTH_EXPERTS,     /* their number */
-  WIDTH_SHARED_GATE, /* 1 */
-  WIDTH_LATENT,      /* of the experts' inputs and outputs, where it is not hidden */
-  WIDTH_Q_INPUT,     /* hidden, or the queries' latent */
-  WIDTH_Q_RANK,      /* that of latent attention; 0: there is none */
+  WIDTH_EXPERTS,       /* their number */
+  WIDTH_SHARED_GATE,   /* 1 */
+  WIDTH_EXPERT_LATENT, /* of the experts' inputs and outputs, where it is not hidden */
+  WIDTH_Q_INPUT,       /* hidden, or the queries' latent */
+  WIDTH_Q_RANK,        /* that of latent attention */
   WIDTH_KV_A,
   WIDTH_KV_RANK,
   WIDTH_KV_B,
-  WIDTH_STREAMS, /* numbers of all streams; 0: there is one stream */
+  WIDTH_STREAMS, /* numbers of all streams */
   WIDTH_STREAM_RANK,
   WIDTH_STREAM_COUNT,
   WIDTH_INDEX, /* index queries and the index key */
@@ -40,6 +45,34 @@ typedef enum {
   WIDTH_ALTUP, /* the number of AltUp's streams */
   WIDTH_ALTUP_SQUARE,
   WIDTH_LAUREL,
+  /* of vectors: */
+  WIDTH_NORM_IN,
+  WIDTH_NORM_OUT,
+  WIDTH_MLP_NORM_IN,
+  WIDTH_MLP_NORM_OUT,
+  WIDTH_Q_NORM,
+  WIDTH_K_NORM,
+  WIDTH_INPUT_NORM,
+  WIDTH_EXPERT_NORM,
+  WIDTH_INDEX_NORM,
+  WIDTH_NGRAM_NORM,
+  WIDTH_ALTUP_NORM,
+  WIDTH_NORM_BIAS,
+  WIDTH_SINKS,
+  WIDTH_SCALAR,
+  WIDTH_ALL_CHANNELS,
+  WIDTH_CHANNEL_BIASES,
+  WIDTH_DELTA_TAPS,
+  WIDTH_VALUE_HEADS,
+  WIDTH_DECAYS,
+  WIDTH_DELTA_NORM,
+  WIDTH_SKIPS,
+  WIDTH_CONV_TAPS,
+  WIDTH_CONV_BIASES,
+  WIDTH_NGRAM_TAPS,
+  WIDTH_CHOICES,     /* experts with a bias of their choice */
+  WIDTH_OWN_EXPERTS, /* experts with factors of their own */
+  WIDTH_XIELU,
 } Width;
 
 enum {
@@ -51,75 +84,164 @@ enum {
   IN_BESIDE = 1 << N_LAYER_KINDS /* with LayerConfig.delta_beside */
 };
 
+/* The members of the config that require a bias of a linear layer. */
+typedef enum { BIAS_NONE, BIAS_QKV, BIAS_O, BIAS_MLP, BIAS_DELTA, BIAS_CONV, BIAS_ROUTER, BIAS_LATENT } Bias;
+
 static const struct {
-  const char *name; /* module in transformers, the same in all models but fused ones */
-  size_t offset;    /* of the Linear in a ModelLayer */
-  unsigned kinds;   /* of layers that have it: IN_... */
-  Width in, out;
+  const char *name;
+  unsigned layers; /* IN_... */
+  Width out, in;
+  Bias bias;
+  Division division;
 } linears[N_LAYER_LINEARS] = {
-#define AT(member) offsetof(ModelLayer, member)
-    /* clang-format off */
-  [LAYER_Q]         = { "self_attn.q_proj", AT(q), IN_ATTENTION, WIDTH_Q_INPUT, WIDTH_QUERIES },
-  [LAYER_K]         = { "self_attn.k_proj", AT(k), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
-  [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_VALUES },
-  [LAYER_O]         = { "self_attn.o_proj", AT(o), IN_MIXERS, WIDTH_HEADS, WIDTH_HIDDEN },
-  [LAYER_GATE]      = { "mlp.gate_proj", AT(gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
-  [LAYER_DOWN]      = { "mlp.down_proj", AT(down), IN_ALL, WIDTH_INTERMEDIATE, WIDTH_HIDDEN },
-  [LAYER_UP]        = { "mlp.up_proj", AT(up), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
-  [LAYER_ATTN_GATE] = { "self_attn.gate_proj", AT(attn_gate), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_GATE },
-  [LAYER_DELTA_QKV] = { "linear_attn.in_proj_qkv", AT(delta.qkv), IN_DELTA, WIDTH_HIDDEN, WIDTH_CHANNELS },
-  [LAYER_DELTA_Z] =
-    { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_DELTA_GATE, WIDTH_DELTA_VALUES },
-  [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_B },
-  [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_DELTA_GATE, WIDTH_DELTA_A },
-  [LAYER_DELTA_K]   = { "linear_attn.k_proj", AT(delta.k), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_K },
-  [LAYER_DELTA_V]   = { "linear_attn.v_proj", AT(delta.v), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_V },
-  [LAYER_DELTA_Z_IN] = { "linear_attn.g_a_proj", AT(delta.z_in), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_RANK },
-  [LAYER_DELTA_A_IN] = { "linear_attn.f_a_proj", AT(delta.a_in), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_RANK },
-  [LAYER_DELTA_O]   = { "mamba.out_proj", AT(delta.o), IN_BESIDE, WIDTH_DELTA_VALUES, WIDTH_HIDDEN },
-  [LAYER_CONV_IN]   = { "conv.in_proj", AT(conv.in), IN_CONV, WIDTH_HIDDEN, WIDTH_CONV },
-  [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
-  [LAYER_INPUT_PROJECTION] =
-    { "per_layer_projection", AT(input_projection), IN_ALL, WIDTH_INPUT, WIDTH_HIDDEN },
-  [LAYER_ROUTER]      = { "mlp.gate", AT(moe.router), IN_ALL, WIDTH_HIDDEN, WIDTH_EXPERTS },
-  [LAYER_SHARED_GATE] =
-    { "mlp.shared_expert_gate", AT(moe.shared_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_SHARED_GATE },
-  [LAYER_LATENT_IN]   = { "mlp.fc1_latent_proj", AT(moe.latent_in), IN_ALL, WIDTH_HIDDEN, WIDTH_LATENT },
-  [LAYER_Q_A]         = { "self_attn.q_a_proj", AT(q_a), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_Q_RANK },
-  [LAYER_KV_A] = { "self_attn.kv_a_proj_with_mqa", AT(kv_a), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_A },
-  [LAYER_KV_B]        = { "self_attn.kv_b_proj", AT(kv_b), IN_ATTENTION, WIDTH_KV_RANK, WIDTH_KV_B },
-  [LAYER_ATTN_MIX_DOWN] =
-    { "attn_hyper_connection.input_mix_weight_down", AT(attn_mix.down), IN_ALL,
-      WIDTH_STREAMS, WIDTH_STREAM_RANK },
-  [LAYER_ATTN_MIX_UP] =
-    { "attn_hyper_connection.input_mix_weight_up", AT(attn_mix.up), IN_ALL,
-      WIDTH_STREAM_RANK, WIDTH_STREAMS },
-  [LAYER_ATTN_INJECT] =
-    { "attn_hyper_connection.block_inject_weight", AT(attn_mix.inject), IN_ALL,
-      WIDTH_STREAMS, WIDTH_STREAM_COUNT },
-  [LAYER_MLP_MIX_DOWN] =
-    { "mlp_hyper_connection.input_mix_weight_down", AT(mlp_mix.down), IN_ALL,
-      WIDTH_STREAMS, WIDTH_STREAM_RANK },
-  [LAYER_MLP_MIX_UP] =
-    { "mlp_hyper_connection.input_mix_weight_up", AT(mlp_mix.up), IN_ALL,
-      WIDTH_STREAM_RANK, WIDTH_STREAMS },
-  [LAYER_MLP_INJECT] =
-    { "mlp_hyper_connection.block_inject_weight", AT(mlp_mix.inject), IN_ALL,
-      WIDTH_STREAMS, WIDTH_STREAM_COUNT },
-  [LAYER_INDEX] =
-    { "self_attn.indexer.index_qk_proj", AT(index), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_INDEX },
-  [LAYER_NGRAM_KEY]   = { "ple.key_proj", AT(ngrams.key), IN_ALL, WIDTH_NGRAMS, WIDTH_STREAMS },
-  [LAYER_NGRAM_VALUE] = { "ple.value_proj", AT(ngrams.value), IN_ALL, WIDTH_NGRAMS, WIDTH_HIDDEN },
-  [LAYER_ALTUP_ROUTER] = { "altup.modality_router", AT(altup.router), IN_ALL, WIDTH_HIDDEN, WIDTH_ALTUP },
-  [LAYER_ALTUP_PREDICT] =
-    { "altup.prediction_coefs", AT(altup.predict), IN_ALL, WIDTH_ALTUP, WIDTH_ALTUP_SQUARE },
-  [LAYER_ALTUP_CORRECT] = { "altup.correction_coefs", AT(altup.correct), IN_ALL, WIDTH_ALTUP, WIDTH_ALTUP },
-  [LAYER_LAUREL_LEFT]  = { "laurel.linear_left", AT(altup.left), IN_ALL, WIDTH_HIDDEN, WIDTH_LAUREL },
-  [LAYER_LAUREL_RIGHT] = { "laurel.linear_right", AT(altup.right), IN_ALL, WIDTH_LAUREL, WIDTH_HIDDEN },
-  [LAYER_LATENT_OUT]  = { "mlp.fc2_latent_proj", AT(moe.latent_out), IN_ALL, WIDTH_LATENT, WIDTH_HIDDEN },
-/* clang-format on */
-#undef AT
+#define LINEAR(SLOT, member, name, words, layers, out, in, bias, division)                                   \
+  [LAYER_##SLOT] = {name, IN_##layers, WIDTH_##out, WIDTH_##in, BIAS_##bias, DIVIDE_##division},
+#include "model/tensors.def"
 };
+
+static const struct {
+  const char *name;
+  bool is_norm;
+  unsigned layers; /* IN_... */
+  Width n, taps;
+  Dtype usually;
+  Division division;
+  VectorRange range;
+} vectors[N_LAYER_VECTORS] = {
+#define NORM  true
+#define PLAIN false
+#define VECTOR(SLOT, member, name, words, kind, layers, n, taps, usually, division, low, high)               \
+  [LAYER_##SLOT] = {                                                                                         \
+      name, kind, IN_##layers, WIDTH_##n, WIDTH_##taps, DTYPE_##usually, DIVIDE_##division, {low, high}},
+#include "model/tensors.def"
+#undef NORM
+#undef PLAIN
+};
+
+void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
+                     size_t size) {
+  const char *block = config->names.block, *dot = strchr(part, '.');
+  if (config->names.delta && strncmp(part, "linear_attn.", 12) == 0) block = config->names.delta;
+  if (config->names.attention && strncmp(part, "self_attn.", 10) == 0) block = config->names.attention;
+  const bool replaced = block && dot; /* a norm's name has no block */
+  snprintf(out, size, "%slayers.%d.%s%s", body, layer, replaced ? block : "", replaced ? dot : part);
+}
+
+/* --- sizes */
+
+static int norm_width(const ModelConfig *config, const LayerConfig *own, Width width) {
+  const int hidden = config->hidden, streams = config->streams.n * hidden;
+  switch (width) {
+  case WIDTH_NORM_IN: return streams ? streams : own->norms == NORM_AFTER ? 0 : hidden;
+  case WIDTH_NORM_OUT: return streams || own->norms == NORM_BEFORE ? 0 : hidden;
+  case WIDTH_MLP_NORM_IN:
+    if (streams) return streams;
+    return own->no_mlp || config->parallel || own->norms == NORM_AFTER ? 0 : hidden;
+  case WIDTH_MLP_NORM_OUT:
+    if (streams || own->no_mlp) return 0;
+    if (config->experts.post_norm) return own->n_experts > 0 ? hidden : 0;
+    return own->norms == NORM_BEFORE ? 0 : hidden;
+  case WIDTH_Q_NORM:
+  case WIDTH_K_NORM:
+    if (config->qk_norm == QK_NORM_NONE || config->qk_norm_plain || own->no_qk_norm) return 0;
+    if (own->shares_kv && width == WIDTH_K_NORM) return 0;
+    if (config->qk_norm != QK_NORM_WHOLE) return own->head_dim;
+    return own->head_dim * (width == WIDTH_Q_NORM ? own->n_heads : own->n_kv_heads);
+  case WIDTH_INPUT_NORM: return config->per_layer_width > 0 ? hidden : 0;
+  case WIDTH_EXPERT_NORM: return own->n_experts > 0 && config->experts.own_norms ? hidden : 0;
+  case WIDTH_INDEX_NORM: return config->indexer.block ? config->indexer.head_dim : 0;
+  case WIDTH_NGRAM_NORM: return own->ngrams ? streams : 0;
+  case WIDTH_ALTUP_NORM: return config->altup.n ? hidden : 0;
+  default: return config->norm_bias ? hidden : 0;
+  }
+}
+
+static int vector_width(const ModelConfig *config, const LayerConfig *own, Width width) {
+  const DeltaConfig *delta = &config->delta;
+  const bool mamba = delta->rule == RULE_MAMBA2;
+  switch (width) {
+  case WIDTH_SINKS: return config->attn_sinks && !own->no_sinks ? own->n_heads : 0;
+  case WIDTH_SCALAR: return config->layer_scalar;
+  case WIDTH_ALL_CHANNELS: return delta_channels(delta);
+  case WIDTH_CHANNEL_BIASES: return mamba && delta->conv_bias ? delta_channels(delta) : 0;
+  case WIDTH_DELTA_TAPS: return delta->conv;
+  case WIDTH_VALUE_HEADS: return delta->n_value_heads;
+  case WIDTH_DECAYS: return delta_decays(delta);
+  case WIDTH_DELTA_NORM:
+    if (!mamba) return delta->value_dim;
+    return delta->no_norm ? 0 : delta->n_value_heads * delta->value_dim;
+  case WIDTH_SKIPS: return mamba ? delta->n_value_heads : 0;
+  case WIDTH_CONV_TAPS: return config->conv.taps;
+  case WIDTH_CONV_BIASES: return config->conv.bias ? config->hidden : 0;
+  case WIDTH_NGRAM_TAPS: return config->ngrams.taps;
+  case WIDTH_CHOICES: return config->experts.choice_bias ? own->n_experts : 0;
+  case WIDTH_OWN_EXPERTS: return config->experts.own_norms ? own->n_experts : 0;
+  case WIDTH_XIELU: return config->activation == ACTIVATION_XIELU;
+  default: return norm_width(config, own, width);
+  }
+}
+
+static int width_of(const ModelConfig *config, int layer, Width width) {
+  const DeltaConfig *delta = &config->delta;
+  const LatentConfig *latent = &config->latent;
+  const LayerConfig own = config_layer(config, layer);
+  const int heads = own.n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
+  switch (width) {
+  case WIDTH_HEADS:
+    if (own.kind == LAYER_CONV) return config->hidden;
+    if (own.kind != LAYER_ATTENTION) return values;
+    return latent->kv_rank ? config->n_heads * latent->value_dim
+                           : own.n_heads * config_value_dim(config, &own);
+  case WIDTH_QUERIES:
+    if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
+    return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
+  case WIDTH_KEYS: return latent->kv_rank || own.shares_kv ? 0 : own.n_kv_heads * own.head_dim;
+  case WIDTH_VALUES:
+    if (latent->kv_rank || own.shares_kv || own.k_as_v) return 0;
+    return own.n_kv_heads * config_value_dim(config, &own);
+  case WIDTH_INTERMEDIATE: return own.intermediate;
+  case WIDTH_GATED: return config->ungated ? 0 : own.intermediate;
+  case WIDTH_LAYER_INPUT: return config->per_layer_width;
+  case WIDTH_ATTN_GATE:
+    if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
+    return config->attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
+  case WIDTH_CHANNELS:
+    if (delta->apart) return delta->n_key_heads * delta->key_dim;
+    return delta_channels(delta) + (delta->interleaved ? values : 0);
+  case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
+  case WIDTH_DELTA_K: return delta->apart ? delta->n_key_heads * delta->key_dim : 0;
+  case WIDTH_DELTA_V: return delta->apart ? values : 0;
+  case WIDTH_DELTA_B:
+    if (delta->rule == RULE_MAMBA2) return 0;
+    return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
+  case WIDTH_DELTA_A: return delta->interleaved ? 0 : delta_decays(delta);
+  case WIDTH_DELTA_GATE: return delta->gate_rank ? delta->gate_rank : config->hidden;
+  case WIDTH_DELTA_RANK: return delta->gate_rank;
+  case WIDTH_EXPERTS: return own.n_experts;
+  case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
+  case WIDTH_CONV: return 3 * config->hidden;
+  case WIDTH_Q_INPUT: return latent->q_rank ? latent->q_rank : config->hidden;
+  case WIDTH_Q_RANK: return latent->q_rank;
+  case WIDTH_KV_A: return latent->kv_rank ? latent->kv_rank + latent->rope_dim : 0;
+  case WIDTH_KV_RANK: return latent->kv_rank;
+  case WIDTH_KV_B: return config->n_heads * (latent->nope_dim + latent->value_dim);
+  case WIDTH_EXPERT_LATENT: return own.n_experts > 0 ? config->experts.latent : 0;
+  case WIDTH_STREAMS: return config->streams.n * config->hidden;
+  case WIDTH_STREAM_RANK: return config->streams.rank;
+  case WIDTH_STREAM_COUNT: return config->streams.n;
+  case WIDTH_INDEX:
+    return config->indexer.block ? (config->indexer.n_heads + 1) * config->indexer.head_dim : 0;
+  case WIDTH_NGRAMS: return own.ngrams ? config->ngrams.width : 0;
+  case WIDTH_ALTUP: return config->altup.n;
+  case WIDTH_ALTUP_SQUARE: return config->altup.n * config->altup.n;
+  case WIDTH_LAUREL: return config->altup.laurel_rank;
+  case WIDTH_ONE: return 1;
+  case WIDTH_HIDDEN: return config->hidden;
+  default: return vector_width(config, &own, width);
+  }
+}
+
+/* --- linear layers */
 
 /* Matrices that hold several linear layers, with these parts in the order of outputs. */
 enum { FUSED_QKV, FUSED_GATE_UP, FUSED_MAMBA, N_FUSED };
@@ -162,82 +284,15 @@ void expert_linear_name(const ModelConfig *config, int which, char name[LINEAR_N
 }
 
 Linear *layer_linear(const ModelLayer *layer, int which) {
-  if (is_of_expert(which)) {
-    Expert *expert = &layer->moe.experts[expert_of(which)];
-    Linear *const parts[] = {
-        [EXPERT_GATE] = &expert->gate, [EXPERT_UP] = &expert->up, [EXPERT_DOWN] = &expert->down};
-    return parts[expert_part(which)];
-  }
-  return (Linear *)((char *)layer + linears[which].offset);
+  if (!is_of_expert(which)) return (Linear *)&layer->linear[which];
+  Expert *expert = &layer->experts[expert_of(which)];
+  Linear *const parts[] = {
+      [EXPERT_GATE] = &expert->gate, [EXPERT_UP] = &expert->up, [EXPERT_DOWN] = &expert->down};
+  return parts[expert_part(which)];
 }
 
 const char *layer_linear_name(int which) {
   return linears[which].name;
-}
-
-void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
-                     size_t size) {
-  const char *block = config->names.block, *dot = strchr(part, '.');
-  if (config->names.delta && strncmp(part, "linear_attn.", 12) == 0) block = config->names.delta;
-  if (config->names.attention && strncmp(part, "self_attn.", 10) == 0) block = config->names.attention;
-  const bool replaced = block && dot; /* a norm's name has no block */
-  snprintf(out, size, "%slayers.%d.%s%s", body, layer, replaced ? block : "", replaced ? dot : part);
-}
-
-static int width_of(const ModelConfig *config, int layer, Width width) {
-  const DeltaConfig *delta = &config->delta;
-  const LatentConfig *latent = &config->latent;
-  const LayerConfig own = config_layer(config, layer);
-  const int heads = own.n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
-  switch (width) {
-  case WIDTH_HEADS:
-    if (own.kind == LAYER_CONV) return config->hidden;
-    if (own.kind != LAYER_ATTENTION) return values;
-    return latent->kv_rank ? config->n_heads * latent->value_dim
-                           : own.n_heads * config_value_dim(config, &own);
-  case WIDTH_QUERIES:
-    if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
-    return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
-  case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
-  case WIDTH_VALUES: return own.n_kv_heads * config_value_dim(config, &own);
-  case WIDTH_INTERMEDIATE: return own.intermediate;
-  case WIDTH_INPUT: return config->per_layer_width;
-  case WIDTH_GATE:
-    if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
-    return config->attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
-  case WIDTH_CHANNELS:
-    if (delta->apart) return delta->n_key_heads * delta->key_dim;
-    return delta_channels(delta) + (delta->interleaved ? values : 0);
-  case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
-  case WIDTH_DELTA_K: return delta->apart ? delta->n_key_heads * delta->key_dim : 0;
-  case WIDTH_DELTA_V: return delta->apart ? values : 0;
-  case WIDTH_DELTA_B:
-    if (delta->rule == RULE_MAMBA2) return 0;
-    return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
-  case WIDTH_DELTA_A: return delta->interleaved ? 0 : delta_decays(delta);
-  case WIDTH_DELTA_GATE: return delta->gate_rank ? delta->gate_rank : config->hidden;
-  case WIDTH_DELTA_RANK: return delta->gate_rank;
-  case WIDTH_EXPERTS: return own.n_experts;
-  case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
-  case WIDTH_CONV: return 3 * config->hidden;
-  case WIDTH_Q_INPUT: return latent->q_rank ? latent->q_rank : config->hidden;
-  case WIDTH_Q_RANK: return latent->q_rank;
-  case WIDTH_KV_A: return latent->kv_rank ? latent->kv_rank + latent->rope_dim : 0;
-  case WIDTH_KV_RANK: return latent->kv_rank;
-  case WIDTH_KV_B: return config->n_heads * (latent->nope_dim + latent->value_dim);
-  case WIDTH_LATENT: return own.n_experts > 0 ? config->experts.latent : 0;
-  case WIDTH_STREAMS: return config->streams.n * config->hidden;
-  case WIDTH_STREAM_RANK: return config->streams.rank;
-  case WIDTH_STREAM_COUNT: return config->streams.n;
-  case WIDTH_INDEX:
-    return config->indexer.block ? (config->indexer.n_heads + 1) * config->indexer.head_dim : 0;
-  case WIDTH_NGRAMS: return own.ngrams ? config->ngrams.width : 0;
-  case WIDTH_ALTUP: return config->altup.n;
-  case WIDTH_ALTUP_SQUARE: return config->altup.n * config->altup.n;
-  case WIDTH_LAUREL: return config->altup.laurel_rank;
-  case WIDTH_HIDDEN: break;
-  }
-  return config->hidden;
 }
 
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out) {
@@ -253,97 +308,39 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
   *n_out = width_of(config, layer, linears[which].out);
 }
 
-bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
-  const LayerConfig own = config_layer(config, layer);
-  if (config->ungated && (is_of_expert(which) ? expert_part(which) == EXPERT_GATE : which == LAYER_GATE))
-    return false;
-  if (is_of_expert(which)) return expert_of(which) < own.n_experts;
-  const unsigned kinds = 1u << own.kind | (own.delta_beside ? IN_DELTA | IN_BESIDE : 0u);
-  if (!(linears[which].kinds & kinds)) return false;
-  if ((which == LAYER_K || which == LAYER_V) && config->latent.kv_rank) return false;
-  if (which == LAYER_K && own.shares_kv) return false;
-  if (which == LAYER_V && (own.shares_kv || own.k_as_v)) return false;
-  return width_of(config, layer, linears[which].in) > 0 && width_of(config, layer, linears[which].out) > 0;
+/* The kinds of parts that a layer has. */
+static unsigned kinds_of(const LayerConfig *own) {
+  return 1u << own->kind | (own->delta_beside ? IN_DELTA | IN_BESIDE : 0u);
 }
 
-static bool is_of_delta(int which) {
-  return which >= LAYER_DELTA_QKV && which <= LAYER_DELTA_O;
+bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
+  const LayerConfig own = config_layer(config, layer);
+  if (is_of_expert(which))
+    return expert_of(which) < own.n_experts && !(config->ungated && expert_part(which) == EXPERT_GATE);
+  return (linears[which].layers & kinds_of(&own)) && width_of(config, layer, linears[which].in) > 0 &&
+         width_of(config, layer, linears[which].out) > 0;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
-  const bool conv = config_layer(config, layer).kind == LAYER_CONV;
-  if (conv && (which == LAYER_CONV_IN || which == LAYER_O)) return config->conv.bias;
-  if (config_layer(config, layer).kind == LAYER_DELTA && (is_of_delta(which) || which == LAYER_O))
-    return config->delta.biases;
+  const LayerKind kind = config_layer(config, layer).kind;
   if (is_of_expert(which)) return config->experts.biases;
-  if (which == LAYER_ROUTER) return config->experts.router_bias;
-  if (which == LAYER_Q_A || which == LAYER_KV_A) return config->o_bias;
-  if (which <= LAYER_V) return config->qkv_bias && !config->latent.kv_rank;
-  if (which >= N_COMMON_LINEARS && which != LAYER_LATENT_IN && which != LAYER_LATENT_OUT) return false;
-  return which == LAYER_O ? config->o_bias : config->mlp_bias;
-}
-
-/* The name of a linear layer beside experts, or NULL. */
-static const char *shared_linear_name(const ModelConfig *config, int which) {
-  static const char *const names[][3] = {
-      {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
-      {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"},
-      {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj", "mlp.shared_mlp.down_proj"},
-      {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj",
-       "feed_forward.shared_expert.down_proj"},
-      {"block_sparse_moe.shared_experts.gate_proj", "block_sparse_moe.shared_experts.up_proj",
-       "block_sparse_moe.shared_experts.down_proj"}};
-  const SharedName shared = config->expert_names->shared;
-  if (which == LAYER_ROUTER) return config->expert_names->router;
-  if (shared == SHARED_AS_DENSE) return NULL;
-  if (which == LAYER_GATE) return names[shared - SHARED_EXPERT][0];
-  if (which == LAYER_UP) return names[shared - SHARED_EXPERT][1];
-  return which == LAYER_DOWN ? names[shared - SHARED_EXPERT][2] : NULL;
-}
-
-/* The name of a matrix of a layer of LAYER_DELTA with DeltaConfig.apart, or NULL. */
-static const char *apart_linear_name(const ModelConfig *config, int which) {
-  const DeltaConfig *delta = &config->delta;
-  switch (which) {
-  case LAYER_DELTA_QKV: return "linear_attn.q_proj";
-  case LAYER_DELTA_Z: return delta->gate_rank ? "linear_attn.g_b_proj" : "linear_attn.g_proj";
-  case LAYER_DELTA_B: return "linear_attn.b_proj";
-  case LAYER_DELTA_A:
-    if (!delta->by_channel) return "linear_attn.a_proj";
-    return delta->gate_rank ? "linear_attn.f_b_proj" : "linear_attn.f_proj";
-  case LAYER_O: return config->names.delta_o ? config->names.delta_o : "linear_attn.o_proj";
-  default: return NULL;
+  switch (linears[which].bias) {
+  case BIAS_QKV: return config->qkv_bias && !config->latent.kv_rank;
+  case BIAS_O:
+    if (kind == LAYER_CONV) return config->conv.bias;
+    return kind == LAYER_DELTA ? config->delta.biases : config->o_bias;
+  case BIAS_MLP: return config->mlp_bias;
+  case BIAS_DELTA: return kind == LAYER_DELTA && config->delta.biases;
+  case BIAS_CONV: return config->conv.bias;
+  case BIAS_ROUTER: return config->experts.router_bias;
+  case BIAS_LATENT: return config->o_bias;
+  case BIAS_NONE: break;
   }
-}
-
-/* The model's own name of a linear layer, or NULL. */
-static const char *own_linear_name(const ModelConfig *config, int layer, int which) {
-  const TensorNames *names = &config->names;
-  const bool moe = config_layer(config, layer).n_experts > 0;
-  if (moe && shared_linear_name(config, which)) return shared_linear_name(config, which);
-  if (config->delta.apart && config_layer(config, layer).kind == LAYER_DELTA &&
-      apart_linear_name(config, which))
-    return apart_linear_name(config, which);
-  const char *delta_in = config->delta.interleaved ? "linear_attn.in_proj_qkvz" : NULL,
-             *delta_b = config->delta.interleaved ? "linear_attn.in_proj_ba" : NULL;
-  const char *const outs[N_LAYER_KINDS] = {
-      [LAYER_ATTENTION] = names->o,
-      [LAYER_DELTA] = config->delta.rule == RULE_MAMBA2 ? "mamba.out_proj" : "linear_attn.out_proj",
-      [LAYER_CONV] = "conv.out_proj"};
-  const char *const own[N_LAYER_LINEARS] = {[LAYER_Q] = config->latent.q_rank ? "self_attn.q_b_proj" : NULL,
-                                            [LAYER_O] = outs[config_layer(config, layer).kind],
-                                            [LAYER_GATE] = names->gate,
-                                            [LAYER_UP] = names->up,
-                                            [LAYER_DOWN] = names->down,
-                                            [LAYER_ATTN_GATE] = names->attn_gate,
-                                            [LAYER_DELTA_QKV] = delta_in,
-                                            [LAYER_DELTA_B] = delta_b};
-  return own[which];
+  return false;
 }
 
 StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which) {
-  const char *own = own_linear_name(config, layer, which);
-  StoredLinear stored = {own ? own : linears[which].name, which, 0,
+  StoredLinear stored = {linear_name(config, layer, which, linears[which].name), which, 0,
                          width_of(config, layer, linears[which].out)};
   for (int i = 0; i < N_FUSED; i++) {
     if (!is_fused(config, i)) continue;
@@ -352,7 +349,7 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which
       if (fused[i].parts[part] == which) first = n_out;
       n_out += width_of(config, layer, linears[fused[i].parts[part]].out);
     }
-    own = i == FUSED_GATE_UP ? config->names.gate_up : NULL;
+    const char *own = i == FUSED_GATE_UP ? config->names.gate_up : NULL;
     if (first >= 0) stored = (StoredLinear){own ? own : fused[i].name, fused[i].parts[0], first, n_out};
   }
   return stored;
@@ -364,219 +361,49 @@ bool layer_linear_is_first(const ModelConfig *config, int layer, int which) {
          layer_linear_stored(config, layer, which).first_part == which;
 }
 
-/* --- norms */
-
-static const size_t norms[N_LAYER_NORMS] = {
-    [LAYER_ATTN_NORM] = offsetof(ModelLayer, attn_norm),
-    [LAYER_ATTN_POST_NORM] = offsetof(ModelLayer, attn_post_norm),
-    [LAYER_MLP_NORM] = offsetof(ModelLayer, mlp_norm),
-    [LAYER_MLP_POST_NORM] = offsetof(ModelLayer, mlp_post_norm),
-    [LAYER_Q_NORM] = offsetof(ModelLayer, q_norm),
-    [LAYER_K_NORM] = offsetof(ModelLayer, k_norm),
-    [LAYER_INPUT_NORM] = offsetof(ModelLayer, input_norm),
-    [LAYER_EXPERT_NORM] = offsetof(ModelLayer, moe.norm),
-    [LAYER_EXPERT_POST_NORM] = offsetof(ModelLayer, moe.post_norm),
-    [LAYER_SHARED_POST_NORM] = offsetof(ModelLayer, moe.shared_post_norm),
-    [LAYER_Q_A_NORM] = offsetof(ModelLayer, q_a_norm),
-    [LAYER_KV_A_NORM] = offsetof(ModelLayer, kv_a_norm),
-    [LAYER_INDEX_Q_NORM] = offsetof(ModelLayer, index_q_norm),
-    [LAYER_INDEX_K_NORM] = offsetof(ModelLayer, index_k_norm),
-    [LAYER_NGRAM_KEY_NORM] = offsetof(ModelLayer, ngrams.key_norm),
-    [LAYER_NGRAM_QUERY_NORM] = offsetof(ModelLayer, ngrams.query_norm),
-    [LAYER_NGRAM_CONV_NORM] = offsetof(ModelLayer, ngrams.conv_norm),
-    [LAYER_ALTUP_NORM] = offsetof(ModelLayer, altup.router_norm),
-    [LAYER_LAUREL_NORM] = offsetof(ModelLayer, altup.laurel_norm),
-};
-
-/* post_attention_layernorm names another norm in NORM_BEFORE than in the others. */
-static const char *const norm_names[][LAYER_Q_NORM] = {
-    [NORM_BEFORE] = {[LAYER_ATTN_NORM] = "input_layernorm", [LAYER_MLP_NORM] = "post_attention_layernorm"},
-    [NORM_AROUND] = {[LAYER_ATTN_NORM] = "input_layernorm",
-                     [LAYER_ATTN_POST_NORM] = "post_attention_layernorm",
-                     [LAYER_MLP_NORM] = "pre_feedforward_layernorm",
-                     [LAYER_MLP_POST_NORM] = "post_feedforward_layernorm"},
-    [NORM_AFTER] = {[LAYER_ATTN_POST_NORM] = "post_attention_layernorm",
-                    [LAYER_MLP_POST_NORM] = "post_feedforward_layernorm"},
-};
-
-Vector *layer_norm_of(const ModelLayer *layer, int which) {
-  return (Vector *)((char *)layer + norms[which]);
-}
-
-/* The model's own name of a norm, or NULL. */
-static const char *own_norm_name(const TensorNames *names, int which) {
-  const char *const own[N_LAYER_NORMS] = {
-      [LAYER_ATTN_NORM] = names->attn_norm, [LAYER_ATTN_POST_NORM] = names->attn_post_norm,
-      [LAYER_MLP_NORM] = names->mlp_norm,   [LAYER_MLP_POST_NORM] = names->mlp_post_norm,
-      [LAYER_Q_NORM] = names->q_norm,       [LAYER_K_NORM] = names->k_norm};
-  return own[which];
-}
-
-/* The norms of streams, of n-grams, and of index queries and keys; NULL: the layer has no such norm. */
-static const char *stream_norm_name(const ModelConfig *config, LayerConfig own, int which, int *width) {
-  *width = config->streams.n * config->hidden;
-  if (which == LAYER_ATTN_NORM) return "attn_hyper_connection.hc_norm";
-  if (which == LAYER_MLP_NORM) return "mlp_hyper_connection.hc_norm";
-  if (which >= LAYER_NGRAM_KEY_NORM) {
-    static const char *const of_ngrams[] = {"ple.norm_key", "ple.norm_query", "ple.norm_conv"};
-    return own.ngrams ? of_ngrams[which - LAYER_NGRAM_KEY_NORM] : NULL;
-  }
-  if (which < LAYER_INDEX_Q_NORM || own.kind != LAYER_ATTENTION || !config->indexer.block) return NULL;
-  *width = config->indexer.head_dim;
-  return which == LAYER_INDEX_Q_NORM ? "self_attn.indexer.q_layernorm" : "self_attn.indexer.k_layernorm";
-}
-
-const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width) {
-  const char *name = own_norm_name(&config->names, which);
-  const LayerConfig own = config_layer(config, layer);
-  if (which >= LAYER_ALTUP_NORM) {
-    *width = config->hidden;
-    if (config->altup.n == 0) return NULL;
-    return which == LAYER_ALTUP_NORM ? "altup.router_norm" : "laurel.post_laurel_norm";
-  }
-  if (which >= LAYER_INDEX_Q_NORM || (config->streams.n > 0 && which < LAYER_Q_NORM))
-    return config->streams.n > 0 ? stream_norm_name(config, own, which, width) : NULL;
-  if (which < LAYER_Q_NORM) {
-    const bool of_mixer = which == LAYER_ATTN_NORM || which == LAYER_ATTN_POST_NORM;
-    if (of_mixer ? own.kind == LAYER_MLP_ALONE : own.no_mlp) return NULL;
-    if (which == LAYER_MLP_NORM && config->parallel) return NULL;
-    *width = config->hidden;
-    const char *usual = norm_names[own.norms][which];
-    if (which == LAYER_MLP_POST_NORM && config->experts.post_norm) return own.n_experts > 0 ? name : NULL;
-    return usual && name ? name : usual;
-  }
-  if (which == LAYER_INPUT_NORM) {
-    *width = config->hidden;
-    return config->per_layer_width > 0 ? "post_per_layer_input_norm" : NULL;
-  }
-  if (which == LAYER_Q_A_NORM || which == LAYER_KV_A_NORM) {
-    *width = which == LAYER_Q_A_NORM ? config->latent.q_rank : config->latent.kv_rank;
-    if (own.kind != LAYER_ATTENTION || *width == 0) return NULL;
-    return which == LAYER_Q_A_NORM ? "self_attn.q_a_layernorm" : "self_attn.kv_a_layernorm";
-  }
-  if (which >= LAYER_EXPERT_NORM) {
-    static const char *const of_experts[] = {"pre_feedforward_layernorm_2", "post_feedforward_layernorm_2",
-                                             "post_feedforward_layernorm_1"};
-    *width = config->hidden;
-    return own.n_experts > 0 && config->experts.own_norms ? of_experts[which - LAYER_EXPERT_NORM] : NULL;
-  }
-  if (own.kind != LAYER_ATTENTION || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
-  if (own.no_qk_norm || (own.shares_kv && which == LAYER_K_NORM)) return NULL;
-  *width = own.head_dim;
-  if (config->qk_norm == QK_NORM_WHOLE) *width *= which == LAYER_Q_NORM ? own.n_heads : own.n_kv_heads;
-  return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
+Division layer_linear_division(int which) {
+  return linears[which].division;
 }
 
 /* --- vectors */
 
-Vector *layer_vector_of(const ModelLayer *layer, int which) {
-  static const size_t offsets[N_LAYER_VECTORS] = {
-      [DELTA_CONV] = offsetof(ModelLayer, delta.conv),
-      [DELTA_A_LOG] = offsetof(ModelLayer, delta.a_log),
-      [DELTA_DT_BIAS] = offsetof(ModelLayer, delta.dt_bias),
-      [DELTA_NORM] = offsetof(ModelLayer, delta.norm),
-      [DELTA_CONV_BIAS] = offsetof(ModelLayer, delta.conv_bias),
-      [DELTA_SKIP] = offsetof(ModelLayer, delta.skip),
-      [CONV_TAPS] = offsetof(ModelLayer, conv.taps),
-      [CONV_BIAS] = offsetof(ModelLayer, conv.bias),
-      [NGRAM_TAPS] = offsetof(ModelLayer, ngrams.taps),
-      [ATTN_NORM_BIAS] = offsetof(ModelLayer, attn_norm_bias),
-      [MLP_NORM_BIAS] = offsetof(ModelLayer, mlp_norm_bias),
-      [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
-      [EXPERT_SCALES] = offsetof(ModelLayer, moe.scales),
-      [EXPERT_ROUTER_SCALE] = offsetof(ModelLayer, moe.router_scale),
-      [ALTUP_OUTPUT_SCALE] = offsetof(ModelLayer, altup.output_scale),
-      [XIELU_ALPHA_P] = offsetof(ModelLayer, xielu.alpha_p),
-      [XIELU_ALPHA_N] = offsetof(ModelLayer, xielu.alpha_n),
-      [XIELU_BETA] = offsetof(ModelLayer, xielu.beta),
-      [XIELU_EPS] = offsetof(ModelLayer, xielu.eps),
-  };
-  return (Vector *)((char *)layer + offsets[which]);
+StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
+  const LayerConfig own = config_layer(config, layer);
+  const int n = width_of(config, layer, vectors[which].n),
+            taps = width_of(config, layer, vectors[which].taps);
+  if (!(vectors[which].layers & kinds_of(&own)) || n == 0) return (StoredVector){0};
+  const bool as_weights = (vectors[which].layers & IN_DELTA) && config->delta.rule == RULE_MAMBA2;
+  return (StoredVector){.name = vector_name(config, layer, which, vectors[which].name),
+                        .suffix = vectors[which].is_norm ? ".weight" : "",
+                        .n = n,
+                        .taps = vectors[which].taps == WIDTH_ONE ? 0 : taps,
+                        .usually = as_weights ? DTYPE_F16 : vectors[which].usually};
 }
 
-/* The vectors of layers with experts. */
-static LayerVector expert_vector(const ModelConfig *config, int which) {
-  const ExpertConfig *experts = &config->experts;
-  if (which == EXPERT_CHOICE_BIAS && experts->choice_bias)
-    return (LayerVector){config->expert_names->choice_bias, experts->n_experts, 0, DTYPE_F32};
-  if (which == EXPERT_SCALES && experts->own_norms)
-    return (LayerVector){"router.per_expert_scale", experts->n_experts, 0, DTYPE_F16};
-  if (which == EXPERT_ROUTER_SCALE && experts->own_norms)
-    return (LayerVector){"router.scale", config->hidden, 0, DTYPE_F16};
-  return (LayerVector){0};
+float layer_vector_plus(const ModelConfig *config, int which) {
+  return vectors[which].is_norm && config->norm_plus_one ? 1 : 0;
 }
 
-/* The vectors of layers with the part of LAYER_DELTA. */
-static LayerVector delta_vector(const DeltaConfig *delta, int which) {
-  const int channels = delta_channels(delta), heads = delta->n_value_heads;
-  const LayerVector gated[] = {
-      [DELTA_CONV] = {"linear_attn.conv1d.weight", channels, delta->conv, DTYPE_F16},
-      [DELTA_A_LOG] = {"linear_attn.A_log", heads, 0, DTYPE_F32},
-      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", delta_decays(delta), 0, DTYPE_F16},
-      [DELTA_NORM] = {delta->apart ? "linear_attn.o_norm.weight" : "linear_attn.norm.weight",
-                      delta->value_dim, 0, DTYPE_F32},
-      [DELTA_CONV_BIAS] = {0},
-      [DELTA_SKIP] = {0},
-  };
-  const LayerVector mamba[] = {
-      [DELTA_CONV] = {"mamba.conv1d.weight", channels, delta->conv, DTYPE_F16},
-      [DELTA_A_LOG] = {"mamba.A_log", heads, 0, DTYPE_F16},
-      [DELTA_DT_BIAS] = {"mamba.dt_bias", heads, 0, DTYPE_F16},
-      [DELTA_NORM] = {delta->no_norm ? NULL : "mamba.norm.weight", heads * delta->value_dim, 0, DTYPE_F16},
-      [DELTA_CONV_BIAS] = {delta->conv_bias ? "mamba.conv1d.bias" : NULL, channels, 0, DTYPE_F16},
-      [DELTA_SKIP] = {"mamba.D", heads, 0, DTYPE_F16},
-  };
-  return delta->rule == RULE_MAMBA2 ? mamba[which] : gated[which];
+VectorRange layer_vector_range(int which) {
+  return vectors[which].range;
 }
 
-/* xIELU's parameters. */
-static LayerVector xielu_vector(const ModelConfig *config, int which) {
-  static const LayerVector stored[] = {
-      {"mlp.act_fn.alpha_p", 1, 0, DTYPE_F16},
-      {"mlp.act_fn.alpha_n", 1, 0, DTYPE_F16},
-      {"mlp.act_fn.beta", 1, 0, DTYPE_F16},
-      {"mlp.act_fn.eps", 1, 0, DTYPE_F16},
-  };
-  return config->activation == ACTIVATION_XIELU ? stored[which - XIELU_ALPHA_P] : (LayerVector){0};
+Division layer_vector_division(int which) {
+  return vectors[which].division;
 }
 
 double softplus(double x) {
   return x > 20 ? x : log1p(exp(x));
 }
 
-Xielu xielu_read(const XieluLayer *layer) {
+Xielu xielu_read(const ModelLayer *layer) {
   Xielu own = {.beta = 0.5f, .eps = -1e-6f};
-  if (!layer->alpha_p.data) return (Xielu){0};
-  floats_read(layer->alpha_p.data, layer->alpha_p.dtype, 0, 1, &own.alpha_p);
-  floats_read(layer->alpha_n.data, layer->alpha_n.dtype, 0, 1, &own.alpha_n);
-  if (layer->beta.data) floats_read(layer->beta.data, layer->beta.dtype, 0, 1, &own.beta);
-  if (layer->eps.data) floats_read(layer->eps.data, layer->eps.dtype, 0, 1, &own.eps);
+  if (!layer->xielu_alpha_p.data) return (Xielu){0};
+  floats_read(layer->xielu_alpha_p.data, layer->xielu_alpha_p.dtype, 0, 1, &own.alpha_p);
+  floats_read(layer->xielu_alpha_n.data, layer->xielu_alpha_n.dtype, 0, 1, &own.alpha_n);
+  if (layer->xielu_beta.data) floats_read(layer->xielu_beta.data, layer->xielu_beta.dtype, 0, 1, &own.beta);
+  if (layer->xielu_eps.data) floats_read(layer->xielu_eps.data, layer->xielu_eps.dtype, 0, 1, &own.eps);
   own.alpha_p = (float)softplus(own.alpha_p);
   own.alpha_n = own.beta + (float)softplus(own.alpha_n);
   return own;
-}
-
-LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
-  if (which >= XIELU_ALPHA_P) return xielu_vector(config, which);
-  if (which == ALTUP_OUTPUT_SCALE)
-    return config->altup.n > 0 ? (LayerVector){"altup.correct_output_scale", config->hidden, 0, DTYPE_F16}
-                               : (LayerVector){0};
-  if (which >= EXPERT_CHOICE_BIAS)
-    return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
-  if (which == ATTN_NORM_BIAS || which == MLP_NORM_BIAS) {
-    if (!config->norm_bias) return (LayerVector){0};
-    return (LayerVector){which == ATTN_NORM_BIAS ? "input_layernorm.bias" : "post_attention_layernorm.bias",
-                         config->hidden, 0, DTYPE_F16};
-  }
-  if (which == NGRAM_TAPS) {
-    if (!config_layer(config, layer).ngrams) return (LayerVector){0};
-    return (LayerVector){"ple.conv1d.weight", config->streams.n * config->hidden, config->ngrams.taps,
-                         DTYPE_F16};
-  }
-  const LayerConfig own = config_layer(config, layer);
-  if (which < CONV_TAPS)
-    return layer_has(own, LAYER_DELTA) ? delta_vector(&config->delta, which) : (LayerVector){0};
-  if (own.kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
-  return which == CONV_TAPS ? (LayerVector){"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16}
-                            : (LayerVector){"conv.conv.bias", config->hidden, 0, DTYPE_F16};
 }

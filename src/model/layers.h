@@ -1,54 +1,7 @@
-/* layers.h - the linear layers and norms of a transformer layer as tables: place, name, size. Linear layers
- * are in the order of an ak48 file; those that only some models have follow. */
+/* layers.h - what tensors.def says of a layer's tensors, for a config: existence, names, sizes. */
 #pragma once
 
 #include "model/model.h"
-
-enum {
-  LAYER_Q,
-  LAYER_K,
-  LAYER_V,
-  LAYER_O,
-  LAYER_GATE,
-  LAYER_DOWN,
-  LAYER_UP,
-  N_COMMON_LINEARS, /* those before are in every model */
-  LAYER_ATTN_GATE = N_COMMON_LINEARS,
-  LAYER_DELTA_QKV,
-  LAYER_DELTA_Z,
-  LAYER_DELTA_B,
-  LAYER_DELTA_A,
-  LAYER_DELTA_K,
-  LAYER_DELTA_V,
-  LAYER_DELTA_Z_IN,
-  LAYER_DELTA_A_IN,
-  LAYER_DELTA_O,
-  LAYER_CONV_IN,
-  LAYER_INPUT_GATE,
-  LAYER_INPUT_PROJECTION,
-  LAYER_ROUTER,
-  LAYER_SHARED_GATE,
-  LAYER_LATENT_IN,
-  LAYER_LATENT_OUT,
-  LAYER_Q_A,
-  LAYER_KV_A,
-  LAYER_KV_B,
-  LAYER_ATTN_MIX_DOWN,
-  LAYER_ATTN_MIX_UP,
-  LAYER_ATTN_INJECT,
-  LAYER_MLP_MIX_DOWN,
-  LAYER_MLP_MIX_UP,
-  LAYER_MLP_INJECT,
-  LAYER_INDEX,
-  LAYER_NGRAM_KEY,
-  LAYER_NGRAM_VALUE,
-  LAYER_ALTUP_ROUTER,
-  LAYER_ALTUP_PREDICT,
-  LAYER_ALTUP_CORRECT,
-  LAYER_LAUREL_LEFT,
-  LAYER_LAUREL_RIGHT,
-  N_LAYER_LINEARS
-};
 
 /* Linear layers from N_LAYER_LINEARS on are those of a layer's experts: gate, up and down of the first, then
  * of the second, and so on. */
@@ -96,61 +49,34 @@ void expert_linear_name(const ModelConfig *config, int which, char name[LINEAR_N
  * the layer has no such linear layer. */
 bool layer_linear_is_first(const ModelConfig *config, int layer, int which);
 
-enum {
-  LAYER_ATTN_NORM,
-  LAYER_ATTN_POST_NORM,
-  LAYER_MLP_NORM,
-  LAYER_MLP_POST_NORM,
-  LAYER_Q_NORM,
-  LAYER_K_NORM,
-  LAYER_INPUT_NORM,
-  LAYER_EXPERT_NORM,
-  LAYER_EXPERT_POST_NORM,
-  LAYER_SHARED_POST_NORM,
-  LAYER_Q_A_NORM,
-  LAYER_KV_A_NORM,
-  LAYER_INDEX_Q_NORM,
-  LAYER_INDEX_K_NORM,
-  LAYER_NGRAM_KEY_NORM,
-  LAYER_NGRAM_QUERY_NORM,
-  LAYER_NGRAM_CONV_NORM,
-  LAYER_ALTUP_NORM,
-  LAYER_LAUREL_NORM,
-  N_LAYER_NORMS
-};
-
-Vector *layer_norm_of(const ModelLayer *layer, int which);
-/* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
-const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
-
-/* The biases of norms, and the vectors of DeltaLayer, ConvLayer, NgramLayer, ExpertLayer, AltupLayer and
- * XieluLayer as stored: "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
-enum {
-  DELTA_CONV,
-  DELTA_A_LOG,
-  DELTA_DT_BIAS,
-  DELTA_NORM,
-  DELTA_CONV_BIAS,
-  DELTA_SKIP,
-  CONV_TAPS,
-  CONV_BIAS,
-  NGRAM_TAPS,
-  ATTN_NORM_BIAS,
-  MLP_NORM_BIAS,
-  EXPERT_CHOICE_BIAS, /* [n] or [1][n] */
-  EXPERT_SCALES,
-  EXPERT_ROUTER_SCALE,
-  ALTUP_OUTPUT_SCALE,
-  XIELU_ALPHA_P, /* these four: [1] or a scalar; the last two may be missing */
-  XIELU_ALPHA_N,
-  XIELU_BETA,
-  XIELU_EPS,
-  N_LAYER_VECTORS
-};
+/* A vector as it is stored: its whole name in the layer is name and suffix. */
 typedef struct {
-  const char *name; /* NULL: the layer has no such vector */
-  int n, taps;      /* taps: 0 of a vector of rank 1 */
-  Dtype usually;    /* DTYPE_F32 if checkpoints store it so beside fp16 and bf16 weights, else DTYPE_F16 */
-} LayerVector;
-Vector *layer_vector_of(const ModelLayer *layer, int which);
-LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which);
+  const char *name;   /* "input_layernorm"; NULL: the layer has no such vector */
+  const char *suffix; /* ".weight" of a norm, or "" */
+  int n, taps;        /* [n], or with taps > 0 [n][1][taps] */
+  Dtype usually;      /* DTYPE_F32 if checkpoints store it so beside fp16 and bf16 weights, else DTYPE_F16 */
+} StoredVector;
+StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
+
+/* A number is added to those of a vector before they are used: 1 to norms with norm_plus_one, else 0. */
+float layer_vector_plus(const ModelConfig *config, int which);
+/* Random numbers in its place, that included, lie uniformly from `low` to `high`. */
+typedef struct {
+  float low, high;
+} VectorRange;
+VectorRange layer_vector_range(int which);
+
+/* The part of a tensor that one of several GPUs has (slice.c). */
+typedef enum {
+  DIVIDE_WHOLE,        /* all of it */
+  DIVIDE_QUERY_HEADS,  /* outputs or numbers of its queries' heads */
+  DIVIDE_KV_HEADS,     /* of its KV heads */
+  DIVIDE_VALUE_HEADS,  /* of its value heads of the delta rule */
+  DIVIDE_KEY_RUNS,     /* three runs of channels: q and k of its key heads, v of its value heads */
+  DIVIDE_CHANNEL_RUNS, /* its channels of a convolution: of a matrix three runs */
+  DIVIDE_MIXER_INPUTS, /* inputs that its heads or channels make */
+  DIVIDE_UNITS,        /* outputs: its hidden units of an MLP */
+  DIVIDE_UNIT_INPUTS,  /* the same as inputs */
+} Division;
+Division layer_linear_division(int which);
+Division layer_vector_division(int which);

@@ -60,7 +60,7 @@ static Status make_experts(Model *model, const char *body, Error *err) {
   Expert *next = files->experts;
   char(*name)[LINEAR_NAME_SIZE] = files->expert_names;
   for (int layer = 0; layer < config->n_layers; layer++) {
-    model->layers[layer].moe.experts = next;
+    model->layers[layer].experts = next;
     for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, layer); which++, name++) {
       char part[LINEAR_NAME_SIZE];
       expert_linear_name(config, which, part);

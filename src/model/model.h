@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "model/config/config.h"
+#include "model/slots.h"
 
 typedef enum {
   DTYPE_F32,
@@ -109,42 +110,10 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
  *   g = alpha_p u^2 + beta u where u > 0, else alpha_n (e^min(u, eps) - 1 - u) + beta u.
  * They are stored so that alpha_p is ln(1 + e^stored), alpha_n that plus beta. */
 typedef struct {
-  Vector alpha_p, alpha_n; /* [1]; data NULL unless config.activation is ACTIVATION_XIELU */
-  Vector beta, eps;        /* [1]; data NULL: 0.5 and -1e-6 */
-} XieluLayer;
-typedef struct {
   float alpha_p, alpha_n, beta, eps;
 } Xielu;
 /* ln(1 + e^x), as torch's softplus: x itself from 20 on. */
 double softplus(double x);
-Xielu xielu_read(const XieluLayer *layer); /* zeros if the layer has none */
-
-/* Weights of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule), or beside them. C:
- * delta_channels(). */
-typedef struct {
-  /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> delta_decays(). config.delta.interleaved,
-   * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
-   * 0. RULE_MAMBA2: there is no b; a is the step size, dt */
-  Linear qkv, z, b, a;
-  Linear k, v;       /* with config.delta.apart, and qkv is q alone; else n_out 0 */
-  Linear z_in, a_in; /* hidden -> gate_rank, which z and a multiply instead; n_out 0 with a gate_rank of 0 */
-  Linear o;          /* n_value_heads * value_dim -> hidden; n_out 0 unless LayerConfig.delta_beside */
-  Vector conv;       /* [C][taps], the last tap for the token itself */
-  Vector conv_bias;  /* [C]; data NULL unless config.delta.conv_bias */
-  Vector a_log;      /* [n_value_heads] */
-  Vector dt_bias;    /* [delta_decays()] */
-  Vector skip;       /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
-  /* [value_dim], with RULE_MAMBA2 [n_value_heads * value_dim]; multiplies by weight also with
-   * norm_plus_one; data NULL with config.delta.no_norm */
-  Vector norm;
-} DeltaLayer;
-
-/* Weights of a layer of LAYER_CONV in place of q, k, v and their norms (backend.h, norm_short_conv). */
-typedef struct {
-  Linear in;   /* hidden -> 3 hidden: the gates of inputs, those of outputs, and what is convolved */
-  Vector taps; /* [hidden][taps], the last tap for the token itself */
-  Vector bias; /* [hidden]; data NULL unless config.conv.bias */
-} ConvLayer;
 
 /* One of a layer's experts: an MLP of the width config.experts.width. Experts are stored one by one, or all
  * of a layer in tensors with one dimension more: these Linears are then views into them. */
@@ -152,39 +121,11 @@ typedef struct {
   Linear gate, up, down; /* expert_row_width() -> width twice, and back; config.ungated: gate has n_out 0 */
 } Expert;
 
-/* Weights of an MLP with experts (backend.h, norm_experts_residual). The MLP beside them, which every token
- * passes, is gate, up and down of ModelLayer. */
-typedef struct {
-  Linear router;      /* hidden -> n_experts, dense; its bias: config.experts.router_bias */
-  Expert *experts;    /* [n_experts] */
-  Linear shared_gate; /* hidden -> 1, dense; n_out 0 unless config.experts.shared_gate */
-  Vector choice_bias; /* [n_experts]; data NULL unless config.experts.choice_bias */
-  /* hidden -> latent, and back; n_out 0 unless config.experts.latent: what the experts read is latent_in of
-   * the layer's input, and latent_out multiplies their sum. */
-  Linear latent_in, latent_out;
-  /* Only with config.experts.own_norms. [n_experts]: factors of the experts' weights. [hidden] each: what
-   * multiplies the router's normalised input; norms of the experts' input, of their output, and of the output
-   * of the MLP beside them. */
-  Vector scales;
-  Vector router_scale, norm, post_norm, shared_post_norm;
-} ExpertLayer;
-
 /* The matrices that make one row of a token's residual streams (backend.h, mix_streams). S: streams.n *
  * hidden. */
 typedef struct {
   Linear down, up; /* S -> streams.rank, and back: the weights of the mix */
-  Linear inject;   /* S -> streams.n: the factors of what the block returns; n_out 0 before the logits */
 } StreamMix;
-
-/* AltUp and LAuReL in a layer (backend.h, predict_streams, add_laurel). n: config.altup.n. */
-typedef struct {
-  Vector router_norm;      /* [hidden] */
-  Linear router;           /* hidden -> n */
-  Linear predict, correct; /* n -> n * n, n -> n: coefficients */
-  Vector output_scale;     /* [hidden] of the first stream where the layer's own input is added */
-  Linear left, right;      /* hidden -> laurel_rank, and back */
-  Vector laurel_norm;      /* [hidden] output of right */
-} AltupLayer;
 
 /* Rows of a table of n-grams. Numbers in F8_E4M3 or I8 are multiplied by a scale. */
 typedef struct {
@@ -192,62 +133,35 @@ typedef struct {
   Vector scales; /* [1] for all rows or [rows.n_rows]; data NULL: no scales */
 } NgramShard;
 
-/* Embeddings of n-grams (backend.h, add_ngrams). */
+/* A layer's tensors; tensors.def says what each is, and in which layers. The Linear of a layer that a model
+ * lacks has n_out 0, such a Vector data NULL. */
 typedef struct {
-  Linear key, value;                      /* ngrams.width -> S, -> hidden */
-  Vector key_norm, query_norm, conv_norm; /* [S], each stream is normalised by itself */
-  Vector taps;                            /* [S][taps], the last tap for the token itself */
-  NgramShard
-      *shards; /* [n_shards] the table, one after another: as many rows each, of ngram_columns() numbers */
-  int n_shards;
-} NgramLayer;
-
-typedef struct {
-  Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER, and of LAYER_MLP_ALONE */
-  Vector attn_norm_bias,
-      mlp_norm_bias; /* [hidden] added to what these norms make; data NULL unless config.norm_bias */
-  DeltaLayer delta;  /* of LAYER_DELTA, where q, k, v have n_out 0, their norms data NULL; or delta_beside */
-  ConvLayer conv;    /* of LAYER_CONV; likewise */
-  /* In a model's part (slice.h) outputs of delta.qkv or conv.in that follow its own; else n_out 0. */
-  Linear more[2];
-  /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back (v and o with
-   * config_value_dim() for head_dim); no v with k_as_v,
-   * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden;
-   * LAYER_CONV: hidden -> hidden; of LAYER_MLP_ALONE n_out is 0 */
-  Linear q, k, v, o;
-  /* Only with latent attention (LatentConfig), which has no k and v: hidden -> q_rank (n_out 0 without one);
-   * hidden -> kv_rank, and then rope_dim; kv_rank -> for each head nope_dim of its key and then value_dim. q
-   * is q_rank or hidden -> n_heads * (nope_dim + rope_dim), o n_heads * value_dim -> hidden. */
-  Linear q_a, kv_a, kv_b;
-  Vector q_a_norm, kv_a_norm; /* [q_rank], [kv_rank] of their outputs */
+  union {
+    Linear linear[N_LAYER_LINEARS];
+    struct {
+#define LINEAR(SLOT, member, ...) Linear member;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    Vector vector[N_LAYER_VECTORS];
+    struct {
+#define VECTOR(SLOT, member, ...) Vector member;
+#include "model/tensors.def"
+    };
+  };
+  Expert *experts; /* [n_experts] of a layer with experts (config_layer().n_experts) */
   /* [n_heads] parts of kv_b: nope_dim -> kv_rank, its transpose, dense; kv_rank -> value_dim. */
   Linear *key_heads, *value_heads;
-  Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
-  Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
-  Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks, or with no_sinks */
-  Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
-  /* [hidden] input of gate and up; data NULL with NORM_AFTER, with no_mlp and with config.parallel */
-  Vector mlp_norm;
-  /* hidden -> intermediate twice, and back; n_out 0 where experts are alone, or with no_mlp, and of gate with
-   * config.ungated */
-  Linear gate, up, down;
-  XieluLayer xielu;
-  ExpertLayer moe;      /* of layers with experts (config_layer().n_experts) */
-  Vector mlp_post_norm; /* [hidden] output of down; data NULL with NORM_BEFORE */
-  /* Only with config.per_layer_width: hidden -> per_layer_width and back, and [hidden] its output. */
-  Linear input_gate, input_projection;
-  Vector input_norm;
-  Vector scalar; /* [1] multiplies what leaves the layer; data NULL unless config.layer_scalar */
-  /* Only with config.streams.n: of attention, or what stands in its place, and of the MLP. Then attn_norm and
-   * mlp_norm are [streams.n * hidden], of the streams. */
-  StreamMix attn_mix, mlp_mix;
-  AltupLayer altup;  /* only with config.altup.n */
-  NgramLayer ngrams; /* only with LayerConfig.ngrams */
-  /* Only of LAYER_ATTENTION with config.indexer.block: hidden -> index queries, then the index key; and
-   * [indexer.head_dim] their norms. */
-  Linear index;
-  Vector index_q_norm, index_k_norm;
+  /* [n_shards] the table of n-grams, one after another: as many rows each, of ngram_columns() numbers */
+  NgramShard *shards;
+  int n_shards;
+  /* In a model's part (slice.h) outputs of delta_qkv or conv_in that follow its own; else n_out 0. */
+  Linear more[2];
 } ModelLayer;
+
+/* Zeros if the layer has no such numbers. */
+Xielu xielu_read(const ModelLayer *layer);
 
 /* The parts of a drafter beside its layers (config.h, DraftKind). W: width of an embedding and of the
  * target's states. The norm of EAGLE-3's embeddings is the first layer's attn_norm. */

@@ -4,7 +4,7 @@
 #include "base/half.h"
 
 /* Row `row` of a table, whose parts have as many rows each. */
-static void read_row(const NgramLayer *table, int64_t row, float *to) {
+static void read_row(const ModelLayer *table, int64_t row, float *to) {
   const int64_t n_rows = table->shards->rows.n_rows;
   const NgramShard *shard = &table->shards[row / n_rows];
   const Matrix *rows = &shard->rows;
@@ -22,7 +22,7 @@ static void read_row(const NgramLayer *table, int64_t row, float *to) {
 
 /* An n-gram does not reach over a token that ends a text: that one and those before it count as the token
  * that stands for none. */
-void ngram_read_rows(const NgramConfig *ngrams, const NgramHash *hash, const NgramLayer *table,
+void ngram_read_rows(const NgramConfig *ngrams, const NgramHash *hash, const ModelLayer *table,
                      const int32_t *tokens, float *to) {
   const int n_columns = ngram_columns(ngrams);
   int64_t mixed = tokens[0] * hash->factors[0], first = 0;

@@ -68,7 +68,7 @@ static Units find_units(const Model *model) {
     const LayerConfig own = config_layer(&model->config, i);
     int *unit = own.n_experts > 0 ? &units.shared : &units.mlp;
     if (own.intermediate > 0) *unit = common_multiple(*unit, input_unit(&l->down));
-    if (own.n_experts > 0) units.expert = common_multiple(units.expert, input_unit(&l->moe.experts[0].down));
+    if (own.n_experts > 0) units.expert = common_multiple(units.expert, input_unit(&l->experts[0].down));
   }
   return units;
 }
@@ -142,54 +142,45 @@ static void divide_heads(const Linear *l, int n_heads, int n, Obstacle *why) {
              l->name, l->n_out, outputs);
 }
 
-static void divide_attention(LayerConfig own, const ModelLayer *l, int n, Obstacle *why) {
+/* Looks for one in the numbers of heads or channels of what comes before the MLP. */
+static void divide_counts(const ModelConfig *c, LayerConfig own, int n, Obstacle *why) {
+  const DeltaConfig *d = &c->delta;
   const bool kv = !heads_divide(own.n_kv_heads, n);
   const int heads = kv ? own.n_kv_heads : own.n_heads;
-  if (kv || heads % n != 0) {
+  if (own.kind == LAYER_ATTENTION && (kv || heads % n != 0))
     snprintf(why->text, sizeof why->text, "it has %d %shead%s", heads, kv ? "KV " : "",
              heads == 1 ? "" : "s");
-    return;
-  }
-  divide_heads(&l->q, own.n_heads, n, why);
-  divide_heads(&l->attn_gate, own.n_heads, n, why);
-  divide_heads(&l->k, own.n_kv_heads, n, why);
-  divide_heads(&l->v, own.n_kv_heads, n, why);
-  if (!*why->text) divide_inputs(&l->o, n, why);
-  if (!*why->text && l->o.n_in / n % OUTPUT_UNIT != 0) /* GPUs refuse such heads (supported.c) */
-    snprintf(why->text, sizeof why->text, "%s has %d inputs, which are divided by eights", l->o.name,
-             l->o.n_in);
-}
-
-static void divide_delta(const DeltaConfig *d, const ModelLayer *l, int n, Obstacle *why) {
-  if (d->n_key_heads % n != 0 || d->n_value_heads % n != 0) {
+  if (own.kind == LAYER_DELTA && (d->n_key_heads % n != 0 || d->n_value_heads % n != 0))
     snprintf(why->text, sizeof why->text, "the delta rule has %d heads of keys and %d of values",
              d->n_key_heads, d->n_value_heads);
-    return;
-  }
-  const Linear *by_value[] = {&l->delta.z, &l->delta.b, &l->delta.a};
-  if (l->delta.qkv.kind != LINEAR_DENSE && d->n_key_heads / n * d->key_dim % OUTPUT_UNIT != 0)
-    snprintf(why->text, sizeof why->text, "%s has heads of %d outputs, expected eights", l->delta.qkv.name,
-             d->key_dim);
-  for (size_t i = 0; i < sizeof by_value / sizeof *by_value; i++)
-    divide_heads(by_value[i], d->n_value_heads, n, why);
-  if (!*why->text) divide_inputs(&l->o, n, why);
+  if (own.kind == LAYER_CONV && c->conv.channels % (n * OUTPUT_UNIT) != 0)
+    snprintf(why->text, sizeof why->text, "the convolution has %d channels, which are divided by eights",
+             c->conv.channels);
 }
 
-static void divide_conv(const ConvConfig *conv, const ModelLayer *l, int n, Obstacle *why) {
-  if (conv->channels % (n * OUTPUT_UNIT) != 0)
-    snprintf(why->text, sizeof why->text, "the convolution has %d channels, which are divided by eights",
-             conv->channels);
-  else
-    divide_inputs(&l->o, n, why);
+/* Looks for one in the outputs of a linear layer. */
+static void divide_outputs(const ModelConfig *c, LayerConfig own, const Linear *l, Division division, int n,
+                           Obstacle *why) {
+  const DeltaConfig *d = &c->delta;
+  if (division == DIVIDE_QUERY_HEADS) divide_heads(l, own.n_heads, n, why);
+  if (division == DIVIDE_KV_HEADS) divide_heads(l, own.n_kv_heads, n, why);
+  if (division == DIVIDE_VALUE_HEADS) divide_heads(l, d->n_value_heads, n, why);
+  if (division == DIVIDE_KEY_RUNS && l->kind != LINEAR_DENSE &&
+      d->n_key_heads / n * d->key_dim % OUTPUT_UNIT != 0)
+    snprintf(why->text, sizeof why->text, "%s has heads of %d outputs, expected eights", l->name, d->key_dim);
 }
 
 /* Looks for a reason in what comes before the MLP. */
 static void divide_mixer(const ModelConfig *c, LayerConfig own, const ModelLayer *l, int n, Obstacle *why) {
-  switch (own.kind) {
-  case LAYER_DELTA: divide_delta(&c->delta, l, n, why); break;
-  case LAYER_CONV: divide_conv(&c->conv, l, n, why); break;
-  default: divide_attention(own, l, n, why);
-  }
+  divide_counts(c, own, n, why);
+  for (int which = 0; which < N_LAYER_LINEARS && !*why->text; which++)
+    if (l->linear[which].n_out > 0)
+      divide_outputs(c, own, &l->linear[which], layer_linear_division(which), n, why);
+  if (!*why->text) divide_inputs(&l->o, n, why);
+  /* GPUs refuse such heads (supported.c) */
+  if (!*why->text && own.kind == LAYER_ATTENTION && l->o.n_in / n % OUTPUT_UNIT != 0)
+    snprintf(why->text, sizeof why->text, "%s has %d inputs, which are divided by eights", l->o.name,
+             l->o.n_in);
 }
 
 /* Looks for a reason why n GPUs cannot share the model. */
@@ -204,7 +195,7 @@ static Obstacle find_obstacle(const Model *model, int n) {
     const ModelLayer *l = &model->layers[i];
     divide_mixer(c, own, l, n, &why);
     if (!*why.text && own.intermediate > 0) divide_columns(false, &l->down, mlp_unit(units, own), n, &why);
-    if (!*why.text && own.n_experts > 0) divide_columns(true, &l->moe.experts[0].down, units.expert, n, &why);
+    if (!*why.text && own.n_experts > 0) divide_columns(true, &l->experts[0].down, units.expert, n, &why);
   }
   return why;
 }
@@ -354,22 +345,9 @@ static Status cut_mlp(Linear *gate, Linear *up, Linear *down, Share share, Error
 
 /* Router and norms stay whole. */
 static Status cut_experts(ModelLayer *l, int n_experts, Share share, Expert *parts, Error *err) {
-  memcpy(parts, l->moe.experts, (size_t)n_experts * sizeof *parts);
-  l->moe.experts = parts;
+  memcpy(parts, l->experts, (size_t)n_experts * sizeof *parts);
+  l->experts = parts;
   for (int i = 0; i < n_experts; i++) TRY(cut_mlp(&parts[i].gate, &parts[i].up, &parts[i].down, share, err));
-  return STATUS_OK;
-}
-
-static Status cut_attention(const Cut *cut, LayerConfig own, ModelLayer *l, Error *err) {
-  const int n_heads = own.n_heads, n_kv_heads = own.n_kv_heads, inputs = l->o.n_in / cut->n;
-  const Share queries = share_heads(n_heads, cut->index, cut->n),
-              keys = share_heads(n_kv_heads, cut->index, cut->n);
-  TRY(cut_heads(&l->q, n_heads, queries, err));
-  TRY(cut_heads(&l->attn_gate, n_heads, queries, err));
-  TRY(cut_heads(&l->k, n_kv_heads, keys, err));
-  TRY(cut_heads(&l->v, n_kv_heads, keys, err));
-  cut_vector(&l->sinks, queries);
-  cut_inputs(&l->o, (Share){cut->index * inputs, inputs});
   return STATUS_OK;
 }
 
@@ -400,43 +378,67 @@ static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, 
   if (!dummy) conv->data = taps;
 }
 
-/* Key heads with their value heads, and with the channels of both. */
-static Status cut_delta(const Cut *cut, ModelLayer *l, char *taps, Error *err) {
-  const DeltaConfig *d = &cut->whole->config.delta;
-  DeltaLayer *delta = &l->delta;
-  const int keys = d->n_key_heads * d->key_dim, inputs = l->o.n_in / cut->n;
+/* The shares of a part in a layer. */
+typedef struct {
+  Share queries, keys, values; /* heads of q, of the cache, of the delta rule's values */
+  Share runs[3];               /* channels of a convolution */
+  Share units;                 /* hidden units of the MLP */
+} LayerShare;
+
+static LayerShare share_layer(const Cut *cut, LayerConfig own) {
+  const ModelConfig *c = &cut->whole->config;
+  const DeltaConfig *d = &c->delta;
+  const int keys = d->n_key_heads * d->key_dim, n = c->conv.channels / cut->n, first = cut->index * n;
   const Share of_keys = share_heads(d->n_key_heads, cut->index, cut->n),
               of_values = share_heads(d->n_value_heads, cut->index, cut->n);
-  const Share runs[3] = {heads_from(0, of_keys, d->key_dim), heads_from(keys, of_keys, d->key_dim),
-                         heads_from(2 * keys, of_values, d->value_dim)};
-  TRY(cut_runs(&delta->qkv, runs, l->more, err));
-  TRY(cut_heads(&delta->z, d->n_value_heads, of_values, err));
-  TRY(cut_heads(&delta->b, d->n_value_heads, of_values, err));
-  TRY(cut_heads(&delta->a, d->n_value_heads, of_values, err));
-  cut_taps(&delta->conv, runs, d->conv, cut->whole->dummy, taps);
-  cut_vector(&delta->a_log, of_values);
-  cut_vector(&delta->dt_bias, of_values);
-  cut_inputs(&l->o, (Share){cut->index * inputs, inputs});
+  LayerShare share = {.queries = share_heads(own.n_heads, cut->index, cut->n),
+                      .keys = share_heads(own.n_kv_heads, cut->index, cut->n),
+                      .values = of_values,
+                      .runs = {heads_from(0, of_keys, d->key_dim), heads_from(keys, of_keys, d->key_dim),
+                               heads_from(2 * keys, of_values, d->value_dim)}};
+  for (int i = 0; own.kind == LAYER_CONV && i < 3; i++)
+    share.runs[i] = (Share){i * c->conv.channels + first, n};
+  if (own.intermediate > 0)
+    share.units = share_columns(own.intermediate, mlp_unit(cut->units, own), cut->index, cut->n);
+  return share;
+}
+
+static Status cut_linear(const Cut *cut, LayerConfig own, const LayerShare *share, ModelLayer *layer,
+                         int which, Error *err) {
+  Linear *l = &layer->linear[which];
+  const int inputs = l->n_in / cut->n;
+  if (l->n_out == 0) return STATUS_OK;
+  switch (layer_linear_division(which)) {
+  case DIVIDE_QUERY_HEADS: return cut_heads(l, own.n_heads, share->queries, err);
+  case DIVIDE_KV_HEADS: return cut_heads(l, own.n_kv_heads, share->keys, err);
+  case DIVIDE_VALUE_HEADS: return cut_heads(l, cut->whole->config.delta.n_value_heads, share->values, err);
+  case DIVIDE_KEY_RUNS:
+  case DIVIDE_CHANNEL_RUNS: return cut_runs(l, share->runs, layer->more, err);
+  case DIVIDE_UNITS: return cut_outputs(l, share->units, err);
+  case DIVIDE_MIXER_INPUTS: cut_inputs(l, (Share){cut->index * inputs, inputs}); break;
+  case DIVIDE_UNIT_INPUTS: cut_inputs(l, share->units); break;
+  case DIVIDE_WHOLE: break;
+  }
   return STATUS_OK;
 }
 
-static Status cut_conv(const Cut *cut, ModelLayer *l, Error *err) {
-  const ConvConfig *c = &cut->whole->config.conv;
-  const int n = c->channels / cut->n, first = cut->index * n;
-  const Share runs[3] = {{first, n}, {c->channels + first, n}, {2 * c->channels + first, n}};
-  TRY(cut_runs(&l->conv.in, runs, l->more, err));
-  cut_vector(&l->conv.taps, (Share){first * c->taps, n * c->taps});
-  cut_vector(&l->conv.bias, runs[0]);
-  cut_inputs(&l->o, runs[0]);
-  return STATUS_OK;
-}
-
-/* Reduces what comes before the MLP. taps: room for a layer's taps of the delta rule. */
-static Status cut_mixer(const Cut *cut, LayerConfig own, ModelLayer *l, char *taps, Error *err) {
-  switch (own.kind) {
-  case LAYER_DELTA: return cut_delta(cut, l, taps, err);
-  case LAYER_CONV: return cut_conv(cut, l, err);
-  default: return cut_attention(cut, own, l, err);
+/* taps: room for those of a layer of the delta rule. */
+static void cut_vectors(const Cut *cut, const LayerShare *share, ModelLayer *layer, char *taps) {
+  const ModelConfig *c = &cut->whole->config;
+  for (int which = 0; which < N_LAYER_VECTORS; which++) {
+    Vector *v = &layer->vector[which];
+    if (!v->data) continue;
+    switch (layer_vector_division(which)) {
+    case DIVIDE_QUERY_HEADS: cut_vector(v, share->queries); break;
+    case DIVIDE_VALUE_HEADS: cut_vector(v, share->values); break;
+    case DIVIDE_KEY_RUNS: cut_taps(v, share->runs, c->delta.conv, cut->whole->dummy, taps); break;
+    case DIVIDE_CHANNEL_RUNS: {
+      const int each = v->n / c->conv.channels; /* its taps, or 1 */
+      cut_vector(v, (Share){share->runs[0].first * each, share->runs[0].n * each});
+      break;
+    }
+    default: break;
+    }
   }
 }
 
@@ -444,10 +446,9 @@ static Status cut_mixer(const Cut *cut, LayerConfig own, ModelLayer *l, char *ta
 static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *experts, char *taps, Error *err) {
   const ModelConfig *c = &cut->whole->config;
   const LayerConfig own = config_layer(c, layer);
-  TRY(cut_mixer(cut, own, l, taps, err));
-  if (own.intermediate > 0)
-    TRY(cut_mlp(&l->gate, &l->up, &l->down,
-                share_columns(own.intermediate, mlp_unit(cut->units, own), cut->index, cut->n), err));
+  const LayerShare share = share_layer(cut, own);
+  for (int which = 0; which < N_LAYER_LINEARS; which++) TRY(cut_linear(cut, own, &share, l, which, err));
+  cut_vectors(cut, &share, l, taps);
   if (own.n_experts == 0) return STATUS_OK;
   const Share columns = share_columns(c->experts.width, cut->units.expert, cut->index, cut->n);
   return cut_experts(l, own.n_experts, columns, experts, err);

@@ -134,10 +134,9 @@ static TestModel *model_of(const Shape *shape) {
   t->model.layers = t->layers;
   for (int i = 0; i < N_LAYERS; i++) {
     ModelLayer *layer = &t->layers[i];
-    for (int which = 0; which < N_LAYER_NORMS; which++) {
-      int width;
-      if (layer_norm_name(&t->model.config, i, which, &width))
-        *layer_norm_of(layer, which) = norm_of(t, width);
+    for (int which = 0; which <= LAYER_LAUREL_NORM; which++) {
+      const StoredVector stored = layer_vector_stored(&t->model.config, i, which);
+      if (stored.name) layer->vector[which] = norm_of(t, stored.n);
     }
     if (shape->attn_sinks) layer->sinks = vector_of(t, HEADS, 1, 3);
     layer->q = linear_of(t, shape, HIDDEN, HEADS * HEAD_DIM);

@@ -38,9 +38,9 @@ static World *world_of(int size) {
   if (sizes[size].bias) w->in.linear.bias = (Vector){at, DTYPE_F32, 3 * hidden};
   const ModelLayer layer = {
       .attn_norm = {at + 4 * n, DTYPE_F32, hidden},
-      .conv = {.in = w->in.linear,
-               .taps = {w->vectors, DTYPE_F32, hidden * taps},
-               .bias = {sizes[size].bias ? at + 3 * n : NULL, DTYPE_F32, sizes[size].bias ? hidden : 0}}};
+      .conv_in = w->in.linear,
+      .conv_taps = {w->vectors, DTYPE_F32, hidden * taps},
+      .conv_bias = {sizes[size].bias ? at + 3 * n : NULL, DTYPE_F32, sizes[size].bias ? hidden : 0}};
   for (int i = 0; i < LAYERS; i++) {
     w->layer_configs[i] = (LayerConfig){.kind = LAYER_CONV};
     w->layers[i] = layer;
@@ -80,7 +80,7 @@ static double number(const Vector *vector, int i) {
 /* out[TOKENS][hidden]: what a layer hands to o. */
 static void exact_layer(const World *w, double *out) {
   const int hidden = w->model.config.hidden, n_taps = w->model.config.conv.taps;
-  const ConvLayer *conv = &w->layers[0].conv;
+  const ModelLayer *conv = &w->layers[0];
   double *bcu = need((size_t)(TOKENS * 3 * hidden), sizeof *bcu), *x = need((size_t)hidden, sizeof *x);
   for (int t = 0; t < TOKENS; t++) {
     double squares = 0, *row = bcu + t * 3 * hidden;
@@ -91,15 +91,16 @@ static void exact_layer(const World *w, double *out) {
     for (int i = 0; i < hidden; i++)
       x[i] *= number(&w->layers[0].attn_norm, i) / sqrt(squares / hidden + 1e-6);
     for (int o = 0; o < 3 * hidden; o++) {
-      row[o] = number(&conv->in.bias, o);
+      row[o] = number(&conv->conv_in.bias, o);
       for (int i = 0; i < hidden; i++) row[o] += w->in.weights[o * hidden + i] * x[i];
     }
     for (int i = 0; i < hidden; i++) {
-      double sum = number(&conv->bias, i);
+      double sum = number(&conv->conv_bias, i);
       for (int tap = 0; tap < n_taps; tap++) {
         const int from = t - (n_taps - 1) + tap;
         const double *earlier = bcu + from * 3 * hidden;
-        if (from >= 0) sum += number(&conv->taps, i * n_taps + tap) * earlier[i] * earlier[2 * hidden + i];
+        if (from >= 0)
+          sum += number(&conv->conv_taps, i * n_taps + tap) * earlier[i] * earlier[2 * hidden + i];
       }
       out[t * hidden + i] = row[hidden + i] * sum;
     }

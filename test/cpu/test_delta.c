@@ -74,21 +74,19 @@ static World *world_of(const DeltaConfig *delta) {
                       .gate = w->others[1].linear,
                       .up = w->others[1].linear,
                       .down = w->others[2].linear};
-  layer.delta = (DeltaLayer){
-      .qkv = w->linears[0].linear,
-      .z = w->linears[1].linear,
-      .b = mamba ? (Linear){0} : w->linears[2].linear,
-      .a = w->linears[3].linear,
-      .z_in = w->linears[4].linear,
-      .a_in = w->linears[5].linear,
-      .conv = vector_of(w, (size_t)channels * (size_t)delta->conv, 0, 0.7f, &seed),
-      .a_log = vector_of(w, (size_t)delta->n_value_heads, 0, 1, &seed),
-      .dt_bias = vector_of(w, (size_t)delta_decays(delta), -2, 1, &seed),
-      .norm = vector_of(w, (size_t)(mamba ? values : delta->value_dim), 1, 0.5f, &seed),
-  };
+  layer.delta_qkv = w->linears[0].linear;
+  layer.delta_z = w->linears[1].linear;
+  layer.delta_b = mamba ? (Linear){0} : w->linears[2].linear;
+  layer.delta_a = w->linears[3].linear;
+  layer.delta_z_in = w->linears[4].linear;
+  layer.delta_a_in = w->linears[5].linear;
+  layer.delta_conv = vector_of(w, (size_t)channels * (size_t)delta->conv, 0, 0.7f, &seed);
+  layer.delta_a_log = vector_of(w, (size_t)delta->n_value_heads, 0, 1, &seed);
+  layer.delta_dt_bias = vector_of(w, (size_t)delta_decays(delta), -2, 1, &seed);
+  layer.delta_norm = vector_of(w, (size_t)(mamba ? values : delta->value_dim), 1, 0.5f, &seed);
   if (mamba) {
-    layer.delta.conv_bias = vector_of(w, (size_t)channels, 0, 0.5f, &seed);
-    layer.delta.skip = vector_of(w, (size_t)delta->n_value_heads, 1, 0.5f, &seed);
+    layer.delta_conv_bias = vector_of(w, (size_t)channels, 0, 0.5f, &seed);
+    layer.delta_skip = vector_of(w, (size_t)delta->n_value_heads, 1, 0.5f, &seed);
   }
   for (int i = 0; i < 2; i++) {
     w->layer_configs[i] = (LayerConfig){.kind = LAYER_DELTA};
@@ -196,7 +194,7 @@ static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z
 /* out[TOKENS][values]: what the first layer hands to o. */
 static void exact_layer(const World *w, double *out) {
   const DeltaConfig *c = &w->model.config.delta;
-  const DeltaLayer *delta = &w->layers[0].delta;
+  const ModelLayer *delta = &w->layers[0];
   const int channels = delta_channels(c), values = c->n_value_heads * c->value_dim;
   const bool mamba = c->rule == RULE_MAMBA2;
   const DeltaPlaces at = delta_places(c);
@@ -220,10 +218,10 @@ static void exact_layer(const World *w, double *out) {
       product(&w->linears[1 + 2 * i], c->gate_rank ? inner : x, i ? a : z);
     }
     for (int i = 0; i < channels; i++) {
-      double sum = mamba ? number(&delta->conv_bias, i) : 0;
+      double sum = mamba ? number(&delta->delta_conv_bias, i) : 0;
       for (int tap = 0; tap < c->conv; tap++) {
         const int from = t - (c->conv - 1) + tap;
-        if (from >= 0) sum += number(&delta->conv, i * c->conv + tap) * qkv[from * channels + i];
+        if (from >= 0) sum += number(&delta->delta_conv, i * c->conv + tap) * qkv[from * channels + i];
       }
       mixed[i] = silu(sum);
     }
@@ -235,18 +233,19 @@ static void exact_layer(const World *w, double *out) {
       const int key_head = head / (c->n_value_heads / c->n_key_heads);
       for (int i = 0; i < c->key_dim; i++) {
         const int own = c->by_channel ? head * c->key_dim + i : head;
-        decays[i] = exact_decay(c, number(&delta->a_log, head), a[own], number(&delta->dt_bias, own));
+        decays[i] =
+            exact_decay(c, number(&delta->delta_a_log, head), a[own], number(&delta->delta_dt_bias, own));
       }
-      double step = mamba ? log1p(exp(c->a_scale * a[head] + number(&delta->dt_bias, head))) : 0;
+      double step = mamba ? log1p(exp(c->a_scale * a[head] + number(&delta->delta_dt_bias, head))) : 0;
       if (mamba) step = fmin(fmax(step, c->least_step), c->largest_step);
       double *row = out + t * values + head * c->value_dim;
       const double *v = mixed + at.v + head * c->value_dim;
       exact_token(c, mixed + at.q + key_head * c->key_dim, mixed + at.k + key_head * c->key_dim, v, decays,
                   mamba ? step : (c->doubles_beta ? 2 : 1) / (1 + exp(-b[head])),
                   state + head * c->key_dim * c->value_dim, row);
-      for (int j = 0; j < c->value_dim && mamba; j++) row[j] += number(&delta->skip, head) * v[j];
+      for (int j = 0; j < c->value_dim && mamba; j++) row[j] += number(&delta->delta_skip, head) * v[j];
     }
-    exact_norm(c, &delta->norm, z, out + t * values);
+    exact_norm(c, &delta->delta_norm, z, out + t * values);
   }
   free(qkv), free(mixed), free(z), free(state);
 }

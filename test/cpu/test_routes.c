@@ -103,7 +103,7 @@ typedef struct {
   Model *model;
   BackendModel *loaded;
   BackendState *state;
-  CpuExperts *experts;
+  CpuLayer *layer; /* with the experts */
   ExpertConfig *config;
 } Grouped;
 
@@ -115,7 +115,7 @@ static void open_grouped(Grouped *g) {
   assert_int_equal(cpu_backend.load(g->model, &(BackendOptions){.n_threads = 1}, &g->loaded, &err),
                    STATUS_OK);
   assert_int_equal(cpu_backend.open(g->loaded, &options, &g->state, &err), STATUS_OK);
-  g->experts = &g->loaded->layers[1].experts;
+  g->layer = &g->loaded->layers[1];
   g->config = &g->model->config.experts;
   n_chosen = g->config->n_chosen;
   assert_true(g->config->n_groups == 4 && g->config->n_chosen_groups == 2 && n_chosen == 3);
@@ -138,7 +138,7 @@ static void a_group_with_one_score_stays(void **unused) {
   (void)unused;
   spy.norm_experts_residual = check_first_expert;
   open_grouped(&g);
-  g.experts->choice_bias = bias;
+  g.layer->choice_bias = bias;
   for (int i = 0; i < 3 * g.state->plan.routes; i++) g.state->experts.routes[i] = NAN;
   assert_int_equal(forward(&spy, g.state, &g.model->config, (TokenRange){.n_tokens = 3}, ids, 1, &err),
                    STATUS_OK);
@@ -175,7 +175,7 @@ static void groups_are_chosen_by_their_best(void **unused) {
   (void)unused;
   open_grouped(&g);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    g.experts->choice_bias = cases[i].bias;
+    g.layer->choice_bias = cases[i].bias;
     g.config->n_groups = cases[i].n_groups;
     g.config->n_chosen_groups = cases[i].n_groups == 1 ? 1 : 2;
     g.config->group_is_best = cases[i].group_is_best;
@@ -203,9 +203,9 @@ static void weights_are_divided_and_scaled(void **unused) {
   Grouped g;
   (void)unused;
   open_grouped(&g);
-  g.experts->choice_bias = bias;
+  g.layer->choice_bias = bias;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    g.experts->scales = cases[i].has_scales ? scales : NULL;
+    g.layer->expert_scales = cases[i].has_scales ? scales : NULL;
     g.config->score = cases[i].score;
     g.config->renormalise = cases[i].renormalise;
     g.config->sum_plus = cases[i].sum_plus;
@@ -230,7 +230,7 @@ static Status check_repacked(BackendState *state, TokenRange range, int layer, E
   memset(was_chosen, 0, sizeof was_chosen);
   for (int i = 0; i < config->n_chosen; i++) was_chosen[state->experts.choices[i].expert] = true;
   for (int e = 0; e < config->n_experts; e++) {
-    const Expert *expert = &model->layers[layer].moe.experts[e];
+    const Expert *expert = &model->layers[layer].experts[e];
     assert_int_equal(expert->gate.weight != NULL, was_chosen[e]);
     assert_int_equal(expert->down.weight != NULL, was_chosen[e]);
     n_compared += was_chosen[e];
@@ -261,7 +261,7 @@ static void experts_that_no_token_chose_are_not_repacked(void **unused) {
   assert_int_equal(model_prepare(model, 2, &err), STATUS_OK); /* repacks the others */
   for (int layer = 0; layer < model->config.n_layers; layer++)
     for (int e = 0; e < model->config.experts.n_experts; e++)
-      assert_non_null(model->layers[layer].moe.experts[e].up.weight);
+      assert_non_null(model->layers[layer].experts[e].up.weight);
   cpu_backend.close(state);
   cpu_backend.unload(loaded);
   model_close(model);

@@ -254,7 +254,7 @@ static void vectors_are_widened(void **state) {
       layers[1].q.bias = layers[1].k.bias = layers[1].v.bias = layers[1].o.bias = all[type];
       layers[1].gate.bias = layers[1].up.bias = layers[1].down.bias = all[(type + 2) % 3];
       layers[1].attn_gate = (Linear){.n_out = 4, .bias = all[type]};
-      for (int which = 0; which < N_COMMON_LINEARS; which++) layer_linear(&layers[1], which)->n_out = 4;
+      for (int which = 0; which < N_PACKED_LINEARS; which++) layer_linear(&layers[1], which)->n_out = 4;
       const Model model = {.config = {.n_layers = 2,
                                       .norm_plus_one = plus_one,
                                       .rope = {.rotary_dim = 2, .theta = 100},

@@ -221,11 +221,11 @@ static void models_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, c->delta.apart, true, "a delta rule of this kind");
   REFUSED_WITH(model, c->delta.doubles_beta, true, "a delta rule of this kind");
   REFUSED_WITH(model, c->delta.norm_eps, 1e-5, "a delta rule of this kind");
-  REFUSED_WITH(model, delta->delta.b.kind, LINEAR_AWQ, "gates of the delta rule");
-  REFUSED_WITH(model, delta->delta.a.dtype, DTYPE_F32, "gates of the delta rule");
-  REFUSED_WITH(model, delta->delta.qkv.group, 64, "groups of different sizes");
-  REFUSED_WITH(model, delta->delta.z.kind, LINEAR_DENSE, "4 bits in groups");
-  REFUSED_WITH(model, delta->delta.z.bias.data, (void *)model, "bias");
+  REFUSED_WITH(model, delta->delta_b.kind, LINEAR_AWQ, "gates of the delta rule");
+  REFUSED_WITH(model, delta->delta_a.dtype, DTYPE_F32, "gates of the delta rule");
+  REFUSED_WITH(model, delta->delta_qkv.group, 64, "groups of different sizes");
+  REFUSED_WITH(model, delta->delta_z.kind, LINEAR_DENSE, "4 bits in groups");
+  REFUSED_WITH(model, delta->delta_z.bias.data, (void *)model, "bias");
   REFUSED_WITH(model, attention->q.bias.data, (void *)model, "bias");
   REFUSED_WITH(model, attention->k.group, 128, "groups of different sizes");
   model_close(model);
@@ -254,11 +254,11 @@ static void experts_of_hybrids_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, e->shared_width, 1024, "without an MLP of their width");
   REFUSED_WITH(model, e->shared_width, 0, "without an MLP of their width");
   REFUSED_WITH(model, e->shared_gate, false, "without a gate");
-  REFUSED_WITH(model, l->moe.shared_gate.dtype, DTYPE_F32, "gate beside experts");
-  REFUSED_WITH(model, l->moe.router.dtype, DTYPE_F32, "router");
+  REFUSED_WITH(model, l->shared_gate.dtype, DTYPE_F32, "gate beside experts");
+  REFUSED_WITH(model, l->router.dtype, DTYPE_F32, "router");
   REFUSED_WITH(model, l->up.group, 64, "not like them");
   REFUSED_WITH(model, l->down.kind, LINEAR_DENSE, "not like them");
-  REFUSED_WITH(model, l->moe.experts[0].down.group, 64, "groups of different sizes");
+  REFUSED_WITH(model, l->experts[0].down.group, 64, "groups of different sizes");
   model_close(model);
 }
 

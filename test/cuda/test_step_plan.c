@@ -543,8 +543,8 @@ static void experts_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, e->biases, true, "experts of this kind");
   REFUSED_WITH(model, e->own_norms, true, "experts of this kind");
   REFUSED_WITH(model, e->shared_width, 768, "experts with an MLP beside them");
-  REFUSED_WITH(model, l->moe.router.dtype, DTYPE_F32, "router");
-  REFUSED_WITH(model, l->moe.experts[0].down.group, 64, "groups of different sizes");
+  REFUSED_WITH(model, l->router.dtype, DTYPE_F32, "router");
+  REFUSED_WITH(model, l->experts[0].down.group, 64, "groups of different sizes");
   model_close(model);
 }
 

@@ -114,7 +114,7 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
   TAKEN(altup.n, 4);
-  layers[1].altup.correct.kind = LINEAR_FP8;
+  layers[1].altup_correct.kind = LINEAR_FP8;
   REFUSED(altup.n, 4, "AltUp with quantised coefficients");
   layers[1] = (ModelLayer){0};
   TAKEN(conv.taps, 3);

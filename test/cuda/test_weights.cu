@@ -18,6 +18,7 @@ extern "C" {
 #include "cuda/backend.h"
 #include "cuda/upload.h"
 #include "cuda/weights.h"
+#include "model/layers.h"
 }
 
 static int passed, failed;
@@ -199,13 +200,13 @@ static void expect_projections(const DeviceProjections *p, std::vector<const Lin
  * decay for each number of a key is made by more outputs than b has, which come last. */
 static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   std::vector<const Linear *> layers;
-  const DeltaLayer *delta = &from->delta;
-  const bool by_channel = delta->b.n_out > 0 && delta->a.n_out > delta->b.n_out, two = delta->a_in.n_out > 0;
-  const Linear none = {}, *a = two ? &none : &delta->a, *z = two ? &none : &delta->z;
+  const bool by_channel = from->delta_b.n_out > 0 && from->delta_a.n_out > from->delta_b.n_out,
+             two = from->delta_a_in.n_out > 0;
+  const Linear none = {}, *a = two ? &none : &from->delta_a, *z = two ? &none : &from->delta_z;
   for (const Linear *linear :
-       {&delta->b, by_channel ? &none : a, &delta->qkv, &delta->k, &delta->v, &delta->z_in, &delta->a_in, z,
-        by_channel ? a : &none, &from->conv.in, &from->q, &from->k, &from->v, &from->q_a, &from->kv_a,
-        &from->attn_gate, &from->index})
+       {&from->delta_b, by_channel ? &none : a, &from->delta_qkv, &from->delta_k, &from->delta_v,
+        &from->delta_z_in, &from->delta_a_in, z, by_channel ? a : &none, &from->conv_in, &from->q, &from->k,
+        &from->v, &from->q_a, &from->kv_a, &from->attn_gate, &from->index})
     if (linear->n_out > 0 && !(linear == &from->q && from->q_a.n_out > 0)) layers.push_back(linear);
   return layers;
 }
@@ -229,7 +230,7 @@ static void expect_expert(const DeviceExperts &got, int e, const Linear *gate, c
   expect_linear(Matrix8(&down, stream), 0, 1, down_from);
 }
 
-static void expect_experts(const DeviceExperts &got, const ExpertLayer &from, int n, cudaStream_t stream) {
+static void expect_experts(const DeviceExperts &got, const ModelLayer &from, int n, cudaStream_t stream) {
   if (n > 0) expect_linear(Matrix8(&got.router, stream), 0, 1, &from.router);
   for (int e = 0; e < n; e++)
     expect_expert(got, e, &from.experts[e].gate, &from.experts[e].up, &from.experts[e].down, stream);
@@ -247,53 +248,45 @@ static void expect_mlp(const DeviceLayer *to, const ModelLayer *from, int n, boo
 
 /* The matrices of latent attention besides those of inputs_of(), and the two of a latent space of experts. */
 static void expect_latents(const DeviceLayer *to, const ModelLayer *from, int n_heads, cudaStream_t stream) {
-  expect_norm(to->q_a_norm, from->q_a_norm, false, "q_a_norm");
-  expect_norm(to->kv_a_norm, from->kv_a_norm, false, "kv_a_norm");
   if (from->q_a.n_out > 0) expect_linear(Matrix8(&to->q, stream), 0, 1, &from->q);
   for (int h = 0; from->key_heads && h < n_heads; h++) {
     const DeviceLinear key = linear_expert(&to->key_heads, h), value = linear_expert(&to->value_heads, h);
     expect_linear(Matrix8(&key, stream), 0, 1, &from->key_heads[h]);
     expect_linear(Matrix8(&value, stream), 0, 1, &from->value_heads[h]);
   }
-  if (from->moe.latent_in.n_out == 0) return;
-  expect_linear(Matrix8(&to->experts.latent_in, stream), 0, 1, &from->moe.latent_in);
-  expect_linear(Matrix8(&to->experts.latent_out, stream), 0, 1, &from->moe.latent_out);
+  if (from->latent_in.n_out == 0) return;
+  expect_linear(Matrix8(&to->experts.latent_in, stream), 0, 1, &from->latent_in);
+  expect_linear(Matrix8(&to->experts.latent_out, stream), 0, 1, &from->latent_out);
 }
 
-static void expect_mix(const DeviceMix &got, const StreamMix &from, cudaStream_t stream) {
-  std::vector<const Linear *> layers = {&from.down};
-  if (from.inject.n_out > 0) layers.push_back(&from.inject);
+static void expect_mix(const DeviceMix &got, const Linear &down, const Linear &up, const Linear *inject,
+                       cudaStream_t stream) {
+  std::vector<const Linear *> layers = {&down};
+  if (inject) layers.push_back(inject);
   expect_projections(&got.in, layers, false, stream);
-  expect_linear(Matrix8(&got.up, stream), 0, 1, &from.up);
+  expect_linear(Matrix8(&got.up, stream), 0, 1, &up);
 }
 
-/* Streams, n-grams and the norms of an index. */
+/* Streams and n-grams. */
 static void expect_streams(const DeviceLayer *to, const ModelLayer *from, cudaStream_t stream) {
-  expect_mix(to->attn_mix, from->attn_mix, stream);
-  expect_mix(to->mlp_mix, from->mlp_mix, stream);
-  expect_norm(to->index_q_norm, from->index_q_norm, true, "q_layernorm");
-  expect_norm(to->index_k_norm, from->index_k_norm, true, "k_layernorm");
-  expect_norm(to->ngrams.key_norm, from->ngrams.key_norm, true, "norm_key");
-  expect_norm(to->ngrams.query_norm, from->ngrams.query_norm, true, "norm_query");
-  expect_norm(to->ngrams.conv_norm, from->ngrams.conv_norm, true, "norm_conv");
-  expect_norm(to->ngrams.taps, from->ngrams.taps, false, "ple.conv1d");
-  if (from->ngrams.key.n_out == 0) return;
-  expect_linear(Matrix8(&to->ngrams.key, stream), 0, 1, &from->ngrams.key);
-  expect_linear(Matrix8(&to->ngrams.value, stream), 0, 1, &from->ngrams.value);
+  expect_mix(to->attn_mix, from->attn_mix_down, from->attn_mix_up, &from->attn_inject, stream);
+  expect_mix(to->mlp_mix, from->mlp_mix_down, from->mlp_mix_up, &from->mlp_inject, stream);
+  if (from->ngram_key.n_out == 0) return;
+  expect_linear(Matrix8(&to->ngram_key, stream), 0, 1, &from->ngram_key);
+  expect_linear(Matrix8(&to->ngram_value, stream), 0, 1, &from->ngram_value);
 }
 
-static void expect_altup(const DeviceAltup &to, const AltupLayer &from, cudaStream_t stream) {
+static void expect_altup(const DeviceLayer &to, const ModelLayer &from, cudaStream_t stream) {
   const struct {
     const float *got;
     const Linear &from;
-  } small[] = {{to.router, from.router}, {to.predict, from.predict}, {to.correct, from.correct}};
+  } small[] = {{to.altup_router, from.altup_router},
+               {to.altup_predict, from.altup_predict},
+               {to.altup_correct, from.altup_correct}};
   for (auto &s : small)
     expect_norm(s.got, Vector{s.from.weight, s.from.dtype, s.from.n_in * s.from.n_out}, false, s.from.name);
-  expect_norm(to.router_norm, from.router_norm, false, "router_norm");
-  expect_norm(to.laurel_norm, from.laurel_norm, false, "post_laurel_norm");
-  expect_norm(to.output_scale, from.output_scale, false, "correct_output_scale");
-  expect_linear(Matrix8(&to.left, stream), 0, 1, &from.left);
-  expect_linear(Matrix8(&to.right, stream), 0, 1, &from.right);
+  expect_linear(Matrix8(&to.laurel_left, stream), 0, 1, &from.laurel_left);
+  expect_linear(Matrix8(&to.laurel_right, stream), 0, 1, &from.laurel_right);
 }
 
 static void expect_layers(const BackendModel &loaded) {
@@ -304,35 +297,22 @@ static void expect_layers(const BackendModel &loaded) {
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     const DeviceLayer *to = &loaded.layers[i];
-    expect_norm(to->attn_norm, from->attn_norm, one, "attn_norm");
-    expect_norm(to->attn_post_norm, from->attn_post_norm, one, "attn_post_norm",
-                c->altup.n > 0 ? sqrtf(2) : 1);
-    expect_norm(to->mlp_norm, from->mlp_norm, one, "mlp_norm");
-    expect_norm(to->mlp_post_norm, from->mlp_post_norm, one, "mlp_post_norm");
-    expect_norm(to->q_norm, from->q_norm, one, "q_norm");
-    expect_norm(to->k_norm, from->k_norm, one, "k_norm");
-    expect_norm(to->delta.conv, from->delta.conv, false, "conv1d");
-    expect_norm(to->delta.a_log, from->delta.a_log, false, "A_log");
-    expect_norm(to->delta.dt_bias, from->delta.dt_bias, false, "dt_bias");
-    expect_norm(to->delta.norm, from->delta.norm, false, "linear_attn.norm");
-    expect_norm(to->conv.taps, from->conv.taps, false, "conv.conv.weight");
-    expect_norm(to->conv.bias, from->conv.bias, false, "conv.conv.bias");
+    for (int which = 0; which < N_LAYER_VECTORS; which++)
+      expect_norm(to->vector[which], from->vector[which], layer_vector_plus(c, which) != 0, "a vector",
+                  c->altup.n > 0 && which == LAYER_ATTN_POST_NORM ? sqrtf(2) : 1);
     expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
-    if (from->delta.a_in.n_out > 0) {
-      expect_linear(Matrix8(&to->delta_z, loaded.stream), 0, 1, &from->delta.z);
-      expect_linear(Matrix8(&to->delta_a, loaded.stream), 0, 1, &from->delta.a);
+    if (from->delta_a_in.n_out > 0) {
+      expect_linear(Matrix8(&to->delta_z, loaded.stream), 0, 1, &from->delta_z);
+      expect_linear(Matrix8(&to->delta_a, loaded.stream), 0, 1, &from->delta_a);
     }
-    if (from->delta.o.n_out > 0) expect_linear(Matrix8(&to->delta_o, loaded.stream), 0, 1, &from->delta.o);
+    if (from->delta_o.n_out > 0) expect_linear(Matrix8(&to->delta_o, loaded.stream), 0, 1, &from->delta_o);
     if (from->o.n_out > 0) expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_latents(to, from, model->config.n_heads, loaded.stream);
     const int n_experts = config_layer(&model->config, i).n_experts;
-    expect_experts(to->experts, from->moe, n_experts, loaded.stream);
+    expect_experts(to->experts, *from, n_experts, loaded.stream);
     if (from->up.n_out > 0) expect_mlp(to, from, n_experts, silu, loaded.stream);
-    expect_norm(to->sinks, from->sinks, false, "sinks");
-    expect_norm(to->scalar, from->scalar, false, "layer_scalar");
-    expect_norm(to->input_norm, from->input_norm, one, "input_norm");
     if (model->config.streams.n > 0) expect_streams(to, from, loaded.stream);
-    if (c->altup.n > 0) expect_altup(to->altup, from->altup, loaded.stream);
+    if (c->altup.n > 0) expect_altup(*to, *from, loaded.stream);
     if (model->config.per_layer_width == 0) continue;
     expect_linear(Matrix8(&to->input_gate, loaded.stream), 0, 1, &from->input_gate);
     expect_linear(Matrix8(&to->input_projection, loaded.stream), 0, 1, &from->input_projection);
@@ -341,7 +321,8 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(loaded.input_norm, model->input_norm, one, "input_norm of the model");
     expect_linear(Matrix8(&loaded.input_projection, loaded.stream), 0, 1, &model->input_projection);
   }
-  if (model->config.streams.n > 0) expect_mix(loaded.mix, model->mix, loaded.stream);
+  if (model->config.streams.n > 0)
+    expect_mix(loaded.mix, model->mix.down, model->mix.up, NULL, loaded.stream);
   for (int i = 0; i + 1 < c->altup.n; i++) {
     expect_linear(Matrix8(&loaded.streams_in[i], loaded.stream), 0, 1, &model->streams_in[i]);
     expect_linear(Matrix8(&loaded.streams_out[i], loaded.stream), 0, 1, &model->streams_out[i]);

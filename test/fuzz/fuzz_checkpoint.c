@@ -102,9 +102,7 @@ static void read_model(Model *model) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < layer_linear_count(&model->config, i); which++)
       read_linear(layer_linear(&model->layers[i], which));
-    for (int which = 0; which < N_LAYER_NORMS; which++) read_vector(layer_norm_of(&model->layers[i], which));
-    for (int which = 0; which < N_LAYER_VECTORS; which++)
-      read_vector(layer_vector_of(&model->layers[i], which));
+    for (int which = 0; which < N_LAYER_VECTORS; which++) read_vector(&model->layers[i].vector[which]);
   }
   read_vector(&model->final_norm);
   read_vector(&model->final_norm_bias);

@@ -153,7 +153,7 @@ static void assert_views(Tiny *tiny, const Model *model) {
       assert_data(tiny, base, ".self_attn.k_norm.weight", layer->k_norm.data);
     else
       assert_null(layer->q_norm.data);
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       const Linear *linear = layer_linear(layer, which);
       assert_int_equal(linear->kind, LINEAR_AWQ);
       assert_int_equal(linear->group, tiny->group);

@@ -348,7 +348,7 @@ static void a_file_alone_has_neutral_settings(void **state) {
   assert_true(c->bos == -1 && c->n_eos == 0 && !c->tied_embeddings);
   for (int layer = 0; layer < c->n_layers; layer++) {
     assert_int_equal(config_layer(c, layer).rope, ROPE_GLOBAL);
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[layer], which);
       int n_in, n_out;
       layer_linear_sizes(c, layer, which, &n_in, &n_out);

@@ -45,7 +45,7 @@ static void assert_models_alike(const Model *dummy, const Model *real) {
     assert_vector_alike(&a->q_norm, &b->q_norm);
     assert_vector_alike(&a->k_norm, &b->k_norm);
     assert_vector_alike(&a->mlp_norm, &b->mlp_norm);
-    for (int which = 0; which < N_COMMON_LINEARS; which++)
+    for (int which = 0; which < N_PACKED_LINEARS; which++)
       assert_linear_alike(layer_linear(a, which), layer_linear(b, which));
   }
   assert_vector_alike(&dummy->final_norm, &real->final_norm);
@@ -100,7 +100,7 @@ static void without_quantisation_all_is_dense(void **state) {
   tiny_qwen3(&tiny);
   char base[LINEAR_NAME_SIZE];
   for (int layer = 0; layer < tiny.n_layers; layer++) {
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       snprintf(base, sizeof base, "model.layers.%d.%s", layer, layer_linear_name(which));
       tiny_make_dense(&tiny, base, "F16");
     }
@@ -155,7 +155,7 @@ static void is_filled_with_harmless_numbers(void **state) {
   assert_int_equal(model_fill_dummy(model, &err), STATUS_OK);
   for (int i = 0; i < tiny.n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    for (int which = 0; which < N_COMMON_LINEARS; which++) assert_harmless(layer_linear(layer, which));
+    for (int which = 0; which < N_PACKED_LINEARS; which++) assert_harmless(layer_linear(layer, which));
     for (int j = 0; j < tiny.hidden; j++) {
       float norm;
       floats_read(layer->mlp_norm.data, layer->mlp_norm.dtype, (size_t)j, 1, &norm);
@@ -292,7 +292,7 @@ static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer
                : linear->kind == LINEAR_FP4 ? n_in / 16 * n
                                             : n_groups * n * (linear->kind == LINEAR_AWQ ? 2 : 4));
   if (linear->kind == LINEAR_FP4) add_region(all, linear->scale_values, 256 * 4);
-  for (int other = 0; other < N_COMMON_LINEARS; other++) {
+  for (int other = 0; other < N_PACKED_LINEARS; other++) {
     const StoredLinear stored = layer_linear_stored(config, 0, other);
     const Linear *part = layer_linear(layer, other);
     size_t at[3];
@@ -313,11 +313,11 @@ static Regions regions_of(const Model *model) {
   if (!config->tied_embeddings) add_region(&all, model->head.weight, table);
   add_region(&all, model->final_norm.data, (size_t)model->final_norm.n * 2);
   for (int i = 0; i < config->n_layers; i++) {
-    for (int which = 0; which < N_LAYER_NORMS; which++) {
-      const Vector *norm = layer_norm_of(&model->layers[i], which);
+    for (int which = 0; which <= LAYER_LAUREL_NORM; which++) {
+      const Vector *norm = &model->layers[i].vector[which];
       if (norm->data) add_region(&all, norm->data, (size_t)norm->n * 2);
     }
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       if (layer_linear_is_first(config, i, which)) add_matrix(&all, config, &model->layers[i], which);
       assert_int_equal(!linear->bias.data, !layer_linear_needs_bias(config, i, which));
@@ -351,7 +351,7 @@ static void no_two_tensors_share_a_byte(void **state) {
   (void)state;
   for (size_t i = 0; i < N_KINDS; i++) {
     Model *model = open_kind(i);
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[1], which);
       assert_int_equal(linear->kind, kinds[i].kind);
       assert_int_equal(linear->bits, kinds[i].bits);
@@ -441,12 +441,12 @@ static void every_kind_is_filled_with_harmless_numbers(void **state) {
     const float one = model->config.norm_plus_one ? 0 : 1;
     assert_int_equal(model_fill_dummy(model, &err), STATUS_OK);
     for (int layer = 0; layer < 2; layer++) {
-      for (int which = 0; which < N_LAYER_NORMS; which++) {
-        const Vector *norm = layer_norm_of(&model->layers[layer], which);
+      for (int which = 0; which <= LAYER_LAUREL_NORM; which++) {
+        const Vector *norm = &model->layers[layer].vector[which];
         for (int k = 0; norm->data && k < norm->n; k++)
           assert_true(stored_float(norm->data, norm->dtype, (size_t)k) == one);
       }
-      for (int which = 0; which < N_COMMON_LINEARS; which++)
+      for (int which = 0; which < N_PACKED_LINEARS; which++)
         assert_linear_filled(layer_linear(&model->layers[layer], which));
     }
     for (int k = 0; k < model->final_norm.n; k++)

@@ -55,7 +55,7 @@ static int assert_model(Tiny *tiny, const Model *model) {
       assert_data(tiny, name, norms[n].vector->data, &n_used);
     }
     if (!tiny->qk_norm) assert_null(layer->q_norm.data);
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       const Linear *linear = layer_linear(layer, which);
       assert_true(strstr(linear->name, layer_linear_name(which)) != NULL);
       assert_linear(tiny, linear, tiny->group > 0 ? tiny->group : linear->n_in, &n_used);

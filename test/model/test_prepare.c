@@ -211,7 +211,7 @@ static void make_model(Tiny *tiny, const Case *c, bool fused) {
   tiny_add(tiny, "model.norm.weight", "F16", 1, HIDDEN, 1);
   tiny_add(tiny, "model.layers.0.input_layernorm.weight", "F16", 1, HIDDEN, 1);
   tiny_add(tiny, "model.layers.0.post_attention_layernorm.weight", "F16", 1, HIDDEN, 1);
-  for (int which = 0; which < N_COMMON_LINEARS; which++) {
+  for (int which = 0; which < N_PACKED_LINEARS; which++) {
     const StoredLinear stored = layer_linear_stored(&config, 0, which);
     char base[LINEAR_NAME_SIZE];
     int n_in, n_out;
@@ -330,10 +330,10 @@ static void assert_prepared(const Case *c, bool fused) {
   char *directory = write_tiny(&tiny);
   Model *model = open_fine(directory, NULL);
   size_t made = 0, replaced = 0;
-  for (int which = 0; which < N_COMMON_LINEARS; which++)
+  for (int which = 0; which < N_PACKED_LINEARS; which++)
     assert_as_opened(c, layer_linear(&model->layers[0], which), fused);
   if (model_prepare(model, fused ? 1 : 3, &err) != STATUS_OK) fail_msg("%s: %s", c->name, err.text);
-  for (int which = 0; which < N_COMMON_LINEARS; which++) {
+  for (int which = 0; which < N_PACKED_LINEARS; which++) {
     const Linear *linear = layer_linear(&model->layers[0], which);
     const StoredLinear stored = layer_linear_stored(&model->config, 0, which);
     assert_int_equal(linear->kind, kind_of(c));
@@ -371,7 +371,7 @@ static void dense_layers_are_views_of_what_was_stored(void **state) {
     make_model(&tiny, &c, i < 3);
     char *directory = write_tiny(&tiny);
     Model *model = open_fine(directory, NULL);
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[0], which);
       const StoredLinear stored = layer_linear_stored(&model->config, 0, which);
       const size_t n_in = (size_t)linear->n_in, n = n_in * (size_t)linear->n_out;

@@ -116,7 +116,7 @@ static void make_whole(Whole *w, LinearKind kind, int bits, int group) {
     w->experts[e] = (Expert){make_linear(w, kind, bits, group, HIDDEN, WIDTH),
                              make_linear(w, kind, bits, group, HIDDEN, WIDTH),
                              make_linear(w, kind, bits, group, WIDTH, HIDDEN)};
-  l->moe.experts = w->experts;
+  l->experts = w->experts;
   l->sinks = (Vector){w->memory[0][0], DTYPE_F32, HEADS};
   w->model.layers = l;
   w->model.config =
@@ -150,7 +150,7 @@ static void assert_experts(const Whole *w, const Model *part, int group, int ind
             width = index == 0 ? (WIDTH + more) / 2 : WIDTH - first;
   assert_int_equal(part->config.experts.width, width);
   for (int e = 0; e < EXPERTS; e++) {
-    const Expert *own = &part->layers->moe.experts[e];
+    const Expert *own = &part->layers->experts[e];
     assert_int_equal(own->down.n_in, width);
     assert_outputs(&own->gate, &w->experts[e].gate, first);
     assert_outputs(&own->up, &w->experts[e].up, first);
@@ -246,15 +246,15 @@ static void layers_of_the_delta_rule_are_divided_by_heads(void **state) {
   LayerConfig layer;
   Error err = {{0}};
   make_recurrent(w, &layer, LAYER_DELTA);
-  DeltaLayer *d = &w->layer.delta;
-  d->qkv = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, CHANNELS);
-  d->z = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES * VALUE_DIM);
-  d->b = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES);
-  d->a = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES);
+  ModelLayer *d = &w->layer;
+  d->delta_qkv = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, CHANNELS);
+  d->delta_z = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES * VALUE_DIM);
+  d->delta_b = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES);
+  d->delta_a = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES);
   w->layer.o = make_linear(w, LINEAR_DENSE, 0, 0, VALUES * VALUE_DIM, HIDDEN);
   const char *taps = (const char *)w->memory[0][2], *numbers = taps + 4096;
-  d->conv = (Vector){taps, DTYPE_F16, CHANNELS * TAPS};
-  d->a_log = d->dt_bias = (Vector){numbers, DTYPE_F32, VALUES};
+  d->delta_conv = (Vector){taps, DTYPE_F16, CHANNELS * TAPS};
+  d->delta_a_log = d->delta_dt_bias = (Vector){numbers, DTYPE_F32, VALUES};
   assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK);
   for (int p = 0; p < 2; p++) {
     Model *part;
@@ -263,18 +263,18 @@ static void layers_of_the_delta_rule_are_divided_by_heads(void **state) {
     const int values = 2 * KEY_CHANNELS + p * 2 * VALUE_DIM, row = 2 * TAPS;
     assert_int_equal(part->config.delta.n_key_heads, 1);
     assert_int_equal(part->config.delta.n_value_heads, 2);
-    assert_run(&l->delta.qkv, &d->qkv, p * KEY_DIM, KEY_DIM);
-    assert_run(&l->more[0], &d->qkv, KEY_CHANNELS + p * KEY_DIM, KEY_DIM);
-    assert_run(&l->more[1], &d->qkv, values, 2 * VALUE_DIM);
-    assert_run(&l->delta.z, &d->z, p * 2 * VALUE_DIM, 2 * VALUE_DIM);
-    assert_run(&l->delta.b, &d->b, p * 2, 2);
+    assert_run(&l->delta_qkv, &d->delta_qkv, p * KEY_DIM, KEY_DIM);
+    assert_run(&l->more[0], &d->delta_qkv, KEY_CHANNELS + p * KEY_DIM, KEY_DIM);
+    assert_run(&l->more[1], &d->delta_qkv, values, 2 * VALUE_DIM);
+    assert_run(&l->delta_z, &d->delta_z, p * 2 * VALUE_DIM, 2 * VALUE_DIM);
+    assert_run(&l->delta_b, &d->delta_b, p * 2, 2);
     assert_inputs(&l->o, &w->layer.o, p * 2 * VALUE_DIM);
-    const char *own = l->delta.conv.data;
-    assert_int_equal(l->delta.conv.n, CHANNELS / 2 * TAPS);
+    const char *own = l->delta_conv.data;
+    assert_int_equal(l->delta_conv.n, CHANNELS / 2 * TAPS);
     assert_memory_equal(own, taps + p * KEY_DIM * row, KEY_DIM * row);
     assert_memory_equal(own + KEY_DIM * row, taps + (KEY_CHANNELS + p * KEY_DIM) * row, KEY_DIM * row);
     assert_memory_equal(own + 2 * KEY_DIM * row, taps + values * row, 2 * VALUE_DIM * row);
-    assert_ptr_equal(l->delta.a_log.data, numbers + p * 2 * 4);
+    assert_ptr_equal(l->delta_a_log.data, numbers + p * 2 * 4);
     model_part_free(part);
   }
   assert_int_equal(model_check_split(&w->model, 4, &err), STATUS_MODEL);
@@ -287,20 +287,20 @@ static void short_convolutions_are_divided_by_channels(void **state) {
   LayerConfig layer;
   Error err = {{0}};
   make_recurrent(w, &layer, LAYER_CONV);
-  w->layer.conv.in = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, 3 * HIDDEN);
+  w->layer.conv_in = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, 3 * HIDDEN);
   w->layer.o = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, HIDDEN);
-  w->layer.conv.taps = (Vector){w->memory[0][2], DTYPE_F16, HIDDEN * TAPS};
+  w->layer.conv_taps = (Vector){w->memory[0][2], DTYPE_F16, HIDDEN * TAPS};
   assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK);
   for (int p = 0; p < 2; p++) {
     Model *part;
     assert_int_equal(model_part(&w->model, p, 2, &part, &err), STATUS_OK);
     const ModelLayer *l = part->layers;
     assert_int_equal(part->config.conv.channels, HIDDEN / 2);
-    assert_run(&l->conv.in, &w->layer.conv.in, p * HIDDEN / 2, HIDDEN / 2);
+    assert_run(&l->conv_in, &w->layer.conv_in, p * HIDDEN / 2, HIDDEN / 2);
     for (int i = 0; i < 2; i++)
-      assert_run(&l->more[i], &w->layer.conv.in, (i + 1) * HIDDEN + p * HIDDEN / 2, HIDDEN / 2);
+      assert_run(&l->more[i], &w->layer.conv_in, (i + 1) * HIDDEN + p * HIDDEN / 2, HIDDEN / 2);
     assert_inputs(&l->o, &w->layer.o, p * HIDDEN / 2);
-    assert_ptr_equal(l->conv.taps.data, w->memory[0][2] + p * HIDDEN / 2 * TAPS * 2);
+    assert_ptr_equal(l->conv_taps.data, w->memory[0][2] + p * HIDDEN / 2 * TAPS * 2);
     model_part_free(part);
   }
 }

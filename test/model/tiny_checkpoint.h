@@ -187,7 +187,7 @@ static inline void tiny_add_layer(Tiny *tiny, int layer) {
   tiny_add(tiny, name, "F16", 1, tiny->hidden, 1);
   snprintf(name, sizeof name, "%s.post_attention_layernorm.weight", base);
   tiny_add(tiny, name, "F16", 1, tiny->hidden, 1);
-  for (int which = 0; which < N_COMMON_LINEARS; which++) {
+  for (int which = 0; which < N_PACKED_LINEARS; which++) {
     int n_in, n_out;
     layer_linear_sizes(&config, 0, which, &n_in, &n_out);
     snprintf(name, sizeof name, "%s.%s", base, layer_linear_name(which));

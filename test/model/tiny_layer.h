@@ -14,7 +14,7 @@ enum { IN = 32, OUT = 32 };
 static inline void make_dense(Tiny *tiny, const char *quant) {
   tiny_llama(tiny);
   for (int layer = 0; layer < tiny->n_layers; layer++) {
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       char name[96];
       snprintf(name, sizeof name, "model.layers.%d.%s", layer, layer_linear_name(which));
       tiny_make_dense(tiny, name, "F16");

@@ -8,19 +8,6 @@
 
 #include "cpu/cpu.h"
 
-/* --- the model */
-
-CpuAltup cpu_take_altup(const AltupLayer *from, float *place, size_t *next) {
-  return (CpuAltup){.router_norm = cpu_take_vector(&from->router_norm, 0, place, next),
-                    .router = cpu_take_linear(&from->router, place, next),
-                    .predict = cpu_take_linear(&from->predict, place, next),
-                    .correct = cpu_take_linear(&from->correct, place, next),
-                    .output_scale = cpu_take_vector(&from->output_scale, 0, place, next),
-                    .left = cpu_take_linear(&from->left, place, next),
-                    .right = cpu_take_linear(&from->right, place, next),
-                    .laurel_norm = cpu_take_vector(&from->laurel_norm, 0, place, next)};
-}
-
 /* --- streams of an embedding, and of logits */
 
 static float *row_of(float *rows, int stride, int row) {
@@ -93,16 +80,16 @@ void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, i
 /* --- layers */
 
 /* stream_factors = w m, m = tanh(router rmsnorm(from) / hidden), which stays in stream_weights. */
-static void make_coefficients(BackendState *state, const CpuAltup *weights, const float *from,
+static void make_coefficients(BackendState *state, const CpuLayer *weights, const float *from,
                               int from_stride, CpuLinear w, int n_rows) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
   const int all = state->plan.streams, n = config->altup.n;
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
-    loaded->kernels->rms_norm(from + (size_t)r * (size_t)from_stride, weights->router_norm, config->hidden,
+    loaded->kernels->rms_norm(from + (size_t)r * (size_t)from_stride, weights->altup_norm, config->hidden,
                               config->norm_eps, row_of(state->stream_rows, all, r));
-  const Matmul router = {.w = weights->router, .y = state->stream_weights, .y_stride = (size_t)all};
+  const Matmul router = {.w = weights->altup_router, .y = state->stream_weights, .y_stride = (size_t)all};
   run_matmuls(loaded, &state->scratch, state->stream_rows, (size_t)all, n_rows, &router, 1);
   for (int r = 0; r < n_rows; r++) {
     float *m = row_of(state->stream_weights, all, r);
@@ -125,9 +112,9 @@ static void predict_row(float *streams, int stride, const float *c, int n, int h
 Status cpu_predict_streams(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const ModelConfig *config = &state->loaded->model->config;
-  const CpuAltup *weights = &state->loaded->layers[layer].altup;
+  const CpuLayer *weights = &state->loaded->layers[layer];
   const int stride = state->plan.hidden, all = state->plan.streams;
-  make_coefficients(state, weights, state->streams, all, weights->predict, range.n_tokens);
+  make_coefficients(state, weights, state->streams, all, weights->altup_predict, range.n_tokens);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
     float *streams = row_of(state->streams, all, r);
@@ -142,10 +129,13 @@ Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *e
   (void)err;
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
-  const CpuAltup *weights = &loaded->layers[layer].altup;
+  const CpuLayer *weights = &loaded->layers[layer];
   const StatePlan *plan = &state->plan;
-  const Matmul left = {.w = weights->left, .y = state->stream_ranks, .y_stride = (size_t)plan->stream_rank},
-               right = {.w = weights->right, .y = state->stream_rows, .y_stride = (size_t)plan->streams};
+  const Matmul left = {.w = weights->laurel_left,
+                       .y = state->stream_ranks,
+                       .y_stride = (size_t)plan->stream_rank},
+               right = {
+                   .w = weights->laurel_right, .y = state->stream_rows, .y_stride = (size_t)plan->streams};
   run_matmuls(loaded, &state->scratch, state->h, (size_t)plan->hidden, range.n_tokens, &left, 1);
   run_matmuls(loaded, &state->scratch, state->stream_ranks, (size_t)plan->stream_rank, range.n_tokens, &right,
               1);
@@ -162,9 +152,9 @@ Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *e
 Status cpu_correct_streams(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const ModelConfig *config = &state->loaded->model->config;
-  const CpuAltup *weights = &state->loaded->layers[layer].altup;
+  const CpuLayer *weights = &state->loaded->layers[layer];
   const int stride = state->plan.hidden, hidden = config->hidden;
-  make_coefficients(state, weights, state->x, stride, weights->correct, range.n_tokens);
+  make_coefficients(state, weights, state->x, stride, weights->altup_correct, range.n_tokens);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
     const float *c = row_of(state->stream_factors, state->plan.stream_factors, r);
@@ -172,7 +162,7 @@ Status cpu_correct_streams(BackendState *state, TokenRange range, int layer, Err
     for (int i = 0; i < hidden; i++) x[i] -= streams[i];
     for (int s = 0; s < config->altup.n; s++)
       for (int i = 0; i < hidden; i++) streams[s * stride + i] += (1 + c[s]) * x[i];
-    for (int i = 0; i < hidden; i++) x[i] = streams[i] * weights->output_scale[i];
+    for (int i = 0; i < hidden; i++) x[i] = streams[i] * weights->altup_output_scale[i];
   }
   return STATUS_OK;
 }

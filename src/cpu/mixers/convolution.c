@@ -36,13 +36,6 @@ const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t 
   return out;
 }
 
-CpuConv cpu_take_conv(const ConvConfig *config, const ConvLayer *from, float *place, size_t *next) {
-  const size_t n = (size_t)from->taps.n / (size_t)config->taps;
-  return (CpuConv){.in = cpu_take_linear(&from->in, place, next),
-                   .taps = cpu_take_taps(&from->taps, config->taps, place, next),
-                   .bias = cpu_take_padded(&from->bias, n, place, next)};
-}
-
 /* Row `row` of the inputs, from 1 - n_taps on. */
 static const float *input_row(const Convolution *c, int row) {
   return row >= 0 ? c->rows + (size_t)row * c->stride
@@ -74,18 +67,18 @@ void cpu_convolve(const Kernels *kernels, const Convolution *c, int first) {
 /* The convolution of a part, whose first row in the step is `row`. */
 static Convolution convolution_of(BackendState *state, int layer, const SequenceRows *part, size_t row) {
   const StatePlan *plan = &state->plan;
-  const CpuConv *weights = &state->loaded->layers[layer].conv;
+  const CpuLayer *weights = &state->loaded->layers[layer];
   const size_t hidden = (size_t)state->loaded->model->config.hidden, channels = (size_t)plan->channels;
   return (Convolution){.rows = state->h + row * (size_t)plan->hidden,
                        .stride = (size_t)plan->hidden,
                        .tail = cpu_layer_state(state, layer, part->sequence),
-                       .taps = weights->taps,
+                       .taps = weights->conv_taps,
                        .n_rows = part->n_tokens,
                        .n_taps = state->loaded->model->config.conv.taps,
                        .width = plan->hidden,
                        .gates = state->channels + row * channels + hidden,
                        .gate_stride = channels,
-                       .bias = weights->bias,
+                       .bias = weights->conv_bias,
                        .out = state->q + row * (size_t)plan->heads,
                        .out_stride = (size_t)plan->heads};
 }
@@ -99,7 +92,7 @@ void cpu_short_conv(BackendState *state, TokenRange range, int layer, const floa
   int n_parts;
   const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   cpu_begin_states(state, layer, range);
-  const Matmul matmul = {.w = weights->conv.in, .y = state->channels, .y_stride = channels};
+  const Matmul matmul = {.w = weights->conv_in, .y = state->channels, .y_stride = channels};
   run_matmuls(loaded, &state->scratch, from, (size_t)plan->hidden, range.n_tokens, &matmul, 1);
 #pragma omp parallel num_threads(loaded->n_threads)
   {

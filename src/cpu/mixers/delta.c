@@ -15,38 +15,6 @@ enum {
   BLOCK_COLUMNS = 64, /* columns of a head's state of a task of the recurrence */
 };
 
-/* --- the model */
-
-CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float *place, size_t *next) {
-  const size_t keys = (size_t)config->key_dim;
-  CpuDelta delta = {.qkv = cpu_take_linear(&from->qkv, place, next),
-                    .z = cpu_take_linear(&from->z, place, next),
-                    .b = cpu_take_linear(&from->b, place, next),
-                    .a = cpu_take_linear(&from->a, place, next),
-                    .k = cpu_take_linear(&from->k, place, next),
-                    .v = cpu_take_linear(&from->v, place, next),
-                    .z_in = cpu_take_linear(&from->z_in, place, next),
-                    .a_in = cpu_take_linear(&from->a_in, place, next),
-                    .o = cpu_take_linear(&from->o, place, next),
-                    .taps = cpu_take_taps(&from->conv, config->conv, place, next),
-                    .dt_bias = cpu_take_vector(&from->dt_bias, 0, place, next),
-                    .skip = cpu_take_vector(&from->skip, 0, place, next),
-                    .norm = cpu_take_vector(&from->norm, 0, place, next)};
-  if (config->conv_bias)
-    delta.conv_bias = cpu_take_padded(&from->conv_bias, (size_t)from->conv_bias.n, place, next);
-  float *rate = cpu_take_floats((size_t)config->n_value_heads, place, next);
-  float *q_scales = cpu_take_floats(keys, place, next), *k_scales = cpu_take_floats(keys, place, next);
-  delta.rate = rate, delta.q_scales = q_scales, delta.k_scales = k_scales;
-  if (!place) return delta;
-  floats_read(from->a_log.data, from->a_log.dtype, 0, (size_t)config->n_value_heads, rate);
-  for (int head = 0; head < config->n_value_heads; head++) rate[head] = (float)-exp((double)rate[head]);
-  for (size_t i = 0; i < keys; i++) {
-    q_scales[i] = (float)(1.0 / config->key_dim);
-    k_scales[i] = (float)(1 / sqrt(config->key_dim));
-  }
-  return delta;
-}
-
 /* --- the state */
 
 static size_t tail_numbers(const DeltaConfig *config) {
@@ -66,7 +34,7 @@ size_t cpu_delta_numbers(const DeltaConfig *config) {
 typedef struct {
   BackendState *state;
   const DeltaConfig *config;
-  const CpuDelta *weights;
+  const CpuLayer *weights;
   int layer, n_rows;
   const SequenceRows *parts; /* [n_parts] of the rows */
   int n_parts;
@@ -97,8 +65,8 @@ static float *v_of(const DeltaWork *work, int row, int head) {
 static void decay_channels(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const size_t first = (size_t)head * (size_t)config->key_dim;
-  const double rate = (double)work->weights->rate[head];
-  const float *dt_bias = work->weights->dt_bias + first;
+  const double rate = (double)work->weights->delta_a_log[head];
+  const float *dt_bias = work->weights->delta_dt_bias + first;
   float *decays = decays_of(work, row) + first;
   for (int i = 0; i < config->key_dim; i++) {
     const double step = (double)decays[i] + (double)dt_bias[i];
@@ -117,8 +85,8 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   const double eps = 1e-6 / config->key_dim, most = config->doubles_beta ? 2 : 1; /* of beta */
   float *q = q_of(work, row, key_head), *k = k_of(work, row, key_head);
   if (!mamba) {
-    kernels->rms_norm(q, work->weights->q_scales, config->key_dim, eps, q);
-    kernels->rms_norm(k, work->weights->k_scales, config->key_dim, eps, k);
+    kernels->rms_norm(q, work->state->loaded->q_scales, config->key_dim, eps, q);
+    kernels->rms_norm(k, work->state->loaded->k_scales, config->key_dim, eps, k);
   }
   const int group = config->n_value_heads / config->n_key_heads;
   float *decays = decays_of(work, row);
@@ -130,10 +98,10 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
       continue;
     }
     const double a = (double)decays[head] * (mamba ? config->a_scale : 1);
-    const double step = a + (double)work->weights->dt_bias[head];
+    const double step = a + (double)work->weights->delta_dt_bias[head];
     double size = softplus(step);
     if (mamba) size = fmin(fmax(size, config->least_step), config->largest_step);
-    decays[head] = (float)exp((double)work->weights->rate[head] * size);
+    decays[head] = (float)exp((double)work->weights->delta_a_log[head] * size);
     betas[head] = mamba ? (float)size : (float)(most / (1 + exp(-(double)betas[head])));
   }
 }
@@ -144,7 +112,7 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
                         int n) {
   const DeltaConfig *config = work->config;
   const int key_head = head / (config->n_value_heads / config->n_key_heads), columns = cpu_padded(n);
-  const float skip = work->weights->skip ? work->weights->skip[head] : 0;
+  const float skip = work->weights->delta_skip ? work->weights->delta_skip[head] : 0;
   float *heads = cpu_layer_state(work->state, work->layer, part->sequence) + tail_numbers(config);
   float *cells = heads + (size_t)head * head_numbers(config) + first;
   float v[BLOCK_COLUMNS] = {0}, out[BLOCK_COLUMNS];
@@ -162,7 +130,7 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
                               .only_adds = config->rule == RULE_MAMBA2};
     work->state->loaded->kernels->delta_rule(&token, config->key_dim, columns, cells,
                                              (size_t)cpu_padded(config->value_dim), out);
-    for (int i = 0; i < n; i++) values[i] = work->weights->skip ? out[i] + skip * v[i] : out[i];
+    for (int i = 0; i < n; i++) values[i] = work->weights->delta_skip ? out[i] + skip * v[i] : out[i];
   }
 }
 
@@ -174,7 +142,7 @@ static void gate_head(const DeltaWork *work, int row, int head) {
   float *out = v_of(work, row, head);
   float *z = work->z + (size_t)row * work->z_stride + at;
   const double eps = config->norm_eps != 0 ? config->norm_eps : work->state->loaded->model->config.norm_eps;
-  kernels->rms_norm(out, work->weights->norm, config->value_dim, eps, out);
+  kernels->rms_norm(out, work->weights->delta_norm, config->value_dim, eps, out);
   if (!config->gate_is_sigmoid) {
     kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
     return;
@@ -198,7 +166,8 @@ static void gate_group(const DeltaWork *work, int row, int group) {
   scale_row(z, width, config->z_scale);
   kernels->activate[ACTIVATION_SILU](z, v_of(work, row, head), width);
   if (!config->no_norm)
-    kernels->rms_norm(z, work->weights->norm + at, width, work->state->loaded->model->config.norm_eps, z);
+    kernels->rms_norm(z, work->weights->delta_norm + at, width, work->state->loaded->model->config.norm_eps,
+                      z);
   scale_row(z, width, config->out_scale);
 }
 
@@ -210,8 +179,8 @@ static void convolve_columns(const DeltaWork *work, int first) {
                                      .stride = (size_t)width,
                                      .tail =
                                          cpu_layer_state(work->state, work->layer, work->parts[i].sequence),
-                                     .taps = work->weights->taps,
-                                     .bias = work->weights->conv_bias,
+                                     .taps = work->weights->delta_conv,
+                                     .bias = work->weights->delta_conv_bias,
                                      .n_rows = work->parts[i].n_tokens,
                                      .n_taps = work->config->conv,
                                      .width = width,
@@ -253,8 +222,8 @@ static void run_second_gates(const DeltaWork *work) {
   const StatePlan *plan = &state->plan;
   const int rank = work->config->gate_rank;
   const Matmul gates[] = {
-      {.w = work->weights->z, .y = work->z, .y_stride = work->z_stride},
-      {.w = work->weights->a, .y = state->decays, .y_stride = (size_t)plan->delta_decays},
+      {.w = work->weights->delta_z, .y = work->z, .y_stride = work->z_stride},
+      {.w = work->weights->delta_a, .y = state->decays, .y_stride = (size_t)plan->delta_decays},
   };
   for (int i = 0; i < 2; i++) {
     for (int r = 0; r < work->n_rows; r++) { /* a matmul's input ends with zeros */
@@ -269,22 +238,22 @@ static void run_second_gates(const DeltaWork *work) {
 /* Computes what goes into the convolution, by one matrix or three, z, a and, but for Mamba-2, b. */
 static void run_inputs(const DeltaWork *work, const float *from) {
   const BackendState *state = work->state;
-  const CpuDelta *weights = work->weights;
+  const CpuLayer *weights = work->weights;
   const StatePlan *plan = &state->plan;
   const DeltaPlaces places = delta_places(work->config);
   const bool two = work->config->gate_rank > 0;
   const Matmul all[MAX_MATMULS] = {
       /* a layer may lack some of them */
-      {.w = weights->qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
-      {.w = weights->k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
-      {.w = weights->v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},
-      {.w = two ? weights->z_in : weights->z,
+      {.w = weights->delta_qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
+      {.w = weights->delta_k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
+      {.w = weights->delta_v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},
+      {.w = two ? weights->delta_z_in : weights->delta_z,
        .y = two ? state->gate_inputs[0] : work->z,
        .y_stride = two ? (size_t)plan->gate_rank : work->z_stride},
-      {.w = two ? weights->a_in : weights->a,
+      {.w = two ? weights->delta_a_in : weights->delta_a,
        .y = two ? state->gate_inputs[1] : state->decays,
        .y_stride = (size_t)(two ? plan->gate_rank : plan->delta_decays)},
-      {.w = weights->b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
+      {.w = weights->delta_b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
   };
   Matmul inputs[MAX_MATMULS];
   int n = 0;
@@ -305,7 +274,7 @@ void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const floa
   cpu_begin_states(state, layer, range);
   const DeltaWork work = {.state = state,
                           .config = &config->delta,
-                          .weights = &weights->delta,
+                          .weights = weights,
                           .layer = layer,
                           .n_rows = range.n_tokens,
                           .parts = parts,

@@ -15,22 +15,6 @@
 
 /* --- the model */
 
-CpuMix cpu_take_mix(const StreamMix *from, float *place, size_t *next) {
-  return (CpuMix){.down = cpu_take_linear(&from->down, place, next),
-                  .up = cpu_take_linear(&from->up, place, next),
-                  .inject = cpu_take_linear(&from->inject, place, next)};
-}
-
-CpuNgrams cpu_take_ngrams(const ModelConfig *config, const NgramLayer *from, float *place, size_t *next) {
-  const float plus = config->norm_plus_one;
-  return (CpuNgrams){.key = cpu_take_linear(&from->key, place, next),
-                     .value = cpu_take_linear(&from->value, place, next),
-                     .key_norm = cpu_take_vector(&from->key_norm, plus, place, next),
-                     .query_norm = cpu_take_vector(&from->query_norm, plus, place, next),
-                     .conv_norm = cpu_take_vector(&from->conv_norm, plus, place, next),
-                     .taps = cpu_take_taps(&from->taps, config->ngrams.taps, place, next)};
-}
-
 /* --- streams */
 
 static float *row_of(float *rows, int stride, int row) {
@@ -106,8 +90,10 @@ void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const in
 Status cpu_mix_streams(BackendState *state, TokenRange range, int layer, bool mlp, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  cpu_mix(state, mlp ? weights->mlp_norm : weights->attn_norm, mlp ? &weights->mlp_mix : &weights->attn_mix,
-          NULL, 0, range.n_tokens);
+  const CpuMix attn = {weights->attn_mix_down, weights->attn_mix_up, weights->attn_inject},
+               of_mlp = {weights->mlp_mix_down, weights->mlp_mix_up, weights->mlp_inject};
+  cpu_mix(state, mlp ? weights->mlp_norm : weights->attn_norm, mlp ? &of_mlp : &attn, NULL, 0,
+          range.n_tokens);
   memset(state->x, 0, (size_t)range.n_tokens * (size_t)state->plan.hidden * sizeof *state->x);
   return STATUS_OK;
 }
@@ -154,19 +140,20 @@ static void read_ngrams(const BackendState *state, int layer, const float *kept,
   tokens[0] = state->ids[first_row + row];
   for (int back = 1; back < ngrams->longest; back++)
     tokens[back] = token_before(state, kept, first_row, row, back);
-  ngram_read_rows(ngrams, state->loaded->layers[layer].ngrams.hash,
-                  &state->loaded->model->layers[layer].ngrams, tokens, to);
+  ngram_read_rows(ngrams, state->loaded->layers[layer].hash, &state->loaded->model->layers[layer], tokens,
+                  to);
 }
 
 /* stream_rows = c of a row, and stream_weights = norm(c), from k in stream_weights and v in h. */
-static void gate_ngrams(const BackendState *state, const CpuNgrams *weights, int row) {
+static void gate_ngrams(const BackendState *state, const CpuLayer *weights, int row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden, n = config->streams.n;
   float *key = row_of(state->stream_weights, state->plan.streams, row),
         *gated = row_of(state->stream_rows, state->plan.streams, row);
   const float *value = row_of(state->h, state->plan.hidden, row);
-  normalise_streams(state, key, weights->key_norm, key);
-  normalise_streams(state, row_of(state->streams, state->plan.streams, row), weights->query_norm, gated);
+  normalise_streams(state, key, weights->ngram_key_norm, key);
+  normalise_streams(state, row_of(state->streams, state->plan.streams, row), weights->ngram_query_norm,
+                    gated);
   for (int s = 0; s < n; s++) {
     double sum = 0;
     for (int i = s * hidden; i < (s + 1) * hidden; i++) sum += (double)key[i] * gated[i];
@@ -177,11 +164,11 @@ static void gate_ngrams(const BackendState *state, const CpuNgrams *weights, int
     const float factor = score == 0 ? 0.5f : (float)gate;
     for (int i = 0; i < hidden; i++) gated[s * hidden + i] = factor * value[i];
   }
-  normalise_streams(state, gated, weights->conv_norm, key);
+  normalise_streams(state, gated, weights->ngram_conv_norm, key);
 }
 
 /* Adds c and silu(convolution) to the streams of a part's rows, in columns [first, first + n). */
-static void add_columns(const BackendState *state, const CpuNgrams *weights, const float *tail, int first_row,
+static void add_columns(const BackendState *state, const CpuLayer *weights, const float *tail, int first_row,
                         int n_rows, int first, int n) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
   const size_t width = (size_t)state->plan.streams;
@@ -194,7 +181,7 @@ static void add_columns(const BackendState *state, const CpuNgrams *weights, con
         const int from = r - (ngrams->taps - 1 - t) * ngrams->longest;
         const float *row = from >= 0 ? state->stream_weights + (size_t)(first_row + from) * width
                                      : tail + (size_t)(from + n_tail(ngrams)) * width;
-        sum += (double)weights->taps[(size_t)t * width + (size_t)i] * row[i];
+        sum += (double)weights->ngram_taps[(size_t)t * width + (size_t)i] * row[i];
       }
       stream[i] += gated[i] + (float)(sum / (1 + exp(-sum)));
     }
@@ -220,7 +207,7 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
   (void)err;
   const BackendModel *loaded = state->loaded;
   const StatePlan *plan = &state->plan;
-  const CpuNgrams *weights = &loaded->layers[layer].ngrams;
+  const CpuLayer *weights = &loaded->layers[layer];
   const size_t tail_numbers = (size_t)n_tail(&loaded->model->config.ngrams) * (size_t)plan->streams;
   SequenceRows only;
   int n_parts;
@@ -233,8 +220,9 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
       read_ngrams(state, layer, tail + tail_numbers, first, r,
                   row_of(state->ngram_rows, plan->ngrams, first + r));
   }
-  const Matmul both[] = {{.w = weights->key, .y = state->stream_weights, .y_stride = (size_t)plan->streams},
-                         {.w = weights->value, .y = state->h, .y_stride = (size_t)plan->hidden}};
+  const Matmul both[] = {
+      {.w = weights->ngram_key, .y = state->stream_weights, .y_stride = (size_t)plan->streams},
+      {.w = weights->ngram_value, .y = state->h, .y_stride = (size_t)plan->hidden}};
   run_matmuls(loaded, &state->scratch, state->ngram_rows, (size_t)plan->ngrams, range.n_tokens, both, 2);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) gate_ngrams(state, weights, r);

@@ -92,7 +92,7 @@ static Status check_sizes(const char *path, const ModelConfig *config, Error *er
   if (config->head_dim % 2 != 0)
     return error_set(err, STATUS_MODEL, "%s: head_dim is %d, expected an even number up to %d", path,
                      config->head_dim, MAX_HEAD_DIM);
-  for (int which = 0; which < N_COMMON_LINEARS; which++) {
+  for (int which = 0; which < N_PACKED_LINEARS; which++) {
     int n_in, n_out, group = config->quant.scheme.group;
     layer_linear_sizes(config, 0, which, &n_in, &n_out);
     if (n_in % group != 0)
@@ -249,7 +249,7 @@ Status ak48_walk(const ModelConfig *config, bool qk_norm, Ak48Visit visit, void 
   TRY(walk_norms(&walk, config, AK48_MLP_NORM, hidden));
   TRY(walk_tensor(&walk, AK48_FINAL_NORM, 0, 0, 0, hidden));
   TRY(walk_tensor(&walk, AK48_EMBEDDING, 0, 0, config->vocab_size, hidden));
-  for (int which = 0; which < N_COMMON_LINEARS; which++)
+  for (int which = 0; which < N_PACKED_LINEARS; which++)
     for (int i = 0; i < config->n_layers; i++) TRY(walk_linear(&walk, config, i, which));
   if (!config->tied_embeddings) TRY(walk_tensor(&walk, AK48_HEAD, 0, 0, config->vocab_size, hidden));
   if (qk_norm) TRY(walk_norms(&walk, config, AK48_Q_NORM, config->head_dim));

@@ -64,7 +64,7 @@ static Status check_linear(const Linear *linear, int group, const char *path, Er
 static Status check_layers(const Model *model, const char *path, Error *err) {
   int group = model->layers[0].q.group;
   for (int i = 0; i < model->config.n_layers; i++)
-    for (int which = 0; which < N_COMMON_LINEARS; which++)
+    for (int which = 0; which < N_PACKED_LINEARS; which++)
       TRY(check_linear(layer_linear(&model->layers[i], which), group, path, err));
   if (model->head.kind == LINEAR_DENSE) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: %s is quantised, which a packed file cannot hold", path,

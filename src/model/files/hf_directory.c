@@ -68,7 +68,7 @@ static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *o
   const int keys = delta->n_key_heads * delta->key_dim,
             channels[] = {keys, keys, delta->n_value_heads * delta->value_dim};
   const size_t n = (size_t)delta_channels(delta) * (size_t)taps;
-  float *all = model_make_memory(model, n, sizeof *all, &model->layers[index].delta.qkv, loader->err);
+  float *all = model_make_memory(model, n, sizeof *all, &model->layers[index].delta_qkv, loader->err);
   if (!all) return STATUS_FAILED;
   *out = (Vector){all, DTYPE_F32, (int)n};
   model->made_bytes += n * sizeof *all;
@@ -86,57 +86,43 @@ static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *o
   return STATUS_OK;
 }
 
-static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer) {
+/* Takes norms and other vectors. */
+static Status take_vectors(HfLoader *loader, int index) {
+  const ModelConfig *config = &loader->model->config;
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
-    const LayerVector stored = layer_vector_stored(&loader->model->config, index, which);
+    const StoredVector stored = layer_vector_stored(config, index, which);
     if (!stored.name) continue;
     int64_t shape[4] = {stored.n, 1, stored.taps};
     int rank = stored.taps ? 3 : 1;
-    Vector *out = layer_vector_of(layer, which);
+    Vector *out = &loader->model->layers[index].vector[which];
     char name[NAME_SIZE];
-    layer_full_name(&loader->model->config, loader->body, index, stored.name, name, sizeof name);
-    const StoredTensor *tensor = hf_find(loader, name, "");
-    if (!tensor && which >= XIELU_BETA) continue;
-    if (tensor && which >= XIELU_ALPHA_P && tensor->rank == 0) rank = 0;
-    if (which == EXPERT_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
+    layer_full_name(config, loader->body, index, stored.name, name, sizeof name);
+    const StoredTensor *tensor = hf_find(loader, name, stored.suffix);
+    if (!tensor && (which == LAYER_XIELU_BETA || which == LAYER_XIELU_EPS)) continue;
+    if (tensor && which >= LAYER_XIELU_ALPHA_P && tensor->rank == 0) rank = 0;
+    if (which == LAYER_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
       rank = 2;
       shape[0] = 1;
       shape[1] = stored.n;
     }
-    if (which == DELTA_A_LOG && tensor && tensor->rank == 4) { /* Kimi Linear */
+    if (which == LAYER_DELTA_A_LOG && tensor && tensor->rank == 4) { /* Kimi Linear */
       rank = 4;
       memcpy(shape, (int64_t[]){1, 1, stored.n, 1}, sizeof shape);
     }
-    if (which == DELTA_CONV && loader->model->config.delta.apart && !tensor) {
+    if (which == LAYER_DELTA_CONV && config->delta.apart && !tensor) {
       TRY(take_convolutions(loader, index, stored.taps, out));
       continue;
     }
-    TRY(take_numbers(loader, name, "", rank, shape, out));
+    TRY(take_numbers(loader, name, stored.suffix, rank, shape, out));
     TRY(check_finite(out->data, out->dtype, (size_t)out->n, 1, tensor->file, tensor->name, loader->err));
   }
   return STATUS_OK;
 }
 
 Status hf_layer_take(HfLoader *loader, int index) {
-  const ModelConfig *config = &loader->model->config;
-  ModelLayer *layer = &loader->model->layers[index];
-  char base[NAME_SIZE];
   TRY(take_linears(loader, index));
   TRY(hf_experts_take(loader, index));
-  TRY(take_layer_vectors(loader, index, layer));
-  const char *sinks = config->names.sinks ? config->names.sinks : "self_attn.sinks";
-  snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, sinks);
-  if (config->attn_sinks && !config_layer(config, index).no_sinks)
-    TRY(hf_norm_take(loader, base, "", config_layer(config, index).n_heads, &layer->sinks));
-  for (int which = 0; which < N_LAYER_NORMS; which++) {
-    int width;
-    const char *name = layer_norm_name(config, index, which, &width);
-    if (!name) continue;
-    layer_full_name(config, loader->body, index, name, base, sizeof base);
-    TRY(hf_norm_take(loader, base, ".weight", width, layer_norm_of(layer, which)));
-  }
-  snprintf(base, sizeof base, "%slayers.%d.layer_scalar", loader->body, index);
-  return config->layer_scalar ? hf_norm_take(loader, base, "", 1, &layer->scalar) : STATUS_OK;
+  return take_vectors(loader, index);
 }
 
 Status hf_table_take(HfLoader *loader, const char *part, int n_rows, int n_columns, Matrix *table) {

@@ -235,6 +235,6 @@ Status hf_experts_take(HfLoader *loader, int index) {
   if (!has_down) return hf_missing(loader, down.base, "", ", although that of gate and up is there");
   StoredTensor *views = views_memory(loader, n_experts);
   if (!views) return STATUS_FAILED;
-  TRY(take_of_all(loader, &gate_up, true, layer->moe.experts, views));
-  return take_of_all(loader, &down, false, layer->moe.experts, views + (size_t)n_experts * N_VIEW_KINDS);
+  TRY(take_of_all(loader, &gate_up, true, layer->experts, views));
+  return take_of_all(loader, &down, false, layer->experts, views + (size_t)n_experts * N_VIEW_KINDS);
 }

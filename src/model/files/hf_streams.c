@@ -113,7 +113,7 @@ static int count_parts(const HfLoader *loader, int index, bool *whole) {
 
 static Status take_table(HfLoader *loader, int index, NgramShard *shards, int *n_shards) {
   const int64_t n_rows = ngram_rows(&loader->model->config, index);
-  NgramLayer *ngrams = &loader->model->layers[index].ngrams;
+  ModelLayer *layer = &loader->model->layers[index];
   char table[NAME_SIZE];
   bool whole;
   const int n = *n_shards = count_parts(loader, index, &whole);
@@ -130,8 +130,8 @@ static Status take_table(HfLoader *loader, int index, NgramShard *shards, int *n
       return error_set(loader->err, STATUS_MODEL, "%s: %s.shard_%d is %s, expected %s as shard_0",
                        loader->config_path, table, i, dtype_name(shards[i].rows.dtype),
                        dtype_name(shards[0].rows.dtype));
-  ngrams->shards = shards;
-  ngrams->n_shards = n;
+  layer->shards = shards;
+  layer->n_shards = n;
   return STATUS_OK;
 }
 

@@ -208,9 +208,9 @@ static void drop(Model *model, const Linear *l) {
   if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-static Status order_layer(Model *model, DeltaLayer *delta, int n_threads, Error *err) {
+static Status order_layer(Model *model, ModelLayer *layer, int n_threads, Error *err) {
   const DeltaConfig *c = &model->config.delta;
-  const Linear in = delta->qkv, gates = delta->b;
+  const Linear in = layer->delta_qkv, gates = layer->delta_b;
   const int keys = c->key_dim, n = c->n_value_heads / c->n_key_heads, values = n * c->value_dim;
   const Gathering qkv = {model,
                          &in,
@@ -224,10 +224,10 @@ static Status order_layer(Model *model, DeltaLayer *delta, int n_threads, Error 
                        n_threads, err},
                   b = {model, &gates, c->n_key_heads, 2 * n, 1, {{0, n}}, n_threads, err},
                   a = {model, &gates, c->n_key_heads, 2 * n, 1, {{n, n}}, n_threads, err};
-  TRY(gather(&qkv, &delta->qkv));
-  TRY(gather(&z, &delta->z));
-  TRY(gather(&b, &delta->b));
-  TRY(gather(&a, &delta->a));
+  TRY(gather(&qkv, &layer->delta_qkv));
+  TRY(gather(&z, &layer->delta_z));
+  TRY(gather(&b, &layer->delta_b));
+  TRY(gather(&a, &layer->delta_a));
   drop(model, &in);
   drop(model, &gates);
   return STATUS_OK;
@@ -238,7 +238,7 @@ Status key_heads_order(Model *model, int n_threads, Error *err) {
   if (!config->delta.interleaved) return STATUS_OK;
   for (int i = 0; i < config->n_layers; i++)
     if (config_layer(config, i).kind == LAYER_DELTA)
-      TRY(order_layer(model, &model->layers[i].delta, n_threads, err));
+      TRY(order_layer(model, &model->layers[i], n_threads, err));
   config->delta.interleaved = false;
   return STATUS_OK;
 }
@@ -246,9 +246,9 @@ Status key_heads_order(Model *model, int n_threads, Error *err) {
 void key_heads_count(Model *model) {
   const ModelConfig *config = &model->config;
   for (int i = 0; config->delta.interleaved && i < config->n_layers; i++) {
-    const DeltaLayer *delta = &model->layers[i].delta;
+    const ModelLayer *layer = &model->layers[i];
     if (config_layer(config, i).kind != LAYER_DELTA) continue;
-    const Linear *both[] = {&delta->qkv, &delta->b};
+    const Linear *both[] = {&layer->delta_qkv, &layer->delta_b};
     for (int k = 0; k < 2; k++) {
       if (!both[k]->qweight && !both[k]->weight) continue; /* repack.c makes it, and then it is given back */
       model->made_bytes += weight_bytes(both[k]);

@@ -422,7 +422,7 @@ static Status make_scales(const Repacker *r, const StoredWeights *stored) {
 static Status check_packed(const Repacker *r) {
   const Model *model = r->model;
   for (int i = 0; i < model->config.n_layers; i++) {
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
+    for (int which = 0; which < N_PACKED_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       char name[LINEAR_NAME_SIZE + 8];
       snprintf(name, sizeof name, "%s.scales", linear->name);

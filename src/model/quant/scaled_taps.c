@@ -18,16 +18,16 @@ static double factor_of(const DeltaConfig *delta, int channel) {
 void taps_count(Model *model) {
   const ModelConfig *config = &model->config;
   for (int i = 0; has_factors(&config->delta) && i < config->n_layers; i++)
-    model->made_bytes += (size_t)model->layers[i].delta.conv.n * sizeof(float);
+    model->made_bytes += (size_t)model->layers[i].delta_conv.n * sizeof(float);
 }
 
 Status taps_scale(Model *model, Error *err) {
   DeltaConfig *delta = &model->config.delta;
   for (int i = 0; has_factors(delta) && i < model->config.n_layers; i++) {
-    Vector *taps = &model->layers[i].delta.conv;
+    Vector *taps = &model->layers[i].delta_conv;
     if (!taps->data) continue;
     const size_t n = (size_t)taps->n;
-    float *scaled = model_make_memory(model, n, sizeof *scaled, &model->layers[i].delta.qkv, err);
+    float *scaled = model_make_memory(model, n, sizeof *scaled, &model->layers[i].delta_qkv, err);
     if (!scaled) return STATUS_FAILED;
     floats_read(taps->data, taps->dtype, 0, n, scaled);
     for (size_t at = 0; at < n; at++) scaled[at] *= (float)factor_of(delta, (int)at / delta->conv);

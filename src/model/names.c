@@ -1,0 +1,139 @@
+/* names.c - names of a layer's tensors in the families whose names differ from those of tensors.def.
+ *
+ * Called by: layers.c. A row of `own` gives a name that the architecture's row has (TensorNames); the rows of
+ * `others` follow from what the model is. */
+#include "model/names.h"
+
+#include <stddef.h>
+
+/* The models or layers that a name is for. */
+typedef enum {
+  ALWAYS,
+  ATTENTION, /* the layer's kind */
+  DELTA,
+  MAMBA, /* the state's rule */
+  MAMBA_ALONE,
+  CONV,
+  STREAMS, /* residual streams */
+  AROUND,  /* norms at inputs and outputs */
+  QUERY_LATENT,
+  INTERLEAVED, /* DeltaConfig's */
+  APART,       /* likewise; and two matrices for z and a, or a decay for each number of a key: */
+  APART_LOW_RANK,
+  APART_BY_CHANNEL,
+  APART_BOTH,
+  NOT_SHARED, /* no experts, or the MLP beside them has names of its own */
+  OF_SHARED,  /* this + SharedName: experts, and the MLP beside them has such names */
+} When;
+
+static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
+  const DeltaConfig *delta = &config->delta;
+  const SharedName shared = own->n_experts > 0 ? config->expert_names->shared : SHARED_AS_DENSE;
+  switch (when) {
+  case ALWAYS: return true;
+  case ATTENTION: return own->kind == LAYER_ATTENTION;
+  case DELTA: return own->kind == LAYER_DELTA;
+  case MAMBA: return delta->rule == RULE_MAMBA2;
+  case MAMBA_ALONE: return delta->rule == RULE_MAMBA2 && own->kind == LAYER_DELTA;
+  case CONV: return own->kind == LAYER_CONV;
+  case STREAMS: return config->streams.n > 0;
+  case AROUND: return own->norms == NORM_AROUND;
+  case QUERY_LATENT: return config->latent.q_rank > 0;
+  case INTERLEAVED: return delta->interleaved;
+  case APART: return delta->apart && own->kind == LAYER_DELTA;
+  case APART_LOW_RANK: return delta->apart && delta->gate_rank > 0;
+  case APART_BY_CHANNEL: return delta->apart && delta->by_channel;
+  case APART_BOTH: return delta->apart && delta->by_channel && delta->gate_rank > 0;
+  case NOT_SHARED: return shared == SHARED_AS_DENSE;
+  default: return shared == (SharedName)(when - OF_SHARED);
+  }
+}
+
+typedef struct {
+  int which; /* LAYER_Q .. of linear layers, or of vectors */
+  int when;
+  size_t own; /* of the name in TensorNames */
+  const char *name;
+} NameRow;
+
+/* clang-format off */
+#define OWN(member) offsetof(TensorNames, member), NULL
+static const NameRow own_linears[] = {
+  { LAYER_O,         APART,      OWN(delta_o)   },
+  { LAYER_O,         ATTENTION,  OWN(o)         },
+  { LAYER_GATE,      NOT_SHARED, OWN(gate)      },
+  { LAYER_UP,        NOT_SHARED, OWN(up)        },
+  { LAYER_DOWN,      NOT_SHARED, OWN(down)      },
+  { LAYER_ATTN_GATE, ALWAYS,     OWN(attn_gate) },
+};
+static const NameRow own_vectors[] = {
+  { LAYER_ATTN_NORM,      ALWAYS, OWN(attn_norm)      },
+  { LAYER_ATTN_POST_NORM, ALWAYS, OWN(attn_post_norm) },
+  { LAYER_MLP_NORM,       ALWAYS, OWN(mlp_norm)       },
+  { LAYER_MLP_POST_NORM,  ALWAYS, OWN(mlp_post_norm)  },
+  { LAYER_Q_NORM,         ALWAYS, OWN(q_norm)         },
+  { LAYER_K_NORM,         ALWAYS, OWN(k_norm)         },
+  { LAYER_SINKS,          ALWAYS, OWN(sinks)          },
+};
+#undef OWN
+
+#define SHARED(as, prefix)                                   \
+  { LAYER_GATE, OF_SHARED + (as), 0, prefix ".gate_proj" },  \
+  { LAYER_UP,   OF_SHARED + (as), 0, prefix ".up_proj"   },  \
+  { LAYER_DOWN, OF_SHARED + (as), 0, prefix ".down_proj" }
+static const NameRow other_linears[] = { /* the first row of a tensor that fits */
+  SHARED(SHARED_EXPERT,       "mlp.shared_expert"),
+  SHARED(SHARED_EXPERTS,      "mlp.shared_experts"),
+  SHARED(SHARED_MLP,          "mlp.shared_mlp"),
+  SHARED(SHARED_FEED_FORWARD, "feed_forward.shared_expert"),
+  SHARED(SHARED_SPARSE_BLOCK, "block_sparse_moe.shared_experts"),
+  { LAYER_Q,         QUERY_LATENT,     0, "self_attn.q_b_proj"       },
+  { LAYER_O,         APART,            0, "linear_attn.o_proj"       },
+  { LAYER_O,         MAMBA_ALONE,      0, "mamba.out_proj"           },
+  { LAYER_O,         DELTA,            0, "linear_attn.out_proj"     },
+  { LAYER_O,         CONV,             0, "conv.out_proj"            },
+  { LAYER_DELTA_QKV, APART,            0, "linear_attn.q_proj"       },
+  { LAYER_DELTA_QKV, INTERLEAVED,      0, "linear_attn.in_proj_qkvz" },
+  { LAYER_DELTA_Z,   APART_LOW_RANK,   0, "linear_attn.g_b_proj"     },
+  { LAYER_DELTA_Z,   APART,            0, "linear_attn.g_proj"       },
+  { LAYER_DELTA_B,   APART,            0, "linear_attn.b_proj"       },
+  { LAYER_DELTA_B,   INTERLEAVED,      0, "linear_attn.in_proj_ba"   },
+  { LAYER_DELTA_A,   APART_BOTH,       0, "linear_attn.f_b_proj"     },
+  { LAYER_DELTA_A,   APART_BY_CHANNEL, 0, "linear_attn.f_proj"       },
+  { LAYER_DELTA_A,   APART,            0, "linear_attn.a_proj"       },
+};
+static const NameRow other_vectors[] = {
+  { LAYER_ATTN_NORM,     STREAMS, 0, "attn_hyper_connection.hc_norm" },
+  { LAYER_MLP_NORM,      STREAMS, 0, "mlp_hyper_connection.hc_norm"  },
+  { LAYER_MLP_NORM,      AROUND,  0, "pre_feedforward_layernorm"     },
+  { LAYER_DELTA_CONV,    MAMBA,   0, "mamba.conv1d.weight"           },
+  { LAYER_DELTA_A_LOG,   MAMBA,   0, "mamba.A_log"                   },
+  { LAYER_DELTA_DT_BIAS, MAMBA,   0, "mamba.dt_bias"                 },
+  { LAYER_DELTA_NORM,    MAMBA,   0, "mamba.norm.weight"             },
+  { LAYER_DELTA_NORM,    APART,   0, "linear_attn.o_norm.weight"     },
+};
+/* clang-format on */
+
+static const char *find(const NameRow *rows, size_t n, const ModelConfig *config, const LayerConfig *layer,
+                        int which, const char *otherwise) {
+  for (size_t i = 0; i < n; i++) {
+    if (rows[i].which != which || !is(config, layer, rows[i].when)) continue;
+    const char *const *own = (const char *const *)((const char *)&config->names + rows[i].own);
+    const char *name = rows[i].name ? rows[i].name : *own;
+    if (name) return name;
+  }
+  return otherwise;
+}
+#define FIND(rows, ...) find(rows, sizeof(rows) / sizeof *(rows), __VA_ARGS__)
+
+const char *linear_name(const ModelConfig *config, int layer, int which, const char *usual) {
+  const LayerConfig own = config_layer(config, layer);
+  if (which == LAYER_ROUTER && config->expert_names) return config->expert_names->router;
+  return FIND(own_linears, config, &own, which, FIND(other_linears, config, &own, which, usual));
+}
+
+const char *vector_name(const ModelConfig *config, int layer, int which, const char *usual) {
+  const LayerConfig own = config_layer(config, layer);
+  if (which == LAYER_CHOICE_BIAS) return config->expert_names->choice_bias;
+  return FIND(own_vectors, config, &own, which, FIND(other_vectors, config, &own, which, usual));
+}

@@ -1,0 +1,7 @@
+/* names.h - a tensor's name in a layer of this model; `usual` is that of tensors.def. Called by: layers.c. */
+#pragma once
+
+#include "model/model.h"
+
+const char *linear_name(const ModelConfig *config, int layer, int which, const char *usual);
+const char *vector_name(const ModelConfig *config, int layer, int which, const char *usual);
