@@ -228,6 +228,30 @@ static void items_differ_as_values_do(void **state) {
   }
 }
 
+/* minContains is a keyword from 2019-09 on: before, one item has to fit whatever it says. */
+static void how_many_items_must_fit_depends_on_the_draft(void **state) {
+  (void)state;
+  static const struct {
+    const char *draft, *n;
+    size_t taken[3]; /* of [], [1] and [1, 1] */
+  } cases[] = {
+      {"https://json-schema.org/draft/2020-12/schema", "0", {3, 4, 7}},
+      {"https://json-schema.org/draft/2020-12/schema", "2", {1, 2, 7}},
+      {"https://json-schema.org/draft/2019-09/schema", "2", {1, 2, 7}},
+      {"http://json-schema.org/draft-07/schema#", "0", {1, 4, 7}},
+      {"http://json-schema.org/draft-07/schema#", "2", {1, 4, 7}},
+  };
+  static const char *const texts[] = {"[]", "[1]", "[1, 1]"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t t = 0; t < 3; t++) {
+      char schema[200];
+      snprintf(schema, sizeof schema,
+               "{\"$schema\": \"%s\", \"contains\": {\"const\": 1}, \"minContains\": %s}", cases[i].draft,
+               cases[i].n);
+      assert_int_equal(taken_of(schema, texts[t]), cases[i].taken[t]);
+    }
+}
+
 static void a_refusal_names_keyword_and_place(void **state) {
   (void)state;
   static const char *const cases[][2] = {
@@ -341,6 +365,23 @@ static void masks_allow_exactly_what_the_machine_takes(void **state) {
       "{\"ab\": null, \"the\": \"one\", \"d\\\\\": [{\"on\": \"on\"}]}");
 }
 
+/* Where a token's end needs more or fewer characters than the string has left. */
+static void masks_know_how_much_is_left(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"^[a-z ]*$", "the end"},           {"^t.*e$", "to be e"},       {"^[a-z]+( [a-z]+)*$", "a b c d"},
+      {"^([a-c]{2}|the )*x$", "the abx"}, {"^(a|[^a]{3})*$", "aonea"}, {"e$|^on", "one te"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t more = 0; more < 5; more++) {
+      char schema[100], text[40];
+      snprintf(schema, sizeof schema, "{\"pattern\": \"%s\", \"maxLength\": %zu, \"type\": \"string\"}",
+               cases[i][0], strlen(cases[i][1]) + more);
+      snprintf(text, sizeof text, "\"%s\"", cases[i][1]);
+      check_masks(schema, text);
+    }
+}
+
 /* Memory does not grow with the text: neither of frames nor of states of strings. */
 static void long_texts_need_no_more_memory(void **state) {
   (void)state;
@@ -420,6 +461,7 @@ int main(void) {
       cmocka_unit_test(text_without_a_choice_is_forced),
       cmocka_unit_test(escapes_are_judged_by_what_they_mean),
       cmocka_unit_test(items_differ_as_values_do),
+      cmocka_unit_test(how_many_items_must_fit_depends_on_the_draft),
       cmocka_unit_test(a_refusal_names_keyword_and_place),
       cmocka_unit_test(long_pieces_need_no_more_memory),
       cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
@@ -428,6 +470,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),
       cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
                                       close_vocabulary),
+      cmocka_unit_test_setup_teardown(masks_know_how_much_is_left, open_vocabulary, close_vocabulary),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

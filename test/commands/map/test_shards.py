@@ -126,6 +126,10 @@ def test_parts_of_different_runs_are_refused(run, job, tmp_path):
 
     assert "-n 5, those of" in merge("-n", "5")
     assert "results of different forms" in merge("--json")
+    run(*job, "--json", "--resume", tmp_path / "objects", "--shard", "2/2")
+    for pair in (("out.1-of-2", "objects.2-of-2"), ("objects.2-of-2", "out.1-of-2")):
+        refused = run("merge", *(tmp_path / name for name in pair))
+        assert refused.returncode == 2 and b"results of different forms" in refused.stderr
     (tmp_path / "file").write_text("a text before it")
     assert "another prompt than" in merge("-f", tmp_path / "file")
     assert "is shard 2 of 3" in merge(shard="2/3")
