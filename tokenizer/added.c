@@ -168,16 +168,20 @@ const AddedToken *added_find(const AddedTokens *added, const char *content, size
   return find_token(added, content, size);
 }
 
-static Status read_token(const char *where, const Json *json, AddedToken *token, Error *err) {
+static Status read_token(const char *where, const Json *json, bool declared, AddedToken *token, Error *err) {
   int64_t id;
-  TRY(field_known(where, json, "id content single_word lstrip rstrip normalized special", err));
-  TRY(field_count(where, json, "id", MAX_ID, &id, err));
+  if (!declared) {
+    TRY(field_known(where, json, "id content single_word lstrip rstrip normalized special", err));
+    TRY(field_count(where, json, "id", MAX_ID, &id, err));
+  }
   TRY(field_string(where, json, "content", &token->content, &token->size, err));
   TRY(field_bool(where, json, "single_word", &token->single_word, err));
   TRY(field_bool(where, json, "lstrip", &token->lstrip, err));
   TRY(field_bool(where, json, "rstrip", &token->rstrip, err));
-  TRY(field_bool(where, json, "normalized", &token->normalized, err));
-  return field_bool(where, json, "special", &token->special, err);
+  TRY(field_bool(where, json, "special", &token->special, err));
+  if (!declared) return field_bool(where, json, "normalized", &token->normalized, err);
+  token->special |= json_member(json, "named") != NULL;
+  return field_bool_or(where, json, "normalized", !token->special, &token->normalized, err);
 }
 
 /* The loader's state. One scratch serves all tokens, so that they share one time limit. */
@@ -187,6 +191,8 @@ typedef struct {
   const Normalizer *normalizer;
   AddedTokens *added;
   int32_t next_id;
+  size_t n_listed; /* tokens of tokenizer.json itself */
+  size_t n_known;  /* with those declared with an id */
   NormalScratch scratch;
   RegexScratch regex;
 } AddedLoader;
@@ -254,7 +260,8 @@ static Status add_token(AddedLoader *l, AddedToken *token, Error *err) {
     return take_id(added, (size_t)(same - added->tokens), err);
   }
   token->id = vocab_find(l->vocab, token->content, token->size);
-  if (token->id < 0) token->id = l->next_id++;
+  if (token->id < 0) token->id = l->next_id;
+  if (token->id >= l->next_id) l->next_id = token->id + 1;
   TRY(mem_grow(&added->tokens, &added->capacity, added->count + 1, sizeof *token, "added tokens", err));
   TRY(vocab_add(&added->indices, token->content, token->size, (int32_t)added->count, err));
   added->tokens[added->count++] = *token;
@@ -262,13 +269,33 @@ static Status add_token(AddedLoader *l, AddedToken *token, Error *err) {
   return take_id(added, added->count - 1, err);
 }
 
-static Status load_tokens(AddedLoader *l, const Json *json, Error *err) {
+static bool are_alike(const AddedToken *a, const AddedToken *b) {
+  return a->single_word == b->single_word && a->lstrip == b->lstrip && a->rstrip == b->rstrip &&
+         a->normalized == b->normalized && a->special == b->special;
+}
+
+/* True if a declared token is added: not if tokenizer.json has it alike, or has another token of its id. */
+static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
+  AddedToken *same = find_token(l->added, token->content, token->size);
+  int64_t id;
+  if (same && are_alike(same, token)) return false;
+  if (same && json_member(item, "unless_known") && same < l->added->tokens + l->n_known) {
+    same->special |= json_member(item, "promotes") != NULL;
+    return false;
+  }
+  if (!json_int64(json_member(item, "unless_id"), &id)) return true;
+  return id >= l->added->n_ids || l->added->by_id[id] < 0 || (size_t)l->added->by_id[id] >= l->n_listed;
+}
+
+static Status load_tokens(AddedLoader *l, const Json *json, bool declared, Error *err) {
   size_t i = 0;
   for (const Json *item = json_first(json); item; item = json_next(item), i++) {
     Where here = where_in(l->where, NULL, i);
     AddedToken token = {0};
-    Status status = read_token(here.text, item, &token, err);
-    if (status == STATUS_OK && token.size > 0) status = add_token(l, &token, err);
+    Status status = read_token(here.text, item, declared, &token, err);
+    const bool adds = status == STATUS_OK && token.size > 0 && (!declared || counts(l, item, &token));
+    if (adds) status = add_token(l, &token, err);
+    if (!json_member(item, "unless_known")) l->n_known = l->added->count;
     free(token.content);
     free(token.normal);
     if (status != STATUS_OK) return status;
@@ -307,12 +334,12 @@ static Status build_matcher(const char *where, const AddedTokens *added, bool no
                    added->tokens[twins.first].content, added->tokens[twins.second].content);
 }
 
-Status added_load(const char *where, const Json *json, const Vocab *vocab, const Normalizer *normalizer,
-                  AddedTokens *added, Error *err) {
+Status added_load(const char *where, const Json *json, const Json *declared, const Vocab *vocab,
+                  const Normalizer *normalizer, AddedTokens *added, Error *err) {
   *added = (AddedTokens){0};
-  if (!json) return STATUS_OK;
-  if (!json_is_array(json)) return field_expected(where, NULL, json, "an array", err);
-  added->n_ids = vocab->n_ids + (int32_t)json_count(json);
+  if (!json && !declared) return STATUS_OK;
+  if (json && !json_is_array(json)) return field_expected(where, NULL, json, "an array", err);
+  added->n_ids = vocab->n_ids + (int32_t)json_count(json) + (int32_t)json_count(declared);
   added->by_id = mem_alloc((size_t)added->n_ids, sizeof *added->by_id, "added tokens", err);
   if (!added->by_id) return STATUS_FAILED;
   memset(added->by_id, 0xff, (size_t)added->n_ids * sizeof *added->by_id);
@@ -321,7 +348,9 @@ Status added_load(const char *where, const Json *json, const Vocab *vocab, const
                          .normalizer = normalizer,
                          .added = added,
                          .next_id = (int32_t)vocab->count};
-  Status status = load_tokens(&loading, json, err);
+  Status status = load_tokens(&loading, json, false, err);
+  loading.n_listed = added->count;
+  if (status == STATUS_OK) status = load_tokens(&loading, declared, true, err);
   normal_scratch_release(&loading.scratch);
   regex_scratch_release(&loading.regex);
   if (status != STATUS_OK) return status;

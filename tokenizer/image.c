@@ -2,7 +2,7 @@
  * they are in memory, and the rest of tokenizer.json as text.
  *
  *   ImageHeader | contents, tokens, slots, token_of | merges | code_ids | joints | strings
- *               | JSON without tables
+ *               | JSON without tables | declared tokens
  *
  * Called by: commands/keep.   Calls: load.c.
  * Always true: an image is read by the build that wrote it, in a process of the same user, through a
@@ -16,9 +16,24 @@
 #include "base/file.h"
 #include "tokenizer/internal.h"
 
-static const char MAGIC[8] = "auktok01";
+static const char MAGIC[8] = "auktok02";
 
-enum { CONTENTS, TOKENS, SLOTS, TOKEN_OF, MERGES, CODES, NEAR, FAR, PREFIX, SUFFIX, UNKNOWN, JSON, N_PARTS };
+enum {
+  CONTENTS,
+  TOKENS,
+  SLOTS,
+  TOKEN_OF,
+  MERGES,
+  CODES,
+  NEAR,
+  FAR,
+  PREFIX,
+  SUFFIX,
+  UNKNOWN,
+  JSON,
+  DECLARED,
+  N_PARTS
+};
 
 typedef struct {
   char magic[8];
@@ -76,11 +91,13 @@ static Status make(const char *path, const char *text, size_t size, Buffer *imag
   Tokenizer *tokenizer;
   ImageHeader header;
   memset(&header, 0, sizeof header);
-  TRY(tokenizer_parse(path, text, size, &tokenizer, err));
+  TRY(tokenizer_open(path, &tokenizer, err));
   Status status = json_parse(path, STATUS_MODEL, text, size, skips, 2, NULL, err);
   if (status == STATUS_OK) status = buffer_append(image, &header, sizeof header, err);
   if (status == STATUS_OK) status = add_tables(image, &header, &tokenizer->bpe, err);
   if (status == STATUS_OK) status = add_rest(image, &header, text, size, skips, err);
+  const Buffer *declared = &tokenizer->declared;
+  if (status == STATUS_OK) status = add(image, &header, DECLARED, declared->data, declared->size, err);
   if (status == STATUS_OK) {
     memcpy(header.magic, MAGIC, sizeof MAGIC);
     header.bpe = tokenizer->bpe;
@@ -157,8 +174,12 @@ Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **out, E
     munmap(image, size);
     return status ? status : STATUS_FAILED;
   }
+  const ImageHeader *header = (const ImageHeader *)image;
   tokenizer->bpe = tables(image, size);
-  status = tokenizer_load(name, part(image, JSON), ((const ImageHeader *)image)->size[JSON], tokenizer, err);
+  if (header->size[DECLARED])
+    status = buffer_append(&tokenizer->declared, part(image, DECLARED), header->size[DECLARED], err);
+  if (status == STATUS_OK)
+    status = tokenizer_load(name, part(image, JSON), header->size[JSON], tokenizer, err);
   if (status == STATUS_OK)
     *out = tokenizer;
   else

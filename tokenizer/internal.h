@@ -14,6 +14,7 @@ struct Tokenizer {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   Bpe bpe;
+  Buffer declared; /* tokens that files beside tokenizer.json add (declared.h) */
   AddedTokens added;
   Decoder decoder;
   bool has_template;
@@ -30,5 +31,5 @@ struct Tokenizer {
     .path = "model.merges"                                                                                   \
   }
 
-/* Fills a zeroed tokenizer, or one with the tables of an image (bpe.h), from JSON text. */
+/* Fills a tokenizer from JSON text, zeroed but for `declared` and the tables of an image (bpe.h). */
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err);

@@ -6,11 +6,18 @@
 
 #include "base/file.h"
 #include "tokenizer/internal.h"
+#include "tokenizer/load/declared.h"
 
-Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **out, Error *err) {
+/* Loads it with the tokens of declared.h, which it takes over. */
+static Status load(const char *name, const char *text, size_t size, Buffer *declared, Tokenizer **out,
+                   Error *err) {
   *out = NULL;
   Tokenizer *tokenizer = mem_alloc(1, sizeof *tokenizer, "a tokenizer", err);
-  if (!tokenizer) return STATUS_FAILED;
+  if (!tokenizer) {
+    buffer_release(declared);
+    return STATUS_FAILED;
+  }
+  tokenizer->declared = *declared;
   Status status = tokenizer_load(name, text, size, tokenizer, err);
   if (status == STATUS_OK) {
     *out = tokenizer;
@@ -20,13 +27,26 @@ Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenize
   return status;
 }
 
+Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **out, Error *err) {
+  return load(name, text, size, &(Buffer){0}, out, err);
+}
+
 Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err) {
   *tokenizer = NULL;
   MappedFile file;
+  Buffer declared = {0};
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = tokenizer_parse(path, (const char *)file.data, file.size, tokenizer, err);
+  Status status = declared_read(path, &declared, err);
+  if (status == STATUS_OK)
+    status = load(path, (const char *)file.data, file.size, &declared, tokenizer, err);
+  else
+    buffer_release(&declared);
   file_unmap(&file);
   return status;
+}
+
+JsonSpan tokenizer_declared(const Tokenizer *tokenizer) {
+  return (JsonSpan){tokenizer->declared.data, tokenizer->declared.size};
 }
 
 void tokenizer_close(Tokenizer *tokenizer) {
@@ -34,6 +54,7 @@ void tokenizer_close(Tokenizer *tokenizer) {
   normalizer_release(&tokenizer->normalizer);
   pre_tokenizer_release(&tokenizer->pre_tokenizer);
   bpe_release(&tokenizer->bpe);
+  buffer_release(&tokenizer->declared);
   added_release(&tokenizer->added);
   decoder_release(&tokenizer->decoder);
   id_list_release(&tokenizer->template_ids);

@@ -1,4 +1,4 @@
-/* tokenizer.h - text to token ids and back, from a tokenizer.json alone.
+/* tokenizer.h - text to token ids and back, from tokenizer.json and what the files beside it declare.
  *
  * The reference is Hugging Face's tokenizers (0.23): the same text always gets the same ids; anything in a
  * file that is not known here is refused by name. A Tokenizer is read-only after loading and can be
@@ -10,15 +10,20 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "base/json.h"
 #include "base/status.h"
 
 typedef struct Tokenizer Tokenizer;
 
-/* Loads a tokenizer.json. Failures are STATUS_MODEL, or STATUS_FAILED without memory, here and below.
+/* Loads a tokenizer.json, and from tokenizer_config.json, added_tokens.json and special_tokens_map.json
+ * beside a file of this name the tokens that it lacks, as AutoTokenizer does. Failures are STATUS_MODEL, or
+ * STATUS_FAILED without memory, here and below.
  * Close with tokenizer_close() (NULL is fine). */
 Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
-/* Loads it from a text, for tests and fuzzing; `name` is for messages. */
+/* Loads it from a text alone, for tests and fuzzing; `name` is for messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **tokenizer, Error *err);
+/* All tokens that the other files declare, as JSON, for hashes; size 0 without any. */
+JsonSpan tokenizer_declared(const Tokenizer *tokenizer);
 void tokenizer_close(Tokenizer *tokenizer);
 
 /* Loads the tokenizer.json at `path` for other processes of this build: its tables as they are in memory, in

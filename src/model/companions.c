@@ -11,7 +11,7 @@ const char *const model_companions[N_MODEL_COMPANIONS] = {
     "config.json",           "generation_config.json", "quant_config.json",
     "quantize_config.json",  "hf_quant_config.json",   "tokenizer.json",
     "tokenizer_config.json", "chat_template.jinja",    "special_tokens_map.json",
-    "chat_template.json",
+    "chat_template.json",    "added_tokens.json",
 };
 
 const char *model_path(const Model *model) {

@@ -281,7 +281,7 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
 Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err);
 
 /* Names of the optional files that auk reads beside a checkpoint's weights, in the same directory. */
-enum { N_MODEL_COMPANIONS = 10 };
+enum { N_MODEL_COMPANIONS = 11 };
 extern const char *const model_companions[N_MODEL_COMPANIONS];
 const char *model_path(const Model *model); /* as given to model_open() */
 /* The model's directory, a packed file's own, in new memory; NULL after a failure. */

@@ -94,6 +94,9 @@ def test_real_templates(ask, root, checkpoint, name):
       "tokenizer_config.json": {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "unk_token": None}}, [],
      "<s></s>False"),
     ({"chat_template.jinja": "{{ bos_token }}{{ pad_token }}", "tokenizer_config.json": {"bos_token": "<a>"},
+      "special_tokens_map.json": {"bos_token": "<b>", "pad_token": {"content": "<p>"}}}, [], "<b><p>"),
+    ({"chat_template.jinja": "{{ bos_token }}{{ pad_token }}",
+      "tokenizer_config.json": {"bos_token": "<a>", "added_tokens_decoder": {}},
       "special_tokens_map.json": {"bos_token": "<b>", "pad_token": {"content": "<p>"}}}, [], "<a><p>"),
     ({"chat_template.jinja": "{{ tools is none }}{{ documents is none }}{{ tools is defined }}"}, [], "TrueTrueTrue"),
 ])

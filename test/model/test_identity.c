@@ -263,7 +263,7 @@ static const char *const companions[] = {
     "config.json",           "generation_config.json", "quant_config.json",
     "quantize_config.json",  "hf_quant_config.json",   "tokenizer.json",
     "tokenizer_config.json", "chat_template.jinja",    "special_tokens_map.json",
-    "chat_template.json"};
+    "chat_template.json",    "added_tokens.json"};
 
 static void all_files_that_it_is_read_from_belong_to_it(void **state) {
   (void)state;

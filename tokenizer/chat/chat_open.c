@@ -9,29 +9,7 @@
 #include "base/file.h"
 #include "base/hash64.h"
 #include "tokenizer/chat/chat_internal.h"
-#include "tokenizer/load/fields.h"
-
-/* Reads a JSON file of the checkpoint; *json is NULL if there is no such file. */
-static Status read_json(const char *directory, const char *name, Json **json, Error *err) {
-  *json = NULL;
-  char *path = path_join(directory, name, err);
-  if (!path) return STATUS_FAILED;
-  MappedFile file = {0};
-  Status status = STATUS_OK;
-  if (file_is_named(path)) {
-    status = file_map(path, STATUS_MODEL, &file, err);
-    if (status == STATUS_OK)
-      status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, json, err);
-    if (status == STATUS_OK && !json_is_object(*json)) {
-      status = field_expected(path, "its JSON", *json, "an object", err);
-      json_free(*json);
-      *json = NULL;
-    }
-    file_unmap(&file);
-  }
-  free(path);
-  return status;
-}
+#include "tokenizer/load/declared.h"
 
 /* --- special tokens */
 
@@ -51,27 +29,29 @@ static bool is_special_name(const char *key) {
   return n > 6 && strcmp(key + n - 6, "_token") == 0;
 }
 
-/* Collects every NAME_token of the two files, as {"bos_token": "...", ...}; tokenizer_config.json wins.
- * Adds the variables that transformers passes to every template. */
-static Status collect_specials(const Json *config, const Json *map, Buffer *object, Error *err) {
+/* Collects every NAME_token of two files, as {"bos_token": "...", ...}; the first wins. Adds the variables
+ * that transformers passes to every template. */
+static Status collect_specials(const Json *first, const Json *second, Buffer *object, Error *err) {
   TRY(buffer_append_string(object, "{\"tools\":null,\"documents\":null,\"add_generation_prompt\":false",
                            err));
-  for (const Json *member = json_first(config); member; member = json_next(member))
+  for (const Json *member = json_first(first); member; member = json_next(member))
     if (is_special_name(json_key(member))) TRY(append_special(object, json_key(member), member, err));
-  for (const Json *member = json_first(map); member; member = json_next(member)) {
+  for (const Json *member = json_first(second); member; member = json_next(member)) {
     const char *key = json_key(member);
-    const Json *other = json_member(config, key);
+    const Json *other = json_member(first, key);
     bool known = json_is_string(other) || json_is_string(json_member(other, "content"));
     if (is_special_name(key) && !known) TRY(append_special(object, key, member, err));
   }
   return buffer_append_string(object, "}", err);
 }
 
+/* special_tokens_map.json is of the time before added_tokens_decoder: without that it wins (declared.h). */
 static Status read_specials(const char *directory, const Json *config, Chat *chat, Error *err) {
+  const bool map_wins = !json_member(config, "added_tokens_decoder");
   Json *map = NULL;
   Buffer object = {0};
-  if (directory) TRY(read_json(directory, "special_tokens_map.json", &map, err));
-  Status status = collect_specials(config, map, &object, err);
+  if (directory) TRY(checkpoint_json(directory, "special_tokens_map.json", &map, err));
+  Status status = collect_specials(map_wins ? map : config, map_wins ? config : map, &object, err);
   if (status == STATUS_OK)
     status =
         json_parse("special tokens", STATUS_MODEL, object.data, object.size, NULL, 0, &chat->specials, err);
@@ -186,7 +166,7 @@ static Status parse_own(Chat *chat, const char *directory, const Json *config, c
     status = parse_member(chat, config, "tokenizer_config.json", name, err);
   if (status != STATUS_OK || chat->template) return status;
   Json *own;
-  TRY(read_json(directory, "chat_template.json", &own, err));
+  TRY(checkpoint_json(directory, "chat_template.json", &own, err));
   status = parse_member(chat, own, "chat_template.json", name, err);
   if (status == STATUS_OK && !name && !chat->template) status = refuse_lists(config, own, err);
   json_free(own);
@@ -242,7 +222,7 @@ Status chat_open(const char *directory, const char *choice, const Tokenizer *tok
   *chat = NULL;
   Chat *opened = mem_alloc(1, sizeof *opened, "a chat template", err);
   if (!opened) return STATUS_FAILED;
-  Status status = directory ? read_json(directory, "tokenizer_config.json", &config, err) : STATUS_OK;
+  Status status = directory ? checkpoint_json(directory, "tokenizer_config.json", &config, err) : STATUS_OK;
   if (status == STATUS_OK) status = open_into(opened, directory, choice, tokenizer, config, err);
   json_free(config);
   if (status == STATUS_OK && opened->template)

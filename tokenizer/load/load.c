@@ -91,8 +91,8 @@ static Where part_of(const char *name, const char *part) {
   return where;
 }
 
-static Status load_parts(const char *name, const Json *root, const JsonSkip skips[2], Tokenizer *t,
-                         Error *err) {
+static Status load_parts(const char *name, const Json *root, const Json *declared, const JsonSkip skips[2],
+                         Tokenizer *t, Error *err) {
   const Json *version = json_member(root, "version");
   if (!json_is_object(root)) return field_expected(name, "its JSON", root, "an object", err);
   if (version && !json_string_is(version, "1.0"))
@@ -106,8 +106,8 @@ static Status load_parts(const char *name, const Json *root, const JsonSkip skip
                          &t->pre_tokenizer, err));
   TRY(bpe_load(part_of(name, "model").text, model, skips[0].span, skips[1].span, t->pre_tokenizer.bytes,
                &t->bpe, err));
-  TRY(added_load(part_of(name, "added_tokens").text, json_member(root, "added_tokens"), &t->bpe.vocab,
-                 &t->normalizer, &t->added, err));
+  TRY(added_load(part_of(name, "added_tokens").text, json_member(root, "added_tokens"), declared,
+                 &t->bpe.vocab, &t->normalizer, &t->added, err));
   TRY(decoder_load(part_of(name, "decoder").text, json_member(root, "decoder"), &t->decoder, err));
   const Json *post = json_member(root, "post_processor");
   if (post)
@@ -118,9 +118,14 @@ static Status load_parts(const char *name, const Json *root, const JsonSkip skip
 
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err) {
   JsonSkip skips[2] = {TOKENIZER_SKIPS};
-  Json *root;
+  const Buffer *declared = &tokenizer->declared;
+  Json *root, *tokens = NULL;
   TRY(json_parse(name, STATUS_MODEL, text, size, skips, 2, &root, err));
-  Status status = load_parts(name, root, skips, tokenizer, err);
+  Status status = declared->size
+                      ? json_parse(name, STATUS_MODEL, declared->data, declared->size, NULL, 0, &tokens, err)
+                      : STATUS_OK;
+  if (status == STATUS_OK) status = load_parts(name, root, tokens, skips, tokenizer, err);
+  json_free(tokens);
   json_free(root);
   return status;
 }

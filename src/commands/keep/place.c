@@ -43,6 +43,22 @@ static Status add_share(Buffer *key, Error *err) {
   return buffer_append(key, "\n", 1, err);
 }
 
+/* Adds tokenizer.json and the files beside it that add tokens (tokenizer/load/declared.h). */
+static Status add_tokenizer(Buffer *key, const char *path, Error *err) {
+  static const char *const names[] = {"tokenizer_config.json", "added_tokens.json",
+                                      "special_tokens_map.json"};
+  char *directory = path ? path_directory(path, err) : NULL;
+  if (path && !directory) return STATUS_FAILED;
+  Status status = add_stamp(key, "tokenizer", path, err);
+  for (size_t i = 0; directory && i < sizeof names / sizeof *names && status == STATUS_OK; i++) {
+    char *beside = path_join(directory, names[i], err);
+    status = beside ? add_stamp(key, names[i], beside, err) : STATUS_FAILED;
+    free(beside);
+  }
+  free(directory);
+  return status;
+}
+
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err) {
   const DeviceFlags *d = &flags->device;
   const ModelOverrides *o = &flags->model.overrides;
@@ -50,7 +66,7 @@ Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Er
   TRY(buffer_printf(key, err, "auk %s\n", AUK_VERSION));
   TRY(add_stamp(key, "program", "/proc/self/exe", err));
   TRY(model_stamps(model, key, err));
-  TRY(add_stamp(key, "tokenizer", model->tokenizer_path, err));
+  TRY(add_tokenizer(key, model->tokenizer_path, err));
   TRY(add_share(key, err));
   TRY(buffer_printf(key, err, "rope %a eps %a\n", o->rope_theta, o->norm_eps));
   return buffer_printf(

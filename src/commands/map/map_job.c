@@ -45,10 +45,17 @@ static Status add_model(MapSettings *s, const Assistant *a, Error *err) {
 
 static Status add_tokenizer(MapSettings *s, const Assistant *a, Error *err) {
   const char *path = a->model->tokenizer_path, *slash = strrchr(path, '/');
+  const JsonSpan declared = tokenizer_declared(a->tokenizer);
+  Buffer all = {0};
   MappedFile file;
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = map_settings_add(s, "--tokenizer", file.size ? (const void *)file.data : "", file.size,
-                                   slash ? slash + 1 : path, err);
+  Status status = buffer_append(&all, file.size ? (const void *)file.data : "", file.size, err);
+  if (status == STATUS_OK)
+    status = buffer_append(&all, declared.size ? declared.text : "", declared.size, err);
+  if (status == STATUS_OK)
+    status =
+        map_settings_add(s, "--tokenizer", all.data ? all.data : "", all.size, slash ? slash + 1 : path, err);
+  buffer_release(&all);
   file_unmap(&file);
   return status;
 }

@@ -248,7 +248,7 @@ static const Entry variables[] = {
 static const Entry files[] = {
     {"MODEL/config.json, *.safetensors, tokenizer.json",
      "A checkpoint in Hugging Face's layout. chat_template.jinja, tokenizer_config.json, "
-     "generation_config.json and special_tokens_map.json are read where they are."},
+     "added_tokens.json, generation_config.json and special_tokens_map.json are read where they are."},
     {"*.ak48", "A checkpoint's weights as packed by auk pack, with config.json, tokenizer.json and the like "
                "beside it."},
     {"~/.cache/huggingface/hub",

@@ -12,7 +12,8 @@ STORIES = DATA / "stories260K-awq"
 # Files that auk reads beside weights, and copies with them.
 COMPANIONS = ("config.json", "quant_config.json", "quantize_config.json", "hf_quant_config.json",
               "generation_config.json", "tokenizer.json",
-              "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
+              "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json",
+              "added_tokens.json")
 # Other layouts than AutoAWQ's are repacked before: test_layouts.py.
 DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
                      if any(path.parent.glob("*.safetensors"))

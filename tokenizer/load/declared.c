@@ -1,0 +1,257 @@
+/* declared.c - see declared.h.
+ *
+ * Called by: tokenizer.c, image.c, chat_open.c. Fine-tunes are published whose chat marks only
+ * tokenizer_config.json (added_tokens_decoder) or added_tokens.json knows: read as letters they would never
+ * end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder, or where it is missing of
+ * added_tokens.json, in the order of their ids; then special tokens that are still no added tokens. */
+#include "tokenizer/load/declared.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tokenizer/load/fields.h"
+
+Status checkpoint_json(const char *directory, const char *name, Json **json, Error *err) {
+  *json = NULL;
+  char *path = path_join(directory, name, err);
+  if (!path) return STATUS_FAILED;
+  MappedFile file = {0};
+  Status status = STATUS_OK;
+  if (file_is_named(path)) {
+    status = file_map(path, STATUS_MODEL, &file, err);
+    if (status == STATUS_OK)
+      status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, json, err);
+    if (status == STATUS_OK && !json_is_object(*json)) {
+      status = field_expected(path, "its JSON", *json, "an object", err);
+      json_free(*json);
+      *json = NULL;
+    }
+    file_unmap(&file);
+  }
+  free(path);
+  return status;
+}
+
+/* The sources of special tokens: tokenizer_config.json alone if that has added_tokens_decoder, else also
+ * special_tokens_map.json, which then counts more. Either may be NULL. */
+typedef struct {
+  Json *config, *map;
+} DeclaredFiles;
+
+/* The member of the file that counts, of any type. */
+static const Json *member_of(const DeclaredFiles *files, const char *key) {
+  const Json *own = json_member(files->map, key);
+  return own ? own : json_member(files->config, key);
+}
+
+static const Json *content_of(const Json *token) {
+  const Json *content = json_is_object(token) ? json_member(token, "content") : token;
+  return json_is_string(content) ? content : NULL;
+}
+
+/* --- tokens */
+
+static const char *const named[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                    "pad_token", "cls_token", "mask_token"};
+enum { N_NAMED = sizeof named / sizeof *named };
+
+static bool is_named(const char *key) {
+  bool is = false;
+  for (int i = 0; i < N_NAMED; i++) is |= strcmp(key, named[i]) == 0;
+  return is;
+}
+
+/* Models have names of their own, such as image_token. */
+static bool is_own_name(const char *key) {
+  return name_ends_with(key, "_token") && !is_named(key);
+}
+
+/* The object of further names, such as {"image_token": "<image>"}, or NULL. */
+static const Json *own_names(const DeclaredFiles *files) {
+  const Json *extra = json_member(files->config, "extra_special_tokens");
+  if (!extra) extra = json_member(files->map, "extra_special_tokens");
+  return json_is_object(extra) ? extra : NULL;
+}
+
+/* The list of special tokens without names, or NULL. */
+static const Json *nameless(const DeclaredFiles *files) {
+  const Json *const owners[] = {files->config, files->map};
+  for (int i = 0; i < 2; i++) {
+    const Json *list = json_member(owners[i], "extra_special_tokens"),
+               *old = json_member(owners[i], "additional_special_tokens");
+    if (json_is_array(list) && (json_count(list) || !old)) return list;
+    if (json_is_array(old)) return old;
+  }
+  return NULL;
+}
+
+static bool is_text(const Json *string, const char *text, size_t size) {
+  size_t n = 0;
+  const char *own = string ? json_string(string, &n) : NULL;
+  return own && n == size && memcmp(own, text, n) == 0;
+}
+
+/* True of the content of a token that has a name. */
+static bool has_name(const DeclaredFiles *files, const char *text, size_t size) {
+  const Json *const owners[] = {files->config, files->map, own_names(files)};
+  bool has = false;
+  for (int i = 0; i < N_NAMED; i++) has |= is_text(content_of(member_of(files, named[i])), text, size);
+  for (int i = 0; i < 3; i++)
+    for (const Json *item = json_first(owners[i]); item; item = json_next(item))
+      if (i == 2 || is_own_name(json_key(item))) has |= is_text(content_of(item), text, size);
+  return has;
+}
+
+/* True of the content of a special token of added_tokens.json: one that is written as a string, or stands in
+ * special_tokens_map.json. */
+static bool is_special(const DeclaredFiles *files, const char *text, size_t size) {
+  bool is = false;
+  for (int i = 0; i < N_NAMED; i++) {
+    const Json *own = json_member(files->map, named[i]);
+    if (!own) own = json_member(files->config, named[i]);
+    if (json_is_string(own) || json_member(files->map, named[i])) is |= is_text(content_of(own), text, size);
+  }
+  const Json *list = nameless(files);
+  if (list == json_member(files->map, "additional_special_tokens")) list = NULL; /* read too late for this */
+  for (const Json *item = json_first(list); item; item = json_next(item))
+    is |= json_is_string(item) && is_text(item, text, size);
+  return is;
+}
+
+/* Appends a token for added_load(); `rule` are the members that say when it counts, or "". Without
+ * "normalized" a special token is not, once it is known whether it is special. */
+static Status append_token(const char *where, const char *content, size_t size, const Json *flags,
+                           bool special, const char *rule, Buffer *out, Error *err) {
+  static const char *const keys[] = {"single_word", "lstrip", "rstrip", "normalized"};
+  TRY(field_bool_or(where, flags, "special", special, &special, err));
+  TRY(buffer_append_string(out, out->size ? ", {\"content\": " : "[{\"content\": ", err));
+  TRY(json_write_string(out, content, size, err));
+  for (int i = 0; i < 4; i++) {
+    bool flag;
+    TRY(field_bool_or(where, flags, keys[i], false, &flag, err));
+    if (i < 3 || json_member(flags, keys[i]))
+      TRY(buffer_printf(out, err, ", \"%s\": %s", keys[i], flag ? "true" : "false"));
+  }
+  return buffer_printf(out, err, ", \"special\": %s%s}", special ? "true" : "false", rule);
+}
+
+/* A token with the id that the file gives it. */
+typedef struct {
+  int64_t id;
+  size_t place; /* in the file */
+  const Json *entry;
+} Numbered;
+
+static int by_id(const void *a, const void *b) {
+  const Numbered *x = a, *y = b;
+  return x->id == y->id ? (x->place > y->place) - (x->place < y->place) : x->id < y->id ? -1 : 1;
+}
+
+/* Lists the members of added_tokens_decoder, "ID": {...}, or of added_tokens.json, "content": ID. */
+static Status number(const char *where, const Json *object, bool by_key, Numbered *list, size_t *n,
+                     Error *err) {
+  *n = 0;
+  for (const Json *item = json_first(object); item; item = json_next(item)) {
+    const char *key = json_key(item);
+    char *end = NULL;
+    int64_t id = by_key ? strtol(key, &end, 10) : -1;
+    if (by_key && (end == key || *end)) id = -1;
+    if (!by_key && !json_int64(item, &id)) id = -1;
+    if (id < 0)
+      return error_set(err, STATUS_MODEL, "%s: \"%.80s\" has no id, expected a whole number", where, key);
+    list[*n] = (Numbered){id, *n, item};
+    ++*n;
+  }
+  qsort(list, *n, sizeof *list, by_id);
+  return STATUS_OK;
+}
+
+static Status append_numbered(const char *where, const DeclaredFiles *files, const Numbered *it, bool by_key,
+                              Buffer *out, Error *err) {
+  char rule[96];
+  if (!by_key) {
+    const char *text = json_key(it->entry);
+    const size_t size = strlen(text);
+    const bool special = is_special(files, text, size);
+    snprintf(rule, sizeof rule, ", \"normalized\": %s, \"unless_id\": %lld%s", special ? "false" : "true",
+             (long long)it->id, has_name(files, text, size) ? ", \"named\": true" : "");
+    return append_token(where, text, size, NULL, special, rule, out, err);
+  }
+  const Json *content = json_is_object(it->entry) ? content_of(it->entry) : NULL;
+  size_t size;
+  if (!content)
+    return error_set(err, STATUS_MODEL, "%s: token %lld has no content, a string", where, (long long)it->id);
+  const char *text = json_string(content, &size);
+  return append_token(where, text, size, it->entry, false,
+                      has_name(files, text, size) ? ", \"named\": true" : "", out, err);
+}
+
+static Status append_all(const char *where, const DeclaredFiles *files, const Json *object, bool by_key,
+                         Buffer *out, Error *err) {
+  size_t n;
+  if (!object) return STATUS_OK;
+  if (!json_is_object(object)) return field_expected(where, NULL, object, "an object", err);
+  Numbered *list = mem_alloc(json_count(object), sizeof *list, "added tokens", err);
+  if (!list) return STATUS_FAILED;
+  Status status = number(where, object, by_key, list, &n, err);
+  for (size_t i = 0; i < n && status == STATUS_OK; i++)
+    if (i + 1 == n || list[i + 1].id != list[i].id) /* of two with one id the later counts */
+      status = append_numbered(where, files, &list[i], by_key, out, err);
+  free(list);
+  return status;
+}
+
+/* A special token: what is an added token already stays as it is, or becomes special. */
+static Status append_special(const Json *token, const char *rule, Buffer *out, Error *err) {
+  const Json *content = content_of(token);
+  size_t size;
+  if (!content) return STATUS_OK;
+  const char *text = json_string(content, &size);
+  return append_token("special tokens", text, size, token, true, rule, out, err);
+}
+
+static Status append_specials(const DeclaredFiles *files, Buffer *out, Error *err) {
+  const Json *const owners[] = {files->config, files->map};
+  const char *rule = json_member(files->config, "added_tokens_decoder")
+                         ? ", \"unless_known\": true, \"named\": true"
+                         : ", \"unless_known\": true, \"named\": true, \"promotes\": true";
+  for (int i = 0; i < N_NAMED; i++) TRY(append_special(member_of(files, named[i]), rule, out, err));
+  for (int i = 0; i < 2; i++)
+    for (const Json *item = json_first(owners[i]); item; item = json_next(item))
+      if (is_own_name(json_key(item))) TRY(append_special(member_of(files, json_key(item)), rule, out, err));
+  for (const Json *item = json_first(own_names(files)); item; item = json_next(item))
+    TRY(append_special(item, rule, out, err));
+  for (const Json *item = json_first(nameless(files)); item; item = json_next(item))
+    TRY(append_special(item, ", \"unless_known\": true", out, err));
+  return STATUS_OK;
+}
+
+static Status append_files(const char *directory, DeclaredFiles *files, Json **added, Buffer *out,
+                           Error *err) {
+  TRY(checkpoint_json(directory, "tokenizer_config.json", &files->config, err));
+  const Json *decoder = json_member(files->config, "added_tokens_decoder");
+  if (!decoder) {
+    TRY(checkpoint_json(directory, "special_tokens_map.json", &files->map, err));
+    TRY(checkpoint_json(directory, "added_tokens.json", added, err));
+  }
+  TRY(append_all("tokenizer_config.json: added_tokens_decoder", files, decoder, true, out, err));
+  TRY(append_all("added_tokens.json", files, *added, false, out, err));
+  TRY(append_specials(files, out, err));
+  return out->size ? buffer_append(out, "]", 1, err) : STATUS_OK;
+}
+
+Status declared_read(const char *path, Buffer *out, Error *err) {
+  const char *slash = strrchr(path, '/');
+  if (strcmp(slash ? slash + 1 : path, "tokenizer.json") != 0) return STATUS_OK;
+  DeclaredFiles files = {0};
+  Json *added = NULL;
+  char *directory = path_directory(path, err);
+  Status status = directory ? append_files(directory, &files, &added, out, err) : STATUS_FAILED;
+  json_free(files.config);
+  json_free(files.map);
+  json_free(added);
+  free(directory);
+  return status;
+}

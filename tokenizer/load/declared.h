@@ -1,0 +1,13 @@
+/* declared.h - tokens that the files beside tokenizer.json declare, as AutoTokenizer adds them. */
+#pragma once
+
+#include "base/buffer.h"
+#include "base/json.h"
+#include "base/status.h"
+
+/* Reads a JSON file of the checkpoint; *json is NULL if there is no such file. Refuses what is no object. */
+Status checkpoint_json(const char *directory, const char *name, Json **json, Error *err);
+
+/* Appends a JSON array of the tokens in the order in which AutoTokenizer adds them, for added_load(); nothing
+ * if there are none or if the file at `path` is not called tokenizer.json: then it has no files beside it. */
+Status declared_read(const char *path, Buffer *out, Error *err);
