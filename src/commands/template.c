@@ -11,6 +11,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/form/messages.h"
 #include "commands/input_text.h"
 #include "commands/model_flags.h"
 #include "tokenizer/chat/chat.h"
@@ -60,6 +61,23 @@ static Status write_member(const char *name, const char *text, size_t size, Erro
   return status;
 }
 
+/* Parses a line, with messages as templates read them. */
+static Status parse_line(const char *where, const Buffer *line, Json **json, Error *err) {
+  const JsonSpan text = {line->data ? line->data : "", line->size};
+  Buffer given = {0};
+  *json = NULL;
+  TRY(json_parse(where, STATUS_USAGE, text.text, text.size, NULL, 0, NULL, err));
+  JsonCursor cursor = json_cursor(text);
+  Error inner;
+  Status status = messages_append(json_cursor_value(&cursor), &given, &inner);
+  if (status != STATUS_OK)
+    error_set(err, status, "%s: %s", where, inner.text);
+  else
+    status = json_parse(where, STATUS_USAGE, given.data, given.size, NULL, 0, json, err);
+  buffer_release(&given);
+  return status;
+}
+
 /* Writes the answer to one line; *refused: the line is not valid input for a template. */
 static Status take_line(void *user, const char *name, size_t number, const Buffer *line, bool *refused,
                         Error *err) {
@@ -70,8 +88,7 @@ static Status take_line(void *user, const char *name, size_t number, const Buffe
   bool raised = false;
   char where[320];
   snprintf(where, sizeof where, "%.280s: line %zu", name, number);
-  Status status =
-      json_parse(where, STATUS_USAGE, line->data ? line->data : "", line->size, NULL, 0, &json, &wrong);
+  Status status = parse_line(where, line, &json, &wrong);
   if (status == STATUS_OK) status = render_line(chat, json, &text, &raised, &wrong);
   *refused = status == STATUS_USAGE && !raised;
   if (*refused && json) {
@@ -91,10 +108,11 @@ static const char about[] =
     "Renders conversations by a checkpoint's chat template, as Hugging Face's apply_chat_template() does.\n"
     "Each line of standard input is a JSON object with what the template is given:\n"
     "  {\"messages\": [{\"role\":\"user\",\"content\":\"Hi\"}], \"add_generation_prompt\": true}\n"
-    "and any other variable (tools, documents, enable_thinking, ...). \"now\": \"YYYY-MM-DD\" is the day\n"
-    "for templates that ask for it. Each has one line of answer, {\"rendered\": \"...\"} or, where the\n"
-    "template raises an exception or fails, {\"error\": \"...\"}. A line that is no JSON object gets an\n"
-    "error too; then the exit status is 1 in the end.\n"
+    "and any other variable (tools, documents, enable_thinking, ...). Arguments of calls may be a string\n"
+    "with JSON, as in OpenAI's API. \"now\": \"YYYY-MM-DD\" is the day for templates that ask for it. Each\n"
+    "has one line of answer, {\"rendered\": \"...\"} or, where the template raises an exception or fails,\n"
+    "{\"error\": \"...\"}. A line that is no JSON object gets an error too; then the exit status is 1 in the\n"
+    "end.\n"
     "\n"
     "Of MODEL only chat_template.jinja, tokenizer_config.json, special_tokens_map.json and\n"
     "chat_template.json are read, of which none has to be there with --chat-template.";

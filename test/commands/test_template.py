@@ -46,6 +46,21 @@ def checkpoint(tmp_path):
     return make
 
 
+def test_messages_of_openai_clients(ask, checkpoint):
+    template = ("{% for m in messages %}{{ m.reasoning_content }}{{ m.thinking }}{{ m.reasoning }}{{ m.content is defined }}"
+                "{% for c in m.tool_calls or [] %}{{ c.function.arguments.items()|list }}{% endfor %}{% endfor %}")
+    model = checkpoint({"chat_template.jinja": template})
+
+    def line(arguments):
+        call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        return {"messages": [{"role": "assistant", "content": None, "reasoning": "x", "tool_calls": [call]}]}
+
+    assert ask([line('{"a": 1}'), line({"a": 1})], "-m", model) == [{"rendered": "xxxFalse[('a', 1)]"}] * 2
+    error, = ask([line("a")], "-m", model, status=1)
+    assert error["error"] == ("standard input: line 1: message 0 has a call 0, of \"f\", whose arguments are a string "
+                              "without a JSON object")
+
+
 @pytest.mark.parametrize("name", GOLDENS)
 def test_goldens_of_real_models(ask, shared, name):
     goldens = json_lines(shared / "goldens" / "chat" / f"{name}.jsonl")

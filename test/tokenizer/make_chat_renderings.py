@@ -5,7 +5,8 @@ usage: make_chat_renderings.py
 
 Writes test/data/templates/conversations.jsonl, the variables of one rendering a line, and for each NAME.jinja there
 NAME.jsonl with the results in the same order: `rendered`, or the `error` that the template raises, or `fails` with
-Python's exception. The reference is jinja2 3.1.6 as transformers 5.23 sets it up; the day is 26 July 2024."""
+Python's exception. The reference is jinja2 3.1.6 as transformers 5.24 sets it up, of messages as it gives them to
+templates; arguments that are a string are parsed, as vLLM does. The day is 26 July 2024."""
 
 import datetime
 import json
@@ -89,6 +90,15 @@ def render(template, variables):
         return {"fails": f"{type(error).__name__}: {error}"}
 
 
+def as_templates_get_them(messages):
+    messages = chat_template_utils._normalize_chat_messages(json.loads(json.dumps(messages)))
+    for message in messages:
+        for call in message.get("tool_calls", []):
+            if isinstance(call["function"]["arguments"], str):
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return chat_template_utils._alias_reasoning_fields(messages)
+
+
 def write_lines(path, lines):
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
 
@@ -98,9 +108,10 @@ def main():
     inputs = [{**given, "messages": messages, **choice} for messages in CONVERSATIONS for choice in CHOICES]
     write_lines(FOLDER / "conversations.jsonl", [{"now": "2024-07-26", **variables} for variables in inputs])
     for path in sorted(FOLDER.glob("*.jinja")):
-        template = chat_template_utils._cached_compile_jinja_template(path.read_text(encoding="utf-8"))
+        template = chat_template_utils._compile_jinja_template(path.read_text(encoding="utf-8"))
         template.globals["strftime_now"] = strftime_now
-        write_lines(path.with_suffix(".jsonl"), [render(template, variables) for variables in inputs])
+        write_lines(path.with_suffix(".jsonl"), [render(template, {**variables, "messages": as_templates_get_them(variables["messages"])})
+                                               for variables in inputs])
 
 
 if __name__ == "__main__":

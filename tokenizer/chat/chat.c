@@ -36,15 +36,15 @@ static Status append_content(Buffer *json, const ChatMessage *m, bool in_parts, 
   return buffer_append_string(json, "}]", err);
 }
 
-/* Writes a message, with its reasoning under each name that templates use, as transformers does. */
+/* Writes a message, with its reasoning under each name that templates use: the first two are those of
+ * transformers, the last that of vLLM. */
 static Status append_message(Buffer *json, const ChatMessage *m, bool in_parts, Error *err) {
+  static const char *const names[] = {"thinking", "reasoning_content", "reasoning"};
   TRY(buffer_append_string(json, "{\"role\":", err));
   TRY(json_write_string(json, m->role, strlen(m->role), err));
   TRY(append_content(json, m, in_parts, err));
-  if (m->thinking) {
-    TRY(append_member(json, "thinking", m->role, m->thinking, m->thinking_size, err));
-    TRY(append_member(json, "reasoning_content", m->role, m->thinking, m->thinking_size, err));
-  }
+  for (int i = 0; m->thinking && i < 3; i++)
+    TRY(append_member(json, names[i], m->role, m->thinking, m->thinking_size, err));
   if (m->members) {
     TRY(buffer_append(json, ",", 1, err));
     TRY(buffer_append(json, m->members, m->members_size, err));

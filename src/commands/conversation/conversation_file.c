@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "commands/common.h"
+#include "commands/form/messages.h"
 #include "commands/form/tools.h"
 #include "commands/input_text.h"
 
@@ -51,7 +52,8 @@ static Status read_members(const char *path, size_t i, JsonSpan text, Message *m
 static Status read_message(const char *path, size_t i, const Json *object, JsonSpan text, Message *message,
                            Error *err) {
   if (!json_is_object(object)) return refuse(path, i, "is no object", err);
-  const Json *role = json_member(object, "role"), *thinking = json_member(object, "reasoning_content");
+  const Json *role = json_member(object, "role");
+  const JsonSpan thinking = message_thinking(text);
   if (!role || !json_is_string(role)) return refuse(path, i, "has no role", err);
   size_t size;
   const char *name = json_string(role, &size);
@@ -61,16 +63,17 @@ static Status read_message(const char *path, size_t i, const Json *object, JsonS
                      "%s: message %zu has the role \"%.*s\", expected system, user, assistant or tool", path,
                      i, (int)(size < 40 ? size : 40), name);
   TRY(read_members(path, i, text, message, err));
-  if (thinking && !json_is_string(thinking))
-    return refuse(path, i, "has a reasoning_content that is no string", err);
+  if (thinking.text && thinking.text[0] != '"')
+    return refuse(path, i, "has a reasoning_content (or thinking, or reasoning) that is no string", err);
   TRY(read_content(path, i, json_member(object, "content"), &message->text, err));
   if (model && json_is_string(model) && message->role == ROLE_ASSISTANT) {
     name = json_string(model, &size);
     TRY(buffer_append(&message->model, name, size, err));
   }
-  if (!thinking || message->role != ROLE_ASSISTANT) return STATUS_OK;
-  const char *bytes = json_string(thinking, &size);
-  return buffer_append(&message->thinking, bytes, size, err);
+  if (!thinking.text || message->role != ROLE_ASSISTANT) return STATUS_OK;
+  JsonCursor cursor = json_cursor(thinking);
+  bool is_string;
+  return json_cursor_string(&cursor, &message->thinking, &is_string, err);
 }
 
 static Status read_messages(const char *path, const Json *list, JsonSpan text, Conversation *out,

@@ -8,6 +8,7 @@
 #include "base/hash64.h"
 #include "base/json.h"
 #include "commands/common.h"
+#include "commands/form/messages.h"
 #include "commands/input_text.h"
 
 const Flag tool_flags[] = {
@@ -336,7 +337,8 @@ Status tools_append_members(JsonSpan message, size_t index, Buffer *out, Error *
       return error_set(err, STATUS_USAGE, "message %zu has %s that is no %s", index, name,
                        members[i].begins == '[' ? "list" : "string");
     TRY(buffer_printf(out, err, "%s\"%s\":", out->size > start ? "," : "", name));
-    TRY(buffer_append(out, value.text, value.size, err));
+    TRY(i == 0 ? message_append_calls(value, index, out, err)
+               : buffer_append(out, value.text, value.size, err));
   }
   return STATUS_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/size_text.h"
+#include "commands/form/messages.h"
 #include "commands/form/tools.h"
 #include "commands/input_text.h"
 
@@ -155,11 +156,11 @@ static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err)
 }
 
 static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
-  JsonSpan role, content, thinking, calls;
+  JsonSpan role, content, calls;
+  const JsonSpan thinking = message_thinking(message);
   size_t index = prompt->n_messages;
   TRY(find_member(message, "role", 4, &role, err));
   TRY(find_member(message, "content", 7, &content, err));
-  TRY(find_member(message, "reasoning_content", 17, &thinking, err));
   TRY(find_member(message, "tool_calls", 10, &calls, err));
   TRY(mem_grow(&prompt->messages, &prompt->capacity, index + 1, sizeof *prompt->messages, "a conversation",
                err));

@@ -183,10 +183,24 @@ static void every_form_of_a_message_is_read(void **state) {
        "\"role\": \"tool\"}, {\"role\": \"user\", \"content\": []}]",
        "tool:ab|user:|");
   load("[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": []}]", "assistant:a|");
+  load("[{\"role\": \"assistant\", \"thinking\": \"hm\"}, {\"role\": \"assistant\", \"reasoning\": \"so\"}]",
+       "assistant:(hm)|assistant:(so)|");
   /* A thought is an assistant's. */
   load("[{\"role\": \"user\", \"content\": \"a\", \"reasoning_content\": \"hm\"}, {\"role\": \"assistant\", "
        "\"content\": \"b\", \"reasoning_content\": \"\"}]",
        "user:a|assistant:b|");
+}
+
+static void arguments_are_kept_as_an_object(void **state) {
+  (void)state;
+  Conversation c = {0};
+  put("[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
+      "\"{\\\"a\\\": 1}\"}}]}]");
+  assert_int_equal(conversation_load(path, &c, NULL, NULL), STATUS_OK);
+  assert_int_equal(buffer_append(&c.messages[0].members, "", 1, NULL), STATUS_OK);
+  assert_string_equal(c.messages[0].members.data,
+                      "\"tool_calls\":[{\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]");
+  conversation_release(&c);
 }
 
 static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
@@ -210,7 +224,9 @@ static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
       {"[" GOOD "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": 1}]",
        "message 1 has tool_calls that is no list"},
       {"[" GOOD "{\"role\": \"user\", \"content\": \"\", \"reasoning_content\": []}]",
-       "message 1 has a reasoning_content that is no string"},
+       "message 1 has a reasoning_content (or thinking, or reasoning) that is no string"},
+      {"[" GOOD "{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": \"x\"}]}]",
+       "message 1 has a call 0, of \"f\", whose arguments are a string without a JSON object"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Conversation c = {0};
@@ -246,6 +262,7 @@ int main(void) {
       cmocka_unit_test(the_head_of_another_programs_file_is_found),
       cmocka_unit_test(a_title_is_a_line),
       cmocka_unit_test(every_form_of_a_message_is_read),
+      cmocka_unit_test(arguments_are_kept_as_an_object),
       cmocka_unit_test(what_cannot_be_kept_is_refused_with_its_number),
       cmocka_unit_test(files_of_others_are_left_as_they_are),
   };

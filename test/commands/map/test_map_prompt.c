@@ -202,7 +202,7 @@ static void conversations_keep_their_turns(void **state) {
   static const char record[] =
       "{\"messages\": [{\"role\": \"system\", \"content\": \"s\\u0000t\"}, {\"content\": \"\", \"role\": "
       "\"user\"}, "
-      "{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"hm\"}, "
+      "{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"hm\"}, "
       "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one \"}, {\"text\": \"two\"}]}, "
       "{\"role\": \"tool\", \"content\": \"b\", \"reasoning_content\": \"so\", \"name\": \"f\"}]}";
   MapPrompt prompt = {0};

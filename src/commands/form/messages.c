@@ -1,0 +1,200 @@
+/* messages.c - see messages.h. Called by: tools.c, conversation_file.c, map_prompt.c, template.c.
+ * Always true: the texts were accepted by json_parse(). */
+#include "commands/form/messages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool begins(JsonSpan value, char first) {
+  return value.text && value.text[0] == first;
+}
+
+static bool is_null(JsonSpan value) {
+  return begins(value, 'n');
+}
+
+/* --- objects, member by member */
+
+typedef struct {
+  JsonCursor cursor;
+  bool first;
+  Buffer key; /* of the member, NUL-terminated */
+  JsonSpan value;
+} Members;
+
+static bool members_enter(Members *m, JsonSpan object) {
+  *m = (Members){.cursor = json_cursor(object), .first = true};
+  return begins(object, '{') && json_cursor_enter(&m->cursor, '{');
+}
+
+/* Moves to the next member; *found is false after the last. */
+static Status members_next(Members *m, bool *found, Error *err) {
+  bool is_string;
+  *found = json_cursor_next(&m->cursor, &m->first);
+  if (!*found) return STATUS_OK;
+  m->key.size = 0;
+  TRY(json_cursor_string(&m->cursor, &m->key, &is_string, err));
+  TRY(buffer_append(&m->key, "", 1, err));
+  m->value = json_cursor_value(&m->cursor);
+  return STATUS_OK;
+}
+
+static bool has_key(const Members *m, const char *key) {
+  return strcmp(m->key.data, key) == 0;
+}
+
+/* Appends what stands before a member's value; `start` is where the members begin in `out`. */
+static Status append_key(const char *key, size_t size, size_t start, Buffer *out, Error *err) {
+  if (out->size > start) TRY(buffer_append(out, ", ", 2, err));
+  TRY(json_write_string(out, key, size, err));
+  return buffer_append(out, ": ", 2, err);
+}
+
+static Status append_value(JsonSpan value, Buffer *out, Error *err) {
+  return buffer_append(out, value.text, value.size, err);
+}
+
+/* --- calls */
+
+typedef struct {
+  size_t message, call; /* numbers for messages of errors */
+  JsonSpan name;
+} Place;
+
+static Status append_arguments(JsonSpan value, const Place *at, Buffer *out, Error *err) {
+  Buffer text = {0};
+  bool is_string;
+  if (is_null(value)) return buffer_append(out, "{}", 2, err);
+  if (!begins(value, '"')) return append_value(value, out, err);
+  JsonCursor cursor = json_cursor(value);
+  Status status = json_cursor_string(&cursor, &text, &is_string, err);
+  size_t from = 0;
+  while (from < text.size && strchr(" \t\r\n", text.data[from])) from++;
+  const bool is_object =
+      from < text.size && text.data[from] == '{' &&
+      json_parse("arguments", STATUS_USAGE, text.data, text.size, NULL, 0, NULL, NULL) == STATUS_OK;
+  if (status == STATUS_OK && from == text.size) {
+    status = buffer_append(out, "{}", 2, err);
+  } else if (status == STATUS_OK && is_object) {
+    status = buffer_append(out, text.data, text.size, err);
+  } else if (status == STATUS_OK) {
+    status = error_set(err, STATUS_USAGE,
+                       "message %zu has a call %zu, of %.*s, whose arguments are a string without a JSON "
+                       "object",
+                       at->message, at->call, at->name.text ? (int)at->name.size : 10,
+                       at->name.text ? at->name.text : "no name");
+  }
+  buffer_release(&text);
+  return status;
+}
+
+/* Appends a call, {"function": {"name": ..., "arguments": ...}}, or one without "function". */
+static Status append_call(JsonSpan call, Place *at, Buffer *out, Error *err) {
+  Members m;
+  bool found, has_arguments = false;
+  if (!members_enter(&m, call)) return append_value(call, out, err);
+  const bool is_outer = begins(json_span_member(call, "function"), '{');
+  Status status = buffer_append(out, "{", 1, err);
+  const size_t start = out->size;
+  if (!is_outer) at->name = json_span_member(call, "name");
+  while (status == STATUS_OK && (status = members_next(&m, &found, err)) == STATUS_OK && found) {
+    const bool arguments = !is_outer && has_key(&m, "arguments");
+    has_arguments |= arguments;
+    status = append_key(m.key.data, m.key.size - 1, start, out, err);
+    if (status != STATUS_OK) break;
+    status = arguments                             ? append_arguments(m.value, at, out, err)
+             : is_outer && has_key(&m, "function") ? append_call(m.value, at, out, err)
+                                                   : append_value(m.value, out, err);
+  }
+  buffer_release(&m.key);
+  TRY(status);
+  if (!is_outer && !has_arguments && at->name.text) {
+    TRY(append_key("arguments", 9, start, out, err));
+    TRY(buffer_append(out, "{}", 2, err));
+  }
+  return buffer_append(out, "}", 1, err);
+}
+
+Status message_append_calls(JsonSpan calls, size_t index, Buffer *out, Error *err) {
+  JsonCursor cursor = json_cursor(calls);
+  Place at = {.message = index};
+  if (!begins(calls, '[') || !json_cursor_enter(&cursor, '[')) return append_value(calls, out, err);
+  TRY(buffer_append(out, "[", 1, err));
+  for (bool first = true; json_cursor_next(&cursor, &first); at.call++) {
+    if (at.call) TRY(buffer_append(out, ", ", 2, err));
+    TRY(append_call(json_cursor_value(&cursor), &at, out, err));
+  }
+  return buffer_append(out, "]", 1, err);
+}
+
+/* --- messages */
+
+static const char *const thought_names[] = {"reasoning_content", "thinking", "reasoning"};
+enum { N_THOUGHT_NAMES = sizeof thought_names / sizeof *thought_names };
+
+JsonSpan message_thinking(JsonSpan message) {
+  for (int i = 0; i < N_THOUGHT_NAMES; i++) {
+    const JsonSpan value = json_span_member(message, thought_names[i]);
+    if (value.text && !is_null(value)) return value;
+  }
+  return (JsonSpan){0};
+}
+
+/* Appends the thought under the names under which the message does not have it; the first always is. */
+static Status append_thought(JsonSpan message, size_t start, Buffer *out, Error *err) {
+  const JsonSpan thought = message_thinking(message);
+  for (int i = 0; thought.text && i < N_THOUGHT_NAMES; i++) {
+    const JsonSpan own = json_span_member(message, thought_names[i]);
+    if (own.text && !is_null(own)) continue;
+    TRY(append_key(thought_names[i], strlen(thought_names[i]), start, out, err));
+    TRY(append_value(thought, out, err));
+  }
+  return STATUS_OK;
+}
+
+static Status append_message(JsonSpan message, size_t index, Buffer *out, Error *err) {
+  Members m;
+  bool found;
+  if (!members_enter(&m, message)) return append_value(message, out, err);
+  Status status = buffer_append(out, "{", 1, err);
+  const size_t start = out->size;
+  while (status == STATUS_OK && (status = members_next(&m, &found, err)) == STATUS_OK && found) {
+    if (is_null(m.value)) continue;
+    status = append_key(m.key.data, m.key.size - 1, start, out, err);
+    if (status != STATUS_OK) break;
+    status = has_key(&m, "tool_calls") ? message_append_calls(m.value, index, out, err)
+                                       : append_value(m.value, out, err);
+  }
+  buffer_release(&m.key);
+  TRY(status);
+  TRY(append_thought(message, start, out, err));
+  return buffer_append(out, "}", 1, err);
+}
+
+static Status append_messages(JsonSpan list, Buffer *out, Error *err) {
+  JsonCursor cursor = json_cursor(list);
+  size_t i = 0;
+  if (!begins(list, '[') || !json_cursor_enter(&cursor, '[')) return append_value(list, out, err);
+  TRY(buffer_append(out, "[", 1, err));
+  for (bool first = true; json_cursor_next(&cursor, &first); i++) {
+    if (i) TRY(buffer_append(out, ", ", 2, err));
+    TRY(append_message(json_cursor_value(&cursor), i, out, err));
+  }
+  return buffer_append(out, "]", 1, err);
+}
+
+Status messages_append(JsonSpan object, Buffer *out, Error *err) {
+  Members m;
+  bool found;
+  if (!members_enter(&m, object)) return append_value(object, out, err);
+  Status status = buffer_append(out, "{", 1, err);
+  const size_t start = out->size;
+  while (status == STATUS_OK && (status = members_next(&m, &found, err)) == STATUS_OK && found) {
+    status = append_key(m.key.data, m.key.size - 1, start, out, err);
+    if (status != STATUS_OK) break;
+    status = has_key(&m, "messages") ? append_messages(m.value, out, err) : append_value(m.value, out, err);
+  }
+  buffer_release(&m.key);
+  TRY(status);
+  return buffer_append(out, "}", 1, err);
+}
