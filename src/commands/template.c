@@ -111,8 +111,8 @@ static const char about[] =
     "and any other variable (tools, documents, enable_thinking, ...). Arguments of calls may be a string\n"
     "with JSON, as in OpenAI's API. \"now\": \"YYYY-MM-DD\" is the day for templates that ask for it. Each\n"
     "has one line of answer, {\"rendered\": \"...\"} or, where the template raises an exception or fails,\n"
-    "{\"error\": \"...\"}. A line that is no JSON object gets an error too; then the exit status is 1 in the\n"
-    "end.\n"
+    "{\"error\": \"...\"}. A line that is no JSON object gets an error too; then the exit status is 1 in\n"
+    "the end.\n"
     "\n"
     "Of MODEL only chat_template.jinja, tokenizer_config.json, special_tokens_map.json and\n"
     "chat_template.json are read, of which none has to be there with --chat-template.";

@@ -234,6 +234,61 @@ static void one_mscale_of_yarn_counts_for_nothing_without_the_other(void **state
   }
 }
 
+/* The longest context is vLLM's (_get_and_verify_max_len()), but never less than max_position_embeddings. */
+static void a_scaled_rope_extends_the_context(void **state) {
+  (void)state;
+  static const struct {
+    const char *members;
+    int context;
+  } cases[] = {
+      /* as Qwen's model cards say */
+      {"'rope_scaling': {'type': 'yarn', 'factor': 4.0, 'original_max_position_embeddings': 1000}", 4000},
+      {"'rope_parameters': {'rope_type': 'yarn', 'factor': 2.5, 'original_max_position_embeddings': 1000}",
+       2500},
+      {"'original_max_position_embeddings': 500, 'rope_scaling': {'type': 'yarn', 'factor': 4}", 2000},
+      {"'original_max_position_embeddings': 500, 'rope_scaling': {'type': 'yarn', 'factor': 4, "
+       "'original_max_position_embeddings': 900}",
+       2000},
+      /* where max_position_embeddings is the long one already */
+      {"'rope_scaling': {'type': 'yarn', 'factor': 4, 'original_max_position_embeddings': 250}", 1000},
+      {"'rope_scaling': {'type': 'yarn', 'factor': 2, 'original_max_position_embeddings': 250}", 1000},
+      {"'rope_scaling': {'type': 'linear', 'factor': 4, 'original_max_position_embeddings': 250}", 1000},
+      {"'rope_scaling': {'type': 'yarn', 'factor': 4}", 1000},
+      {"'rope_scaling': {'type': 'yarn', 'original_max_position_embeddings': 250}", 1000},
+      /* Vicuna 16K, LongChat */
+      {"'rope_scaling': {'type': 'linear', 'factor': 4}", 4000},
+      {"'rope_scaling': {'type': 'linear', 'factor': 0.5}", 1000},
+      {"'rope_scaling': {'type': 'linear', 'factor': 3, 'original_max_position_embeddings': 500}", 1500},
+      {"'rope_scaling': {'type': 'linear', 'factor': 1e6}", 1000000000},
+      {"'rope_scaling': {'type': 'yarn', 'factor': 1e6, 'original_max_position_embeddings': 10000}", 1 << 30},
+      /* others say in max_position_embeddings what they can do */
+      {"'rope_scaling': {'type': 'dynamic', 'factor': 4}", 1000},
+      {"'rope_scaling': {'type': 'llama3', 'factor': 8, 'low_freq_factor': 1, 'high_freq_factor': 4, "
+       "'original_max_position_embeddings': 500}",
+       1000},
+      {"'rope_scaling': null", 1000},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[400];
+    snprintf(text, sizeof text, "{'model_type': 'llama', 'max_position_embeddings': 1000, %s}",
+             cases[i].members);
+    ModelConfig c = accepted(text);
+    if (c.max_position != cases[i].context) fail_msg("%s: the context is %d", text, c.max_position);
+    config_release(&c);
+  }
+  /* Of layers of two kinds Olmo 3 scales those without a window; Gemma 3's context is the scaled one. */
+  ModelConfig c =
+      accepted("{'model_type': 'olmo3', 'max_position_embeddings': 1000, 'rope_scaling': {'type': "
+               "'yarn', 'factor': 8, 'original_max_position_embeddings': 1000}}");
+  assert_int_equal(c.max_position, 8000);
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'gemma3_text', 'max_position_embeddings': 1000, 'rope_scaling': {'type': 'linear', "
+      "'factor': 8}}");
+  assert_int_equal(c.max_position, 1000);
+  config_release(&c);
+}
+
 /* --- refusals */
 
 static void what_is_not_known_is_refused_by_name(void **state) {
@@ -279,6 +334,8 @@ static void what_is_not_known_is_refused_by_name(void **state) {
       {"+'rope_scaling': {'type': 'ntk', 'factor': 2}", "rope_scaling: rope type ntk is not supported"},
       {"+'rope_parameters': {'rope_type': 'longrope'}", "rope_parameters: short_factor is missing"},
       {"+'rope_scaling': {'type': 'linear'}", "rope_scaling: factor is missing"},
+      {"+'rope_scaling': {'type': 'linear', 'factor': 2, 'original_max_position_embeddings': 'x'}",
+       "original_max_position_embeddings is \"x\""},
       {"+'rope_scaling': {'type': 'linear', 'factor': 0}", "rope_scaling: factor is 0"},
       {"+'rope_scaling': {'type': 'llama3', 'factor': 8, 'low_freq_factor': 1}",
        "high_freq_factor is missing"},
@@ -423,6 +480,7 @@ int main(void) {
       cmocka_unit_test(rope_is_read_in_old_and_new_spellings),
       cmocka_unit_test(frequencies_are_those_of_transformers),
       cmocka_unit_test(one_mscale_of_yarn_counts_for_nothing_without_the_other),
+      cmocka_unit_test(a_scaled_rope_extends_the_context),
       cmocka_unit_test(what_is_not_known_is_refused_by_name),
       cmocka_unit_test_setup_teardown(end_tokens_and_sampling_come_from_generation_config, make_own_directory,
                                       remove_own_directory),

@@ -110,8 +110,8 @@ def main():
     for path in sorted(FOLDER.glob("*.jinja")):
         template = chat_template_utils._compile_jinja_template(path.read_text(encoding="utf-8"))
         template.globals["strftime_now"] = strftime_now
-        write_lines(path.with_suffix(".jsonl"), [render(template, {**variables, "messages": as_templates_get_them(variables["messages"])})
-                                               for variables in inputs])
+        lines = [render(template, {**it, "messages": as_templates_get_them(it["messages"])}) for it in inputs]
+        write_lines(path.with_suffix(".jsonl"), lines)
 
 
 if __name__ == "__main__":

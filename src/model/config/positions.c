@@ -147,6 +147,22 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   }
 }
 
+/* The context is as long as a scaled rope makes it where max_position_embeddings was left at what it was, as
+ * the model cards of Qwen advise: vLLM's rule (_get_and_verify_max_len()). A longer one that the config gives
+ * stays; llama3 and longrope have it there. `beside` (or NULL): as for parse_scaling(). */
+static Status extend_context(const ConfigReader *r, const ConfigReader *beside, const RopeConfig *rope,
+                             ModelConfig *config) {
+  static const char key[] = "original_max_position_embeddings";
+  const bool says_original = json_member(r->object, key) || (beside && json_member(beside->object, key));
+  double original = config->max_position;
+  if (rope->kind != ROPE_LINEAR && (rope->kind != ROPE_YARN || !says_original)) return STATUS_OK;
+  TRY(reader_double(r, key, 1, MAX_POSITION, original, &original));
+  if (beside) TRY(reader_double(beside, key, 1, MAX_POSITION, original, &original));
+  const double length = fmin(original * rope->factor, MAX_POSITION);
+  if (length > config->max_position) config->max_position = (int)length;
+  return STATUS_OK;
+}
+
 /* --- the ropes of a model */
 
 /* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters, which takes
@@ -264,6 +280,7 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   const double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(r, &scaling, arch, usual, config, &config->rope));
   TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
+  TRY(extend_context(&scaling, r, &config->rope, config));
   if (arch->members & HAS_ALPHA) TRY(parse_alpha(&scaling, arch, config, &config->rope));
   if (arch->length_key) TRY(parse_length(r, &scaling, arch, config));
   return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
@@ -355,6 +372,7 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   TRY(parse_rotary_dim(&local, &local, arch, both ? arch->rotary_part : 1, config, &config->local_rope));
   TRY(parse_scaling(&full, NULL, arch, theta, config, &config->rope));
   TRY(parse_scaling(&local, NULL, arch, local_theta, config, &config->local_rope));
+  if (config->rope.kind == ROPE_YARN) TRY(extend_context(&full, NULL, &config->rope, config));
   if (config->rope.kind == ROPE_LONGROPE || config->local_rope.kind == ROPE_LONGROPE)
     return reader_refuse(r, "longrope is not supported where ropes differ by kind of layer");
   return STATUS_OK;

@@ -1,6 +1,6 @@
 /* test_messages.c - messages as clients write them, and what templates get of them. The reference for
- * thoughts and nulls is transformers 5.24 (_alias_reasoning_fields(), _normalize_chat_messages()), for arguments vLLM
- * (chat_utils.py). */
+ * thoughts and nulls is transformers 5.24 (_alias_reasoning_fields(), _normalize_chat_messages()), for
+ * arguments vLLM (chat_utils.py). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

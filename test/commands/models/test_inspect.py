@@ -125,6 +125,8 @@ def test_says_what_the_files_say(run, directory):
     if not spelt["intermediate_size"]:  # all layers have experts
         spelt["intermediate_size"] = report["intermediate_size"]
     spelt["max_position_embeddings"] = text.get("model_max_length", text.get("max_position_embeddings"))
+    if (text.get("rope_scaling") or {}).get("type") == "linear" and "rope_local_base_freq" not in text:
+        spelt["max_position_embeddings"] = int(text["rope_scaling"]["factor"] * spelt["max_position_embeddings"])
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps"):
         assert report[key] == spelt[key], key
