@@ -48,7 +48,8 @@ def checkpoint(tmp_path):
 
 def test_messages_of_openai_clients(ask, checkpoint):
     template = ("{% for m in messages %}{{ m.reasoning_content }}{{ m.thinking }}{{ m.reasoning }}"
-                "{{ m.content is defined }}{% for c in m.tool_calls or [] %}{{ c.function.arguments.items()|list }}{% endfor %}{% endfor %}")
+                "{{ m.content is defined }}{% for c in m.tool_calls or [] %}{{ c.function.arguments.items()|list }}"
+                "{% endfor %}{% endfor %}")
     model = checkpoint({"chat_template.jinja": template})
 
     def line(arguments):

@@ -276,7 +276,7 @@ static void a_scaled_rope_extends_the_context(void **state) {
     if (c.max_position != cases[i].context) fail_msg("%s: the context is %d", text, c.max_position);
     config_release(&c);
   }
-  /* Of layers of two kinds Olmo 3 scales those without a window; Gemma 3's context is the scaled one. */
+  /* Olmo 3 scales layers without a window alone; Gemma 3's max_position_embeddings is the scaled one. */
   ModelConfig c =
       accepted("{'model_type': 'olmo3', 'max_position_embeddings': 1000, 'rope_scaling': {'type': "
                "'yarn', 'factor': 8, 'original_max_position_embeddings': 1000}}");

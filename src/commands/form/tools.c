@@ -126,8 +126,9 @@ static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *token
 
 /* A function of the file. The spans are of its text. */
 typedef struct {
-  JsonSpan whole; /* {"name": ...} */
-  JsonSpan name, parameters;
+  JsonSpan whole;            /* {"name": ...} */
+  JsonSpan name, parameters; /* no text: it takes none */
+  bool renamed;              /* the parameters have the name of MCP or of Anthropic's API */
 } Function;
 
 static bool is_string(JsonSpan value) {
@@ -138,11 +139,37 @@ static bool is_object(JsonSpan value) {
   return value.text && value.text[0] == '{';
 }
 
+/* The parameters, which OpenAI's API calls "parameters". */
+static JsonSpan find_parameters(JsonSpan function, bool *renamed) {
+  static const char *const names[] = {"parameters", "inputSchema", "input_schema"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const JsonSpan value = json_span_member(function, names[i]);
+    *renamed = i > 0;
+    if (value.text) return value;
+  }
+  *renamed = false;
+  return (JsonSpan){0};
+}
+
+/* True unless the schema names types of which none is an object. */
+static bool may_be_object(JsonSpan schema) {
+  const JsonSpan type = json_span_member(schema, "type");
+  JsonCursor cursor = json_cursor(type);
+  bool found = false;
+  if (!type.text) return true;
+  if (!json_cursor_enter(&cursor, '[')) return type.size == 8 && memcmp(type.text, "\"object\"", 8) == 0;
+  for (bool first = true; json_cursor_next(&cursor, &first);) {
+    const JsonSpan one = json_cursor_value(&cursor);
+    found |= one.size == 8 && memcmp(one.text, "\"object\"", 8) == 0;
+  }
+  return found;
+}
+
 static Status read_function(const char *file, size_t number, JsonSpan item, Function *function, Error *err) {
   const JsonSpan inner = json_span_member(item, "function");
   *function = (Function){.whole = is_object(inner) ? inner : item};
   function->name = json_span_member(function->whole, "name");
-  function->parameters = json_span_member(function->whole, "parameters");
+  function->parameters = find_parameters(function->whole, &function->renamed);
   if (!is_object(item))
     return error_set(err, STATUS_USAGE,
                      "%s: tool %zu is no object, expected {\"type\": \"function\", "
@@ -152,24 +179,49 @@ static Status read_function(const char *file, size_t number, JsonSpan item, Func
     return error_set(err, STATUS_USAGE, "%s: tool %zu has no name (function.name, a string)", file, number);
   const JsonSpan parameters = function->parameters;
   if (parameters.text && parameters.text[0] == 'n') function->parameters = (JsonSpan){0}; /* null */
-  if (!function->parameters.text || is_object(parameters)) return STATUS_OK;
+  if (function->parameters.text && !is_object(parameters))
+    return error_set(err, STATUS_USAGE,
+                     "%s: the parameters of tool %zu, %.*s, are no JSON Schema, expected an object", file,
+                     number, (int)function->name.size, function->name.text);
+  if (may_be_object(function->parameters)) return STATUS_OK;
+  const JsonSpan type = json_span_member(parameters, "type");
   return error_set(err, STATUS_USAGE,
-                   "%s: the parameters of tool %zu, %.*s, are no JSON Schema, expected an object", file,
-                   number, (int)function->name.size, function->name.text);
+                   "%s: the parameters of tool %zu, %.*s, have the type %.*s, expected \"object\"", file,
+                   number, (int)function->name.size, function->name.text, (int)type.size, type.text);
 }
 
-/* The schema of a function's arguments. With an id of its own it is a document of its own, so that references
- * in it begin at its root. */
+/* Appends the schema of a function's arguments, which are an object also where the schema does not say so. {}
+ * is what clients write for a function that takes none. With an id of its own the schema is a document of its
+ * own, so that references in it begin at its root. */
 static Status append_parameters(const Function *function, size_t number, Buffer *out, Error *err) {
   const JsonSpan schema = function->parameters;
-  if (!schema.text)
-    return buffer_append_string(out, "{\"type\": \"object\", \"additionalProperties\": false}", err);
-  if (json_span_member(schema, "$id").text) return buffer_append(out, schema.text, schema.size, err);
   JsonCursor cursor = json_cursor(schema);
   bool first = true;
-  const bool is_empty = !json_cursor_enter(&cursor, '{') || !json_cursor_next(&cursor, &first);
-  TRY(buffer_printf(out, err, "{\"$id\": \"auk://tools/%zu\"%s", number, is_empty ? "" : ", "));
-  return buffer_append(out, schema.text + 1, schema.size - 1, err);
+  const bool is_empty =
+      !schema.text || !json_cursor_enter(&cursor, '{') || !json_cursor_next(&cursor, &first);
+  if (is_empty)
+    return buffer_append_string(out, "{\"type\": \"object\", \"additionalProperties\": false}", err);
+  TRY(buffer_append_string(out, "{\"type\": \"object\"", err));
+  if (!json_span_member(schema, "$id").text)
+    TRY(buffer_printf(out, err, ", \"$id\": \"auk://tools/%zu\"", number));
+  cursor = json_cursor(schema);
+  json_cursor_enter(&cursor, '{');
+  Buffer key = {0};
+  Status status = STATUS_OK;
+  for (first = true; status == STATUS_OK && json_cursor_next(&cursor, &first);) {
+    bool is_key;
+    key.size = 0;
+    status = json_cursor_string(&cursor, &key, &is_key, err);
+    const JsonSpan value = json_cursor_value(&cursor);
+    if (status != STATUS_OK || (key.size == 4 && memcmp(key.data, "type", 4) == 0)) continue;
+    status = buffer_append(out, ", ", 2, err);
+    if (status == STATUS_OK) status = json_write_string(out, key.data ? key.data : "", key.size, err);
+    if (status == STATUS_OK) status = buffer_append(out, ": ", 2, err);
+    if (status == STATUS_OK) status = buffer_append(out, value.text, value.size, err);
+  }
+  buffer_release(&key);
+  TRY(status);
+  return buffer_append(out, "}", 1, err);
 }
 
 /* A call of the function, as a schema. */
@@ -232,10 +284,23 @@ static Status check_parameters(const ToolFlags *flags, const FormFlags *schema_f
   return status;
 }
 
+/* Appends the function as templates read it, which know only "parameters". */
 static Status append_listed(const Function *function, size_t number, Buffer *list, Error *err) {
   TRY(buffer_printf(list, err, "%s{\"type\": \"function\", \"function\": ", number > 1 ? ", " : ""));
-  TRY(buffer_append(list, function->whole.text, function->whole.size, err));
-  return buffer_append(list, "}", 1, err);
+  if (!function->renamed) {
+    TRY(buffer_append(list, function->whole.text, function->whole.size, err));
+    return buffer_append(list, "}", 1, err);
+  }
+  const JsonSpan description = json_span_member(function->whole, "description");
+  TRY(buffer_printf(list, err, "{\"name\": %.*s, \"description\": ", (int)function->name.size,
+                    function->name.text));
+  TRY(description.text ? buffer_append(list, description.text, description.size, err)
+                       : buffer_append_string(list, "\"\"", err));
+  TRY(buffer_append_string(list, ", \"parameters\": ", err));
+  TRY(function->parameters.text
+          ? buffer_append(list, function->parameters.text, function->parameters.size, err)
+          : buffer_append_string(list, "{}", err));
+  return buffer_append(list, "}}", 2, err);
 }
 
 /* Takes the functions of a valid JSON text. */

@@ -130,6 +130,55 @@ def test_thoughts_and_answers_have_channels_of_their_own(talk, run):
     assert 0 < thoughts < 6
 
 
+ONE = {"properties": {"city": {"enum": ["Paris"]}}, "required": ["city"], "additionalProperties": False}
+PARIS = {"city": "Paris"}
+
+
+@pytest.mark.parametrize("format", ["qwen", "coder", "mistral-args", "llama"])
+@pytest.mark.parametrize("parameters, expected", [
+    ({}, {}), (None, {}), (ONE, PARIS), ({"type": ["null", "object"], **ONE}, PARIS),
+    ({"$id": "urn:x", "$ref": "#/$defs/a", "$defs": {"a": ONE}}, PARIS), ({"type": "object", **ONE}, PARIS)])
+def test_arguments_are_an_object(talk, tmp_path, format, parameters, expected):
+    if format == "coder" and "$ref" in (parameters or {}):
+        pytest.skip("arguments are written one by one")
+    talk(format, "-n", 1)
+    for seed in range(3):
+        (tmp_path / "tools.json").write_text(json.dumps([{"name": "f", "parameters": parameters}]))
+        done = talk(format, "--tool-choice", "required", *NOISE, "-s", seed, "--json")
+        calls = json.loads(done.stdout).get("tool_calls", [])
+        assert all(call["function"]["arguments"] == expected for call in calls)
+        if calls:
+            return
+    raise AssertionError("no call")
+
+
+@pytest.mark.parametrize("key, more", [("inputSchema", {"annotations": {}}), ("input_schema", {"type": "custom"})])
+def test_tools_of_mcp_and_anthropic(talk, run, tmp_path, key, more):
+    model = re.search(r"-m', '([^']*)'", str(talk("qwen", "-n", 1).args)).group(1)
+
+    def shown(*tools):
+        (tmp_path / "tools.json").write_text(json.dumps(tools))
+        ids = json.loads(talk("qwen", "-n", 1, "--json", "--ids").stdout)["prompt_ids"]
+        text = run("tokenize", "-m", model, "--decode", *ids).stdout.decode()
+        return [json.loads(line) for line in text.replace("<s>", "").splitlines()[:len(tools)]]
+
+    described = {"name": "f", "description": "d", key: ONE, **more}
+    assert shown(described, {"name": "g", key: None}) == [
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": ONE}},
+        {"type": "function", "function": {"name": "g", "description": "", "parameters": {}}}]
+    assert shown({"name": "f", "parameters": {}, key: ONE})[0]["function"] == {"name": "f", "parameters": {}, key: ONE}
+    (tmp_path / "tools.json").write_text(json.dumps([described]))
+    done = talk("qwen", "--tool-choice", "required", *NOISE)
+    assert json.loads(done.stdout.decode().splitlines()[0]) == {"name": "f", "arguments": PARIS}
+
+
+def test_arguments_of_another_type_are_refused(talk, tmp_path):
+    for type in ("string", ["null", "array"], [], None):
+        (tmp_path / "x.json").write_text(json.dumps([{"name": "f", "parameters": {"type": type}}]))
+        done = talk("qwen", "--tools", tmp_path / "x.json", status=2)
+        assert f'the parameters of tool 1, "f", have the type {json.dumps(type)}, expected "object"' in done.stderr.decode()
+
+
 ARGUMENTS = {"type": "object", "required": ["text", "n", "maybe", "list"], "additionalProperties": False,
              "properties": {
     "text": {"type": "string", "maxLength": 12, "pattern": "^[^q]*$"}, "n": {"type": "integer", "minimum": 7},
