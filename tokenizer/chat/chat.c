@@ -156,6 +156,10 @@ bool chat_takes_tools(const Chat *chat) {
   return template_mentions(chat->template, "tools");
 }
 
+bool chat_has_tool_use(const Chat *chat) {
+  return chat->has_tool_use;
+}
+
 bool chat_writes(const Chat *chat, const char *string) {
   return template_writes(chat->template, string);
 }

@@ -31,8 +31,10 @@ void chat_heed(Chat *chat, const volatile int *interrupted);
  * path. */
 const char *chat_source(const Chat *chat);
 
-/* True if the template reads the variable `tools`; if its text has this string. */
+/* True if the template reads the variable `tools`; if the checkpoint has one named "tool_use"; if its text
+ * has this string. */
 bool chat_takes_tools(const Chat *chat);
+bool chat_has_tool_use(const Chat *chat);
 bool chat_writes(const Chat *chat, const char *string);
 
 /* Hash of all that determines a rendering: the template's text and the special tokens. */

@@ -21,6 +21,7 @@ struct Chat {
   char *source;
   uint64_t hash;              /* chat_hash() */
   const ChatBuiltin *builtin; /* NULL: not a built-in template */
+  bool has_tool_use;          /* the checkpoint has a template of the name "tool_use" */
   bool in_parts;              /* a message's content is a list of one part: the template drops a string */
   const volatile int *interrupted;
 };

@@ -207,9 +207,24 @@ static Status choose(Chat *chat, const char *directory, const Json *config, cons
   return refuse_name(choice, config, err);
 }
 
+static Status find_tool_use(Chat *chat, const char *directory, const Json *config, Error *err) {
+  const Json *templates = json_member(config, "chat_template");
+  for (const Json *item = json_is_array(templates) ? json_first(templates) : NULL; item;
+       item = json_next(item)) {
+    const Json *name = json_member(item, "name");
+    chat->has_tool_use |= name && json_is_string(name) && json_string_is(name, "tool_use");
+  }
+  char *path = path_join(directory, "additional_chat_templates/tool_use.jinja", err);
+  if (!path) return STATUS_FAILED;
+  chat->has_tool_use |= file_is_named(path);
+  free(path);
+  return STATUS_OK;
+}
+
 static Status open_into(Chat *chat, const char *directory, const char *choice, const Tokenizer *tokenizer,
                         const Json *config, Error *err) {
   TRY(read_specials(directory, config, chat, err));
+  if (directory) TRY(find_tool_use(chat, directory, config, err));
   if (choice) return choose(chat, directory, config, choice, err);
   if (directory) TRY(parse_own(chat, directory, config, NULL, err));
   const ChatBuiltin *builtin = tokenizer && !chat->template ? chat_builtin_of(tokenizer) : NULL;

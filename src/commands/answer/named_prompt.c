@@ -125,6 +125,7 @@ static Status find(const char *name, char **path, Error *err) {
 
 Status named_prompt_read(const char *name, Buffer *text, char **path, Error *err) {
   TRY(find(name, path, err));
+  if (!strchr(name, '/')) TRY(file_refuse_waiting(*path, err)); /* a path may well be a fifo, <(...) */
   TRY(text_read(*path, text, err));
   text_drop_newline(text);
   if (text->size && memchr(text->data, 0, text->size))

@@ -173,7 +173,8 @@ static Status show(const Options *o, const char *name, Buffer *out, Error *err) 
   Conversation c = {0};
   ConversationHead head = {0};
   TRY(kept_find(name, false, &path, err));
-  Status status = conversation_load(path, &c, &head, err);
+  Status status = file_refuse_waiting(path, err);
+  if (status == STATUS_OK) status = conversation_load(path, &c, &head, err);
   if (status == STATUS_OK)
     status = o->json ? file_read(path, TEXT_LIMIT, out, err) : put_conversation(out, &c, &head, err);
   conversation_release(&c);

@@ -170,6 +170,7 @@ static const char before_messages[] =
 /* Appends the first bytes of the file. */
 static Status read_beginning(const char *path, Buffer *text, Error *err) {
   char bytes[16384];
+  TRY(file_refuse_waiting(path, err));
   FILE *file = fopen(path, "re");
   if (!file) return system_error(path, "open", err);
   const size_t n = fread(bytes, 1, sizeof bytes, file);

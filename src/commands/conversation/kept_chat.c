@@ -312,6 +312,7 @@ static Status split(KeptChat *kept, Conversation *c, size_t n_forgotten, Error *
 Status kept_open(const char *name, KeptChat *kept, Conversation *c, ConversationHead *head, Error *err) {
   TRY(kept_find(name, false, &kept->path, err));
   TRY(file_stamp(kept->path, &kept->stamp, err)); /* before reading: a later change makes it another's */
+  TRY(file_refuse_waiting(kept->path, err));
   TRY(conversation_load(kept->path, c, head, err));
   if (head->began && strlen(head->began) < sizeof kept->began) strcpy(kept->began, head->began);
   return split(kept, c, head->n_forgotten, err);

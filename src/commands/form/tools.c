@@ -96,10 +96,10 @@ static bool has_format(const Chat *chat, const KnownFormat *it) {
 
 static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *tokenizer, Error *err) {
   if (!chat_takes_tools(chat))
-    return error_set(err, STATUS_USAGE,
-                     "--tools: the chat template (%s) takes no tools; some checkpoints have one that does: "
-                     "--chat-template tool_use",
-                     chat_source(chat));
+    return error_set(err, STATUS_USAGE, "--tools: the chat template (%s) takes no tools%s", chat_source(chat),
+                     chat_has_tool_use(chat) ? "; that of --chat-template tool_use may"
+                                             : ": take a model whose template does, or name one with "
+                                               "--chat-template FILE");
   for (size_t i = 0; i < sizeof known / sizeof *known && !tools->format; i++)
     if (has_format(chat, &known[i])) tools->format = &known[i].format;
   if (!tools->format)
@@ -151,7 +151,7 @@ static JsonSpan find_parameters(JsonSpan function, bool *renamed) {
   return (JsonSpan){0};
 }
 
-/* True unless the schema names types of which none is an object. */
+/* True unless the schema names other types alone. */
 static bool may_be_object(JsonSpan schema) {
   const JsonSpan type = json_span_member(schema, "type");
   JsonCursor cursor = json_cursor(type);

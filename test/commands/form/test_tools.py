@@ -172,11 +172,31 @@ def test_tools_of_mcp_and_anthropic(talk, run, tmp_path, key, more):
     assert json.loads(done.stdout.decode().splitlines()[0]) == {"name": "f", "arguments": PARIS}
 
 
+@pytest.mark.parametrize("files", [
+    {"tokenizer_config.json": json.dumps({"chat_template": [{"name": "default", "template": TURNS},
+                                                            {"name": "tool_use", "template": FORMATS["qwen"]}]})},
+    {"chat_template.jinja": TURNS, "tokenizer_config.json": "{}"}])
+def test_tool_use_is_named_where_it_is(run, variant, tmp_path, files):
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
+    model = variant(tokenizer=with_marks, name="m", files=files)
+    ask = ["-m", model, "-t", 1, "-p", "x", "-n", 1, "--tools", tmp_path / "tools.json"]
+    for _ in range(2):
+        named = len(files) == 1 or (pathlib.Path(model) / "additional_chat_templates").is_dir()
+        done = run(*ask)
+        assert done.returncode == 2 and b"takes no tools" in done.stderr
+        assert (b"--chat-template tool_use may" in done.stderr) == named
+        if named:
+            assert run(*ask, "--chat-template", "tool_use").returncode == 0
+        else:
+            (pathlib.Path(model) / "additional_chat_templates").mkdir()
+            (pathlib.Path(model) / "additional_chat_templates" / "tool_use.jinja").write_text(FORMATS["qwen"])
+
+
 def test_arguments_of_another_type_are_refused(talk, tmp_path):
     for type in ("string", ["null", "array"], [], None):
         (tmp_path / "x.json").write_text(json.dumps([{"name": "f", "parameters": {"type": type}}]))
         done = talk("qwen", "--tools", tmp_path / "x.json", status=2)
-        assert f'the parameters of tool 1, "f", have the type {json.dumps(type)}, expected "object"' in done.stderr.decode()
+        assert f'tool 1, "f", have the type {json.dumps(type)}, expected "object"' in done.stderr.decode()
 
 
 ARGUMENTS = {"type": "object", "required": ["text", "n", "maybe", "list"], "additionalProperties": False,
@@ -287,7 +307,7 @@ def test_what_is_no_conversation_is_refused(talk, tmp_path, messages, message):
 
 
 def test_templates_without_known_calls_are_refused(run, talk, variant, tmp_path):
-    assert b"takes no tools" in talk("qwen", "--chat-template", "chatml", status=2).stderr
+    assert b"takes no tools: take a model whose" in talk("qwen", "--chat-template", "chatml", status=2).stderr
     (tmp_path / "xml.jinja").write_text(LIST + "{{ '<call><f arguments>' }}" + TURNS)
     assert b"in a format that is not known" in talk("qwen", "--chat-template", tmp_path / "xml.jinja", status=2).stderr
     bare = variant(name="bare", files={"tokenizer_config.json": "{}", "chat_template.jinja": FORMATS["qwen"]})
