@@ -96,6 +96,17 @@ def test_mistakes(call):
     assert (call.prompts / "review.md").read_text() == "Review this: {}"
 
 
+def test_a_fifo_among_the_prompts_is_not_waited_for(call):
+    os.mkfifo(call.prompts / "pipe.md")
+    refused(call("-P", "pipe", "-p", "x", timeout=20),
+            f"{call.prompts}/pipe.md is a fifo, expected a regular file")
+    read, write = os.pipe()  # as the shell's <(...)
+    os.write(write, b"Say {}")
+    os.close(write)
+    assert call("-P", f"/dev/fd/{read}", "-p", "x", "-n", 1, pass_fds=[read]).returncode == 0
+    os.close(read)
+
+
 def test_they_are_listed(call):
     process = call("prompts")
     assert (process.returncode, process.stdout) == (0, b"")
