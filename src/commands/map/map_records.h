@@ -79,8 +79,8 @@ typedef struct {
   size_t line;   /* lines before it */
   uint64_t hash; /* of the hashes of all records before it */
 } RecordPlace;
-/* The place of the next record, and the reader's return to it. PRECOND the input is a regular file that was
- * opened by its name, and no copies of a record are to come. */
+/* The place of the next record (PRECOND no copies of one are to come), and the reader's return to it, from
+ * anywhere. PRECOND the input is a regular file that was opened by its name. */
 RecordPlace record_reader_place(const RecordReader *reader);
 Status record_reader_return(RecordReader *reader, const RecordPlace *place, Error *err);
 

@@ -222,6 +222,42 @@ static void what_cannot_be_read_is_told(void **state) {
   record_reader_close(&reader);
 }
 
+/* Back at a place all is as it was there, from within the copies of a record too. */
+static void a_place_is_returned_to(void **state) {
+  (void)state;
+  static const char text[] = "one\ntwo\n\nfour\n";
+  Buffer texts = {0};
+  RecordRules rules = lines;
+  rules.n_copies = 3;
+  assert_int_equal(buffer_append(&texts, text, sizeof text - 1, NULL), STATUS_OK);
+  for (int n_before = 0; n_before <= 12; n_before++) {
+    RecordReader reader;
+    Record record;
+    bool found;
+    assert_int_equal(record_reader_open_texts(&texts, "texts", rules, &reader, NULL), STATUS_OK);
+    RecordPlace places[4];
+    uint64_t hashes[4];
+    for (size_t i = 0; i < 12; i++) {
+      if (i % 3 == 0) places[i / 3] = record_reader_place(&reader);
+      assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+      hashes[i / 3] = reader.hash;
+    }
+    for (size_t to = 0; to < 4; to++) {
+      assert_int_equal(record_reader_return(&reader, &places[0], NULL), STATUS_OK);
+      for (int i = 0; i < n_before; i++)
+        assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+      assert_int_equal(record_reader_return(&reader, &places[to], NULL), STATUS_OK);
+      for (size_t i = 3 * to; i < 12; i++) {
+        assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+        assert_true(found && record.index == i && record.copy == (int)(i % 3) && record.line == i / 3 + 1);
+        assert_true(reader.hash == hashes[i / 3]);
+      }
+    }
+    record_reader_close(&reader);
+  }
+  buffer_release(&texts);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lines_are_what_lies_between_their_ends),
@@ -232,6 +268,7 @@ int main(void) {
       cmocka_unit_test(a_line_of_any_length_is_passed_over),
       cmocka_unit_test(a_record_of_just_the_limit_is_whole),
       cmocka_unit_test(lines_are_not_waited_for),
+      cmocka_unit_test(a_place_is_returned_to),
       cmocka_unit_test(what_cannot_be_read_is_told),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
