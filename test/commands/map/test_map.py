@@ -370,11 +370,12 @@ def on_terminal(auk, *flags, **options):
     return process.wait(), shown.decode()
 
 
-def test_progress_is_for_terminals(auk, stories, tmp_path):
+def test_progress_is_for_terminals(auk, stories, tmp_path, sanitized):
     given, out = tmp_path / "in", tmp_path / "out"
     given.write_text("Once\n" * 500)
-    flags = ["-m", stories, "--raw", "-t", "1", "-n", "30", "--ignore-eos", "--parallel", "8", "--map"]
-    status, shown = on_terminal(auk, *flags, given, stdin=subprocess.DEVNULL, stdout=open(out, "wb"))
+    flags = ["-m", stories, "--raw", "-t", "1", "--ignore-eos", "--parallel", "8", "-n", "1", "--map"]
+    longer = ["-n", "3" if sanitized else "30"]  # longer than a moment, after which the line is drawn again
+    status, shown = on_terminal(auk, *flags, given, *longer, stdin=subprocess.DEVNULL, stdout=open(out, "wb"))
     assert status == 0 and out.read_bytes().count(b"\n") == 500
     assert shown.startswith("loading\x1b[K\r") and "auk: 500 records answered in " in shown
     lines = re.findall(r"\r\x1b\[K(\d+) of 500 records, (\d+) running([^\r]*)", shown)
