@@ -32,6 +32,12 @@ def test_the_place_of_what_is_no_json(run, person, text, place):
     assert done.returncode == 1 and done.stdout == b"" and place in done.stderr
 
 
+def test_a_key_that_comes_twice_is_named(run, tmp_path):
+    (tmp_path / "object.json").write_text('{"type": "object"}')
+    done = run("schema", tmp_path / "object.json", input=b'{"ab": 1, "ab": 2}')
+    assert (done.returncode, done.stderr) == (1, b'auk: standard input:1:12: duplicate key "ab"\n')
+
+
 def test_each_rule_that_fails_is_named_with_its_place(run, person, tmp_path):
     (tmp_path / "answer.json").write_text('{"age": -1, "nam": 1}')
     done = run("schema", person, "answer.json", cwd=tmp_path)

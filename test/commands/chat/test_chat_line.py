@@ -181,6 +181,11 @@ def test_a_block_is_one_message(chat, saved):
     assert [m["content"] for m in saved(terminal)][::2] == ['/clear\n  "quoted"', "/one line", "/one line"]
 
 
+def test_lines_from_a_pipe_are_messages_whatever_they_say(run, stories, template):
+    done = run("chat", "-m", stories, "--chat-template", template, "-n", 2, "-s", 1, input=b"exit\nhelp\n")
+    assert done.returncode == 0 and done.stdout.strip() and b"/exit" not in done.stdout + done.stderr
+
+
 def test_text_and_commands_are_told_apart(chat, saved):
     terminal = chat("-n", 2)
     texts = ["/usr/bin/env is what?", " /tmp", " /help", "/2 apples", "//"]

@@ -230,6 +230,7 @@ static void parts_of_names_must_be_unique(void **state) {
   assert_int_equal(kept_find("red", true, &path, &err), STATUS_USAGE);
   assert_non_null(strstr(err.text, "did you mean "));
   assert_int_equal(kept_find("", false, &path, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "there is no chat named \"\" (auk chats lists them)");
   assert_int_equal(kept_find("../history", false, &path, &err), STATUS_USAGE);
   assert_string_equal(err.text, "there is no chat named \"../history\" (auk chats lists them)");
   kept_release(&a);
