@@ -260,8 +260,7 @@ static Status add_token(AddedLoader *l, AddedToken *token, Error *err) {
     return take_id(added, (size_t)(same - added->tokens), err);
   }
   token->id = vocab_find(l->vocab, token->content, token->size);
-  if (token->id < 0) token->id = l->next_id;
-  if (token->id >= l->next_id) l->next_id = token->id + 1;
+  if (token->id < 0) token->id = l->next_id++;
   TRY(mem_grow(&added->tokens, &added->capacity, added->count + 1, sizeof *token, "added tokens", err));
   TRY(vocab_add(&added->indices, token->content, token->size, (int32_t)added->count, err));
   added->tokens[added->count++] = *token;
@@ -350,6 +349,8 @@ Status added_load(const char *where, const Json *json, const Json *declared, con
                          .next_id = (int32_t)vocab->count};
   Status status = load_tokens(&loading, json, false, err);
   loading.n_listed = added->count;
+  for (size_t i = 0; i < added->count; i++) /* tokens that are added later follow the largest id of these */
+    if (added->tokens[i].id >= loading.next_id) loading.next_id = added->tokens[i].id + 1;
   if (status == STATUS_OK) status = load_tokens(&loading, declared, true, err);
   normal_scratch_release(&loading.scratch);
   regex_scratch_release(&loading.regex);

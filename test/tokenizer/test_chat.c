@@ -375,10 +375,11 @@ static void a_template_is_given_what_transformers_gives(void **state) {
   Chat *chat =
       open_text("{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ enable_thinking is defined }}"
                 "{{ enable_thinking }}|{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}|"
-                "{{ messages[0]|length }}{{ strftime_now('%Y')|int >= 2024 }}",
+                "{{ messages[0].reasoning }}|{{ messages[0]|length }}{{ strftime_now('%Y')|int >= 2024 }}",
                 NULL);
-  static const char *const expected[] = {"NoneNoneFalseFalse|||2True", "NoneNoneFalseTrueFalse|why|why|4True",
-                                         "NoneNoneFalseTrueTrue|||2True"};
+  static const char *const expected[] = {"NoneNoneFalseFalse||||2True",
+                                         "NoneNoneFalseTrueFalse|why|why|why|5True",
+                                         "NoneNoneFalseTrueTrue||||2True"};
   const ThinkChoice choices[] = {THINK_UNSAID, THINK_NO, THINK_YES};
   for (int i = 0; i < 3; i++) {
     const ChatMessage message = {.role = "assistant",
