@@ -147,21 +147,23 @@ static bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-static bool has_unicode_escape(const char *bytes, size_t size) {
-  for (size_t i = 0; i + 1 < size; i++)
-    if (bytes[i] == '\\' && bytes[++i] == 'u') return true;
-  return false;
+/* Adds the token to the sets of its escapes. */
+static void add_escapes(uint64_t *escapes, uint32_t n_words, int32_t id, const char *bytes, size_t size) {
+  for (size_t i = 0; i < size; i++) {
+    if (bytes[i] != '\\') continue;
+    if (++i == size) mask_add(escapes + ESCAPE_OPEN * n_words, id);
+    if (i < size && (bytes[i] == 'u' || bytes[i] == '/')) mask_add(escapes + ESCAPE_WORDY * n_words, id);
+  }
 }
 
 Status constraint_write_plainly(Constraint *constraint, Error *err) {
   const Vocabulary *v = constraint->vocabulary;
-  uint64_t *escapes = mem_alloc(2 * (size_t)v->n_words + 1, sizeof *escapes, "masks", err);
+  uint64_t *escapes = mem_alloc(N_ESCAPES * (size_t)v->n_words + 1, sizeof *escapes, "masks", err);
   if (!escapes) return STATUS_FAILED;
   for (int32_t id = 0; id < v->n_ids; id++) {
     size_t size;
     const char *bytes = vocabulary_bytes(v, id, &size);
-    if (memchr(bytes, '\\', size)) mask_add(escapes, id);
-    if (has_unicode_escape(bytes, size)) mask_add(escapes + v->n_words, id);
+    add_escapes(escapes, v->n_words, id, bytes, size);
   }
   constraint->escapes = escapes;
   return STATUS_OK;
@@ -182,12 +184,10 @@ static bool is_at_start(const Constraint *c) {
   return c->state.n_text == c->n_space;
 }
 
-/* True if constraint_write_plainly() leaves the token out: white space beyond what is useful, or, after a
- * backslash, the u of an escape. */
+/* True if constraint_write_plainly() leaves the token out as white space beyond what is useful. */
 static bool is_wasteful(const Constraint *c, int32_t id) {
   size_t size, n = 0;
   const char *bytes = vocabulary_bytes(c->vocabulary, id, &size);
-  if (c->state.phase == PHASE_STRING || c->state.phase == PHASE_KEY_STRING) return bytes[0] == 'u';
   while (n < size && is_space(bytes[n])) n++;
   if (n == 0) return false;
   if (is_at_start(c)) return n == size;
@@ -217,25 +217,56 @@ static void drop_tokens(const Constraint *c, const uint64_t *tokens, uint64_t *m
   for (uint32_t word = 0; word < c->vocabulary->n_words && left; word++) mask[word] &= ~tokens[word];
 }
 
-/* True if an escape of two characters may follow in the string or key that is open. */
-static bool may_escape(Constraint *c) {
-  const uint32_t lex = lex_next(&c->machine, c->state.lex, '\\');
-  for (const char *at = "\"\\bfnrt"; lex != LEX_NONE && *at; at++)
+/* True if an escape of two characters may go on after its backslash, in the state of a string or key. */
+static bool may_escape(Constraint *c, uint32_t lex) {
+  for (const char *at = "\"\\bfnrt"; *at; at++)
     if (lex_next(&c->machine, lex, (unsigned char)*at) != LEX_NONE) return true;
   return false;
 }
 
+static bool is_in_string(const JsonState *state) {
+  return state->phase == PHASE_STRING || state->phase == PHASE_KEY_STRING;
+}
+
+/* True if only \u or \/ may follow after the token, which ends with the backslash of an escape. */
+static bool needs_wordy_escape(Constraint *c, int32_t id) {
+  Machine *m = &c->machine;
+  size_t size, at = 0;
+  const char *bytes = vocabulary_bytes(c->vocabulary, id, &size);
+  JsonState next = c->state;
+  const ArenaMark mark = machine_mark(m);
+  while (at < size && machine_push(m, &next, (unsigned char)bytes[at])) at++;
+  const bool needs =
+      at == size && is_in_string(&next) && m->lexes[next.lex].escape == 1 && !may_escape(c, next.lex);
+  machine_release(m, mark);
+  return needs;
+}
+
+/* Takes tokens with wordy escapes out of the mask, unless no other is left. */
 static void drop_escapes(Constraint *c, uint64_t *mask) {
-  if (c->machine.lexes[c->state.lex].escape == 1) {
-    drop_wasteful(c, mask);
-  } else if (c->machine.lexes[c->state.lex].escape == 0) {
-    drop_tokens(c, may_escape(c) ? c->escapes + c->vocabulary->n_words : c->escapes, mask);
+  const uint32_t n_words = c->vocabulary->n_words;
+  const bool after_backslash = is_in_string(&c->state) && c->machine.lexes[c->state.lex].escape == 1;
+  const uint64_t *wordy = c->escapes + ESCAPE_WORDY * n_words, *open = c->escapes + ESCAPE_OPEN * n_words;
+  uint64_t *left_out = c->escapes + ESCAPE_LEFT_OUT * n_words;
+  memcpy(left_out, wordy, n_words * sizeof *left_out);
+  for (uint32_t word = 0; word < n_words; word++) {
+    for (uint64_t bits = mask[word] & open[word] & ~wordy[word]; bits; bits &= bits - 1) {
+      const int32_t id = (int32_t)(word * 64) + __builtin_ctzll(bits);
+      if (needs_wordy_escape(c, id)) mask_add(left_out, id);
+    }
+    for (uint64_t bits = after_backslash ? mask[word] : 0; bits; bits &= bits - 1) {
+      size_t size;
+      const int32_t id = (int32_t)(word * 64) + __builtin_ctzll(bits);
+      const char first = *vocabulary_bytes(c->vocabulary, id, &size);
+      if (first == 'u' || first == '/') mask_add(left_out, id);
+    }
   }
+  drop_tokens(c, left_out, mask);
 }
 
 static void drop_wordy(Constraint *c, uint64_t *mask) {
   const Phase phase = (Phase)c->state.phase;
-  if (phase == PHASE_STRING || phase == PHASE_KEY_STRING) drop_escapes(c, mask);
+  if (phase != PHASE_END) drop_escapes(c, mask);
   if (is_at_start(c) || phase == PHASE_COLON || c->has_newline || c->n_space >= MAX_BLANKS)
     drop_wasteful(c, mask);
 }

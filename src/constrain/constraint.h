@@ -14,6 +14,10 @@
 #include "constrain/grammar/grammar.h"
 #include "constrain/masks.h"
 
+/* Tokens that have an escape for what can stand for itself: \u or \/. Tokens that end after the backslash of
+ * an escape. Room for the tokens that are left out of a mask. */
+typedef enum { ESCAPE_WORDY, ESCAPE_OPEN, ESCAPE_LEFT_OUT, N_ESCAPES } EscapeKind;
+
 typedef struct {
   SchemaSet set;
   Machine machine;
@@ -22,7 +26,7 @@ typedef struct {
   JsonState state;
   Grammar *grammar;  /* or NULL: a schema, which the members above are of */
   uint32_t place;    /* the grammar's state */
-  uint64_t *escapes; /* [2][n_words] tokens with a backslash, with \u; NULL: no constraint_write_plainly() */
+  uint64_t *escapes; /* [N_ESCAPES][n_words] of EscapeKind; NULL: no constraint_write_plainly() */
   uint32_t n_space;  /* bytes of white space at the end of the text, outside of strings */
   bool has_newline;  /* some of them is a newline */
 } Constraint;
@@ -42,8 +46,8 @@ Status constraint_open_grammar(Grammar *grammar, const Vocabulary *vocabulary, C
                                Error *err);
 void constraint_close(Constraint *constraint);
 /* From now on masks leave out ways of writing JSON that only cost tokens: more white space than one newline
- * and some dozen blanks, any at the beginning and before a colon, \u for characters that can be written
- * otherwise. Small models would write them without end. constraint_take() takes them as before. */
+ * and some dozen blanks, any at the beginning and before a colon, \u and \/ for characters that can be
+ * written otherwise. Small models would write them without end. constraint_take() takes them as before. */
 Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);

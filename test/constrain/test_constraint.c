@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -382,6 +383,65 @@ static void masks_know_how_much_is_left(void **state) {
     }
 }
 
+/* --- writing plainly */
+
+/* Tokens that begin a string and an escape at once, among others. */
+static const char escaping[] =
+    "{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": null, \"post_processor\": null, "
+    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+    "\"use_regex\": false}, "
+    "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+    "\"use_regex\": true}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+    "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
+    "\"byte_fallback\": false, \"ignore_merges\": false, \"merges\": [], \"vocab\": {"
+    "\"\\\"\": 0, \"\\\\\": 1, \"\\\"\\\\\": 2, \"\\\\u\": 3, \"\\\"\\\\u\": 4, \"k\": 5, \"k\\\\\": 6, "
+    "\"u\": 7, \"0\": 8, \"1\": 9, \"/\": 10, \"\\\\/\": 11, \"n\": 12}}}";
+
+/* The ids that may come after the text, as a set of bits. */
+static uint64_t plain_ids(const char *schema, const char *text) {
+  char path[] = "/tmp/auk-vocabulary-XXXXXX";
+  const int file = mkstemp(path);
+  assert_int_equal(write(file, escaping, sizeof escaping - 1), sizeof escaping - 1);
+  close(file);
+  Tokenizer *own;
+  Vocabulary few;
+  Constraint c;
+  Error err;
+  bool allowed;
+  uint64_t mask[2] = {0, 0};
+  const Status opened = tokenizer_open(path, &own, &err);
+  unlink(path);
+  if (opened) fail_msg("%s", err.text);
+  assert_int_equal(vocabulary_open(own, &few, &err), STATUS_OK);
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &few, &c, &err), STATUS_OK);
+  assert_int_equal(constraint_write_plainly(&c, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, NULL, &err), STATUS_OK);
+  assert_true(allowed);
+  assert_int_equal(constraint_mask(&c, mask, &err), STATUS_OK);
+  constraint_close(&c);
+  vocabulary_close(&few);
+  tokenizer_close(own);
+  return mask[0];
+}
+
+#define ID(id) (UINT64_C(1) << (id))
+
+/* \u and \/ stand only where nothing else can: neither at once with the quote, nor in two steps. */
+static void escapes_are_written_only_where_they_must_be(void **state) {
+  (void)state;
+  assert_int_equal(plain_ids("{\"const\": \"k\"}", ""), ID(0));
+  assert_int_equal(plain_ids("{\"const\": \"k\"}", "\""), ID(5));
+  assert_int_equal(plain_ids("{\"const\": \"\\n\"}", ""), ID(0) | ID(2));
+  assert_int_equal(plain_ids("{\"const\": \"\\n\"}", "\""), ID(1));
+  assert_int_equal(plain_ids("{\"const\": \"\\n\"}", "\"\\"), ID(12));
+  assert_int_equal(plain_ids("{\"const\": \"k\\n\"}", "\""), ID(5) | ID(6));
+  assert_int_equal(plain_ids("{\"const\": \"/\"}", "\""), ID(10));
+  /* U+0001 has no other way. */
+  assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k"), ID(1) | ID(3));
+  assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k\\"), ID(7));
+  assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k\\u00"), ID(8));
+}
+
 /* Memory does not grow with the text: neither of frames nor of states of strings. */
 static void long_texts_need_no_more_memory(void **state) {
   (void)state;
@@ -468,6 +528,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(forced_tokens_are_those_of_the_tokenizer, open_vocabulary,
                                       close_vocabulary),
       cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),
+      cmocka_unit_test(escapes_are_written_only_where_they_must_be),
       cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
                                       close_vocabulary),
       cmocka_unit_test_setup_teardown(masks_know_how_much_is_left, open_vocabulary, close_vocabulary),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "constrain/lang/formats.h"
+#include "constrain/lang/lang_internal.h"
 #include "constrain/lang/numbers.h"
 #include "constrain/lang/regular_expression.h"
 
@@ -90,6 +91,22 @@ static void multiples_are_exact_decimals(void **state) {
     assert_int_equal(has(numbers_multiple((Numbers){&langs, true}, divisor, scale), cases[i].text),
                      cases[i].is);
   }
+}
+
+/* Zeros of a fraction that is too long are counted to 24; a fraction of as many digits as the divisor's needs
+ * no exponent. */
+static void zeros_of_a_fraction_are_counted_to_a_limit(void **state) {
+  (void)state;
+  const Lang third = lang_multiple(&langs, 3, 0), cent = lang_multiple(&langs, 1, 2);
+  Lang zeros = lang_next(&langs, lang_next(&langs, third, '3'), '.'), before = zeros;
+  for (int i = 0; i < 24; i++) before = zeros, zeros = lang_next(&langs, zeros, '0');
+  assert_true(before != zeros);
+  for (int i = 0; i < 60; i++) assert_int_equal(lang_next(&langs, zeros, '0'), zeros);
+  assert_true(has(third, "3.000e1") && !has(third, "3.0001") && has(cent, "0.011e1") && !has(cent, "1e-3"));
+  Lang digits = lang_next(&langs, lang_next(&langs, lang_next(&langs, cent, '.'), '2'), '5');
+  assert_false(multiple_needs_exponent(&langs, langs.nodes[digits]));
+  digits = lang_next(&langs, digits, '1');
+  assert_true(multiple_needs_exponent(&langs, langs.nodes[digits]));
 }
 
 static void an_interval_without_integers_is_known_to_be_empty(void **state) {
@@ -319,6 +336,18 @@ static void ends_are_found_within_a_limit(void **state) {
   }
 }
 
+/* The end that was found last is tried first, with each limit: it has six characters. */
+static void an_end_that_is_kept_counts_its_characters(void **state) {
+  for (uint32_t left = 0; left < 10; left++) {
+    close_langs(state);
+    assert_int_equal(open_langs(state), 0);
+    assert_true(lang_ends_within(&langs, lang_text(&langs, expression("(?=.*9)[a-z9]{6,7}b?")), 6));
+    assert_int_equal(langs.ending_size, 6);
+    const Lang other = lang_text(&langs, expression("(?=.*9)[a-y9]{6,8}c?"));
+    assert_int_equal(lang_ends_within(&langs, other, left), left >= 6);
+  }
+}
+
 static void regular_expressions_match_as_ecma_has_it(void **state) {
   (void)state;
   static const struct {
@@ -505,6 +534,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(numbers_compare_as_strtod_has_it, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(multiples_are_exact_decimals, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(zeros_of_a_fraction_are_counted_to_a_limit, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(an_interval_without_integers_is_known_to_be_empty, open_langs,
                                       close_langs),
       cmocka_unit_test_setup_teardown(a_set_of_numbers_is_the_union_of_each, open_langs, close_langs),
@@ -521,6 +551,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(short_strings_know_no_high_counts, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(the_shortest_string_is_found, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(an_end_that_is_kept_counts_its_characters, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(ends_are_found_within_a_limit, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(mistakes_in_expressions_name_their_place, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(syntax_is_that_of_the_u_flag, open_langs, close_langs),
