@@ -137,6 +137,44 @@ static void what_may_follow(void **state) {
   end(&it);
 }
 
+/* A call is not over where a part of it may end: marks come after it. */
+static void no_call_ends_within_a_part(void **state) {
+  (void)state;
+  for (int calls = 0; calls < 2; calls++) {
+    Case it;
+    const uint64_t *mask;
+    Buffer text = {0};
+    begin(&it, ",,?", 512);
+    it.form.is_calls = calls;
+    assert_int_equal(bound_take(&it.bound, tokenizer_find(tokenizer, ","), &text, NULL), STATUS_OK);
+    assert_int_equal(bound_mask(&it.bound, -1, false, &mask, NULL), STATUS_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(has(mask, ends[i]), !calls);
+    buffer_release(&text);
+    end(&it);
+  }
+}
+
+/* The first byte of a token that is not white space; 0: there is none. */
+static char first_of(const Case *it, int id) {
+  size_t size = 0, at = 0;
+  const char *bytes = id < it->form.vocabulary->n_ids ? vocabulary_bytes(it->form.vocabulary, id, &size) : "";
+  while (at < size && strchr(" \t\r\n", bytes[at])) at++;
+  return at < size ? bytes[at] : 0;
+}
+
+/* Text that is no form may be anything that does not begin as the form does. */
+static void a_form_or_a_text_may_begin(void **state) {
+  (void)state;
+  Case it;
+  const uint64_t *mask;
+  begin(&it, ",", 500);
+  assert_int_equal(bound_mask_or_text(&it.bound, ',', &mask, NULL), STATUS_OK);
+  for (int id = 0; id < 500; id++)
+    assert_int_equal(has(mask, id), first_of(&it, id) != ',' || is_comma(&it, id));
+  assert_int_equal(beyond(&it, mask), 0);
+  end(&it);
+}
+
 static void without_end_tokens_an_answer_ends_where_it_may(void **state) {
   (void)state;
   Case it;
@@ -156,6 +194,8 @@ int main(void) {
       cmocka_unit_test(few_tokens_are_those_that_are_named),
       cmocka_unit_test(a_form_has_no_tokens_beyond_the_model),
       cmocka_unit_test(what_may_follow),
+      cmocka_unit_test(no_call_ends_within_a_part),
+      cmocka_unit_test(a_form_or_a_text_may_begin),
       cmocka_unit_test(without_end_tokens_an_answer_ends_where_it_may),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
