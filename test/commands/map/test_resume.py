@@ -249,7 +249,7 @@ def test_another_model_is_refused_by_name(run, kept, tmp_path):
         for file, words in [("model.safetensors", b"made with model talker, now it is copy"),
                             ("tokenizer.json", b"made with another --tokenizer than this one (tokenizer.json)"),
                             ("chat_template.jinja", b"made with another --chat-template"),
-                            ("tokenizer_config.json", b"made with another --chat-template"),
+                            ("tokenizer_config.json", b"made with another --tokenizer"),  # it declares tokens
                             ("config.json", b"made with model talker, now it is copy")]:
             data = (tmp_path / "copy" / file).read_bytes()
             changed = {"model.safetensors": data[:-1] + bytes([data[-1] ^ 1]), "tokenizer.json": data + b"\n",
