@@ -117,6 +117,7 @@ static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
  * rest of the text may still decide are true. FALSE: it cannot become true any more. */
 static Formula relaxed(Relax *r, Formula formula, bool positive) {
   Formulas *f = formulas_of(r->m);
+  if (!failure_work(&f->failure, 8)) return FORMULA_FALSE;
   const FormulaNode node = f->nodes[formula];
   switch ((FormulaKind)node.kind) {
   case FORMULA_CONSTANT: return (formula == FORMULA_TRUE) == positive;

@@ -282,6 +282,32 @@ static void a_refusal_names_keyword_and_place(void **state) {
   }
 }
 
+/* References that lie deep, or that double what is looked at, are refused and not followed without end. */
+static void references_are_followed_to_a_limit(void **state) {
+  (void)state;
+  static const char *const parts[][2] = {
+      {"{\"$ref\": \"#/$defs/d%d\"}", "over 1,000 deep"},
+      {"{\"oneOf\": [{\"$ref\": \"#/$defs/d%d\"}, {\"required\": [\"k%d\"], \"type\": \"object\"}]}",
+       "takes too long"}};
+  for (size_t i = 0; i < 2; i++) {
+    Buffer schema = {0};
+    Constraint c;
+    Error err;
+    const int n = i == 0 ? 2000 : 400;
+    assert_int_equal(buffer_printf(&schema, &err, "{\"$ref\": \"#/$defs/d0\", \"$defs\": {"), STATUS_OK);
+    for (int j = 0; j < n; j++) {
+      char part[120];
+      snprintf(part, sizeof part, parts[i][0], j + 1, j);
+      assert_int_equal(buffer_printf(&schema, &err, "\"d%d\": %s, ", j, part), STATUS_OK);
+    }
+    assert_int_equal(buffer_printf(&schema, &err, "\"d%d\": {\"type\": \"object\"}}}", n), STATUS_OK);
+    assert_int_equal(constraint_open("schema", schema.data, schema.size, any_order, NULL, &c, &err),
+                     STATUS_USAGE);
+    if (!strstr(err.text, parts[i][1])) fail_msg("%s", err.text);
+    buffer_release(&schema);
+  }
+}
+
 /* --- formulas */
 
 static Formula first_only(void *user, const FormulaNode *atom, Formula itself) {
@@ -510,6 +536,7 @@ static void long_pieces_need_no_more_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(references_are_followed_to_a_limit),
       cmocka_unit_test(the_first_impossible_byte_is_refused),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
