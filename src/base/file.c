@@ -485,3 +485,65 @@ void atomic_file_abort(AtomicFile *file) {
   free(file->path);
   *file = (AtomicFile){.descriptor = -1};
 }
+
+/* --- formats */
+
+const char content_format_gguf[] = "a GGUF file", content_format_utf16[] = "UTF-16 text";
+
+/* Bytes at an offset, and perhaps others at another one. */
+static const struct {
+  size_t at, size;
+  const char *bytes;
+  size_t then_at;
+  const char *then; /* NULL: none */
+  const char *kind;
+} kinds[] = {
+    {0, 4, "GGUF", 0, NULL, content_format_gguf},
+    {0, 4, "\x89PNG", 0, NULL, "a PNG image"},
+    {0, 3, "\xff\xd8\xff", 0, NULL, "a JPEG image"},
+    {0, 6, "GIF89a", 0, NULL, "a GIF image"},
+    {0, 6, "GIF87a", 0, NULL, "a GIF image"},
+    {0, 4, "RIFF", 8, "WEBP", "a WebP image"},
+    {0, 4, "RIFF", 8, "WAVE", "a sound (WAV)"},
+    {0, 4, "RIFF", 8, "AVI ", "a film (AVI)"},
+    {0, 4, "II*\0", 0, NULL, "a TIFF image"},
+    {0, 4, "MM\0*", 0, NULL, "a TIFF image"},
+    {4, 4, "ftyp", 0, NULL, "a sound, an image or a film (MP4)"},
+    {0, 3, "ID3", 0, NULL, "a sound (MP3)"},
+    {0, 4, "fLaC", 0, NULL, "a sound (FLAC)"},
+    {0, 4, "OggS", 0, NULL, "a sound (Ogg)"},
+    {0, 5, "%PDF-", 0, NULL, "a PDF"},
+    {0, 4, "PK\3\4", 0, NULL, "a zip archive (as docx, odt and epub are)"},
+    {0, 2, "\x1f\x8b", 0, NULL, "compressed by gzip"},
+    {0, 4, "\x28\xb5\x2f\xfd", 0, NULL, "compressed by zstd"},
+    {0, 6,
+     "\xfd"
+     "7zXZ",
+     0, NULL, "compressed by xz"},
+    {0, 6, "7z\xbc\xaf\x27\x1c", 0, NULL, "a 7z archive"},
+    {0, 4,
+     "\x7f"
+     "ELF",
+     0, NULL, "a program"},
+    {0, 6, "\x93NUMPY", 0, NULL, "a NumPy array"},
+    {5, 5, "\0\0\0{\"", 0, NULL, "a safetensors file"},
+    {0, 2, "\xff\xfe", 0, NULL, content_format_utf16},
+    {0, 2, "\xfe\xff", 0, NULL, content_format_utf16},
+};
+
+/* True if of the first eight bytes each second is 0, and no other: UTF-16 without a byte order mark. */
+static bool is_utf16(const unsigned char *bytes, size_t size, size_t first) {
+  size_t i = 0;
+  while (i < size && i < 8 && (bytes[i] == 0) == (i % 2 == first)) i++;
+  return i == 8;
+}
+
+const char *content_format(const void *bytes, size_t size) {
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    const char *then = kinds[i].then;
+    if (size < kinds[i].at + kinds[i].size || (then && size < kinds[i].then_at + 4)) continue;
+    if (memcmp((const char *)bytes + kinds[i].at, kinds[i].bytes, kinds[i].size) != 0) continue;
+    if (!then || memcmp((const char *)bytes + kinds[i].then_at, then, 4) == 0) return kinds[i].kind;
+  }
+  return is_utf16(bytes, size, 0) || is_utf16(bytes, size, 1) ? content_format_utf16 : NULL;
+}

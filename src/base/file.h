@@ -92,3 +92,10 @@ Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, a
 /* Commits without replacing: *placed is false if `path` exists already. */
 Status atomic_file_place(AtomicFile *file, bool *placed, Error *err);
 void atomic_file_abort(AtomicFile *file); /* does nothing to a zeroed or committed one */
+
+/* The format by which bytes[0..size), the beginning of a file, are known: "a PNG image"; NULL: none. A text
+ * may begin like some of them, so call this only where it is no text or no model. */
+const char *content_format(const void *bytes, size_t size);
+
+/* Two of its results, for which there is advice. */
+extern const char content_format_gguf[], content_format_utf16[];

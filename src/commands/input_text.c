@@ -16,6 +16,20 @@ const char *text_name(const char *path) {
   return is_standard_input(path) ? "standard input" : path;
 }
 
+/* Refuses what is no text, by what it is. */
+static Status check_text(const char *name, const char *text, size_t size, Error *err) {
+  const char *nul = memchr(text, 0, size);
+  const bool is_text = !nul && utf8_valid_prefix(text, size) == size;
+  if (is_text && (size < 5 || memcmp(text, "%PDF-", 5) != 0)) return STATUS_OK;
+  const char *kind = content_format(text, size);
+  if (kind == content_format_utf16)
+    return error_set(err, STATUS_USAGE, "%s is %s, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)",
+                     name, kind);
+  if (kind) return error_set(err, STATUS_USAGE, "%s is %s: prompts are text", name, kind);
+  TRY(text_check_bytes(name, text, size, err));
+  return error_set(err, STATUS_USAGE, "%s is no text: it has a NUL at offset %td", name, nul - text);
+}
+
 Status text_read(const char *path, Buffer *out, Error *err) {
   const char *name = text_name(path);
   size_t start = out->size;
@@ -25,7 +39,7 @@ Status text_read(const char *path, Buffer *out, Error *err) {
                               : file_read(path, TEXT_LIMIT, out, err));
   /* A SIGINT that arrives with the end of the input interrupts no read. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  return out->size > start ? text_check_bytes(name, out->data + start, out->size - start, err) : STATUS_OK;
+  return out->size > start ? check_text(name, out->data + start, out->size - start, err) : STATUS_OK;
 }
 
 Status text_check_bytes(const char *what, const char *text, size_t size, Error *err) {

@@ -13,8 +13,8 @@
 /* The name of an input file in messages: "standard input" for "-" and NULL. */
 const char *text_name(const char *path);
 
-/* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and invalid UTF-8
- * (STATUS_USAGE, with the byte offset). */
+/* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and what is no text: other
+ * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). */
 Status text_read(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);

@@ -127,6 +127,32 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(ask, tmp_path):
     assert process.returncode == 2 and b"standard input is not valid UTF-8" in process.stderr
 
 
+@pytest.mark.parametrize("content, said", [
+    (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image: prompts are text"),
+    (b"%PDF-1.4\nall of it ASCII", "a PDF: prompts are text"),
+    ("Grüße".encode("utf-16"), "UTF-16 text, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)"),
+    ("Hello, all".encode("utf-16-le"), "UTF-16 text, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)"),
+    (b"PK\3\4\x14\0", "a zip archive (as docx, odt and epub are): prompts are text"),
+    (b"abc\0def", "no text: it has a NUL at offset 3"),
+    ("Grüße".encode("latin-1"), "not valid UTF-8: byte 0xfc at offset 2"),
+])
+def test_other_files_are_named_as_what_they_are(ask, run, stories, tmp_path, content, said):
+    """On each way by which a text comes in."""
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    for flags in (["-f", file, "-p", "x"], ["-f", file], ["-p", "x", "--map", "/dev/null", "-f", file],
+                  ["-p", "x", "-sysf", file, "--chat-template", "chatml"]):
+        process = run("-m", stories, *flags)
+        assert (process.returncode, process.stdout) == (2, b"")
+        assert process.stderr.decode().endswith(f"auk: {file} is {said}\n")
+    assert ask("-p", "x", input=content).stderr.decode() == f"auk: standard input is {said}\n"
+    talk = run("chat", "-m", stories, "--chat-template", "chatml", "-n", 2, input=f"/read {file}\n".encode())
+    assert f"{file} is {said}" in talk.stderr.decode()
+    text = tmp_path / "text"
+    text.write_text("PK, GIF89a and %PDF- begin no text\n")
+    assert ask("-f", text, "-n", 2).returncode == 0
+
+
 def test_a_command_that_comes_late_is_no_prompt(ask):
     process = ask("bench")
     assert process.returncode == 2 and process.stdout == b""

@@ -442,7 +442,7 @@ static void refuses_other_files(void **state) {
   bytes_refused("", 0, "begins with nothing, expected 0x616b3438", "");
   bytes_refused("84k", 3, "begins with nothing", "");
   bytes_refused("84ka", 4, "truncated: 4 bytes, expected at least the header's 256", "");
-  bytes_refused(gguf, sizeof gguf - 1, "no packed file", "a GGUF file");
+  bytes_refused(gguf, sizeof gguf - 1, "a GGUF file, which auk does not read", "auk get OWNER/NAME");
   bytes_refused(json, sizeof json - 1, "no packed file", "a JSON file? give the directory");
   bytes_refused(safetensors, sizeof safetensors - 1, "no packed file",
                 "a safetensors file? give the directory");

@@ -101,7 +101,7 @@ static Status read_text(const char *path, Buffer *text, Error *err) {
   return STATUS_OK;
 }
 
-/* Says that a text is empty: the answer is to the rest of the prompt, which may be about what is not there. */
+/* Says that a text is empty: the rest of the prompt is answered, and may be about what is not there. */
 static void note_empty(const char *path, size_t size) {
   if (size == 0) print_note("%s is empty", text_name(path));
 }

@@ -76,8 +76,6 @@ Status ak48_is(const char *path, bool *packed, Error *err) {
 
 /* Guesses the format of another file, for the message. */
 static const char *other_file(const unsigned char *bytes, size_t size) {
-  if (size >= 4 && memcmp(bytes, "GGUF", 4) == 0)
-    return " (a GGUF file; expected the Hugging Face checkpoint)";
   if (size >= 9 && bytes[8] == '{') return " (a safetensors file? give the directory that it lies in)";
   if (size >= 2 && memcmp(bytes, "PK", 2) == 0) return " (a PyTorch or zip file)";
   if (size >= 1 && bytes[0] == '{') return " (a JSON file? give the directory that it lies in)";
@@ -107,6 +105,12 @@ static Status check_sizes(const char *path, const ModelConfig *config, Error *er
 
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,
                           Error *err) {
+  const char *kind = content_format(bytes, size);
+  if (kind == content_format_gguf)
+    return error_set(
+        err, STATUS_MODEL,
+        "%s is %s, which auk does not read; take the Hugging Face checkpoint, such as: auk get OWNER/NAME",
+        path, kind);
   if (!has_magic(bytes, size)) {
     char found[16] = "nothing";
     if (size >= 4) snprintf(found, sizeof found, "0x%08" PRIx32, get_u32(bytes));

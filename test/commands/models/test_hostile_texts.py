@@ -511,8 +511,8 @@ CASES = [
            "DIR/m.ak48: 1099511627776 bytes, expected 8080 (with q and k norms) or 8048 (without): too long "
            "or truncated"),
           ("GGUF", put("m.ak48", b"GGUF\x03\0\0\0"),
-           "DIR/m.ak48 is no packed file: it begins with 0x46554747, expected 0x616b3438 (ak48) (a GGUF "
-           "file; expected the Hugging Face checkpoint)"),
+           "DIR/m.ak48 is a GGUF file, which auk does not read; take the Hugging Face checkpoint, such as: auk "
+           "get OWNER/NAME"),
           ("a pickle", put("m.ak48", b"PK\x03\x04" + bytes(1000)),
            "DIR/m.ak48 is no packed file: it begins with 0x04034b50, expected 0x616b3438 (ak48) (a PyTorch "
            "or zip file)"),
