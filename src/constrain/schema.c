@@ -179,6 +179,7 @@ static Status compile_all(SchemaSet *set, Error *err) {
   for (; set->n_compiled < set->count; set->n_compiled++) {
     uint32_t at = (uint32_t)set->n_compiled;
     if (set->schemas[at].compiled) continue;
+    if (!langs_work(&set->langs, 500)) return langs_check(&set->langs, err); /* interrupted, or too much */
     TRY(set->schemas[at].is_constant ? schema_compile_constant(set, at, err) : schema_compile(set, at, err));
     set->schemas[at].compiled = true;
     TRY(langs_check(&set->langs, err));
