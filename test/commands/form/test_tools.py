@@ -136,7 +136,8 @@ PARIS = {"city": "Paris"}
 
 @pytest.mark.parametrize("format", ["qwen", "coder", "mistral-args", "llama"])
 @pytest.mark.parametrize("parameters, expected", [
-    ({}, {}), (None, {}), (ONE, PARIS), ({"type": ["null", "object"], **ONE}, PARIS), ({"type": ["object", "null"], **ONE}, PARIS),
+    ({}, {}), (None, {}), (ONE, PARIS), ({"type": ["null", "object"], **ONE}, PARIS),
+    ({"type": ["object", "null"], **ONE}, PARIS),
     ({"$id": "urn:x", "$ref": "#/$defs/a", "$defs": {"a": ONE}}, PARIS), ({"type": "object", **ONE}, PARIS)])
 def test_arguments_are_an_object(talk, tmp_path, format, parameters, expected):
     if format == "coder" and "$ref" in (parameters or {}):
