@@ -36,6 +36,17 @@ typedef struct {
 } Case;
 
 static const Case cases[] = {
+    {"of two with one id the later counts", false, "{}", "{'<a>': 257, '<b>': 257}", NULL, "<a>x<b>",
+     "60 97 62 120 257", "<a>x<b>"},
+    {"an id that a token before took is none of tokenizer.json", false, "{}", "{'<a>': 200, '<b>': 257}",
+     NULL, "<a>x<b>", "257 120 258", "<a>x<b>"},
+    {"one flag is another token", false,
+     "{'added_tokens_decoder': {'256': {'content': '<e>', 'special': true, 'lstrip': true}}}", NULL, NULL,
+     "x <e>", "120 256", "x"},
+    {"the later of two special tokens counts", false,
+     "{'eos_token': {'__type': 'AddedToken', 'content': '<a>', 'special': true, 'lstrip': true}, "
+     "'additional_special_tokens': ['<a>']}",
+     NULL, NULL, "x <a>", "120 32 257", "x "},
     {"added_tokens_decoder in the order of ids", false,
      "{'added_tokens_decoder': {'258': {'content': '<b>', 'special': true}, '257': {'content': '<a>', "
      "'special': true}, '256': {'content': '<e>', 'special': true}}}",
