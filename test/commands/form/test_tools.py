@@ -96,6 +96,18 @@ def test_calls_have_the_form_of_their_functions(talk, format, sanitized):
     assert sanitized or (n >= 4 and several == (format not in ("llama", "channels")))
 
 
+def test_a_name_may_begin_like_another(talk, tmp_path):
+    """In channels the name stands in the header, and no mark ends it."""
+    (tmp_path / "names.json").write_text(json.dumps([{"name": name, "description": name}
+                                                          for name in ("now_utc", "now", "no")]))
+    names = set()
+    for seed in range(16):
+        done = talk("channels", "--tools", tmp_path / "names.json", "--tool-choice", "required", *NOISE, "-s", seed,
+                    "--json", status=None)
+        names |= {call["function"]["name"] for call in json.loads(done.stdout).get("tool_calls", [])}
+    assert names == {"now_utc", "now", "no"}
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_text_is_free_before_calls(talk, format, sanitized):
     """In noise some answers are text, some calls, some both; nothing of a call or a mark is in the text."""

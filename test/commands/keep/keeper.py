@@ -9,7 +9,7 @@ import tempfile
 import time
 
 LIMIT_S = 40
-HELLO, WELCOME, REFUSED, LOOK, STATE = 1, 2, 3, 10, 11
+HELLO, WELCOME, REFUSED, LOOK, STATE, STOP = 1, 2, 3, 10, 11, 12
 
 
 class Keeper:

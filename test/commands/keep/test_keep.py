@@ -19,7 +19,7 @@ import time
 
 import pytest
 
-from keeper import LIMIT_S, Keeper, is_there
+from keeper import LIMIT_S, STATE, STOP, Keeper, connect, is_there, message, reply
 
 N_CALLS = int(os.environ.get("AUK_KEEP_CALLS", "30"))
 SEED = int(os.environ.get("AUK_KEEP_SEED", "20261122"))
@@ -161,6 +161,32 @@ def test_it_ends_when_unused(keeper):
     keeper.wait_for(lambda: not is_there(pid))
     assert not [name for name in os.listdir(os.path.join(keeper.folder, "auk")) if name.endswith(".sock")]
     assert keeper.ask("-p", "x", "-n", "1").returncode == 0
+
+
+def test_its_time_begins_anew_after_each_call(keeper):
+    keeper.ask("-p", "x", "-n", "1", "--keep", "3s")
+    pid = keeper.pid()
+    time.sleep(2)
+    assert keeper.ask("-p", "x", "-n", "1", "--keep", "3s").returncode == 0
+    time.sleep(1.5)  # longer than was left before
+    assert is_there(pid) and keeper.pid() == pid
+
+
+def test_room_is_made_by_who_has_no_calls(keeper, endless):
+    """Where memory is short, processes are asked to end if they are idle."""
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    call = endless()
+    keeper.wait_for(lambda: keeper.list()[0]["calls"] == 1)
+    pid = keeper.pid()
+    for idle in (False, True):
+        with connect(keeper.socket()) as asks:
+            asks.sendall(message(STOP, b"\x01"))
+            assert reply(asks) == STATE
+        if not idle:
+            assert keeper.pid() == pid and call.poll() is None
+            call.kill()
+            keeper.wait_for(lambda: keeper.list()[0]["calls"] == 0)
+    keeper.wait_for(lambda: not is_there(pid))
 
 
 def test_it_ends_when_told(keeper):
