@@ -400,7 +400,7 @@ static const char tools[] =
     "command for each call: its standard input is the line {\"name\": ..., \"arguments\": {...}}, $AUK_TOOL "
     "the "
     "name, and its standard output the result; an exit status other than 0 is told to the model after it. "
-    "The "
+    "The result is complete when the shell has ended; a second Ctrl-C kills all that it has begun. The "
     "command decides what the model may do: treat the arguments as text of a stranger. /save keeps calls and "
     "results.\n"
     "\n"

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 LIMIT_S = 40
-HELLO, WELCOME, REFUSED, LOOK, STATE, STOP = 1, 2, 3, 10, 11, 12
+HELLO, WELCOME, REFUSED, ASK, LOOK, STATE, STOP = 1, 2, 3, 4, 10, 11, 12
 
 
 class Keeper:

@@ -285,6 +285,22 @@ def test_a_call_that_sleeps_keeps_nobody(keeper, endless):
     assert dropped.returncode == 1 and b"gave the places of this call to others" in dropped.stderr.read()
 
 
+def test_its_end_is_waited_for(keeper, endless):
+    """It makes its answers first, however long they take: here the call sleeps that says how one goes on."""
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    pid = keeper.pid()
+    calls = [endless("--regex", "[a-z ]{40,}") for _ in range(2)]
+    fill_and_stop(keeper, calls)
+    stop = subprocess.Popen([*keeper.auk, "keep", "--stop"], env=keeper.environment, stderr=subprocess.PIPE)
+    time.sleep(2.7)
+    assert stop.poll() is None and is_there(pid)
+    for call in calls:
+        call.kill()
+    _, said = stop.communicate(timeout=LIMIT_S)
+    assert stop.returncode == 0 and f"process {pid} has ended" in said.decode()
+    keeper.wait_for(lambda: not is_there(pid))
+
+
 def test_a_call_that_replies_late_keeps_its_places(keeper, endless):
     """It is dropped after five seconds, not after one."""
     keeper.ask("-p", "x", "-n", "1", "--keep", "20s")

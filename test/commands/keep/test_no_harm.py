@@ -17,7 +17,8 @@ import time
 
 import pytest
 
-from keeper import HELLO, LIMIT_S, LOOK, REFUSED, STATE, WELCOME, connect, cpu_ticks, greeting, is_there, message, reply
+from keeper import (ASK, HELLO, LIMIT_S, LOOK, REFUSED, STATE, WELCOME, connect, cpu_ticks, greeting, is_there, message,
+                    reply)
 
 N_STARTS = int(os.environ.get("AUK_KEEP_STARTS", "40"))
 SHORT = ["-p", "Once", "-n", "5", "--temp", "0", "--raw"]
@@ -194,9 +195,22 @@ def test_one_that_hangs_is_killed(keeper, listener):
     assert process.wait(LIMIT_S) == -signal.SIGKILL
 
 
+COMPUTE = """
+import threading
+def compute():
+    while time.monotonic() < end: pass
+c = s.accept()[0]
+end = time.monotonic() + 3.5
+thread = threading.Thread(target=compute)
+thread.start()
+thread.join()
+c.close()
+"""
+
+
 def test_one_that_computes_is_waited_for(keeper, listener):
-    """A step may take longer than a silent process is waited for."""
-    listener("c = s.accept()[0]\nend = time.monotonic() + 3.5\nwhile time.monotonic() < end: pass\nc.close()")
+    """A step may take longer than a silent process is waited for; its first thread may wait for the others."""
+    listener(COMPUTE)
     start = time.monotonic()
     call = keeper.ask(*SHORT)
     assert time.monotonic() - start > 3
@@ -254,6 +268,10 @@ def test_who_does_not_greet_is_dropped(keeper, kept):
         assert 1 < time.monotonic() - start < 5
         greeted.sendall(message(LOOK))
         assert reply(greeted) == STATE
+        greeted.sendall(message(ASK)[:4] + (2 << 20).to_bytes(4, sys.byteorder))  # a long prompt
+        greeted.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            greeted.recv(1)
 
 
 def test_a_model_that_has_just_changed_is_not_promised(keeper, stories, tmp_path):
