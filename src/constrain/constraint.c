@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "constrain/closing.h"
 #include "constrain/lex.h"
 
 enum {
@@ -17,33 +18,20 @@ enum {
 
 enum { MAX_BLAMED = 16 }; /* schemas below one another that are looked at */
 
-static bool has_text(SchemaSet *set, uint32_t number, int depth);
+static bool has_text(const SchemaSet *set, uint32_t number) {
+  return number == SCHEMA_TRUE || (number != SCHEMA_FALSE && set->schemas[number].is_proven);
+}
 
 /* The first required member whose schema has no text; SCHEMA_NONE: there is none. */
-static uint32_t dead_member(SchemaSet *set, uint32_t number, int depth) {
+static uint32_t dead_member(const SchemaSet *set, uint32_t number) {
   for (size_t i = 0; i < set->schemas[number].required.count; i++) {
     const uint32_t key = set->schemas[number].required.items[i];
     const KeyList *properties = &set->schemas[number].properties;
     for (size_t k = 0; k < properties->count; k++)
-      if (properties->items[k].key == key && !has_text(set, properties->items[k].schema, depth + 1))
+      if (properties->items[k].key == key && !has_text(set, properties->items[k].schema))
         return properties->items[k].schema;
   }
   return SCHEMA_NONE;
-}
-
-/* False if the schema is seen to have no text. */
-static bool has_text(SchemaSet *set, uint32_t number, int depth) {
-  Langs *l = &set->langs;
-  if (number == SCHEMA_TRUE || depth > MAX_BLAMED) return true;
-  if (number == SCHEMA_FALSE) return false;
-  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
-    if (schema_takes_scalar(set, number, kind)) return true;
-  if (lang_is_alive(l, schema_strings(set, number)) ||
-      lang_is_alive(l, lang_and(l, schema_numbers(set, number), set->bounded_number)) ||
-      schema_formula(set, number, JSON_ARRAY) != FORMULA_FALSE)
-    return true;
-  return schema_formula(set, number, JSON_OBJECT) != FORMULA_FALSE &&
-         dead_member(set, number, depth) == SCHEMA_NONE;
 }
 
 /* Appends ": " and the names of a schema's keywords, but those that only describe it. */
@@ -63,16 +51,20 @@ static void append_keywords(const Json *schema, char *out, size_t size) {
 }
 
 /* Names the innermost schema, by required members and allOf, that has no text. */
-static Status refuse_dead(SchemaSet *set, Error *err) {
+static Status refuse_dead(const SchemaSet *set, Error *err) {
   uint32_t number = set->root, next = number;
-  for (int depth = 0; next > SCHEMA_TRUE && next != SCHEMA_NONE && depth < MAX_BLAMED; depth++) {
+  int depth = 0;
+  for (; next > SCHEMA_TRUE && next != SCHEMA_NONE && depth < MAX_BLAMED; depth++) {
     number = next;
-    next = dead_member(set, number, depth);
+    next = dead_member(set, number);
     const NumberList *parts = &set->schemas[number].all_of;
     for (size_t i = 0; i < parts->count && next == SCHEMA_NONE; i++)
-      if (!has_text(set, parts->items[i], depth + 1)) next = parts->items[i];
+      if (!has_text(set, parts->items[i])) next = parts->items[i];
   }
   const char *pointer = number > SCHEMA_TRUE ? set->schemas[number].pointer : "#";
+  if (depth == MAX_BLAMED)
+    return error_set(err, STATUS_USAGE,
+                     "no text satisfies the schema: %s needs a value in itself without end", pointer);
   if (number == SCHEMA_FALSE || next == SCHEMA_FALSE)
     return error_set(err, STATUS_USAGE, "no text satisfies the schema: %s %s", pointer,
                      number == SCHEMA_FALSE ? "is false" : "needs what is false");
@@ -111,11 +103,14 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
   langs_begin_work(&c->set.langs);
   failure_begin_work(&c->set.formulas.failure);
   Status status = machine_open(&c->set, &c->machine, &inner);
+  if (status == STATUS_OK) {
+    closing_find_dead(&c->machine);
+    status = machine_check(&c->machine, &inner);
+  }
+  closing_begin_work(&c->machine);
+  if (status == STATUS_OK && !has_text(&c->set, c->set.root)) status = refuse_dead(&c->set, &inner);
   if (status == STATUS_OK && vocabulary) status = masks_open(&c->machine, vocabulary, &c->masks, &inner);
   if (status == STATUS_OK) status = constraint_begin(c, &inner);
-  if (status == STATUS_OK && !has_text(&c->set, c->set.root, 0) &&
-      (status = machine_check(&c->machine, &inner)) == STATUS_OK)
-    status = refuse_dead(&c->set, &inner);
   if (status != STATUS_OK) {
     error_set(err, status, "%s: %s", name, inner.text);
     constraint_close(c);
@@ -280,8 +275,7 @@ Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err) {
     grammar_mask(c->grammar, c->vocabulary, c->place, mask);
     return grammar_check(c->grammar, err);
   }
-  langs_begin_work(&c->set.langs);
-  failure_begin_work(&c->set.formulas.failure);
+  closing_begin_work(&c->machine);
   masks_compute(&c->masks, &c->state, mask);
   if (c->escapes) drop_wordy(c, mask);
   return machine_check(&c->machine, err);
@@ -312,7 +306,7 @@ static Status take_by_grammar(Constraint *c, const char *bytes, size_t size, boo
 static size_t push_bytes(Machine *m, JsonState *state, const char *bytes, size_t size, bool *tidied) {
   size_t at = 0;
   for (; at < size; at++) {
-    langs_begin_work(&m->set->langs);
+    closing_begin_work(m);
     if (at % TIDY_BYTES == TIDY_BYTES - 1) *tidied |= machine_tidy(m, state);
     if (!machine_push(m, state, (unsigned char)bytes[at])) break;
   }
@@ -346,7 +340,7 @@ Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error 
   size_t size = 0;
   const Vocabulary *v = constraint->vocabulary;
   if (constraint->machine.set) {
-    langs_begin_work(&constraint->set.langs);
+    closing_begin_work(&constraint->machine);
     machine_tidy(&constraint->machine, &constraint->state);
     TRY(machine_check(&constraint->machine, err));
   }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash64.h"
+#include "constrain/closing.h"
 #include "constrain/evaluated.h"
 #include "constrain/key_order.h"
 
@@ -17,14 +18,15 @@ static Formula child_atom(const Machine *m, uint32_t schema) {
   return schema <= SCHEMA_TRUE ? schema : formula_atom(formulas_of(m), ATOM_CHILD, schema, 0);
 }
 
-/* A copy of the frame with room for n_children; its goals and children are to be filled in. */
-static Frame *copy_frame(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_children) {
+Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_children) {
   Frame *made = machine_alloc(m, sizeof *made + (2 * (size_t)n_goals + n_children) * sizeof(uint32_t));
   if (!made) return NULL;
   *made = *frame;
   made->n_goals = n_goals;
   made->n_children = n_children;
   made->print = 0;
+  made->is_unsure = false;
+  made->searched = 0;
   for (int i = 0; i < 3; i++) made->lex[i] = LANG_UNKNOWN;
   if (n_goals == frame->n_goals)
     memcpy(made->numbers, frame->numbers, 2 * (size_t)n_goals * sizeof(uint32_t));
@@ -48,14 +50,23 @@ static Formula relaxed(Relax *r, Formula formula, bool positive);
 static bool has_keys_left(const Relax *r, uint32_t schema, uint32_t n) {
   const SchemaSet *set = r->m->set;
   const Schema *s = &set->schemas[schema];
-  if (!schema_is_false(s->additional) || s->patterns.count > 0) return true;
+  if (!schema_is_refused(set, s->additional) || s->patterns.count > 0) return true;
   for (size_t i = 0; i < s->properties.count && n > 0; i++) {
     const KeySchema *it = &s->properties.items[i];
-    if (schema_is_false(it->schema)) continue;
+    if (schema_is_refused(set, it->schema)) continue;
     if (r->frame->order && key_order_rank(r->frame->order, it->key) <= r->frame->rank) continue;
     n -= !frame_has_had(r->frame, set->keys[it->key].bytes, set->keys[it->key].size);
   }
   return n == 0;
+}
+
+/* True if some of the items up to `min` that are still to come is refused by ATOM_ITEMS of the schema. */
+static bool refuses_items(const Relax *r, uint32_t schema, uint32_t min) {
+  const SchemaSet *set = r->m->set;
+  const uint32_t n_prefix = (uint32_t)set->schemas[schema].prefix.count;
+  for (uint32_t i = r->frame->count; i < min && i < n_prefix; i++)
+    if (schema_is_refused(set, schema_item(set, schema, i))) return true;
+  return min > n_prefix && min > r->frame->count && schema_is_refused(set, schema_item(set, schema, min - 1));
 }
 
 /* One of an AND's parts: true if it and another part exclude each other, or too many keys are still
@@ -77,8 +88,7 @@ static bool contradicts(const Relax *r, const FormulaNode *list) {
   for (uint32_t i = 0; i < list->b; i++) {
     const FormulaNode *part = &f->nodes[parts[i]];
     if (part->kind != FORMULA_ATOM) continue;
-    if (part->atom == ATOM_ITEMS && min > 0 && schema_item(r->m->set, part->a, min - 1) == SCHEMA_FALSE)
-      return true;
+    if (part->atom == ATOM_ITEMS && refuses_items(r, part->a, min)) return true;
     if (part->atom != ATOM_MEMBERS) continue;
     if (min > r->frame->count && !has_keys_left(r, part->a, min - r->frame->count)) return true;
     if (required == 0) continue;
@@ -167,28 +177,47 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Gives a frame whose goals are new the list of children that these speak of, and child_need; NULL if the
- * goals, or the child, have become impossible. */
-static const Frame *with_child(Machine *m, Frame *frame) {
+/* Gives a frame whose goals are new, since a child of `before` has begun, the list of children that these
+ * speak of, and child_need; NULL if the goals, or the child, have become impossible. */
+static const Frame *with_child(Machine *m, Frame *frame, const Frame *before) {
   Relax *r = malloc(sizeof *r);
   if (!r) return machine_fail(m, "out of memory"), NULL;
   r->m = m, r->frame = frame, r->goals = frame_goals(frame), r->n = 0;
   for (uint32_t i = 0; i < frame->n_goals; i++) collect_children(r, frame_goals(frame)[i]);
   Formula need = relaxed(r, frame->need, true);
-  Frame *made = need == FORMULA_FALSE ? NULL : copy_frame(m, frame, frame->n_goals, r->n);
+  Frame *made = need == FORMULA_FALSE ? NULL : frame_copy(m, frame, frame->n_goals, r->n);
   if (made) {
     memcpy(made->numbers + 2 * (size_t)made->n_goals, r->children, r->n * sizeof(uint32_t));
     made->child_need = need;
-    if (r->n > 0 && !child_is_possible(m, made)) made = NULL;
   }
+  const uint32_t n_children = r->n;
   free(r);
-  return made;
+  if (!made) return NULL;
+  if (closing_is_searched(m, made)) {
+    bool unsure = false;
+    need = closing_child_need(m, made, before, &unsure);
+    made->child_need = need;
+    made->is_unsure = unsure;
+    return need == FORMULA_FALSE ? NULL : made;
+  }
+  return n_children == 0 || child_is_possible(m, made) ? made : NULL;
 }
 
-static bool is_possible(Machine *m, const Frame *frame) {
+bool frame_is_possible(Machine *m, const Frame *frame) {
   Relax r;
   r.m = m, r.frame = frame, r.goals = frame_goals(frame), r.n = 0;
   return frame->n_goals == 0 || relaxed(&r, frame->need, true) != FORMULA_FALSE;
+}
+
+static Formula formula_of_goal(void *user, const FormulaNode *atom, Formula itself) {
+  (void)itself;
+  const Formula *goals = user;
+  return goals[atom->a];
+}
+
+Formula frame_rest(Machine *m, const Frame *frame) {
+  return formula_map(formulas_of(m), frame->need, ATOM_BIT(ATOM_GOAL), formula_of_goal,
+                     (void *)frame_goals(frame));
 }
 
 /* --- the open child */
@@ -245,51 +274,64 @@ Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind) {
   return lang_of(m, frame, frame->child_need, kind);
 }
 
-static Formula formula_of_goal(void *user, const FormulaNode *atom, Formula itself) {
-  (void)itself;
-  const Formula *goals = user;
-  return goals[atom->a];
+/* True if an array or object may be the child. */
+static bool container_is_possible(Machine *m, const Frame *frame, FrameKind kind) {
+  const ArenaMark mark = machine_mark(m);
+  const bool may = frame_open(m, frame, kind) != NULL;
+  machine_release(m, mark);
+  return may;
 }
 
-/* True if an array or object may be the child, as far as its formula says before it begins. */
-static bool container_is_possible(Machine *m, const Frame *frame, JsonKind kind) {
-  Formula goals[64];
-  if (frame->n_children > 64) return true;
-  for (uint32_t i = 0; i < frame->n_children; i++)
-    goals[i] = schema_formula(m->set, frame_children(frame)[i], kind);
-  Formula need = formula_map(formulas_of(m), frame->child_need, ATOM_BIT(ATOM_GOAL), formula_of_goal, goals);
-  if (need <= FORMULA_TRUE) return need;
-  const Frame inside = {.kind = kind == JSON_OBJECT ? FRAME_OBJECT : FRAME_ARRAY};
-  Relax r;
-  r.m = m, r.frame = &inside, r.goals = NULL, r.n = 0;
-  return relaxed(&r, need, true) != FORMULA_FALSE;
+static Formula if_proven(void *user, const FormulaNode *atom, Formula itself) {
+  const Relax *r = user;
+  return schema_is_refused(r->m->set, frame_children(r->frame)[atom->a]) ? FORMULA_FALSE : itself;
 }
 
-static bool child_is_possible(Machine *m, const Frame *frame) {
+bool frame_child_text_is_possible(Machine *m, const Frame *frame) {
+  Langs *l = &m->set->langs;
   bool verdicts[MAX_GOALS];
   for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
     if (frame_child_scalar(m, frame, kind, verdicts)) return true;
-  Lang strings = frame_child_lang(m, frame, JSON_STRING);
-  if (strings == LANG_ALL || lang_is_alive(&m->set->langs, lang_text(&m->set->langs, strings))) return true;
-  if (container_is_possible(m, frame, JSON_OBJECT) || container_is_possible(m, frame, JSON_ARRAY))
-    return true;
-  Lang numbers = frame_child_lang(m, frame, JSON_NUMBER);
-  return lang_is_alive(&m->set->langs, lang_and(&m->set->langs, numbers, m->set->bounded_number));
+  const Lang strings = frame_child_lang(m, frame, JSON_STRING);
+  if (strings == LANG_ALL || lang_is_alive(l, lang_text(l, strings))) return true;
+  const Lang numbers = frame_child_lang(m, frame, JSON_NUMBER);
+  return lang_is_alive(l, lang_and(l, numbers, m->set->bounded_number));
+}
+
+/* PRECOND child_need has no NOT. */
+static bool child_is_possible(Machine *m, const Frame *frame) {
+  Frame *made = (Frame *)frame;
+  const Relax r = {.m = m, .frame = frame};
+  const Formula need = frame->child_need;
+  if (m->set->is_proving)
+    made->child_need = formula_map(formulas_of(m), need, ATOM_BIT(ATOM_GOAL), if_proven, (void *)&r);
+  /* Schemas that no value satisfies have become `false` (closing_find_dead()). */
+  bool may = formulas_of(m)->nodes[made->child_need].kind == FORMULA_ATOM;
+  if (!may && made->child_need != FORMULA_FALSE)
+    may = frame_child_text_is_possible(m, frame) || container_is_possible(m, frame, FRAME_OBJECT) ||
+          container_is_possible(m, frame, FRAME_ARRAY);
+  made->child_need = need;
+  return may;
 }
 
 /* --- opening */
 
 const Frame *frame_root(Machine *m) {
   const Frame none = {.kind = FRAME_ROOT};
-  Frame *made = copy_frame(m, &none, 1, 0);
+  Frame *made = frame_copy(m, &none, 1, 0);
   if (!made) return NULL;
   made->numbers[0] = child_atom(m, m->set->root);
   made->numbers[1] = SCHEMA_NONE;
   made->need = formula_atom(formulas_of(m), ATOM_GOAL, 0, 0);
-  return with_child(m, made);
+  return with_child(m, made, &none);
 }
 
 const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind) {
+  const Frame *made = frame_inside(m, parent, kind);
+  return made && closing_of(m, made) != CLOSE_NEVER ? made : NULL;
+}
+
+const Frame *frame_inside(Machine *m, const Frame *parent, FrameKind kind) {
   NumberList schemas = {0};
   Error err;
   const JsonKind json = kind == FRAME_OBJECT ? JSON_OBJECT : JSON_ARRAY;
@@ -301,7 +343,7 @@ const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind) {
     status = evaluated_goals(m, children[i], &schemas, &err);
   const Frame start = {
       .up = parent, .kind = (uint8_t)kind, .hashing = parent->hashing, .need = parent->child_need};
-  Frame *made = status == STATUS_OK ? copy_frame(m, &start, (uint32_t)schemas.count, 0) : NULL;
+  Frame *made = status == STATUS_OK ? frame_copy(m, &start, (uint32_t)schemas.count, 0) : NULL;
   for (uint32_t i = 0; made && i < made->n_goals; i++) {
     made->numbers[i] = schema_formula(m->set, schemas.items[i], json);
     made->numbers[made->n_goals + i] = schemas.items[i];
@@ -311,7 +353,7 @@ const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind) {
     made->order = key_order_of(m, schemas.items, (uint32_t)schemas.count);
   free(schemas.items);
   if (status != STATUS_OK) machine_fail(m, err.text);
-  return made && is_possible(m, made) ? made : NULL;
+  return made && frame_is_possible(m, made) ? made : NULL;
 }
 
 /* --- steps */
@@ -395,7 +437,7 @@ static Formula item_begins(void *user, const FormulaNode *atom, Formula itself) 
    ATOM_BIT(ATOM_OPEN_MEMBERS))
 
 static const Frame *begin_child(Machine *m, const Frame *frame, Step *step, Seen *seen) {
-  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  Frame *made = frame_copy(m, frame, frame->n_goals, 0);
   if (!made) return NULL;
   made->count++;
   made->rank = step->rank;
@@ -404,7 +446,7 @@ static const Frame *begin_child(Machine *m, const Frame *frame, Step *step, Seen
   for (uint32_t i = 0; i < made->n_goals; i++)
     made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], member ? MEMBER_ATOMS : ITEM_ATOMS,
                                    member ? member_begins : item_begins, step);
-  return with_child(m, made);
+  return with_child(m, made, frame);
 }
 
 const Frame *frame_next_item(Machine *m, const Frame *frame) {
@@ -446,7 +488,7 @@ static Formula skipped(void *user, const FormulaNode *atom, Formula itself) {
 bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank) {
   Step step = {.m = m, .frame = frame, .rank = rank};
   const ArenaMark mark = machine_mark(m);
-  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  Frame *made = frame_copy(m, frame, frame->n_goals, 0);
   bool changed = false;
   if (made) made->rank = rank;
   for (uint32_t i = 0; made && i < made->n_goals; i++) {
@@ -454,7 +496,8 @@ bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank) {
     changed |= made->numbers[i] != frame->numbers[i];
     changed |= (formulas_of(m)->nodes[made->numbers[i]].atoms & ATOM_BIT(ATOM_MIN_COUNT)) != 0;
   }
-  const bool may = made && (!changed || is_possible(m, made));
+  bool may = made && (!changed || frame_is_possible(m, made));
+  if (may && changed && closing_is_searched(m, made)) may = closing_of(m, made) != CLOSE_NEVER;
   machine_release(m, mark);
   return may;
 }
@@ -474,8 +517,14 @@ static Formula child_verdict(void *user, const FormulaNode *atom, Formula itself
 }
 
 const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash) {
+  const Frame *made = frame_after_child(m, frame, verdicts, hash);
+  if (!made || made->kind == FRAME_ROOT) return made;
+  return closing_of(m, made) != CLOSE_NEVER ? made : NULL;
+}
+
+const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash) {
   Ended ended = {frame, verdicts, false};
-  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  Frame *made = frame_copy(m, frame, frame->n_goals, 0);
   if (!made) return NULL;
   made->child_need = FORMULA_TRUE;
   if (frame->hashing && frame->kind == FRAME_ARRAY) {
@@ -493,10 +542,15 @@ const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdi
   const uint32_t atoms = ATOM_BIT(ATOM_CHILD) | ATOM_BIT(ATOM_UNIQUE);
   for (uint32_t i = 0; i < made->n_goals; i++)
     made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], atoms, child_verdict, &ended);
-  return is_possible(m, made) ? made : NULL;
+  return frame_is_possible(m, made) ? made : NULL;
 }
 
 /* --- the end */
+
+uint64_t frame_value_hash(const Frame *frame) {
+  const uint64_t parts[2] = {frame->hash, frame->count};
+  return frame->hashing ? hash64(parts, sizeof parts, 5 + frame->kind) : 0;
+}
 
 static Formula at_end(void *user, const FormulaNode *atom, Formula itself) {
   const Step *s = user;
@@ -523,7 +577,7 @@ static Formula same_value(void *user, const FormulaNode *atom, Formula itself) {
 bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts) {
   Step step = {.m = m, .frame = frame, .count = frame->count};
   ArenaMark mark = machine_mark(m);
-  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  Frame *made = frame_copy(m, frame, frame->n_goals, 0);
   if (!made) return false;
   const uint32_t ends = UINT32_MAX & ~ATOM_BIT(ATOM_SAME);
   for (uint32_t i = 0; i < made->n_goals; i++)
@@ -590,6 +644,10 @@ Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last) {
 Lang frame_next_keys(Machine *m, const Frame *frame) {
   Lang keys = keys_of(m, frame, frame->need, true);
   if (keys == LANG_NONE) return keys;
+  if (!frame->order && closing_is_searched(m, frame)) {
+    const KeyOrder *order = key_order_of(m, frame_goal_schemas(frame), frame->n_goals);
+    if (order) keys = closing_keys(m, frame, order, keys);
+  }
   if (frame->order) return key_order_next(m, frame, keys);
   return keys == LANG_ALL ? keys : frame_keys_unseen(m, keys, frame->seen);
 }

@@ -7,11 +7,17 @@
 const Frame *frame_root(Machine *m);
 /* The array or object that is the open child of `parent`. */
 const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind);
+/* The same before it is known whether it can close (closing.h). */
+const Frame *frame_inside(Machine *m, const Frame *parent, FrameKind kind);
 /* One more item begins, or a member with this key. */
 const Frame *frame_next_item(Machine *m, const Frame *frame);
 const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, size_t size);
 /* The open child has ended; verdicts[i]: whether it satisfies frame_children()[i]. */
 const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
+/* The same before it is known whether the frame can close. */
+const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
+/* A hash of the value that ends here; 0: nothing asks for it. */
+uint64_t frame_value_hash(const Frame *frame);
 /* True if the value may end here; verdicts[i] for the goals that are the parent's children. */
 bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
 /* True if an object that leaves out the keys with ranks up to this one, where it has not had them, may still
@@ -32,5 +38,15 @@ bool frame_keys_are_alike(const Machine *m, const Frame *frame);
  * texts. */
 uint64_t frame_print(const Machine *m, const Frame *frame);
 bool frame_has_had(const Frame *frame, const char *key, size_t size);
+
+/* A copy of the frame with room for n_children; its goals and children are to be filled in, where they are
+ * not as many as before. */
+Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_children);
+/* False if what is needed has become impossible, as far as is seen at once. */
+bool frame_is_possible(Machine *m, const Frame *frame);
+/* The formula of what is needed, over the atoms of the goals. */
+Formula frame_rest(Machine *m, const Frame *frame);
+/* True if null, a boolean, a string or a number may be the child. */
+bool frame_child_text_is_possible(Machine *m, const Frame *frame);
 
 #define MAX_GOALS 4096

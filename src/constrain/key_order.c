@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "constrain/closing.h"
+
 /* --- the order */
 
 static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, NumberList *visited, Error *err);
@@ -151,8 +153,12 @@ static Lang next_keys(Machine *m, const Frame *frame, Lang keys) {
   Langs *l = &m->set->langs;
   const NumberList *order = &frame->order->keys;
   const uint32_t needed = first_needed(m, frame);
-  const bool may_skip = needed > order->count;
   Lang others = keys;
+  bool may_skip = needed > order->count;
+  if (may_skip && closing_is_searched(m, frame)) {
+    others = closing_keys(m, frame, frame->order, keys);
+    may_skip = others != LANG_NONE;
+  }
   for (size_t i = 0; i < order->count && may_skip; i++) {
     const Key *key = &m->set->keys[order->items[i]];
     others = lang_without(l, others, key->bytes, key->size);

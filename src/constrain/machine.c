@@ -7,6 +7,7 @@
 
 #include "base/hash64.h"
 #include "base/utf8.h"
+#include "constrain/closing.h"
 #include "constrain/frames.h"
 #include "constrain/key_order.h"
 #include "constrain/lang/numbers.h"
@@ -110,7 +111,7 @@ bool machine_tidy(Machine *machine, JsonState *state) {
 
 Status machine_open(SchemaSet *set, Machine *machine, Error *err) {
   (void)err;
-  *machine = (Machine){.set = set};
+  *machine = (Machine){.set = set, .plain_number = LANG_UNKNOWN};
   for (size_t i = 0; i < set->count; i++) {
     const Schema *s = &set->schemas[i];
     machine->has_open |= s->open_items != SCHEMA_NONE || s->open_members != SCHEMA_NONE;
@@ -128,11 +129,14 @@ void machine_close(Machine *machine) {
   number_table_release(&machine->lexes_by_content);
   free(machine->lex_langs);
   free(machine->text);
+  key_table_release(&machine->closings);
+  key_table_release(&machine->few);
+  pool_release(&machine->examples);
   buffer_release(&machine->decoded);
   *machine = (Machine){.set = NULL};
 }
 
-static uint32_t frame_lex(Machine *m, const Frame *frame, int which);
+static uint32_t frame_lex(Machine *m, const Frame *frame, int which, uint32_t n_text);
 
 /* --- the end of a value */
 
@@ -144,10 +148,10 @@ static bool child_ended(Machine *m, JsonState *state, const bool *verdicts, uint
   state->phase = frame->kind == FRAME_ROOT ? PHASE_END : PHASE_AFTER;
   if (frame->kind == FRAME_ROOT) return frame_goals(frame)[0] == FORMULA_TRUE;
   bool ends[MAX_GOALS];
-  if (frame_may_end(m, frame, ends)) return true;
+  if (closing_is_searched(m, frame) || frame_may_end(m, frame, ends)) return true;
   ArenaMark mark = machine_mark(m);
   bool goes_on =
-      frame->kind == FRAME_ARRAY ? frame_next_item(m, frame) != NULL : frame_lex(m, frame, 2) != LEX_NONE;
+      frame->kind == FRAME_ARRAY ? frame_next_item(m, frame) != NULL : frame_lex(m, frame, 2, 0) != LEX_NONE;
   machine_release(m, mark);
   return goes_on;
 }
@@ -181,10 +185,13 @@ bool machine_decode(Machine *machine, const JsonState *state) {
   return true;
 }
 
-/* False for a number too long to compare. */
-static bool hash_number(const Machine *m, const JsonState *state, uint64_t *hash) {
+uint64_t machine_string_hash(const char *bytes, size_t size) {
+  return hash64(bytes, size, 4);
+}
+
+bool machine_number_hash(const char *text, size_t size, uint64_t *hash) {
   Decimal d;
-  if (!decimal_read(m->text + state->start, state->n_text - state->start, &d)) return false;
+  if (!decimal_read(text, size, &d)) return false;
   *hash = hash64(d.digits, (size_t)d.n, (uint64_t)(d.exponent + 1000) << 4 | (uint64_t)d.negative << 3 | 3);
   return true;
 }
@@ -194,7 +201,7 @@ static bool string_ends(Machine *m, JsonState *state) {
   uint64_t hash = 0;
   if (state->top->hashing) {
     if (!machine_decode(m, state)) return false;
-    hash = hash64(m->decoded.data ? m->decoded.data : "", m->decoded.size, 4);
+    hash = machine_string_hash(m->decoded.data ? m->decoded.data : "", m->decoded.size);
   }
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);
   return child_ended(m, state, verdicts, hash);
@@ -213,7 +220,9 @@ static bool key_ends(Machine *m, JsonState *state) {
 static bool number_ends(Machine *m, JsonState *state) {
   bool verdicts[MAX_GOALS];
   uint64_t hash = 0;
-  if (state->top->hashing && !hash_number(m, state, &hash)) return false;
+  if (state->top->hashing &&
+      !machine_number_hash(m->text + state->start, state->n_text - state->start, &hash))
+    return false;
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);
   return child_ended(m, state, verdicts, hash);
 }
@@ -222,20 +231,18 @@ static bool container_ends(Machine *m, JsonState *state) {
   bool verdicts[MAX_GOALS];
   const Frame *frame = state->top;
   if (!frame_may_end(m, frame, verdicts)) return false;
-  const uint64_t parts[2] = {frame->hash, frame->count};
-  uint64_t hash = frame->hashing ? hash64(parts, sizeof parts, 5 + frame->kind) : 0;
   state->top = frame->up;
-  return child_ended(m, state, verdicts, hash);
+  return child_ended(m, state, verdicts, frame_value_hash(frame));
 }
 
 /* --- the beginning of a value */
 
-static uint64_t literal_hash(JsonKind kind) {
+uint64_t machine_literal_hash(JsonKind kind) {
   return 6 + (uint64_t)kind;
 }
 
-/* The state in which a string or number of the open child begins. */
-static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind) {
+/* The state in which a string or number of the open child begins after n_text bytes of text. */
+static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t n_text) {
   Langs *l = &m->set->langs;
   Lang langs[1 + MAX_GOALS];
   uint32_t n = frame->n_children;
@@ -253,15 +260,17 @@ static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind) {
   } else { /* verdicts are right only for numbers as they are written there */
     langs[0] = lang_and(l, langs[0], m->set->bounded_number);
   }
+  if (frame->hashing && langs[0] != LANG_NONE) langs[0] = closing_texts(m, frame, kind, langs[0], n_text);
   const FormulaNode *need = &m->set->formulas.nodes[frame->child_need];
   bool alone = n == 0 || (n == 1 && need->kind == FORMULA_ATOM);
   return lex_begin(m, kind == JSON_NUMBER, langs, alone ? 1 : 1 + n);
 }
 
 /* A frame's lex states are made when they are first needed. */
-static uint32_t frame_lex(Machine *m, const Frame *frame, int which) {
+static uint32_t frame_lex(Machine *m, const Frame *frame, int which, uint32_t n_text) {
   uint32_t *lex = &((Frame *)frame)->lex[which];
-  if (*lex == LANG_UNKNOWN && which < 2) *lex = text_lex(m, frame, which == 0 ? JSON_STRING : JSON_NUMBER);
+  if (*lex == LANG_UNKNOWN && which < 2)
+    *lex = text_lex(m, frame, which == 0 ? JSON_STRING : JSON_NUMBER, n_text);
   if (*lex == LANG_UNKNOWN) {
     const Lang keys = lang_text(&m->set->langs, frame_next_keys(m, frame));
     *lex = lex_begin(m, false, &keys, 1);
@@ -270,10 +279,11 @@ static uint32_t frame_lex(Machine *m, const Frame *frame, int which) {
 }
 
 static bool text_begins(Machine *m, JsonState *state, JsonKind kind) {
-  state->lex = frame_lex(m, state->top, kind == JSON_STRING ? 0 : 1);
+  state->lex = frame_lex(m, state->top, kind == JSON_STRING ? 0 : 1, state->n_text);
   state->phase = kind == JSON_STRING ? PHASE_STRING : PHASE_NUMBER;
   state->start = state->n_text;
-  if (state->lex == LEX_NONE || m->lexes[state->lex].n > 1) return state->lex != LEX_NONE;
+  if (state->lex == LEX_NONE || m->lexes[state->lex].n > 1 || state->top->hashing)
+    return state->lex != LEX_NONE;
   /* All texts end to one effect: it is tried now. */
   bool verdicts[MAX_GOALS];
   const ArenaMark mark = machine_mark(m);
@@ -288,7 +298,7 @@ static bool literal_begins(Machine *m, JsonState *state, JsonKind kind) {
   if (!frame_child_scalar(m, state->top, kind, verdicts)) return false;
   JsonState ended = *state;
   const ArenaMark mark = machine_mark(m);
-  const bool may_end = child_ended(m, &ended, verdicts, literal_hash(kind));
+  const bool may_end = child_ended(m, &ended, verdicts, machine_literal_hash(kind));
   machine_release(m, mark);
   if (!may_end) return false;
   state->phase = PHASE_LITERAL;
@@ -306,9 +316,10 @@ static bool container_begins(Machine *m, JsonState *state, FrameKind kind) {
   state->top = frame;
   state->phase = kind == FRAME_OBJECT ? PHASE_FIRST_KEY : PHASE_FIRST_ITEM;
   bool ends[MAX_GOALS];
-  if (frame_may_end(m, frame, ends)) return true;
+  if (closing_is_searched(m, frame) || frame_may_end(m, frame, ends)) return true;
   ArenaMark mark = machine_mark(m);
-  bool goes_on = kind == FRAME_ARRAY ? frame_next_item(m, frame) != NULL : frame_lex(m, frame, 2) != LEX_NONE;
+  bool goes_on =
+      kind == FRAME_ARRAY ? frame_next_item(m, frame) != NULL : frame_lex(m, frame, 2, 0) != LEX_NONE;
   machine_release(m, mark);
   return goes_on;
 }
@@ -337,7 +348,7 @@ static bool item_begins(Machine *m, JsonState *state, unsigned char byte) {
 }
 
 static bool key_begins(Machine *m, JsonState *state) {
-  state->lex = frame_lex(m, state->top, 2);
+  state->lex = frame_lex(m, state->top, 2, 0);
   state->phase = PHASE_KEY_STRING;
   state->start = state->n_text + 1;
   return state->lex != LEX_NONE;
@@ -346,7 +357,7 @@ static bool key_begins(Machine *m, JsonState *state) {
 static bool comma(Machine *m, JsonState *state) {
   if (state->top->kind == FRAME_OBJECT) {
     state->phase = PHASE_KEY;
-    return frame_lex(m, state->top, 2) != LEX_NONE;
+    return frame_lex(m, state->top, 2, 0) != LEX_NONE;
   }
   state->top = frame_next_item(m, state->top);
   state->phase = PHASE_VALUE;
@@ -361,7 +372,7 @@ static bool literal_goes_on(Machine *m, JsonState *state, unsigned char byte) {
   if (text[++state->at]) return true;
   bool verdicts[MAX_GOALS];
   frame_child_scalar(m, state->top, state->kind, verdicts);
-  return child_ended(m, state, verdicts, literal_hash((JsonKind)state->kind));
+  return child_ended(m, state, verdicts, machine_literal_hash((JsonKind)state->kind));
 }
 
 static bool structure(Machine *m, JsonState *state, unsigned char byte) {

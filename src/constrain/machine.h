@@ -8,11 +8,13 @@
  *   {"a": [1,           states: top -> Frame of the array -> Frame of the object -> root Frame
  *
  * A value is judged by several subschemas at once, its goals; a formula over goals, `need`, says what must
- * still be possible. It leaves out what other parts of the text decide, so that it may allow too much;
- * when a value closes, each goal is decided exactly. */
+ * still be possible. Where rules join members or items, a search finds out whether it is (closing.h); when
+ * a value closes, each goal is decided exactly. */
 #pragma once
 
 #include "constrain/schema.h"
+#include "constrain/store/key_table.h"
+#include "constrain/store/pool.h"
 
 typedef struct Frame Frame;
 
@@ -48,6 +50,8 @@ struct Frame {
   const Frame *up;
   uint8_t kind;          /* FrameKind */
   bool hashing;          /* values are hashed, for uniqueItems here or above */
+  uint8_t searched;      /* closing_is_searched() + 1, 0: not known yet */
+  bool is_unsure;        /* child_need allows what a bounded search left open (closing.h) */
   uint32_t count;        /* members or items begun */
   uint32_t rank;         /* place of the last key in `order`; 0: none */
   Formula need;          /* over ATOM_GOAL: what must be possible */
@@ -121,6 +125,12 @@ typedef struct {
   KnownKeys known_keys[N_KNOWN_KEYS];
   KeyOrder **orders; /* [n_orders] */
   size_t n_orders, orders_capacity;
+  KeyTable closings; /* answers of closing_of() */
+  Pool examples;     /* keys that closing.c tries */
+  KeyTable few;      /* languages + 1; true: it has few strings */
+  bool is_searching;
+  uint32_t search_depth, search_left; /* of the search of closing.c that is going on */
+  Lang plain_number;                  /* one text for each number; LANG_UNKNOWN: not made yet */
   Failure failure;
 } Machine;
 
@@ -141,6 +151,10 @@ bool machine_may_end(Machine *machine, const JsonState *state);
  * string is not hashed and has one language, its text is not read: it ends as any text of the language
  * would. */
 bool machine_end_text(Machine *machine, JsonState *state);
+/* Hashes that equal values share. False for a number too long to compare. */
+uint64_t machine_literal_hash(JsonKind kind);
+uint64_t machine_string_hash(const char *bytes, size_t size);
+bool machine_number_hash(const char *text, size_t size, uint64_t *hash);
 /* The key that is open, without escapes, in machine->decoded; false if memory runs out. */
 bool machine_decode(Machine *machine, const JsonState *state);
 /* Pushes a byte of the text only: for callers that have stepped state->lex themselves. */

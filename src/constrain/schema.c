@@ -91,6 +91,10 @@ Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft dra
     *number = value ? SCHEMA_TRUE : SCHEMA_FALSE;
     return STATUS_OK;
   }
+  if (json_is_object(json) && json_count(json) == 0) {
+    *number = SCHEMA_TRUE;
+    return STATUS_OK;
+  }
   char found[64];
   if (!json_is_object(json))
     return error_set(err, STATUS_USAGE, "%s is %s, expected a schema", pointer, json_describe(json, found));

@@ -49,6 +49,8 @@ typedef struct {
   bool is_constant; /* the value equals json */
   bool compiled;
   bool lost_patterns; /* some of patternProperties was let go */
+  uint8_t abundance;  /* of closing.c; 0: unknown */
+  bool is_proven;     /* some value satisfies it, found while SchemaSet.is_proving */
   bool widened;       /* some keyword of it, or of a schema below, was let go: it allows more than it says */
   Draft draft;
   uint32_t resource;   /* index of the base URI */
@@ -122,6 +124,7 @@ typedef struct {
   NumberTable keys_by_bytes, schemas_by_json;
   uint32_t root;
   int depth;            /* of schemas whose meaning is being made */
+  bool is_proving;      /* schemas that are not is_proven count as `false` for what is still possible */
   bool hides_evaluated; /* a keyword was let go that says which members and items are evaluated */
   Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */
   Lang any_number, bounded_number, integers; /* LANG_UNKNOWN: not made yet */
@@ -158,4 +161,9 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema);
 /* True for schema `false`. */
 static inline bool schema_is_false(uint32_t schema) {
   return schema == SCHEMA_FALSE;
+}
+/* True if no value is known to satisfy the schema. */
+static inline bool schema_is_refused(const SchemaSet *set, uint32_t schema) {
+  return schema_is_false(schema) || (set->is_proving && schema != SCHEMA_TRUE && schema != SCHEMA_NONE &&
+                                     !set->schemas[schema].is_proven);
 }

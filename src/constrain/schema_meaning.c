@@ -192,7 +192,9 @@ static Formula own_of_object(SchemaSet *set, uint32_t schema) {
   Formula made = all_keys(set, &s->required);
   if (s->min_members > 0) made = formula_and(f, made, atom(set, ATOM_MIN_COUNT, s->min_members));
   if (s->max_members != UINT32_MAX) made = formula_and(f, made, atom(set, ATOM_MAX_COUNT, s->max_members));
-  bool restricts = s->properties.count || s->patterns.count;
+  bool restricts = false;
+  for (size_t i = 0; i < s->properties.count; i++) restricts |= s->properties.items[i].schema != SCHEMA_TRUE;
+  for (size_t i = 0; i < s->patterns.count; i++) restricts |= s->patterns.items[i].schema != SCHEMA_TRUE;
   if (restricts || (s->additional != SCHEMA_NONE && s->additional != SCHEMA_TRUE))
     made = formula_and(f, made, atom(set, ATOM_MEMBERS, schema));
   if (s->names != SCHEMA_NONE) made = formula_and(f, made, atom(set, ATOM_NAMES, schema));
@@ -224,6 +226,91 @@ static Formula own_of_array(SchemaSet *set, uint32_t schema) {
   return made;
 }
 
+static int by_key(const void *a, const void *b) {
+  const KeySchema *x = a, *y = b;
+  return (x->key > y->key) - (x->key < y->key);
+}
+
+const KeySchema *schema_property(const Schema *s, uint32_t key) {
+  const KeySchema wanted = {key, 0};
+  if (s->properties.count == 0) return NULL;
+  return bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, by_key);
+}
+
+/* --- schemas that exclude one another */
+
+enum {
+  MAX_EXCLUSIVE = 48,
+  MAX_IN_PLACE = 4
+}; /* branches that are compared; allOf and $ref below one another */
+
+static unsigned kinds_of(const SchemaSet *set, uint32_t schema, int depth) {
+  unsigned kinds = set->schemas[schema].kinds;
+  const NumberList *parts = &set->schemas[schema].all_of;
+  for (size_t i = 0; i < parts->count && depth < MAX_IN_PLACE; i++)
+    kinds &= kinds_of(set, parts->items[i], depth + 1);
+  return schema == SCHEMA_TRUE ? ALL_KINDS : kinds;
+}
+
+/* True if no value satisfies both. */
+static bool values_differ(SchemaSet *set, uint32_t a, uint32_t b) {
+  Langs *l = &set->langs;
+  const unsigned both = kinds_of(set, a, 0) & kinds_of(set, b, 0);
+  if (both & (KIND_BIT(JSON_ARRAY) | KIND_BIT(JSON_OBJECT)) || l->steps > LANG_MAX_STEPS / 8) return false;
+  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
+    if (schema_takes_scalar(set, a, kind) && schema_takes_scalar(set, b, kind)) return false;
+  return !lang_is_alive(l, lang_text(l, lang_and(l, schema_strings(set, a), schema_strings(set, b)))) &&
+         !lang_is_alive(l, lang_and(l, schema_numbers(set, a), schema_numbers(set, b)));
+}
+
+static bool requires(const SchemaSet *set, uint32_t schema, uint32_t key, int depth) {
+  const Schema *s = &set->schemas[schema];
+  for (size_t i = 0; i < s->required.count; i++)
+    if (s->required.items[i] == key) return true;
+  for (size_t i = 0; i < s->all_of.count && depth < MAX_IN_PLACE; i++)
+    if (requires(set, s->all_of.items[i], key, depth + 1)) return true;
+  return false;
+}
+
+/* True if a member with the key that satisfies `a` cannot satisfy `b`. */
+static bool members_differ(SchemaSet *set, uint32_t a, uint32_t b, uint32_t key, int depth) {
+  const KeySchema *mine = schema_property(&set->schemas[a], key),
+                  *other = schema_property(&set->schemas[b], key);
+  if (schema_refuses_key(set, b, key)) return true;
+  if (mine && other && values_differ(set, mine->schema, other->schema)) return true;
+  for (size_t i = 0; i < set->schemas[a].all_of.count && depth < MAX_IN_PLACE; i++)
+    if (members_differ(set, set->schemas[a].all_of.items[i], b, key, depth + 1)) return true;
+  for (size_t i = 0; i < set->schemas[b].all_of.count && depth < MAX_IN_PLACE; i++)
+    if (members_differ(set, a, set->schemas[b].all_of.items[i], key, depth + 1)) return true;
+  return false;
+}
+
+/* True if a key that `a` requires keeps objects of both apart. */
+static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b, int depth) {
+  for (size_t i = 0; i < set->schemas[part].required.count; i++) {
+    const uint32_t key = set->schemas[part].required.items[i];
+    if (schema_refuses_key(set, b, key)) return true;
+    if (requires(set, b, key, 0) && members_differ(set, a, b, key, 0)) return true;
+  }
+  for (size_t i = 0; i < set->schemas[part].all_of.count && depth < MAX_IN_PLACE; i++)
+    if (are_kept_apart(set, a, set->schemas[part].all_of.items[i], b, depth + 1)) return true;
+  return false;
+}
+
+/* True if no object satisfies two of the schemas, as single required members show: then exactly one of them
+ * is any of them. */
+static bool exclude_one_another(SchemaSet *set, const NumberList *list) {
+  if (list->count > MAX_EXCLUSIVE) return false;
+  for (size_t i = 0; i < list->count; i++)
+    for (size_t j = 0; j < i; j++) {
+      const uint32_t a = list->items[i], b = list->items[j];
+      const bool both = kinds_of(set, a, 0) & kinds_of(set, b, 0) & KIND_BIT(JSON_OBJECT);
+      if (a <= SCHEMA_TRUE || b <= SCHEMA_TRUE) return false;
+      if (both && !are_kept_apart(set, a, a, b, 0) && !are_kept_apart(set, b, b, a, 0)) return false;
+    }
+  return true;
+}
+
 static Formula list_formula(SchemaSet *set, const NumberList *list, FormulaKind how, JsonKind kind) {
   Formula few[32], *parts = few, made;
   if (list->count > 32 && !(parts = malloc(list->count * sizeof *parts))) {
@@ -231,6 +318,7 @@ static Formula list_formula(SchemaSet *set, const NumberList *list, FormulaKind 
     return FORMULA_FALSE;
   }
   for (size_t i = 0; i < list->count; i++) parts[i] = schema_formula(set, list->items[i], kind);
+  if (how == FORMULA_ONE && kind == JSON_OBJECT && exclude_one_another(set, list)) how = FORMULA_OR;
   made = how == FORMULA_ONE ? formula_one(&set->formulas, parts, list->count)
                             : formula_join(&set->formulas, how, parts, list->count);
   if (parts != few) free(parts);
@@ -271,17 +359,6 @@ Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
 
 /* --- members and items */
 
-static int by_key(const void *a, const void *b) {
-  const KeySchema *x = a, *y = b;
-  return (x->key > y->key) - (x->key < y->key);
-}
-
-const KeySchema *schema_property(const Schema *s, uint32_t key) {
-  const KeySchema wanted = {key, 0};
-  if (s->properties.count == 0) return NULL;
-  return bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, by_key);
-}
-
 Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size) {
   Formulas *f = &set->formulas;
   const Schema *s = &set->schemas[schema];
@@ -306,13 +383,13 @@ bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key) {
   const Key *k = &set->keys[key];
   const KeySchema *found = schema_property(s, key);
   bool matched = found != NULL;
-  if (found && schema_is_false(found->schema)) return true;
+  if (found && schema_is_refused(set, found->schema)) return true;
   for (size_t i = 0; i < s->patterns.count; i++) {
     if (!lang_contains(&set->langs, s->patterns.items[i].key, k->bytes, k->size)) continue;
-    if (schema_is_false(s->patterns.items[i].schema)) return true;
+    if (schema_is_refused(set, s->patterns.items[i].schema)) return true;
     matched = true;
   }
-  return !matched && schema_is_false(s->additional);
+  return !matched && schema_is_refused(set, s->additional);
 }
 
 uint32_t schema_item(const SchemaSet *set, uint32_t schema, uint32_t index) {

@@ -695,15 +695,14 @@ bool lang_takes_any_beginning(const Langs *langs, Lang a) {
                           (parts[1] == langs->any_text && takes_any_beginning(langs, parts[0])));
 }
 
-/* True if each beginning of a string of `a` is one of infinitely many. */
-static bool is_endless(const Langs *langs, Lang a) {
+bool lang_is_endless(const Langs *langs, Lang a) {
   while (langs->nodes[a].kind == THEN && langs->nodes[a].plain) a = langs->nodes[a].b;
   LangNode *node = &langs->nodes[a];
   if (node->endless) return node->endless == 1;
   bool endless = a == LANG_ALL || (node->plain && node->kind == REPEAT && node->b == LANG_NO_END);
   if (node->plain && node->kind == OR) endless = node->b > 0;
   for (uint32_t i = 0; node->kind == OR && i < node->b && endless; i++)
-    endless = is_endless(langs, langs->lists[node->a + i]);
+    endless = lang_is_endless(langs, langs->lists[node->a + i]);
   node->endless = endless ? 1 : 2;
   return endless;
 }
@@ -731,7 +730,7 @@ static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t 
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size) {
   const LangNode node = langs->nodes[a];
   const unsigned char byte = size > 0 ? (unsigned char)*bytes : 0;
-  if (a == LANG_NONE || is_endless(langs, a) || !langs_work(langs, 4)) return a;
+  if (a == LANG_NONE || lang_is_endless(langs, a) || !langs_work(langs, 4)) return a;
   const LangNode *first = node.kind == THEN ? &langs->nodes[node.a] : &node;
   const ByteSet *set = first->kind == SET ? &langs->sets[first->a] : NULL;
   if (size > MAX_WORD) set = NULL;

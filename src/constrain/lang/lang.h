@@ -154,6 +154,9 @@ bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);
 /* True if every text is the beginning of a string of `a`; false where that is not seen from how it is
  * written. */
 bool lang_takes_any_beginning(const Langs *langs, Lang a);
+/* True if each beginning of a string of `a` is one of infinitely many, as far as is seen from how it is
+ * written. */
+bool lang_is_endless(const Langs *langs, Lang a);
 /* `a` without a string. Where every beginning has strings without end, `a` itself: to be refused by the
  * caller. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);

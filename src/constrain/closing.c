@@ -1,0 +1,741 @@
+/* closing.c - searches whether open arrays and objects can close; see closing.h. Called by: frames.c,
+ * machine.c, key_order.c, constraint.c.
+ *
+ * A step of the search is a member or an item that begins and one set of verdicts of it: its value is not
+ * written, only whether one exists. Where items may not repeat, values count: those of a language that has
+ * few are tried one by one, and one of many is taken for one that has not been. Members are tried in one
+ * order (KeyOrder): others with the same keys would only close to the same. */
+#include "constrain/closing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+#include "constrain/frames.h"
+#include "constrain/key_order.h"
+#include "constrain/lang/lang_list.h"
+#include "constrain/lang/numbers.h"
+
+enum {
+  MAX_STEPS = 120,   /* members and items that begin in the searches of one mask or byte */
+  MAX_DEPTH = 60,    /* of them after or in one another */
+  MAX_LEAVES = 100,  /* sets of verdicts that are judged for one child */
+  MAX_CELLS = 6,     /* languages of keys whose combinations are tried */
+  MAX_NAMED = 256,   /* keys of an object that are tried one by one for a mask */
+  MAX_EXAMPLE = 200, /* bytes of a key */
+  MAX_SCANNED = 512, /* strings and numbers of the text that are compared with a child */
+};
+#define MAX_KEPT ((size_t)1 << 16) /* answers */
+#define COUNTS   (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
+
+static Formulas *formulas_of(const Machine *m) {
+  return &m->set->formulas;
+}
+
+static Closing worse(Closing a, Closing b) {
+  return a < b ? a : b;
+}
+
+static Closing better(Closing a, Closing b) {
+  return a > b ? a : b;
+}
+
+static bool is_at_limit(const Machine *m) {
+  return m->search_depth >= MAX_DEPTH || m->search_left == 0 || m->set->langs.steps > LANG_MAX_STEPS / 4;
+}
+
+void closing_begin_work(Machine *m) {
+  langs_begin_work(&m->set->langs);
+  failure_begin_work(&m->set->formulas.failure);
+  m->search_left = MAX_STEPS;
+}
+
+/* --- the values of a child */
+
+typedef struct {
+  Machine *m;
+  JsonKind kind;
+  uint32_t n; /* values so far */
+  Closing best;
+  const Frame *frame;
+  const bool *verdicts;
+  Lang texts; /* of closing_texts() */
+  bool many;  /* of them: those that others continue need not be taken out */
+} Values;
+
+static bool value_hash(JsonKind kind, const char *bytes, size_t size, uint64_t *hash) {
+  if (kind == JSON_NUMBER) return machine_number_hash(bytes, size, hash);
+  *hash = machine_string_hash(bytes, size);
+  return true;
+}
+
+static Closing after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash) {
+  const ArenaMark mark = machine_mark(m);
+  const Frame *after = frame_after_child(m, frame, verdicts, hash);
+  const Closing closing = after ? closing_of(m, after) : CLOSE_NEVER;
+  machine_release(m, mark);
+  return closing;
+}
+
+static bool try_value(void *user, const char *bytes, size_t size) {
+  Values *v = user;
+  uint64_t hash;
+  if (value_hash(v->kind, bytes, size, &hash))
+    v->best = better(v->best, after_child(v->m, v->frame, v->verdicts, hash));
+  return v->best != CLOSE_SURE;
+}
+
+/* The closing of the frame if the child is one of the texts that are best for it. */
+static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts, JsonKind kind, Lang texts) {
+  Langs *l = &m->set->langs;
+  Values values = {.m = m, .kind = kind, .frame = frame, .verdicts = verdicts};
+  texts = kind == JSON_STRING ? lang_text(l, texts) : lang_and(l, texts, closing_plain_number(m));
+  if (!lang_is_alive(l, texts)) return CLOSE_NEVER;
+  const uint64_t parts[] = {frame->count, frame->seen ? frame->seen->sum : 0, kind};
+  if (!closing_has_few(m, texts)) return after_child(m, frame, verdicts, hash64(parts, sizeof parts, 21));
+  lang_list(l, texts, try_value, &values);
+  return values.best;
+}
+
+/* --- the verdicts of a child */
+
+/* The values that have the verdicts so far. */
+typedef struct {
+  Lang strings, numbers;
+  unsigned scalars; /* KIND_BIT() */
+  Formula need;     /* over ATOM_GOAL */
+  uint32_t n_true, n_false;
+} Cube;
+
+typedef struct {
+  Formula sure, unsure; /* over ATOM_GOAL */
+} Found;
+
+typedef struct {
+  Machine *m;
+  const Frame *frame, *before;
+  bool *verdicts; /* [n_children] */
+  bool any;       /* one set of verdicts is enough */
+  uint32_t n_leaves;
+} Split;
+
+static const Found nothing = {FORMULA_FALSE, FORMULA_FALSE};
+
+/* CLOSE_SURE if some array or object has the verdicts. */
+static Closing container_exists(Machine *m, const Frame *frame, const Cube *cube) {
+  Closing best = CLOSE_NEVER;
+  const ArenaMark mark = machine_mark(m);
+  Frame *made = frame_copy(m, frame, frame->n_goals, frame->n_children);
+  if (!made) return best;
+  memcpy(made->numbers, frame->numbers, (2 * (size_t)frame->n_goals + frame->n_children) * sizeof(uint32_t));
+  made->child_need = cube->need;
+  for (FrameKind kind = FRAME_ARRAY; kind <= FRAME_OBJECT && best != CLOSE_SURE; kind++) {
+    const Frame *inside = frame_inside(m, made, kind);
+    if (inside) best = better(best, closing_of(m, inside));
+  }
+  machine_release(m, mark);
+  return best;
+}
+
+static bool text_exists(Machine *m, const Cube *cube) {
+  Langs *l = &m->set->langs;
+  return cube->scalars || lang_is_alive(l, lang_text(l, cube->strings)) ||
+         lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
+}
+
+static uint32_t atoms_of(const Machine *m, const Frame *frame) {
+  uint32_t atoms = 0;
+  for (uint32_t i = 0; i < frame->n_goals; i++) atoms |= formulas_of(m)->nodes[frame_goals(frame)[i]].atoms;
+  return atoms;
+}
+
+/* The closing of the frame after its child. A step of the search that changes nothing is none, and items that
+ * do are taken up to the next count that matters. */
+static Closing after_any(const Split *s, const Frame *at) {
+  Machine *m = s->m;
+  const Formulas *f = formulas_of(m);
+  Frame *after = frame_copy(m, at, at->n_goals, 0);
+  if (!after) return CLOSE_NEVER;
+  after->child_need = FORMULA_TRUE;
+  bool same = s->before->n_goals == after->n_goals &&
+              memcmp(frame_goals(s->before), frame_goals(after), after->n_goals * sizeof(Formula)) == 0;
+  if (after->kind == FRAME_ARRAY) same &= s->before->count >= m->max_prefix;
+  if (same && m->is_searching && !(atoms_of(m, after) & COUNTS)) return CLOSE_NEVER;
+  uint32_t next = UINT32_MAX;
+  for (uint32_t i = 0; same && after->kind == FRAME_ARRAY && i < after->n_goals; i++) {
+    const FormulaNode *goal = &f->nodes[frame_goals(after)[i]];
+    const bool has_list = goal->kind == FORMULA_AND || goal->kind == FORMULA_OR;
+    for (uint32_t j = 0; j < (has_list ? goal->b : 1); j++) {
+      const FormulaNode *part = has_list ? &f->nodes[f->lists[goal->a + j]] : goal;
+      if (!(part->atoms & COUNTS)) continue;
+      if (part->kind != FORMULA_ATOM) next = 0;
+      if (part->a > after->count && part->a < next) next = part->a;
+    }
+  }
+  if (next != UINT32_MAX && next > after->count + 1) after->count = next - 1;
+  return closing_of(m, after);
+}
+
+static Closing judge_hashed(const Split *s, const Cube *cube) {
+  Machine *m = s->m;
+  Closing best = CLOSE_NEVER;
+  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE && best != CLOSE_SURE; kind++)
+    if (cube->scalars & KIND_BIT(kind))
+      best = better(best, after_child(m, s->frame, s->verdicts, machine_literal_hash(kind)));
+  if (best != CLOSE_SURE)
+    best = better(best, after_texts(m, s->frame, s->verdicts, JSON_STRING, cube->strings));
+  if (best != CLOSE_SURE)
+    best = better(best, after_texts(m, s->frame, s->verdicts, JSON_NUMBER, cube->numbers));
+  return best == CLOSE_SURE ? best : better(best, container_exists(m, s->frame, cube));
+}
+
+/* The closing of the frame after a child that has the cube's verdicts, if there is one. `at` is the frame
+ * with them. */
+static Closing judge(const Split *s, const Frame *at, const Cube *cube) {
+  Machine *m = s->m;
+  if (s->frame->hashing) return judge_hashed(s, cube);
+  const bool proven = cube->n_false == 0 && cube->n_true <= 1; /* see closing_find_dead() */
+  const bool exists = proven || text_exists(m, cube);
+  const Closing after = after_any(s, at);
+  if (exists || after == CLOSE_NEVER) return after;
+  return worse(after, container_exists(m, s->frame, cube));
+}
+
+typedef struct {
+  uint32_t schema;
+  bool verdict;
+} Verdict;
+
+static Formula put_verdict(void *user, const FormulaNode *atom, Formula itself) {
+  const Verdict *v = user;
+  return atom->a == v->schema ? (Formula)v->verdict : itself;
+}
+
+/* The frame with one child's verdict in its goals; the frame itself where they do not speak of it. */
+static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema, bool verdict) {
+  Verdict v = {schema, verdict};
+  Frame *made = frame_copy(m, frame, frame->n_goals, 0);
+  bool changed = false;
+  if (!made) return frame;
+  for (uint32_t i = 0; i < made->n_goals; i++) {
+    made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], ATOM_BIT(ATOM_CHILD), put_verdict, &v);
+    changed |= made->numbers[i] != frame->numbers[i];
+  }
+  return changed ? made : frame;
+}
+
+/* Narrows the cube by a verdict of a child; false if no value is left. */
+static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
+  Machine *m = s->m;
+  Langs *l = &m->set->langs;
+  const uint32_t schema = frame_children(s->frame)[child];
+  if (verdict && schema_is_refused(m->set, schema)) return false;
+  const Lang strings = schema_strings(m->set, schema), numbers = schema_numbers(m->set, schema);
+  cube->strings = lang_and(l, cube->strings, verdict ? strings : lang_not(l, strings));
+  cube->numbers = lang_and(l, cube->numbers, verdict ? numbers : lang_not(l, numbers));
+  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
+    if (schema_takes_scalar(m->set, schema, kind) != verdict) cube->scalars &= ~KIND_BIT(kind);
+  const Formula goal = formula_atom(formulas_of(m), ATOM_GOAL, child, 0);
+  cube->need = formula_and(formulas_of(m), cube->need, verdict ? goal : formula_not(formulas_of(m), goal));
+  *(verdict ? &cube->n_true : &cube->n_false) += 1;
+  if (cube->n_false == 0 && cube->n_true == 1) return true;
+  if (text_exists(m, cube)) return true;
+  /* A search looks into containers at the end; here their formulas alone count. */
+  const ArenaMark mark = machine_mark(m);
+  Frame *made = frame_copy(m, s->frame, s->frame->n_goals, s->frame->n_children);
+  bool may = false;
+  if (made) {
+    memcpy(made->numbers, s->frame->numbers,
+           (2 * (size_t)made->n_goals + made->n_children) * sizeof(uint32_t));
+    made->child_need = cube->need;
+    may = frame_inside(m, made, FRAME_ARRAY) || frame_inside(m, made, FRAME_OBJECT);
+  }
+  machine_release(m, mark);
+  return may;
+}
+
+static Found split(Split *s, const Frame *at, uint32_t child, Cube cube) {
+  Machine *m = s->m;
+  Formulas *f = formulas_of(m);
+  const Frame *with[2] = {at, at};
+  for (; child < s->frame->n_children; child++) {
+    const uint32_t schema = frame_children(s->frame)[child];
+    s->verdicts[child] = false;
+    with[1] = with_verdict(m, at, schema, true);
+    if (with[1] == at) continue;
+    break;
+  }
+  if (child == s->frame->n_children) {
+    const Closing found = ++s->n_leaves > MAX_LEAVES || is_at_limit(m) ? CLOSE_UNSURE : judge(s, at, &cube);
+    return (Found){found == CLOSE_SURE, found == CLOSE_UNSURE};
+  }
+  Found parts[2] = {nothing, nothing};
+  for (int verdict = 1; verdict >= 0; verdict--) {
+    Cube narrowed = cube;
+    if (s->any && parts[1].sure != FORMULA_FALSE) break;
+    if (!verdict) with[0] = with_verdict(m, at, frame_children(s->frame)[child], false);
+    if (!frame_is_possible(m, with[verdict]) || !narrow(s, child, verdict, &narrowed)) continue;
+    s->verdicts[child] = verdict;
+    parts[verdict] = split(s, with[verdict], child + 1, narrowed);
+  }
+  const Formula goal = formula_atom(f, ATOM_GOAL, child, 0), no_goal = formula_not(f, goal);
+  Found made = parts[0];
+  if (parts[0].sure != parts[1].sure)
+    made.sure = formula_or(f, formula_and(f, goal, parts[1].sure), formula_and(f, no_goal, parts[0].sure));
+  if (parts[0].unsure != parts[1].unsure)
+    made.unsure =
+        formula_or(f, formula_and(f, goal, parts[1].unsure), formula_and(f, no_goal, parts[0].unsure));
+  return made;
+}
+
+Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure) {
+  Split s = {m, frame, before, calloc(frame->n_children + 1, sizeof(bool)), m->search_depth > 0, 0};
+  const Cube all = {LANG_ALL,     LANG_ALL, KIND_BIT(JSON_NULL) | KIND_BIT(JSON_FALSE) | KIND_BIT(JSON_TRUE),
+                    FORMULA_TRUE, 0,        0};
+  Found found = nothing;
+  if (!s.verdicts) return machine_fail(m, "out of memory"), FORMULA_FALSE;
+  const ArenaMark mark = machine_mark(m);
+  m->search_depth++;
+  found = split(&s, frame, 0, all);
+  m->search_depth--;
+  machine_release(m, mark);
+  free(s.verdicts);
+  *unsure = found.sure == FORMULA_FALSE;
+  return *unsure ? found.unsure : found.sure;
+}
+
+/* --- keys */
+
+#define MAX_NAMES 64
+
+typedef struct {
+  uint32_t keys[MAX_NAMES]; /* [n] of ATOM_HAS_KEY */
+  uint32_t n;
+  Lang langs[MAX_CELLS]; /* [n_langs] of patternProperties and propertyNames */
+  uint32_t n_langs;
+  bool wants_more; /* members with other keys may help */
+  bool too_many;   /* not all keys and languages are here */
+} Mentioned;
+
+static void add_lang(Mentioned *found, Lang lang) {
+  for (uint32_t i = 0; i < found->n_langs; i++)
+    if (found->langs[i] == lang) return;
+  if (found->n_langs == MAX_CELLS) {
+    found->too_many = true;
+  } else {
+    found->langs[found->n_langs++] = lang;
+  }
+}
+
+static void add_key(Mentioned *found, uint32_t key) {
+  for (uint32_t i = 0; i < found->n; i++)
+    if (found->keys[i] == key) return;
+  if (found->n == MAX_NAMES) {
+    found->too_many = true;
+  } else {
+    found->keys[found->n++] = key;
+  }
+}
+
+static void mention_atom(Machine *m, const FormulaNode *atom, bool positive, bool negated, Mentioned *found) {
+  const Schema *s = &m->set->schemas[atom->a];
+  switch ((AtomKind)atom->atom) {
+  case ATOM_HAS_KEY: add_key(found, atom->a); return;
+  case ATOM_MIN_COUNT: found->wants_more |= positive; return;
+  case ATOM_MEMBERS:
+  case ATOM_OPEN_MEMBERS:
+    for (size_t i = 0; i < s->patterns.count; i++) add_lang(found, s->patterns.items[i].key);
+    for (size_t i = 0; negated && i < s->properties.count; i++) /* KeyOrder has them not */
+      add_key(found, s->properties.items[i].key);
+    break;
+  case ATOM_NAMES: add_lang(found, schema_strings(m->set, s->names)); break;
+  default: break;
+  }
+  found->wants_more |= !positive;
+}
+
+/* Collects what the formula mentions. `negated`: below a NOT. */
+static void mention(Machine *m, Formula formula, bool positive, bool negated, Mentioned *found) {
+  const Formulas *f = formulas_of(m);
+  const FormulaNode node = f->nodes[formula];
+  if (node.kind == FORMULA_ATOM) mention_atom(m, &node, positive, negated, found);
+  if (node.kind == FORMULA_NOT) mention(m, node.a, !positive, true, found);
+  for (uint32_t i = 0; node.kind >= FORMULA_AND && i < node.b; i++) {
+    mention(m, f->lists[node.a + i], positive, negated, found);
+    if (node.kind == FORMULA_ONE) mention(m, f->lists[node.a + i], !positive, negated, found);
+  }
+}
+
+/* A member with the key begins. */
+static Closing with_member(Machine *m, const Frame *frame, const char *key, size_t size) {
+  const ArenaMark mark = machine_mark(m);
+  m->search_depth++; /* one set of verdicts is enough */
+  const Frame *next = frame_next_member(m, frame, key, size);
+  m->search_depth--;
+  const Closing closing = !next ? CLOSE_NEVER : next->is_unsure ? CLOSE_UNSURE : CLOSE_SURE;
+  machine_release(m, mark);
+  return closing;
+}
+
+static Closing with_key(Machine *m, const Frame *frame, uint32_t key) {
+  const Key *it = &m->set->keys[key];
+  return frame_has_had(frame, it->bytes, it->size) ? CLOSE_NEVER : with_member(m, frame, it->bytes, it->size);
+}
+
+/* The keys of `within` that are in those of the languages that `cell` has a bit for, and in no other. */
+static Lang cell_lang(Machine *m, const Mentioned *found, uint32_t cell, Lang within) {
+  Langs *l = &m->set->langs;
+  for (uint32_t i = 0; i < found->n_langs; i++)
+    within = lang_and(l, within, cell >> i & 1 ? found->langs[i] : lang_not(l, found->langs[i]));
+  return lang_text(l, within);
+}
+
+/* A key of a language, and the language without it and those before it. */
+typedef struct {
+  Lang rest;
+  uint32_t size;
+  char bytes[];
+} Example;
+
+/* The n-th key of the language; NULL: there is none, or none so short. */
+static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
+  Langs *l = &m->set->langs;
+  const uint32_t parts[2] = {keys, n};
+  const uint64_t key = hash64(parts, sizeof parts, 23);
+  const KeyEntry *known = key_table_find(&m->few, key);
+  if (known) return known->value.pointer;
+  const Example *before = n > 0 ? example_of(m, keys, n - 1) : NULL;
+  Lang rest = n > 0 ? (before ? before->rest : LANG_NONE) : keys;
+  Example *made = NULL;
+  char bytes[MAX_EXAMPLE];
+  size_t size;
+  if (lang_is_alive(l, rest) && lang_example(l, rest, bytes, sizeof bytes, &size)) {
+    made = pool_alloc(&m->examples, sizeof *made + size);
+    if (!made) return machine_fail(m, "out of memory"), NULL;
+    rest = lang_and(l, rest, lang_not(l, lang_literal(l, bytes, size)));
+    *made = (Example){.rest = rest, .size = (uint32_t)size};
+    memcpy(made->bytes, bytes, size);
+  }
+  if (!key_table_add(&m->few, (KeyEntry){key, {.pointer = made}})) machine_fail(m, "out of memory");
+  return made;
+}
+
+/* A member begins with a key of the language that has not been and that no keyword of any schema names. Keys
+ * that are named may have another effect: those with which one may begin are added to *named. */
+static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named) {
+  Langs *l = &m->set->langs;
+  char key[24];
+  for (int i = 0; keys == lang_any_text(l); i++) {
+    const size_t size = (size_t)snprintf(key, sizeof key, "%d", i);
+    if (schema_key(m->set, key, size, false) == UINT32_MAX && !frame_has_had(frame, key, size))
+      return with_member(m, frame, key, size);
+  }
+  for (uint32_t n = 0; n < MAX_NAMED; n++) {
+    const Example *example = example_of(m, keys, n);
+    if (!example) return CLOSE_NEVER;
+    if (frame_has_had(frame, example->bytes, example->size)) continue;
+    const bool is_named = schema_key(m->set, example->bytes, example->size, false) != UINT32_MAX;
+    const Closing closing = with_member(m, frame, example->bytes, example->size);
+    if (!is_named) return closing;
+    if (closing != CLOSE_NEVER) *named = lang_or(l, *named, lang_literal(l, example->bytes, example->size));
+  }
+  return CLOSE_UNSURE;
+}
+
+/* The frame with its keys in an order, which the search keeps. */
+static const Frame *in_order(Machine *m, const Frame *frame) {
+  if (frame->order) return frame;
+  Frame *made = frame_copy(m, frame, frame->n_goals, 0);
+  if (!made) return frame;
+  made->rank = 0;
+  made->order = key_order_of(m, frame_goal_schemas(frame), frame->n_goals);
+  return made->order ? made : frame;
+}
+
+static Closing search_object(Machine *m, const Frame *frame, Formula rest) {
+  Mentioned found = {.n = 0};
+  mention(m, rest, true, false, &found);
+  Closing best = found.too_many ? CLOSE_UNSURE : CLOSE_NEVER;
+  frame = in_order(m, frame);
+  if (!frame->order) return CLOSE_NEVER;
+  const NumberList *order = &frame->order->keys;
+  for (size_t i = frame->rank; i < order->count && best != CLOSE_SURE; i++) {
+    bool wanted = found.wants_more;
+    for (uint32_t j = 0; j < found.n && !wanted; j++) wanted = found.keys[j] == order->items[i];
+    if (wanted) best = better(best, with_key(m, frame, order->items[i]));
+  }
+  for (uint32_t i = 0; i < found.n && best != CLOSE_SURE; i++)
+    if (key_order_rank(frame->order, found.keys[i]) > order->count)
+      best = better(best, with_key(m, frame, found.keys[i]));
+  for (uint32_t cell = 0; found.wants_more && cell < 1u << found.n_langs && best != CLOSE_SURE; cell++) {
+    Lang named = LANG_NONE;
+    best = better(best, with_other_key(m, frame, cell_lang(m, &found, cell, LANG_ALL), &named));
+    if (named != LANG_NONE) best = CLOSE_SURE;
+  }
+  return best;
+}
+
+/* The frame's formulas for all keys. */
+static Mentioned mentioned_of(Machine *m, const Frame *frame) {
+  Mentioned found = {.n = 0};
+  mention(m, frame_rest(m, frame), true, false, &found);
+  return found;
+}
+
+/* The keys that no keyword names with which a member may begin. */
+static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, Lang keys) {
+  Langs *l = &m->set->langs;
+  Lang made = LANG_NONE;
+  bool all = true;
+  if (found->too_many) return keys;
+  for (uint32_t cell = 0; cell < 1u << found->n_langs; cell++) {
+    const Lang within = cell_lang(m, found, cell, keys);
+    if (!lang_is_alive(l, within)) continue;
+    Lang named = LANG_NONE;
+    const bool may = with_other_key(m, frame, within, &named) != CLOSE_NEVER;
+    all &= may;
+    made = lang_or(l, made, may ? within : named);
+  }
+  return all ? keys : made;
+}
+
+Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys) {
+  Langs *l = &m->set->langs;
+  const Mentioned found = mentioned_of(m, frame);
+  const size_t n_ordered = frame->order ? 0 : order->keys.count;
+  if (n_ordered > MAX_NAMED) return keys;
+  LangWord words[MAX_NAMED + MAX_NAMES];
+  size_t n_words = 0;
+  Lang made = unnamed_keys(m, frame, &found, keys);
+  for (size_t i = 0; i < n_ordered + found.n; i++) {
+    const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
+    const Key *key = &m->set->keys[number];
+    if (i >= n_ordered && key_order_rank(order, number) <= order->keys.count) continue;
+    made = lang_without(l, made, key->bytes, key->size);
+    if (lang_contains(l, keys, key->bytes, key->size) && with_key(m, frame, number) != CLOSE_NEVER)
+      words[n_words++] = (LangWord){key->bytes, key->size, LANG_EMPTY};
+  }
+  if (made == keys) return keys; /* any beginning of a key is one of others */
+  return n_words ? lang_or(l, made, lang_words(l, words, n_words)) : made;
+}
+
+/* --- the search */
+
+/* A hash of all on which the frame's closing depends. */
+static uint64_t print_of(const Machine *m, const Frame *frame) {
+  uint64_t sum = 0;
+  if (frame->hashing) return frame_print(m, frame);
+  for (const Seen *seen = frame->seen; seen; seen = seen->before) {
+    const uint32_t key = frame->order ? schema_key(m->set, seen->bytes, seen->size, false) : 0;
+    const uint32_t rank = frame->order ? key_order_rank(frame->order, key) : UINT32_MAX;
+    if (rank > frame->rank || rank > frame->order->keys.count) /* others may repeat no more */
+      sum += hash64(&seen->hash, sizeof seen->hash, 7);
+  }
+  const uint64_t order = (uint64_t)(uintptr_t)frame->order;
+  const uint64_t parts[] = {frame->kind,
+                            frame->need,
+                            frame->n_goals,
+                            frame->rank,
+                            order,
+                            sum,
+                            atoms_of(m, frame) & ~ATOM_BIT(ATOM_HAS_KEY) ? frame->count : 0};
+  const uint64_t print = hash64(frame->numbers, 2 * (size_t)frame->n_goals * sizeof *frame->numbers,
+                                hash64(parts, sizeof parts, 22));
+  return print ? print : 1;
+}
+
+/* CLOSE_SURE if the value may end now, and those around it whose items may not repeat can close then. */
+static Closing ending(Machine *m, const Frame *frame) {
+  bool few[32], *verdicts = few;
+  const uint32_t n = frame->up->n_children;
+  if (n > 32 && !(verdicts = malloc(n))) return machine_fail(m, "out of memory"), CLOSE_NEVER;
+  Closing closing = frame_may_end(m, frame, verdicts) ? CLOSE_SURE : CLOSE_NEVER;
+  if (closing == CLOSE_SURE && frame->up->hashing)
+    closing = after_child(m, frame->up, verdicts, frame_value_hash(frame));
+  if (verdicts != few) free(verdicts);
+  return closing;
+}
+
+static Closing search(Machine *m, const Frame *frame, Formula rest) {
+  const Closing ends = ending(m, frame);
+  if (ends == CLOSE_SURE) return ends;
+  if (is_at_limit(m)) return CLOSE_UNSURE;
+  const bool was_searching = m->is_searching;
+  m->search_left--;
+  m->search_depth++;
+  m->is_searching = true;
+  Closing found = CLOSE_NEVER;
+  const ArenaMark mark = machine_mark(m);
+  if (frame->kind == FRAME_OBJECT) {
+    found = search_object(m, frame, rest);
+  } else {
+    const Frame *next = frame_next_item(m, frame);
+    if (next) found = next->is_unsure ? CLOSE_UNSURE : CLOSE_SURE;
+  }
+  machine_release(m, mark);
+  m->search_depth--;
+  m->is_searching = was_searching;
+  return better(found, ends);
+}
+
+Closing closing_of(Machine *m, const Frame *frame) {
+  if (frame->kind == FRAME_ROOT) return frame_rest(m, frame) == FORMULA_TRUE ? CLOSE_SURE : CLOSE_NEVER;
+  const Formula rest = frame_rest(m, frame);
+  if (rest == FORMULA_FALSE) return CLOSE_NEVER;
+  if (rest == FORMULA_TRUE && !frame->up->hashing) return CLOSE_SURE;
+  if (!frame_is_possible(m, frame)) return CLOSE_NEVER;
+  if (frame->hashing ? closing_never_runs_out(m, frame) : closing_is_plain(m, rest)) return CLOSE_SURE;
+  const uint64_t print = print_of(m, frame);
+  const KeyEntry *known = m->set->is_proving ? NULL : key_table_find(&m->closings, print);
+  if (known) return (Closing)known->value.number;
+  const bool whole = m->search_depth == 0 && m->search_left > MAX_STEPS / 2;
+  const Closing found = search(m, frame, rest);
+  if ((found == CLOSE_UNSURE && !whole) || m->set->is_proving) return found;
+  if (m->closings.count > MAX_KEPT) key_table_release(&m->closings);
+  if (!key_table_find(&m->closings, print) &&
+      !key_table_add(&m->closings, (KeyEntry){print, {.number = (uint32_t)found}}))
+    machine_fail(m, "out of memory");
+  return found;
+}
+
+/* --- texts that may not repeat */
+
+/* Takes a text out if the frame, or one around it, could not close after it. */
+static bool drop_text(void *user, const char *bytes, size_t size) {
+  Values *v = user;
+  Machine *m = v->m;
+  Langs *l = &m->set->langs;
+  uint64_t hash;
+  bool few[32], *verdicts = few;
+  const uint32_t n = v->frame->n_children;
+  if (!lang_contains(l, v->texts, bytes, size) || !value_hash(v->kind, bytes, size, &hash)) return true;
+  Lang longer = v->texts;
+  for (size_t i = 0; i < size && v->many; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
+  if (v->many && lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)))) return true;
+  const Lang without = lang_without(l, v->texts, bytes, size);
+  if (without == v->texts) return true; /* any beginning has texts without end */
+  if (n > 32 && !(verdicts = malloc(n))) return machine_fail(m, "out of memory"), false;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t schema = frame_children(v->frame)[i];
+    verdicts[i] = lang_contains(
+        l, v->kind == JSON_STRING ? schema_strings(m->set, schema) : schema_numbers(m->set, schema), bytes,
+        size);
+  }
+  if (after_child(m, v->frame, verdicts, hash) == CLOSE_NEVER) {
+    Decimal d;
+    v->n++;
+    v->texts = without;
+    if (v->kind == JSON_NUMBER && decimal_read(bytes, size, &d))
+      v->texts =
+          lang_and(l, v->texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, &d)));
+  }
+  if (verdicts != few) free(verdicts);
+  return v->n < CLOSING_FEW;
+}
+
+/* Calls drop_text() for the strings or numbers of the text. */
+static void drop_written(Machine *m, Values *values, uint32_t text_size) {
+  uint32_t starts[MAX_SCANNED], ends[MAX_SCANNED], n = 0;
+  for (uint32_t at = 0; at < text_size;) {
+    const uint32_t start = at;
+    const bool string = m->text[at] == '"',
+               number = m->text[at] == '-' || (m->text[at] >= '0' && m->text[at] <= '9');
+    if (string) {
+      for (at++; at < text_size && m->text[at] != '"'; at++) at += m->text[at] == '\\';
+    } else if (number) {
+      while (at + 1 < text_size && strchr("0123456789+-.eE", m->text[at + 1])) at++;
+    }
+    at++;
+    if (!(values->kind == JSON_STRING ? string : number) || at > text_size) continue;
+    starts[n % MAX_SCANNED] = string ? start + 1 : start;
+    ends[n++ % MAX_SCANNED] = string ? at - 1 : at;
+  }
+  const uint32_t n_kept = n < MAX_SCANNED ? n : MAX_SCANNED;
+  for (uint32_t i = 0; i < n_kept; i++) {
+    const char *bytes = m->text + starts[i];
+    size_t size = ends[i] - starts[i];
+    if (values->kind == JSON_STRING && size > 0 && memchr(bytes, '\\', size)) {
+      const JsonState state = {.start = starts[i], .n_text = ends[i]};
+      if (!machine_decode(m, &state)) return;
+      bytes = m->decoded.data ? m->decoded.data : "", size = m->decoded.size;
+    }
+    if (!drop_text(values, bytes, size)) return;
+  }
+}
+
+Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size) {
+  Langs *l = &m->set->langs;
+  Values values = {.m = m, .kind = kind, .frame = frame, .texts = texts};
+  if (lang_is_endless(l, texts)) return texts;
+  const Lang plain = kind == JSON_NUMBER ? lang_and(l, texts, closing_plain_number(m)) : texts;
+  if (closing_has_few(m, plain)) {
+    lang_list(l, plain, drop_text, &values);
+  } else {
+    values.many = true;
+    drop_written(m, &values, text_size);
+  }
+  return values.texts;
+}
+
+/* --- schemas without values */
+
+/* True if a value of the schema is found, or the search ends before it is known. */
+static bool is_proven(Machine *m, uint32_t schema) {
+  SchemaSet *set = m->set;
+  const ArenaMark mark = machine_mark(m);
+  const Frame none = {.kind = FRAME_ROOT};
+  Frame *root = frame_copy(m, &none, 1, 1);
+  if (!root) return true;
+  root->numbers[0] = formula_atom(formulas_of(m), ATOM_CHILD, schema, 0);
+  root->numbers[1] = SCHEMA_NONE;
+  root->numbers[2] = schema;
+  root->need = root->child_need = formula_atom(formulas_of(m), ATOM_GOAL, 0, 0);
+  bool proven =
+      schema_strings(set, schema) != LANG_NONE && lang_is_plain(&set->langs, schema_strings(set, schema));
+  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++) proven |= schema_takes_scalar(set, schema, kind);
+  for (FrameKind kind = FRAME_ARRAY; kind <= FRAME_OBJECT && !proven; kind++)
+    proven = frame_open(m, root, kind) != NULL;
+  proven = proven || frame_child_text_is_possible(m, root);
+  machine_release(m, mark);
+  return proven;
+}
+
+static void forget_number(const SchemaSet *set, uint32_t *schema) {
+  if (*schema != SCHEMA_NONE && *schema > SCHEMA_TRUE && !set->schemas[*schema].is_proven)
+    *schema = SCHEMA_FALSE;
+}
+
+static void forget_keys(const SchemaSet *set, KeyList *list) {
+  for (size_t i = 0; i < list->count; i++) forget_number(set, &list->items[i].schema);
+}
+
+/* Names `false` wherever the schema names one for its members or items that is not proven. */
+static void forget_dead(const SchemaSet *set, Schema *s) {
+  uint32_t *others[] = {&s->additional, &s->names, &s->open_members, &s->rest, &s->open_items, &s->contains};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) forget_number(set, others[i]);
+  for (size_t i = 0; i < s->prefix.count; i++) forget_number(set, &s->prefix.items[i]);
+  forget_keys(set, &s->properties);
+  forget_keys(set, &s->patterns);
+  s->member_keys = LANG_UNKNOWN;
+}
+
+void closing_find_dead(Machine *m) {
+  SchemaSet *set = m->set;
+  bool more = true, dead = false;
+  set->is_proving = true;
+  while (more && !has_failed(&m->failure)) {
+    more = dead = false;
+    for (size_t i = set->count; i-- > 2;) {
+      if (set->schemas[i].is_proven) continue;
+      closing_begin_work(m);
+      set->schemas[i].is_proven = is_proven(m, (uint32_t)i);
+      more |= set->schemas[i].is_proven;
+      dead |= !set->schemas[i].is_proven;
+    }
+    more &= dead;
+  }
+  set->is_proving = false;
+  if (set->root > SCHEMA_TRUE && !set->schemas[set->root].is_proven) return; /* to be refused */
+  for (size_t i = 2; i < set->count && dead; i++) forget_dead(set, &set->schemas[i]);
+}

@@ -1,0 +1,113 @@
+/* test_closing.c - no token leads to where no text can go on: texts of random tokens end, under rules that
+ * join members or items. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "constrain/constraint.h"
+#include "test/constrain/small_vocabulary.h"
+
+enum {
+  N_TEXTS = 100,     /* of a schema, half of them with keys in the order of `properties` */
+  FREE_BYTES = 60,   /* after which tokens that end something are preferred */
+  MOST_BYTES = 4000, /* of a text: it would not end by itself */
+};
+
+static uint32_t next_random(uint64_t *seed) {
+  *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (uint32_t)(*seed >> 33);
+}
+
+/* How soon the text ends after the token: the lower the sooner. */
+static int rank_of(int32_t id, Phase phase) {
+  size_t size;
+  const char *bytes = vocabulary_bytes(&vocabulary, id, &size);
+  const bool space = strchr(" \n\t\r", *bytes) != NULL;
+  const bool in_string = phase == PHASE_STRING || phase == PHASE_KEY_STRING;
+  const char *order = in_string ? "\"" : phase == PHASE_NUMBER ? "]},0123456789" : "]}\":ntf[{0123456789,";
+  const char *found = *bytes ? strchr(order, *bytes) : NULL;
+  if (size == 1 && found) return (int)(found - order);
+  return space ? 99 : size == 1 ? 97 : 98;
+}
+
+/* A token of the mask, -1 without one. */
+static int32_t choose(const uint64_t *mask, bool near_end, Phase phase, uint64_t *seed) {
+  int32_t chosen = -1;
+  uint32_t n = 0;
+  int best = 100;
+  for (int32_t id = 0; id < vocabulary.n_ids; id++) {
+    if (!mask_has(mask, id)) continue;
+    const int rank = near_end ? rank_of(id, phase) : 0;
+    if (rank < best) best = rank, n = 0;
+    if (rank == best && next_random(seed) % ++n == 0) chosen = id;
+  }
+  return chosen;
+}
+
+/* Writes a text of random tokens; fails where none may follow. */
+static void write_text(Constraint *c, const char *schema, uint64_t *mask, uint64_t *seed, Buffer *text) {
+  Error err;
+  text->size = 0;
+  assert_int_equal(constraint_begin(c, &err), STATUS_OK);
+  while (!constraint_must_end(c)) {
+    const bool near_end = text->size > FREE_BYTES;
+    if (near_end && constraint_may_end(c)) break;
+    assert_int_equal(constraint_mask(c, mask, &err), STATUS_OK);
+    const int32_t id = choose(mask, near_end, (Phase)c->state.phase, seed);
+    if (id < 0 && constraint_may_end(c)) break;
+    if (id < 0 || text->size > MOST_BYTES)
+      fail_msg("no end after %.*s of %s", (int)(text->size < 200 ? text->size : 200), text->data, schema);
+    size_t size;
+    bool allowed;
+    const char *bytes = vocabulary_bytes(&vocabulary, id, &size);
+    assert_int_equal(buffer_append(text, bytes, size, &err), STATUS_OK);
+    assert_int_equal(constraint_take(c, id, &allowed, &err), STATUS_OK);
+    if (!allowed) fail_msg("%.*s is in the mask and refused by %s", (int)text->size, text->data, schema);
+  }
+}
+
+static void texts_end(const char *schema, size_t size, bool ordered) {
+  const SchemaOptions options = {.ordered_keys = ordered, .plain_integers = true};
+  Constraint c;
+  Error err;
+  Buffer text = {0};
+  uint64_t seed = size;
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  if (constraint_open("schema", schema, size, options, &vocabulary, &c, &err) != STATUS_OK)
+    fail_msg("%s: %s", schema, err.text);
+  if (ordered) assert_int_equal(constraint_write_plainly(&c, &err), STATUS_OK);
+  for (int i = 0; i < N_TEXTS / 2; i++) {
+    write_text(&c, schema, mask, &seed, &text);
+  }
+  buffer_release(&text);
+  free(mask);
+  constraint_close(&c);
+}
+
+static void every_text_of_random_tokens_ends(void **state) {
+  (void)state;
+  Buffer file = {0};
+  Error err;
+  assert_int_equal(file_read("test/constrain/joined_schemas.jsonl", 1 << 20, &file, &err), STATUS_OK);
+  for (size_t at = 0; at < file.size;) {
+    char *end = memchr(file.data + at, '\n', file.size - at);
+    assert_non_null(end);
+    *end = '\0';
+    for (int ordered = 0; ordered < 2; ordered++)
+      texts_end(file.data + at, (size_t)(end - file.data) - at, ordered);
+    at = (size_t)(end - file.data) + 1;
+  }
+  buffer_release(&file);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(every_text_of_random_tokens_ends, open_vocabulary, close_vocabulary),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
