@@ -349,7 +349,7 @@ Status added_load(const char *where, const Json *json, const Json *declared, con
                          .next_id = (int32_t)vocab->count};
   Status status = load_tokens(&loading, json, false, err);
   loading.n_listed = added->count;
-  for (size_t i = 0; i < added->count; i++) /* tokens that are added later follow the largest id of these */
+  for (size_t i = 0; i < added->count; i++) /* a later token follows the largest id */
     if (added->tokens[i].id >= loading.next_id) loading.next_id = added->tokens[i].id + 1;
   if (status == STATUS_OK) status = load_tokens(&loading, declared, true, err);
   normal_scratch_release(&loading.scratch);
