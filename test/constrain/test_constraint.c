@@ -108,6 +108,21 @@ static void numbers_are_judged_by_value_where_it_decides_later(void **state) {
   assert_int_equal(taken_of(schema, "[2]"), 4);
 }
 
+/* What joins members or items refuses the first byte that decides. */
+static void rules_over_several_values_refuse_the_first_byte(void **state) {
+  (void)state;
+  const char *colours = "{\"items\": {\"enum\": [\"red\", \"green\"]}, \"uniqueItems\": true}";
+  assert_int_equal(taken_of(colours, "[\"red\", \"r"), 9);
+  assert_int_equal(taken_of(colours, "[\"red\", \"green\","), 15);
+  assert_int_equal(taken_of("{\"items\": {\"type\": \"null\"}, \"uniqueItems\": true}", "[null,"), 5);
+  const char *when =
+      "{\"properties\": {\"k\": {\"enum\": [1, 2]}}, \"required\": [\"k\", \"v\"], \"if\": {\"properties\": "
+      "{\"k\": {\"const\": 1}}}, \"then\": {\"properties\": {\"v\": {\"type\": \"null\"}}}}";
+  assert_int_equal(taken_of(when, "{\"k\": 1, \"v\": 5"), 14);
+  assert_int_equal(taken_of(when, "{\"k\": 2, \"v\": 5}"), 17);
+  assert_int_equal(taken_of("{\"contains\": {\"const\": 1}, \"maxItems\": 2}", "[0, 2"), 4);
+}
+
 static void const_and_enum_hold_together(void **state) {
   (void)state;
   assert_int_equal(taken_of("{\"enum\": [[1], [2], 3], \"const\": [2]}", "[2]"), 4);
@@ -272,6 +287,10 @@ static void a_refusal_names_keyword_and_place(void **state) {
        "\"b.{14}c\"}}, "
        "{\"pattern\": \"^([ab]{3}|c{5})*$\"}, {\"not\": {\"pattern\": \"a.{12}c\"}}]}",
        "steps of automata"},
+      {"{\"type\": \"array\", \"items\": {\"enum\": [1, 2]}, \"uniqueItems\": true, \"minItems\": 3}",
+       "no text satisfies the schema: the keywords of # exclude one another"},
+      {"{\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#\"}}, \"required\": [\"next\"]}",
+       "needs a value in itself without end"},
       {"[1]", "expected a schema"},
       {"{", "schema:1:2"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -541,6 +560,7 @@ int main(void) {
       cmocka_unit_test(the_first_impossible_byte_is_refused),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
+      cmocka_unit_test(rules_over_several_values_refuse_the_first_byte),
       cmocka_unit_test(const_and_enum_hold_together),
       cmocka_unit_test(keys_that_are_left_are_enough),
       cmocka_unit_test(no_beginning_of_a_multiple_leads_nowhere),
