@@ -275,7 +275,7 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
 
 /* True if a flag that such a rule excludes only with another value has that. */
 static bool is_exempt(const FlagRule *rule, const void *value) {
-  if (rule->kind == EXCLUDES_ZERO) return *(const double *)value != 0;
+  if (rule->kind == IDLE_AT_ZERO) return *(const double *)value != 0;
   const char *text = rule->kind == EXCLUDES_UNLESS_ZERO ? *(const char *const *)value : NULL;
   return text && strtod(text, NULL) == 0; /* what is no number is refused later */
 }
@@ -300,15 +300,17 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
        !other && flag_next_name(&at, &name) && n + name.size + 8 < sizeof others;)
     n +=
         (size_t)snprintf(others + n, sizeof others - n, "%s%.*s", n ? " or " : "", (int)name.size, name.text);
-  return error_set(err, STATUS_USAGE, "%.*s %s %.*s%s%s%s%s", (int)flag.size, flag.text,
+  return error_set(err, STATUS_USAGE, "%.*s %s %.*s%s%s%s", (int)flag.size, flag.text,
                    other ? "does not go with" : "needs", other ? (int)other->size : (int)n,
-                   other ? other->text : others, rule->kind == EXCLUDES_ZERO ? " 0" : "",
-                   rule->why ? " (" : "", rule->why ? rule->why : "", rule->why ? ")" : "");
+                   other ? other->text : others, rule->why ? " (" : "", rule->why ? rule->why : "",
+                   rule->why ? ")" : "");
 }
 
-static Status check_rules(const FlagParse *parse, Error *err) {
+/* `of_settings`: beside a value from the file of settings, which need not be taken. */
+static Status check_rules(const FlagParse *parse, bool of_settings, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];
+    if (rule->kind == IDLE_AT_ZERO && !of_settings) continue;
     const Word *other = first_given(parse, rule->others, rule);
     const Word *flag = first_given(parse, rule->flags, NULL);
     if (flag && !other == (rule->kind == NEEDS)) return break_rule(rule, *flag, other, err);
@@ -498,7 +500,7 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
   if (n_operands) *n_operands = n;
   if (parse->unknown.size)
     return error_set(err, STATUS_USAGE, "%.*s", (int)parse->unknown.size, parse->unknown.data);
-  TRY(check_rules(parse, err));
+  TRY(check_rules(parse, false, err));
   if (parse->idle.size)
     print_note("left out, since nothing is needed for it here: %.*s", (int)parse->idle.size,
                parse->idle.data);
@@ -543,7 +545,7 @@ Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result
   *result = SET_EXCLUDED;
   const Word before = *given;
   *given = setting->name;
-  if (check_rules(parse, NULL) != STATUS_OK) {
+  if (check_rules(parse, true, NULL) != STATUS_OK) {
     *given = before;
     return STATUS_OK;
   }

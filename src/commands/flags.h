@@ -152,9 +152,9 @@ bool flag_next_choice(const char **at, Word *word);
  * names. Flags that ask for what happens anyway are not refused: --no-stream beside --json. */
 typedef struct {
   const char *flags; /* "-a, --best": each of them */
-  /* One of the others; all of them; the other one, of KIND_DOUBLE, if it is 0; the other one, of KIND_STRING,
-   * unless it is 0. */
-  enum { NEEDS, EXCLUDES, EXCLUDES_ZERO, EXCLUDES_UNLESS_ZERO } kind;
+  /* One of the others; all of them; the other one, of KIND_STRING, unless it is 0; the other one, of
+   * KIND_DOUBLE, if it is 0, but only where one of the two is a setting: given both, they are taken. */
+  enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO } kind;
   const char *others; /* "-c, --dry" */
   const char *why;    /* reason in the message, or NULL */
 } FlagRule;

@@ -553,7 +553,7 @@ static SetResult set(FlagParse *parse, const Flag *flag, const char *name, const
 
 static void a_setting_gives_way_to_the_command_line(void **state) {
   (void)state;
-  static const FlagRule rules[] = {{"--raw", EXCLUDES, "-p", NULL}, {"--kv", EXCLUDES_ZERO, "--temp", NULL}};
+  static const FlagRule rules[] = {{"--raw", EXCLUDES, "-p", NULL}, {"--kv", IDLE_AT_ZERO, "--temp", NULL}};
   static const Flag other = FLAG_SWITCH("--other", Values, on, "of another command");
   Interface ruled = interface;
   ruled.rules = rules;

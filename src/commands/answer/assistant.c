@@ -102,39 +102,29 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Lists the given flags that select among several tokens and returns their number. Penalties are not listed:
- * they change which token is likeliest. */
-static int choosing_flags(const SamplingFlags *flags, const char *given[4]) {
+/* Notes the given flags that select among several tokens. Penalties are not among them: they change which
+ * token is likeliest. */
+static void note_idle(const SamplingFlags *flags, const char *before, const char *after) {
+  const char *given[4];
+  char names[64] = "";
   int n = 0;
   if (flags->top_k != NOT_GIVEN) given[n++] = "--top-k";
   if (!isnan(flags->top_p)) given[n++] = "--top-p";
   if (!isnan(flags->min_p)) given[n++] = "--min-p";
   if (flags->seed.given) given[n++] = "-s";
-  return n;
-}
-
-void sampling_note_seed(const SamplingFlags *flags) {
-  if (flags->temperature == 0 && flags->seed.given) /* a script may always give one */
-    print_note("-s has no effect with --temp 0 (it always takes the likeliest token)");
-}
-
-/* A temperature of 0 beside these flags is the model's, or that of the file of settings. */
-static void note_idle_flags(const Assistant *a) {
-  const char *given[4];
-  char names[64] = "";
-  const bool of_settings = a->flags->sampling.temperature == 0;
-  int n = a->sampler.temperature == 0 ? choosing_flags(&a->flags->sampling, given) : 0;
-  if (n && of_settings && strcmp(given[n - 1], "-s") == 0) n--; /* sampling_note_seed() has reported it */
   for (int i = 0; i < n; i++) strcat(strcat(names, i == 0 ? "" : i + 1 < n ? ", " : " and "), given[i]);
-  if (n > 0)
-    print_note("%s temperature is 0: %s %s no effect (--temp X sets another)",
-               of_settings ? "the settings'" : "the model's", names, n > 1 ? "have" : "has");
+  if (n) print_note("%s%s %s no effect%s", before, names, n > 1 ? "have" : "has", after);
+}
+
+void sampling_note_idle(const SamplingFlags *flags) {
+  if (flags->temperature == 0) note_idle(flags, "", " with --temp 0 (it always takes the likeliest token)");
 }
 
 static Status choose_sampler(Assistant *a, Error *err) {
   const SamplingFlags *flags = &a->flags->sampling;
   a->sampler = sampling_settings(flags, &a->model->config.generation);
-  note_idle_flags(a);
+  if (a->sampler.temperature == 0 && isnan(flags->temperature))
+    note_idle(flags, "the model's temperature is 0: ", " (--temp X sets another)");
   return flags->seed.given ? STATUS_OK : random_seed(&a->sampler.seed, err);
 }
 
@@ -312,7 +302,7 @@ static Status open_tokenizer(Assistant *a, Error *err) {
 }
 
 Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
-  sampling_note_seed(&flags->sampling);
+  sampling_note_idle(&flags->sampling);
   a->max_tokens = flags->answer.max_tokens;
   TRY(assistant_open_engine(flags, a, err));
   const volatile int *interrupted = a->interrupted;

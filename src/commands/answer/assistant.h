@@ -29,8 +29,8 @@ typedef struct {
 
 /* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Notes a seed that has no effect because the flags set the temperature to 0. */
-void sampling_note_seed(const SamplingFlags *flags);
+/* Notes flags that have no effect because the flags set the temperature to 0: scripts may give them always. */
+void sampling_note_idle(const SamplingFlags *flags);
 /* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
   { .temperature = NAN, .top_k = NOT_GIVEN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN }
@@ -95,7 +95,7 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
 
 /* Rules among these flags, for the same command. */
 #define SAMPLING_FLAG_RULES                                                                                  \
-  { "--top-k, --top-p, --min-p", EXCLUDES_ZERO, "--temp", "it always takes the likeliest token" }
+  { "--top-k, --top-p, --min-p", IDLE_AT_ZERO, "--temp", NULL }
 #define ASSISTANT_FLAG_RULES                                                                                 \
   FORM_FLAG_RULES, TOOL_FLAG_RULES, SAMPLING_FLAG_RULES, {"-sys", EXCLUDES, "-sysf", NULL},                  \
       {"--think", EXCLUDES, "--no-think", NULL}, {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},     \

@@ -232,8 +232,8 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   if (job->map->n_best > 1 && a->sampler.temperature == 0)
     return error_set(
         err, STATUS_USAGE,
-        "--n-best %d: at temperature 0 all answers to a prompt are the same (--temp X sets another)",
-        job->map->n_best);
+        "--n-best %d with temperature 0 gives the same answer %d times: --temp X above 0 gives others",
+        job->map->n_best, job->map->n_best);
   if (job->map->input) TRY(read_files(map, &job->prompt->files, err));
   TRY(prompt_pattern_parse(&m->pattern, job->map->input ? prompt_text(job->prompt) : NULL, err));
   return open_streams(map, job, err);

@@ -508,7 +508,7 @@ static Status check_kernel_flags(const Options *o, Error *err) {
 static Status check_options(Options *o, Error *err) {
   if (o->json) o->form = FORM_JSON;
   if (o->form == NOT_GIVEN) o->form = (int)table_usual_form();
-  sampling_note_seed(&o->sampling);
+  sampling_note_idle(&o->sampling);
   if (o->kernels) return check_kernel_flags(o, err);
   if (o->parallel.count && o->depths.count)
     return error_set(err, STATUS_USAGE,

@@ -89,7 +89,7 @@ def test_an_error_stays_in_its_place(several):
     (["-p", "a", "-p", "b", "--truncate", "start"], "--truncate does not go with several prompts"),
     (["-p", "a", "-p", "b", "--choose", "x,y", "--exit-choice"], "--exit-choice does not go with several -p"),
     (["-p", "a", "-p", "b", "--map", "/dev/null"], "-p is given 2 times, expected one with --map"),
-    (["-p", "a", "--n-best", "3", "--temp", "0"], "at temperature 0 all answers to a prompt are the same"),
+    (["-p", "a", "--n-best", "3", "--temp", "0"], "gives the same answer 3 times"),
     (["-p", "a", "--n-best", "0"], "--n-best"),
     (["-p", "a", "-0"], "-0 needs --map, --n-best or several -p"),
     (["-p", "a", "--parallel", "2"], "--parallel needs --map, --n-best or several -p"),
