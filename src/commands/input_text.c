@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/utf8.h"
@@ -14,6 +15,12 @@ static bool is_standard_input(const char *path) {
 
 const char *text_name(const char *path) {
   return is_standard_input(path) ? "standard input" : path;
+}
+
+void text_note_terminal(void) {
+  static bool said;
+  if (!said && isatty(STDIN_FILENO)) print_note("reading the terminal, Ctrl-D ends");
+  said = true;
 }
 
 /* Refuses what is no text, by what it is. */
@@ -35,6 +42,7 @@ Status text_read(const char *path, Buffer *out, Error *err) {
   size_t start = out->size;
   /* A signal before the first read would not interrupt it. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (is_standard_input(path)) text_note_terminal();
   TRY(is_standard_input(path) ? stream_read(stdin, name, TEXT_LIMIT, out, err)
                               : file_read(path, TEXT_LIMIT, out, err));
   /* A SIGINT that arrives with the end of the input interrupts no read. */
@@ -112,7 +120,10 @@ static Status take_lines(FILE *input, const char *name, LineSink take, void *use
 }
 
 Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err) {
-  if (is_standard_input(path)) return take_lines(stdin, text_name(path), take, user, what, err);
+  if (is_standard_input(path)) {
+    text_note_terminal();
+    return take_lines(stdin, text_name(path), take, user, what, err);
+  }
   FILE *input = fopen(path, "re");
   if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
   Status status = take_lines(input, path, take, user, what, err);

@@ -13,6 +13,9 @@
 /* The name of an input file in messages: "standard input" for "-" and NULL. */
 const char *text_name(const char *path);
 
+/* Says once that standard input is waited for, if it is a terminal: for those who read it. */
+void text_note_terminal(void);
+
 /* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and what is no text: other
  * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). */
 Status text_read(const char *path, Buffer *out, Error *err);

@@ -395,6 +395,27 @@ def test_a_terminal_that_takes_nothing_back_is_shown_no_progress(start, variant,
     assert seen.startswith(b"auk: prompt ") and b"\x1b" not in seen
 
 
+@pytest.mark.parametrize("command, typed, wanted", [
+    (["tokenize", "-m", "MODEL"], "hi\n", None), (["tokenize", "-m", "MODEL", "--jsonl"], '{"text": "hi"}\n', None),
+    (["template", "--chat-template", "chatml"], '{"messages": [{"role": "user", "content": "hi"}]}\n', None),
+    (["schema", "SCHEMA"], "1\n", b"valid\n"),
+    (["-m", "MODEL", "--raw", "-n", "2", "--map", "-"], "Once upon a time\n", b", there\n"),
+    (["-m", "MODEL", "--raw", "-n", "2", "-f", "-"], "Once upon a time\n", b", there\n"),
+], ids=["text", "lines", "template", "schema", "map", "-f"])
+def test_a_terminal_that_is_read_is_told(run, stories, tmp_path, command, typed, wanted):
+    (tmp_path / "schema").write_text('{"type": "integer"}')
+    line = [{"MODEL": stories, "SCHEMA": tmp_path / "schema"}.get(word, word) for word in command]
+    main, terminal = pty.openpty()
+    os.write(main, typed.encode() + b"\x04")
+    process = run(*line, stdin=terminal)
+    os.close(main)
+    os.close(terminal)
+    notes = [note for note in process.stderr.split(b"\n") if b"records" not in note]
+    assert (process.returncode, notes) == (0, [b"auk: reading the terminal, Ctrl-D ends", b""])
+    piped = run(*line, input=typed.encode())
+    assert process.stdout == (wanted or piped.stdout) and b"terminal" not in piped.stderr
+
+
 # --- prompts that are too long
 
 

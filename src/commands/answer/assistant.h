@@ -29,7 +29,7 @@ typedef struct {
 
 /* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Notes flags that have no effect because the flags set the temperature to 0: scripts may give them always. */
+/* Notes flags that have no effect as the flags set temperature 0: scripts may always give them. */
 void sampling_note_idle(const SamplingFlags *flags);
 /* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
