@@ -12,7 +12,7 @@
 #pragma once
 
 #include "constrain/grammar/grammar.h"
-#include "constrain/masks.h"
+#include "constrain/masks/masks.h"
 
 /* Tokens that have an escape for what can stand for itself: \u or \/. Tokens that end after the backslash of
  * an escape. Room for the tokens that are left out of a mask. */

@@ -7,7 +7,7 @@
 #include "base/hash64.h"
 #include "base/utf8.h"
 #include "constrain/lang/byte_classes.h"
-#include "constrain/vocabulary.h"
+#include "constrain/masks/vocabulary.h"
 
 static const Lang *langs_of(const Machine *m, const Lex *lex) {
   return m->lex_langs + lex->langs;

@@ -1,7 +1,7 @@
 /* small_vocabulary.h - the tokens of the stories model, as fixtures for tests in C that need a vocabulary. */
 #pragma once
 
-#include "constrain/vocabulary.h"
+#include "constrain/masks/vocabulary.h"
 
 static Tokenizer *tokenizer;
 static Vocabulary vocabulary;

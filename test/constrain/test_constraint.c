@@ -108,7 +108,7 @@ static void numbers_are_judged_by_value_where_it_decides_later(void **state) {
   assert_int_equal(taken_of(schema, "[2]"), 4);
 }
 
-/* What joins members or items refuses the first byte that decides. */
+/* Rules that join members or items refuse the first byte that decides. */
 static void rules_over_several_values_refuse_the_first_byte(void **state) {
   (void)state;
   const char *colours = "{\"items\": {\"enum\": [\"red\", \"green\"]}, \"uniqueItems\": true}";

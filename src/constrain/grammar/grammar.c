@@ -8,7 +8,7 @@
 #include "constrain/grammar/productions.h"
 #include "constrain/lang/regular_expression.h"
 #include "constrain/lex.h"
-#include "constrain/lex_masks.h"
+#include "constrain/masks/lex_masks.h"
 #include "constrain/store/key_table.h"
 
 enum {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "constrain/lang/lang.h"
-#include "constrain/vocabulary.h"
+#include "constrain/masks/vocabulary.h"
 
 typedef struct Grammar Grammar;
 enum { GRAMMAR_DEAD = 0 }; /* the state after a byte that is refused */

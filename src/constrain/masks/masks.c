@@ -7,7 +7,7 @@
  *
  * Whole masks are kept by what they depend on (frame_print()), so that the second member or item like
  * another one costs a copy. */
-#include "constrain/masks.h"
+#include "constrain/masks/masks.h"
 
 #include <stdlib.h>
 #include <string.h>

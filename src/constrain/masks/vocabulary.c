@@ -1,6 +1,6 @@
 /* vocabulary.c - builds the tries of vocabulary.h. Called by: commands/form/form.c, commands/schema.c;
  * class_of_byte() by lex.c, lex_masks.c, masks.c. */
-#include "constrain/vocabulary.h"
+#include "constrain/masks/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

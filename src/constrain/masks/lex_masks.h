@@ -3,7 +3,7 @@
 #pragma once
 
 #include "constrain/machine.h"
-#include "constrain/vocabulary.h"
+#include "constrain/masks/vocabulary.h"
 
 /* A quote that ends the string, in a mask that began within a character or an escape; or the last byte of a
  * part of a grammar that may end there. */

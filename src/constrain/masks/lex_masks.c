@@ -4,7 +4,7 @@
  * Most tokens need no walk. Most states have classes of characters that may follow one another freely, as
  * letters follow letters: the tokens of such characters alone are one bit set. Below a node of the trie a
  * walk then looks only for tokens with another character that may follow. */
-#include "constrain/lex_masks.h"
+#include "constrain/masks/lex_masks.h"
 
 #include <stdlib.h>
 #include <string.h>

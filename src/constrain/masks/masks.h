@@ -1,11 +1,11 @@
 /* masks.h - which tokens may come next: a bit for each. */
 #pragma once
 
-#include "constrain/lex_masks.h"
 #include "constrain/machine.h"
+#include "constrain/masks/lex_masks.h"
+#include "constrain/masks/vocabulary.h"
 #include "constrain/store/key_table.h"
 #include "constrain/store/pool.h"
-#include "constrain/vocabulary.h"
 
 /* Answers that are kept, of one type, by a hash of all that they depend on. */
 typedef struct {
