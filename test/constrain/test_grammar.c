@@ -262,6 +262,27 @@ static void large_grammars_are_bounded(void **state) {
   free(mask);
 }
 
+/* A sequence whose parts are long sequences, so that joining them needs room of its own: 2^10 times "a", and
+ * "b" after each pair. */
+static void sequences_of_sequences_are_joined(void **state) {
+  (void)state;
+  char text[4000] = "root ::= x0\n";
+  for (int i = 0; i < 10; i++) snprintf(text + strlen(text), 60, "x%d ::= x%d x%d \"b\"\n", i, i + 1, i + 1);
+  strcat(text, "x10 ::= \"a\"\n");
+  char whole[2048] = "a", half[2048];
+  for (int i = 0; i < 10; i++) {
+    strcpy(half, whole);
+    strcat(strcat(whole, half), "b");
+  }
+  Constraint c;
+  bool allowed;
+  open_it(text, false, &c);
+  assert_int_equal(constraint_take_bytes(&c, whole, strlen(whole), &allowed, NULL, NULL), STATUS_OK);
+  assert_true(allowed);
+  assert_true(constraint_may_end(&c));
+  constraint_close(&c);
+}
+
 /* At every place of the text, a token is in the mask if and only if its bytes are taken. */
 static void check_masks(const char *grammar, bool regular, const char *text) {
   Constraint c;
@@ -328,6 +349,7 @@ int main(void) {
       cmocka_unit_test(a_mistake_is_told_with_its_place),
       cmocka_unit_test(an_expression_that_is_none_is_refused),
       cmocka_unit_test(large_grammars_are_bounded),
+      cmocka_unit_test(sequences_of_sequences_are_joined),
       cmocka_unit_test(masks_have_the_tokens_that_are_taken),
       cmocka_unit_test(a_long_text_needs_no_more_memory),
   };

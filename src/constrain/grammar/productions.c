@@ -74,7 +74,7 @@ static Lang lang_of(Maker *m, int index) {
   case GBNF_EITHER:
     for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) lang_push(l, lang_of(m, i));
     made = node->kind == GBNF_EITHER ? lang_or_many(l, l->stack + start, l->n_stack - start)
-                                     : lang_sequence(l, l->stack + start, l->n_stack - start);
+                                     : lang_sequence(l, start);
     l->n_stack = start;
     return made;
   case GBNF_REPEAT: return lang_repeat(l, lang_of(m, node->child), node->min, node->max);
@@ -158,8 +158,7 @@ static Status add_sequence(Maker *m, uint32_t owner, const GbnfNode *sequence, S
     const size_t start = l->n_stack;
     for (; i >= 0 && !m->node_is_nested[i]; i = m->tree->nodes[i].next) lang_push(l, lang_of(m, i));
     const size_t n = l->n_stack - start;
-    const Lang made = lang_sequence(l, l->stack + start, n);
-    l->n_stack = start;
+    const Lang made = lang_sequence(l, start);
     if (n > 0) TRY(append(list, SYMBOL_LANG, made, m->err));
     for (; i >= 0 && m->node_is_nested[i]; i = m->tree->nodes[i].next) TRY(add_symbol(m, owner, i, list));
   }

@@ -157,9 +157,9 @@ Lang lang_then(Langs *langs, Lang a, Lang b) {
   return made;
 }
 
-Lang lang_sequence(Langs *langs, const Lang *parts, size_t n) {
+Lang lang_sequence(Langs *langs, size_t start) {
   Lang made = LANG_EMPTY;
-  while (n > 0) made = lang_then(langs, parts[--n], made);
+  while (langs->n_stack > start) made = lang_then(langs, langs->stack[--langs->n_stack], made);
   return made;
 }
 

@@ -82,8 +82,8 @@ Lang lang_and_all(Langs *langs, const Lang *parts, size_t n);
 /* The same as lang_or_all() where there may be many parts: those with the same beginning share it, as in a
  * tree. */
 Lang lang_or_many(Langs *langs, const Lang *parts, size_t n);
-/* The parts one after another. */
-Lang lang_sequence(Langs *langs, const Lang *parts, size_t n);
+/* The expressions on langs->stack from `start`, one after another; takes them off. */
+Lang lang_sequence(Langs *langs, size_t start);
 Lang lang_and(Langs *langs, Lang a, Lang b);
 Lang lang_not(Langs *langs, Lang a);
 /* From min to max (LANG_NO_END: any number) strings of `a`. */
