@@ -338,13 +338,34 @@ static void add_key(Mentioned *found, uint32_t key) {
   }
 }
 
+enum { MAX_NESTED = 16 }; /* in-place subschemas within one another */
+
+/* Adds the keys and patterns by which a schema and its in-place subschemas evaluate members. */
+static void mention_evaluated(Machine *m, uint32_t schema, int depth, Mentioned *found) {
+  if (schema == SCHEMA_NONE || schema <= SCHEMA_TRUE) return;
+  if (depth == MAX_NESTED) {
+    found->too_many = true;
+    return;
+  }
+  const Schema *s = &m->set->schemas[schema];
+  for (size_t i = 0; i < s->patterns.count; i++) add_lang(found, s->patterns.items[i].key);
+  const NumberList *lists[] = {&s->all_of, &s->any_of, &s->one_of};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    for (size_t j = 0; j < lists[i]->count; j++) mention_evaluated(m, lists[i]->items[j], depth + 1, found);
+  const uint32_t others[] = {s->not_schema, s->if_schema, s->then_schema, s->else_schema};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    mention_evaluated(m, others[i], depth + 1, found);
+  for (size_t i = 0; i < s->dependents.count; i++)
+    mention_evaluated(m, s->dependents.items[i].schema, depth + 1, found);
+}
+
 static void mention_atom(Machine *m, const FormulaNode *atom, bool positive, bool negated, Mentioned *found) {
   const Schema *s = &m->set->schemas[atom->a];
   switch ((AtomKind)atom->atom) {
   case ATOM_HAS_KEY: add_key(found, atom->a); return;
   case ATOM_MIN_COUNT: found->wants_more |= positive; return;
+  case ATOM_OPEN_MEMBERS: mention_evaluated(m, atom->a, 0, found); break;
   case ATOM_MEMBERS:
-  case ATOM_OPEN_MEMBERS:
     for (size_t i = 0; i < s->patterns.count; i++) add_lang(found, s->patterns.items[i].key);
     for (size_t i = 0; negated && i < s->properties.count; i++) /* KeyOrder has them not */
       add_key(found, s->properties.items[i].key);

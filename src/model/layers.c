@@ -372,7 +372,7 @@ StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which
   const int n = width_of(config, layer, vectors[which].n),
             taps = width_of(config, layer, vectors[which].taps);
   if (!(vectors[which].layers & kinds_of(&own)) || n == 0) return (StoredVector){0};
-  const bool as_weights = (vectors[which].layers & IN_DELTA) && config->delta.rule == RULE_MAMBA2;
+  const bool as_weights = vectors[which].layers == IN_DELTA && config->delta.rule == RULE_MAMBA2;
   return (StoredVector){.name = vector_name(config, layer, which, vectors[which].name),
                         .suffix = vectors[which].is_norm ? ".weight" : "",
                         .n = n,
