@@ -24,8 +24,8 @@ void text_note_terminal(void) {
 }
 
 /* Refuses what is no text, by what it is. */
-static Status check_text(const char *name, const char *text, size_t size, Error *err) {
-  const char *nul = memchr(text, 0, size);
+static Status check_text(const char *name, const char *text, size_t size, bool may_have_nul, Error *err) {
+  const char *nul = may_have_nul ? NULL : memchr(text, 0, size);
   const bool is_text = !nul && utf8_valid_prefix(text, size) == size;
   if (is_text && (size < 5 || memcmp(text, "%PDF-", 5) != 0)) return STATUS_OK;
   const char *kind = content_format(text, size);
@@ -37,7 +37,7 @@ static Status check_text(const char *name, const char *text, size_t size, Error 
   return error_set(err, STATUS_USAGE, "%s is no text: it has a NUL at offset %td", name, nul - text);
 }
 
-Status text_read(const char *path, Buffer *out, Error *err) {
+static Status read_text(const char *path, bool may_have_nul, Buffer *out, Error *err) {
   const char *name = text_name(path);
   size_t start = out->size;
   /* A signal before the first read would not interrupt it. */
@@ -47,7 +47,16 @@ Status text_read(const char *path, Buffer *out, Error *err) {
                               : file_read(path, TEXT_LIMIT, out, err));
   /* A SIGINT that arrives with the end of the input interrupts no read. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  return out->size > start ? check_text(name, out->data + start, out->size - start, err) : STATUS_OK;
+  if (out->size == start) return STATUS_OK;
+  return check_text(name, out->data + start, out->size - start, may_have_nul, err);
+}
+
+Status text_read(const char *path, Buffer *out, Error *err) {
+  return read_text(path, false, out, err);
+}
+
+Status text_read_with_nul(const char *path, Buffer *out, Error *err) {
+  return read_text(path, true, out, err);
 }
 
 Status text_check_bytes(const char *what, const char *text, size_t size, Error *err) {

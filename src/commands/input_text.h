@@ -19,6 +19,8 @@ void text_note_terminal(void);
 /* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and what is no text: other
  * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). */
 Status text_read(const char *path, Buffer *out, Error *err);
+/* The same, but a text may have NULs: it is tokens that are wanted, not a prompt. */
+Status text_read_with_nul(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);
 Status text_check_bytes(const char *what, const char *text, size_t size, Error *err);

@@ -76,7 +76,7 @@ static Status encode_text(const Tokenizer *tokenizer, const Options *options, co
 static Status run_text(const Tokenizer *tokenizer, const Options *options, Buffer *out, Error *err) {
   Buffer input = {0};
   Status status = options->text ? buffer_append_string(&input, options->text, err)
-                                : text_read(options->file ? options->file : "-", &input, err);
+                                : text_read_with_nul(options->file ? options->file : "-", &input, err);
   if (status == STATUS_OK)
     status = options->decode ? decode_text(tokenizer, options, &input, out, err)
                              : encode_text(tokenizer, options, &input, out, err);

@@ -33,7 +33,7 @@ NOT_TYPED = {
     r"^seq 10000 ": "takes a GPU, or minutes",
     r"/data/llms": "is a folder outside of this test's",
 }
-TYPED = re.compile(r"(auk|printf|echo|git|find|for|export|source|answer=\$\(auk) ")
+TYPED = re.compile(r"(auk|mkdir|printf|echo|git|find|for|export|source|answer=\$\(auk) ")
 CHATS = re.compile(r"auk chat |auk -m \S+$")  # messages are entered there
 
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}a: "
@@ -200,6 +200,7 @@ EXPECTED = [
     (r"^auk models(?!.*json)", (0,), has("Qwen/Qwen3-8B-AWQ", "yes"), None),
     (r"^auk cache", (0,), has("TOKENS", "MiB"), r"auk: .*/\.cache/auk: .* MiB"),
     (r"^auk pack|^auk chats rm", (0,), nothing, r"auk: .*"),
+    (r"^mkdir ", (0,), nothing, ""),
     (r"^auk keep .*--keep|^auk keep --stop", (0,), nothing, r"auk: .*: process \d+ (keeps it on|has ended).*"),
     (r"^auk .* -u$", (0,), text, r"auk: prompt .*"),
     (r"^auk chat --continue", (0,), text, r"auk: goes on: .*"),

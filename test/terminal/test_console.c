@@ -81,7 +81,7 @@ static void an_answer_has_no_echo_and_the_rest_stays(void **state) {
   assert_int_equal(local_modes(), found.c_lflag);
   for (int round = 0; round < 2; round++) {
     console_mode(CONSOLE_ANSWERING);
-    assert_int_equal(local_modes(), (found.c_lflag & ~(tcflag_t)(ECHO | ECHONL)) | NOFLSH);
+    assert_int_equal(local_modes(), (found.c_lflag & ~(tcflag_t)(ECHO | ECHONL | ICANON)) | NOFLSH);
     console_mode(CONSOLE_IDLE);
     assert_int_equal(local_modes(), found.c_lflag);
   }

@@ -128,8 +128,6 @@ Status named_prompt_read(const char *name, Buffer *text, char **path, Error *err
   if (!strchr(name, '/')) TRY(file_refuse_waiting(*path, err)); /* a path may well be a fifo, <(...) */
   TRY(text_read(*path, text, err));
   text_drop_newline(text);
-  if (text->size && memchr(text->data, 0, text->size))
-    return error_set(err, STATUS_USAGE, "%s: the prompt has a NUL", *path);
   if (text_is_blank(text->data, text->size)) return error_set(err, STATUS_USAGE, "%s is empty", *path);
   return buffer_append(text, "", 1, err);
 }

@@ -62,7 +62,7 @@ static Status read_ids(Eval *eval, Error *err) {
   const Options *o = eval->options;
   const char *path = o->ids_file ? o->ids_file : o->text_file, *name = text_name(path);
   Buffer text = {0};
-  Status status = text_read(path, &text, err);
+  Status status = text_read_with_nul(path, &text, err);
   if (status == STATUS_OK)
     status = o->ids_file ? ids_parse(name, &text, &eval->ids, err) : encode_text(eval, &text, err);
   buffer_release(&text);

@@ -88,7 +88,7 @@ def test_mistakes(call):
         refused(call("-P", name, "-p", "x"),
                 f'there is no prompt named "{name}": {call.prompts}/{name}.md would be one')
     refused(call("-P", "empty", "-p", "x"), f"{call.prompts}/empty.md is empty")
-    refused(call("-P", "nul", "-p", "x"), f"{call.prompts}/nul.md: the prompt has a NUL")
+    refused(call("-P", "nul", "-p", "x"), f"{call.prompts}/nul.md is no text: it has a NUL at offset 1")
     assert call("-P", "latin", "-p", "x").returncode == USAGE
     assert call("-P", "./none", "-p", "x").returncode != 0
     process = call("-P", "review", "-p", "x", "-o", call.prompts / "review.md")
