@@ -179,7 +179,14 @@ Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *li
   }
 }
 
+Status file_refuse_url(const char *path, Error *err) {
+  if (!strstr(path, "://") || file_exists(path)) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s: URLs are not fetched: curl -sL URL | auk ... gives one to a pipe",
+                   path);
+}
+
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err) {
+  TRY(file_refuse_url(path, err));
   FILE *stream = fopen(path, "rbe");
   if (!stream && errno == EINTR) /* a fifo that no process has opened for writing yet */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);

@@ -46,6 +46,9 @@ Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Er
  * failures are those of stream_read(). */
 Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *line, bool *found, Error *err);
 
+/* Refuses (STATUS_USAGE) a URL where a file is meant, if no file has this name, as file_read() does. */
+Status file_refuse_url(const char *path, Error *err);
+
 bool file_exists(const char *path);   /* of any kind; false for a link that leads nowhere */
 bool file_is_named(const char *path); /* of any kind, also a link that leads nowhere: opening it fails */
 bool file_is_directory(const char *path);

@@ -83,6 +83,7 @@ int command_call(const Interface *interface, int argc, char **argv) {
     if (interface->defaults) memcpy(call.options, interface->defaults, interface->options_size);
     status = take_flags(&call, interface, argc, argv, operands, &settings, &helped, &err);
     if (status == STATUS_OK && !helped) status = run(&call, interface, &err);
+    if (status == STATUS_MODEL) settings_blame(&settings, &err);
     if (status == STATUS_OK && call.out.size) status = output_write(call.out.data, call.out.size, &err);
     flags_release(interface, call.options);
   }

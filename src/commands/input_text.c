@@ -133,6 +133,7 @@ Status lines_take(const char *path, LineSink take, void *user, const char *what,
     text_note_terminal();
     return take_lines(stdin, text_name(path), take, user, what, err);
   }
+  TRY(file_refuse_url(path, err));
   FILE *input = fopen(path, "re");
   if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
   Status status = take_lines(input, path, take, user, what, err);

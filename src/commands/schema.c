@@ -288,6 +288,10 @@ static Status take_line(void *user, const char *name, size_t number, const Buffe
   Status status =
       json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, &schema, 1, &line, &wrong);
   if (status == STATUS_OK) status = answer_line(user, line, schema.span, &out, &wrong);
+  if (!line || !json_is_object(line)) {
+    const Error reason = wrong;
+    error_set(&wrong, status, "%s (a line is {\"schema\": {...}, \"tests\": [\"...\"]})", reason.text);
+  }
   json_free(line);
   *failed = status != STATUS_OK;
   if (*failed) {

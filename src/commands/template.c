@@ -78,6 +78,12 @@ static Status parse_line(const char *where, const Buffer *line, Json **json, Err
   return status;
 }
 
+static bool begins_object(const Buffer *line) {
+  size_t at = 0;
+  while (at < line->size && strchr(" \t\r", line->data[at])) at++;
+  return at < line->size && line->data[at] == '{';
+}
+
 /* Writes the answer to one line; *refused: the line is not valid input for a template. */
 static Status take_line(void *user, const char *name, size_t number, const Buffer *line, bool *refused,
                         Error *err) {
@@ -91,9 +97,10 @@ static Status take_line(void *user, const char *name, size_t number, const Buffe
   Status status = parse_line(where, line, &json, &wrong);
   if (status == STATUS_OK) status = render_line(chat, json, &text, &raised, &wrong);
   *refused = status == STATUS_USAGE && !raised;
-  if (*refused && json) {
-    Error reason = wrong;
-    error_set(&wrong, status, "%s: %s", where, reason.text);
+  if (*refused) {
+    const Error reason = wrong;
+    error_set(&wrong, status, "%s%s%s%s", json ? where : "", json ? ": " : "", reason.text,
+              begins_object(line) ? "" : " (a line is {\"messages\": [...]})");
   }
   json_free(json);
   if (status == STATUS_OK || raised)

@@ -247,6 +247,28 @@ def test_a_line_of_llama_cli_is_taken_with_one_note(run, stories):
     assert run("tokenize", "-m", stories, "-ngl", 99, "x").returncode == 2
 
 
+def test_a_url_is_no_file(run, stories, tmp_path):
+    url = "https://example.org/a.txt"
+    message = f"{url}: URLs are not fetched: curl -sL URL | auk ... gives one to a pipe"
+    call = ["-m", stories, "--raw", "-p", "Hi", "-n", "2"]
+    for command in ([*call, "-f", url], [*call, "--map", url], ["tokenize", "-m", stories, "--jsonl", "-f", url],
+                    [*call, "--json-schema", url], ["tokenize", "-m", stories, "-f", url]):
+        refused(run(*command), message)
+    (tmp_path / "a:").mkdir()
+    (tmp_path / "a:" / "b").write_text("Once")
+    assert run(*call, "-f", "a://b", cwd=tmp_path).returncode == 0
+
+
+def test_a_line_that_is_no_json_shows_what_a_line_is(run, stories):
+    for command, line in ((["tokenize", "-m", stories, "--jsonl"], '{"text": "..."} or {"ids": [...]}'),
+                          (["schema", "-m", stories, "--jsonl"], '{"schema": {...}, "tests": ["..."]}'),
+                          (["template", "--chat-template", "chatml"], '{"messages": [...]}')):
+        for given in ("hello there", "[1]", '"x"'):
+            said = json.loads(run(*command, input=given.encode()).stdout)["error"]
+            assert said.endswith(f" (a line is {line})"), said
+        assert "a line is" not in run(*command, input=b'{"texts": 1}').stdout.decode()
+
+
 def test_a_grammar_may_be_text(run, stories):
     """As llama.cpp takes it."""
     flags = ["-m", stories, "--raw", "-p", PROMPT, "--grammar"]

@@ -38,6 +38,7 @@ Status record_reader_open(const char *path, RecordRules rules, const volatile in
                           RecordReader *reader, Error *err) {
   bool standard = strcmp(path, "-") == 0;
   *reader = (RecordReader){.name = text_name(path)};
+  TRY(file_refuse_url(path, err));
   if (standard) text_note_terminal();
   int descriptor = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0 && errno == EINTR) /* a fifo without a writer */

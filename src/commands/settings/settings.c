@@ -130,6 +130,13 @@ static Status refuse_name(const Settings *settings, size_t line, Word given, Err
     error_set(&what, STATUS_OK, "%.*s is for one call and cannot be set", size, given.text);
     return refuse(settings, line, what.text, err);
   }
+  const char *colon = memchr(given.text, ':', given.size);
+  bool of_a_model;
+  if (colon && find_flag(given.text, (size_t)(colon - given.text), &of_a_model)) {
+    error_set(&what, STATUS_OK, "a setting is NAME VALUE, without a colon: %.*s VALUE",
+              (int)(colon - given.text), given.text);
+    return refuse(settings, line, what.text, err);
+  }
   Suggestion nearest = suggestion_begin(given.text, given.size);
   const Settable *entry;
   for (size_t table = 0, index = 0; (flag = next_settable(&table, &index, &entry));)
@@ -417,7 +424,16 @@ static void report(const Applying *a) {
   }
 }
 
-Status settings_apply(const Settings *settings, FlagParse *parse, Error *err) {
+void settings_blame(const Settings *settings, Error *err) {
+  const SettingLine *line = settings->model;
+  if (!line || strncmp(err->text, line->value, strlen(line->value)) != 0 || model_is_there(line->value))
+    return;
+  const Error reason = *err;
+  error_set(err, STATUS_MODEL, "%s:%zu: %.*s %s", settings->path, line->line, (int)line->name.size,
+            line->name.text, reason.text);
+}
+
+Status settings_apply(Settings *settings, FlagParse *parse, Error *err) {
   Applying a = {.settings = settings, .parse = parse, .section = -1};
   a.results = mem_alloc(settings->n_lines, sizeof *a.results, "settings", err);
   if (!a.results) return STATUS_FAILED;
@@ -425,6 +441,7 @@ Status settings_apply(const Settings *settings, FlagParse *parse, Error *err) {
   Status status = choose_model(&a, err);
   if (status == STATUS_OK && a.section >= 0) status = apply_lines(&a, a.section, !a.named, err);
   if (status == STATUS_OK) status = apply_lines(&a, -1, true, err);
+  settings->model = a.model;
   if (status == STATUS_OK) report(&a);
   free(a.results);
   return status;

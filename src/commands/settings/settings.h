@@ -33,7 +33,8 @@ typedef struct {
   size_t n_lines, lines_capacity;
   const char **sections; /* [n_sections] names */
   size_t n_sections, sections_capacity;
-} Settings; /* starts zeroed */
+  const SettingLine *model; /* the line that names the model of this call, or NULL */
+} Settings;                 /* starts zeroed */
 
 /* Reads the file; without one there are no settings. Mistakes are STATUS_USAGE, "FILE:LINE: ...". Release the
  * settings also after a failure; their strings outlive the command. */
@@ -43,6 +44,8 @@ void settings_release(Settings *settings);
 /* True if the command takes any of the flags that can be set. */
 bool settings_matter(const Interface *interface);
 /* Sets the flags that the command line left. With -v each one is reported on standard error. */
-Status settings_apply(const Settings *settings, FlagParse *parse, Error *err);
+Status settings_apply(Settings *settings, FlagParse *parse, Error *err);
+/* Puts FILE:LINE before what is said of a model that is not there, if a line names it. */
+void settings_blame(const Settings *settings, Error *err);
 /* The model that holds where none is named, or NULL: AUK_MODEL's is not counted. */
 const char *settings_model(const Settings *settings);

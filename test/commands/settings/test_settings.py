@@ -58,6 +58,9 @@ def test_a_quoted_value_is_a_json_string(settings, stories):
 @pytest.mark.parametrize("line, message", [
     ("tempp 1", "there is no setting tempp: did you mean temp?"),
     ("bananas 1", "there is no setting bananas (a flag of auk run without its dashes)"),
+    ("model: foo", "a setting is NAME VALUE, without a colon: model VALUE"),
+    ("temp:0.5", "a setting is NAME VALUE, without a colon: temp VALUE"),
+    ("bananas: 1", "there is no setting bananas: (a flag of auk run without its dashes)"),
     ("temp hot", 'temp is "hot", expected a number from 0 to 1000'),
     ("n", "n needs a value (N)"),
     ("kv f61", 'kv is "f61", expected f16|f32|q8: did you mean f16?'),
@@ -129,6 +132,19 @@ def test_a_name_that_is_no_model_is_probably_a_section(settings, stories):
         3, f"auk: codr: no model, and no section of {call.path}; did you mean coder?\n")
     assert b"codr" in call("inspect", "codr").stderr
     assert answer(call("-m", "coder", *arguments)) != answer(call("-m", stories, *arguments))
+
+
+def test_a_line_that_names_no_model_is_named(settings, stories):
+    call = settings("m Qwen/nothing\n[coder]\nm /nonexistent\n[lily]\nm STORIES\n")
+    for name, line, said in (("coder", 3, "/nonexistent: cannot open"), (None, 1, "Qwen/nothing: no such")):
+        for arguments in ([*(["-m", name] if name else []), "-p", "Hi"], ["inspect", *([name] if name else [])]):
+            process = call(*arguments)
+            assert process.returncode == 3
+            assert process.stderr.decode().startswith(f"auk: {call.path}:{line}: m {said}"), process.stderr
+    other = call("-m", "/nonexistent", "-p", "Hi").stderr.decode()
+    assert other.startswith("auk: /nonexistent: cannot open")
+    broken = call("-m", "lily", "--tokenizer", call.path, "-p", "Hi").stderr.decode()  # the model is there
+    assert broken.startswith("auk: ") and f"{call.path}:5" not in broken
 
 
 def test_the_device_the_drafter_and_keeping_can_be_set(settings, stories, tmp_path):
