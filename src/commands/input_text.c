@@ -18,9 +18,11 @@ const char *text_name(const char *path) {
 }
 
 void text_note_terminal(void) {
-  static bool said;
-  if (!said && isatty(STDIN_FILENO)) print_note("reading the terminal, Ctrl-D ends");
-  said = true;
+  if (isatty(STDIN_FILENO)) print_note("reading the terminal, Ctrl-D ends");
+}
+
+void text_note_empty(const char *path, size_t size) {
+  if (size == 0) print_note("%s is empty", text_name(path));
 }
 
 /* Refuses what is no text, by what it is. */

@@ -13,8 +13,11 @@
 /* The name of an input file in messages: "standard input" for "-" and NULL. */
 const char *text_name(const char *path);
 
-/* Says once that standard input is waited for, if it is a terminal: for those who read it. */
+/* Says that standard input is waited for, if it is a terminal: for those who read it. */
 void text_note_terminal(void);
+
+/* Says that a text is empty: the rest of the prompt is answered, and may be about what is not there. */
+void text_note_empty(const char *path, size_t size);
 
 /* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and what is no text: other
  * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). */

@@ -23,9 +23,21 @@ enum { FIRST_MS = 300, TURN_MS = 100 };
 static const char *const signs[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
 static const char *const plain_signs[] = {"|", "/", "-", "\\"};
 
+/* PRECOND the lock is held, or the thread has ended */
+static void erase(Spinner *s) {
+  static const char line[] = "\r\033[K";
+  if (s->drawn && write(s->screen, line, sizeof line - 1) < 0) return;
+  s->drawn = false;
+}
+
+static bool is_hushed(const Spinner *s) {
+  return s->interrupted && *s->interrupted;
+}
+
 /* PRECOND the lock is held */
 static void draw(Spinner *s) {
   char line[200];
+  if (is_hushed(s)) return;
   const bool has_signs = wcwidth(L'\u280B') == 1;
   const char *sign = !s->turns   ? ""
                      : has_signs ? signs[s->turn % (sizeof signs / sizeof *signs)]
@@ -48,6 +60,8 @@ static void *turn(void *spinner) {
   while (s->running) {
     const struct timespec until = clock_after(CLOCK_REALTIME, TURN_MS);
     if (pthread_cond_timedwait(&s->end, &s->lock, &until) != ETIMEDOUT || !s->running || !is_due(s)) continue;
+    if (is_hushed(s)) erase(s);
+    if (!s->turns) continue;
     s->turn++;
     draw(s);
   }
@@ -64,7 +78,7 @@ void spinner_begin(Spinner *s) {
   s->began_ms = clock_ms();
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->end, NULL);
-  if (!s->turns) return;
+  if (!s->turns && !s->interrupted) return;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   s->has_thread = pthread_create(&s->thread, NULL, turn, s) == 0;
@@ -81,8 +95,7 @@ void spinner_end(Spinner *s) {
   s->has_thread = false;
   pthread_cond_destroy(&s->end);
   pthread_mutex_destroy(&s->lock);
-  static const char erase[] = "\r\033[K";
-  if (s->drawn && write(s->screen, erase, sizeof erase - 1) < 0) return;
+  erase(s);
 }
 
 void spinner_say(Spinner *s, const char *format, ...) {

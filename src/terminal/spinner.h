@@ -9,7 +9,8 @@ typedef struct {
   bool is_on; /* false: nothing is shown */
   bool turns; /* by a thread; else the text is drawn where it changes */
   bool dim;
-  int screen; /* descriptor of a terminal that understands escape sequences */
+  int screen;                      /* descriptor of a terminal that understands escape sequences */
+  const volatile int *interrupted; /* once set, the line is erased soon and for good; or NULL */
 
   bool running, has_thread, drawn;
   double began_ms;

@@ -119,6 +119,19 @@ def test_an_empty_prompt_alone_is_refused(run, stories):
     assert (process.returncode, process.stderr) == (0, b"")
 
 
+def test_an_empty_file_is_told_beside_a_prompt(run, stories, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    call = ["-m", stories, "--raw", "-n", "2"]
+    want = run(*call, "-p", PROMPT)
+    process = run(*call, "-p", PROMPT, "-f", empty)
+    assert (process.returncode, process.stdout) == (0, want.stdout)
+    assert process.stderr.decode() == f"auk: {empty} is empty\n"
+    process = run(*call, "--map", "-", "-f", empty, input=PROMPT.encode())
+    assert process.returncode == 0 and process.stderr.decode().startswith(f"auk: {empty} is empty\n")
+    assert run(*call, "--map", "-", "-p", "{}", input=PROMPT.encode()).stderr.decode().count("is empty") == 0
+
+
 # --- operands
 
 

@@ -101,11 +101,6 @@ static Status read_text(const char *path, Buffer *text, Error *err) {
   return STATUS_OK;
 }
 
-/* Says that a text is empty: the rest of the prompt is answered, and may be about what is not there. */
-static void note_empty(const char *path, size_t size) {
-  if (size == 0) print_note("%s is empty", text_name(path));
-}
-
 static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
   bool named = flags->texts.count || flags->name || flags->files.count;
   for (size_t i = 0; i < flags->texts.count; i++) TRY(text_check("-p", flags->texts.items[i], err));
@@ -113,14 +108,14 @@ static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, E
   if (!prompt_asks_for_input(flags) && input_is_piped(named)) {
     note_waiting();
     TRY(read_text("-", input, err));
-    if (named) note_empty("-", input->size);
+    if (named) text_note_empty("-", input->size);
     *given = *given || input->size;
   }
   for (size_t i = 0; i < flags->files.count; i++) {
     if (input->size && input->data[input->size - 1] != '\n') TRY(buffer_append(input, "\n", 1, err));
     const size_t start = input->size;
     TRY(read_text(flags->files.items[i], input, err));
-    note_empty(flags->files.items[i], input->size - start);
+    text_note_empty(flags->files.items[i], input->size - start);
   }
   text_drop_newline(input);
   return STATUS_OK;

@@ -205,7 +205,8 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
   reply->spinner = (Spinner){.is_on = terminal_takes_escapes(STDERR_FILENO),
                              .turns = has_person(),
                              .dim = terminal_has_colours(STDERR_FILENO) && !a->flags->answer.plain,
-                             .screen = STDERR_FILENO};
+                             .screen = STDERR_FILENO,
+                             .interrupted = a->interrupted};
   spinner_begin(&reply->spinner);
   return STATUS_OK;
 }

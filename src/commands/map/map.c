@@ -107,7 +107,9 @@ static void clear_progress(Map *map) {
 
 static Status read_files(Map *map, const StringList *files, Error *err) {
   for (size_t i = 0; i < files->count; i++) {
+    const size_t start = map->before.size;
     TRY(text_read(files->items[i], &map->before, err));
+    text_note_empty(files->items[i], map->before.size - start);
     text_drop_newline(&map->before);
     TRY(buffer_append(&map->before, "\n", 1, err));
   }
