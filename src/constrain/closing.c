@@ -745,9 +745,9 @@ void closing_find_dead(Machine *m) {
   SchemaSet *set = m->set;
   bool more = true, dead = false;
   set->is_proving = true;
-  while (more && !has_failed(&m->failure)) {
+  while (more) {
     more = dead = false;
-    for (size_t i = set->count; i-- > 2;) {
+    for (size_t i = set->count; i-- > 2 && machine_check(m, NULL) == STATUS_OK;) {
       if (set->schemas[i].is_proven) continue;
       closing_begin_work(m);
       set->schemas[i].is_proven = is_proven(m, (uint32_t)i);

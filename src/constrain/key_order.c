@@ -8,22 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash64.h"
 #include "constrain/closing.h"
 
 /* --- the order */
 
-static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, NumberList *visited, Error *err);
+static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, KeyTable *visited, Error *err);
 
-static Status add_list(Machine *m, const NumberList *list, KeyOrder *order, NumberList *visited, Error *err) {
+static Status add_list(Machine *m, const NumberList *list, KeyOrder *order, KeyTable *visited, Error *err) {
   for (size_t i = 0; i < list->count; i++) TRY(add_schema(m, list->items[i], order, visited, err));
   return STATUS_OK;
 }
 
-static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, NumberList *visited, Error *err) {
+static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, KeyTable *visited, Error *err) {
   if (schema <= SCHEMA_TRUE || schema == SCHEMA_NONE) return STATUS_OK;
-  for (size_t i = 0; i < visited->count; i++)
-    if (visited->items[i] == schema) return STATUS_OK;
-  TRY(number_list_add(visited, schema, err));
+  if (key_table_find(visited, schema)) return STATUS_OK;
+  if (!key_table_add(visited, (KeyEntry){schema, {.number = 0}}))
+    return error_set(err, STATUS_FAILED, "out of memory");
   const Schema *s = &m->set->schemas[schema];
   for (size_t i = 0; i < s->order.count; i++) TRY(number_list_add(&order->keys, s->order.items[i], err));
   TRY(add_list(m, &s->all_of, order, visited, err));
@@ -74,7 +75,7 @@ static void order_free(KeyOrder *order) {
 }
 
 static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrder *order, Error *err) {
-  NumberList visited = {0};
+  KeyTable visited = {0};
   Status status = STATUS_OK;
   order->schemas = mem_alloc((size_t)n + 1, sizeof *order->schemas, "a constraint", err);
   if (!order->schemas) return STATUS_FAILED;
@@ -82,7 +83,7 @@ static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrd
   order->n_schemas = n;
   for (uint32_t i = 0; i < n && status == STATUS_OK; i++)
     status = add_schema(m, schemas[i], order, &visited, err);
-  free(visited.items);
+  key_table_release(&visited);
   return status == STATUS_OK ? number_keys(order, err) : status;
 }
 
@@ -91,23 +92,29 @@ static bool is_of(const KeyOrder *order, const uint32_t *schemas, uint32_t n) {
 }
 
 const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n) {
-  for (size_t i = 0; i < m->n_orders; i++)
-    if (is_of(m->orders[i], schemas, n)) return m->orders[i];
+  const uint64_t hash = hash64(n > 0 ? (const void *)schemas : "", n * sizeof *schemas, 0);
+  uint32_t found;
+  for (NumberWalk w = number_table_walk(&m->orders_by_schemas, hash); number_walk_next(&w, &found);)
+    if (is_of(m->orders[found], schemas, n)) return m->orders[found];
   Error err = {{0}};
   KeyOrder *made = mem_alloc(1, sizeof *made, "a constraint", &err);
   Status status = made ? make_order(m, schemas, n, made, &err) : STATUS_FAILED;
   if (status == STATUS_OK)
     status = mem_grow(&m->orders, &m->orders_capacity, m->n_orders + 1, sizeof made, "a constraint", &err);
+  if (status == STATUS_OK && !number_table_reserve(&m->orders_by_schemas))
+    status = error_set(&err, STATUS_FAILED, "out of memory");
   if (status != STATUS_OK) {
     if (made) order_free(made);
     return machine_fail(m, err.text), NULL;
   }
+  number_table_put(&m->orders_by_schemas, hash, (uint32_t)m->n_orders);
   return m->orders[m->n_orders++] = made;
 }
 
 void key_orders_close(Machine *m) {
   for (size_t i = 0; i < m->n_orders; i++) order_free(m->orders[i]);
   free(m->orders);
+  number_table_release(&m->orders_by_schemas);
 }
 
 uint32_t key_order_rank(const KeyOrder *order, uint32_t key) {

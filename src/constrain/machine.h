@@ -125,6 +125,7 @@ typedef struct {
   KnownKeys known_keys[N_KNOWN_KEYS];
   KeyOrder **orders; /* [n_orders] */
   size_t n_orders, orders_capacity;
+  NumberTable orders_by_schemas;
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
   KeyTable few;      /* languages + 1; true: it has few strings */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -43,6 +44,27 @@ static void the_first_impossible_byte_is_refused(void **state) {
   assert_int_equal(taken_of(OBJECT, "{\"a\": 1, \"a"), 10);
   assert_int_equal(taken_of(OBJECT, "{\"a\": 1, \"b\": \"x\","), 17);
   assert_int_equal(taken_of("{\"maximum\": 20, \"minimum\": 10, \"type\": \"integer\"}", "3"), 0);
+}
+
+/* 30,000 objects are looked at one by one, not each with all others. */
+static void many_objects_open_in_little_time(void **state) {
+  (void)state;
+  Buffer text = {0};
+  Error err;
+  assert_int_equal(buffer_printf(&text, &err, "{\"properties\": {\"x\": {\"enum\": [[]"), STATUS_OK);
+  for (int i = 0; i < 30000; i++)
+    assert_int_equal(buffer_printf(&text, &err, ", {\"k%d\": 1}", i), STATUS_OK);
+  assert_int_equal(buffer_printf(&text, &err, "]}}}"), STATUS_OK);
+  const SchemaOptions ordered = {.ordered_keys = true};
+  Constraint c;
+  bool allowed;
+  const clock_t start = clock();
+  assert_int_equal(constraint_open("schema", text.data, text.size, ordered, NULL, &c, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, "{\"x\": []}", 9, &allowed, NULL, &err), STATUS_OK);
+  assert_true(allowed && constraint_may_end(&c));
+  assert_true((clock() - start) / CLOCKS_PER_SEC < 4);
+  constraint_close(&c);
+  buffer_release(&text);
 }
 
 static void one_of_is_exclusive_where_branches_overlap(void **state) {
@@ -558,6 +580,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(references_are_followed_to_a_limit),
       cmocka_unit_test(the_first_impossible_byte_is_refused),
+      cmocka_unit_test(many_objects_open_in_little_time),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
       cmocka_unit_test(rules_over_several_values_refuse_the_first_byte),

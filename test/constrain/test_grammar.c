@@ -75,6 +75,8 @@ static void texts_of_a_grammar_are_taken_and_no_others(void **state) {
       {"root ::= palindrome\npalindrome ::= \"a\" palindrome \"a\" | \"b\" palindrome \"b\" | [ab]?",
        "abbabba", 8},
       {"root ::= a\na ::= a | \"x\" a | \"x\"", "xx", 3}, /* a unit of itself adds nothing */
+      /* names of one hash in the table of rules, one the beginning of the other */
+      {"root ::= xVWwydYz x\nxVWwydYz ::= \"a\"\nx ::= \"b\"", "ab", 3},
       {json, "{\"a\": [1, {\"b\": \"\\u00e9\"}], \"c\": null}", 39},
       {json, "{\"a\": [1, {\"b\": \"\\u00e9\"}, }", 27},
       {json, "{\"a\": 01", 7},
@@ -320,6 +322,24 @@ static void masks_have_the_tokens_that_are_taken(void **state) {
               false, "<b>the \xc3\xa9<i> x</i>\n</b>");
 }
 
+/* There is nothing in it that an interruption could end. */
+static void a_mask_that_is_kept_needs_no_work(void **state) {
+  (void)state;
+  volatile int interrupted = 0;
+  Constraint c;
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  open_it("root ::= \"(\" root \")\" | [a-z ] root | \"\"", false, &c);
+  constraint_heed(&interrupted);
+  assert_int_equal(constraint_mask(&c, mask, NULL), STATUS_OK);
+  interrupted = 1;
+  assert_int_equal(constraint_mask(&c, mask, NULL), STATUS_OK);
+  bool allowed;
+  assert_int_equal(constraint_take_bytes(&c, "(", 1, &allowed, NULL, NULL), STATUS_INTERRUPTED);
+  constraint_heed(NULL);
+  constraint_close(&c);
+  free(mask);
+}
+
 /* A text of many states keeps what may follow, though states are forgotten on the way. */
 static void a_long_text_needs_no_more_memory(void **state) {
   (void)state;
@@ -351,6 +371,7 @@ int main(void) {
       cmocka_unit_test(large_grammars_are_bounded),
       cmocka_unit_test(sequences_of_sequences_are_joined),
       cmocka_unit_test(masks_have_the_tokens_that_are_taken),
+      cmocka_unit_test(a_mask_that_is_kept_needs_no_work),
       cmocka_unit_test(a_long_text_needs_no_more_memory),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);

@@ -80,6 +80,8 @@ static void multiples_are_exact_decimals(void **state) {
                {"10", "1e3", true},
                {"3", "1e0", false},
                {"1", "1.050e2", true},
+               {"1", "1.001e1", false},
+               {"1", "1.001e3", true},
                {"7", "-14", true},
                {"0.123456789", "1e+308", false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -245,15 +247,31 @@ static void expressions_that_lie_too_deep_are_refused(void **state) {
   assert_refused(lang, "2,000 deep");
 }
 
+/* Bytes that words share lie no deeper than one byte would. */
 static void words_within_words_are_refused_where_they_lie_too_deep(void **state) {
   (void)state;
-  static char bytes[2500];
+  static char bytes[5000];
   static LangWord words[2500];
   memset(bytes, 'a', sizeof bytes);
-  for (size_t i = 0; i < 2500; i++) words[i] = (LangWord){bytes, i, LANG_EMPTY};
+  for (size_t i = 0; i < 2500; i++) words[i] = (LangWord){bytes, 2 * i, LANG_EMPTY};
   const Lang some = lang_words(&langs, words, 1500);
-  assert_true(lang_contains(&langs, some, bytes, 1499) && !lang_contains(&langs, some, bytes, 1500));
-  assert_refused(lang_words(&langs, words, 2500), "2,000");
+  assert_true(lang_contains(&langs, some, bytes, 2998) && !lang_contains(&langs, some, bytes, 3000));
+  assert_refused(lang_words(&langs, words, 2500), "over 2,000 words are beginnings of one another");
+}
+
+/* A search among multiples, wherever these lie, ends early and takes for granted that there is one. */
+static void a_search_among_multiples_is_short(void **state) {
+  (void)state;
+  const Lang one = lang_multiple(&langs, 999983, 0), other = lang_multiple(&langs, 999979, 0);
+  const Lang digits = lang_repeat(&langs, lang_bytes(&langs, '1', '9'), 9, 12), end = lang_byte(&langs, 'z');
+  const Lang parts[] = {lang_or(&langs, one, other), lang_then(&langs, one, end),
+                        lang_then(&langs, lang_maybe(&langs, end), one),
+                        lang_not(&langs, lang_not(&langs, one))};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const Lang texts = i == 1 ? lang_then(&langs, digits, end) : digits;
+    assert_true(lang_is_alive(&langs, lang_and(&langs, parts[i], texts)));
+    assert_int_equal(langs_check(&langs, NULL), STATUS_OK);
+  }
 }
 
 static void an_interruption_ends_the_work(void **state) {
@@ -362,6 +380,8 @@ static void regular_expressions_match_as_ecma_has_it(void **state) {
                {"^(?!no$).*$", "not", true},
                {"(?=a)b", "ab", false},
                {"^([a-z]|^x)$", "x", true},
+               {"(^a|b)c", "ac", true},
+               {"(^a|b)c", "xac", false},
                {"^(a($|/))*$", "a/a", true},
                {"^(a($|/))*$", "aa", false},
                {"^[^\\d\\s]{2,3}$", "a1", false},
@@ -380,10 +400,15 @@ static void regular_expressions_match_as_ecma_has_it(void **state) {
 
 static void mistakes_in_expressions_name_their_place(void **state) {
   (void)state;
-  static const char *const cases[][2] = {{"(a", "at byte 2"},           {"[b-a]", "at byte 4"},
-                                         {"a)", "at byte 1"},           {"*a", "nothing to repeat"},
-                                         {"(a)\\1", "back references"}, {"(?<=a)b", "lookbehind"},
-                                         {"\\bx", "word boundaries"}};
+  static const char *const cases[][2] = {{"(a", "at byte 2"},
+                                         {"[b-a]", "at byte 4"},
+                                         {"a)", "at byte 1"},
+                                         {"*a", "nothing to repeat"},
+                                         {"(a)\\1", "back references"},
+                                         {"(?<=a)b", "lookbehind"},
+                                         {"\\bx", "word boundaries"},
+                                         {"a?^b", "'^' after what may be empty"},
+                                         {"a?(?:)^b", "'^' after what may be empty"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Lang lang;
     Error err;
@@ -440,6 +465,8 @@ static void syntax_is_that_of_the_u_flag(void **state) {
   assert_true(has(expression("\\ud83d\\ude00"), "\U0001f600"));
   assert_int_equal(expression("\\ud83d"), LANG_NONE);
   assert_int_equal(expression("\\ud83d\\u0041"), LANG_NONE);
+  assert_true(has(expression("\\ud83d\\udfff"), "\U0001f7ff"));
+  assert_int_equal(expression("\\ud83d\\ue000"), LANG_NONE);
   assert_true(has(expression("\\cj\\x41"), "\nA"));
 }
 
@@ -546,6 +573,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(expressions_that_lie_too_deep_are_refused, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(words_within_words_are_refused_where_they_lie_too_deep, open_langs,
                                       close_langs),
+      cmocka_unit_test_setup_teardown(a_search_among_multiples_is_short, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(an_interruption_ends_the_work, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(regular_expressions_match_as_ecma_has_it, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
