@@ -504,40 +504,47 @@ static Mentioned mentioned_of(Machine *m, const Frame *frame) {
   return found;
 }
 
-/* The keys that no keyword names with which a member may begin. */
-static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, Lang keys) {
+/* `keys` without those that no keyword of the frame's schemas names with which no member may begin; *all: each
+ * of them may. */
+static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
+                         Lang keys, bool *all) {
   Langs *l = &m->set->langs;
   Lang made = LANG_NONE;
-  bool all = true;
+  *all = true;
   if (found->too_many) return keys;
+  const Lang unnamed = keys == LANG_ALL ? keys : lang_and(l, keys, lang_not(l, order->words));
   for (uint32_t cell = 0; cell < 1u << found->n_langs; cell++) {
-    const Lang within = cell_lang(m, found, cell, keys);
+    const Lang within = cell_lang(m, found, cell, unnamed);
     if (!lang_is_alive(l, within)) continue;
     Lang named = LANG_NONE;
     const bool may = with_other_key(m, frame, within, &named) != CLOSE_NEVER;
-    all &= may;
+    *all &= may;
     made = lang_or(l, made, may ? within : named);
   }
-  return all ? keys : made;
+  return *all ? keys : made;
 }
 
-Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys) {
+/* closing_keys() that are not known yet. */
+static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys) {
   Langs *l = &m->set->langs;
   const Mentioned found = mentioned_of(m, frame);
   const size_t n_ordered = frame->order ? 0 : order->keys.count;
   if (n_ordered > MAX_NAMED) return keys;
   LangWord words[MAX_NAMED + MAX_NAMES];
   size_t n_words = 0;
-  Lang made = unnamed_keys(m, frame, &found, keys);
+  bool all;
+  Lang made = unnamed_keys(m, frame, &found, order, keys, &all);
+  if (all && lang_is_endless(l, keys)) return keys; /* any beginning of a key is one of others */
   for (size_t i = 0; i < n_ordered + found.n; i++) {
     const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
     const Key *key = &m->set->keys[number];
     if (i >= n_ordered && key_order_rank(order, number) <= order->keys.count) continue;
-    made = lang_without(l, made, key->bytes, key->size);
-    if (lang_contains(l, keys, key->bytes, key->size) && with_key(m, frame, number) != CLOSE_NEVER)
-      words[n_words++] = (LangWord){key->bytes, key->size, LANG_EMPTY};
+    if (frame_has_had(frame, key->bytes, key->size) || !lang_contains(l, keys, key->bytes, key->size))
+      continue;
+    const bool may = with_key(m, frame, number) != CLOSE_NEVER;
+    if (may && !all) words[n_words++] = (LangWord){key->bytes, key->size, LANG_EMPTY};
+    if (!may) made = lang_without(l, made, key->bytes, key->size);
   }
-  if (made == keys) return keys; /* any beginning of a key is one of others */
   return n_words ? lang_or(l, made, lang_words(l, words, n_words)) : made;
 }
 
@@ -554,16 +561,26 @@ static uint64_t print_of(const Machine *m, const Frame *frame) {
       sum += hash64(&seen->hash, sizeof seen->hash, 7);
   }
   const uint64_t order = (uint64_t)(uintptr_t)frame->order;
-  const uint64_t parts[] = {frame->kind,
-                            frame->need,
-                            frame->n_goals,
-                            frame->rank,
-                            order,
-                            sum,
-                            atoms_of(m, frame) & ~ATOM_BIT(ATOM_HAS_KEY) ? frame->count : 0};
+  const uint32_t atoms = atoms_of(m, frame);
+  uint32_t count = 0;
+  if (atoms & (ATOM_BIT(ATOM_ITEMS) | ATOM_BIT(ATOM_OPEN_ITEMS)))
+    count = frame->count < m->max_prefix ? frame->count : m->max_prefix;
+  if (atoms & COUNTS) count = frame->count;
+  const uint64_t parts[] = {frame->kind, frame->need, frame->n_goals, frame->rank, order, sum, count};
   const uint64_t print = hash64(frame->numbers, 2 * (size_t)frame->n_goals * sizeof *frame->numbers,
                                 hash64(parts, sizeof parts, 22));
   return print ? print : 1;
+}
+
+Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys) {
+  const uint64_t parts[] = {print_of(m, frame), (uint64_t)(uintptr_t)order, keys};
+  const uint64_t print = hash64(parts, sizeof parts, 24);
+  KnownKeys *known = &m->known_keys[print % N_KNOWN_KEYS];
+  if (known->print != print) {
+    const Lang made = judge_keys(m, frame, order, keys);
+    *known = (KnownKeys){print, made};
+  }
+  return known->keys;
 }
 
 /* CLOSE_SURE if the value may end now, and those around it whose items may not repeat can close then. */
@@ -600,23 +617,37 @@ static Closing search(Machine *m, const Frame *frame, Formula rest) {
   return better(found, ends);
 }
 
+/* An answer that is CLOSE_UNSURE is kept as the budget of its search: less would not find more. */
+enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
+
+static uint32_t budget_of(const Machine *m) {
+  return KEPT_UNSURE + m->search_left / (MAX_STEPS / FEWER_STEPS);
+}
+
+static void keep(Machine *m, uint64_t print, uint32_t answer) {
+  KeyEntry *known = (KeyEntry *)key_table_find(&m->closings, print);
+  if (known) {
+    known->value.number = answer;
+    return;
+  }
+  if (m->closings.count > MAX_KEPT) key_table_release(&m->closings);
+  if (!key_table_add(&m->closings, (KeyEntry){print, {.number = answer}})) machine_fail(m, "out of memory");
+}
+
 Closing closing_of(Machine *m, const Frame *frame) {
   if (frame->kind == FRAME_ROOT) return frame_rest(m, frame) == FORMULA_TRUE ? CLOSE_SURE : CLOSE_NEVER;
   const Formula rest = frame_rest(m, frame);
   if (rest == FORMULA_FALSE) return CLOSE_NEVER;
   if (rest == FORMULA_TRUE && !frame->up->hashing) return CLOSE_SURE;
-  if (!frame_is_possible(m, frame)) return CLOSE_NEVER;
-  if (frame->hashing ? closing_never_runs_out(m, frame) : closing_is_plain(m, rest)) return CLOSE_SURE;
+  if (frame->hashing ? closing_never_runs_out(m, frame) : closing_is_plain(m, rest))
+    return frame_is_possible(m, frame) ? CLOSE_SURE : CLOSE_NEVER;
   const uint64_t print = print_of(m, frame);
   const KeyEntry *known = m->set->is_proving ? NULL : key_table_find(&m->closings, print);
-  if (known) return (Closing)known->value.number;
-  const bool whole = m->search_depth == 0 && m->search_left > MAX_STEPS / 2;
-  const Closing found = search(m, frame, rest);
-  if ((found == CLOSE_UNSURE && !whole) || m->set->is_proving) return found;
-  if (m->closings.count > MAX_KEPT) key_table_release(&m->closings);
-  if (!key_table_find(&m->closings, print) &&
-      !key_table_add(&m->closings, (KeyEntry){print, {.number = (uint32_t)found}}))
-    machine_fail(m, "out of memory");
+  if (known && known->value.number < KEPT_UNSURE) return (Closing)known->value.number;
+  const uint32_t budget = budget_of(m);
+  if (known && budget <= known->value.number) return CLOSE_UNSURE;
+  const Closing found = frame_is_possible(m, frame) ? search(m, frame, rest) : CLOSE_NEVER;
+  if (!m->set->is_proving) keep(m, print, found == CLOSE_UNSURE ? budget : found);
   return found;
 }
 

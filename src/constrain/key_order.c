@@ -74,6 +74,18 @@ static void order_free(KeyOrder *order) {
   free(order);
 }
 
+static Status make_words(Machine *m, KeyOrder *order, Error *err) {
+  LangWord *words = mem_alloc(order->keys.count + 1, sizeof *words, "a constraint", err);
+  if (!words) return STATUS_FAILED;
+  for (size_t i = 0; i < order->keys.count; i++) {
+    const Key *key = &m->set->keys[order->keys.items[i]];
+    words[i] = (LangWord){key->bytes, key->size, LANG_EMPTY};
+  }
+  order->words = lang_words(&m->set->langs, words, order->keys.count);
+  free(words);
+  return STATUS_OK;
+}
+
 static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrder *order, Error *err) {
   KeyTable visited = {0};
   Status status = STATUS_OK;
@@ -84,7 +96,8 @@ static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrd
   for (uint32_t i = 0; i < n && status == STATUS_OK; i++)
     status = add_schema(m, schemas[i], order, &visited, err);
   key_table_release(&visited);
-  return status == STATUS_OK ? number_keys(order, err) : status;
+  if (status == STATUS_OK) status = number_keys(order, err);
+  return status == STATUS_OK ? make_words(m, order, err) : status;
 }
 
 static bool is_of(const KeyOrder *order, const uint32_t *schemas, uint32_t n) {

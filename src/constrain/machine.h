@@ -35,9 +35,10 @@ typedef struct {
   uint32_t n_schemas;
   NumberList keys;
   KeyList ranks; /* (key, its place from 1 on), sorted by key */
+  Lang words;    /* the keys */
 } KeyOrder;
 
-/* The keys that may come next in a frame with this frame_print(). */
+/* The keys that may come next in a frame, by a hash of all on which they depend. */
 #define N_KNOWN_KEYS 64
 typedef struct {
   uint64_t print;
