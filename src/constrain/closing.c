@@ -504,8 +504,8 @@ static Mentioned mentioned_of(Machine *m, const Frame *frame) {
   return found;
 }
 
-/* `keys` without those that no keyword of the frame's schemas names with which no member may begin; *all: each
- * of them may. */
+/* `keys` without those that no keyword of the frame's schemas names and with which no member may begin; *all:
+ * each of them may. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;

@@ -215,7 +215,7 @@ def test_the_shells_complete_the_same_values(scripts, helps):
     operands = {command: values_in_bash(bash, command)[1] for command in helps}
     assert operands["inspect"] == operands["pack"] == ("model", "") and operands["models"] == ("directory", "")
     assert operands["chats"] == ("chat", "show rm") and operands["schema"] == ("file", "")
-    assert operands["completions"] == ("words", "bash zsh fish") and operands["man"] == operands["cache"] == ("", "")
+    assert operands["completions"] == ("words", "bash zsh fish") and operands["man"] == ("", "")
 
 
 def test_a_flag_is_described_by_the_beginning_of_its_help(scripts, helps):
