@@ -123,6 +123,19 @@ static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   return formula_or(f, made, positive ? FORMULA_FALSE : none);
 }
 
+/* The same of a list of parts, all of which must hold, or one. They are joined at once: one by one, a long
+ * list would be sorted again for each. */
+static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool positive) {
+  Formulas *f = formulas_of(r->m);
+  Formula few[16], *parts = node->b <= 16 ? few : malloc(node->b * sizeof *parts), made = !all;
+  if (!parts) return machine_fail(r->m, "out of memory"), FORMULA_FALSE;
+  uint32_t n = 0;
+  while (n < node->b && (parts[n] = relaxed(r, f->lists[node->a + n], positive)) != (Formula)!all) n++;
+  if (n == node->b) made = formula_join(f, all ? FORMULA_AND : FORMULA_OR, parts, n);
+  if (parts != few) free(parts);
+  return made;
+}
+
 /* Over-approximates the formula, or with !positive its negation, by goals of the open child: atoms that the
  * rest of the text may still decide are true. FALSE: it cannot become true any more. */
 static Formula relaxed(Relax *r, Formula formula, bool positive) {
@@ -137,12 +150,7 @@ static Formula relaxed(Relax *r, Formula formula, bool positive) {
   case FORMULA_OR: {
     bool both = (node.kind == FORMULA_AND) == positive;
     if (both && positive && contradicts(r, &node)) return FORMULA_FALSE;
-    Formula made = both;
-    for (uint32_t i = 0; i < node.b && made != (Formula)!both; i++) {
-      Formula part = relaxed(r, f->lists[node.a + i], positive);
-      made = both ? formula_and(f, made, part) : formula_or(f, made, part);
-    }
-    return made;
+    return relaxed_parts(r, &node, both, positive);
   }
   case FORMULA_ATOM: break;
   }
@@ -258,11 +266,12 @@ static Lang lang_of(Machine *m, const Frame *frame, Formula formula, JsonKind ki
   }
   case FORMULA_AND:
   case FORMULA_OR: {
-    Lang made = node.kind == FORMULA_AND ? LANG_ALL : LANG_NONE;
-    for (uint32_t i = 0; i < node.b; i++) {
-      Lang part = lang_of(m, frame, f->lists[node.a + i], kind);
-      made = node.kind == FORMULA_AND ? lang_and(l, made, part) : lang_or(l, made, part);
-    }
+    Lang few[16], *parts = node.b <= 16 ? few : malloc(node.b * sizeof *parts);
+    if (!parts) return machine_fail(m, "out of memory"), LANG_NONE;
+    for (uint32_t i = 0; i < node.b; i++) parts[i] = lang_of(m, frame, f->lists[node.a + i], kind);
+    const Lang made =
+        node.kind == FORMULA_AND ? lang_and_all(l, parts, node.b) : lang_or_many(l, parts, node.b);
+    if (parts != few) free(parts);
     return made;
   }
   case FORMULA_ONE: break; /* relaxed() makes none */
