@@ -26,8 +26,9 @@ enum {
   MAX_EXAMPLE = 200, /* bytes of a key */
   MAX_SCANNED = 512, /* strings and numbers of the text that are compared with a child */
 };
-#define MAX_KEPT ((size_t)1 << 16) /* answers */
-#define COUNTS   (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
+#define MAX_KEPT     ((size_t)1 << 16) /* answers */
+#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work at which a search ends: the mask needs some, too */
+#define COUNTS       (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
 
 static Formulas *formulas_of(const Machine *m) {
   return &m->set->formulas;
@@ -42,7 +43,9 @@ static Closing better(Closing a, Closing b) {
 }
 
 static bool is_at_limit(const Machine *m) {
-  return m->search_depth >= MAX_DEPTH || m->search_left == 0 || m->set->langs.steps > LANG_MAX_STEPS / 4;
+  const Langs *l = &m->set->langs;
+  return m->search_depth >= MAX_DEPTH || m->search_left == 0 || l->steps > LANG_MAX_STEPS / 4 ||
+         l->failure.work > MAX_SEARCHED || formulas_of(m)->failure.work > MAX_SEARCHED;
 }
 
 void closing_begin_work(Machine *m) {

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,8 +106,47 @@ static void every_text_of_random_tokens_ends(void **state) {
   buffer_release(&file);
 }
 
+/* Appends a part with the numbers of three keys. */
+static void add_part(Buffer *text, const char *format, int a, int b, int c) {
+  char part[200];
+  Error err;
+  const int size = snprintf(part, sizeof part, format, a, b, c);
+  assert_int_equal(buffer_append(text, part, (size_t)size, &err), STATUS_OK);
+}
+
+/* A search that would take too much work ends unsure: it makes no form fail. */
+static void a_hard_search_makes_no_form_fail(void **state) {
+  (void)state;
+  enum { N_KEYS = 200 };
+  const SchemaOptions options = {.plain_integers = true};
+  Constraint c;
+  Buffer text = {0};
+  Error err;
+  bool allowed;
+  add_part(&text, "{\"additionalProperties\": false, \"oneOf\": [false", 0, 0, 0);
+  for (int i = 0; i < N_KEYS; i++)
+    add_part(&text, ", {\"required\": [\"k%d\"], \"not\": {\"required\": [\"k%d\", \"k%d\"]}}", i,
+             (i + 1) % N_KEYS, (i + 2) % N_KEYS);
+  add_part(&text, "], \"allOf\": [true", 0, 0, 0);
+  for (int i = 0; i < N_KEYS; i++)
+    add_part(&text,
+             ", {\"if\": {\"properties\": {\"k%d\": {\"const\": 1}}}, \"then\": {\"required\": [\"k%d\"]}, "
+             "\"else\": {\"not\": {\"required\": [\"k%d\"]}}}",
+             i, (i * 7 + 1) % N_KEYS, (i * 5 + 2) % N_KEYS);
+  add_part(&text, "], \"properties\": {\"x\": false", 0, 0, 0);
+  for (int i = 0; i < N_KEYS; i++) add_part(&text, ", \"k%d\": {\"enum\": [0, 1, 2, 3]}", i, 0, 0);
+  add_part(&text, "}}", 0, 0, 0);
+  if (constraint_open("schema", text.data, text.size, options, NULL, &c, &err) != STATUS_OK)
+    fail_msg("%s", err.text);
+  assert_int_equal(constraint_take_bytes(&c, "{\"k0\": 1, ", 9, &allowed, NULL, &err), STATUS_OK);
+  assert_true(allowed);
+  constraint_close(&c);
+  buffer_release(&text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_hard_search_makes_no_form_fail),
       cmocka_unit_test_setup_teardown(every_text_of_random_tokens_ends, open_vocabulary, close_vocabulary),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
