@@ -123,7 +123,7 @@ static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   return formula_or(f, made, positive ? FORMULA_FALSE : none);
 }
 
-/* The same of a list of parts, all of which must hold, or one. They are joined at once: one by one, a long
+/* The same of a list of parts: all must hold, or one. They are joined at once: one by one, a long
  * list would be sorted again for each. */
 static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool positive) {
   Formulas *f = formulas_of(r->m);
