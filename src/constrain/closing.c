@@ -1,10 +1,10 @@
 /* closing.c - searches whether open arrays and objects can close; see closing.h. Called by: frames.c,
  * machine.c, key_order.c, constraint.c.
  *
- * A step of the search is a member or an item that begins and one set of verdicts of it: its value is not
- * written, only whether one exists. Where items may not repeat, values count: those of a language that has
- * few are tried one by one, and one of many is taken for one that has not been. Members are tried in one
- * order (KeyOrder): others with the same keys would only close to the same. */
+ * A step of the search begins a member or an item and chooses one set of verdicts for it. It does not write a
+ * value: it only asks whether a value with these verdicts exists. Where items may not repeat, values matter:
+ * the search tries each value of a language that has few, and assumes of one with many that it has one that
+ * was not yet used. Members are tried in one order (KeyOrder), since the order never changes the result. */
 #include "constrain/closing.h"
 
 #include <stdio.h>
@@ -28,11 +28,6 @@ enum {
 };
 #define MAX_KEPT     ((size_t)1 << 16) /* answers */
 #define MAX_SEARCHED (MAX_WORK / 32)   /* units of work at which a search ends: the mask needs some, too */
-#define COUNTS       (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
-
-static Formulas *formulas_of(const Machine *m) {
-  return &m->set->formulas;
-}
 
 static Closing worse(Closing a, Closing b) {
   return a < b ? a : b;
@@ -125,14 +120,21 @@ typedef struct {
 
 static const Found nothing = {FORMULA_FALSE, FORMULA_FALSE};
 
+/* A copy of the frame whose child needs this; NULL after a failure. */
+static const Frame *with_need(Machine *m, const Frame *frame, Formula need) {
+  Frame *made = frame_copy(m, frame, frame->n_goals, frame->n_children);
+  if (!made) return NULL;
+  memcpy(made->numbers, frame->numbers, (2 * (size_t)frame->n_goals + frame->n_children) * sizeof(uint32_t));
+  made->child_need = need;
+  return made;
+}
+
 /* CLOSE_SURE if some array or object has the verdicts. */
 static Closing container_exists(Machine *m, const Frame *frame, const Cube *cube) {
   Closing best = CLOSE_NEVER;
   const ArenaMark mark = machine_mark(m);
-  Frame *made = frame_copy(m, frame, frame->n_goals, frame->n_children);
+  const Frame *made = with_need(m, frame, cube->need);
   if (!made) return best;
-  memcpy(made->numbers, frame->numbers, (2 * (size_t)frame->n_goals + frame->n_children) * sizeof(uint32_t));
-  made->child_need = cube->need;
   for (FrameKind kind = FRAME_ARRAY; kind <= FRAME_OBJECT && best != CLOSE_SURE; kind++) {
     const Frame *inside = frame_inside(m, made, kind);
     if (inside) best = better(best, closing_of(m, inside));
@@ -147,12 +149,6 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-static uint32_t atoms_of(const Machine *m, const Frame *frame) {
-  uint32_t atoms = 0;
-  for (uint32_t i = 0; i < frame->n_goals; i++) atoms |= formulas_of(m)->nodes[frame_goals(frame)[i]].atoms;
-  return atoms;
-}
-
 /* The closing of the frame after its child. A step of the search that changes nothing is none, and items that
  * do are taken up to the next count that matters. */
 static Closing after_any(const Split *s, const Frame *at) {
@@ -164,14 +160,14 @@ static Closing after_any(const Split *s, const Frame *at) {
   bool same = s->before->n_goals == after->n_goals &&
               memcmp(frame_goals(s->before), frame_goals(after), after->n_goals * sizeof(Formula)) == 0;
   if (after->kind == FRAME_ARRAY) same &= s->before->count >= m->max_prefix;
-  if (same && m->is_searching && !(atoms_of(m, after) & COUNTS)) return CLOSE_NEVER;
+  if (same && m->is_searching && !(frame_atoms(m, after) & COUNT_ATOMS)) return CLOSE_NEVER;
   uint32_t next = UINT32_MAX;
   for (uint32_t i = 0; same && after->kind == FRAME_ARRAY && i < after->n_goals; i++) {
     const FormulaNode *goal = &f->nodes[frame_goals(after)[i]];
     const bool has_list = goal->kind == FORMULA_AND || goal->kind == FORMULA_OR;
     for (uint32_t j = 0; j < (has_list ? goal->b : 1); j++) {
       const FormulaNode *part = has_list ? &f->nodes[f->lists[goal->a + j]] : goal;
-      if (!(part->atoms & COUNTS)) continue;
+      if (!(part->atoms & COUNT_ATOMS)) continue;
       if (part->kind != FORMULA_ATOM) next = 0;
       if (part->a > after->count && part->a < next) next = part->a;
     }
@@ -246,14 +242,8 @@ static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   if (text_exists(m, cube)) return true;
   /* A search looks into containers at the end; here their formulas alone count. */
   const ArenaMark mark = machine_mark(m);
-  Frame *made = frame_copy(m, s->frame, s->frame->n_goals, s->frame->n_children);
-  bool may = false;
-  if (made) {
-    memcpy(made->numbers, s->frame->numbers,
-           (2 * (size_t)made->n_goals + made->n_children) * sizeof(uint32_t));
-    made->child_need = cube->need;
-    may = frame_inside(m, made, FRAME_ARRAY) || frame_inside(m, made, FRAME_OBJECT);
-  }
+  const Frame *made = with_need(m, s->frame, cube->need);
+  const bool may = made && (frame_inside(m, made, FRAME_ARRAY) || frame_inside(m, made, FRAME_OBJECT));
   machine_release(m, mark);
   return may;
 }
@@ -564,11 +554,11 @@ static uint64_t print_of(const Machine *m, const Frame *frame) {
       sum += hash64(&seen->hash, sizeof seen->hash, 7);
   }
   const uint64_t order = (uint64_t)(uintptr_t)frame->order;
-  const uint32_t atoms = atoms_of(m, frame);
+  const uint32_t atoms = frame_atoms(m, frame);
   uint32_t count = 0;
   if (atoms & (ATOM_BIT(ATOM_ITEMS) | ATOM_BIT(ATOM_OPEN_ITEMS)))
     count = frame->count < m->max_prefix ? frame->count : m->max_prefix;
-  if (atoms & COUNTS) count = frame->count;
+  if (atoms & COUNT_ATOMS) count = frame->count;
   const uint64_t parts[] = {frame->kind, frame->need, frame->n_goals, frame->rank, order, sum, count};
   const uint64_t print = hash64(frame->numbers, 2 * (size_t)frame->n_goals * sizeof *frame->numbers,
                                 hash64(parts, sizeof parts, 22));

@@ -1,10 +1,10 @@
 /* closing.h - whether an open array or object can still close to what is needed of it.
  *
- * What frames.c sees of formulas at once is exact where each part can be had by itself. Rules that join
- * members or items (uniqueItems, contains, not, if, oneOf, counts beside conditions, several subschemas for
- * one member) need a search: for a next member or item and for the verdicts of it after which the frame can
- * close. The search is bounded; what it leaves open is CLOSE_UNSURE and allowed where nothing is known to be
- * better. */
+ * frames.c judges the parts of a formula one by one. That is exact only if each part can be satisfied
+ * independently of the others. Some rules join members or items: uniqueItems, contains, not, if, oneOf,
+ * counts beside conditions, and several subschemas for one member. For these a search looks for a next
+ * member or item with verdicts after which the frame can close. The search is bounded. If it ends without
+ * an answer, that is CLOSE_UNSURE, and the step is allowed unless another one is known to be better. */
 #pragma once
 
 #include "constrain/machine.h"

@@ -6,12 +6,7 @@
 #include "constrain/frames.h"
 #include "constrain/key_order.h"
 #include "constrain/lang/lang_list.h"
-
-#define COUNTS (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
-
-static Formulas *formulas_of(const Machine *m) {
-  return &m->set->formulas;
-}
+#include "constrain/schema_internal.h"
 
 /* --- formulas that need no search */
 
@@ -34,17 +29,8 @@ static void add_judge(const FormulaNode *part, Judges *judges) {
 /* The schema of a member with the key by one judge; SCHEMA_NONE: any value. PRECOND it has no patterns */
 static uint32_t member_schema(const Machine *m, uint32_t judge, uint32_t key) {
   const Schema *s = &m->set->schemas[judge];
-  for (size_t low = 0, high = s->properties.count; low < high;) {
-    const size_t middle = (low + high) / 2;
-    const KeySchema *it = &s->properties.items[middle];
-    if (it->key == key) return it->schema;
-    if (it->key < key) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return s->additional;
+  const KeySchema *named = schema_property(s, key);
+  return named ? named->schema : s->additional;
 }
 
 /* True if a member with the key may satisfy all judges, or one of them alone refuses it and it is not
@@ -140,10 +126,10 @@ static bool and_is_plain(Machine *m, FormulaNode node) {
     add_judge(it, &judges);
     n_items += it->kind == FORMULA_ATOM && it->atom == ATOM_ITEMS;
     n_choices += it->kind == FORMULA_OR && it->atoms & ATOM_BIT(ATOM_MEMBERS);
-    if (it->kind == FORMULA_OR && it->atoms & (COUNTS | ATOM_BIT(ATOM_ITEMS))) return false;
+    if (it->kind == FORMULA_OR && it->atoms & (COUNT_ATOMS | ATOM_BIT(ATOM_ITEMS))) return false;
   }
   if (n_items > 1 || n_choices > 1 || judges.too_many) return false;
-  if ((judges.n > 1 || n_choices) && node.atoms & COUNTS) return false;
+  if ((judges.n > 1 || n_choices) && node.atoms & COUNT_ATOMS) return false;
   const FormulaNode *lists[2] = {&node, NULL};
   if (!judges_are_free(m, &judges, lists)) return false;
   for (uint32_t i = 0; i < node.b; i++) {

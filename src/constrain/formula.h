@@ -31,6 +31,7 @@ typedef enum {
   ATOM_UNIQUE,     /* items differ from one another */
 } AtomKind;
 #define ATOM_BIT(kind) (1u << (kind))
+#define COUNT_ATOMS    (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
 
 typedef enum {
   FORMULA_CONSTANT,

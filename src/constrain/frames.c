@@ -10,10 +10,6 @@
 #include "constrain/evaluated.h"
 #include "constrain/key_order.h"
 
-static Formulas *formulas_of(const Machine *m) {
-  return &m->set->formulas;
-}
-
 static Formula child_atom(const Machine *m, uint32_t schema) {
   return schema <= SCHEMA_TRUE ? schema : formula_atom(formulas_of(m), ATOM_CHILD, schema, 0);
 }
@@ -439,10 +435,9 @@ static Formula item_begins(void *user, const FormulaNode *atom, Formula itself) 
   }
 }
 
-#define COUNTS     (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
-#define ITEM_ATOMS (COUNTS | ATOM_BIT(ATOM_ITEMS) | ATOM_BIT(ATOM_CONTAINS) | ATOM_BIT(ATOM_OPEN_ITEMS))
+#define ITEM_ATOMS (COUNT_ATOMS | ATOM_BIT(ATOM_ITEMS) | ATOM_BIT(ATOM_CONTAINS) | ATOM_BIT(ATOM_OPEN_ITEMS))
 #define MEMBER_ATOMS                                                                                         \
-  (COUNTS | ATOM_BIT(ATOM_HAS_KEY) | ATOM_BIT(ATOM_MEMBERS) | ATOM_BIT(ATOM_NAMES) |                         \
+  (COUNT_ATOMS | ATOM_BIT(ATOM_HAS_KEY) | ATOM_BIT(ATOM_MEMBERS) | ATOM_BIT(ATOM_NAMES) |                    \
    ATOM_BIT(ATOM_OPEN_MEMBERS))
 
 static const Frame *begin_child(Machine *m, const Frame *frame, Step *step, Seen *seen) {
@@ -687,14 +682,19 @@ bool frame_has_had(const Frame *frame, const char *key, size_t size) {
   return false;
 }
 
+uint32_t frame_atoms(const Machine *m, const Frame *frame) {
+  uint32_t atoms = 0;
+  for (uint32_t i = 0; i < frame->n_goals; i++) atoms |= formulas_of(m)->nodes[frame_goals(frame)[i]].atoms;
+  return atoms;
+}
+
 uint64_t frame_print(const Machine *m, const Frame *frame) {
   if (frame->print) return frame->print;
-  uint32_t atoms = 0;
-  for (uint32_t i = 0; i < frame->n_goals; i++) atoms |= m->set->formulas.nodes[frame_goals(frame)[i]].atoms;
+  const uint32_t atoms = frame_atoms(m, frame);
   const uint32_t by_place = ATOM_BIT(ATOM_ITEMS) | ATOM_BIT(ATOM_OPEN_ITEMS);
   uint64_t count = 0;
   if (atoms & by_place) count = frame->count < m->max_prefix ? frame->count : m->max_prefix;
-  if (frame->hashing || (atoms & COUNTS)) count = frame->count;
+  if (frame->hashing || (atoms & COUNT_ATOMS)) count = frame->count;
   const uint64_t parts[] = {frame->up ? frame_print(m, frame->up) : 0,
                             (uint64_t)frame->kind << 1 | frame->hashing,
                             (uint64_t)frame->need << 32 | frame->child_need,

@@ -4,6 +4,10 @@
 
 #include "constrain/machine.h"
 
+static inline Formulas *formulas_of(const Machine *m) {
+  return &m->set->formulas;
+}
+
 const Frame *frame_root(Machine *m);
 /* The array or object that is the open child of `parent`. */
 const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind);
@@ -34,6 +38,8 @@ bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *ver
 
 /* True if all keys that no keyword names have the same effect. */
 bool frame_keys_are_alike(const Machine *m, const Frame *frame);
+/* ATOM_BIT() of all atoms of the frame's goals. */
+uint32_t frame_atoms(const Machine *m, const Frame *frame);
 /* A hash of all that the frame and those above it may still be asked: frames with equal ones allow the same
  * texts. */
 uint64_t frame_print(const Machine *m, const Frame *frame);
