@@ -20,19 +20,14 @@ typedef struct {
   int first[MAX_PROJECTIONS]; /* each part's first output among all */
 } DeviceProjections;
 
-/* The matrices of a layer's experts; zeros in layers without experts. */
+/* All experts of a layer (linear.h): gate and up interleaved, or up alone with config.ungated; down summed.
+ * Zeros in layers without experts. */
 typedef struct {
-  DeviceLinear router, shared_gate; /* dense */
-  /* All experts (linear.h): gate and up interleaved, or up alone with config.ungated; down summed. */
   DeviceLinear gate_up, down;
-  DeviceLinear latent_in, latent_out; /* only with ExpertConfig.latent */
 } DeviceExperts;
 
-/* The matrices of a mix of streams: down and inject are one product. */
-typedef struct {
-  DeviceProjections in; /* outputs: streams.rank, then streams.n; no inject before the logits */
-  DeviceLinear up;
-} DeviceMix;
+/* Matrices of one input, which are one product (layers/parts.c). */
+enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED };
 
 typedef struct {
   /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's are its
@@ -45,35 +40,37 @@ typedef struct {
 #include "model/tensors.def"
     };
   };
-  /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA (with
-   * by_channel b, qkv, z, a, or with a gate_rank b, qkv, z_in, a_in), with delta_beside before q, k, v; or
-   * in of LAYER_CONV; or q_a, or q without a q_rank, kv_a, and attn_gate of latent attention. Index queries
-   * and the index key come last (config.indexer). */
-  DeviceProjections qkv;
-  /* Only with latent attention: q with a q_rank; the heads' parts of kv_b (ModelLayer), laid out as summed
-   * experts, one of them for each head. */
-  DeviceLinear q, key_heads, value_heads;
-  const void *key_halves, *value_halves; /* the latter two in fp16, as LinearHeads.w */
-  DeviceLinear delta_o;                  /* zeros unless delta_beside */
-  DeviceLinear delta_z, delta_a; /* with DeltaConfig.gate_rank: of what z_in and a_in make; else zeros */
+  /* By LAYER_Q ..: matrices that are products of their own; zeros: the layer has none such. */
+  union {
+    DeviceLinear linear[N_LAYER_LINEARS];
+    struct {
+#define LINEAR(SLOT, member, ...) DeviceLinear member;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    DeviceProjections joined[N_JOINED];
+    struct {
+      /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA (with
+       * by_channel b, qkv, z, a, or with a gate_rank b, qkv, z_in, a_in), with delta_beside before q, k, v;
+       * or in of LAYER_CONV; or q_a, or q without a q_rank, kv_a, and attn_gate of latent attention. Index
+       * queries and the index key come last (config.indexer). */
+      DeviceProjections qkv;
+      /* One part: interleaved, gate before up, or up alone; two parts: gate, up. */
+      DeviceProjections gate_up;
+      DeviceProjections attn_mix, mlp_mix; /* streams.rank outputs, then streams.n */
+    };
+  };
+  /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out as summed experts, one of
+   * them for each head; and in fp16, as LinearHeads.w. */
+  DeviceLinear key_heads, value_heads;
+  const void *key_halves, *value_halves;
   DeviceExperts experts;
-  DeviceLinear o, down; /* o: zeros of LAYER_MLP_ALONE; down, gate_up: zeros without an MLP beside experts */
-  DeviceProjections gate_up; /* one part: interleaved, gate before up, or up alone; two parts: gate, up */
-  DeviceLinear input_gate, input_projection; /* only with config.per_layer_width */
-  /* Only with config.streams.n, attn_norm and mlp_norm being [streams.n * hidden] then: */
-  DeviceMix attn_mix, mlp_mix;
-  DeviceLinear ngram_key, ngram_value;
-  DeviceLinear laurel_left, laurel_right; /* only with config.altup.n; so are these, small ones in fp32: */
-  const float *altup_router, *altup_predict, *altup_correct; /* [n][hidden], [n * n][n], [n][n] */
+  /* AltUp's small matrices in fp32, by which of them: [n][hidden], [n * n][n], [n][n] */
+  const float *small[3];
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
 } DeviceLayer;
-
-/* The parts of a drafter beside its layers (model.h, DraftParts); zeros in other models. */
-typedef struct {
-  void *head; /* the memory of a head that was rounded from the target's; or NULL */
-  DeviceLinear states, join, out;
-  const float *embedding_norm, *state_norm, *states_norm[MAX_DRAFT_STATES];
-} DeviceDraft;
+enum { SMALL_ROUTER, SMALL_PREDICT, SMALL_CORRECT };
 
 typedef struct {
   const float *frequencies; /* [n_pairs] rope_frequencies() */
@@ -128,19 +125,31 @@ struct BackendModel {
   struct WeightStream *weight_stream; /* weights.c's */
   CpuProducts *cpu;                   /* multiplies them */
   DeviceLayer *layers;                /* [n_layers] */
-  DeviceDraft draft;
-  DeviceLinear head;
+  /* Beside the layers (model/tensors.def); zeros and NULL: the model has none such. */
+  union {
+    DeviceLinear model_linear[N_MODEL_LINEARS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_LINEAR(SLOT, member, count, ...) DeviceLinear member count;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    const float *vector[N_MODEL_VECTORS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_VECTOR(SLOT, member, count, ...) const float *member count;
+#include "model/tensors.def"
+    };
+  };
+  DeviceProjections mix; /* mix_down, as the layers' attn_mix without what is injected */
+  void *rounded_head;    /* the memory of a drafter's head that was rounded from the target's, or NULL */
   void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
   const void *embedding; /* [vocab_size][embedding_stride] */
   Dtype embedding_type;
-  size_t embedding_stride;      /* in elements; if tied, the embedding is the LM head's memory */
-  const float *final_norm;      /* [hidden], or [streams.n * hidden] */
-  const float *final_norm_bias; /* [hidden] or NULL */
-  DeviceMix mix;                /* of the logits' input; only with config.streams.n */
-  DeviceLinear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1]; /* Model's */
-  /* Only with config.per_layer_width: Model's. */
-  const void *input_table; /* [per_layer_vocab][n_layers * per_layer_width] of the checkpoint's type */
-  DeviceLinear input_projection;
-  const float *input_norm; /* [per_layer_width] */
+  size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
+  const void *input_table; /* Model's, of the checkpoint's type */
   DeviceRope ropes[N_ROPES];
 };

@@ -19,11 +19,11 @@ static bool is_joined(const DraftConfig *draft) {
 Status draft_load(BackendModel *loaded, Error *err) {
   if (!loaded->target || !loaded->model->draft.round_head || !linear_can_round(&loaded->target->head))
     return STATUS_OK;
-  return linear_round(&loaded->target->head, &loaded->head, &loaded->draft.head, loaded->stream, err);
+  return linear_round(&loaded->target->head, &loaded->head, &loaded->rounded_head, loaded->stream, err);
 }
 
 void draft_unload(BackendModel *loaded) {
-  cudaFree(loaded->draft.head);
+  cudaFree(loaded->rounded_head);
 }
 
 /* A layer's k and v, and at most 15 outputs of q before them, since a part begins at a multiple of 16. */
@@ -51,9 +51,9 @@ Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err) {
     for (int i = 0; i < some.n_parts; i++)
       TRY(linear_prepare(loaded->linear, &some.parts[i], loaded->act, max_tokens, loaded->kernel, err));
   }
-  if (loaded->draft.out.n_out > 0)
-    TRY(linear_prepare(loaded->linear, &loaded->draft.out, ACT_F16, max_tokens, NULL, err));
-  const DeviceLinear *first = loaded->draft.join.n_out > 0 ? &loaded->draft.join : &loaded->draft.states;
+  if (loaded->draft_out.n_out > 0)
+    TRY(linear_prepare(loaded->linear, &loaded->draft_out, ACT_F16, max_tokens, NULL, err));
+  const DeviceLinear *first = loaded->draft_join.n_out > 0 ? &loaded->draft_join : &loaded->draft_states;
   return linear_prepare(loaded->linear, first, ACT_F16, max_tokens, NULL, err);
 }
 
@@ -112,7 +112,7 @@ Status draft_move(BackendState *s, int from, int to, Error *err) {
 /* draft_h = n rows of states, normalised where the drafter does so, else divided. */
 static Status round_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const float *const *norms = s->loaded->draft.states_norm;
+  const float *const *norms = s->loaded->draft_states_norm;
   const int n = row_floats(s), stride = padded_row(n), width = c->draft.target_hidden;
   const float eps = (float)c->norm_eps;
   cudaStream_t stream = s->loaded->stream;
@@ -131,7 +131,7 @@ static Status round_states(BackendState *s, int n_rows, int first, float divisor
 /* x = W_states of rows / divisor, fp32 [n_rows][hidden]. */
 static Status make_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   TRY(round_states(s, n_rows, first, divisor, err));
-  return products_matmul(s, &s->loaded->draft.states, s->draft_h, padded_row(row_floats(s)), n_rows,
+  return products_matmul(s, &s->loaded->draft_states, s->draft_h, padded_row(row_floats(s)), n_rows,
                          LINEAR_TO_F32, s->x, s->loaded->model->config.hidden, err);
 }
 
@@ -146,14 +146,14 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
                 (float)c->embedding_scale, s->branch, m->stream, err));
   TRY(ops_rms_norm(s->branch, m->layers[0].attn_norm, eps, c->hidden, n_rows, s->h, s->h_stride, m->stream,
                    err));
-  TRY(ops_rms_norm(s->x, m->draft.state_norm, eps, c->hidden, n_rows, state_half, s->h_stride, m->stream,
+  TRY(ops_rms_norm(s->x, m->draft_state_norm, eps, c->hidden, n_rows, state_half, s->h_stride, m->stream,
                    err));
   s->normed = NORMED;
   if (!c->draft.norm_before_residual) return STATUS_OK;
   const size_t bytes = (size_t)n_rows * (size_t)c->hidden * sizeof(float);
   TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, bytes, cudaMemcpyDeviceToDevice, m->stream),
                   "cannot copy hidden states", err));
-  return norm_rows(s, s->branch, eps, m->draft.state_norm, c->hidden, n_rows, s->x, err);
+  return norm_rows(s, s->branch, eps, m->draft_state_norm, c->hidden, n_rows, s->x, err);
 }
 
 /* x = the drafter's own state after its last step of one row: x still is what left the last layer. */
@@ -191,13 +191,13 @@ static Status round_half(BackendState *s, const float *from, const float *weight
  * An assistant's is W_out of the latter, else it is rmsnorm(x). */
 static Status make_own_state(BackendState *s, const float **state, Error *err) {
   const BackendModel *m = s->loaded;
-  if (m->draft.out.n_out == 0) {
+  if (m->draft_out.n_out == 0) {
     *state = s->x;
     return take_own_state(s, true, err);
   }
   *state = s->branch;
-  return products_matmul(s, &m->draft.out, s->lm_head_in, s->h_stride, 1, LINEAR_TO_F32, s->branch,
-                         m->draft.out.n_out, err);
+  return products_matmul(s, &m->draft_out, s->lm_head_in, s->h_stride, 1, LINEAR_TO_F32, s->branch,
+                         m->draft_out.n_out, err);
 }
 
 /* A layer for several tokens, or an assistant: x = W_join of the embedding and the state, which a layer for
@@ -208,11 +208,11 @@ static Status embed_joined(BackendState *s, TokenRange span, int states, Error *
   const int n = span.n_tokens, width = c->draft.target_hidden, stride = padded_row(2 * width);
   const float *state = states < 0 ? NULL : kept_row(s, states);
   if (!state) TRY(make_own_state(s, &state, err));
-  TRY(round_half(s, state, m->draft.state_norm, n, (char *)s->draft_h + (size_t)width * 2, err));
+  TRY(round_half(s, state, m->draft_state_norm, n, (char *)s->draft_h + (size_t)width * 2, err));
   TRY(ops_embed(m->embedding, m->embedding_type, width, m->embedding_stride, s->rows.ids, n,
                 (float)c->embedding_scale, s->branch, m->stream, err));
-  TRY(round_half(s, s->branch, m->draft.embedding_norm, n, s->draft_h, err));
-  return products_matmul(s, &m->draft.join, s->draft_h, stride, n, LINEAR_TO_F32, s->x, c->hidden, err);
+  TRY(round_half(s, s->branch, m->draft_embedding_norm, n, s->draft_h, err));
+  return products_matmul(s, &m->draft_join, s->draft_h, stride, n, LINEAR_TO_F32, s->x, c->hidden, err);
 }
 
 Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int states, Error *err) {
@@ -240,7 +240,7 @@ static Status append_context(BackendState *s, TokenRange span, int states, Error
       (float)(c->norm_eps / (STATES_DIVISOR * STATES_DIVISOR)); /* of numbers that were divided */
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
   TRY(make_states(s, n, states, STATES_DIVISOR, err));
-  TRY(ops_rms_norm(s->x, m->draft.state_norm, eps, c->hidden, n, s->h, s->h_stride, m->stream, err));
+  TRY(ops_rms_norm(s->x, m->draft_state_norm, eps, c->hidden, n, s->h, s->h_stride, m->stream, err));
   for (int layer = 0; layer < c->n_layers; layer++) {
     const DeviceProjections some = keys_and_values(m, layer);
     TRY(products_project(s, &some, 0, n, s->projections, s->projection_stride, err));

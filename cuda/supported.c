@@ -31,11 +31,8 @@ static bool scales_fit_fp16(const Linear *linear) {
 
 /* The same of the matrices beside the layers. */
 static bool others_fit_fp16(const Model *model) {
-  const Linear *const others[] = {&model->head, &model->input_projection, &model->mix.down, &model->mix.up};
   bool fit = true;
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++) fit = fit && scales_fit_fp16(others[i]);
-  for (int i = 0; i + 1 < model->config.altup.n; i++)
-    fit = fit && scales_fit_fp16(&model->streams_in[i]) && scales_fit_fp16(&model->streams_out[i]);
+  for (int i = 0; i < N_MODEL_LINEARS; i++) fit = fit && scales_fit_fp16(&model->linear[i]);
   return fit;
 }
 

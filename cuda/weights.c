@@ -108,7 +108,7 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
   if (config_layer(config, i).intermediate == 0 || e->own_norms || e->scales_input || e->latent > 0 ||
-      loader->stays || i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
+      i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
       e->n_experts >= LINEAR_MAX_EXPERTS)
     return false;
   for (int part = 0; part < N_EXPERT_LINEARS; part++)
@@ -117,131 +117,71 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return true;
 }
 
-/* Router and experts. The router and the matrices of a latent space are always on the device. */
-static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExperts *to,
-                            const ModelLayer *from, Error *err) {
-  const ModelConfig *config = &loader->loaded->model->config;
-  const bool stays = loader->stays;
-  loader->stays = false;
-  TRY(visit_matrix(loader, pass, &to->router, &from->router, err));
-  TRY(visit_matrix(loader, pass, &to->shared_gate, &from->shared_gate, err));
-  TRY(visit_matrix(loader, pass, &to->latent_in, &from->latent_in, err));
-  TRY(visit_matrix(loader, pass, &to->latent_out, &from->latent_out, err));
-  loader->joined = shared_joins(loader, i, from);
-  loader->stays = i >= config->n_layers - loader->host_experts;
-  const int parts[] = {EXPERT_GATE, EXPERT_UP}, first = config->ungated ? 1 : 0;
-  TRY(pass->experts(loader, &to->gate_up, from, parts + first, 2 - first, err));
-  TRY(pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err));
-  loader->stays = stays;
-  return STATUS_OK;
-}
-
-/* The matrices of latent attention that do not read the layer's input. The device always has heads' own. */
-static Status visit_latent(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
-                           Error *err) {
-  const ModelConfig *config = &loader->loaded->model->config;
-  const bool stays = loader->stays;
-  if (config->latent.kv_rank == 0 || config_layer(config, i).kind != LAYER_ATTENTION) return STATUS_OK;
-  if (config->latent.q_rank) TRY(visit_matrix(loader, pass, &to->q, &from->q, err));
-  loader->stays = false;
+/* The matrices that every head of latent attention has, which are always on the device; router and gate
+ * are. */
+static Status visit_heads(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
+                          Error *err) {
+  if (!from->key_heads) return STATUS_OK;
   TRY(pass->experts(loader, &to->key_heads, from, (const int[]){KEY_HEADS}, 1, err));
-  TRY(pass->experts(loader, &to->value_heads, from, (const int[]){VALUE_HEADS}, 1, err));
-  loader->stays = stays;
-  return STATUS_OK;
+  return pass->experts(loader, &to->value_heads, from, (const int[]){VALUE_HEADS}, 1, err);
 }
 
-/* The MLP, or the experts and the MLP beside them. */
-static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
-                        Error *err) {
-  const ModelConfig *config = &loader->loaded->model->config;
-  const LayerConfig own = config_layer(config, i);
-  /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs it interleaved. */
-  const bool swiglu = own.sparsity == 0 && config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
-                      config->mlp_scale == 1;
-  to->gate_deviations = own.sparsity > 0 ? (float)gaussian_quantile(own.sparsity) : 0;
-  if (own.n_experts > 0) TRY(visit_experts(loader, pass, i, &to->experts, from, err));
-  to->gate_up.n_parts = 0;
-  if (own.intermediate == 0 || (own.n_experts > 0 && loader->joined)) return STATUS_OK;
-  const Linear *const inputs[] = {&from->gate, &from->up};
-  const int first = config->ungated ? 1 : 0;
-  TRY(visit_projections(loader, pass, &to->gate_up, inputs + first, 2 - first, swiglu, err));
-  return visit_matrix(loader, pass, &to->down, &from->down, err);
-}
-
-/* inject: NULL before the logits. */
-static Status visit_mix(Loader *loader, const Pass *pass, DeviceMix *to, const Linear *down, const Linear *up,
-                        const Linear *inject, Error *err) {
-  const Linear *const inputs[] = {down, inject};
-  TRY(visit_projections(loader, pass, &to->in, inputs, inject ? 2 : 1, false, err));
-  return visit_matrix(loader, pass, &to->up, up, err);
-}
-
-/* The matrices of streams and n-grams. */
-static Status visit_streams(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
+static Status visit_experts(Loader *loader, const Pass *pass, DeviceExperts *to, const ModelLayer *from,
                             Error *err) {
-  if (loader->loaded->model->config.streams.n == 0) return STATUS_OK;
-  TRY(visit_mix(loader, pass, &to->attn_mix, &from->attn_mix_down, &from->attn_mix_up, &from->attn_inject,
-                err));
-  TRY(visit_mix(loader, pass, &to->mlp_mix, &from->mlp_mix_down, &from->mlp_mix_up, &from->mlp_inject, err));
-  TRY(visit_matrix(loader, pass, &to->ngram_key, &from->ngram_key, err));
-  return visit_matrix(loader, pass, &to->ngram_value, &from->ngram_value, err);
+  const int parts[] = {EXPERT_GATE, EXPERT_UP}, first = loader->loaded->model->config.ungated ? 1 : 0;
+  if (config_layer(&loader->loaded->model->config, loader->layer).n_experts == 0) return STATUS_OK;
+  TRY(pass->experts(loader, &to->gate_up, from, parts + first, 2 - first, err));
+  return pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err);
 }
 
-/* A small dense matrix, as a vector. */
+static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLayer *to,
+                           const ModelLayer *from, Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const Linear *inputs[MAX_PROJECTIONS];
+  const int n = parts_joined(config, loader->layer, from, which, inputs);
+  /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs it interleaved. */
+  const bool swiglu = which == JOINED_GATE_UP && config_layer(config, loader->layer).sparsity == 0 &&
+                      config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
+                      config->mlp_scale == 1;
+  return visit_projections(loader, pass, &to->joined[which], inputs,
+                           which == JOINED_GATE_UP && loader->joined ? 0 : n, swiglu, err);
+}
+
+/* A small dense matrix, as a vector. PRECOND it is dense (supported.c) */
 static Status visit_small(Loader *loader, const Pass *pass, const float **to, const Linear *from,
                           Error *err) {
   const Vector numbers = {from->weight, from->dtype, from->n_in * from->n_out};
   return pass->vector(loader, to, &numbers, (VectorUse){0, -0.1f, 0.1f, 0}, err);
 }
 
-/* The matrices of AltUp and LAuReL. PRECOND the small ones are dense (supported.c). */
-static Status visit_altup(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
-                          Error *err) {
-  if (loader->loaded->model->config.altup.n == 0) return STATUS_OK;
-  TRY(visit_small(loader, pass, &to->altup_router, &from->altup_router, err));
-  TRY(visit_small(loader, pass, &to->altup_predict, &from->altup_predict, err));
-  TRY(visit_small(loader, pass, &to->altup_correct, &from->altup_correct, err));
-  TRY(visit_matrix(loader, pass, &to->laurel_left, &from->laurel_left, err));
-  return visit_matrix(loader, pass, &to->laurel_right, &from->laurel_right, err);
+static Status visit_held(Loader *loader, const Pass *pass, HeldMatrix held, DeviceLayer *to,
+                         const ModelLayer *from, Error *err) {
+  static const int small[] = {LAYER_ALTUP_ROUTER, LAYER_ALTUP_PREDICT, LAYER_ALTUP_CORRECT};
+  const ModelConfig *config = &loader->loaded->model->config;
+  const int which = held.which, i = loader->layer,
+            n_host = held.how == HELD_EXPERTS ? loader->host_experts : loader->host_layers;
+  const bool may_stay = held.how == HELD_JOINED || held.how == HELD_ALONE || held.how == HELD_EXPERTS;
+  loader->stays = may_stay && i >= config->n_layers - n_host;
+  switch (held.how) {
+  case HELD_JOINED: return visit_joined(loader, pass, which, to, from, err);
+  case HELD_EXPERTS: return visit_experts(loader, pass, &to->experts, from, err);
+  case HELD_HEADS: return visit_heads(loader, pass, to, from, err);
+  case HELD_SMALL: return visit_small(loader, pass, &to->small[which], &from->linear[small[which]], err);
+  default:
+    if (parts_is_input(config, i, which) || (which == LAYER_DOWN && loader->joined)) return STATUS_OK;
+    return visit_matrix(loader, pass, &to->linear[which], &from->linear[which], err);
+  }
 }
 
 static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
-  const ModelConfig *config = &loader->loaded->model->config;
+  const LayerConfig own = config_layer(&loader->loaded->model->config, i);
   const ModelLayer *from = &loader->loaded->model->layers[i];
   DeviceLayer *to = &loader->loaded->layers[i];
   loader->layer = i;
-  loader->stays = i >= config->n_layers - loader->host_layers;
+  loader->joined = own.n_experts > 0 && shared_joins(loader, i, from);
+  to->gate_deviations = own.sparsity > 0 ? (float)gaussian_quantile(own.sparsity) : 0;
   TRY(visit_vectors(loader, pass, to, from, err));
-  const Linear *inputs[MAX_PROJECTIONS];
-  const int n_inputs = parts_inputs(config, i, from, inputs);
-  TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
-  TRY(visit_latent(loader, pass, i, to, from, err));
-  if (layer_linear_exists(config, i, LAYER_DELTA_Z_IN)) {
-    TRY(visit_matrix(loader, pass, &to->delta_z, &from->delta_z, err));
-    TRY(visit_matrix(loader, pass, &to->delta_a, &from->delta_a, err));
-  }
-  TRY(visit_matrix(loader, pass, &to->delta_o, &from->delta_o, err));
-  TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
-  TRY(visit_mlp(loader, pass, i, to, from, err));
-  TRY(visit_streams(loader, pass, to, from, err));
-  TRY(visit_altup(loader, pass, to, from, err));
-  TRY(visit_matrix(loader, pass, &to->input_gate, &from->input_gate, err));
-  return visit_matrix(loader, pass, &to->input_projection, &from->input_projection, err);
-}
-
-/* The parts of a drafter beside its layers. */
-static Status visit_draft(Loader *loader, const Pass *pass, VectorUse norm, Error *err) {
-  const Model *model = loader->loaded->model;
-  const DraftParts *from = &model->draft;
-  DeviceDraft *to = &loader->loaded->draft;
-  if (!model->config.draft.kind) return STATUS_OK;
-  TRY(visit_matrix(loader, pass, &to->states, &from->states, err));
-  TRY(visit_matrix(loader, pass, &to->join, &from->join, err));
-  TRY(visit_matrix(loader, pass, &to->out, &from->out, err));
-  TRY(pass->vector(loader, &to->embedding_norm, &from->embedding_norm, norm, err));
-  TRY(pass->vector(loader, &to->state_norm, &from->state_norm, norm, err));
-  for (int i = 0; i < MAX_DRAFT_STATES; i++)
-    TRY(pass->vector(loader, &to->states_norm[i], &from->states_norm[i], norm, err));
+  for (int k = 0; k < N_HELD; k++) TRY(visit_held(loader, pass, held_matrices[k], to, from, err));
   return STATUS_OK;
 }
 
@@ -276,27 +216,20 @@ static Status visit_embedding(Loader *loader, const Pass *pass, Error *err) {
 static Status visit(Loader *loader, const Pass *pass, Error *err) {
   BackendModel *loaded = loader->loaded;
   const Model *model = loaded->model;
-  const ModelConfig *config = &model->config;
-  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1, 0},
-                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1, 0};
-  for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
-  loader->stays = false;
-  TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
-  TRY(pass->vector(loader, &loaded->final_norm_bias, &model->final_norm_bias, (VectorUse){0, -0.1f, 0.1f, 0},
-                   err));
+  for (int i = 0; i < model->config.n_layers; i++) TRY(visit_layer(loader, pass, i, err));
+  loader->stays = loader->joined = false;
+  for (int i = 0; i < N_MODEL_VECTORS; i++) {
+    const VectorRange range = model_vector_range(i);
+    const VectorUse use = {model_vector_plus(&model->config, i), range.low, range.high, 0};
+    TRY(pass->vector(loader, &loaded->vector[i], &model->vector[i], use, err));
+  }
   TRY(visit_head(loader, pass, err));
   TRY(visit_embedding(loader, pass, err));
-  TRY(visit_draft(loader, pass, norm, err));
-  if (config->streams.n > 0)
-    TRY(visit_mix(loader, pass, &loaded->mix, &model->mix.down, &model->mix.up, NULL, err));
-  for (int i = 0; i + 1 < config->altup.n; i++) {
-    TRY(visit_matrix(loader, pass, &loaded->streams_in[i], &model->streams_in[i], err));
-    TRY(visit_matrix(loader, pass, &loaded->streams_out[i], &model->streams_out[i], err));
-  }
-  if (config->per_layer_width == 0) return STATUS_OK;
-  TRY(pass->table(loader, &loaded->input_table, &model->input_table, err));
-  TRY(visit_matrix(loader, pass, &loaded->input_projection, &model->input_projection, err));
-  return pass->vector(loader, &loaded->input_norm, &model->input_norm, norm, err);
+  for (int i = MODEL_HEAD + 1; i < N_MODEL_LINEARS; i++)
+    TRY(visit_matrix(loader, pass, &loaded->model_linear[i], &model->linear[i], err));
+  return model->config.per_layer_width > 0
+             ? pass->table(loader, &loaded->input_table, &model->input_table, err)
+             : STATUS_OK;
 }
 
 /* --- layout */
@@ -786,6 +719,7 @@ Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *
   TRY(cuda_status(cudaMalloc(&loaded->memory, loader.arena.used), "no memory for the weights", err));
   loader.arena = (DeviceArena){.base = loaded->memory};
   TRY(lay_out(&loader, err));
+  loaded->mix = (DeviceProjections){.parts = {loaded->mix_down}, .n_parts = 1};
   TRY(ropes_copy(loaded, err));
   TRY(loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err));
   TRY(latent_fill_halves(loaded, err));

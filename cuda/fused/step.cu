@@ -113,8 +113,8 @@ static Layer layer_of(const DeviceLayer *from, const float *folded) {
                                     experts ? &e.gate_up : &from->gate_up.parts[0],
                                     experts ? &e.down : &from->down};
   Layer l = {};
-  l.router = (const unsigned char *)e.router.dense,
-  l.shared_gate = (const unsigned char *)e.shared_gate.dense;
+  l.router = (const unsigned char *)from->router.dense,
+  l.shared_gate = (const unsigned char *)from->shared_gate.dense;
   l.folded_router = folded;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
@@ -229,8 +229,8 @@ static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape
 static void set_model(Args *a, const StepModel *m) {
   a->head_norms = m->layers[0].q_norm != NULL;
   for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
-  a->router_stride = (int)m->layers[0].experts.router.stride;
-  a->router_is_bf16 = m->layers[0].experts.router.type == WEIGHT_BF16;
+  a->router_stride = (int)m->layers[0].router.stride;
+  a->router_is_bf16 = m->layers[0].router.type == WEIGHT_BF16;
   a->renormalise = m->renormalise;
   a->lm_head = (const unsigned char *)m->lm_head->dense;
   a->embedding = m->embedding;

@@ -45,7 +45,7 @@ Status altup_begin(BackendState *s, int n_rows, Error *err) {
 Status cuda_predict_streams(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *own = &s->loaded->layers[layer];
   const AltupStreams call = streams_of(s);
-  const AltupRouter router = {own->altup_norm, own->altup_router, own->altup_predict};
+  const AltupRouter router = {own->altup_norm, own->small[SMALL_ROUTER], own->small[SMALL_PREDICT]};
   s->normed = NOT_NORMED;
   return ops_altup_predict(&call, &router, s->x, rows_of(s, span), s->loaded->stream, err);
 }
@@ -71,7 +71,7 @@ Status cuda_add_laurel(BackendState *s, TokenRange span, int layer, Error *err) 
 Status cuda_correct_streams(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *own = &s->loaded->layers[layer];
   const AltupStreams call = streams_of(s);
-  const AltupRouter router = {own->altup_norm, own->altup_router, own->altup_correct};
+  const AltupRouter router = {own->altup_norm, own->small[SMALL_ROUTER], own->small[SMALL_CORRECT]};
   return ops_altup_correct(&call, &router, own->altup_output_scale, s->x, rows_of(s, span), s->loaded->stream,
                            err);
 }

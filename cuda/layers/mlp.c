@@ -83,7 +83,6 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
-  const DeviceExperts *e = &l->experts;
   const float *x;
   TRY(normalised(s, n_tokens, layer, &x, err));
   const Router router = {.config = &c->experts,
@@ -97,13 +96,13 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .experts_norm = l->expert_norm,
                          .router_scale = l->router_scale,
                          .experts_h = s->expert_h,
-                         .router = &e->router,
-                         .shared_gate = e->shared_gate.n_out > 0 ? &e->shared_gate : NULL,
+                         .router = &l->router,
+                         .shared_gate = l->shared_gate.n_out > 0 ? &l->shared_gate : NULL,
                          .choice_bias = l->choice_bias,
                          .scales = l->expert_scales,
                          .same_on_all_gpus = s->peers.n > 0,
                          .invariant = s->options.invariant,
-                         .joined = e->gate_up.n_experts > c->experts.n_experts,
+                         .joined = l->experts.gate_up.n_experts > c->experts.n_experts,
                          .to = s->choices};
   s->normed = NOT_NORMED;
   const DeviceLimits limits = linear_limits(m->linear);
@@ -213,13 +212,13 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
  * rows of hidden. */
 static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
-  const DeviceExperts *e = &m->layers[layer].experts;
+  const DeviceLayer *l = &m->layers[layer];
   const int latent = m->model->config.experts.latent, stride = padded_row(latent);
-  TRY(products_matmul(s, &e->latent_in, s->h, s->h_stride, n_tokens, LINEAR_TO_F16, s->latent_h, stride,
+  TRY(products_matmul(s, &l->latent_in, s->h, s->h_stride, n_tokens, LINEAR_TO_F16, s->latent_h, stride,
                       err));
   TRY(sum_experts(s, n_tokens, layer, false, s->latent_sum, err));
   TRY(ops_round(s->latent_sum, latent, 1, latent, n_tokens, s->latent_h, stride, m->stream, err));
-  return products_matmul(s, &e->latent_out, s->latent_h, stride, n_tokens,
+  return products_matmul(s, &l->latent_out, s->latent_h, stride, n_tokens,
                          add ? LINEAR_ADD_F32 : LINEAR_TO_F32, to, m->model->config.hidden, err);
 }
 
@@ -243,7 +242,6 @@ static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum
 Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
-  const DeviceExperts *e = &l->experts;
   const int n_tokens = rows_of(s, span), sum = first_sum(layer) + 1;
   const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || residual_sums_branches(s);
   float *to = to_branch ? residual_branch(s, sum) : s->x;
@@ -251,7 +249,7 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   TRY((c->experts.latent > 0 ? sum_latent_experts : sum_experts)(s, n_tokens, layer,
                                                                  !to_branch && s->peers.rank == 0, to, err));
   if (l->gate_up.n_parts > 0) { /* the MLP beside them */
-    const bool scaled = e->shared_gate.n_out > 0 || c->experts.halves_shared;
+    const bool scaled = l->shared_gate.n_out > 0 || c->experts.halves_shared;
     const float *factors = scaled ? s->choices.shared_factors : NULL;
     float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;
     TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));

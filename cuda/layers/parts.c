@@ -3,33 +3,53 @@
 
 #include "model/layers.h"
 
-enum { AT_A = 1 }; /* the place of a in the order of inputs, unless DeltaConfig.by_channel */
+/* clang-format off */
+const HeldMatrix held_matrices[N_HELD] = {
+  {HELD_JOINED, JOINED_INPUTS},            {HELD_ALONE, LAYER_Q},                   {HELD_HEADS, 0},
+  {HELD_ALONE, LAYER_DELTA_Z},             {HELD_ALONE, LAYER_DELTA_A},             {HELD_ALONE, LAYER_DELTA_O},
+  {HELD_ALONE, LAYER_O},                   {HELD_ROUTER, LAYER_ROUTER},             {HELD_ROUTER, LAYER_SHARED_GATE},
+  {HELD_ON_DEVICE, LAYER_LATENT_IN},       {HELD_ON_DEVICE, LAYER_LATENT_OUT},      {HELD_EXPERTS, 0},
+  {HELD_JOINED, JOINED_GATE_UP},           {HELD_ALONE, LAYER_DOWN},                {HELD_JOINED, JOINED_ATTN_MIX},
+  {HELD_ALONE, LAYER_ATTN_MIX_UP},         {HELD_JOINED, JOINED_MLP_MIX},           {HELD_ALONE, LAYER_MLP_MIX_UP},
+  {HELD_ALONE, LAYER_NGRAM_KEY},           {HELD_ALONE, LAYER_NGRAM_VALUE},         {HELD_SMALL, SMALL_ROUTER},
+  {HELD_SMALL, SMALL_PREDICT},             {HELD_SMALL, SMALL_CORRECT},             {HELD_ALONE, LAYER_LAUREL_LEFT},
+  {HELD_ALONE, LAYER_LAUREL_RIGHT},        {HELD_ALONE, LAYER_INPUT_GATE},          {HELD_ALONE, LAYER_INPUT_PROJECTION},
+};
+/* clang-format on */
 
-/* True if linear layer `which` multiplies the layer's input and has place i in the order below: with
- * by_channel a comes after z. With a gate_rank z and a multiply another input, with a q_rank q does. */
-static bool is_input(const ModelConfig *config, int layer, int which, int i) {
+/* The order of outputs; each list ends with N_LAYER_LINEARS. Among a layer's inputs b and a come first:
+ * kernels of few tokens multiply them themselves if they are a matrix of their own (delta.h). With by_channel
+ * a comes after z. */
+enum { N_INPUTS = 17, AT_A = 1 };
+static const int joined[N_JOINED][N_INPUTS + 1] = {
+    [JOINED_INPUTS] = {LAYER_DELTA_B, [AT_A] = LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_K, LAYER_DELTA_V,
+                       LAYER_DELTA_Z_IN, LAYER_DELTA_A_IN, LAYER_DELTA_Z, LAYER_DELTA_A, LAYER_CONV_IN,
+                       LAYER_Q, LAYER_K, LAYER_V, LAYER_Q_A, LAYER_KV_A, LAYER_ATTN_GATE, LAYER_INDEX,
+                       N_LAYER_LINEARS},
+    [JOINED_GATE_UP] = {LAYER_GATE, LAYER_UP, N_LAYER_LINEARS},
+    [JOINED_ATTN_MIX] = {LAYER_ATTN_MIX_DOWN, LAYER_ATTN_INJECT, N_LAYER_LINEARS},
+    [JOINED_MLP_MIX] = {LAYER_MLP_MIX_DOWN, LAYER_MLP_INJECT, N_LAYER_LINEARS},
+};
+
+/* With a gate_rank z and a multiply another input than the layer's, with a q_rank q does. */
+bool parts_is_input(const ModelConfig *config, int layer, int which) {
   if (!layer_linear_exists(config, layer, which)) return false;
-  if (which == LAYER_DELTA_A && config->delta.by_channel != (i > AT_A)) return false;
   if (which == LAYER_DELTA_A || which == LAYER_DELTA_Z) return config->delta.gate_rank == 0;
-  return which != LAYER_Q || config->latent.q_rank == 0;
+  return which == LAYER_Q && config->latent.q_rank == 0;
 }
 
-int parts_inputs(const ModelConfig *config, int layer, const ModelLayer *from,
+int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]) {
-  static const int inputs[] = {LAYER_DELTA_B,    [AT_A] = LAYER_DELTA_A,
-                               LAYER_DELTA_QKV,  LAYER_DELTA_K,
-                               LAYER_DELTA_V,    LAYER_DELTA_Z_IN,
-                               LAYER_DELTA_A_IN, LAYER_DELTA_Z,
-                               LAYER_DELTA_A,    LAYER_CONV_IN,
-                               LAYER_Q,          LAYER_K,
-                               LAYER_V,          LAYER_Q_A,
-                               LAYER_KV_A,       LAYER_ATTN_GATE,
-                               LAYER_INDEX};
   int n = 0;
-  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-    if (!is_input(config, layer, inputs[i], (int)i)) continue;
-    out[n++] = layer_linear(from, inputs[i]);
-    const bool more = inputs[i] == LAYER_DELTA_QKV || inputs[i] == LAYER_CONV_IN;
+  for (int i = 0; joined[which][i] < N_LAYER_LINEARS; i++) {
+    const int linear = joined[which][i];
+    const bool may_be_alone = linear == LAYER_DELTA_A || linear == LAYER_DELTA_Z || linear == LAYER_Q;
+    if (!layer_linear_exists(config, layer, linear) ||
+        (may_be_alone && !parts_is_input(config, layer, linear)) ||
+        (linear == LAYER_DELTA_A && config->delta.by_channel != (i > AT_A)))
+      continue;
+    out[n++] = layer_linear(from, linear);
+    const bool more = linear == LAYER_DELTA_QKV || linear == LAYER_CONV_IN;
     for (int k = 0; more && k < 2 && from->more[k].n_out > 0; k++) out[n++] = &from->more[k];
   }
   return n;

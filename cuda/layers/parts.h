@@ -1,10 +1,28 @@
-/* parts.h - which matrices multiply a layer's input, and in which order. Called by: weights.c. */
+/* parts.h - how the GPU holds a layer's matrices. Called by: weights.c, prepare.c. */
 #pragma once
 
 #include "cuda/device_model.h"
 
-/* Lists the layers that multiply the input of attention, delta rule or convolution, and returns their number.
- * b and a come first, since kernels of few tokens multiply them themselves if they are a matrix of their own
- * (delta.h). */
-int parts_inputs(const ModelConfig *config, int layer, const ModelLayer *from,
+typedef enum {
+  HELD_JOINED,    /* DeviceLayer.joined[which] */
+  HELD_ALONE,     /* DeviceLayer.linear[which] */
+  HELD_ON_DEVICE, /* the same, never in the host's memory */
+  HELD_ROUTER,    /* likewise; kernels of the router's read it */
+  HELD_EXPERTS,   /* DeviceLayer.experts */
+  HELD_HEADS,     /* key_heads and value_heads */
+  HELD_SMALL,     /* DeviceLayer.small[which] */
+} Holding;
+
+/* All that a layer may have, in the order of memory. */
+typedef struct {
+  Holding how;
+  int which;
+} HeldMatrix;
+enum { N_HELD = 27 };
+extern const HeldMatrix held_matrices[N_HELD];
+
+/* The matrices of joined[which], in the order of outputs: returns their number. */
+int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]);
+/* True if linear layer `which`, which may be held alone, is one of joined[JOINED_INPUTS] in this layer. */
+bool parts_is_input(const ModelConfig *config, int layer, int which);

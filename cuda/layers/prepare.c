@@ -2,7 +2,9 @@
 #include "cuda/layers/prepare.h"
 
 #include "cuda/draft.h"
+#include "cuda/layers/parts.h"
 #include "cuda/weights.h"
+#include "model/layers.h"
 
 /* A function that is called for each matrix. `is_special`: neither the matrix's kernel nor the type of its
  * activations, which is fp16, is the user's choice. rows: the most that it meets in a step. */
@@ -22,55 +24,31 @@ static Status visit_projections(const Visit *v, const DeviceProjections *p, int 
   return STATUS_OK;
 }
 
-static Status visit_mix(const Visit *v, const DeviceMix *mix, int rows, Error *err) {
-  TRY(visit_projections(v, &mix->in, rows, err));
-  return visit(v, &mix->up, rows, err);
-}
-
-static Status visit_experts(const Visit *v, const DeviceExperts *e, Error *err) {
-  if (e->down.n_out == 0) return STATUS_OK;
-  TRY(v->work(v->user, &e->gate_up, true, v->rows, err));
-  TRY(v->work(v->user, &e->down, true, v->rows, err));
-  TRY(visit(v, &e->latent_in, v->rows, err));
-  return visit(v, &e->latent_out, v->rows, err);
-}
-
-static Status visit_layer(const Visit *v, int layer, Error *err) {
-  const ModelConfig *c = &v->model->model->config;
-  const DeviceLayer *l = &v->model->layers[layer];
-  TRY(visit_projections(v, &l->qkv, v->rows, err));
-  const DeviceLinear *const own[] = {&l->q, &l->delta_z, &l->delta_a, &l->o};
-  for (size_t i = 0; i < sizeof own / sizeof *own; i++) TRY(visit(v, own[i], v->rows, err));
-  TRY(visit_projections(v, &l->gate_up, v->rows, err));
-  if (l->gate_up.n_parts > 0) TRY(visit(v, &l->down, v->rows, err));
-  TRY(visit_experts(v, &l->experts, err));
-  if (c->per_layer_width > 0) {
-    TRY(visit(v, &l->input_gate, v->rows, err));
-    TRY(visit(v, &l->input_projection, v->rows, err));
+static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
+  for (int i = 0; i < N_HELD; i++) {
+    const int which = held_matrices[i].which;
+    switch (held_matrices[i].how) {
+    case HELD_JOINED: TRY(visit_projections(v, &l->joined[which], v->rows, err)); break;
+    case HELD_ALONE:
+    case HELD_ON_DEVICE: TRY(visit(v, &l->linear[which], v->rows, err)); break;
+    case HELD_EXPERTS:
+      if (l->experts.down.n_out == 0) break;
+      TRY(v->work(v->user, &l->experts.gate_up, true, v->rows, err));
+      TRY(v->work(v->user, &l->experts.down, true, v->rows, err));
+      break;
+    default: break; /* kernels of their own */
+    }
   }
-  if (c->altup.n > 0) {
-    TRY(visit(v, &l->laurel_left, v->rows, err));
-    TRY(visit(v, &l->laurel_right, v->rows, err));
-  }
-  if (c->streams.n == 0) return STATUS_OK;
-  TRY(visit_mix(v, &l->attn_mix, v->rows, err));
-  TRY(visit_mix(v, &l->mlp_mix, v->rows, err));
-  if (!config_layer(c, layer).ngrams) return STATUS_OK;
-  TRY(visit(v, &l->ngram_key, v->rows, err));
-  return visit(v, &l->ngram_value, v->rows, err);
+  return STATUS_OK;
 }
 
-/* All matrices, up to the first that fails. */
+/* All matrices but a drafter's own (draft.c), up to the first that fails. */
 static Status visit_all(const Visit *v, Error *err) {
   const BackendModel *m = v->model;
-  const ModelConfig *c = &m->model->config;
-  for (int i = 0; i < c->n_layers; i++) TRY(visit_layer(v, i, err));
-  if (c->per_layer_width > 0) TRY(visit(v, &m->input_projection, v->rows, err));
-  if (c->streams.n > 0) TRY(visit_mix(v, &m->mix, v->logit_rows, err));
-  for (int i = 0; i + 1 < c->altup.n; i++) {
-    TRY(visit(v, &m->streams_in[i], v->rows, err));
-    TRY(visit(v, &m->streams_out[i], v->logit_rows, err));
-  }
+  for (int i = 0; i < m->model->config.n_layers; i++) TRY(visit_layer(v, &m->layers[i], err));
+  for (int i = MODEL_HEAD + 1; i < N_MODEL_LINEARS; i++)
+    if (model_linear_rows(i) != ROWS_OF_DRAFT)
+      TRY(visit(v, &m->model_linear[i], model_linear_rows(i) == ROWS_OF_STEP ? v->rows : v->logit_rows, err));
   return v->work(v->user, &m->head, true, v->logit_rows, err);
 }
 

@@ -112,7 +112,8 @@ static Status settle(BackendState *s, int n_rows, Error *err) {
 /* --- mixes */
 
 typedef struct {
-  const DeviceMix *weights;
+  const DeviceProjections *in; /* down and what is injected */
+  const DeviceLinear *up;
   StreamRows rows;
   void *h;
   bool of_block; /* false: h is the logits' input, and nothing is injected afterwards */
@@ -121,7 +122,7 @@ typedef struct {
 static Status mix_many(BackendState *s, const Mix *mix, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const StreamState *own = &s->stream;
-  const DeviceProjections *in = &mix->weights->in;
+  const DeviceProjections *in = mix->in;
   const int n = c->streams.n, rank = c->streams.rank, u_stride = padded_row((int)row_of_streams(c));
   cudaStream_t stream = s->loaded->stream;
   TRY(ops_streams_norm(&mix->rows, n_rows, own->u, u_stride, stream, err));
@@ -130,7 +131,7 @@ static Status mix_many(BackendState *s, const Mix *mix, int n_rows, Error *err) 
                         mix->of_block ? rank + n : rank, err));
   TRY(ops_streams_ranks(own->sums, n, rank, n_rows, own->ranks, padded_row(rank),
                         mix->of_block ? own->factors : NULL, stream, err));
-  TRY(products_matmul(s, &mix->weights->up, own->ranks, padded_row(rank), n_rows, LINEAR_TO_F32, own->weights,
+  TRY(products_matmul(s, mix->up, own->ranks, padded_row(rank), n_rows, LINEAR_TO_F32, own->weights,
                       n * c->hidden, err));
   return ops_streams_mix(&mix->rows, own->weights, n_rows, mix->h, s->h_stride,
                          mix->of_block ? own->mixed : NULL, mix->of_block ? s->x : NULL, stream, err);
@@ -145,8 +146,8 @@ static const void *row_at(const DeviceLinear *w, int row) {
 static FewMix few_of(const BackendState *s, const Mix *mix) {
   const ModelConfig *c = &s->loaded->model->config;
   const StreamState *own = &s->stream;
-  const DeviceProjections *in = &mix->weights->in;
-  const DeviceLinear *down = &in->parts[0], *inject = &in->parts[in->n_parts - 1], *up = &mix->weights->up;
+  const DeviceProjections *in = mix->in;
+  const DeviceLinear *down = &in->parts[0], *inject = &in->parts[in->n_parts - 1], *up = mix->up;
   return (FewMix){.n = c->streams.n,
                   .hidden = c->hidden,
                   .rank = c->streams.rank,
@@ -174,17 +175,16 @@ static FewMix few_of(const BackendState *s, const Mix *mix) {
 }
 
 /* True if all matrices of a mix are of fp16, or all of bf16, on the device. */
-static bool are_halves(const DeviceMix *mix) {
-  const WeightType type = mix->up.type;
-  bool are = (type == WEIGHT_F16 || type == WEIGHT_BF16) && !mix->up.host;
-  for (int i = 0; i < mix->in.n_parts; i++)
-    are = are && mix->in.parts[i].type == type && !mix->in.parts[i].host;
+static bool are_halves(const Mix *mix) {
+  const WeightType type = mix->up->type;
+  bool are = (type == WEIGHT_F16 || type == WEIGHT_BF16) && !mix->up->host;
+  for (int i = 0; i < mix->in->n_parts; i++)
+    are = are && mix->in->parts[i].type == type && !mix->in->parts[i].host;
   return are;
 }
 
 static bool takes_few(const BackendState *s, const Mix *mix, const FewMix *few, int n_rows) {
-  return !s->options.invariant && !mix->rows.rows && are_halves(mix->weights) &&
-         ops_streams_few_takes(few, n_rows);
+  return !s->options.invariant && !mix->rows.rows && are_halves(mix) && ops_streams_few_takes(few, n_rows);
 }
 
 static Status run_mix(BackendState *s, const Mix *mix, int n_rows, Error *err) {
@@ -212,7 +212,8 @@ static StreamRows rows_from(const BackendState *s, const float *norm) {
 
 Status cuda_mix_streams(BackendState *s, TokenRange span, int layer, bool mlp, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
-  const Mix mix = {.weights = mlp ? &l->mlp_mix : &l->attn_mix,
+  const Mix mix = {.in = mlp ? &l->mlp_mix : &l->attn_mix,
+                   .up = mlp ? &l->mlp_mix_up : &l->attn_mix_up,
                    .rows = rows_from(s, mlp ? l->mlp_norm : l->attn_norm),
                    .h = s->h,
                    .of_block = true};
@@ -224,7 +225,8 @@ Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n
                           Error *err) {
   const bool all = !span.parts && n_rows == span.n_tokens; /* then run_mix() settles what is pending */
   if (!all) TRY(settle(s, rows_of(s, span), err));
-  Mix mix = {.weights = &s->loaded->mix, .rows = rows_from(s, s->loaded->final_norm), .h = out};
+  Mix mix = {
+      .in = &s->loaded->mix, .up = &s->loaded->mix_up, .rows = rows_from(s, s->loaded->final_norm), .h = out};
   mix.rows.rows = span.parts ? s->rows.logit_rows : NULL, mix.rows.first_row = first_row;
   return run_mix(s, &mix, n_rows, err);
 }

@@ -737,14 +737,15 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_r
   if (n_rows > state->options.max_logit_rows)
     return error_set(err, STATUS_FAILED, "logits of %d rows were asked for, the session keeps %d", n_rows,
                      state->options.max_logit_rows);
-  const Matmul matmul = {.w = state->loaded->head,
-                         .y = state->logits,
-                         .y_stride = (size_t)state->loaded->model->config.vocab_size};
+  const BackendModel *loaded = state->loaded;
+  const CpuMix mix = {.down = loaded->mix_down, .up = loaded->mix_up};
+  const Matmul matmul = {
+      .w = loaded->head, .y = state->logits, .y_stride = (size_t)loaded->model->config.vocab_size};
   const int32_t *rows = range.parts ? range.logit_rows : NULL;
-  if (state->loaded->model->config.altup.n > 0)
+  if (loaded->model->config.altup.n > 0)
     cpu_join_streams(state, rows, first_row, n_rows);
-  else if (state->loaded->mix.down.linear)
-    cpu_mix(state, state->loaded->final_norm, &state->loaded->mix, rows, first_row, n_rows);
+  else if (mix.down.linear)
+    cpu_mix(state, loaded->final_norm, &mix, rows, first_row, n_rows);
   else
     normalise_logit_rows(state, rows, first_row, n_rows);
   run_matmuls(state->loaded, &state->scratch, state->h, (size_t)state->plan.hidden, n_rows, &matmul, 1);

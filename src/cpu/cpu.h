@@ -58,12 +58,6 @@ typedef struct {
   float attention_factor;
 } CpuRope;
 
-/* The parts of a drafter beside its layers (model.h, DraftParts); linear or norm NULL: it has none. */
-typedef struct {
-  CpuLinear states, join, out;
-  const float *embedding_norm, *state_norm, *states_norm[MAX_DRAFT_STATES];
-} CpuDraft;
-
 /* Matrices stay in the Model's memory; norms and biases are copied as fp32. */
 struct BackendModel {
   const Model *model;
@@ -72,15 +66,26 @@ struct BackendModel {
   Team *team;         /* that multiplies in place of OpenMP's threads, owned by CpuProducts; or NULL */
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
-  CpuLinear head, input_projection;
-  CpuMix mix;                                                          /* of the logits' input */
-  CpuLinear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1]; /* Model's */
+  union {             /* beside the layers; linear or vector NULL: the model has none */
+    CpuLinear linear[N_MODEL_LINEARS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_LINEAR(SLOT, member, count, ...) CpuLinear member count;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    const float *vector[N_MODEL_VECTORS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_VECTOR(SLOT, member, count, ...) const float *member count;
+#include "model/tensors.def"
+    };
+  };
   NgramHash *hashes;
-  CpuDraft draft;
-  const float *input_norm;      /* [per_layer_width] or NULL */
-  const float *final_norm;      /* [hidden], or [plan.streams] */
-  const float *final_norm_bias; /* [hidden] or NULL */
-  const float *ones;            /* weights of norms without weights; NULL: the model has no such norm */
+  const float *ones; /* weights of norms without weights; NULL: the model has no such norm */
   /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these as weights and 1e-6 / key_dim as
    * epsilon is q / |q| / sqrt(key_dim) and k / |k|; NULL: no layers with the delta rule */
   const float *q_scales, *k_scales;
@@ -358,8 +363,7 @@ void cpu_latent_values(BackendState *state, int n_rows, int layer);
 /* The operation `attention`: replaces the queries in state->q by its output. */
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);
 
-/* The drafter's part of the model, and Backend's draft_embed() and draft_context() (draft.c). */
-CpuDraft cpu_take_draft(const Model *model, float plus, float *place, size_t *next);
+/* Backend's draft_embed() and draft_context() (draft.c). */
 Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                       Error *err);
 Status cpu_draft_move(BackendState *state, int from, int to, Error *err);

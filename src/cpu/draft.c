@@ -7,19 +7,6 @@
 
 #include "cpu/cpu.h"
 
-CpuDraft cpu_take_draft(const Model *model, float plus, float *place, size_t *next) {
-  const DraftParts *from = &model->draft;
-  if (!model->config.draft.kind) return (CpuDraft){0};
-  CpuDraft draft = {.states = cpu_take_linear(&from->states, place, next),
-                    .join = cpu_take_linear(&from->join, place, next),
-                    .out = cpu_take_linear(&from->out, place, next),
-                    .embedding_norm = cpu_take_vector(&from->embedding_norm, plus, place, next),
-                    .state_norm = cpu_take_vector(&from->state_norm, plus, place, next)};
-  for (int i = 0; i < MAX_DRAFT_STATES; i++)
-    draft.states_norm[i] = cpu_take_vector(&from->states_norm[i], plus, place, next);
-  return draft;
-}
-
 /* The width of an embedding, and of a state in the pairs. */
 static int embedding_width(const BackendState *state) {
   return state->loaded->model->embedding.n_columns;
@@ -27,7 +14,7 @@ static int embedding_width(const BackendState *state) {
 
 static int state_width(const BackendState *state) {
   const BackendModel *loaded = state->loaded;
-  return loaded->draft.states.linear ? loaded->model->config.hidden
+  return loaded->draft_states.linear ? loaded->model->config.hidden
                                      : loaded->model->config.draft.target_hidden;
 }
 
@@ -69,7 +56,7 @@ Status cpu_draft_move(BackendState *state, int from, int to, Error *err) {
 static void place_states(BackendState *state, int row, const float *from) {
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
-  const float *const *norms = loaded->draft.states_norm;
+  const float *const *norms = loaded->draft_states_norm;
   const int width = draft->target_hidden, n = draft->n_states * width;
   const double eps = loaded->model->config.norm_eps;
   float *to = state->states + (size_t)row * (size_t)state->plan.states;
@@ -91,15 +78,15 @@ static const float *make_states(BackendState *state, int n_rows, int first, int 
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
   *stride = state->plan.hidden;
-  if (first < 0 && loaded->draft.out.linear) {
-    run_matmul(state, loaded->draft.out, state->h, *stride, 1, state->states, state->plan.states);
+  if (first < 0 && loaded->draft_out.linear) {
+    run_matmul(state, loaded->draft_out, state->h, *stride, 1, state->states, state->plan.states);
     *stride = state->plan.states;
     return state->states;
   }
   if (first < 0) return draft->kind == DRAFT_EAGLE3 && !draft->norm_output ? state->x : state->h;
   for (int r = 0; r < n_rows; r++) place_states(state, r, kept_row(state, first + r));
-  if (loaded->draft.states.linear) {
-    run_matmul(state, loaded->draft.states, state->states, state->plan.states, n_rows, state->x, *stride);
+  if (loaded->draft_states.linear) {
+    run_matmul(state, loaded->draft_states, state->states, state->plan.states, n_rows, state->x, *stride);
     return state->x;
   }
   *stride = state->plan.states;
@@ -110,17 +97,16 @@ static const float *make_states(BackendState *state, int n_rows, int first, int 
 static void make_pair(BackendState *state, int row, int32_t id, const float *from) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
-  const CpuDraft *draft = &loaded->draft;
   const float *norm =
-      config->draft.kind == DRAFT_EAGLE3 ? loaded->layers[0].attn_norm : draft->embedding_norm;
+      config->draft.kind == DRAFT_EAGLE3 ? loaded->layers[0].attn_norm : loaded->draft_embedding_norm;
   const int width = embedding_width(state), n = state_width(state);
   const float scale = (float)config->embedding_scale;
   float *e = state->pairs + (size_t)row * (size_t)state->plan.pairs, *c = e + width;
   cpu_read_embedding(state, id, e);
   for (int i = 0; scale != 1 && i < width; i++) e[i] *= scale;
   if (norm) loaded->kernels->rms_norm(e, norm, width, config->norm_eps, e);
-  if (draft->state_norm)
-    loaded->kernels->rms_norm(from, draft->state_norm, n, config->norm_eps, c);
+  if (loaded->draft_state_norm)
+    loaded->kernels->rms_norm(from, loaded->draft_state_norm, n, config->norm_eps, c);
   else
     memcpy(c, from, (size_t)n * sizeof *c);
 }
@@ -158,8 +144,8 @@ Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids
   const float *from = make_states(state, range.n_tokens, states, &from_stride);
   for (int r = 0; r < range.n_tokens; r++)
     make_pair(state, r, ids[r], from + (size_t)r * (size_t)from_stride);
-  if (loaded->draft.join.linear) {
-    run_matmul(state, loaded->draft.join, state->pairs, state->plan.pairs, range.n_tokens, state->x, stride);
+  if (loaded->draft_join.linear) {
+    run_matmul(state, loaded->draft_join, state->pairs, state->plan.pairs, range.n_tokens, state->x, stride);
     return STATUS_OK;
   }
   for (int r = 0; r < range.n_tokens; r++) {
@@ -179,7 +165,7 @@ Status cpu_draft_context(BackendState *state, TokenRange range, int states, Erro
   cpu_place_rows(state, range);
   const float *from = make_states(state, range.n_tokens, states, &stride);
   for (int r = 0; r < range.n_tokens; r++)
-    loaded->kernels->rms_norm(from + (size_t)r * (size_t)stride, loaded->draft.state_norm, config->hidden,
+    loaded->kernels->rms_norm(from + (size_t)r * (size_t)stride, loaded->draft_state_norm, config->hidden,
                               config->norm_eps, state->h + (size_t)r * (size_t)state->plan.hidden);
   for (int layer = 0; layer < config->n_layers; layer++) {
     const CpuLayer *weights = &loaded->layers[layer];

@@ -78,7 +78,6 @@ static void take_delta_scales(const DeltaConfig *delta, float *place, size_t *ne
 
 static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
   const ModelConfig *config = &model->config;
-  const float plus = config->norm_plus_one;
   size_t next = 0, n_experts = 0;
   loaded->ones = take_ones(config, place, &next);
   take_delta_scales(&config->delta, place, &next, loaded);
@@ -90,18 +89,11 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
     if (own.ngrams) layer->hash = &loaded->hashes[own.ngrams - 1];
     if (config->qk_norm_plain && !own.no_qk_norm) layer->q_norm = layer->k_norm = loaded->ones;
   }
-  loaded->input_projection = cpu_take_linear(&model->input_projection, place, &next);
-  loaded->input_norm = cpu_take_vector(&model->input_norm, plus, place, &next);
-  loaded->head = cpu_take_linear(&model->head, place, &next);
-  loaded->mix = (CpuMix){.down = cpu_take_linear(&model->mix.down, place, &next),
-                         .up = cpu_take_linear(&model->mix.up, place, &next)};
-  for (int i = 0; i + 1 < config->altup.n; i++) {
-    loaded->streams_in[i] = cpu_take_linear(&model->streams_in[i], place, &next);
-    loaded->streams_out[i] = cpu_take_linear(&model->streams_out[i], place, &next);
-  }
-  loaded->draft = cpu_take_draft(model, plus, place, &next);
-  loaded->final_norm = cpu_take_vector(&model->final_norm, config->final_norm_plain ? 0 : plus, place, &next);
-  loaded->final_norm_bias = cpu_take_vector(&model->final_norm_bias, 0, place, &next);
+  for (int which = 0; which < N_MODEL_LINEARS; which++)
+    loaded->linear[which] = cpu_take_linear(&model->linear[which], place, &next);
+  for (int which = 0; which < N_MODEL_VECTORS; which++)
+    loaded->vector[which] =
+        cpu_take_vector(&model->vector[which], model_vector_plus(config, which), place, &next);
   return next;
 }
 

@@ -111,13 +111,12 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   if (c->per_layer_width > 0) {
     const Matrix *table = &model->input_table;
     cost.bytes += (double)n_rows * table->n_columns * (double)dtype_bytes(table->dtype);
-    cost.bytes += linear_bytes(&model->input_projection) + vector_bytes(&model->input_norm);
-    cost.flop += linear_flop(&model->input_projection, n_rows);
   }
-  for (int i = 0; i + 1 < c->altup.n; i++) {
-    cost.bytes += linear_bytes(&model->streams_in[i]) + linear_bytes(&model->streams_out[i]);
-    cost.flop +=
-        linear_flop(&model->streams_in[i], n_rows) + linear_flop(&model->streams_out[i], n_logit_rows);
+  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    const int n = model_linear_rows(which) == ROWS_OF_LOGITS ? n_logit_rows : n_rows;
+    if (n == 0 || model_linear_rows(which) == ROWS_OF_DRAFT) continue;
+    cost.bytes += linear_bytes(&model->linear[which]);
+    cost.flop += linear_flop(&model->linear[which], n);
   }
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
@@ -138,12 +137,9 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     if (layer->n_shards > 0)
       cost.bytes += (double)n_rows * c->ngrams.width * (double)dtype_bytes(layer->shards->rows.dtype);
   }
-  if (n_logit_rows == 0) return cost;
-  cost.bytes += linear_bytes(&model->mix.down) + linear_bytes(&model->mix.up);
-  cost.flop += linear_flop(&model->mix.down, n_logit_rows) + linear_flop(&model->mix.up, n_logit_rows);
-  cost.bytes += vector_bytes(&model->final_norm) + vector_bytes(&model->final_norm_bias);
-  cost.bytes += linear_bytes(&model->head);
-  cost.flop += linear_flop(&model->head, n_logit_rows);
+  cost.bytes += vector_bytes(&model->input_norm);
+  if (n_logit_rows > 0)
+    cost.bytes += vector_bytes(&model->final_norm) + vector_bytes(&model->final_norm_bias);
   return cost;
 }
 

@@ -163,28 +163,28 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
   return STATUS_OK;
 }
 
-static Status place_layer_inputs(Arena *arena, Model *model, Error *err) {
-  const ModelConfig *config = &model->config;
-  if (config->per_layer_width == 0) return STATUS_OK;
-  const int n_columns = config->n_layers * config->per_layer_width;
-  const size_t cells = (size_t)config->per_layer_vocab * (size_t)n_columns;
-  model->input_table = (Matrix){place(arena, cells, 2), DTYPE_F16, config->per_layer_vocab, n_columns};
-  model->input_norm = place_vector(arena, config->per_layer_width);
-  model->input_projection.n_in = config->hidden;
-  model->input_projection.n_out = n_columns;
-  return place_matrix(arena, model, &model->input_projection, err);
+/* Places the tensors beside the layers, but for the head. */
+static Status place_own(Arena *arena, Model *model, Error *err) {
+  for (int which = 0; which < N_MODEL_VECTORS; which++) {
+    const int n = model_vector_size(&model->config, which);
+    if (n > 0) model->vector[which] = place_vector(arena, n);
+  }
+  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    Linear *linear = &model->linear[which];
+    int n_in, n_out;
+    model_linear_sizes(&model->config, which, &n_in, &n_out);
+    if (n_out == 0 || which == MODEL_HEAD) continue;
+    linear->n_in = n_in, linear->n_out = n_out;
+    TRY(place_matrix(arena, model, linear, err));
+  }
+  return STATUS_OK;
 }
 
-/* The mix of the streams that the logits read, and the tables of n-grams, each one tensor. */
-static Status place_streams(Arena *arena, Model *model, Error *err) {
+/* Tables of n-grams, each one tensor. */
+static Status place_ngrams(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
-  const int all = config->streams.n * config->hidden;
   model->table_bytes = 0;
-  if (all == 0) return STATUS_OK;
-  model->mix.down.n_in = model->mix.up.n_out = all;
-  model->mix.down.n_out = model->mix.up.n_in = config->streams.rank;
-  TRY(place_matrix(arena, model, &model->mix.down, err));
-  TRY(place_matrix(arena, model, &model->mix.up, err));
+  if (config->streams.n == 0) return STATUS_OK;
   if (!model->files->ngram_shards)
     model->files->ngram_shards =
         mem_alloc((size_t)config->n_layers, sizeof *model->files->ngram_shards, "tables of n-grams", err);
@@ -201,27 +201,17 @@ static Status place_streams(Arena *arena, Model *model, Error *err) {
   return STATUS_OK;
 }
 
-static Status place_altup(Arena *arena, Model *model, Error *err) {
-  for (int i = 0; i + 1 < model->config.altup.n; i++) {
-    Linear *const both[] = {&model->streams_in[i], &model->streams_out[i]};
-    for (int which = 0; which < 2; which++) {
-      both[which]->n_in = both[which]->n_out = model->config.hidden;
-      TRY(place_matrix(arena, model, both[which], err));
-    }
-  }
-  return STATUS_OK;
-}
-
 static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
-  TRY(place_layer_inputs(arena, model, err));
+  const int n_inputs = config->n_layers * config->per_layer_width;
+  const size_t inputs = (size_t)config->per_layer_vocab * (size_t)n_inputs;
+  if (inputs > 0)
+    model->input_table = (Matrix){place(arena, inputs, 2), DTYPE_F16, config->per_layer_vocab, n_inputs};
   for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, err));
-  model->final_norm = place_vector(arena, (config->streams.n ? config->streams.n : 1) * config->hidden);
-  if (config->norm_bias) model->final_norm_bias = place_vector(arena, config->hidden);
-  TRY(place_streams(arena, model, err));
-  TRY(place_altup(arena, model, err));
+  TRY(place_own(arena, model, err));
+  TRY(place_ngrams(arena, model, err));
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
   if (config->head_bias) model->head.bias = place_vector(arena, config->vocab_size);
@@ -309,12 +299,6 @@ static void fill_vector(const Vector *vector, float low, float high, uint64_t *r
   float *floats = (float *)vector->data;
   for (int i = 0; i < vector->n; i++)
     floats[i] = low + (high - low) * (float)(next_random(random) & 0xffff) * 0x1p-16f;
-}
-
-/* Fills a norm so that it multiplies by 1. */
-static void fill_norm(bool plus_one, const Vector *norm, uint64_t *random) {
-  const float weight = plus_one ? 0 : 1;
-  fill_vector(norm, weight, weight, random);
 }
 
 /* Fills n fp32 numbers, uniform within 10% of `middle`. */
@@ -406,22 +390,15 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_linears(config, i, layer, &random);
     for (int h = 0; layer->key_heads && h < config->n_heads; h++) fill_matrix(&layer->key_heads[h], &random);
   }
-  fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
-  fill_vector(&model->final_norm_bias, -0.1f, 0.1f, &random);
-  if (config->per_layer_width > 0) {
-    const Matrix *table = &model->input_table;
-    fill_norm(config->norm_plus_one, &model->input_norm, &random);
-    fill_matrix(&model->input_projection, &random);
-    fill_halves(table->data, (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, &random);
+  for (int which = 0; which < N_MODEL_VECTORS; which++) {
+    const float plus = model_vector_plus(config, which);
+    const VectorRange range = model_vector_range(which);
+    fill_vector(&model->vector[which], range.low - plus, range.high - plus, &random);
   }
-  for (int i = 0; i + 1 < config->altup.n; i++) {
-    fill_matrix(&model->streams_in[i], &random);
-    fill_matrix(&model->streams_out[i], &random);
-  }
-  if (config->streams.n > 0) {
-    fill_matrix(&model->mix.down, &random);
-    fill_matrix(&model->mix.up, &random);
-  }
+  for (int which = MODEL_HEAD + 1; which < N_MODEL_LINEARS; which++)
+    if (model->linear[which].n_out > 0) fill_matrix(&model->linear[which], &random);
+  const Matrix *inputs = &model->input_table;
+  fill_halves(inputs->data, (size_t)inputs->n_rows * (size_t)inputs->n_columns, -1, 1, &random);
   for (int i = 0; i < config->n_layers; i++) {
     if (model->layers[i].n_shards == 0) continue;
     const Matrix *table = &model->layers[i].shards->rows;

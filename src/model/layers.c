@@ -73,6 +73,17 @@ typedef enum {
   WIDTH_CHOICES,     /* experts with a bias of their choice */
   WIDTH_OWN_EXPERTS, /* experts with factors of their own */
   WIDTH_XIELU,
+  /* beside the layers: */
+  WIDTH_VOCAB,
+  WIDTH_LAYER_INPUTS, /* of all layers together */
+  WIDTH_MORE_STREAMS, /* hidden, where there is such a stream of AltUp */
+  WIDTH_FINAL_NORM,
+  WIDTH_TARGET_STATES, /* of drafters: what they take of the target's states, and what that is joined to */
+  WIDTH_TARGET_PAIR,
+  WIDTH_TARGET_OUT,
+  WIDTH_MTP_NORM,
+  WIDTH_STATE_NORM,
+  WIDTH_STATES_NORM,
 } Width;
 
 enum {
@@ -241,7 +252,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   }
 }
 
-/* --- linear layers */
+/* --- linear layers of a layer */
 
 /* Matrices that hold several linear layers, with these parts in the order of outputs. */
 enum { FUSED_QKV, FUSED_GATE_UP, FUSED_MAMBA, N_FUSED };
@@ -365,7 +376,7 @@ Division layer_linear_division(int which) {
   return linears[which].division;
 }
 
-/* --- vectors */
+/* --- vectors of a layer */
 
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
   const LayerConfig own = config_layer(config, layer);
@@ -390,6 +401,113 @@ VectorRange layer_vector_range(int which) {
 
 Division layer_vector_division(int which) {
   return vectors[which].division;
+}
+
+/* --- beside the layers */
+
+typedef struct {
+  const char *name;
+  int first, n; /* slots MODEL_HEAD .. or MODEL_FINAL_NORM .. */
+  Width out, in;
+  ModelRows rows;
+  bool is_norm;
+  VectorRange range;
+} ModelRow;
+
+#define ONE     1
+#define MANY(n) n
+static const ModelRow model_linears[] = {
+#define MODEL_LINEAR(SLOT, member, count, name, words, out, in, rows)                                        \
+  {name, MODEL_##SLOT, count, WIDTH_##out, WIDTH_##in, ROWS_OF_##rows, false, {0, 0}},
+#include "model/tensors.def"
+};
+static const ModelRow model_vectors[] = {
+#define NORM    true
+#define PLAIN   false
+#define ONE     1
+#define MANY(n) n
+#define MODEL_VECTOR(SLOT, member, count, name, words, kind, n, low, high)                                   \
+  {name, MODEL_##SLOT, count, WIDTH_##n, WIDTH_ONE, ROWS_OF_STEP, kind, {low, high}},
+#include "model/tensors.def"
+#undef NORM
+#undef PLAIN
+};
+
+/* The row of a slot, which all have one. */
+static const ModelRow *row_of(const ModelRow *rows, int which) {
+  while (which >= rows->first + rows->n) rows++;
+  return rows;
+}
+
+/* The width for the tensor with this number, where a row stands for several. */
+static int model_width(const ModelConfig *config, Width width, int number) {
+  const DraftConfig *draft = &config->draft;
+  const int states = draft->n_states * draft->target_hidden;
+  const bool takes_states = draft->kind == DRAFT_EAGLE3 || draft->kind == DRAFT_DFLASH,
+             pairs = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+  switch (width) {
+  case WIDTH_VOCAB: return config->vocab_size;
+  case WIDTH_HIDDEN: return config->hidden;
+  case WIDTH_LAYER_INPUT: return config->per_layer_width;
+  case WIDTH_LAYER_INPUTS: return config->n_layers * config->per_layer_width;
+  case WIDTH_MORE_STREAMS: return number + 1 < config->altup.n ? config->hidden : 0;
+  case WIDTH_STREAMS: return config->streams.n * config->hidden;
+  case WIDTH_STREAM_RANK: return config->streams.rank;
+  case WIDTH_FINAL_NORM: return (config->streams.n ? config->streams.n : 1) * config->hidden;
+  case WIDTH_NORM_BIAS: return config->norm_bias ? config->hidden : 0;
+  case WIDTH_TARGET_STATES: return takes_states ? states : 0;
+  case WIDTH_TARGET_PAIR: return pairs ? 2 * draft->target_hidden : 0;
+  case WIDTH_TARGET_OUT: return draft->kind == DRAFT_GEMMA4 ? draft->target_hidden : 0;
+  case WIDTH_MTP_NORM: return draft->kind == DRAFT_MTP ? config->hidden : 0;
+  case WIDTH_STATE_NORM: return draft->kind && draft->kind != DRAFT_GEMMA4 ? config->hidden : 0;
+  case WIDTH_STATES_NORM:
+    if (draft->states_norm == STATES_NORM_WHOLE) return number == 0 ? states : 0;
+    return draft->states_norm == STATES_NORM_EACH && number < draft->n_states ? draft->target_hidden : 0;
+  default: return 1;
+  }
+}
+
+void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out) {
+  const ModelRow *row = row_of(model_linears, which);
+  *n_in = model_width(config, row->in, which - row->first);
+  *n_out = *n_in > 0 ? model_width(config, row->out, which - row->first) : 0;
+}
+
+int model_vector_size(const ModelConfig *config, int which) {
+  const ModelRow *row = row_of(model_vectors, which);
+  return model_width(config, row->out, which - row->first);
+}
+
+/* base: the row's name, or another; then none of them is numbered. */
+static void model_name(const ModelRow *row, const char *body, const char *base, int which,
+                       char out[LINEAR_NAME_SIZE]) {
+  const int number = row->n > 1 && base == row->name ? which - row->first : -1,
+            size = snprintf(out, LINEAR_NAME_SIZE, number < 0 ? "%s%s" : "%s%s.%d", body, base, number);
+  if (row->is_norm) snprintf(out + size, LINEAR_NAME_SIZE - (size_t)size, ".weight");
+}
+
+void model_linear_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]) {
+  const ModelRow *row = row_of(model_linears, which);
+  if (which == MODEL_HEAD || config->draft.kind == DRAFT_GEMMA4) body = ""; /* they lie beside the rest */
+  model_name(row, body, model_linear_base(config, which, row->name), which, out);
+}
+
+void model_vector_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]) {
+  const ModelRow *row = row_of(model_vectors, which);
+  model_name(row, body, model_vector_base(config, which, row->name), which, out);
+}
+
+ModelRows model_linear_rows(int which) {
+  return row_of(model_linears, which)->rows;
+}
+
+float model_vector_plus(const ModelConfig *config, int which) {
+  if (which == MODEL_FINAL_NORM && config->final_norm_plain) return 0;
+  return row_of(model_vectors, which)->is_norm && config->norm_plus_one ? 1 : 0;
+}
+
+VectorRange model_vector_range(int which) {
+  return row_of(model_vectors, which)->range;
 }
 
 double softplus(double x) {

@@ -1,4 +1,4 @@
-/* layers.h - what tensors.def says of a layer's tensors, for a config: existence, names, sizes. */
+/* layers.h - what tensors.def says of tensors, for a config: existence, names, sizes. */
 #pragma once
 
 #include "model/model.h"
@@ -58,6 +58,20 @@ typedef struct {
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
 
+/* --- beside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
+
+/* Inputs and outputs of a linear layer, numbers of a vector; *n_out or the number 0: the model lacks it. */
+void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
+int model_vector_size(const ModelConfig *config, int which);
+/* out = "model.altup_projections.2" and, of a norm, ".weight". */
+void model_linear_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]);
+void model_vector_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]);
+/* The rows of a step for which a linear layer is computed. */
+typedef enum { ROWS_OF_STEP, ROWS_OF_LOGITS, ROWS_OF_DRAFT } ModelRows;
+ModelRows model_linear_rows(int which);
+/* As those of a layer, below. */
+float model_vector_plus(const ModelConfig *config, int which);
+
 /* A number is added to those of a vector before they are used: 1 to norms with norm_plus_one, else 0. */
 float layer_vector_plus(const ModelConfig *config, int which);
 /* Random numbers in its place, that included, lie uniformly from `low` to `high`. */
@@ -65,6 +79,7 @@ typedef struct {
   float low, high;
 } VectorRange;
 VectorRange layer_vector_range(int which);
+VectorRange model_vector_range(int which);
 
 /* The part of a tensor that one of several GPUs has (slice.c). */
 typedef enum {

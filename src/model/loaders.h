@@ -68,11 +68,8 @@ struct ModelFiles {
   MappedFile packed;            /* an ak48 file */
   StoredTensor *packed_tensors; /* [n_packed_tensors] in the file's order */
   size_t n_packed_tensors;
-  char (*names)[LINEAR_NAME_SIZE];         /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
-  char input_projection[LINEAR_NAME_SIZE]; /* the name of the Linear */
-  char mix_down[LINEAR_NAME_SIZE], mix_up[LINEAR_NAME_SIZE]; /* likewise, of Model.mix */
-  /* Likewise, of Model.streams_in and streams_out. */
-  char streams_in[MAX_STREAMS - 1][LINEAR_NAME_SIZE], streams_out[MAX_STREAMS - 1][LINEAR_NAME_SIZE];
+  char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
+  char own_names[N_MODEL_LINEARS][LINEAR_NAME_SIZE];
   NgramShard *ngram_shards;               /* of all layers */
   Expert *experts;                        /* of all layers */
   char (*expert_names)[LINEAR_NAME_SIZE]; /* [experts][N_EXPERT_LINEARS] of their Linears */

@@ -78,16 +78,9 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
   model->layers = mem_alloc(n_layers, sizeof *model->layers, "layers", err);
   files->names = mem_alloc(n_layers, N_LAYER_LINEARS * sizeof *files->names, "layer names", err);
   if (!model->layers || !files->names) return STATUS_FAILED;
-  snprintf(files->input_projection, LINEAR_NAME_SIZE, "%sper_layer_model_projection", body);
-  model->input_projection.name = files->input_projection;
-  snprintf(files->mix_down, LINEAR_NAME_SIZE, "%shyper_connection_mixer.input_mix_weight_down", body);
-  snprintf(files->mix_up, LINEAR_NAME_SIZE, "%shyper_connection_mixer.input_mix_weight_up", body);
-  model->mix.down.name = files->mix_down, model->mix.up.name = files->mix_up;
-  for (int i = 0; i + 1 < model->config.altup.n; i++) {
-    snprintf(files->streams_in[i], LINEAR_NAME_SIZE, "%saltup_projections.%d", body, i);
-    snprintf(files->streams_out[i], LINEAR_NAME_SIZE, "%saltup_unembed_projections.%d", body, i);
-    model->streams_in[i].name = files->streams_in[i];
-    model->streams_out[i].name = files->streams_out[i];
+  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    model_linear_name(&model->config, body, which, files->own_names[which]);
+    model->linear[which].name = files->own_names[which];
   }
   for (size_t i = 0; i < n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {

@@ -121,12 +121,6 @@ typedef struct {
   Linear gate, up, down; /* expert_row_width() -> width twice, and back; config.ungated: gate has n_out 0 */
 } Expert;
 
-/* The matrices that make one row of a token's residual streams (backend.h, mix_streams). S: streams.n *
- * hidden. */
-typedef struct {
-  Linear down, up; /* S -> streams.rank, and back: the weights of the mix */
-} StreamMix;
-
 /* Rows of a table of n-grams. Numbers in F8_E4M3 or I8 are multiplied by a scale. */
 typedef struct {
   Matrix rows;
@@ -163,15 +157,8 @@ typedef struct {
 /* Zeros if the layer has no such numbers. */
 Xielu xielu_read(const ModelLayer *layer);
 
-/* The parts of a drafter beside its layers (config.h, DraftKind). W: width of an embedding and of the
- * target's states. The norm of EAGLE-3's embeddings is the first layer's attn_norm. */
+/* A drafter's properties beside its tensors (config.h, DraftKind). */
 typedef struct {
-  Linear states;                        /* n_states * W -> hidden; n_out 0 unless EAGLE-3 or DFlash */
-  Linear join;                          /* 2 W -> hidden; n_out 0 unless MTP or Gemma 4 */
-  Linear out;                           /* hidden -> W; n_out 0 unless Gemma 4 */
-  Vector embedding_norm;                /* [W]; data NULL unless MTP */
-  Vector state_norm;                    /* [hidden], of MTP [W]; data NULL with Gemma 4 */
-  Vector states_norm[MAX_DRAFT_STATES]; /* [n_states * W], or [W] each; data NULL: none */
   bool target_head;    /* the head is the target's: it is copied again when that is prepared */
   bool round_head;     /* a device that has the target's head rounds it to 4 bits for the drafter */
   int32_t *target_ids; /* [vocab_size] the target's ids of the drafter's tokens; NULL: the same */
@@ -184,22 +171,32 @@ typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 typedef struct {
   ModelConfig config;
   ModelLayout layout;
-  bool dummy;       /* made by model_open_dummy() */
-  Matrix embedding; /* [vocab_size][hidden]; of a drafter [target_vocab][W], perhaps its target's own */
-  /* Only with config.per_layer_width: what makes each layer's own input of a token. */
-  Matrix input_table;      /* [per_layer_vocab][n_layers * per_layer_width] */
-  Linear input_projection; /* hidden -> n_layers * per_layer_width */
-  Vector input_norm;       /* [per_layer_width] */
-  ModelLayer *layers;      /* [n_layers] */
-  DraftParts draft;        /* only with config.draft.kind */
-  Vector final_norm;       /* [hidden], or [streams.n * hidden] */
-  Vector final_norm_bias;  /* [hidden]; data NULL unless config.norm_bias */
-  StreamMix mix;           /* of the logits' input; only with config.streams.n */
-  /* Only with config.altup.n: hidden -> hidden, [i] makes stream i + 1 of an embedding, or what logits read
-   * of that stream. */
-  Linear streams_in[MAX_STREAMS - 1], streams_out[MAX_STREAMS - 1];
-  /* lm_head, hidden -> vocab_size; the embedding's own data when tied; its bias: config.head_bias */
-  Linear head;
+  bool dummy;         /* made by model_open_dummy() */
+  ModelLayer *layers; /* [n_layers] */
+  /* The tensors beside them (model/tensors.def); n_out 0 or data NULL: the model lacks it. A
+   * drafter's head may be its target's; head.bias: config.head_bias. */
+  union {
+    Linear linear[N_MODEL_LINEARS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_LINEAR(SLOT, member, count, ...) Linear member count;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    Vector vector[N_MODEL_VECTORS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_VECTOR(SLOT, member, count, ...) Vector member count;
+#include "model/tensors.def"
+    };
+  };
+  /* [vocab_size][hidden]; of a drafter [target_vocab][its states' width], perhaps its target's own */
+  Matrix embedding;
+  Matrix input_table;  /* [per_layer_vocab][n_layers * per_layer_width]; only with config.per_layer_width */
+  DraftParts draft;    /* only with config.draft.kind */
   size_t weight_bytes; /* all tensors used, as stored, each once */
   size_t table_bytes;  /* tables of n-grams, a part of weight_bytes: rows are read from the mapped file */
   /* Memory that model_prepare() takes, and that opening has taken to join the parts of convolutions (Olmo

@@ -1,4 +1,4 @@
-/* names.c - names of a layer's tensors in the families whose names differ from those of tensors.def.
+/* names.c - names of tensors in the families whose names differ from those of tensors.def.
  *
  * Called by: layers.c. A row of `own` gives a name that the architecture's row has (TensorNames); the rows of
  * `others` follow from what the model is. */
@@ -15,7 +15,11 @@ typedef enum {
   MAMBA_ALONE,
   CONV,
   STREAMS, /* residual streams */
-  AROUND,  /* norms at inputs and outputs */
+  EAGLE,   /* kinds of drafters: EAGLE-3, with one norm of all states, several tokens, Gemma 4 */
+  EAGLE_WHOLE,
+  MTP,
+  GEMMA,
+  AROUND, /* norms at inputs and outputs */
   QUERY_LATENT,
   INTERLEAVED, /* DeltaConfig's */
   APART,       /* likewise; and two matrices for z and a, or a decay for each number of a key: */
@@ -37,6 +41,10 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
   case MAMBA_ALONE: return delta->rule == RULE_MAMBA2 && own->kind == LAYER_DELTA;
   case CONV: return own->kind == LAYER_CONV;
   case STREAMS: return config->streams.n > 0;
+  case EAGLE: return config->draft.kind == DRAFT_EAGLE3;
+  case EAGLE_WHOLE: return config->draft.states_norm == STATES_NORM_WHOLE;
+  case MTP: return config->draft.kind == DRAFT_MTP;
+  case GEMMA: return config->draft.kind == DRAFT_GEMMA4;
   case AROUND: return own->norms == NORM_AROUND;
   case QUERY_LATENT: return config->latent.q_rank > 0;
   case INTERLEAVED: return delta->interleaved;
@@ -50,7 +58,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
 }
 
 typedef struct {
-  int which; /* LAYER_Q .. of linear layers, or of vectors */
+  int which; /* LAYER_Q .. of linear layers, or of vectors; or MODEL_HEAD .. */
   int when;
   size_t own; /* of the name in TensorNames */
   const char *name;
@@ -74,6 +82,9 @@ static const NameRow own_vectors[] = {
   { LAYER_Q_NORM,         ALWAYS, OWN(q_norm)         },
   { LAYER_K_NORM,         ALWAYS, OWN(k_norm)         },
   { LAYER_SINKS,          ALWAYS, OWN(sinks)          },
+};
+static const NameRow own_model_vectors[] = {
+  { MODEL_FINAL_NORM, ALWAYS, OWN(final_norm) },
 };
 #undef OWN
 
@@ -112,6 +123,15 @@ static const NameRow other_vectors[] = {
   { LAYER_DELTA_NORM,    MAMBA,   0, "mamba.norm.weight"             },
   { LAYER_DELTA_NORM,    APART,   0, "linear_attn.o_norm.weight"     },
 };
+static const NameRow other_model_linears[] = {
+  { MODEL_DRAFT_JOIN, GEMMA, 0, "pre_projection" },
+};
+static const NameRow other_model_vectors[] = {
+  { MODEL_FINAL_NORM,        STREAMS,     0, "hyper_connection_mixer.hc_norm" },
+  { MODEL_DRAFT_STATE_NORM,  EAGLE,       0, "layers.0.hidden_norm"           },
+  { MODEL_DRAFT_STATE_NORM,  MTP,         0, "pre_fc_norm_hidden"             },
+  { MODEL_DRAFT_STATES_NORM, EAGLE_WHOLE, 0, "input_norm"                     },
+};
 /* clang-format on */
 
 static const char *find(const NameRow *rows, size_t n, const ModelConfig *config, const LayerConfig *layer,
@@ -136,4 +156,16 @@ const char *vector_name(const ModelConfig *config, int layer, int which, const c
   const LayerConfig own = config_layer(config, layer);
   if (which == LAYER_CHOICE_BIAS) return config->expert_names->choice_bias;
   return FIND(own_vectors, config, &own, which, FIND(other_vectors, config, &own, which, usual));
+}
+
+/* A layer's properties do not matter beside the layers. */
+static const LayerConfig none;
+
+const char *model_linear_base(const ModelConfig *config, int which, const char *usual) {
+  return FIND(other_model_linears, config, &none, which, usual);
+}
+
+const char *model_vector_base(const ModelConfig *config, int which, const char *usual) {
+  return FIND(other_model_vectors, config, &none, which,
+              FIND(own_model_vectors, config, &none, which, usual));
 }

@@ -4,6 +4,8 @@
  *   layer->linear[LAYER_Q] and layer->q,  layer->vector[LAYER_Q_NORM] and layer->q_norm */
 #pragma once
 
+#include "model/config/config.h"
+
 enum {
 #define LINEAR(SLOT, ...) LAYER_##SLOT,
 #include "model/tensors.def"
@@ -15,4 +17,21 @@ enum {
 #define VECTOR(SLOT, ...) LAYER_##SLOT,
 #include "model/tensors.def"
   N_LAYER_VECTORS
+};
+
+/* The tensors beside the layers; some are arrays: model->linear[MODEL_STREAMS_IN + 2]. */
+enum {
+#define ONE                                    1
+#define MANY(n)                                n
+#define MODEL_LINEAR(SLOT, member, count, ...) MODEL_##SLOT, MODEL_##SLOT##_LAST = MODEL_##SLOT + (count)-1,
+#include "model/tensors.def"
+  N_MODEL_LINEARS
+};
+
+enum {
+#define ONE                                    1
+#define MANY(n)                                n
+#define MODEL_VECTOR(SLOT, member, count, ...) MODEL_##SLOT, MODEL_##SLOT##_LAST = MODEL_##SLOT + (count)-1,
+#include "model/tensors.def"
+  N_MODEL_VECTORS
 };

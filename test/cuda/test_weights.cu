@@ -230,10 +230,10 @@ static void expect_expert(const DeviceExperts &got, int e, const Linear *gate, c
   expect_linear(Matrix8(&down, stream), 0, 1, down_from);
 }
 
-static void expect_experts(const DeviceExperts &got, const ModelLayer &from, int n, cudaStream_t stream) {
+static void expect_experts(const DeviceLayer &got, const ModelLayer &from, int n, cudaStream_t stream) {
   if (n > 0) expect_linear(Matrix8(&got.router, stream), 0, 1, &from.router);
   for (int e = 0; e < n; e++)
-    expect_expert(got, e, &from.experts[e].gate, &from.experts[e].up, &from.experts[e].down, stream);
+    expect_expert(got.experts, e, &from.experts[e].gate, &from.experts[e].up, &from.experts[e].down, stream);
 }
 
 /* The MLP of a layer: matrices of its own, or, beside n experts like it, the one after them. */
@@ -255,22 +255,23 @@ static void expect_latents(const DeviceLayer *to, const ModelLayer *from, int n_
     expect_linear(Matrix8(&value, stream), 0, 1, &from->value_heads[h]);
   }
   if (from->latent_in.n_out == 0) return;
-  expect_linear(Matrix8(&to->experts.latent_in, stream), 0, 1, &from->latent_in);
-  expect_linear(Matrix8(&to->experts.latent_out, stream), 0, 1, &from->latent_out);
+  expect_linear(Matrix8(&to->latent_in, stream), 0, 1, &from->latent_in);
+  expect_linear(Matrix8(&to->latent_out, stream), 0, 1, &from->latent_out);
 }
 
-static void expect_mix(const DeviceMix &got, const Linear &down, const Linear &up, const Linear *inject,
-                       cudaStream_t stream) {
+static void expect_mix(const DeviceProjections &in, const DeviceLinear &got_up, const Linear &down,
+                       const Linear &up, const Linear *inject, cudaStream_t stream) {
   std::vector<const Linear *> layers = {&down};
   if (inject) layers.push_back(inject);
-  expect_projections(&got.in, layers, false, stream);
-  expect_linear(Matrix8(&got.up, stream), 0, 1, &up);
+  expect_projections(&in, layers, false, stream);
+  expect_linear(Matrix8(&got_up, stream), 0, 1, &up);
 }
 
 /* Streams and n-grams. */
 static void expect_streams(const DeviceLayer *to, const ModelLayer *from, cudaStream_t stream) {
-  expect_mix(to->attn_mix, from->attn_mix_down, from->attn_mix_up, &from->attn_inject, stream);
-  expect_mix(to->mlp_mix, from->mlp_mix_down, from->mlp_mix_up, &from->mlp_inject, stream);
+  expect_mix(to->attn_mix, to->attn_mix_up, from->attn_mix_down, from->attn_mix_up, &from->attn_inject,
+             stream);
+  expect_mix(to->mlp_mix, to->mlp_mix_up, from->mlp_mix_down, from->mlp_mix_up, &from->mlp_inject, stream);
   if (from->ngram_key.n_out == 0) return;
   expect_linear(Matrix8(&to->ngram_key, stream), 0, 1, &from->ngram_key);
   expect_linear(Matrix8(&to->ngram_value, stream), 0, 1, &from->ngram_value);
@@ -280,9 +281,9 @@ static void expect_altup(const DeviceLayer &to, const ModelLayer &from, cudaStre
   const struct {
     const float *got;
     const Linear &from;
-  } small[] = {{to.altup_router, from.altup_router},
-               {to.altup_predict, from.altup_predict},
-               {to.altup_correct, from.altup_correct}};
+  } small[] = {{to.small[SMALL_ROUTER], from.altup_router},
+               {to.small[SMALL_PREDICT], from.altup_predict},
+               {to.small[SMALL_CORRECT], from.altup_correct}};
   for (auto &s : small)
     expect_norm(s.got, Vector{s.from.weight, s.from.dtype, s.from.n_in * s.from.n_out}, false, s.from.name);
   expect_linear(Matrix8(&to.laurel_left, stream), 0, 1, &from.laurel_left);
@@ -309,7 +310,7 @@ static void expect_layers(const BackendModel &loaded) {
     if (from->o.n_out > 0) expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_latents(to, from, model->config.n_heads, loaded.stream);
     const int n_experts = config_layer(&model->config, i).n_experts;
-    expect_experts(to->experts, *from, n_experts, loaded.stream);
+    expect_experts(*to, *from, n_experts, loaded.stream);
     if (from->up.n_out > 0) expect_mlp(to, from, n_experts, silu, loaded.stream);
     if (model->config.streams.n > 0) expect_streams(to, from, loaded.stream);
     if (c->altup.n > 0) expect_altup(*to, *from, loaded.stream);
@@ -322,7 +323,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_linear(Matrix8(&loaded.input_projection, loaded.stream), 0, 1, &model->input_projection);
   }
   if (model->config.streams.n > 0)
-    expect_mix(loaded.mix, model->mix.down, model->mix.up, NULL, loaded.stream);
+    expect_mix(loaded.mix, loaded.mix_up, model->mix_down, model->mix_up, NULL, loaded.stream);
   for (int i = 0; i + 1 < c->altup.n; i++) {
     expect_linear(Matrix8(&loaded.streams_in[i], loaded.stream), 0, 1, &model->streams_in[i]);
     expect_linear(Matrix8(&loaded.streams_out[i], loaded.stream), 0, 1, &model->streams_out[i]);

@@ -139,20 +139,23 @@ Status hf_table_take(HfLoader *loader, const char *part, int n_rows, int n_colum
   return STATUS_OK;
 }
 
-/* Takes what makes each layer's own input of a token. */
-static Status take_layer_inputs(HfLoader *loader) {
+Status hf_own_take(HfLoader *loader) {
   Model *model = loader->model;
-  const ModelConfig *config = &model->config;
-  Linear *projection = &model->input_projection;
-  char name[NAME_SIZE];
-  if (config->per_layer_width == 0) return STATUS_OK;
-  projection->n_in = config->hidden;
-  projection->n_out = config->n_layers * config->per_layer_width;
-  TRY(hf_table_take(loader, "embed_tokens_per_layer", config->per_layer_vocab, projection->n_out,
-                    &model->input_table));
-  TRY(hf_weights_take(loader, projection->n_out, 0, projection));
-  snprintf(name, sizeof name, "%sper_layer_projection_norm", loader->body);
-  return hf_norm_take(loader, name, ".weight", config->per_layer_width, &model->input_norm);
+  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    Linear *linear = &model->linear[which];
+    int n_in, n_out;
+    model_linear_sizes(&model->config, which, &n_in, &n_out);
+    if (n_out == 0 || which == MODEL_HEAD) continue;
+    linear->n_in = n_in, linear->n_out = n_out;
+    TRY(hf_weights_take(loader, n_out, 0, linear));
+  }
+  for (int which = 0; which < N_MODEL_VECTORS; which++) {
+    char name[LINEAR_NAME_SIZE];
+    model_vector_name(&model->config, loader->body, which, name);
+    const int n = model_vector_size(&model->config, which);
+    if (n > 0) TRY(hf_norm_take(loader, name, "", n, &model->vector[which]));
+  }
+  return STATUS_OK;
 }
 
 bool hf_has_linear(const HfLoader *loader, const char *name) {
@@ -202,20 +205,12 @@ static Status take_everything(HfLoader *loader) {
   Model *model = loader->model;
   TRY(hf_table_take(loader, embedding_name(&model->config), model->config.vocab_size, model->config.hidden,
                     &model->embedding));
-  TRY(take_layer_inputs(loader));
+  if (model->config.per_layer_width > 0)
+    TRY(hf_table_take(loader, "embed_tokens_per_layer", model->config.per_layer_vocab,
+                      model->config.n_layers * model->config.per_layer_width, &model->input_table));
   for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
-  char name[NAME_SIZE];
-  const char *final_norm = model->config.names.final_norm;
-  const int n_streams = model->config.streams.n;
-  if (n_streams > 0) final_norm = "hyper_connection_mixer.hc_norm";
-  snprintf(name, sizeof name, "%s%s.weight", loader->body, final_norm ? final_norm : "norm");
-  TRY(hf_norm_take(loader, name, "", (n_streams > 0 ? n_streams : 1) * model->config.hidden,
-                   &model->final_norm));
-  if (model->config.norm_bias) {
-    snprintf(name, sizeof name, "%snorm.bias", loader->body);
-    TRY(hf_norm_take(loader, name, "", model->config.hidden, &model->final_norm_bias));
-  }
-  TRY(hf_streams_take(loader));
+  TRY(hf_own_take(loader));
+  TRY(hf_ngrams_take(loader));
   return take_head(loader);
 }
 

@@ -11,33 +11,6 @@
 #include "model/config/architectures.h"
 #include "model/files/hf_tensors.h"
 
-/* --- linear layers beside the layers */
-
-static Status take_linear(HfLoader *loader, const char *name, int n_in, int n_out, Linear *linear) {
-  linear->name = name;
-  linear->n_in = n_in;
-  linear->n_out = n_out;
-  return hf_weights_take(loader, n_out, 0, linear);
-}
-
-/* Takes what makes one row of the target's states. */
-static Status take_states(HfLoader *loader, int width) {
-  Model *model = loader->model;
-  const DraftConfig *draft = &model->config.draft;
-  const int n_in = draft->n_states * width;
-  char name[NAME_SIZE];
-  TRY(take_linear(loader, "fc", n_in, model->config.hidden, &model->draft.states));
-  if (draft->states_norm == STATES_NORM_WHOLE)
-    TRY(hf_norm_take(loader, "input_norm", ".weight", n_in, &model->draft.states_norm[0]));
-  for (int i = 0; draft->states_norm == STATES_NORM_EACH && i < draft->n_states; i++) {
-    snprintf(name, sizeof name, "fc_norm.%d", i);
-    TRY(hf_norm_take(loader, name, ".weight", width, &model->draft.states_norm[i]));
-  }
-  const bool eagle = draft->kind == DRAFT_EAGLE3;
-  return hf_norm_take(loader, eagle ? "layers.0.hidden_norm" : "hidden_norm", ".weight", model->config.hidden,
-                      &model->draft.state_norm);
-}
-
 /* --- vocabulary */
 
 /* Takes d2t: what is to be added to each of the drafter's ids. */
@@ -85,7 +58,9 @@ static Status take_head(HfLoader *loader, const Model *target) {
   Model *model = loader->model;
   ModelConfig *config = &model->config;
   if (hf_has_linear(loader, "lm_head")) {
-    TRY(take_linear(loader, "lm_head", config->hidden, config->vocab_size, &model->head));
+    model->head.name = "lm_head";
+    model->head.n_in = config->hidden, model->head.n_out = config->vocab_size;
+    TRY(hf_weights_take(loader, config->vocab_size, 0, &model->head));
   } else if (config->vocab_size == target->head.n_out && config->hidden == target->head.n_in) {
     model->head = target->head;
     model->draft.target_head = true;
@@ -101,16 +76,13 @@ static Status take_head(HfLoader *loader, const Model *target) {
 /* --- the kinds */
 
 static Status take_layers(HfLoader *loader) {
-  Model *model = loader->model;
-  char name[NAME_SIZE];
-  for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
-  snprintf(name, sizeof name, "%snorm", loader->body);
-  return hf_norm_take(loader, name, ".weight", model->config.hidden, &model->final_norm);
+  TRY(hf_own_take(loader));
+  for (int i = 0; i < loader->model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
+  return STATUS_OK;
 }
 
 /* EAGLE-3 and DFlash. */
 static Status take_plain(HfLoader *loader, const Model *target) {
-  TRY(take_states(loader, target->config.hidden));
   TRY(take_layers(loader));
   TRY(take_embedding(loader, target));
   TRY(take_ids(loader));
@@ -121,9 +93,6 @@ static Status take_assistant(HfLoader *loader, const Model *target) {
   Model *model = loader->model;
   const ModelConfig *config = &model->config;
   Matrix tokens;
-  const int width = config->draft.target_hidden;
-  TRY(take_linear(loader, "pre_projection", 2 * width, config->hidden, &model->draft.join));
-  TRY(take_linear(loader, "post_projection", config->hidden, width, &model->draft.out));
   TRY(take_layers(loader));
   TRY(hf_table_take(loader, "embed_tokens", config->vocab_size, config->hidden, &tokens));
   model->head = (Linear){.kind = LINEAR_DENSE,
@@ -139,7 +108,6 @@ static Status take_assistant(HfLoader *loader, const Model *target) {
 
 static Status take_multi_token(HfLoader *loader, const Model *target) {
   Model *model = loader->model;
-  const int hidden = model->config.hidden;
   static const char *const others[] = {"mtp.embed_tokens.weight", "mtp.lm_head.weight",
                                        "mtp.layers.1.input_layernorm.weight"};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -148,9 +116,6 @@ static Status take_multi_token(HfLoader *loader, const Model *target) {
                        "%s: tensor %s is not supported: expected one layer for several tokens, with the "
                        "model's own embedding and head",
                        loader->files->path, others[i]);
-  TRY(take_linear(loader, "mtp.fc", 2 * hidden, hidden, &model->draft.join));
-  TRY(hf_norm_take(loader, "mtp.pre_fc_norm_embedding", ".weight", hidden, &model->draft.embedding_norm));
-  TRY(hf_norm_take(loader, "mtp.pre_fc_norm_hidden", ".weight", hidden, &model->draft.state_norm));
   TRY(take_layers(loader));
   model->embedding = target->embedding;
   return take_head(loader, target);

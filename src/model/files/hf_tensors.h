@@ -34,11 +34,13 @@ Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 
 /* The part of an expert that ends so, or NULL (hf_experts.c). PRECOND loader->views */
 StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
-/* Takes a vector, whose numbers have to be finite; a layer with all that it has (its Linears are named); a
- * table of embeddings, named without the body's prefix; and refuses the checkpoint without them.
+/* Takes a vector, whose numbers have to be finite; a layer with all that it has (its Linears are named); what
+ * the model has beside its layers, but for the head; a table of embeddings, named without the body's prefix;
+ * and refuses the checkpoint without them.
  * hf_has_linear(): a linear layer of this name is there, dense or quantised. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 Status hf_layer_take(HfLoader *loader, int index);
+Status hf_own_take(HfLoader *loader);
 Status hf_table_take(HfLoader *loader, const char *name, int n_rows, int n_columns, Matrix *table);
 bool hf_has_linear(const HfLoader *loader, const char *name);
 
@@ -50,9 +52,8 @@ bool hf_is_no_bias(const StoredTensor *tensor);
 /* Takes all experts of a layer, if it has experts (hf_experts.c). */
 Status hf_experts_take(HfLoader *loader, int layer);
 
-/* Takes what models with several residual streams have beside their layers, and tables of n-grams
- * (hf_streams.c). */
-Status hf_streams_take(HfLoader *loader);
+/* Takes tables of n-grams, if there are layers with them (hf_ngrams.c). */
+Status hf_ngrams_take(HfLoader *loader);
 
 /* Takes a tensor of n numbers; refuses the checkpoint without it. */
 Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);

@@ -79,8 +79,8 @@ static Status round_linear(Model *model, Linear *l, int n_threads, Error *err) {
 
 Status model_round_draft(Model *model, int n_threads, Error *err) {
   if (n_threads < 1) n_threads = omp_get_max_threads();
-  TRY(round_linear(model, &model->draft.states, n_threads, err));
-  TRY(round_linear(model, &model->draft.join, n_threads, err));
+  TRY(round_linear(model, &model->draft_states, n_threads, err));
+  TRY(round_linear(model, &model->draft_join, n_threads, err));
   if (!model->draft.target_head && model->head.weight != model->embedding.data)
     TRY(round_linear(model, &model->head, n_threads, err));
   model->draft.round_head = model->draft.target_head;

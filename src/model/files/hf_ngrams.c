@@ -1,24 +1,9 @@
-/* hf_streams.c - takes the mix of residual streams that the logits read, tables of n-grams, and the matrices
- * that make AltUp's streams and join them.
+/* hf_ngrams.c - takes tables of n-grams.
  *
- * Called by: hf_directory.c.   Calls: hf_tensors.c, hf_quantised.c (hf_weights_take). No rows of tables are
- * read here. */
+ * Called by: hf_directory.c.   Calls: hf_tensors.c. No rows are read here. */
 #include <string.h>
 
 #include "model/files/hf_tensors.h"
-
-/* Takes the mix of the streams that the logits read. Its norm stands in place of the last one. */
-static Status take_last_mix(HfLoader *loader) {
-  Model *model = loader->model;
-  const StreamConfig *streams = &model->config.streams;
-  const int all = streams->n * model->config.hidden;
-  model->mix.down.n_in = model->mix.up.n_out = all;
-  model->mix.down.n_out = model->mix.up.n_in = streams->rank;
-  TRY(hf_weights_take(loader, streams->rank, 0, &model->mix.down));
-  return hf_weights_take(loader, all, 0, &model->mix.up);
-}
-
-/* --- tables of n-grams */
 
 /* hf_use() of what belongs to a table, whose bytes are counted apart. */
 static const void *use_part(HfLoader *loader, StoredTensor *tensor) {
@@ -135,11 +120,12 @@ static Status take_table(HfLoader *loader, int index, NgramShard *shards, int *n
   return STATUS_OK;
 }
 
-static Status take_tables(HfLoader *loader) {
+Status hf_ngrams_take(HfLoader *loader) {
   const ModelConfig *config = &loader->model->config;
   ModelFiles *files = loader->model->files;
   size_t n = 0;
   bool whole;
+  if (config->streams.n == 0) return STATUS_OK;
   for (int i = 0; i < config->n_layers; i++)
     if (config_layer(config, i).ngrams) n += (size_t)count_parts(loader, i, &whole);
   files->ngram_shards = mem_alloc(n + 1, sizeof *files->ngram_shards, "tables of n-grams", loader->err);
@@ -148,25 +134,4 @@ static Status take_tables(HfLoader *loader) {
   for (int i = 0, n_shards = 0; i < config->n_layers; i++, next += n_shards, n_shards = 0)
     if (config_layer(config, i).ngrams) TRY(take_table(loader, i, next, &n_shards));
   return STATUS_OK;
-}
-
-/* --- AltUp */
-
-static Status take_altup(HfLoader *loader) {
-  const int n = loader->model->config.altup.n, hidden = loader->model->config.hidden;
-  for (int i = 0; i + 1 < n; i++) {
-    Linear *const both[] = {&loader->model->streams_in[i], &loader->model->streams_out[i]};
-    for (int which = 0; which < 2; which++) {
-      both[which]->n_in = both[which]->n_out = hidden;
-      TRY(hf_weights_take(loader, hidden, 0, both[which]));
-    }
-  }
-  return STATUS_OK;
-}
-
-Status hf_streams_take(HfLoader *loader) {
-  TRY(take_altup(loader));
-  if (loader->model->config.streams.n == 0) return STATUS_OK;
-  TRY(take_last_mix(loader));
-  return take_tables(loader);
 }
