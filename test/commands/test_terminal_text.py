@@ -1,5 +1,5 @@
 """Nothing that a model, its files or its names hold steers a terminal, whichever command shows it and on whichever of
-the two outputs; what goes to a pipe stays byte for byte.
+the two outputs; a text that goes to a pipe stays byte for byte, lists and messages are harmless there too.
 
 The model here has evil characters in its tokens, its template, its configuration and its name. Each command runs with
 both outputs on a pseudo-terminal, and the name of the case must appear there: the text was shown, and made harmless.
@@ -81,18 +81,52 @@ COMMANDS = {
     "completions": ["completions", EVIL],
     "man": ["man", EVIL],
     "help": ["help", EVIL],
+    "chats": ["chats"],
+    "chats as JSON": ["chats", "--json"],
+    "names of chats": ["chats", "--names"],
+    "a chat": ["chats", "show", "kept"],
+    "a chat's file": ["chats", "show", "kept", "--json"],
+    "a chat that is not there": ["chats", "show", EVIL],
+    "a chat to remove that is not there": ["chats", "rm", EVIL],
+    "prompts": ["prompts"],
+    "names of prompts": ["prompts", "--names"],
+    "a prompt that is not there": ["-m", "MODEL", "-P", f"{EVIL}no"],
+    "a model to keep that is not there": ["keep", "-m", f"DIR/{EVIL}no", "--keep", "9s"],
+    "results that are not there": ["merge", f"DIR/{EVIL}no"],
+    "results to go on with": [*MAP, "--resume", f"DIR/{EVIL}"],
     "chat": ["chat", "-m", "MODEL", "-sysf", f"DIR/{EVIL}/under a file"],
 }
 
 
+# The cases whose standard output is a list, which has nothing to obey in a pipe either.
+LISTS = ["chats", "models", "prompts"]
+
+
+def home(path):
+    """The environment of a user whose home the folder is."""
+    return {"HOME": str(path), "XDG_STATE_HOME": f"{path}/state", "XDG_CONFIG_HOME": f"{path}/config"}
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A chat and a prompt with EVIL in them and in their names, in the folders of home(tmp_path)."""
+    chats, prompts = tmp_path / "state/auk/chats", tmp_path / "config/auk/prompts"
+    chats.mkdir(parents=True)
+    prompts.mkdir(parents=True)
+    said = [{"role": "user", "content": f"ask {EVIL}"}, {"role": "assistant", "content": f"say {EVIL}"}]
+    (chats / f"kept-{EVIL}.json").write_text(json.dumps({"title": EVIL, "model": EVIL, "messages": said}))
+    (prompts / f"{EVIL}.md").write_text(f"Review {EVIL}\n")
+    return said
+
+
 @pytest.mark.parametrize("case", COMMANDS)
-def test_a_terminal_is_given_nothing_to_obey(auk, evil, tmp_path, case):
+def test_a_terminal_is_given_nothing_to_obey(auk, evil, kept, tmp_path, case):
     vocabulary = json.loads((evil / "tokenizer.json").read_text())["model"]["vocab"]
     (tmp_path / "ids").write_text(json.dumps({"ids": [vocabulary[EVIL]]}) + "\n")
     named = {"MODEL": str(evil), "COMMA": str(vocabulary[EVIL])}
     arguments = [named.get(word, word.replace("DIR/", f"{tmp_path}/")) for word in COMMANDS[case]]
     arguments = [str(tmp_path) if word == "DIR" else word for word in arguments]
-    environment = {**os.environ, "TERM": "dumb", "HOME": str(tmp_path)}  # no escape sequences of our own either
+    environment = {**os.environ, "TERM": "dumb", **home(tmp_path)}  # no escape sequences of our own
     child, main = pty.fork()
     if child == 0:
         os.execve(auk[0], [*auk, *arguments], environment)
@@ -108,6 +142,30 @@ def test_a_pipe_is_given_every_byte(run, evil, case):
     vocabulary = json.loads((evil / "tokenizer.json").read_text())["model"]["vocab"]
     named = {"MODEL": str(evil), "COMMA": str(vocabulary[EVIL])}
     assert EVIL.encode() in run(*[named.get(word, word) for word in COMMANDS[case]]).stdout
+
+
+def test_a_pipe_is_given_every_byte_of_a_kept_chat(run, kept, tmp_path):
+    shown = run("chats", "show", "kept", env={**os.environ, **home(tmp_path)}).stdout.decode()
+    assert shown == f"> {kept[0]['content']}\n\n{kept[1]['content']}\n"
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_messages_and_lists_have_nothing_to_obey_in_a_pipe(run, evil, kept, tmp_path, case):
+    (tmp_path / "ids").write_text("{}\n")
+    named = {"MODEL": str(evil), "COMMA": "5", "DIR": str(tmp_path), "/dev/tty": f"{tmp_path}/tty"}
+    arguments = [named.get(word, word.replace("DIR/", f"{tmp_path}/")) for word in COMMANDS[case]]
+    process = run(*arguments, env={**os.environ, **home(tmp_path)})
+    assert steers(process.stderr.decode()) == []
+    if case in LISTS:
+        assert "evil" in process.stdout.decode() and steers(process.stdout.decode()) == []
+
+
+def test_a_chat_that_goes_on_shows_nothing_to_obey(chat, evil, kept, tmp_path):
+    terminal = chat("--continue=kept", "-n", "2", model=evil, wait=False,
+                    environment={"TERM": "dumb", **home(tmp_path)})
+    shown = terminal.wait("\r\n> ")
+    shown += terminal.wait("\r\n> ") if "say evil" not in shown else ""
+    assert steers(shown.replace("\r", "")) == [] and "evil" in shown
 
 
 def test_a_chat_shows_nothing_to_obey(chat, evil, tmp_path):

@@ -141,7 +141,7 @@ typedef struct {
 /* Appends a name and the first line of its text; a file that cannot be read has none. */
 static Status put_prompt(Buffer *out, const char *directory, const char *file, int width, Error *err) {
   enum { MOST = 60 };
-  Buffer text = {0};
+  Buffer text = {0}, name = {0};
   Error ignored;
   char *path = path_join(directory, file, err), line[4 * MOST + 1];
   size_t n = 0;
@@ -152,9 +152,14 @@ static Status put_prompt(Buffer *out, const char *directory, const char *file, i
   while (at < end && *at && *at != '\n' && n < MOST) line[n++] = *at++;
   while (n && ((unsigned char)line[n - 1] & 0x80) && utf8_valid_prefix(line, n) != n) n--;
   line[n] = 0;
-  Status status = buffer_printf(out, err, "%-*.*s  ", width, (int)stem_of(file), file);
+  const size_t start = out->size;
+  Status status = buffer_printf(&name, err, "%.*s%c", (int)stem_of(file), file, 0);
+  if (status == STATUS_OK) status = append_escaped(out, name.data, err);
+  const int padding = width - (int)(out->size - start);
+  if (status == STATUS_OK) status = buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, "");
   if (status == STATUS_OK) status = append_escaped(out, line, err);
   if (status == STATUS_OK) status = buffer_append_string(out, "\n", err);
+  buffer_release(&name);
   buffer_release(&text);
   free(path);
   return status;

@@ -110,9 +110,9 @@ static const char chat[] =
 static const char pipes[] =
     "To a pipe or a file an answer goes as the model wrote it, without colours; where its last line lacks a "
     "newline it gets one (--no-newline: not). An answer without a text is an empty line. On a terminal "
-    "visible symbols replace control characters and those that change the direction of text, also in names "
-    "of files and "
-    "messages.\n"
+    "visible symbols replace control characters and those that change the direction of text; texts that go "
+    "to a pipe or a file keep them, those of auk chats show too; lists in columns and messages (log lines, "
+    "names of files) never have any.\n"
     "\n"
     "On a terminal words wrap at its width. Headings and **bold** text are bold, code is coloured, the "
     "lines around a code block are dim; the text itself is unchanged, marks too, so what you copy is the "
