@@ -125,7 +125,7 @@ static Status decode_held(const Generation *g, Session *session, Error *err) {
   return session_decode_held(session, left, err);
 }
 
-Status generating_step(Generating *generating, Session *session, bool *ended, Error *err) {
+static Status step(Generating *generating, Session *session, bool *ended, Error *err) {
   Generation *g = &generating->generation;
   const GenerateOptions *options = g->options;
   GenerateResult *result = g->result;
@@ -137,9 +137,7 @@ Status generating_step(Generating *generating, Session *session, bool *ended, Er
   result->reason = FINISH_INTERRUPTED;
   if (options->interrupted && *options->interrupted) return STATUS_OK;
   if (g->n_forced > 0 && session_in_flight(session)) TRY(session_drain(session, err));
-  Status status = decode_held(g, session, err);
-  if (status == STATUS_INTERRUPTED) return STATUS_OK; /* session_watch() */
-  TRY(status);
+  TRY(decode_held(g, session, err));
   result->reason = FINISH_LENGTH;
   const bool is_forced = generation_forced(g, &id);
   if (!is_forced) TRY(next_token(session, options, g->user, left, &id, &decoded, err));
@@ -149,6 +147,15 @@ Status generating_step(Generating *generating, Session *session, bool *ended, Er
   if (*ended) return STATUS_OK;
   *ended = !decoded && !session_hold(session, id);
   if (*ended) result->reason = FINISH_CONTEXT;
+  return STATUS_OK;
+}
+
+/* Masks, the sink and session_watch() look at the interruption, too. */
+Status generating_step(Generating *generating, Session *session, bool *ended, Error *err) {
+  const Status status = step(generating, session, ended, err);
+  if (status != STATUS_INTERRUPTED) return status;
+  generating->generation.result->reason = FINISH_INTERRUPTED;
+  *ended = true;
   return STATUS_OK;
 }
 

@@ -1,5 +1,6 @@
 """Whatever is wrong: one line on standard error that names it, the documented status, nothing on standard output, and
 no half-written file."""
+import json
 import os
 import pathlib
 import re
@@ -260,6 +261,30 @@ def test_an_interrupted_answer_ends_cleanly(start, run, endless):
     whole, text = whole.removesuffix(b"\n"), text.removesuffix(b"\n")
     assert begin and (text.startswith(whole) or whole.startswith(text))
     text.decode()  # no half characters
+
+
+FORMS = {
+    "a regular expression": ["--regex", "[a-z ]{40000,}"],
+    "a regular expression that is not complete": ["--regex", "([a-z ]{9})*9"],
+    "a schema": ["--json-schema", '{"type": "string", "minLength": 150000}'],
+    "a grammar": ["--grammar", 'root ::= [a-z ]+ "9"'],
+    "code": ["-x"],
+}
+
+
+@pytest.mark.parametrize("flags", FORMS.values(), ids=FORMS.keys())
+def test_an_interrupted_form_has_the_status_of_an_interruption(start, endless, flags):
+    """The masks of a form look at the interruption, too: three moments, so that it comes within a mask as well."""
+    for wait_s in (0, 0.03, 0.1):
+        asked = [flag for flag in endless if flag != "--ignore-eos"]
+        process = start(*asked, *flags, "--jsonl-stream" if "-x" not in flags else "--plain")
+        if "-x" not in flags:
+            assert os.read(process.stdout.fileno(), 10)
+        while not catches_interrupts(process):
+            time.sleep(0.01)
+        time.sleep(wait_s)
+        out = interrupt(process)
+        assert "-x" in flags or json.loads(out.splitlines()[-1])["finish_reason"] == "interrupted"
 
 
 def test_waiting_for_input_can_be_interrupted(start, stories):

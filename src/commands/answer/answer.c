@@ -536,8 +536,13 @@ static Status next_alone(void *user, bool may_wait, BatchRequest *request, bool 
 
 static Status done_alone(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
   Alone *alone = user;
+  BatchResult done = *result;
   (void)request, (void)err;
-  alone->status = answer_end(alone->answer, result, &alone->error);
+  if (done.status == STATUS_INTERRUPTED) { /* a mask looked first */
+    done.status = STATUS_OK;
+    done.generated.reason = FINISH_INTERRUPTED;
+  }
+  alone->status = answer_end(alone->answer, &done, &alone->error);
   return STATUS_OK;
 }
 

@@ -13,7 +13,7 @@ Status bound_begin(Bound *b, AnswerForm *form, const IdList *ends, Error *err) {
   *b = (Bound){.form = form, .ends = ends, .n_words = n > n_model ? n : n_model};
   b->mask = mem_alloc(b->n_words, sizeof *b->mask, "a mask", err);
   if (!b->mask) return STATUS_FAILED;
-  return form->is_open ? constraint_begin(&form->constraint, err) : STATUS_OK;
+  return form_begin(form, err);
 }
 
 void bound_release(Bound *b) {

@@ -172,14 +172,27 @@ Status form_set_schema(AnswerForm *form, const char *name, const char *text, siz
   return STATUS_OK;
 }
 
+/* Compiles what form->text holds, a schema or a grammar, unless form_set_part() gives it. */
+static Status compile(AnswerForm *form, Error *err) {
+  if (form->is_calls && form->text.size == 0) return STATUS_OK;
+  if (form->is_json || form->is_calls) return compile_schema(form, form->flag, err);
+  return compile_grammar(form, form->flag, strcmp(form->flag, "--regex") == 0, err);
+}
+
+Status form_begin(AnswerForm *form, Error *err) {
+  if (!form->is_open || constraint_begin(&form->constraint, err) == STATUS_OK) return STATUS_OK;
+  constraint_close(&form->constraint);
+  form->is_open = false;
+  return compile(form, err);
+}
+
 Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err) {
   *form = *from;
   form->text = (Buffer){0};
   form->has_vocabulary = form->is_open = false;
-  if (!from->given || from->member || (from->is_calls && from->text.size == 0)) return STATUS_OK;
+  if (!from->given || from->member) return STATUS_OK;
   TRY(buffer_append(&form->text, from->text.data ? from->text.data : "", from->text.size, err));
-  if (form->is_json || form->is_calls) return compile_schema(form, form->flag, err);
-  return compile_grammar(form, form->flag, strcmp(form->flag, "--regex") == 0, err);
+  return compile(form, err);
 }
 
 void form_release(AnswerForm *form) {

@@ -61,6 +61,8 @@ Status form_set_part(AnswerForm *form, const char *name, Grammar *grammar, const
 SchemaOptions form_schema_options(const AnswerForm *form);
 /* The schema of a record's answer. PRECOND form->member */
 Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err);
+/* Begins a new text. A constraint that an interruption or a limit has ended is compiled again. */
+Status form_begin(AnswerForm *form, Error *err);
 /* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */
 Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err);
 void form_release(AnswerForm *form);

@@ -112,6 +112,39 @@ def test_an_interrupted_answer_stays(chat, saved, variant):
     assert [m["role"] for m in saved(terminal)] == ["user", "assistant"] * 2
 
 
+def test_an_interrupted_form_is_told_as_interrupted(chat, saved, variant):
+    model = variant(config={"max_position_embeddings": 200000})
+    terminal = chat("--temp", 1, "--json-schema", '{"type": "string", "minLength": 150000}', model=model)
+    for n in (1, 2):
+        terminal.type("Tell me a story\r")
+        terminal.wait("Tell me a story")
+        terminal.wait("the")
+        terminal.type("\x03")
+        told = terminal.ready()
+        assert "interrupted" in told and "cut" not in told
+        assert len(saved(terminal)) == 2 * n
+
+
+def test_a_form_that_is_cut_is_told(chat):
+    terminal = chat("-n", 5, "--temp", 1, "-s", 1, "--json-schema", '{"type": "string", "minLength": 500}')
+    assert "cut after 5 tokens (/set n)" in terminal.say("Tell me.")
+    assert "cut" in terminal.say("And then?")
+
+
+def test_what_is_typed_after_an_interruption_is_not_lost(chat, saved, variant):
+    model = variant(config={"max_position_embeddings": 200000})
+    terminal = chat("--ignore-eos", "--temp", 1, model=model)
+    terminal.type("Go\r")
+    terminal.wait("Go")
+    terminal.wait("the")
+    terminal.type("\x03")
+    time.sleep(0.05)  # a person's; the prompt may or may not be there
+    terminal.type("/set n 7\r")
+    terminal.ready()
+    terminal.ready()
+    assert "n 7" in terminal.say("/set")
+
+
 def test_what_is_typed_during_an_answer_is_not_echoed_into_it(chat, variant, saved):
     model = variant(config={"max_position_embeddings": 200000})
     terminal = chat("--ignore-eos", "--temp", 1, model=model)

@@ -3,6 +3,8 @@ their functions all the same. Templates are small ones with the words by which f
 import json
 import pathlib
 import re
+import signal
+import time
 
 import pytest
 
@@ -403,3 +405,18 @@ def test_a_command_that_gives_no_result_ends_a_script(talk, tmp_path, command, m
 def test_a_command_needs_tools_and_a_chat(talk, run, stories):
     assert b"--tool-command is for a chat" in talk("qwen", "--tool-command", "true", status=2).stderr
     assert run("chat", "-m", stories, "--tool-command", "true").returncode == 2
+
+
+@pytest.mark.parametrize("format", ["qwen", "channels"])
+def test_an_interrupted_call_has_the_status_of_an_interruption(variant, start, tmp_path, format):
+    long = {"type": "object", "properties": {"x": {"type": "string", "minLength": 100000}}, "required": ["x"]}
+    (tmp_path / "long.json").write_text(json.dumps([{"name": "get_long", "description": "", "parameters": long}]))
+    model = variant(tokenizer=with_marks, config={"max_position_embeddings": 200000},
+                    files={"tokenizer_config.json": "{}", "chat_template.jinja": FORMATS[format]})
+    for wait_s in (0.1, 0.3):
+        process = start("-m", model, "-t", 1, "-p", "Once", "--tools", tmp_path / "long.json", "--tool-choice",
+                        "required", "--temp", 4, "-s", 1)
+        time.sleep(wait_s)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (130, b"", b"")

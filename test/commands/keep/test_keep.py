@@ -489,3 +489,16 @@ def test_a_service_manager_can_be_its_parent(keeper, how, stream, said):
     process.terminate()
     assert process.wait(LIMIT_S) == 0 and keeper.list() == []
     process.communicate()
+
+
+def test_an_interrupted_form_has_the_status_of_an_interruption(keeper):
+    keeper.hold()
+    for wait_s in (0, 0.02, 0.1):
+        call = keeper.start("--raw", "-p", "Once", "--temp", 1, "--regex", "[a-z ]{9999}")
+        assert os.read(call.stdout.fileno(), 10)
+        time.sleep(wait_s)
+        call.send_signal(signal.SIGINT)
+        assert call.wait(10) == 130
+        assert call.stderr.read() == b""
+        call.stdout.close()
+        call.stderr.close()
