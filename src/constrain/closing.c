@@ -59,6 +59,7 @@ typedef struct {
   const Frame *frame;
   const bool *verdicts;
   Lang texts; /* of closing_texts() */
+  bool keys;  /* they are keys of the frame's members, not values */
   bool many;  /* of them: those that others continue need not be taken out */
 } Values;
 
@@ -470,6 +471,7 @@ static const Frame *in_order(Machine *m, const Frame *frame) {
 static Closing search_object(Machine *m, const Frame *frame, Formula rest) {
   Mentioned found = {.n = 0};
   mention(m, rest, true, false, &found);
+  found.wants_more |= frame->hashing; /* another member makes another value */
   Closing best = found.too_many ? CLOSE_UNSURE : CLOSE_NEVER;
   frame = in_order(m, frame);
   if (!frame->order) return CLOSE_NEVER;
@@ -627,6 +629,29 @@ static void keep(Machine *m, uint64_t print, uint32_t answer) {
   if (!key_table_add(&m->closings, (KeyEntry){print, {.number = answer}})) machine_fail(m, "out of memory");
 }
 
+/* True if uniqueItems only stands where it narrows what the formula takes. */
+static bool narrows_by_unique(const Formulas *f, Formula formula) {
+  const FormulaNode *node = &f->nodes[formula];
+  if (!(node->atoms & ATOM_BIT(ATOM_UNIQUE)) || node->kind == FORMULA_ATOM) return true;
+  if (node->kind != FORMULA_AND && node->kind != FORMULA_OR) return false;
+  for (uint32_t i = 0; i < node->b; i++)
+    if (!narrows_by_unique(f, f->lists[node->a + i])) return false;
+  return true;
+}
+
+/* False if the array could not close even if items might repeat, which is known with less work. */
+static bool closes_repeating(Machine *m, const Frame *frame, Formula rest) {
+  if (!narrows_by_unique(formulas_of(m), rest)) return true;
+  const ArenaMark mark = machine_mark(m);
+  Frame *made = frame_copy(m, frame, frame->n_goals, 0);
+  if (!made) return false;
+  made->hashing = false;
+  for (uint32_t i = 0; i < made->n_goals; i++) made->numbers[i] = closing_without_unique(m, made->numbers[i]);
+  const bool closes = closing_of(m, made) != CLOSE_NEVER;
+  machine_release(m, mark);
+  return closes;
+}
+
 Closing closing_of(Machine *m, const Frame *frame) {
   if (frame->kind == FRAME_ROOT) return frame_rest(m, frame) == FORMULA_TRUE ? CLOSE_SURE : CLOSE_NEVER;
   const Formula rest = frame_rest(m, frame);
@@ -634,6 +659,7 @@ Closing closing_of(Machine *m, const Frame *frame) {
   if (rest == FORMULA_TRUE && !frame->up->hashing) return CLOSE_SURE;
   if (frame->hashing ? closing_never_runs_out(m, frame) : closing_is_plain(m, rest))
     return frame_is_possible(m, frame) ? CLOSE_SURE : CLOSE_NEVER;
+  if (frame->hashing && !frame->up->hashing && !closes_repeating(m, frame, rest)) return CLOSE_NEVER;
   const uint64_t print = print_of(m, frame);
   const KeyEntry *known = m->set->is_proving ? NULL : key_table_find(&m->closings, print);
   if (known && known->value.number < KEPT_UNSURE) return (Closing)known->value.number;
@@ -646,28 +672,37 @@ Closing closing_of(Machine *m, const Frame *frame) {
 
 /* --- texts that may not repeat */
 
-/* Takes a text out if the frame, or one around it, could not close after it. */
+/* True if the frame, or one around it, could not close after the text. */
+static bool is_dead_end(Values *v, const char *bytes, size_t size) {
+  Machine *m = v->m;
+  uint64_t hash;
+  bool few[32], *verdicts = few;
+  const uint32_t n = v->frame->n_children;
+  if (v->keys) return with_member(m, v->frame, bytes, size) == CLOSE_NEVER;
+  if (!value_hash(v->kind, bytes, size, &hash)) return false;
+  if (n > 32 && !(verdicts = malloc(n))) return machine_fail(m, "out of memory"), false;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t schema = frame_children(v->frame)[i];
+    const Lang own = v->kind == JSON_STRING ? schema_strings(m->set, schema) : schema_numbers(m->set, schema);
+    verdicts[i] = lang_contains(&m->set->langs, own, bytes, size);
+  }
+  const bool dead = after_child(m, v->frame, verdicts, hash) == CLOSE_NEVER;
+  if (verdicts != few) free(verdicts);
+  return dead;
+}
+
+/* Takes a text out if it is a dead end. */
 static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;
   Langs *l = &m->set->langs;
-  uint64_t hash;
-  bool few[32], *verdicts = few;
-  const uint32_t n = v->frame->n_children;
-  if (!lang_contains(l, v->texts, bytes, size) || !value_hash(v->kind, bytes, size, &hash)) return true;
+  if (!lang_contains(l, v->texts, bytes, size)) return true;
   Lang longer = v->texts;
   for (size_t i = 0; i < size && v->many; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
   if (v->many && lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)))) return true;
   const Lang without = lang_without(l, v->texts, bytes, size);
   if (without == v->texts) return true; /* any beginning has texts without end */
-  if (n > 32 && !(verdicts = malloc(n))) return machine_fail(m, "out of memory"), false;
-  for (uint32_t i = 0; i < n; i++) {
-    const uint32_t schema = frame_children(v->frame)[i];
-    verdicts[i] = lang_contains(
-        l, v->kind == JSON_STRING ? schema_strings(m->set, schema) : schema_numbers(m->set, schema), bytes,
-        size);
-  }
-  if (after_child(m, v->frame, verdicts, hash) == CLOSE_NEVER) {
+  if (is_dead_end(v, bytes, size)) {
     Decimal d;
     v->n++;
     v->texts = without;
@@ -675,7 +710,6 @@ static bool drop_text(void *user, const char *bytes, size_t size) {
       v->texts =
           lang_and(l, v->texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, &d)));
   }
-  if (verdicts != few) free(verdicts);
   return v->n < CLOSING_FEW;
 }
 
@@ -709,11 +743,12 @@ static void drop_written(Machine *m, Values *values, uint32_t text_size) {
   }
 }
 
-Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size) {
+static Lang without_dead_ends(Values values, uint32_t text_size) {
+  Machine *m = values.m;
   Langs *l = &m->set->langs;
-  Values values = {.m = m, .kind = kind, .frame = frame, .texts = texts};
-  if (lang_is_endless(l, texts)) return texts;
-  const Lang plain = kind == JSON_NUMBER ? lang_and(l, texts, closing_plain_number(m)) : texts;
+  if (lang_is_endless(l, values.texts)) return values.texts;
+  const Lang plain =
+      values.kind == JSON_NUMBER ? lang_and(l, values.texts, closing_plain_number(m)) : values.texts;
   if (closing_has_few(m, plain)) {
     lang_list(l, plain, drop_text, &values);
   } else {
@@ -723,64 +758,11 @@ Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, ui
   return values.texts;
 }
 
-/* --- schemas without values */
-
-/* True if a value of the schema is found, or the search ends before it is known. */
-static bool is_proven(Machine *m, uint32_t schema) {
-  SchemaSet *set = m->set;
-  const ArenaMark mark = machine_mark(m);
-  const Frame none = {.kind = FRAME_ROOT};
-  Frame *root = frame_copy(m, &none, 1, 1);
-  if (!root) return true;
-  root->numbers[0] = formula_atom(formulas_of(m), ATOM_CHILD, schema, 0);
-  root->numbers[1] = SCHEMA_NONE;
-  root->numbers[2] = schema;
-  root->need = root->child_need = formula_atom(formulas_of(m), ATOM_GOAL, 0, 0);
-  bool proven =
-      schema_strings(set, schema) != LANG_NONE && lang_is_plain(&set->langs, schema_strings(set, schema));
-  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++) proven |= schema_takes_scalar(set, schema, kind);
-  for (FrameKind kind = FRAME_ARRAY; kind <= FRAME_OBJECT && !proven; kind++)
-    proven = frame_open(m, root, kind) != NULL;
-  proven = proven || frame_child_text_is_possible(m, root);
-  machine_release(m, mark);
-  return proven;
+Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size) {
+  return without_dead_ends((Values){.m = m, .kind = kind, .frame = frame, .texts = texts}, text_size);
 }
 
-static void forget_number(const SchemaSet *set, uint32_t *schema) {
-  if (*schema != SCHEMA_NONE && *schema > SCHEMA_TRUE && !set->schemas[*schema].is_proven)
-    *schema = SCHEMA_FALSE;
-}
-
-static void forget_keys(const SchemaSet *set, KeyList *list) {
-  for (size_t i = 0; i < list->count; i++) forget_number(set, &list->items[i].schema);
-}
-
-/* Names `false` wherever the schema names one for its members or items that is not proven. */
-static void forget_dead(const SchemaSet *set, Schema *s) {
-  uint32_t *others[] = {&s->additional, &s->names, &s->open_members, &s->rest, &s->open_items, &s->contains};
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++) forget_number(set, others[i]);
-  for (size_t i = 0; i < s->prefix.count; i++) forget_number(set, &s->prefix.items[i]);
-  forget_keys(set, &s->properties);
-  forget_keys(set, &s->patterns);
-  s->member_keys = LANG_UNKNOWN;
-}
-
-void closing_find_dead(Machine *m) {
-  SchemaSet *set = m->set;
-  bool more = true, dead = false;
-  set->is_proving = true;
-  while (more) {
-    more = dead = false;
-    for (size_t i = set->count; i-- > 2 && machine_check(m, NULL) == STATUS_OK;) {
-      if (set->schemas[i].is_proven) continue;
-      closing_begin_work(m);
-      set->schemas[i].is_proven = is_proven(m, (uint32_t)i);
-      more |= set->schemas[i].is_proven;
-      dead |= !set->schemas[i].is_proven;
-    }
-    more &= dead;
-  }
-  set->is_proving = false;
-  if (set->root > SCHEMA_TRUE && !set->schemas[set->root].is_proven) return; /* to be refused */
-  for (size_t i = 2; i < set->count && dead; i++) forget_dead(set, &set->schemas[i]);
+Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size) {
+  const Values values = {.m = m, .kind = JSON_STRING, .frame = frame, .texts = keys, .keys = true};
+  return closing_is_searched(m, frame) ? without_dead_ends(values, text_size) : keys;
 }

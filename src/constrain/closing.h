@@ -27,6 +27,8 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
 /* Texts of the open child without those after which the frame, or one around it, could not close because an
  * item repeats. PRECOND machine->text[0..n_text) is the text so far, as text_size says. */
 Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size);
+/* The same of keys of the frame, an object that may not be equal to an item before it. */
+Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);
 
 /* Finds the subschemas that some value satisfies and sets their is_proven, also where the search ends before
  * it is known. Unless the root is without, the others, as those that need themselves without end, become
@@ -41,6 +43,8 @@ enum { CLOSING_FEW = 64 }; /* values of a language that are tried one by one */
 bool closing_is_plain(Machine *m, Formula formula);
 /* True if the frame is seen to have values enough for it and those around it not to repeat. */
 bool closing_never_runs_out(Machine *m, const Frame *frame);
+/* The formula without uniqueItems. */
+Formula closing_without_unique(Machine *m, Formula rest);
 /* True if the language has at most CLOSING_FEW strings. */
 bool closing_has_few(Machine *m, Lang texts);
 /* The text of each number that has no exponent, no zeros at the end of a fraction and no sign before zero. */

@@ -61,12 +61,29 @@ static bool key_is_free(Machine *m, const Judges *judges, uint32_t key, bool req
          lang_is_alive(l, lang_and(l, numbers, m->set->bounded_number));
 }
 
+/* True if no required key is judged by several patterns, or by one and its own schema. */
+static bool required_are_free(Machine *m, const Schema *judge, const FormulaNode *lists[2]) {
+  const Formulas *f = formulas_of(m);
+  for (int i = 0; i < 2 && judge->patterns.count > 0; i++)
+    for (uint32_t j = 0; lists[i] && j < lists[i]->b; j++) {
+      const FormulaNode *part = &f->nodes[f->lists[lists[i]->a + j]];
+      if (part->kind != FORMULA_ATOM || part->atom != ATOM_HAS_KEY) continue;
+      const Key *key = &m->set->keys[part->a];
+      uint32_t n = schema_property(judge, part->a) != NULL;
+      for (size_t k = 0; k < judge->patterns.count; k++)
+        n += lang_contains(&m->set->langs, judge->patterns.items[k].key, key->bytes, key->size);
+      if (n > 1) return false;
+    }
+  return true;
+}
+
 /* True if each member that some judge speaks of, or that is required by one of the two lists, can be had
  * beside the others. */
 static bool judges_are_free(Machine *m, const Judges *judges, const FormulaNode *lists[2]) {
   const Formulas *f = formulas_of(m);
   size_t n_keys = 0;
-  if (judges->n <= 1) return true;
+  if (judges->n == 1) return required_are_free(m, &m->set->schemas[judges->schemas[0]], lists);
+  if (judges->n == 0) return true;
   for (uint32_t i = 0; i < judges->n; i++) {
     const Schema *s = &m->set->schemas[judges->schemas[i]];
     if (s->patterns.count > 0 || (n_keys += s->properties.count) > MAX_MEMBERS) return false;
@@ -196,8 +213,7 @@ static Formula ever_unique(void *user, const FormulaNode *atom, Formula itself) 
   return FORMULA_TRUE;
 }
 
-/* `rest` without uniqueItems. */
-static Formula without_unique(Machine *m, Formula rest) {
+Formula closing_without_unique(Machine *m, Formula rest) {
   return formula_map(formulas_of(m), rest, ATOM_BIT(ATOM_UNIQUE), ever_unique, NULL);
 }
 
@@ -206,7 +222,7 @@ static Formula without_unique(Machine *m, Formula rest) {
  * begun. */
 static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, FrameKind kind, int depth) {
   const Formulas *f = formulas_of(m);
-  const Formula others = without_unique(m, rest);
+  const Formula others = closing_without_unique(m, rest);
   const FormulaNode node = f->nodes[others];
   const bool unique = others != rest;
   if (others == FORMULA_TRUE) return !unique;

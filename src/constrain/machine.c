@@ -272,7 +272,8 @@ static uint32_t frame_lex(Machine *m, const Frame *frame, int which, uint32_t n_
   if (*lex == LANG_UNKNOWN && which < 2)
     *lex = text_lex(m, frame, which == 0 ? JSON_STRING : JSON_NUMBER, n_text);
   if (*lex == LANG_UNKNOWN) {
-    const Lang keys = lang_text(&m->set->langs, frame_next_keys(m, frame));
+    Lang keys = lang_text(&m->set->langs, frame_next_keys(m, frame));
+    if (frame->hashing && keys != LANG_NONE) keys = closing_unrepeated_keys(m, frame, keys, n_text);
     *lex = lex_begin(m, false, &keys, 1);
   }
   return *lex;

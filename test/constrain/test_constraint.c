@@ -234,6 +234,11 @@ static void items_differ_as_values_do(void **state) {
   const char *schema = "{\"uniqueItems\": true}";
   assert_int_equal(taken_of(schema, "[1, 2, 1e1]"), 12);
   assert_int_equal(taken_of(schema, "[1, 1.0]"), 7);
+  const char *optional = "{\"type\": \"array\", \"uniqueItems\": true, \"items\": {\"type\": \"object\", "
+                         "\"properties\": {\"a\": {\"type\": \"null\"}}, \"additionalProperties\": false}}";
+  assert_int_equal(taken_of(optional, "[{}, {\"a\": null}]"), 18);
+  assert_int_equal(taken_of(optional, "[{\"a\": null}, {}]"), 18);
+  assert_int_equal(taken_of(optional, "[{}, {}]"), 6);
   assert_int_equal(taken_of(schema, "[{\"a\": 1, \"b\": [\"\\u0061\"]}, {\"b\": [\"a\"], \"a\": 1}]"), 47);
   static const struct {
     const char *first, *second;
@@ -311,6 +316,14 @@ static void a_refusal_names_keyword_and_place(void **state) {
        "steps of automata"},
       {"{\"type\": \"array\", \"items\": {\"enum\": [1, 2]}, \"uniqueItems\": true, \"minItems\": 3}",
        "no text satisfies the schema: the keywords of # exclude one another"},
+      {"{\"type\": \"object\", \"properties\": {\"ab\": {\"type\": \"string\"}}, \"patternProperties\": "
+       "{\"^a\": {\"type\": \"integer\"}}, \"required\": [\"ab\"]}",
+       "the keywords of # exclude one another"},
+      {"{\"type\": \"array\", \"uniqueItems\": true, \"maxItems\": 4, \"contains\": {\"type\": [\"boolean\", "
+       "\"null\"]}, \"items\": {\"type\": \"object\", \"additionalProperties\": false, \"required\": "
+       "[\"ab\", "
+       "\"c\"], \"properties\": {\"ab\": {\"enum\": [\"a\", \"b\"]}, \"c\": {\"enum\": [0, 1, 2]}}}}",
+       "the keywords of # exclude one another"},
       {"{\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#\"}}, \"required\": [\"next\"]}",
        "needs a value in itself without end"},
       {"[1]", "expected a schema"},

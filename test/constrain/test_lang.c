@@ -204,6 +204,10 @@ static void shared_parts_are_derived_once(void **state) {
   assert_int_equal(lang_next_class(&langs, lang, WIDE_E1), LANG_UNKNOWN); /* too many ways to look */
   const Lang others = lang_without(&langs, lang, "ab", 2);
   assert_true(!has(others, "ab") && has(others, "abb"));
+  const Lang ab = lang_literal(&langs, "ab", 2), any = lang_any_text(&langs), a = lang_byte(&langs, 'a'),
+             some = lang_or(&langs, ab, lang_then(&langs, a, any)), /* endless parts stay as they are */
+      few = lang_without(&langs, lang_and(&langs, some, lang_or(&langs, ab, a)), "ab", 2);
+  assert_true(!has(few, "ab") && has(few, "a"));
   assert_true(langs.failure.work < MAX_WORK / 100);
 }
 

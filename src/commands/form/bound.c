@@ -47,6 +47,12 @@ static bool drop_unknown(Bound *b) {
   return any;
 }
 
+static Status no_way_on(const Bound *b, Error *err) {
+  return error_set(err, STATUS_CUT_SHORT,
+                   "%s: the answer is at a point from which no token of this model leads to its form",
+                   b->form->flag);
+}
+
 Status bound_mask(Bound *b, int32_t also, bool space, const uint64_t **mask, Error *err) {
   Constraint *c = &b->form->constraint;
   const Vocabulary *v = b->form->vocabulary;
@@ -56,10 +62,7 @@ Status bound_mask(Bound *b, int32_t also, bool space, const uint64_t **mask, Err
   for (uint32_t word = 0; space && word < v->n_words; word++) b->mask[word] |= v->space[word];
   set_ends(b, constraint_may_end(c) && !b->form->is_calls);
   set_bit(b, also, true);
-  if (drop_unknown(b)) return STATUS_OK;
-  return error_set(err, STATUS_CUT_SHORT,
-                   "%s: the answer is at a point from which no token of this model leads to its form",
-                   b->form->flag);
+  return drop_unknown(b) ? STATUS_OK : no_way_on(b, err);
 }
 
 void bound_mask_thought(Bound *b, const uint64_t **mask) {
@@ -114,8 +117,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
   size_t size;
   Constraint *c = &b->form->constraint;
   TRY(constraint_take(c, id, &allowed, err));
-  if (!allowed)
-    return error_set(err, STATUS_FAILED, "%s: token %d was picked and does not fit", b->form->flag, (int)id);
+  if (!allowed) return no_way_on(b, err); /* a mask allows what its search leaves unsettled */
   const char *bytes = vocabulary_bytes(b->form->vocabulary, id, &size);
   TRY(buffer_append(&b->held, bytes, size, err));
   const size_t whole = b->held.size ? utf8_valid_prefix(b->held.data, b->held.size) : 0;
