@@ -217,6 +217,12 @@ bool file_is_directory(const char *path) {
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+const char *file_kind_of(const char *path) {
+  struct stat info;
+  if (stat(path, &info) == 0) return file_kind(info.st_mode);
+  return lstat(path, &info) == 0 ? "a symbolic link to nothing" : NULL;
+}
+
 bool name_ends_with(const char *name, const char *end) {
   const size_t length = strlen(name), n = strlen(end);
   return length >= n && strcmp(name + length - n, end) == 0;

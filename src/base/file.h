@@ -52,6 +52,8 @@ Status file_refuse_url(const char *path, Error *err);
 bool file_exists(const char *path);   /* of any kind; false for a link that leads nowhere */
 bool file_is_named(const char *path); /* of any kind, also a link that leads nowhere: opening it fails */
 bool file_is_directory(const char *path);
+/* The kind of what has this name, for messages: "a fifo", "a symbolic link to nothing"; NULL: nothing has. */
+const char *file_kind_of(const char *path);
 
 /* Refuses (STATUS_USAGE) fifos, devices and sockets, on which a read or a write could wait without end.
  * Files, directories and missing files pass: opening them reports any other failure. */

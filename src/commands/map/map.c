@@ -481,6 +481,7 @@ static Status run_records(Map *map, Error *err) {
 
 static Status finish(Map *map, Error *err) {
   TRY(results_close(&map->results, err));
+  if (map->blocks) TRY(blocks_check_end(map->blocks, err));
   if (map->n_errors)
     return error_set(err, STATUS_FAILED, "%zu of %zu %s are errors", map->n_errors, map->n_done,
                      map->mapping.job->map->input ? "records" : "answers");

@@ -41,6 +41,10 @@ Status blocks_open(const BlocksOptions *options, Blocks **out, Error *err) {
   return claims_open(&options->claim, &(*out)->claims, err);
 }
 
+Status blocks_check_end(const Blocks *b, Error *err) {
+  return claims_check_end(b->claims, err);
+}
+
 void blocks_close(Blocks *b) {
   if (!b) return;
   claims_close(b->claims);

@@ -26,5 +26,7 @@ Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, b
 /* Adds a result; those of all records come in the order in which they were read. *lost: it was the last one
  * of block *block, which another process has taken over: the results are dropped. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
+/* As claims_check_end(). */
+Status blocks_check_end(const Blocks *blocks, Error *err);
 /* Lets others take what is not complete. NULL is fine. */
 void blocks_close(Blocks *blocks);

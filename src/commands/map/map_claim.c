@@ -24,7 +24,12 @@
 #include "commands/map/map_claim_life.h"
 #include "commands/map/map_results.h"
 
-typedef enum { BLOCK_OPEN, BLOCK_MINE, BLOCK_DONE } BlockState;
+typedef enum {
+  BLOCK_OPEN,
+  BLOCK_MINE,
+  BLOCK_DONE,
+  BLOCK_BARRED, /* its results have no place: something else has their name */
+} BlockState;
 
 struct Claims {
   ClaimOptions options;
@@ -63,17 +68,36 @@ static Path own_directory(const Claims *c) {
 }
 
 static bool exists(const Path *path) {
-  return access(path->text, F_OK) == 0;
+  return file_is_named(path->text);
 }
 
 static Status make_directory(const char *path, Error *err) {
-  if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_is_directory(path))) return STATUS_OK;
-  return system_error(path, "make the directory", err);
+  if (mkdir(path, 0777) == 0) return STATUS_OK;
+  if (errno != EEXIST) return system_error(path, "make the directory", err);
+  if (file_is_directory(path)) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s is %s, expected a directory: remove it, and run the command again",
+                   path, file_kind_of(path));
 }
 
 Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err) {
   TRY(buffer_printf(path, err, "%s/done/%08zu", directory, block));
   return buffer_append(path, "", 1, err);
+}
+
+Status claims_look_for_result(const char *path, bool *there, Error *err) {
+  struct stat info;
+  const char *kind = file_kind_of(path);
+  *there = kind != NULL;
+  if (!kind) return STATUS_OK;
+  if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+    return error_set(err, STATUS_FAILED,
+                     "%s is %s, expected the results of a block: remove it, and run the command again", path,
+                     kind);
+  if (info.st_size > RESULT_HASH_SIZE) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "%s: this is not what --claim wrote there: the file was changed since; remove it, and run "
+                   "the command again",
+                   path);
 }
 
 static bool is_hidden(const struct dirent *entry) {
@@ -271,6 +295,20 @@ static Status take_beside(Claims *c, size_t block, Error *err) {
   return STATUS_OK;
 }
 
+/* True if something that is no directory has the name of a claim: a file that was copied there, say. */
+static bool is_barred(const Path *taken) {
+  return exists(taken) && !file_is_directory(taken->text);
+}
+
+/* Takes a block whose claim cannot be written. Another process may do so too, which costs time alone. */
+static void take_unsigned(Claims *c, size_t block, const Path *taken) {
+  progress_clear();
+  print_note("%s is %s, expected a directory: block %zu is answered all the same, perhaps by other processes "
+             "too, until it is removed",
+             taken->text, file_kind_of(taken->text), block);
+  note_taken(c, block);
+}
+
 /* True if the renaming has given this process the block. A server that answers twice reports that there is
  * nothing to rename: the first time it was done. */
 static bool was_renamed(const Claims *c, const char *from, const char *to, size_t block) {
@@ -285,7 +323,9 @@ static Status take_free(Claims *c, size_t block, Error *err) {
   if (!exists(&file)) TRY(make_ready(c, err));
   if (was_renamed(c, own.text, taken.text, block))
     note_taken(c, block);
-  else if (errno != ENOTEMPTY && errno != EEXIST)
+  else if (is_barred(&taken))
+    take_unsigned(c, block, &taken);
+  else if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
     return system_error(taken.text, "rename a directory to it", err);
   else
     return take_beside(c, block, err);
@@ -309,7 +349,15 @@ static Status take_from(Claims *c, size_t block, const char *owner, Error *err) 
 static Status look(Claims *c, size_t block, Error *err) {
   char owner[OWNER_SIZE];
   const Path done = block_path(c->options.directory, "done/", block, "");
-  if (exists(&done)) {
+  bool is_done;
+  Error reason;
+  if (claims_look_for_result(done.text, &is_done, &reason) != STATUS_OK) {
+    progress_clear();
+    print_note("%s", reason.text);
+    set_state(c, block, BLOCK_BARRED);
+    return STATUS_OK;
+  }
+  if (is_done) {
     set_state(c, block, BLOCK_DONE);
     return STATUS_OK;
   }
@@ -394,12 +442,21 @@ static Status place(const Path *path, uint64_t start, const void *bytes, size_t 
 
 Status claims_give(Claims *c, size_t block, const void *bytes, size_t size, bool *given, Error *err) {
   const char *root = c->options.directory;
-  const Path mine = block_path(root, "taken/", block, c->owner), done = block_path(root, "done/", block, "");
-  *given = exists(&mine);
+  const Path mine = block_path(root, "taken/", block, c->owner), done = block_path(root, "done/", block, ""),
+             taken = block_path(root, "taken/", block, "");
+  *given = exists(&mine) || is_barred(&taken);
   if (*given) TRY(place(&done, claims_hash_start(block), bytes, size, given, err));
   let_go(c, block);
   set_state(c, block, *given ? BLOCK_DONE : BLOCK_OPEN);
   return STATUS_OK;
+}
+
+Status claims_check_end(const Claims *c, Error *err) {
+  size_t n = 0;
+  for (size_t i = 0; i < c->options.n_blocks; i++) n += c->states[i] == BLOCK_BARRED;
+  if (n == 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "--claim: %zu block%s no results: something else has %s", n,
+                   n == 1 ? " has" : "s have", n == 1 ? "its name" : "their names");
 }
 
 void claims_close(Claims *c) {

@@ -35,6 +35,8 @@ Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
 Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err);
 /* Gives the results of a block that was taken. *given is false if another process has taken it over. */
 Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
+/* Fails, at the end, if blocks have no results because something else has their names: notes said what. */
+Status claims_check_end(const Claims *claims, Error *err);
 /* Lets others take what was not given. NULL is fine. */
 void claims_close(Claims *claims);
 
@@ -43,6 +45,9 @@ void claims_close(Claims *claims);
 uint64_t claims_hash_start(size_t block);
 /* Appends the name of a block's results, "DIR/done/00000012", and a NUL. */
 Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err);
+/* Looks for a block's results; *there is false if nothing has their name. Fails if what has it cannot be
+ * results: the message says what it is and how to go on. */
+Status claims_look_for_result(const char *path, bool *there, Error *err);
 /* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */
 enum { OWNER_SIZE = 96 };
 void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]);

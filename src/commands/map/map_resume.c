@@ -110,6 +110,7 @@ Status map_resume_open(const char *results_path, const ResumeRules *rules, bool 
       .format = rules->format, .settings = rules->settings, .results_path = results_path, .descriptor = -1};
   TRY(buffer_printf(&path, err, "%s.resume", results_path));
   r->path = path.data;
+  TRY(file_refuse_waiting(r->path, err));
   r->descriptor = open(r->path, (rules->other ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY);
   if (r->descriptor >= 0) return read_head(r, rules, has_results, err);
   if (errno != ENOENT) return system_error(r->path, "open", err);

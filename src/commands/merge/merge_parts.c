@@ -155,8 +155,15 @@ static Status open_shards(MergeParts *m, const char *const *paths, size_t n_path
 static Status check_names(const MergeParts *m, Error *err) {
   Buffer path = {0};
   TRY(buffer_printf(&path, err, "%s/done", m->name));
+  const char *kind = file_kind_of(path.data);
   DIR *entries = opendir(path.data);
   Status status = STATUS_OK;
+  if (kind && !file_is_directory(path.data))
+    status =
+        error_set(err, STATUS_FAILED, "%s is %s, expected a directory: remove it, and run the command again",
+                  path.data, kind);
+  else if (kind && !entries)
+    status = system_error(path.data, "open", err);
   for (struct dirent *entry; entries && status == STATUS_OK && (entry = readdir(entries));) {
     const char *name = entry->d_name;
     if (!name[strspn(name, "0123456789")] && strtoull(name, NULL, 10) >= m->n_parts)
@@ -184,7 +191,9 @@ static Status open_blocks(MergeParts *m, const char *directory, Error *err) {
     *part = (MergePart){.share = {.first = i * m->block, .step = 1}, .expected = n * m->n_copies};
     TRY(claims_result_path(directory, i, &path, err));
     part->path = path.data;
-    if (file_exists(part->path)) TRY(count(m, part, err));
+    bool there;
+    TRY(claims_look_for_result(part->path, &there, err));
+    if (there) TRY(count(m, part, err));
   }
   return check_names(m, err);
 }

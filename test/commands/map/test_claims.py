@@ -184,6 +184,27 @@ def test_a_directory_that_was_damaged_gives_no_results(run, job, tmp_path):  # n
         assert b"is a fifo, expected a regular file" in run(*command).stderr
 
 
+def test_merge_names_what_is_in_the_place_of_results(run, job, tmp_path):  # noqa: F811
+    claims = tmp_path / "claims"
+    run(*job, *DRAWN, "--claim", claims)
+    last, whole = claims / "done" / "00000039", run("merge", claims).stdout
+    for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("nothing"), lambda path: path.symlink_to(path.name)):
+        last.unlink()
+        make(last)
+        for command in (["merge", claims], [*job, *DRAWN, "--claim", claims]):
+            refused = run(*command)
+            assert refused.returncode == 1 and refused.stdout == b""
+            assert f"{last} is a ".encode() in refused.stderr
+            assert b", expected the results of a block: remove it, and run the command again" in refused.stderr
+        last.rmdir() if last.is_dir() else last.unlink()
+        (claims / "taken" / "00000039").touch()  # nor does this stop the block
+        assert run(*job, *DRAWN, "--claim", claims).returncode == 0
+        assert run("merge", claims).stdout == whole
+    (claims / "done").rename(claims / "elsewhere")
+    (claims / "done").touch()
+    assert b"/done is a regular file, expected a directory: remove it, and" in run("merge", claims).stderr
+
+
 def record_hash(data, start=0xcbf29ce484222325):
     for byte in data:
         start = (start ^ byte) * 0x100000001b3 % 2**64

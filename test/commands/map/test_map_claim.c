@@ -208,6 +208,121 @@ static void files_that_no_process_has_put_there_stop_no_block(void **state) {
   }
 }
 
+/* Puts something that is no directory and no results under a name of this test's directory; returns what it
+ * is for messages. */
+typedef enum { A_FILE, A_FIFO, A_DEVICE, A_LINK_TO_NOTHING, A_LINK_TO_ITSELF, N_OBSTACLES } Obstacle;
+
+static const char *put(Obstacle obstacle, const char *name) {
+  static const char *const kinds[] = {"a regular file", "a fifo", "a device", "a symbolic link to nothing",
+                                      "a symbolic link to nothing"};
+  const char *path = in_directory(own_directory, name);
+  if (obstacle == A_FILE) touch(path);
+  if (obstacle == A_FIFO) assert_int_equal(mkfifo(path, 0600), 0);
+  if (obstacle == A_DEVICE) assert_int_equal(symlink("/dev/zero", path), 0);
+  if (obstacle == A_LINK_TO_NOTHING) assert_int_equal(symlink("nothing", path), 0);
+  if (obstacle == A_LINK_TO_ITSELF) assert_int_equal(symlink(strrchr(path, '/') + 1, path), 0);
+  return kinds[obstacle];
+}
+
+/* Whose the block is cannot be written there, so that any process answers it, and says why. */
+static void a_block_whose_claim_is_no_directory_is_answered_all_the_same(void **state) {
+  (void)state;
+  for (Obstacle o = 0; o < N_OBSTACLES; o++) {
+    empty_own_directory();
+    claims_close(open_claims(2, 60));
+    char want[1200];
+    snprintf(
+        want, sizeof want,
+        "auk: %s/taken/00000001 is %s, expected a directory: block 1 is answered all the same, perhaps by "
+        "other processes too, until it is removed\n",
+        own_directory, put(o, "taken/00000001"));
+    Claims *a = open_claims(2, 60), *b = open_claims(2, 60);
+    bool at_end;
+    tell_begin();
+    assert_int_equal(take(a, &at_end), 0);
+    assert_int_equal(take(a, &at_end), 1);
+    assert_string_equal(note_end(), want);
+    tell_begin();
+    assert_int_equal(take(b, &at_end), 1);
+    note_end();
+    assert_true(give(a, 0, "zero\n"));
+    assert_true(give(a, 1, "one\n"));
+    assert_false(give(b, 1, "another\n"));
+    assert_done(1, "one\n");
+    assert_int_equal(claims_check_end(a, NULL), STATUS_OK);
+    claims_close(a);
+    claims_close(b);
+  }
+}
+
+/* The other blocks go on; the end says that one has no results. */
+static void what_has_the_name_of_results_and_is_none_is_said(void **state) {
+  (void)state;
+  for (Obstacle o = 0; o < N_OBSTACLES; o++) {
+    empty_own_directory();
+    claims_close(open_claims(2, 60));
+    char want[1200];
+    const char *kind = put(o, "done/00000000");
+    snprintf(want, sizeof want,
+             o == A_FILE
+                 ? "auk: %s/done/00000000: this is not what --claim wrote there: the file was changed "
+                   "since; remove it, and run the command again\n"
+                 : "auk: %s/done/00000000 is %s, expected the results of a block: remove it, and run "
+                   "the command again\n",
+             own_directory, kind);
+    Claims *a = open_claims(2, 60);
+    bool at_end;
+    Error err;
+    tell_begin();
+    assert_int_equal(take(a, &at_end), 1);
+    assert_string_equal(note_end(), want);
+    assert_true(give(a, 1, "one\n"));
+    assert_int_equal(take(a, &at_end), SIZE_MAX);
+    assert_true(at_end);
+    assert_int_equal(claims_check_end(a, &err), STATUS_FAILED);
+    assert_string_equal(err.text, "--claim: 1 block has no results: something else has its name");
+    claims_close(a);
+  }
+}
+
+/* The sign that a process has the block may be of any kind: its name counts. */
+static void a_sign_of_a_claim_counts_by_its_name(void **state) {
+  (void)state;
+  for (Obstacle o = 0; o < N_OBSTACLES; o++) {
+    empty_own_directory();
+    claims_close(open_claims(1, 60));
+    mkdir(in_directory(own_directory, "taken/00000000"), 0777);
+    put(o, "taken/00000000/a-dead-process");
+    Claims *a = open_claims(1, 60);
+    bool at_end;
+    assert_int_equal(take(a, &at_end), 0);
+    assert_true(give(a, 0, "results\n"));
+    assert_done(0, "results\n");
+    claims_close(a);
+  }
+}
+
+static void folders_that_are_none_are_named(void **state) {
+  (void)state;
+  static const char *const folders[] = {"taken", "done", "alive"};
+  for (size_t i = 0; i < 3; i++) {
+    for (Obstacle o = 0; o < N_OBSTACLES; o++) {
+      empty_own_directory();
+      claims_close(open_claims(1, 60));
+      rmdir(in_directory(own_directory, folders[i]));
+      const char *kind = put(o, folders[i]);
+      const ClaimOptions options = {own_directory, 60, RESULTS_LINES, &settings, 1, &interrupted};
+      Claims *claims;
+      Error err;
+      char want[1200];
+      snprintf(want, sizeof want, "%s/%s is %s, expected a directory: remove it, and run the command again",
+               own_directory, folders[i], kind);
+      assert_int_equal(claims_open(&options, &claims, &err), STATUS_FAILED);
+      assert_string_equal(err.text, want);
+    }
+  }
+}
+
 /* A number that is none, and one that never comes: neither is a sign of life for longer than a lease. */
 static void a_fifo_in_place_of_a_sign_of_life_is_not_waited_for(void **state) {
   (void)state;
@@ -282,6 +397,10 @@ int main(void) {
       CASE(a_block_that_is_found_in_its_own_name_is_its_own),
       CASE(results_are_never_replaced),
       CASE(files_that_no_process_has_put_there_stop_no_block),
+      CASE(a_block_whose_claim_is_no_directory_is_answered_all_the_same),
+      CASE(what_has_the_name_of_results_and_is_none_is_said),
+      CASE(a_sign_of_a_claim_counts_by_its_name),
+      CASE(folders_that_are_none_are_named),
       CASE(a_fifo_in_place_of_a_sign_of_life_is_not_waited_for),
       CASE(who_is_waited_for_is_said_once_after_a_lease),
       CASE(numbers_of_a_part_are_whole_and_plain),

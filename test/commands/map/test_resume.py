@@ -372,6 +372,9 @@ def test_files_of_others_are_not_touched(run, job, tmp_path):
     refused = run(*job, "-o", tmp_path / "in")
     assert refused.returncode == 2 and b"is the file that --map" in refused.stderr
     assert (tmp_path / "in").read_text().count("\n") == 150
+    os.mkfifo(tmp_path / "other.resume")
+    refused = run(*job, "--resume", tmp_path / "other")
+    assert refused.returncode == 2 and b"other.resume is a fifo, expected a regular file" in refused.stderr
 
 
 def test_one_process_has_the_file(start, run, stories, job, tmp_path):
