@@ -599,6 +599,12 @@ AnswerLack answer_lack(const AnswerResult *result, const Assistant *a) {
   return lack;
 }
 
+bool answer_is_incomplete(const AnswerResult *result, const Assistant *a, bool code, bool in_block) {
+  const bool is_text =
+      (!a->form.given || a->form.is_calls) && !a->tools.required && !code && !result->in_call;
+  return answer_was_cut(result) && !is_text && (in_block || *answer_lack(result, a).text);
+}
+
 AnswerFigures answer_figures(const AnswerResult *result, const Assistant *a) {
   AnswerFigures figures;
   snprintf(figures.text, sizeof figures.text, "[%d tokens, %.1f/s; context %d of %d]", result->n_generated,

@@ -273,6 +273,9 @@ typedef struct {
   char text[128];
 } AnswerLack;
 AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
+/* True if a limit cut an answer that was to be more than a text before that was complete: no success, since
+ * its reader cannot use it. code: -x; in_block: the end came within its block. */
+bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant, bool code, bool in_block);
 
 double answer_per_second(long long n, double ms); /* 0 if either is 0 */
 

@@ -315,18 +315,16 @@ static void report_cut(const Reply *reply, const AnswerResult *result) {
     fprintf(stderr, "auk: the answer is cut: it repeats itself (give -n N to allow that)\n");
 }
 
-/* Tells what the end came within. If a limit cut an answer that was to be more than a text, it is no success:
- * its reader could not use it. */
+/* Tells what the end came within. */
 static Status check_complete(const Reply *reply, const AnswerResult *result, Error *err) {
-  const Assistant *a = reply->assistant;
-  const bool is_text =
-      (!a->form.given || a->form.is_calls) && !a->tools.required && !reply->flags->code && !result->in_call;
-  AnswerLack lack = answer_lack(result, a);
-  if (!*lack.text && reply->block.state == BLOCK_INSIDE && result->reason != FINISH_INTERRUPTED)
+  const bool in_block = reply->block.state == BLOCK_INSIDE;
+  AnswerLack lack = answer_lack(result, reply->assistant);
+  if (!*lack.text && in_block && result->reason != FINISH_INTERRUPTED)
     snprintf(lack.text, sizeof lack.text, "the end came within the code block (%s)",
              finish_name(result->reason));
   if (!*lack.text) return STATUS_OK;
-  if (answer_was_cut(result) && !is_text) return error_set(err, STATUS_CUT_SHORT, "%s", lack.text);
+  if (answer_is_incomplete(result, reply->assistant, reply->flags->code, in_block))
+    return error_set(err, STATUS_CUT_SHORT, "%s", lack.text);
   fprintf(stderr, "auk: %s\n", lack.text);
   return STATUS_OK;
 }

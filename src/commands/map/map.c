@@ -485,9 +485,13 @@ static Status finish(Map *map, Error *err) {
   if (map->n_errors)
     return error_set(err, STATUS_FAILED, "%zu of %zu %s are errors", map->n_errors, map->n_done,
                      map->mapping.job->map->input ? "records" : "answers");
-  if (map->mapping.n_cut && map->mapping.job->reply->require_stop)
-    return error_set(err, STATUS_CUT_SHORT, "%zu answers were cut short (--require-stop)",
-                     map->mapping.n_cut);
+  const Mapping *m = &map->mapping;
+  if (m->n_cut && m->job->reply->require_stop)
+    return error_set(err, STATUS_CUT_SHORT, "%zu answers were cut short (--require-stop)", m->n_cut);
+  if (m->n_incomplete)
+    return error_set(err, STATUS_CUT_SHORT, "%zu of %zu answers were cut before %s was complete",
+                     m->n_incomplete, m->n_answered,
+                     m->job->reply->code ? "their code" : m->assistant->form.is_calls ? "a call" : "their form");
   return STATUS_OK;
 }
 

@@ -168,10 +168,11 @@ static void count(Mapping *m) {
 
 /* Counts an answer whose text is complete, and takes its code with -x. */
 static Status end_answer(Mapping *m, Error *err) {
+  const bool code = m->job->reply->code;
   count(m);
-  if (!m->job->reply->code) return STATUS_OK;
-  TRY(code_block_end(&m->block, &m->text, err));
-  if (m->block.state != BLOCK_BEFORE) return STATUS_OK;
+  if (code) TRY(code_block_end(&m->block, &m->text, err));
+  m->n_incomplete += answer_is_incomplete(&m->result, m->assistant, code, m->block.state == BLOCK_INSIDE);
+  if (!code || m->block.state != BLOCK_BEFORE) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "the answer has no fenced code block (-x)");
 }
 

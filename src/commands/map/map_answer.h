@@ -31,7 +31,8 @@ typedef struct {
   Answer *answer;           /* likewise, or NULL */
   size_t n_asked, n_scored; /* choices of a record in the batch */
 
-  size_t n_answered, n_cut;                 /* cut by -n or the context */
+  size_t n_answered, n_cut;                 /* cut by -n, the context or a loop */
+  size_t n_incomplete;                      /* cut before the form, a call or the block of -x was complete */
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
 } Mapping;                                  /* starts zeroed */
 

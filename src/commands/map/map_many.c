@@ -291,10 +291,11 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
 static void count(Mapping *all, Mapping *own) {
   all->n_answered += own->n_answered;
   all->n_cut += own->n_cut;
+  all->n_incomplete += own->n_incomplete;
   all->n_prompt += own->n_prompt;
   all->n_reused += own->n_reused;
   all->n_generated += own->n_generated;
-  own->n_answered = own->n_cut = 0;
+  own->n_answered = own->n_cut = own->n_incomplete = 0;
   own->n_prompt = own->n_reused = own->n_generated = 0;
 }
 

@@ -155,7 +155,9 @@ def test_an_answer_that_is_cut_before_it_fits_is_told(answer, stories, run):
         assert answer(*flags, *form, status=4).stderr.decode() == told
     assert answer("--regex", "[a-z]*", "-n", 4).stderr == b""  # it fits wherever it ends
     many = run("-m", stories, "--raw", "--map", "-", *flags, *NOISE, input=b"One\n")
-    assert many.returncode == 0 and many.stderr.decode() == told.replace("auk: ", "auk: standard input:1: ")
+    assert many.returncode == 4 and many.stderr.decode().splitlines() == [
+        told.replace("auk: ", "auk: standard input:1: ").rstrip(),
+        "auk: 1 of 1 answers were cut before their form was complete"]
 
 
 def test_a_cut_answer_says_so(answer):
@@ -261,3 +263,23 @@ def test_results_are_of_one_form(run, stories, tmp_path):
     assert re.fullmatch("[ab]{3}\n[ab]{3}\n", (tmp_path / "out").read_text())
     done = run(*flags, "--regex", "[ab]{4}", input=b"One\nTwo\nThree\n")
     assert done.returncode == 2 and b"answer-form" in done.stderr
+
+
+def test_a_form_that_is_cut_in_one_of_several_answers_is_status_4(run, stories, tmp_path):
+    """The results are written; a run that goes on with them has nothing to do."""
+    (tmp_path / "lines").write_text("One\nTwo\nThree\n")
+    ask = [str(flag) for flag in ("-m", stories, "--raw", "-t", 1, "-n", 5, "--temp", 1, "-s", 1, "--json")]
+    form = ["--regex", "[a-z ]{9,40}9"]
+    for several in (["-p", "A", "-p", "B", "-p", "C"], ["-p", "A", "--n-best", "3"], ["--map", tmp_path / "lines"],
+                    ["--map", tmp_path / "lines", "--parallel", 1]):
+        done = run(*ask, *form, *several)
+        assert done.returncode == 4
+        assert done.stderr.splitlines()[-1] == b"auk: 3 of 3 answers were cut before their form was complete"
+        assert [json.loads(line)["finish_reason"] for line in done.stdout.splitlines()] == ["length"] * 3
+    assert run(*ask, "--regex", "a{2}", "-p", "A", "-p", "B").returncode == 0
+    assert run(*ask, "-p", "A", "-p", "B").returncode == 0
+    to = ["--map", tmp_path / "lines", "--resume", tmp_path / "out", *form]
+    assert run(*ask, *to).returncode == 4
+    before = (tmp_path / "out").read_bytes()
+    assert run(*ask, *to, "--retry-errors").returncode == 0
+    assert (tmp_path / "out").read_bytes() == before
