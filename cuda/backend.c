@@ -320,7 +320,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
                 c->embedding_norm ? 1 : scale, s->x, m->stream, err));
   if (c->embedding_norm)
     TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
-  if (c->centred) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
+  if (norms_are_centred(c)) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
   if (c->altup.n > 0) TRY(altup_begin(s, n_rows, err));
@@ -536,7 +536,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   TRY(residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
                       first_sum(layer), err));
   if (c->parallel) s->normed = NORMED;
-  return c->centred && !c->parallel ? ops_centre(s->x, c->hidden, n_rows, s->loaded->stream, err) : STATUS_OK;
+  return norms_are_centred(c) && !c->parallel ? ops_centre(s->x, c->hidden, n_rows, s->loaded->stream, err)
+                                              : STATUS_OK;
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times

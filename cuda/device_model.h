@@ -20,7 +20,7 @@ typedef struct {
   int first[MAX_PROJECTIONS]; /* each part's first output among all */
 } DeviceProjections;
 
-/* All experts of a layer (linear.h): gate and up interleaved, or up alone with config.ungated; down summed.
+/* All experts of a layer (linear.h): gate and up interleaved, or up alone if ungated; down summed.
  * Zeros in layers without experts. */
 typedef struct {
   DeviceLinear gate_up, down;
@@ -31,7 +31,7 @@ enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED 
 
 typedef struct {
   /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's are its
-   * factors (1 + weight if config.norm_plus_one). With AltUp attn_post_norm is divided by sqrt(2), as x is by
+   * factors (1 + weight if norms_plus_one()). With AltUp attn_post_norm is divided by sqrt(2), as x is by
    * then. */
   union {
     const float *vector[N_LAYER_VECTORS];

@@ -246,7 +246,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->projection_stride = padded_row(sizes.projections);
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
-  const bool wide = c->experts.n_experts > 0 && (c->parallel || c->norm_bias);
+  const bool wide = c->experts.n_experts > 0 && (c->parallel || c->norm == NORM_CENTRED_BIAS);
   s->wide_h = arena_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
   const size_t branches = c->split > 1 ? 2 + c->experts.own_norms : separate_norms;
   const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
@@ -277,7 +277,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->g = arena_take(&mlp, chunk * sizes.intermediate, 2);
   s->input_gate = arena_take(&mlp, inputs, sizeof(float));
   const size_t row = choices ? (size_t)expert_row_width(c) : 0, latent = (size_t)c->experts.latent;
-  s->expert_up = arena_take(&mlp, c->ungated ? choices * (size_t)s->expert_stride : 0, sizeof(float));
+  s->expert_up =
+      arena_take(&mlp, is_ungated(c->activation) ? choices * (size_t)s->expert_stride : 0, sizeof(float));
   s->latent_h = arena_take(&mlp, chunk * (size_t)padded_row((int)latent), 2);
   s->latent_sum = arena_take(&mlp, chunk * latent, sizeof(float));
   s->gathered =

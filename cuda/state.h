@@ -131,7 +131,7 @@ struct BackendState {
   ExpertChoices choices; /* of the last layer with experts */
   void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
   void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] as g; zeros past the expert's width */
-  float *expert_up;      /* [max_chunk * n_chosen][expert_stride] with config.ungated */
+  float *expert_up;      /* [max_chunk * n_chosen][expert_stride] if ungated */
   /* With ExpertConfig.latent, L: f16 [max_chunk][L, padded] latent_in's output, then the experts' sum;
    * [max_chunk][L] that sum. */
   void *latent_h;

@@ -128,7 +128,8 @@ static Status visit_heads(Loader *loader, const Pass *pass, DeviceLayer *to, con
 
 static Status visit_experts(Loader *loader, const Pass *pass, DeviceExperts *to, const ModelLayer *from,
                             Error *err) {
-  const int parts[] = {EXPERT_GATE, EXPERT_UP}, first = loader->loaded->model->config.ungated ? 1 : 0;
+  const int parts[] = {EXPERT_GATE, EXPERT_UP},
+            first = is_ungated(loader->loaded->model->config.activation) ? 1 : 0;
   if (config_layer(&loader->loaded->model->config, loader->layer).n_experts == 0) return STATUS_OK;
   TRY(pass->experts(loader, &to->gate_up, from, parts + first, 2 - first, err));
   return pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err);

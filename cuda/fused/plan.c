@@ -278,8 +278,8 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->rope.rotary_dim != (hybrid ? STEP_ROTARY_DIM : c->head_dim))
     return hybrid ? "a rope over a part of the head that is not 64" : "a rope over a part of the head";
   if (c->norms != NORM_BEFORE) return "norms of what is added";
-  if (c->centred || c->parallel) return "norms that subtract the mean, and an MLP beside attention";
-  if (c->norm_bias || c->head_bias) return "biases of norms and of the output head";
+  if (norms_are_centred(c) || c->parallel) return "norms that subtract the mean, and an MLP beside attention";
+  if (c->head_bias) return "biases of norms and of the output head";
   if (c->streams.n > 0 || c->altup.n > 0) return "several residual streams";
   if (c->qk_norm == QK_NORM_WHOLE) return "a norm over all heads";
   if (hybrid && (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS))

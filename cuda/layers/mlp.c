@@ -28,7 +28,7 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                        .factor = (float)m->model->config.gate_scale,
                        .up_factor = (float)m->model->config.mlp_scale,
                        .gate = s->gate_up,
-                       .up = m->model->config.ungated ? s->gate_up : s->gate_up + n,
+                       .up = is_ungated(m->model->config.activation) ? s->gate_up : s->gate_up + n,
                        .gate_stride = 2 * (size_t)n,
                        .up_stride = 2 * (size_t)n,
                        .n = n,
@@ -64,7 +64,7 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
   const int n = rows_of(s, span);
   if (narrow_takes(s, layer, n)) return narrow_down_residual(s, layer, n, err);
   TRY(residual_linear(s, &s->loaded->layers[layer].down, s->g, n, norms, first_sum(layer) + 1, err));
-  return c->centred ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
+  return norms_are_centred(c) ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
 }
 
 /* --- experts */
@@ -116,7 +116,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
 static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_rows, const float *factors,
                                       Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  if (!c->ungated) {
+  if (!is_ungated(c->activation)) {
     up->output = LINEAR_SWIGLU_F16, up->y = s->expert_g, up->gated = c->activation, up->row_factors = factors;
     return products_run(s, up, err);
   }
@@ -201,7 +201,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                                   width);
   down.row_factors = factors;
   gate_up.experts = as_one ? &one : &many;
-  down.experts = as_one && !c->ungated ? &same : as_one ? &one : &many;
+  down.experts = as_one && !is_ungated(c->activation) ? &same : as_one ? &one : &many;
   TRY(multiply_expert_gate_up(s, &gate_up, n_tokens * all.n_chosen, factors, err));
   TRY(products_run(s, &down, err));
   return as_one ? STATUS_OK
@@ -259,6 +259,6 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   }
   if (l->expert_post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
   if (to_branch) return residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err);
-  if (c->centred) return ops_centre(s->x, c->hidden, n_tokens, s->loaded->stream, err);
+  if (norms_are_centred(c)) return ops_centre(s->x, c->hidden, n_tokens, s->loaded->stream, err);
   return residual_sum_x(s, n_tokens, err);
 }

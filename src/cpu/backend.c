@@ -410,7 +410,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
   }
-  if (model->config.centred) centre(state, range.n_tokens);
+  if (norms_are_centred(&model->config)) centre(state, range.n_tokens);
   if (state->plan.ngrams) memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
   for (int r = 0; r < range.n_tokens; r++)
     for (int s = 0; s < model->config.streams.n; s++)
@@ -607,7 +607,7 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   matmul_residual(state, weights->o, from, stride, n_rows, weights->attn_post_norm);
   if (config_layer(config, layer).delta_beside)
     matmul_residual(state, weights->delta_o, state->beside, state->plan.beside, n_rows, NULL);
-  if (config->centred && !config->parallel) centre(state, n_rows);
+  if (norms_are_centred(config) && !config->parallel) centre(state, n_rows);
   if (config->altup.n > 0) scale_rows(state, n_rows, (float)sqrt(0.5));
   return STATUS_OK;
 }
@@ -663,7 +663,7 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
   pad_rows(state->g, state->plan.intermediate, range.n_tokens, weights->down.linear->n_in);
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
                   weights->mlp_post_norm);
-  if (state->loaded->model->config.centred) centre(state, range.n_tokens);
+  if (norms_are_centred(&state->loaded->model->config)) centre(state, range.n_tokens);
   return STATUS_OK;
 }
 
@@ -673,7 +673,7 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
     pad_rows(state->g, state->plan.intermediate, range.n_tokens,
              state->loaded->layers[layer].down.linear->n_in);
   cpu_experts(state, range.n_tokens, layer);
-  if (state->loaded->model->config.centred) centre(state, range.n_tokens);
+  if (norms_are_centred(&state->loaded->model->config)) centre(state, range.n_tokens);
   return STATUS_OK;
 }
 

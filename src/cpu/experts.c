@@ -194,7 +194,7 @@ static int make_groups(BackendState *state, int layer, bool down) {
     if (!down) model_prepare_expert(loaded->model, &model->experts[e], loaded->n_threads);
     const Matmul there = {.w = expert->up,
                           .gate = expert->gate,
-                          .own_gate = config->ungated,
+                          .own_gate = is_ungated(config->activation),
                           .activation = config->activation,
                           .y = inner,
                           .y_stride = width},
@@ -216,7 +216,7 @@ static int add_beside(BackendState *state, int n_rows, int layer, bool down, con
   if (!weights->down.linear) return n;
   const Matmul there = {.w = weights->up,
                         .gate = weights->gate,
-                        .own_gate = config->ungated,
+                        .own_gate = is_ungated(config->activation),
                         .activation = config->activation,
                         .y = state->g,
                         .y_stride = g},

@@ -61,7 +61,7 @@ Matmul cpu_gate_up(const BackendModel *loaded, int layer) {
   const ModelConfig *config = &loaded->model->config;
   return (Matmul){.w = loaded->layers[layer].up,
                   .gate = loaded->layers[layer].gate,
-                  .own_gate = config->ungated,
+                  .own_gate = is_ungated(config->activation),
                   .scaled = config->gate_scale != 1 || config->mlp_scale != 1,
                   .gate_scale = (float)config->gate_scale,
                   .up_scale = (float)config->mlp_scale,

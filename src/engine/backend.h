@@ -163,9 +163,9 @@ typedef struct {
   const BackendState *target;
 } StateOptions;
 
-/* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. With config.centred
+/* In the order of a step. Norms multiply by 1 + weight if norms_plus_one(). With norms_are_centred()
  * embed() and down_residual() end with x = x - mean(x), and out_proj_residual() too unless config.parallel;
- * with config.norm_bias norms of x add a bias after their weights. */
+ * with NORM_CENTRED_BIAS norms of x add a bias after their weights. */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
   /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \

@@ -163,7 +163,7 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
   case WIDTH_INDEX_NORM: return config->indexer.block ? config->indexer.head_dim : 0;
   case WIDTH_NGRAM_NORM: return own->ngrams ? streams : 0;
   case WIDTH_ALTUP_NORM: return config->altup.n ? hidden : 0;
-  default: return config->norm_bias ? hidden : 0;
+  default: return config->norm == NORM_CENTRED_BIAS ? hidden : 0;
   }
 }
 
@@ -211,7 +211,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
     if (latent->kv_rank || own.shares_kv || own.k_as_v) return 0;
     return own.n_kv_heads * config_value_dim(config, &own);
   case WIDTH_INTERMEDIATE: return own.intermediate;
-  case WIDTH_GATED: return config->ungated ? 0 : own.intermediate;
+  case WIDTH_GATED: return is_ungated(config->activation) ? 0 : own.intermediate;
   case WIDTH_LAYER_INPUT: return config->per_layer_width;
   case WIDTH_ATTN_GATE:
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
@@ -267,7 +267,7 @@ static const struct {
 
 static bool is_fused(const ModelConfig *config, int matrix) {
   if (matrix == FUSED_MAMBA) return config->delta.rule == RULE_MAMBA2;
-  return config->fused || (matrix == FUSED_GATE_UP && config->fused_gate_up);
+  return config->fused == FUSES_ALL || (matrix == FUSED_GATE_UP && config->fused == FUSES_GATE_UP);
 }
 
 int layer_linear_count(const ModelConfig *config, int layer) {
@@ -327,7 +327,8 @@ static unsigned kinds_of(const LayerConfig *own) {
 bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   const LayerConfig own = config_layer(config, layer);
   if (is_of_expert(which))
-    return expert_of(which) < own.n_experts && !(config->ungated && expert_part(which) == EXPERT_GATE);
+    return expert_of(which) < own.n_experts &&
+           !(is_ungated(config->activation) && expert_part(which) == EXPERT_GATE);
   return (linears[which].layers & kinds_of(&own)) && width_of(config, layer, linears[which].in) > 0 &&
          width_of(config, layer, linears[which].out) > 0;
 }
@@ -392,7 +393,7 @@ StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which
 }
 
 float layer_vector_plus(const ModelConfig *config, int which) {
-  return vectors[which].is_norm && config->norm_plus_one ? 1 : 0;
+  return vectors[which].is_norm && norms_plus_one(config) ? 1 : 0;
 }
 
 VectorRange layer_vector_range(int which) {
@@ -454,7 +455,7 @@ static int model_width(const ModelConfig *config, Width width, int number) {
   case WIDTH_STREAMS: return config->streams.n * config->hidden;
   case WIDTH_STREAM_RANK: return config->streams.rank;
   case WIDTH_FINAL_NORM: return (config->streams.n ? config->streams.n : 1) * config->hidden;
-  case WIDTH_NORM_BIAS: return config->norm_bias ? config->hidden : 0;
+  case WIDTH_NORM_BIAS: return config->norm == NORM_CENTRED_BIAS ? config->hidden : 0;
   case WIDTH_TARGET_STATES: return takes_states ? states : 0;
   case WIDTH_TARGET_PAIR: return pairs ? 2 * draft->target_hidden : 0;
   case WIDTH_TARGET_OUT: return draft->kind == DRAFT_GEMMA4 ? draft->target_hidden : 0;
@@ -502,8 +503,8 @@ ModelRows model_linear_rows(int which) {
 }
 
 float model_vector_plus(const ModelConfig *config, int which) {
-  if (which == MODEL_FINAL_NORM && config->final_norm_plain) return 0;
-  return row_of(model_vectors, which)->is_norm && config->norm_plus_one ? 1 : 0;
+  if (which == MODEL_FINAL_NORM && config->norm == NORM_PLUS_ONE_INSIDE) return 0;
+  return row_of(model_vectors, which)->is_norm && norms_plus_one(config) ? 1 : 0;
 }
 
 VectorRange model_vector_range(int which) {

@@ -31,8 +31,8 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
 /* True if the config requires a bias. */
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which);
 
-/* The stored matrix that holds a linear layer; with config->fused or fused_gate_up it may
- * also hold others. */
+/* The stored matrix that holds a linear layer; with config->fused it may also hold
+ * others. */
 typedef struct {
   const char *name; /* "self_attn.qkv_proj" */
   int first_part;   /* the linear layer (LAYER_Q ..) with the first outputs of the matrix */
@@ -72,7 +72,7 @@ ModelRows model_linear_rows(int which);
 /* As those of a layer, below. */
 float model_vector_plus(const ModelConfig *config, int which);
 
-/* A number is added to those of a vector before they are used: 1 to norms with norm_plus_one, else 0. */
+/* A number is added to those of a vector before they are used: 1 to norms of norms_plus_one(), else 0. */
 float layer_vector_plus(const ModelConfig *config, int which);
 /* Random numbers in its place, that included, lie uniformly from `low` to `high`. */
 typedef struct {

@@ -118,7 +118,7 @@ double softplus(double x);
 /* One of a layer's experts: an MLP of the width config.experts.width. Experts are stored one by one, or all
  * of a layer in tensors with one dimension more: these Linears are then views into them. */
 typedef struct {
-  Linear gate, up, down; /* expert_row_width() -> width twice, and back; config.ungated: gate has n_out 0 */
+  Linear gate, up, down; /* expert_row_width() -> width twice, and back; ungated: gate has n_out 0 */
 } Expert;
 
 /* Rows of a table of n-grams. Numbers in F8_E4M3 or I8 are multiplied by a scale. */

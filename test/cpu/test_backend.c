@@ -25,11 +25,11 @@ typedef struct {
   /* As in ModelConfig; a scale of 0 is the usual one. */
   QkNorm qk_norm;
   bool qk_norm_after_rope, attn_sinks;
-  bool embedding_norm, qk_norm_plain, final_norm_plain;
+  bool embedding_norm, qk_norm_plain;
   double post_norm_eps;
   AttnGate attn_gate;
   NormPlacement norms;
-  bool norm_plus_one;
+  NormKind norm;
   Activation activation;
   double query_scale_beta; /* with a step of 37 positions */
   double embedding_scale, attention_scale, residual_scale, gate_scale, mlp_scale, logit_divisor,
@@ -70,9 +70,9 @@ static Linear linear_of(TestModel *t, const Shape *shape, int n_in, int n_out) {
   return linear->linear;
 }
 
-/* The mean of a norm's weights: with norm_plus_one the factor is one more than the weight. */
+/* The mean of a norm's weights: with norms_plus_one() the factor is one more than the weight. */
 static Vector norm_of(TestModel *t, int n) {
-  return vector_of(t, n, t->model.config.norm_plus_one ? 0 : 1, 0.5f);
+  return vector_of(t, n, norms_plus_one(&t->model.config) ? 0 : 1, 0.5f);
 }
 
 static double scale_or(double scale, double usual) {
@@ -97,13 +97,12 @@ static TestModel *model_of(const Shape *shape) {
                                   .qk_norm_after_rope = shape->qk_norm_after_rope,
                                   .embedding_norm = shape->embedding_norm,
                                   .qk_norm_plain = shape->qk_norm_plain,
-                                  .final_norm_plain = shape->final_norm_plain,
                                   .post_norm_eps = shape->post_norm_eps,
                                   .attn_sinks = shape->attn_sinks,
                                   .attn_gate = shape->attn_gate,
                                   .layers = t->layer_configs,
                                   .norms = shape->norms,
-                                  .norm_plus_one = shape->norm_plus_one,
+                                  .norm = shape->norm,
                                   .activation = shape->activation,
                                   .embedding_scale = scale_or(shape->embedding_scale, 1),
                                   .attention_scale = scale_or(shape->attention_scale, 1 / sqrt(HEAD_DIM)),
@@ -192,7 +191,7 @@ static void exact_norm_of(Errors *errors, const double *x, const float *weights,
 /* RMSNorm of weight->n numbers. */
 static void exact_norm(Errors *errors, const TestModel *t, const double *x, const Vector *weight,
                        double *out) {
-  exact_norm_of(errors, x, weight->data, weight->n, t->model.config.norm_plus_one, 1e-5, out);
+  exact_norm_of(errors, x, weight->data, weight->n, norms_plus_one(&t->model.config), 1e-5, out);
 }
 
 /* x itself where there is no such norm. */
@@ -207,7 +206,7 @@ static const double *exact_input(Errors *errors, const TestModel *t, const doubl
 static void exact_add(Errors *errors, const TestModel *t, const Vector *post_norm, double *y, double *x) {
   const ModelConfig *config = &t->model.config;
   if (post_norm->data)
-    exact_norm_of(errors, y, post_norm->data, post_norm->n, config->norm_plus_one,
+    exact_norm_of(errors, y, post_norm->data, post_norm->n, norms_plus_one(config),
                   config->post_norm_eps != 0 ? config->post_norm_eps : 1e-5, y);
   for (int i = 0; i < HIDDEN; i++) {
     double more = t->model.config.residual_scale * y[i];
@@ -386,7 +385,7 @@ static void exact_logits(Errors errors, const TestModel *t, KvType type, double 
     }
     if (t->model.config.embedding_norm) exact_norm_of(&errors, x, NULL, HIDDEN, 0, 1e-5, x);
     for (int layer = 0; layer < N_LAYERS; layer++) exact_layer(&errors, t, type, cache, layer, position, x);
-    const double more = t->model.config.norm_plus_one && !t->model.config.final_norm_plain;
+    const double more = t->model.config.norm == NORM_PLUS_ONE;
     exact_norm_of(&errors, x, t->model.final_norm.data, HIDDEN, more, 1e-5, h);
     double *row = logits + position * VOCAB;
     exact_product(&errors, t, &t->model.head, h, row);
@@ -558,7 +557,7 @@ static void norms_around_caps_and_two_ropes(void **state) {
                       .kv = KV_F32,
                       .window = 37,
                       .norms = NORM_AROUND,
-                      .norm_plus_one = true,
+                      .norm = NORM_PLUS_ONE,
                       .qk_norm = QK_NORM_HEADS,
                       .activation = ACTIVATION_GELU_TANH,
                       .embedding_scale = sqrt(HIDDEN),
@@ -618,8 +617,7 @@ static void norms_without_weights(void **state) {
                       .qk_norm = QK_NORM_HEADS,
                       .qk_norm_plain = true,
                       .norms = NORM_AROUND,
-                      .norm_plus_one = true,
-                      .final_norm_plain = true,
+                      .norm = NORM_PLUS_ONE_INSIDE,
                       .post_norm_eps = 0.1,
                       .attn_gate = ATTN_GATE_NUMBERS});
 }

@@ -101,7 +101,6 @@ static World *world_of(const DeltaConfig *delta) {
                                 .vocab_size = VOCAB,
                                 .max_position = TOKENS,
                                 .norm_eps = 1e-6,
-                                .norm_plus_one = false,
                                 .delta = *delta,
                                 .embedding_scale = 1,
                                 .attention_scale = 1,

@@ -237,7 +237,7 @@ static void threads_and_kernels_are_chosen_when_loading(void **state) {
   cpu_backend.unload(loaded);
 }
 
-/* Norms and biases in the types that checkpoints have; with norm_plus_one all norms, and no bias, are one
+/* Norms and biases in the types that checkpoints have; with NORM_PLUS_ONE all norms, and no bias, are one
  * more. */
 static void vectors_are_widened(void **state) {
   (void)state;
@@ -256,7 +256,7 @@ static void vectors_are_widened(void **state) {
       layers[1].attn_gate = (Linear){.n_out = 4, .bias = all[type]};
       for (int which = 0; which < N_PACKED_LINEARS; which++) layer_linear(&layers[1], which)->n_out = 4;
       const Model model = {.config = {.n_layers = 2,
-                                      .norm_plus_one = plus_one,
+                                      .norm = plus_one ? NORM_PLUS_ONE : NORM_RMS,
                                       .rope = {.rotary_dim = 2, .theta = 100},
                                       .local_rope = {.rotary_dim = 2, .theta = 10}},
                            .layers = layers,

@@ -510,9 +510,8 @@ static void models_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, c->logit_cap, 30, "capped");
   REFUSED_WITH(model, c->logit_divisor, 8, "divided");
   REFUSED_WITH(model, c->residual_scale, 0.5, "scaled residual stream");
-  REFUSED_WITH(model, c->centred, true, "norms that subtract the mean");
+  REFUSED_WITH(model, c->norm, NORM_CENTRED, "norms that subtract the mean");
   REFUSED_WITH(model, c->parallel, true, "an MLP beside attention");
-  REFUSED_WITH(model, c->norm_bias, true, "biases of norms");
   REFUSED_WITH(model, c->head_bias, true, "of the output head");
   REFUSED_WITH(model, c->altup.n, 4, "several residual streams");
   REFUSED_WITH(model, c->gate_scale, 0.5, "factors of the gated product");

@@ -293,7 +293,7 @@ static void expect_altup(const DeviceLayer &to, const ModelLayer &from, cudaStre
 static void expect_layers(const BackendModel &loaded) {
   const Model *model = loaded.model;
   const ModelConfig *c = &model->config;
-  const bool one = c->norm_plus_one,
+  const bool one = norms_plus_one(c),
              silu = c->activation == ACTIVATION_SILU && c->gate_scale == 1 && c->mlp_scale == 1;
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
@@ -328,7 +328,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_linear(Matrix8(&loaded.streams_in[i], loaded.stream), 0, 1, &model->streams_in[i]);
     expect_linear(Matrix8(&loaded.streams_out[i], loaded.stream), 0, 1, &model->streams_out[i]);
   }
-  expect_norm(loaded.final_norm, model->final_norm, one && !model->config.final_norm_plain, "final_norm");
+  expect_norm(loaded.final_norm, model->final_norm, one && c->norm == NORM_PLUS_ONE, "final_norm");
   expect_linear(Matrix8(&loaded.head, loaded.stream), 0, 1, &model->head);
 }
 

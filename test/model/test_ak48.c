@@ -302,7 +302,7 @@ static void names_the_parts_that_the_file_cannot_hold(void **state) {
   CANNOT_HOLD(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
   CANNOT_HOLD(qk_norm_after_rope, true, "q and k norms after their rope");
   CANNOT_HOLD(rope.neighbours, true, "rotary pairs of neighbours");
-  CANNOT_HOLD(fused_gate_up, true, "gate and up as one matrix");
+  CANNOT_HOLD(fused, FUSES_GATE_UP, "gate and up as one matrix");
   CANNOT_HOLD(attn_sinks, true, "attention sinks");
   CANNOT_HOLD(embedding_norm, true, "normalised embeddings");
   CANNOT_HOLD(qk_norm_plain, true, "q and k norms without weights");

@@ -215,18 +215,17 @@ static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny);
   CANNOT_HOLD(c->text_part = true, "Qwen3ForCausalLM has the text part of a larger model, which cannot be");
-  CANNOT_HOLD(c->fused = true, "q, k and v as one matrix");
+  CANNOT_HOLD(c->fused = FUSES_ALL, "q, k and v as one matrix");
   CANNOT_HOLD(c->norms = NORM_AROUND, "norms of what comes out of attention");
   CANNOT_HOLD(c->norms = NORM_AFTER, "norms of what comes out of attention");
-  CANNOT_HOLD(c->norm_plus_one = true, "norms that multiply by 1 + weight");
+  CANNOT_HOLD(c->norm = NORM_PLUS_ONE, "norms that multiply by 1 + weight");
   CANNOT_HOLD(c->qk_norm = QK_NORM_WHOLE, "q and k norms over all heads");
   CANNOT_HOLD(c->activation = ACTIVATION_GELU_TANH, "an activation other than silu");
   CANNOT_HOLD(c->embedding_scale = 2, "a factor of the embedding");
   CANNOT_HOLD(c->attention_scale *= 2, "a factor of attention's scores");
   CANNOT_HOLD(c->residual_scale = 0.5, "a factor of what layers add");
-  CANNOT_HOLD(c->centred = true, "norms that subtract the mean");
+  CANNOT_HOLD(c->norm = NORM_CENTRED, "norms that subtract the mean");
   CANNOT_HOLD(c->parallel = true, "an MLP beside attention");
-  CANNOT_HOLD(c->norm_bias = true, "norms with a bias");
   CANNOT_HOLD(c->head_bias = true, "an output head with a bias");
   CANNOT_HOLD(c->altup.n = 2, "several residual streams");
   CANNOT_HOLD(c->gate_scale = 0.5, "a factor of the gated product");
@@ -339,7 +338,7 @@ static void a_file_alone_has_neutral_settings(void **state) {
   const ModelConfig *c = &model->config;
   assert_true(c->embedding_scale == 1 && c->residual_scale == 1 && c->logit_divisor == 1);
   assert_true(c->attention_scale == 1 / sqrt(12) && c->attention_cap == 0 && c->logit_cap == 0);
-  assert_true(c->norms == NORM_BEFORE && !c->norm_plus_one && c->activation == ACTIVATION_SILU);
+  assert_true(c->norms == NORM_BEFORE && c->norm == NORM_RMS && c->activation == ACTIVATION_SILU);
   assert_true(!c->qkv_bias && !c->o_bias && !c->mlp_bias && !c->fused && !c->text_part);
   assert_true(c->rope.rotary_dim == 12 && c->rope.kind == ROPE_PLAIN &&
               rope_original_context(c) == INT32_MAX);

@@ -143,8 +143,8 @@ static const struct {
 static size_t n_dense(void) {
   size_t n = 0;
   for (size_t i = 0; i < n_architectures; i++)
-    n += !architectures[i].experts || architectures[i].experts->enable_key ||
-         architectures[i].experts->may_be_none;
+    n += !architectures[i].experts.names || architectures[i].experts.enable_key ||
+         has(&architectures[i], MAY_LACK_EXPERTS);
   return n;
 }
 
@@ -209,7 +209,7 @@ static void only_what_an_architecture_has_is_taken(void **state) {
       "'final_logit_softcapping': 5, 'embedding_multiplier': 3, 'logits_scaling': 0, 'no_rope_layers': 7,"
       "'hidden_activation': 'relu', 'sliding_window': 'x', 'sliding_window_pattern': 0, 'qkv_bias': true,"
       "'residual_multiplier': 'x', 'use_bidirectional_attention': true, 'rope_local_base_freq': -1}");
-  assert_true(c.norms == NORM_BEFORE && !c.norm_plus_one && c.qk_norm == QK_NORM_NONE && !c.fused);
+  assert_true(c.norms == NORM_BEFORE && c.norm == NORM_RMS && c.qk_norm == QK_NORM_NONE && !c.fused);
   assert_true(c.embedding_scale == 1 && c.residual_scale == 1 && c.logit_divisor == 1);
   assert_true(c.attention_scale == 1 / sqrt(128) && c.attention_cap == 0 && c.logit_cap == 0);
   assert_false(c.qkv_bias);
@@ -356,7 +356,7 @@ static void gemma2(void **state) {
       "'attn_logit_softcapping': 50.0, 'final_logit_softcapping': 30.0, 'query_pre_attn_scalar': 144,"
       "'sliding_window': 4096, 'hidden_act': 'gelu_pytorch_tanh', 'hidden_activation': 'gelu_pytorch_tanh',"
       "'cache_implementation': 'hybrid', 'sliding_window_size': 4096}");
-  assert_true(c.norms == NORM_AROUND && c.norm_plus_one && c.qk_norm == QK_NORM_NONE);
+  assert_true(c.norms == NORM_AROUND && c.norm == NORM_PLUS_ONE && c.qk_norm == QK_NORM_NONE);
   assert_true(c.activation == ACTIVATION_GELU_TANH && c.tied_embeddings);
   assert_true(c.embedding_scale == sqrt(4608) && c.attention_scale == 1 / sqrt(144));
   assert_true(c.attention_cap == 50 && c.logit_cap == 30);
@@ -407,7 +407,8 @@ static void phi3(void **state) {
       "'max_position_embeddings': 131072, 'original_max_position_embeddings': 4096, 'sliding_window': 262144,"
       "'rope_scaling': {'type': 'longrope', " FACTORS
       "}, 'tie_word_embeddings': true, 'rope_theta': 10000.0}");
-  assert_true(c.fused && c.rope.kind == ROPE_LONGROPE && c.head_dim == 8 && c.rope.rotary_dim == 6);
+  assert_true(c.fused == FUSES_ALL && c.rope.kind == ROPE_LONGROPE && c.head_dim == 8 &&
+              c.rope.rotary_dim == 6);
   assert_true(c.rope.factor == 32 && c.rope.original_max_position == 4096 && c.rope.attention_factor == 0);
   assert_true(c.rope.short_factors[1] == 1.5f && c.rope.long_factors[2] == 6.5f);
   assert_int_equal(rope_original_context(&c), 4096);
@@ -464,7 +465,7 @@ static void granite_and_olmo2(void **state) {
               c.logit_divisor == 1);
   config_release(&c);
   c = accepted("{'architectures': ['Olmo2ForCausalLM'], 'model_type': 'olmo2', 'rope_theta': 500000}");
-  assert_true(c.norms == NORM_AFTER && c.qk_norm == QK_NORM_WHOLE && !c.norm_plus_one);
+  assert_true(c.norms == NORM_AFTER && c.qk_norm == QK_NORM_WHOLE && c.norm == NORM_RMS);
   assert_true(c.rope.theta == 5e5 && c.attention_scale == 1 / sqrt(128));
   config_release(&c);
 }
@@ -472,7 +473,7 @@ static void granite_and_olmo2(void **state) {
 static void gemma_and_hyperclovax(void **state) {
   (void)state;
   ModelConfig c = accepted("{'model_type': 'gemma', 'hidden_act': 'gelu', 'hidden_size': 64}");
-  assert_true(c.activation == ACTIVATION_GELU_TANH && c.norm_plus_one && c.embedding_scale == 8);
+  assert_true(c.activation == ACTIVATION_GELU_TANH && c.norm == NORM_PLUS_ONE && c.embedding_scale == 8);
   config_release(&c);
   c = accepted("{'model_type': 'hyperclovax', 'logits_scaling': 0.125, 'head_dim': 64}");
   assert_true(c.norms == NORM_AROUND && c.logit_divisor == 8 && c.attention_scale == 0.125);

@@ -40,7 +40,7 @@ static void qwen3_5(void **state) {
       "true, 'full_attention_interval': 4, 'mtp_num_hidden_layers': 1, 'rope_parameters': {'rope_type': "
       "'default', 'rope_theta': 10000000, 'partial_rotary_factor': 0.25, 'mrope_interleaved': true, "
       "'mrope_section': [11, 11, 10]}}, 'vision_config': {}}");
-  assert_true(c.text_part && c.norm_plus_one && c.qk_norm == QK_NORM_HEADS);
+  assert_true(c.text_part && c.norm == NORM_PLUS_ONE && c.qk_norm == QK_NORM_HEADS);
   assert_int_equal(c.attn_gate, ATTN_GATE_IN_Q);
   assert_int_equal(c.rope.rotary_dim, 64);
   assert_true(c.rope.theta == 1e7 && c.rope.kind == ROPE_PLAIN);
@@ -118,7 +118,7 @@ static void bamba(void **state) {
   assert_true(c.delta.rule == RULE_MAMBA2 && c.delta.conv_bias && !c.delta.biases);
   assert_true(c.delta.n_key_heads == 1 && c.delta.n_value_heads == 128 && c.delta.conv == 4);
   assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 64 && c.rope.rotary_dim == 64);
-  assert_true(c.residual_scale == 1 && c.logit_divisor == 1 && c.experts.n_experts == 0 && !c.fused_gate_up);
+  assert_true(c.residual_scale == 1 && c.logit_divisor == 1 && c.experts.n_experts == 0 && !c.fused);
   assert_int_equal(config_count_layers(&c, LAYER_ATTENTION, 32), 3);
   assert_int_equal(config_layer(&c, 18).kind, LAYER_ATTENTION);
   assert_int_equal(config_layer(&c, 18).rope, ROPE_GLOBAL);
@@ -362,7 +362,7 @@ static void nemotron_h(void **state) {
       "'intermediate_size': 1856, 'moe_intermediate_size': 1856, 'n_routed_experts': 128, "
       "'num_experts_per_tok': 6, 'moe_shared_expert_intermediate_size': 3712, 'routed_scaling_factor': 2.5"));
   assert_int_equal(c.n_layers, 6); /* as the pattern says, whatever num_hidden_layers is */
-  assert_true(c.ungated && c.activation == ACTIVATION_RELU);
+  assert_true(c.activation == ACTIVATION_RELU);
   assert_true(c.delta.rule == RULE_MAMBA2 && c.delta.conv_bias && !c.delta.biases);
   assert_true(c.delta.n_key_heads == 8 && c.delta.n_value_heads == 64 && c.delta.conv == 4);
   assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 64);

@@ -121,7 +121,7 @@ static void glm_and_ernie(void **state) {
     const char *type = is_glm4 ? "glm4" : "glm";
     snprintf(text, sizeof text, "{'model_type': '%s', 'eos_token_id': null}", type);
     ModelConfig c = accepted(text);
-    assert_true(c.rope.neighbours && c.rope.rotary_dim == 64 && c.fused_gate_up && !c.fused);
+    assert_true(c.rope.neighbours && c.rope.rotary_dim == 64 && c.fused == FUSES_GATE_UP);
     assert_true(c.norms == (is_glm4 ? NORM_AROUND : NORM_BEFORE) && c.qkv_bias && !c.o_bias);
     assert_true(c.n_eos == 3 && c.eos[0] == 151329 && c.eos[1] == 151336 && c.eos[2] == 151338);
     config_release(&c);
@@ -140,10 +140,10 @@ static void glm_and_ernie(void **state) {
     config_release(&c);
   }
   ModelConfig c = accepted("{'model_type': 'ernie4_5'}");
-  assert_true(c.rope.neighbours && c.rope.rotary_dim == 128 && !c.fused_gate_up);
+  assert_true(c.rope.neighbours && c.rope.rotary_dim == 128 && !c.fused);
   config_release(&c);
   c = accepted("{'model_type': 'llama'}");
-  assert_false(c.rope.neighbours || c.fused_gate_up);
+  assert_false(c.rope.neighbours || c.fused);
   config_release(&c);
 }
 
@@ -156,7 +156,7 @@ static void granite4(void **state) {
                "'attention_multiplier': 0.015625, 'embedding_multiplier': 12, 'residual_multiplier': 0.22, "
                "'logits_scaling': 10, 'position_embedding_type': 'rope', 'rope_theta': 10000000, "
                "'mamba_n_heads': 128" HYBRID "}");
-  assert_true(c.intermediate == 8192 && c.fused_gate_up && c.attention_scale == 0.015625);
+  assert_true(c.intermediate == 8192 && c.fused == FUSES_GATE_UP && c.attention_scale == 0.015625);
   assert_true(c.embedding_scale == 12 && c.residual_scale == 0.22 && c.logit_divisor == 10);
   assert_layers(&c, "gggg");
   config_release(&c);
@@ -207,7 +207,7 @@ static void muse_glimmer(void **state) {
     snprintf(text, sizeof text, "{'model_type': 'muse_glimmer', 'text_config': {%s}}", cases[i].text);
     ModelConfig c = accepted(text);
     assert_layers(&c, cases[i].layers);
-    assert_true(c.embedding_norm && c.qk_norm_plain && c.final_norm_plain && c.norm_plus_one);
+    assert_true(c.embedding_norm && c.qk_norm_plain && c.norm == NORM_PLUS_ONE_INSIDE);
     assert_true(c.attn_gate == ATTN_GATE_NUMBERS && c.post_norm_eps == 1e-8 && c.rope.theta == 1e4);
     config_release(&c);
   }
@@ -282,7 +282,8 @@ static void cohere(void **state) {
                "'intermediate_size': 14336, 'logit_scale': 0.25, 'rope_theta': 50000, "
                "'sliding_window': 4096, 'sliding_window_pattern': 4, 'layer_norm_eps': 1e-05, "
                "'use_embedding_sharing': true, 'position_embedding_type': 'rope_gptj'}");
-  assert_true(c.centred && c.parallel && c.rope.neighbours && c.norms == NORM_BEFORE && c.logit_divisor == 4);
+  assert_true(c.norm == NORM_CENTRED && c.parallel && c.rope.neighbours && c.norms == NORM_BEFORE &&
+              c.logit_divisor == 4);
   assert_true(c.tied_embeddings && c.norm_eps == 1e-5 && c.head_dim == 128 && !c.qkv_bias);
   for (int layer = 0; layer < 32; layer++) {
     const LayerConfig own = config_layer(&c, layer);
@@ -292,7 +293,7 @@ static void cohere(void **state) {
   config_release(&c);
   c = accepted("{'architectures': ['CohereForCausalLM'], 'model_type': 'cohere', 'use_qk_norm': false, "
                "'num_key_value_heads': 8, 'rope_theta': 4000000.0, 'attention_bias': false}");
-  assert_true(c.centred && c.parallel && c.rope.neighbours && c.logit_divisor == 16 &&
+  assert_true(c.norm == NORM_CENTRED && c.parallel && c.rope.neighbours && c.logit_divisor == 16 &&
               c.qk_norm == QK_NORM_NONE);
   assert_true(config_layer(&c, 3).window == 0 && config_layer(&c, 3).rope == ROPE_GLOBAL);
   config_release(&c);

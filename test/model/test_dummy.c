@@ -438,7 +438,7 @@ static void every_kind_is_filled_with_harmless_numbers(void **state) {
   for (size_t i = 0; i < N_KINDS; i++) {
     Model *model = open_kind(i);
     Error err = {{0}};
-    const float one = model->config.norm_plus_one ? 0 : 1;
+    const float one = norms_plus_one(&model->config) ? 0 : 1;
     assert_int_equal(model_fill_dummy(model, &err), STATUS_OK);
     for (int layer = 0; layer < 2; layer++) {
       for (int which = 0; which <= LAYER_LAUREL_NORM; which++) {

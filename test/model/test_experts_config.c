@@ -74,8 +74,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
   (void)state;
   size_t n = 0;
   for (size_t i = 0; i < n_architectures; i++)
-    n += architectures[i].architecture && architectures[i].experts && !architectures[i].experts->enable_key &&
-         !architectures[i].experts->may_be_none;
+    n += architectures[i].architecture && architectures[i].experts.names &&
+         !architectures[i].experts.enable_key && !has(&architectures[i], MAY_LACK_EXPERTS);
   assert_int_equal(n, sizeof defaults / sizeof *defaults);
   for (size_t i = 0; i < n; i++) {
     char text[200];
@@ -100,9 +100,9 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(config_layer(&c, 3).intermediate, defaults[i].shared_width);
     assert_int_equal(config_layer(&c, 0).intermediate,
                      defaults[i].layers[0] == 'd' ? c.intermediate : defaults[i].shared_width);
-    assert_int_equal(c.activation, defaults[i].biases ? ACTIVATION_CLAMPED
-                                   : c.ungated        ? ACTIVATION_RELU
-                                                      : ACTIVATION_SILU);
+    assert_int_equal(c.activation, defaults[i].biases         ? ACTIVATION_CLAMPED
+                                   : is_ungated(c.activation) ? ACTIVATION_RELU
+                                                              : ACTIVATION_SILU);
     config_release(&c);
   }
 }
@@ -531,7 +531,7 @@ static void phimoe(void **state) {
       "'rope_theta': 10000.0, 'sliding_window': 131072, 'rope_scaling': {'type': 'longrope', "
       "'short_factor': [1, 1, 1, 1], 'long_factor': [2, 3, 4, 5], 'short_mscale': 1.25, 'long_mscale': 1.5, "
       "'original_max_position_embeddings': 4096}}");
-  assert_true(c.centred && c.norm_bias && c.head_bias && !c.parallel && c.qkv_bias && c.o_bias);
+  assert_true(c.norm == NORM_CENTRED_BIAS && c.head_bias && !c.parallel && c.qkv_bias && c.o_bias);
   assert_true(c.experts.near == 0.06 && c.norms == NORM_BEFORE && c.rope.theta == 1e4);
   float frequencies[4], factor;
   rope_frequencies(&c.rope, false, frequencies, &factor);
@@ -586,14 +586,15 @@ static void cohere2_moe(void **state) {
   (void)state;
   ModelConfig c = accepted("{'model_type': 'cohere2_moe', 'intermediate_size': 64, 'num_shared_experts': 2, "
                            "'expert_selection_fn': 'sigmoid', 'rms_norm_eps': null}");
-  assert_true(c.centred && c.parallel && c.norm_eps == 1e-5 && c.intermediate == 64 && c.head_dim == 128);
+  assert_true(c.norm == NORM_CENTRED && c.parallel && c.norm_eps == 1e-5 && c.intermediate == 64 &&
+              c.head_dim == 128);
   assert_true(c.experts.score == SCORE_CHOSEN_SIGMOID && c.experts.renormalise && c.experts.halves_shared);
   assert_true(c.experts.width == 64 && c.experts.shared_width == 128 && c.experts.scale == 0.5);
   config_release(&c);
   c = accepted("{'model_type': 'cohere2_moe', 'intermediate_size': 64, 'prefix_dense_intermediate_size': 96, "
                "'shared_expert_combination_strategy': 'sum', 'num_shared_experts': 1, 'rms_norm_eps': 1e-6, "
                "'norm_topk_prob': false, 'expert_selection_fn': 'sigmoid'}");
-  assert_true(!c.centred && c.norm_eps == 1e-6 && c.intermediate == 96 && c.experts.width == 64);
+  assert_true(c.norm == NORM_RMS && c.norm_eps == 1e-6 && c.intermediate == 96 && c.experts.width == 64);
   assert_true(!c.experts.renormalise && !c.experts.halves_shared && c.experts.scale == 1);
   config_release(&c);
   c = accepted("{'model_type': 'cohere2_moe', 'rope_scaling': {'rope_type': 'default'}, 'rope_parameters': "

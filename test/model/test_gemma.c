@@ -47,7 +47,7 @@ static void gemma3(void **state) {
         c.rope.factor != cases[i].factor || c.local_rope.factor != cases[i].local_factor)
       fail_msg("%s: theta %g, %g, factor %g, %g", text, c.rope.theta, c.local_rope.theta, c.rope.factor,
                c.local_rope.factor);
-    assert_true(c.qk_norm == QK_NORM_HEADS && c.norms == NORM_AROUND && c.norm_plus_one);
+    assert_true(c.qk_norm == QK_NORM_HEADS && c.norms == NORM_AROUND && c.norm == NORM_PLUS_ONE);
     config_release(&c);
   }
 }
@@ -60,7 +60,7 @@ static void gemma3n(void **state) {
                            "'altup_lr_multiplier': 1.0, 'rope_theta': 1000000.0, 'rope_scaling': null,"
                            "'rope_local_base_freq': 10000.0}, 'vision_config': {}, 'audio_config': {}}");
   assert_true(c.text_part && c.altup.n == 4 && c.altup.laurel_rank == 64 && c.logit_cap == 30);
-  assert_true(c.norms == NORM_AROUND && !c.norm_plus_one && c.v_norm && !c.layer_scalar);
+  assert_true(c.norms == NORM_AROUND && c.norm == NORM_RMS && c.v_norm && !c.layer_scalar);
   assert_true(c.attention_scale == 1 && c.embedding_scale == sqrt(2048) && c.tied_embeddings);
   assert_true(c.per_layer_width == 256 && c.per_layer_vocab == 262144 && c.vocab_size == 262400);
   assert_true(c.rope.theta == 1e6 && c.local_rope.theta == 1e4);
@@ -183,7 +183,7 @@ static void gemma4(void **state) {
           "'rope_theta': 1000000}, 'sliding_attention': {'rope_type': 'default', 'rope_theta': 10000}}")};
   for (size_t i = 0; i < 2; i++) {
     ModelConfig c = accepted(texts[i]);
-    assert_true(c.norms == NORM_AROUND && !c.norm_plus_one && c.qk_norm == QK_NORM_HEADS && c.v_norm);
+    assert_true(c.norms == NORM_AROUND && c.norm == NORM_RMS && c.qk_norm == QK_NORM_HEADS && c.v_norm);
     assert_true(c.layer_scalar && c.attention_scale == 1 && c.embedding_scale == sqrt(5376));
     assert_true(c.logit_cap == 30 && c.attention_cap == 0 && c.tied_embeddings);
     assert_layers(&c, "LLLLLgg"); /* the last has no window, whatever its number */

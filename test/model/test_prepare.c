@@ -206,7 +206,7 @@ static void make_model(Tiny *tiny, const Case *c, bool fused) {
                               .n_heads = HIDDEN / HEAD_DIM,
                               .n_kv_heads = 1,
                               .head_dim = HEAD_DIM,
-                              .fused = fused};
+                              .fused = fused ? FUSES_ALL : FUSES_NONE};
   tiny_add(tiny, "model.embed_tokens.weight", "F16", 2, 8, HIDDEN);
   tiny_add(tiny, "model.norm.weight", "F16", 1, HIDDEN, 1);
   tiny_add(tiny, "model.layers.0.input_layernorm.weight", "F16", 1, HIDDEN, 1);

@@ -17,7 +17,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
   assert_true(c.n_heads == 16 && c.n_kv_heads == 2 && c.head_dim == 256 && !c.tied_embeddings &&
               c.n_eos == 0);
   assert_true(c.rope.rotary_dim == 256 && c.rope.theta == 10000); /* unlike Qwen3.5, which turns a quarter */
-  assert_true(c.norm_plus_one && c.qk_norm == QK_NORM_HEADS && c.attn_gate == ATTN_GATE_IN_Q && !c.qkv_bias);
+  assert_true(c.norm == NORM_PLUS_ONE && c.qk_norm == QK_NORM_HEADS && c.attn_gate == ATTN_GATE_IN_Q &&
+              !c.qkv_bias);
   assert_true(c.streams.n == 4 && c.streams.rank == 320);
   assert_true(c.ngrams.longest == 0 && c.indexer.block == 0);
   assert_true(c.delta.n_key_heads == 16 && c.delta.n_value_heads == 32 && !c.delta.interleaved);

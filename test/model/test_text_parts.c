@@ -148,7 +148,7 @@ static void text_parts_have_other_names(void **state) {
       "'hybrid_override_pattern': 'M*-'}}"};
   for (size_t i = 0; i < sizeof omni / sizeof *omni; i++) {
     c = accepted(omni[i]);
-    assert_true(c.text_part && c.n_layers == 3 && c.ungated && c.delta.rule == RULE_MAMBA2);
+    assert_true(c.text_part && c.n_layers == 3 && is_ungated(c.activation) && c.delta.rule == RULE_MAMBA2);
     config_release(&c);
   }
   c = accepted("{'model_type': 'minicpmv4_6', 'text_config': {'num_hidden_layers': 4}}");

@@ -95,11 +95,11 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   const ModelConfig *config = &model->config;
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norms_before_delta", inspect_has_norms_before(config)));
-  TRY(put_bool(w, "norms_centred", config->centred));
-  TRY(put_bool(w, "norm_bias", config->norm_bias));
+  TRY(put_bool(w, "norms_centred", norms_are_centred(config)));
+  TRY(put_bool(w, "norm_bias", config->norm == NORM_CENTRED_BIAS));
   TRY(put_bool(w, "lm_head_bias", config->head_bias));
   TRY(put_bool(w, "parallel_mlp", config->parallel));
-  TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
+  TRY(put_bool(w, "norm_plus_one", norms_plus_one(config)));
   TRY(put_bool(w, "v_norm", config->v_norm));
   TRY(put_int(w, "v_head_dim", config->value_dim));
   TRY(put_double(w, "value_scale", config->value_dim ? config->value_scale : 1));
@@ -108,7 +108,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
   TRY(put_bool(w, "embedding_norm", config->embedding_norm));
   TRY(put_bool(w, "qk_norm_plain", config->qk_norm_plain));
-  TRY(put_bool(w, "final_norm_plain", config->final_norm_plain));
+  TRY(put_bool(w, "final_norm_plain", config->norm == NORM_PLUS_ONE_INSIDE));
   TRY(put_double(w, "post_norm_eps", config->post_norm_eps));
   TRY(put_bool(w, "qk_norm_after_rope", config->qk_norm_after_rope));
   TRY(put_string(w, "attn_gate", attn_gates[config->attn_gate]));
@@ -129,8 +129,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
                              : put_raw(w, "logit_cap", "null"));
   TRY(put_bool(w, "attn_sinks", config->attn_sinks));
   TRY(put_bool(w, "rope_neighbours", config->rope.neighbours));
-  TRY(put_bool(w, "fused_gate_up", config->fused_gate_up));
-  TRY(put_bool(w, "fused", config->fused));
+  TRY(put_bool(w, "fused_gate_up", config->fused == FUSES_GATE_UP));
+  TRY(put_bool(w, "fused", config->fused == FUSES_ALL));
   Error reason = {{0}};
   const bool known = model_check_known(model, &reason) == STATUS_OK;
   const bool cuda = known && cuda_check_model(model, &reason) == STATUS_OK;

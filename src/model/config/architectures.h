@@ -25,40 +25,86 @@ typedef enum {
   WINDOW_NOPE,           /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
-/* Members of config.json that only some architectures have; the others ignore them, as transformers does. */
-enum {
-  HAS_ATTENTION_BIAS = 1 << 0, /* attention_bias: q, k, v and o have one */
-  HAS_MLP_BIAS = 1 << 1,       /* mlp_bias: gate, up and down have one */
-  HAS_MULTIPLIERS = 1 << 2,    /* embedding_, attention_, residual_multiplier and logits_scaling */
-  HAS_QUERY_SCALAR = 1 << 3,   /* query_pre_attn_scalar: scores are scaled by its square root's reciprocal */
-  HAS_ATTENTION_CAP = 1 << 4,  /* attn_logit_softcapping */
-  HAS_LOGIT_CAP = 1 << 5,      /* final_logit_softcapping */
-  HAS_NOPE = 1 << 6,           /* no_rope_layers, else every no_rope_layer_interval-th: NoPE layers */
-  HAS_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor */
-  HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_parameters has one for each kind */
-  HAS_ROTARY_DIM = 1 << 9,     /* rotary_dim: partial_rotary_factor times head_dim, if that is absent */
-  HAS_DELTA = 1 << 20,         /* linear_...: layers with the gated delta rule */
-  HAS_QKV_BIAS = 1 << 11,      /* attention_bias: q, k and v have one; absent: as qkv_bias below */
-  HAS_OUT_BIAS = 1 << 12,      /* attention_out_bias: o has one */
-  HAS_QUERY_SCALE = 1 << 13, /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
-  HAS_ALPHA = 1 << 14,       /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
-  HAS_USE_BIAS = 1 << 15,    /* use_bias: all linear layers have one */
-  HAS_HYBRID_LAYERS = 1 << 16, /* layer_types may name Mamba-2 layers, mamba_...; position_embedding_type */
-  HAS_LAYER_THETA = 1 << 17,   /* layer_rope_theta: a theta for each layer, 0 for no rope */
-  HAS_LAYER_ROPE = 1 << 18,  /* layer_rope_theta: 0 for no rope, else the model's; absent: 0 in full layers */
-  HAS_QK_FACTOR = 1 << 19,   /* qk_scale_factor, output_multiplier, post_norm_eps */
-  HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
-  HAS_LAYER_SIZES = 1 << 21, /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
-  HAS_SHORT_CONV = 1 << 22,  /* conv_L_cache, conv_bias: layers with a short convolution (short_conv.c) */
-  HAS_BLOCK_WIDTH = 1 << 23, /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
-  HAS_SANDWICH = 1 << 24,    /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
-  HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true, refused without one */
-  HAS_OWN_ROPE = 1 << 26,    /* rope parameters must be given: the default is a scaling of its own */
-  HAS_INTERLEAVED_DELTA = 1 << 27, /* delta layers are stored by key head (DeltaConfig.interleaved) */
-  HAS_MUP = 1 << 28,               /* mup_enabled: as scaled_embedding below */
-  HAS_POST_NORM = 1 << 29, /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
-  HAS_OFF_ONLY = 1 << 30,  /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
-};
+/* The rope types that a config may name besides "default". */
+typedef enum {
+  ROPES_USUAL,        /* all but "proportional", and "dynamic" */
+  ROPES_MROPE,        /* and "mrope", which is the plain one, as it is for text */
+  ROPES_XDROPE,       /* and "xdrope", which is "dynamic", as it is for text (HunyuanOCR) */
+  ROPES_LONG,         /* "longrope" alone, also under the names "su" and "yarn" */
+  ROPES_LONG_MSCALES, /* "longrope" alone, with attention factors short_mscale and long_mscale (PhiMoE) */
+  ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes stand in rope_parameters */
+} RopeTypes;
+
+/* Traits that an architecture has and others lack. The first are members of config.json, which architectures
+ * without the trait ignore, as transformers does. */
+typedef enum {
+  END_OF_TRAITS,
+  ATTENTION_BIAS, /* attention_bias: q, k, v and o have one */
+  QKV_BIAS_KEY,   /* attention_bias: q, k and v have one; absent: as QKV_BIAS says */
+  OUT_BIAS,       /* attention_out_bias: o has one */
+  MLP_BIAS,       /* mlp_bias: gate, up and down have one */
+  USE_BIAS,       /* use_bias: all linear layers have one */
+  HEAD_BIAS,      /* lm_head_bias: lm_head has one */
+  MULTIPLIERS,    /* embedding_, attention_, residual_multiplier and logits_scaling */
+  QUERY_SCALAR,   /* query_pre_attn_scalar: scores are scaled by its square root's reciprocal */
+  ATTENTION_CAP,  /* attn_logit_softcapping */
+  LOGIT_CAP,      /* final_logit_softcapping */
+  PARTIAL_ROTARY, /* partial_rotary_factor */
+  ROTARY_DIM,     /* rotary_dim: partial_rotary_factor times head_dim, if that is absent */
+  LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has one for each kind */
+  LOCAL_THETA,    /* rope_local_base_freq: that rope's theta */
+  QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
+  ALPHA,          /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
+  QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
+  USE_QK_NORM,    /* use_qk_norm: qk_norm below only if it is true, refused without one */
+  OWN_ROPE,       /* rope parameters must be given: the default is a scaling of its own */
+  MUP,            /* mup_enabled: as SCALED_EMBEDDING */
+  POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
+  OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
+  BLOCK_WIDTH,    /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
+  SANDWICH,       /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
+  MAY_BE_ENCODER, /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
+  MAY_BE_RMS,     /* norms are not centred where rms_norm_eps is given, which is then epsilon */
+  DEPTH_SCALE,    /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
+  /* model_max_length counts more than max_position_embeddings, and of experts num_experts_per_token,
+   * moe_renormalize, num_expert_group and num_shared_experts more than what transformers also takes. */
+  KIMI_NAMES,
+  SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
+  COMBINATION_KEY,  /* shared_expert_combination_strategy: half of the sum with the MLP beside them, or all */
+  GROUPED,          /* n_group, topk_group */
+  METHOD_KEY,       /* topk_method says whether groups count, by their best expert */
+  FREQUENCY_KEY,    /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
+  LATENT_EXPERTS,   /* moe_latent_size */
+  LISTS,            /* numbers of experts may be lists, of one number for each layer */
+  MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
+  /* Members of ModelConfig that are true. */
+  QKV_BIAS,
+  O_BIAS, /* the default of ATTENTION_BIAS */
+  PARALLEL,
+  EMBEDDING_NORM,
+  QK_NORM_PLAIN,
+  QK_NORM_AFTER_ROPE,
+  V_NORM,
+  SCALED_LAYERS, /* layer_scalar */
+  ATTN_SINKS,
+  NEIGHBOURS,        /* of its ropes */
+  TIED,              /* the default */
+  SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
+  INTERLEAVED_DELTA, /* delta layers are stored by key head */
+  SCALES_INPUT,      /* this and the next four: of ExpertConfig */
+  SHARED_GATE,
+  OWN_NORMS,
+  POST_NORM_OF_SUM,
+  EXPERT_BIASES,
+  CLAMPED,          /* the activation of experts is ACTIVATION_CLAMPED */
+  GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
+  NO_ROPE,          /* no layer has a rope, and members of ropes do not count */
+  ROPES_IN_OBJECTS, /* ropes stand in rope_parameters alone; rope_theta beside it is not read */
+  BOTH_ROTARY,      /* rotary_part is that of both ropes, also of objects without a part */
+  NO_ROPE_SCALING,  /* rope_scaling is not read, so it must say nothing (Command A+) */
+  LAST_FULL,        /* the last layer has no window, whatever layer_types says */
+} Trait;
+enum { MAX_TRAITS = 12 };
 
 enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
 
@@ -80,58 +126,21 @@ typedef enum {
   RENORMALISE_UNLESS_KEY
 } Renormalise;
 
-/* How the experts of an architecture are configured; numbers are defaults of absent members. */
-typedef struct {
-  struct {
-    int n_experts, n_chosen; /* 0: the config must say it */
-    int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
-    ExpertScore score;
-    Renormalise renormalise;
-  };
-  const ExpertNames *names;
-  ExpertLayers layers;
-  const char *width_key; /* another name of moe_intermediate_size, or NULL */
-  bool may_be_none;      /* num_local_experts may be 0: the model is dense */
-  double sum_plus;
-  const char *n_dense_key;   /* with EXPERTS_AFTER_FIRST */
-  int n_dense, dense_layers; /* dense_layers: the first so many, where mlp_only_layers is absent */
-  const char *shared_width_key, *shared_count_key; /* of the MLP beside experts: its width, or as how many */
-  int shared_width, n_shared;
-  const char *enable_key; /* experts are there only if this is true; NULL: always */
-  const char *bias_key;   /* choice_bias is there unless this is false; NULL: always if it has a name */
-  const char *jitter_key; /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near, by default `jitter` */
-  double jitter;
-  bool scales_input, shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
-  bool post_norm;                                    /* likewise */
-  bool by_function; /* expert_selection_fn says what `score` is (Command A+) */
-  bool may_average; /* shared_expert_combination_strategy: half of the sum with the MLP beside them, or all */
-  const char *scale_key;         /* routed_scaling_factor, or another name; NULL: none */
-  double scale;                  /* its default; 0: 1 */
-  bool grouped;                  /* n_group, topk_group */
-  int n_groups, n_chosen_groups; /* their defaults; 0: 1 */
-  bool by_frequency; /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
-  bool by_method;    /* topk_method says whether groups count, by their best expert */
-  bool latent;       /* moe_latent_size */
-  /* Members have names of their own, num_experts_per_token, moe_renormalize, num_expert_group and
-   * num_shared_experts, which count more than those that transformers also takes (Kimi Linear). */
-  bool kimi_names;
-  bool lists;   /* numbers of experts may be lists, of one number for each layer */
-  bool clamped; /* the activation is ACTIVATION_CLAMPED */
-} ExpertFamily;
+typedef struct Architecture Architecture;
+/* Fills a part of a config from its members. */
+typedef Status ParsePart(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
-/* One for each architecture with experts (expert_families.c). */
-extern const ExpertFamily experts_of_qwen2_moe, experts_of_qwen3_moe, experts_of_qwen3_vl_moe,
-    experts_of_qwen3_omni_moe, experts_of_qwen3_next, experts_of_qwen3_5_moe, experts_of_qwen4_exp,
-    experts_of_mixtral, experts_of_olmoe, experts_of_gpt_oss, experts_of_granite_moe, experts_of_gemma4_moe,
-    experts_of_glm4_moe, experts_of_glm4_moe_lite, experts_of_deepseek_v3, experts_of_deepseek_v2,
-    experts_of_mistral4, experts_of_nemotron_moe, experts_of_ernie_moe, experts_of_lfm2_moe,
-    experts_of_minimax_m2, experts_of_mellum, experts_of_dots1, experts_of_hunyuan_moe, experts_of_exaone_moe,
-    experts_of_solar_open, experts_of_hy_v3, experts_of_granite_moe_shared, experts_of_granite_hybrid,
-    experts_of_granite_moe_swa, experts_of_afmoe, experts_of_flex_olmo, experts_of_kolibri1,
-    experts_of_laguna, experts_of_flint, experts_of_llama4, experts_of_mimo, experts_of_phimoe,
-    experts_of_cohere2_moe, experts_of_axk1, experts_of_kimi_linear, experts_of_ling;
-
+/* A member of config.json and its default; without a key there is no such member. */
 typedef struct {
+  const char *key;
+  int usual;
+} IntMember;
+typedef struct {
+  const char *key;
+  double usual;
+} DoubleMember;
+
+struct Architecture {
   /* architecture is NULL if this is the text part of multimodal models alone. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
 
@@ -143,95 +152,80 @@ typedef struct {
     int bos, eos; /* -1: none */
     double norm_eps, rope_theta;
   };
-  LatentConfig latent; /* with latent_attention: likewise */
+  uint8_t traits[MAX_TRAITS]; /* see has() */
 
-  /* Differences from Llama: zero means as in Llama. */
+  /* layers: the kinds of layers and their windows; NULL: config_parse_windows(). sizes: after that, in what
+   * else layers differ, or NULL. last: what is filled or checked when all of the config is there, or NULL. */
+  ParsePart *layers, *sizes, *last;
+
+  /* As in ModelConfig. */
+  NormKind norm;
   NormPlacement norms;
-  bool norm_plus_one;                /* norms multiply by 1 + weight */
-  bool centred, parallel, norm_bias; /* as in ModelConfig */
   QkNorm qk_norm;
-  bool qk_norm_after_rope;
-  bool v_norm, layer_scalar; /* as in ModelConfig */
-  TensorNames names;
-  const ExpertFamily *experts;                          /* NULL: the architecture has none */
-  bool qk_norm_plain, final_norm_plain, embedding_norm; /* as in ModelConfig */
   AttnGate attn_gate;
-  /* num_attention_heads_per_layer; gating: gates by head or by number, which are softplus (Laguna) */
-  bool own_heads_and_gates;
-  bool attn_sinks;       /* each head's softmax has one more logit, which is dropped after */
-  bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
-  bool o_bias;           /* default of HAS_ATTENTION_BIAS */
-  bool head_bias;        /* lm_head_bias: lm_head has one */
-  bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
-  bool fused_gate_up;    /* gate and up are stored as one matrix; q, k and v are not */
-  bool latent_attention; /* q_lora_rank, kv_lora_rank and sizes of heads (LatentConfig) */
-  bool neighbours;       /* rotary pairs are (2 i, 2 i + 1) */
-  bool gelu_is_tanh;     /* the activation "gelu" is gelu_pytorch_tanh */
-  bool ungated;          /* as in ModelConfig; no other activation than the default is accepted */
-  bool attn_indices;     /* with HAS_HYBRID_LAYERS: attn_layer_indices, and a rope in those layers (Bamba) */
-  bool mamba_beside;     /* every layer has both attention and Mamba-2, each with factors (Falcon-H1) */
-  /* With HAS_DELTA. The delta rule's q, k and v are three matrices. Its layers have norms before the rule and
-   * the MLP, whatever `norms` is. A rope_theta of null means that no layer has a rope (Olmo Hybrid). */
-  bool delta_apart;
-  /* Layers have the delta rule with a decay for each number of a key, or latent attention (Kimi Linear, Ling
-   * 3.0). low_rank_gates: the rule's gates are made by two matrices each, and its sizes and layers stand in
-   * linear_attn_config (Kimi Linear). */
-  bool channel_delta, low_rank_gates;
-  bool no_rope;           /* no layer has a rope, and members of ropes do not count */
-  bool kimi_names;        /* model_max_length counts more than max_position_embeddings */
-  bool single_blocks;     /* a layer mixes tokens or is an MLP: layers_block_type (Nemotron-H) */
-  bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
-  bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
-  bool longrope_only;     /* rope scaling is longrope, without mscales also under the names "su" and "yarn" */
-  bool mscales;           /* longrope's attention factors are short_mscale and long_mscale (PhiMoE) */
-  bool depth_scale;       /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
-  bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
-  bool xdrope;            /* the rope type "xdrope" is "dynamic", as it is for text (HunyuanOCR) */
-  bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
-  bool ropes_in_objects;  /* so do Mellum's and Laguna's; rope_theta beside it is not read */
-  bool dense_prefix;      /* first_k_dense_replace and what goes with it (dense_prefix.c) */
-  bool may_be_rms;        /* norms are not centred where rms_norm_eps is given, which is then epsilon */
-  bool value_heads;       /* v_head_dim and what goes with it (value_heads.c) */
-  bool both_rotary;       /* rotary_part is that of both ropes, also of objects without a part */
-  bool chunked; /* attention_chunk_size, and what differs between layers with and without a rope (chunks.c) */
-  bool streams; /* hc_..., ple_..., indexer_...: hyper-connections, n-grams, sparse attention (streams.c) */
-  bool altup;   /* altup_..., laurel_rank, activation_sparsity_pattern and what goes with them (altup.c) */
-  bool last_full; /* the last layer has no window, whatever layer_types says */
-  WindowRule windows;
-  unsigned members;             /* HAS_... */
-  const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
-  const char *dense_key;        /* its key in layers without experts, where it is given; or NULL */
-  const char *activation_key;   /* config.json's key for the activation; NULL: "hidden_act" */
-  const char *other_name;       /* another name of `architecture`, or NULL */
-  const char *other_type;       /* a model_type that means the same beside `architecture`, or NULL */
-  const char *head_dim_key;     /* config.json's key where "head_dim" is absent, or NULL */
-  const char *eps_key;          /* config.json's key for epsilon; NULL: "rms_norm_eps" */
-  /* Keys that count beside another one, or NULL: for the longest context where it is larger than
-   * max_position_embeddings; for the window without the position itself, in place of sliding_window. */
-  const char *length_key, *before_key;
+  FusedMatrices fused;
+  Activation activation; /* the default; with one that is ungated no other is accepted */
+  TensorNames names;
+  LatentConfig latent; /* defaults; kv_rank 0: the model has usual attention */
+
+  struct {
+    WindowRule rule;
+    int window;             /* the default; 0: none */
+    int n;                  /* the period, or of WINDOW_BY_LAYER and WINDOW_FROM_LAYER max_window_layers */
+    const char *period_key; /* config.json's key for the period; NULL: none */
+  } windows;
+  RopeTypes ropes;
+  int original_max_position; /* the default; 0: max_position */
+  double rotary_part;        /* partial_rotary_factor, or that of the proportional rope; 0: 1 */
+  double local_rope_theta;
+
+  /* Keys of config.json, or NULL. */
+  const char *intermediate_key; /* for the MLP's width; NULL: "intermediate_size" */
+  const char *dense_key;        /* for it in layers without experts, where it is given */
+  const char *activation_key;   /* NULL: "hidden_act" */
+  const char *head_dim_key;     /* where "head_dim" is absent */
+  const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
+  const char *length_key;       /* for the longest context where it is larger than max_position_embeddings */
+  const char *before_key;       /* for the window without the position itself, in place of sliding_window */
+  const char *other_name;       /* another name of `architecture` */
+  const char *other_type;       /* a model_type that means the same beside `architecture` */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
-  int original_max_position; /* 0: max_position */
-  int window;                /* 0: none */
-  int more_eos[2];           /* besides eos; they also stand for an eos_token_id of null. 0: none */
-  double rotary_part;        /* partial_rotary_factor, or that of the proportional rope; 0: 1 */
-  int period;                /* WINDOW_PERIODIC and others of that kind */
-  const char *period_key;    /* config.json's key for it; NULL: none */
-  int per_layer_width;       /* hidden_size_per_layer_input */
-  int per_layer_vocab;       /* vocab_size_per_layer_input; 0: vocab_size */
-  int n_kv_shared;           /* num_kv_shared_layers */
-  int global_head_dim;       /* head_dim of layers without a window */
-  double attention_scale;    /* 0: head_dim^-1/2, or by members */
-  int max_window_layers;     /* WINDOW_BY_LAYER and WINDOW_FROM_LAYER */
-  bool tied;
-  Activation activation;
-  double logit_scale; /* default of logit_scale, a factor of logits; 0: the config has no such member */
-  double local_rope_theta, query_scalar, attention_cap, logit_cap;
-
-  struct { /* with HAS_MULTIPLIERS; 0: 1 */
+  int more_eos[2];        /* besides eos; they also stand for an eos_token_id of null. 0: none */
+  int per_layer_width;    /* hidden_size_per_layer_input */
+  int per_layer_vocab;    /* vocab_size_per_layer_input; 0: vocab_size */
+  int n_kv_shared;        /* num_kv_shared_layers */
+  int global_head_dim;    /* head_dim of layers without a window */
+  double attention_scale; /* 0: head_dim^-1/2, or by members */
+  double logit_scale;     /* a factor of logits; 0: the config has no such member */
+  double query_scalar, attention_cap, logit_cap;
+  struct { /* of MULTIPLIERS; 0: 1 */
     double embedding, attention, residual, logits;
   } multipliers;
-} Architecture;
+
+  struct {
+    int n_experts, n_chosen; /* 0: the config must say it */
+    int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
+    ExpertScore score;
+    Renormalise renormalise;
+    const ExpertNames *names; /* NULL: the architecture has no experts */
+    ExpertLayers layers;
+    double sum_plus;
+    const char *width_key;                /* another name of moe_intermediate_size, or NULL */
+    IntMember dense;                      /* the number of first layers without experts */
+    int dense_layers;                     /* the first so many, where mlp_only_layers is absent */
+    IntMember shared_width, shared_count; /* of the MLP beside experts: its width, or as how many */
+    DoubleMember scale;                   /* routed_scaling_factor, or another name */
+    DoubleMember jitter;                  /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
+    struct {
+      int n, n_chosen; /* n_group, topk_group; 0: 1 */
+    } groups;
+    const char *enable_key; /* experts are there only if this is true; NULL: always */
+    const char *bias_key;   /* choice_bias is there unless this is false; NULL: always if it has a name */
+  } experts;
+};
+
+bool has(const Architecture *arch, Trait trait);
 
 extern const Architecture architectures[];
 extern const size_t n_architectures;
@@ -260,80 +254,57 @@ const Architecture *architecture_of_type(const char *model_type);
 /* The row of the text part whose config has this model_type, or NULL for none; NULL if it is refused. */
 const Architecture *multimodal_text(const Multimodal *whole, const char *model_type);
 
-/* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
- * allocated. */
-Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-/* The same for an architecture with delta_apart, and the ropes and norms of layers. PRECOND the rope is
- * filled. */
-Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config);
+/* Which layers have which part, and what these parts need. PRECOND config->layers is allocated; the rope and
+ * the activation are filled. */
+ParsePart config_parse_windows;    /* windows alone (positions.c) */
+ParsePart config_parse_chunks;     /* chunks, NoPE layers, whether q and k are normalised (chunks.c) */
+ParsePart config_parse_short_conv; /* conv, and the MLP's width (short_conv.c) */
+ParsePart config_parse_delta;      /* delta (delta.c) */
+ParsePart
+    config_parse_delta_apart; /* whose q, k and v are three matrices, and norms of layers (Olmo Hybrid) */
+ParsePart config_parse_channel_delta; /* with a decay for each number of a key, or latent attention */
+ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
+ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types (mamba.c) */
+ParsePart config_parse_listed_mamba;  /* by attn_layer_indices (Bamba) */
+ParsePart config_parse_beside;        /* both in every layer, and factors of all parts (Falcon-H1) */
+ParsePart config_parse_blocks;        /* in layers of one block (Nemotron-H) */
 
-/* The same for an architecture with channel_delta. */
-Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* In what else layers differ. PRECOND the windows of layers are filled. */
+ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
+ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 in full layers */
+ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
+ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
+ParsePart config_parse_altup;        /* altup, widths and sparsity of MLPs (altup.c) */
+ParsePart config_parse_value_heads;  /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 
-/* Fills value_dim and value_scale, and the KV heads and sinks of layers (value_heads.c). PRECOND the windows
- * of layers are filled. */
-Status config_parse_value_heads(const ConfigReader *r, ModelConfig *config);
-/* Refuses members that transformers does not read where they contradict the config. PRECOND all of it is
- * filled but for quantisation and special tokens. */
-Status config_check_value_heads(const ConfigReader *r, const ModelConfig *config);
+/* PRECOND all of the config is filled but for quantisation and special tokens. */
+ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
+ParsePart config_check_value_heads;  /* refuses members that contradict the config (value_heads.c) */
 
-/* Fills the windows and ropes of layers of an architecture with dense_prefix (dense_prefix.c). PRECOND
- * windows and experts are filled. */
-Status config_parse_dense_prefix(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
+ParsePart config_parse_shared, config_parse_layer_inputs;
 
-/* Fills the chunks of layers, whether they normalise q and k, and how queries grow (chunks.c). PRECOND the
- * ropes of layers are filled. */
-Status config_parse_chunks(const ConfigReader *r, ModelConfig *config);
+/* NoPE layers: those with 0 in no_rope_layers, else every no_rope_layer_interval-th. With `may_be_empty` a
+ * list of no layers is none. */
+Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config);
 
-/* Fills streams, ngrams, which layers have these, indexer, and delta.gate_is_sigmoid (streams.c). PRECOND the
- * rope, the kinds of layers and delta are filled. */
-Status config_parse_streams(const ConfigReader *r, ModelConfig *config);
-
-/* Fills altup, the sparsity of layers, the widths of their MLPs, and what layers share (altup.c). PRECOND the
- * windows of layers are filled. */
-Status config_parse_altup(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-
-/* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS.
- * PRECOND as above; the activation is filled. */
-Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-
-/* The same of an architecture with mamba_beside, and the factors of all parts. PRECOND as above; factors are
- * those of Llama. */
-Status config_parse_beside(const ConfigReader *r, ModelConfig *config);
-
-/* The same of an architecture with single_blocks, and which layers have an MLP, or experts (mamba.c). PRECOND
- * n_layers is config_count_blocks(), the number of layers that the config lists. */
-Status config_parse_blocks(const ConfigReader *r, ModelConfig *config);
+/* The number of layers that the config of config_parse_blocks() lists. */
 Status config_count_blocks(const ConfigReader *r, int *n_layers);
 
-/* Fills latent, n_heads, n_kv_heads and head_dim of an architecture with latent_attention (latent.c), and
- * attention_scale once the rope is filled. */
-Status config_parse_latent(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* Fills latent, n_heads, n_kv_heads and head_dim (latent.c), and attention_scale once the rope is filled. */
+ParsePart config_parse_latent;
 void config_scale_latent(ModelConfig *config);
 
-/* Fills experts, their names, and which layers are dense (experts.c). PRECOND config->layers is
- * allocated; the activation and the MLP's width are filled. */
-Status config_parse_experts(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* Fills experts, their names, and which layers are dense (experts.c). PRECOND config->layers is allocated;
+ * the activation and the MLP's width are filled. */
+ParsePart config_parse_experts;
 
-/* Fills conv, the kinds and windows of layers and the MLP's width (short_conv.c) of an architecture that
- * HAS_SHORT_CONV. PRECOND config->layers is allocated. */
-Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-
-/* Fills the sizes in which layers differ (layer_sizes.c). PRECOND the layers' windows are filled. */
-Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-/* The parts of it that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
-Status config_parse_shared(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-Status config_parse_layer_inputs(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-/* Fills the layers' numbers of heads and the kind of attention's gates, of own_heads_and_gates. PRECOND
- * config->layers is allocated. */
-Status config_parse_layer_heads(const ConfigReader *r, ModelConfig *config);
-
-/* Fills rope, local_rope, and the windows and ropes of layers (positions.c). PRECOND sizes are filled. */
-Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+/* Fills rope, local_rope, and all that layers differ in (positions.c). PRECOND sizes are filled. */
+ParsePart config_parse_positions;
 
 /* Fills sizes, arithmetic, positions and experts from the object of a text model (config.c), and how weights
  * are quantised, which may stand in the file's own object or in that one. */
-Status config_parse_text(const ConfigReader *text, const Architecture *arch, ModelConfig *config);
+ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
 /* The rules of quantization are not more than linear layers. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err);

@@ -32,9 +32,11 @@ static Status parse_tuning(const ConfigReader *r, bool *tuned) {
   return STATUS_OK;
 }
 
-Status config_parse_chunks(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_chunks(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
   bool normed, tuned;
   int chunk;
+  TRY(config_parse_nope_layers(r, true, config));
   if (reader_is_null(r, "attention_chunk_size"))
     return reader_refuse(r, "attention_chunk_size is null, expected a number of positions");
   TRY(reader_int(r, "attention_chunk_size", 1, MAX_POSITION, 8192, &chunk));

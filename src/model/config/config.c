@@ -125,18 +125,19 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
   TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
   const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
   config->intermediate = arch->intermediate;
-  if (!arch->altup || !json_is_array(json_member(r->object, width))) /* config_parse_altup() reads the list */
+  if (arch->sizes != config_parse_altup ||
+      !json_is_array(json_member(r->object, width))) /* config_parse_altup() reads the list */
     TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
   if (arch->dense_key)
     TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
-  TRY(arch->single_blocks
+  TRY(arch->layers == config_parse_blocks
           ? config_count_blocks(r, &config->n_layers)
           : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
-  if (arch->kimi_names)
+  if (has(arch, KIMI_NAMES))
     TRY(reader_int(r, "model_max_length", 1, MAX_POSITION, config->max_position, &config->max_position));
-  return arch->latent_attention ? config_parse_latent(r, arch, config) : parse_heads(r, arch, config);
+  return arch->latent.kv_rank ? config_parse_latent(r, arch, config) : parse_heads(r, arch, config);
 }
 
 /* --- arithmetic */
@@ -152,11 +153,11 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
   const char *name, *key = arch->activation_key ? arch->activation_key : "hidden_act";
   TRY(reader_string(r, key, &name));
   config->activation = arch->activation;
-  config->ungated = arch->ungated;
+  const bool ungated = is_ungated(arch->activation);
   const char *usual = activation_name(arch->activation);
-  if (!name || (arch->ungated && strcmp(name, usual) == 0)) return STATUS_OK;
-  if (arch->ungated) return reader_refuse(r, "%s %s is not supported, expected %s", key, name, usual);
-  if (arch->gelu_is_tanh && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
+  if (!name || (ungated && strcmp(name, usual) == 0)) return STATUS_OK;
+  if (ungated) return reader_refuse(r, "%s %s is not supported, expected %s", key, name, usual);
+  if (has(arch, GELU_IS_TANH) && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     config->activation = known[i].activation;
     if (strcmp(name, known[i].name) == 0) return STATUS_OK;
@@ -188,20 +189,19 @@ static Status parse_depth_scale(const ConfigReader *r, const Architecture *arch,
 }
 
 static Status parse_factors(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  const unsigned members = arch->members;
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   config->gate_scale = config->mlp_scale = 1;
   config->attention_scale = arch->attention_scale != 0 ? arch->attention_scale : 1 / sqrt(config->head_dim);
   /* transformers rounds it to the dtype of its tensors; here it stays exact. */
-  bool scaled = arch->scaled_embedding;
-  if (members & HAS_MUP) TRY(reader_bool(r, "mup_enabled", false, &scaled));
+  bool scaled = has(arch, SCALED_EMBEDDING);
+  if (has(arch, MUP)) TRY(reader_bool(r, "mup_enabled", false, &scaled));
   if (scaled) config->embedding_scale = sqrt(config->hidden);
-  if (members & HAS_QUERY_SCALAR) {
+  if (has(arch, QUERY_SCALAR)) {
     double scalar;
     TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, arch->query_scalar, &scalar));
     config->attention_scale = 1 / sqrt(scalar);
   }
-  if (members & HAS_QK_FACTOR) {
+  if (has(arch, QK_FACTOR)) {
     double factor, multiplier;
     TRY(reader_double(r, "qk_scale_factor", 1e-3, 1e3, 3.87, &factor));
     TRY(reader_double(r, "output_multiplier", 1e-3, 1e3, 0.19611613513818404, &multiplier));
@@ -209,7 +209,7 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
     config->attention_scale *= factor;
     config->logit_divisor = 1 / multiplier;
   }
-  if (members & HAS_MULTIPLIERS) {
+  if (has(arch, MULTIPLIERS)) {
     const struct {
       const char *key;
       double usual;
@@ -218,78 +218,76 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
                    {"attention_multiplier", arch->multipliers.attention, &config->attention_scale},
                    {"residual_multiplier", arch->multipliers.residual, &config->residual_scale},
                    {"logits_scaling", arch->multipliers.logits, &config->logit_divisor}};
-    if (!(members & HAS_POST_NORM)) config->attention_scale = 1;
+    if (!has(arch, POST_NORM)) config->attention_scale = 1;
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
       const double usual = factors[i].usual != 0 ? factors[i].usual : *factors[i].out;
       TRY(reader_double(r, factors[i].key, 1e-6, MAX_FACTOR, usual, factors[i].out));
     }
   }
-  if (members & HAS_POST_NORM) config->logit_divisor = 1 / config->logit_divisor;
+  if (has(arch, POST_NORM)) config->logit_divisor = 1 / config->logit_divisor;
   if (arch->logit_scale != 0) {
     double scale;
     TRY(reader_double(r, "logit_scale", 1e-6, MAX_FACTOR, arch->logit_scale, &scale));
     config->logit_divisor = 1 / scale;
   }
-  if (arch->depth_scale) TRY(parse_depth_scale(r, arch, config));
-  if (members & HAS_ATTENTION_CAP)
+  if (has(arch, DEPTH_SCALE)) TRY(parse_depth_scale(r, arch, config));
+  if (has(arch, ATTENTION_CAP))
     TRY(parse_cap(r, "attn_logit_softcapping", arch->attention_cap, &config->attention_cap));
-  else if (members & HAS_LOGIT_CAP && json_member(r->object, "attn_logit_softcapping"))
+  else if (has(arch, LOGIT_CAP) && json_member(r->object, "attn_logit_softcapping"))
     return reader_refuse(r, "attn_logit_softcapping is not supported in %s, expected null",
                          config->architecture);
-  return members & HAS_LOGIT_CAP
-             ? parse_cap(r, "final_logit_softcapping", arch->logit_cap, &config->logit_cap)
-             : STATUS_OK;
+  return has(arch, LOGIT_CAP) ? parse_cap(r, "final_logit_softcapping", arch->logit_cap, &config->logit_cap)
+                              : STATUS_OK;
 }
 
 static Status parse_biases(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  const unsigned members = arch->members;
-  if (members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", arch->o_bias, &config->o_bias));
-  if (members & HAS_OUT_BIAS) TRY(reader_bool(r, "attention_out_bias", false, &config->o_bias));
-  config->qkv_bias = arch->qkv_bias || (config->o_bias && !(members & HAS_OUT_BIAS));
-  if (members & HAS_QKV_BIAS) TRY(reader_bool(r, "attention_bias", arch->qkv_bias, &config->qkv_bias));
-  if (members & HAS_USE_BIAS) {
+  if (has(arch, ATTENTION_BIAS)) TRY(reader_bool(r, "attention_bias", has(arch, O_BIAS), &config->o_bias));
+  if (has(arch, OUT_BIAS)) TRY(reader_bool(r, "attention_out_bias", false, &config->o_bias));
+  config->qkv_bias = has(arch, QKV_BIAS) || (config->o_bias && !has(arch, OUT_BIAS));
+  if (has(arch, QKV_BIAS_KEY)) TRY(reader_bool(r, "attention_bias", has(arch, QKV_BIAS), &config->qkv_bias));
+  if (has(arch, USE_BIAS)) {
     TRY(reader_bool(r, "use_bias", false, &config->o_bias));
     config->qkv_bias = config->mlp_bias = config->o_bias;
   }
-  if (arch->head_bias) TRY(reader_bool(r, "lm_head_bias", false, &config->head_bias));
-  return members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
-}
-
-static Status refuse_windows_and_clips(const ConfigReader *r) {
-  TRY(reader_refuse_true(r, "use_sliding_window"));
-  return reader_refuse_given(r, "clip_qkv");
+  if (has(arch, HEAD_BIAS)) TRY(reader_bool(r, "lm_head_bias", false, &config->head_bias));
+  return has(arch, MLP_BIAS) ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
 }
 
 static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  bool post_norm = true;
-  if (arch->members & HAS_POST_NORM) TRY(reader_bool(r, "use_post_norm", true, &post_norm));
-  if (arch->members & HAS_OFF_ONLY) TRY(refuse_windows_and_clips(r));
-  config->norms = post_norm ? arch->norms : NORM_BEFORE;
-  config->norm_plus_one = arch->norm_plus_one;
-  config->centred = arch->centred;
-  config->parallel = arch->parallel;
-  config->norm_bias = arch->norm_bias;
-  bool qk_norm = true;
-  if (arch->members & HAS_QK_NORM) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
-  if (arch->members & HAS_QK_NORM && qk_norm && arch->qk_norm == QK_NORM_NONE)
+  static const struct {
+    Trait trait;
+    size_t member; /* a bool of ModelConfig */
+  } copied[] = {
+      /* clang-format off */
+      {PARALLEL,           offsetof(ModelConfig, parallel)},
+      {EMBEDDING_NORM,     offsetof(ModelConfig, embedding_norm)},
+      {QK_NORM_PLAIN,      offsetof(ModelConfig, qk_norm_plain)},
+      {QK_NORM_AFTER_ROPE, offsetof(ModelConfig, qk_norm_after_rope)},
+      {V_NORM,             offsetof(ModelConfig, v_norm)},
+      {SCALED_LAYERS,      offsetof(ModelConfig, layer_scalar)},
+      {ATTN_SINKS,         offsetof(ModelConfig, attn_sinks)},
+      /* clang-format on */
+  };
+  for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
+    *(bool *)((char *)config + copied[i].member) = has(arch, copied[i].trait);
+  bool post_norm = true, qk_norm = true;
+  if (has(arch, POST_NORM)) TRY(reader_bool(r, "use_post_norm", true, &post_norm));
+  if (has(arch, OFF_ONLY)) TRY(reader_refuse_true(r, "use_sliding_window"));
+  if (has(arch, OFF_ONLY)) TRY(reader_refuse_given(r, "clip_qkv"));
+  if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
+  if (has(arch, USE_QK_NORM) && qk_norm && arch->qk_norm == QK_NORM_NONE)
     return reader_refuse(r, "use_qk_norm is true, which is not supported in %s, expected false",
                          config->architecture);
+  config->norm = arch->norm;
+  config->norms = post_norm ? arch->norms : NORM_BEFORE;
   config->qk_norm = qk_norm ? arch->qk_norm : QK_NORM_NONE;
-  config->qk_norm_after_rope = arch->qk_norm_after_rope;
   config->names = arch->names;
-  config->qk_norm_plain = arch->qk_norm_plain;
-  config->final_norm_plain = arch->final_norm_plain;
-  config->embedding_norm = arch->embedding_norm;
   config->attn_gate = arch->attn_gate;
-  config->attn_sinks = arch->attn_sinks;
-  config->v_norm = arch->v_norm;
-  config->layer_scalar = arch->layer_scalar;
   config->fused = arch->fused;
-  config->fused_gate_up = arch->fused_gate_up;
   TRY(reader_double(r, arch->eps_key ? arch->eps_key : "rms_norm_eps", 0, 1, arch->norm_eps,
                     &config->norm_eps));
-  if (arch->may_be_rms && json_member(r->object, "rms_norm_eps")) {
-    config->centred = false;
+  if (has(arch, MAY_BE_RMS) && json_member(r->object, "rms_norm_eps")) {
+    config->norm = NORM_RMS;
     TRY(reader_double(r, "rms_norm_eps", 0, 1, 0, &config->norm_eps));
   }
   TRY(parse_activation(r, arch, config));
@@ -360,8 +358,7 @@ Status config_parse_text(const ConfigReader *text, const Architecture *arch, Mod
   TRY(parse_arithmetic(text, arch, config));
   TRY(config_parse_positions(text, arch, config));
   TRY(config_parse_experts(text, arch, config));
-  if (arch->dense_prefix) TRY(config_parse_dense_prefix(text, arch, config));
-  return arch->value_heads ? config_check_value_heads(text, config) : STATUS_OK;
+  return arch->last ? arch->last(text, arch, config) : STATUS_OK;
 }
 
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config) {
@@ -378,8 +375,8 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   TRY(config_refuse_draft(r));
   TRY(choose_architecture(r, &text, &arch, config));
   TRY(config_parse_text(&text, arch, config));
-  TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));
-  if (arch->members & HAS_SHORT_CONV && !(arch->members & HAS_SANDWICH)) /* takes precedence */
+  TRY(reader_bool(&text, "tie_word_embeddings", has(arch, TIED), &config->tied_embeddings));
+  if (arch->layers == config_parse_short_conv && !has(arch, SANDWICH)) /* takes precedence */
     TRY(reader_bool(&text, "tie_embedding", config->tied_embeddings, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, arch, config));
   if (config->text_part) { /* these members of a multimodal model's config override its text_config */

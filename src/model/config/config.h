@@ -67,6 +67,20 @@ typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYE
  * before they are added to the residual stream. */
 typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
+/* Norms of x: RMSNorm, times weight, or 1 + weight, or this in all norms but the last (Muse Glimmer). Centred
+ * ones subtract the mean first: LayerNorm, without or with a bias (Cohere, PhiMoE). Since nothing else reads
+ * x, a backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+typedef enum {
+  NORM_RMS,
+  NORM_PLUS_ONE,
+  NORM_PLUS_ONE_INSIDE,
+  NORM_CENTRED,
+  NORM_CENTRED_BIAS,
+} NormKind;
+
+/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); these, and q, k and v (Phi-3). */
+typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_ALL } FusedMatrices;
+
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
 typedef struct {
@@ -103,9 +117,10 @@ typedef struct {
 /* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 
-/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), or
- * max(x, 0). ACTIVATION_XIELU is of MLPs without a gate, and has numbers of each layer's own (XieluLayer in
- * model.h).
+/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+ * With the last two MLPs and experts are ungated: there is no gate, up's output is both. f is max(x, 0), so
+ * that g is the square of max(up, 0) (relu2), or g is a function of up alone, with numbers of each layer's
+ * own (XieluLayer in model.h).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
 typedef enum {
@@ -116,6 +131,9 @@ typedef enum {
   ACTIVATION_XIELU,
   N_ACTIVATIONS
 } Activation;
+static inline bool is_ungated(Activation activation) {
+  return activation == ACTIVATION_RELU || activation == ACTIVATION_XIELU;
+}
 
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
  * theirs. */
@@ -382,17 +400,12 @@ typedef struct {
   int max_position; /* max_position_embeddings: the longest context */
   double norm_eps;  /* rms_norm_eps */
 
+  NormKind norm;
   NormPlacement norms;
-  /* Norms of x subtract its mean first: LayerNorm (Cohere, PhiMoE). Since nothing else reads x, a backend
-   * keeps x with a mean of 0 instead, and its norms are RMSNorm. */
-  bool centred;
-  bool norm_bias;      /* norms of x add a bias after their weights (PhiMoE) */
   bool head_bias;      /* lm_head has a bias (PhiMoE) */
   bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
   bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
-  bool final_norm_plain; /* the last norm multiplies by weight, whatever norm_plus_one says (Muse Glimmer) */
-  double post_norm_eps;  /* epsilon of norms of outputs; 0: norm_eps */
-  bool norm_plus_one;    /* norms multiply by 1 + weight, not by weight (Gemma) */
+  double post_norm_eps; /* epsilon of norms of outputs; 0: norm_eps */
   QkNorm qk_norm;
   bool qk_norm_plain;      /* q and k norms have no weights */
   bool qk_norm_after_rope; /* q and k are normalised after their rope, not before (Hunyuan) */
@@ -413,9 +426,6 @@ typedef struct {
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 3n and 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
-  /* MLPs and experts have no gate of their own: up's output is both, so that with ACTIVATION_RELU g is the
-   * square of max(up, 0) (relu2). With ACTIVATION_XIELU g is a function of up alone. */
-  bool ungated;
   int per_layer_width; /* numbers of a token's own input of each layer (Gemma 3n and 4, E2B, E4B); 0: none */
   int per_layer_vocab; /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
@@ -436,8 +446,7 @@ typedef struct {
 
   bool tied_embeddings;            /* lm_head is the embedding */
   bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
-  bool fused;                      /* q, k, v are stored as one matrix, gate and up as another (Phi-3) */
-  bool fused_gate_up;  /* gate and up are stored as one matrix; q, k and v are not (GLM, Granite 4) */
+  FusedMatrices fused;
   bool text_part;      /* the text part of a multimodal model */
   LayerConfig *layers; /* [n_layers], read by config_layer(); NULL: no layer differs */
   int split;           /* > 1: heads and MLP are those of one of so many GPUs (model/slice.h) */
@@ -470,6 +479,13 @@ int config_value_dim(const ModelConfig *config, const LayerConfig *own);
 /* True if the layer has the part of this kind. */
 static inline bool layer_has(LayerConfig own, LayerKind kind) {
   return own.kind == kind || (own.delta_beside && kind == LAYER_DELTA);
+}
+/* True if norms, but perhaps the last, multiply by 1 + weight. */
+static inline bool norms_plus_one(const ModelConfig *config) {
+  return config->norm == NORM_PLUS_ONE || config->norm == NORM_PLUS_ONE_INSIDE;
+}
+static inline bool norms_are_centred(const ModelConfig *config) {
+  return config->norm >= NORM_CENTRED;
 }
 /* The largest n_heads of a layer. */
 int config_most_heads(const ModelConfig *config);

@@ -77,10 +77,11 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
   const Json *types = json_member(r->object, "layer_types");
   bool gated;
   TRY(parse_sizes(r, &usual, &config->delta));
-  TRY(types ? parse_kinds(r, types, arch->streams, config) : default_kinds(r, config));
+  TRY(types ? parse_kinds(r, types, arch->layers == config_parse_streams, config) : default_kinds(r, config));
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   TRY(reader_bool(r, "attn_output_gate", true, &gated));
   if (!gated) return reader_refuse(r, "attn_output_gate is false, expected true");
+  config->delta.interleaved = config->delta.n_key_heads > 0 && has(arch, INTERLEAVED_DELTA);
   return check_activation(r, config);
 }
 
@@ -161,12 +162,12 @@ static Status check_unread(const ConfigReader *r, const Architecture *arch, cons
   const char *name;
   bool without;
   int step;
-  if (!arch->no_rope && !config->rope.neighbours)
+  if (!has(arch, NO_ROPE) && !config->rope.neighbours)
     return reader_refuse(r, "rope_interleave is false, expected true");
-  if (!arch->no_rope && config->latent.q_rank)
+  if (!has(arch, NO_ROPE) && config->latent.q_rank)
     return reader_refuse(r, "q_lora_rank is %d, expected null", config->latent.q_rank);
-  TRY(reader_bool(r, nope, arch->no_rope, &without));
-  if (without != arch->no_rope)
+  TRY(reader_bool(r, nope, has(arch, NO_ROPE), &without));
+  if (without != has(arch, NO_ROPE))
     return reader_refuse(r, "%s is %s, expected %s", nope, without ? "true" : "false",
                          without ? "false" : "true");
   TRY(reader_refuse_true(r, "tie_word_embeddings"));
@@ -182,13 +183,14 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
   DeltaConfig *delta = &config->delta;
   ConfigReader own;
   TRY(reader_object(r, "linear_attn_config", &own));
-  TRY(arch->low_rank_gates ? parse_kimi_sizes(r, &own, delta) : parse_ling_sizes(r, config, delta));
-  TRY(arch->low_rank_gates ? parse_kimi_kinds(r, &own, config) : parse_ling_kinds(r, config));
+  const bool kimi = has(arch, NO_ROPE);
+  TRY(kimi ? parse_kimi_sizes(r, &own, delta) : parse_ling_sizes(r, config, delta));
+  TRY(kimi ? parse_kimi_kinds(r, &own, config) : parse_ling_kinds(r, config));
   TRY(check_unread(r, arch, config));
   delta->n_value_heads = delta->n_key_heads;
   delta->value_dim = delta->key_dim;
   delta->apart = delta->by_channel = delta->gate_is_sigmoid = true;
-  for (int i = 0; arch->no_rope && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
+  for (int i = 0; kimi && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   return check_activation(r, config);
 }
@@ -223,7 +225,8 @@ static Status parse_sizes_apart(const ConfigReader *r, ModelConfig *config) {
       delta->key_dim, delta->value_dim, MAX_DELTA_DIM);
 }
 
-Status config_parse_delta_apart(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
   const Json *types = json_member(r->object, "layer_types");
   const int n = config->n_layers;
   bool no_rope;

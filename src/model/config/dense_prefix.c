@@ -11,8 +11,8 @@ Status config_parse_dense_prefix(const ConfigReader *r, const Architecture *arch
   int n_prefix, prefix_period, period, window;
   TRY(reader_int(r, "first_k_dense_replace", 0, MAX_LAYERS, 0, &n_prefix));
   TRY(reader_int(r, "prefix_dense_sliding_window_pattern", 1, INT32_MAX, 1, &prefix_period));
-  TRY(reader_int(r, arch->period_key, 1, INT32_MAX, arch->period, &period));
-  TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
+  TRY(reader_int(r, arch->windows.period_key, 1, INT32_MAX, arch->windows.n, &period));
+  TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->windows.window, &window));
   const bool listed = json_member(r->object, "layer_types");
   for (int i = 0; i < config->n_layers; i++) {
     LayerConfig *layer = &config->layers[i];

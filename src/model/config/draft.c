@@ -239,7 +239,7 @@ static bool is_of_last_state(const DraftConfig *draft) {
 
 Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
   DraftConfig *draft = &config->draft;
-  if (target->centred)
+  if (norms_are_centred(target))
     return error_set(err, STATUS_MODEL,
                      "%s: it takes states of %s, whose norms subtract the mean, which is not supported", file,
                      target->architecture);

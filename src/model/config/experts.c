@@ -49,30 +49,31 @@ static Status read_any(const ConfigReader *r, const char *const *keys, bool list
 }
 
 /* `own` where the family has names of its own and the config this member, else `usual`. */
-static const char *key_of(const ConfigReader *r, const ExpertFamily *family, const char *own,
+static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
                           const char *usual) {
-  return family->kimi_names && json_member(r->object, own) ? own : usual;
+  return has(arch, KIMI_NAMES) && json_member(r->object, own) ? own : usual;
 }
 
-static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
+static Status parse_counts(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
   static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts",
                                        "moe_num_experts", NULL},
                            *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk",
                                                NULL};
   static const char own[] = "num_experts_per_token", *const own_choice[] = {own, NULL};
   const char *count, *choice;
-  TRY(read_any(r, counts, family->lists, 1, MAX_EXPERTS, family->n_experts, &experts->n_experts, &count));
+  TRY(read_any(r, counts, has(arch, LISTS), 1, MAX_EXPERTS, arch->experts.n_experts, &experts->n_experts,
+               &count));
   if (experts->n_experts == 0) return reader_refuse(r, "%s is missing, expected a number of experts", count);
-  const bool has_own = key_of(r, family, own, NULL) != NULL;
-  TRY(read_any(r, has_own ? own_choice : choices, family->lists, 1, INT32_MAX, family->n_chosen,
+  const bool has_own = key_of(r, arch, own, NULL) != NULL;
+  TRY(read_any(r, has_own ? own_choice : choices, has(arch, LISTS), 1, INT32_MAX, arch->experts.n_chosen,
                &experts->n_chosen, &choice));
   if (experts->n_chosen == 0)
     return reader_refuse(r, "%s is missing, expected a number of experts",
-                         family->own_norms ? "top_k_experts" : choice);
+                         has(arch, OWN_NORMS) ? "top_k_experts" : choice);
   if (experts->n_chosen > experts->n_experts)
     return reader_refuse(r, "%s is %d, expected at most %s, %d", choice, experts->n_chosen, count,
                          experts->n_experts);
-  if (family->score == SCORE_CHOSEN_NEAR && experts->n_chosen != 2) /* transformers does not read it */
+  if (arch->experts.score == SCORE_CHOSEN_NEAR && experts->n_chosen != 2) /* transformers does not read it */
     return reader_refuse(r, "%s is %d, expected 2, the number that its router chooses", choice,
                          experts->n_chosen);
   if (experts->n_chosen > MAX_CHOSEN)
@@ -81,26 +82,26 @@ static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, Ex
 }
 
 /* The width of the MLP beside the experts: by a key of its own, or as so many experts. */
-static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
+static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
-  if (family->width > 0)
-    TRY(reader_int(r, family->width_key ? family->width_key : "moe_intermediate_size", 1, MAX_INTERMEDIATE,
-                   family->width, &experts->width));
-  if (family->own_norms) {
+  if (arch->experts.width > 0)
+    TRY(reader_int(r, arch->experts.width_key ? arch->experts.width_key : "moe_intermediate_size", 1,
+                   MAX_INTERMEDIATE, arch->experts.width, &experts->width));
+  if (has(arch, OWN_NORMS)) {
     TRY(reader_int(r, "moe_intermediate_size", 0, MAX_INTERMEDIATE, 0, &experts->width));
     if (experts->width == 0) return reader_refuse(r, "moe_intermediate_size is missing, expected a width");
     experts->shared_width = config->intermediate;
   }
-  if (family->shared_width_key)
-    TRY(reader_int(r, family->shared_width_key, family->shared_width > 0, MAX_INTERMEDIATE,
-                   family->shared_width, &experts->shared_width));
+  if (arch->experts.shared_width.key)
+    TRY(reader_int(r, arch->experts.shared_width.key, arch->experts.shared_width.usual > 0, MAX_INTERMEDIATE,
+                   arch->experts.shared_width.usual, &experts->shared_width));
   static const char latent[] = "moe_latent_size";
-  if (family->latent) TRY(reader_int(r, latent, 1, MAX_HIDDEN, 0, &experts->latent));
-  if (!family->shared_count_key) return STATUS_OK;
+  if (has(arch, LATENT_EXPERTS)) TRY(reader_int(r, latent, 1, MAX_HIDDEN, 0, &experts->latent));
+  if (!arch->experts.shared_count.key) return STATUS_OK;
   int n;
-  const char *key = key_of(r, family, "num_shared_experts", family->shared_count_key);
-  TRY(reader_int(r, key, 0, MAX_EXPERTS, family->n_shared, &n));
+  const char *key = key_of(r, arch, "num_shared_experts", arch->experts.shared_count.key);
+  TRY(reader_int(r, key, 0, MAX_EXPERTS, arch->experts.shared_count.usual, &n));
   if ((int64_t)n * experts->width > MAX_INTERMEDIATE)
     return reader_refuse(r, "%s is %d, expected at most %d of %d", key, n, MAX_INTERMEDIATE / experts->width,
                          experts->width);
@@ -108,10 +109,10 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
   return STATUS_OK;
 }
 
-static Status parse_groups(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
-  const int usual = family->n_groups ? family->n_groups : 1,
-            usually = family->n_chosen_groups ? family->n_chosen_groups : 1;
-  const char *key = key_of(r, family, "num_expert_group", "n_group");
+static Status parse_groups(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
+  const int usual = arch->experts.groups.n ? arch->experts.groups.n : 1,
+            usually = arch->experts.groups.n_chosen ? arch->experts.groups.n_chosen : 1;
+  const char *key = key_of(r, arch, "num_expert_group", "n_group");
   TRY(reader_int(r, key, 1, MAX_EXPERTS, usual, &experts->n_groups));
   TRY(reader_int(r, "topk_group", 1, MAX_EXPERTS, usually, &experts->n_chosen_groups));
   const int n = experts->n_groups, chosen = experts->n_chosen_groups;
@@ -126,7 +127,7 @@ static Status parse_groups(const ConfigReader *r, const ExpertFamily *family, Ex
 
 /* DeepSeek-V2: n_group and topk_group count with one of two values of topk_method alone, and have no default.
  * transformers 5.23 chooses from all experts with the other one, whatever they say. */
-static Status parse_method(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
+static Status parse_method(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
   static const char *const keys[] = {"n_group", "topk_group"};
   const char *method;
   TRY(reader_string(r, "topk_method", &method));
@@ -139,7 +140,7 @@ static Status parse_method(const ConfigReader *r, const ExpertFamily *family, Ex
       return reader_refuse(r, "%s is missing, expected a number of groups for topk_method %s", keys[i],
                            method);
   experts->group_is_best = true;
-  return parse_groups(r, family, experts);
+  return parse_groups(r, arch, experts);
 }
 
 /* Command A+: expert_selection_fn, softmax or sigmoid of the chosen; the latter may be divided by their
@@ -168,44 +169,43 @@ static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
   return STATUS_OK;
 }
 
-static Status parse_router(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
-  experts->score = family->score;
-  experts->router_bias = experts->biases = family->biases;
-  experts->scales_input = family->scales_input;
-  experts->shared_gate = family->shared_gate;
-  experts->own_norms = family->own_norms;
-  experts->post_norm = family->post_norm;
-  experts->choice_bias = family->names->choice_bias != NULL;
-  experts->renormalise = family->renormalise == RENORMALISE_ALWAYS;
-  experts->sum_plus = family->sum_plus;
+static Status parse_router(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
+  experts->score = arch->experts.score;
+  experts->router_bias = experts->biases = has(arch, EXPERT_BIASES);
+  experts->scales_input = has(arch, SCALES_INPUT);
+  experts->shared_gate = has(arch, SHARED_GATE);
+  experts->own_norms = has(arch, OWN_NORMS);
+  experts->post_norm = has(arch, POST_NORM_OF_SUM);
+  experts->choice_bias = arch->experts.names->choice_bias != NULL;
+  experts->renormalise = arch->experts.renormalise == RENORMALISE_ALWAYS;
+  experts->sum_plus = arch->experts.sum_plus;
   experts->scale = 1;
   experts->n_groups = experts->n_chosen_groups = 1;
-  if (family->renormalise == RENORMALISE_BY_KEY || family->renormalise == RENORMALISE_UNLESS_KEY)
-    TRY(reader_bool(r, key_of(r, family, "moe_renormalize", "norm_topk_prob"),
-                    family->renormalise == RENORMALISE_UNLESS_KEY, &experts->renormalise));
-  if (family->scale_key)
-    TRY(reader_double(r, family->scale_key, 1e-6, 1e6, family->scale != 0 ? family->scale : 1,
-                      &experts->scale));
-  if (family->jitter_key) {
-    TRY(reader_double(r, family->jitter_key, 0, 1e6, family->jitter, &experts->near));
+  if (arch->experts.renormalise == RENORMALISE_BY_KEY || arch->experts.renormalise == RENORMALISE_UNLESS_KEY)
+    TRY(reader_bool(r, key_of(r, arch, "moe_renormalize", "norm_topk_prob"),
+                    arch->experts.renormalise == RENORMALISE_UNLESS_KEY, &experts->renormalise));
+  if (arch->experts.scale.key)
+    TRY(reader_double(r, arch->experts.scale.key, 1e-6, 1e6, arch->experts.scale.usual, &experts->scale));
+  if (arch->experts.jitter.key) {
+    TRY(reader_double(r, arch->experts.jitter.key, 0, 1e6, arch->experts.jitter.usual, &experts->near));
     experts->near *= 2;
   }
-  if (family->bias_key) TRY(reader_bool(r, family->bias_key, true, &experts->choice_bias));
-  if (family->layers == EXPERTS_IN_INTERVAL) {
+  if (arch->experts.bias_key) TRY(reader_bool(r, arch->experts.bias_key, true, &experts->choice_bias));
+  if (arch->experts.layers == EXPERTS_IN_INTERVAL) {
     double least;
-    TRY(reader_double(r, "moe_norm_min", 0, 1e-6, family->sum_plus, &least));
+    TRY(reader_double(r, "moe_norm_min", 0, 1e-6, arch->experts.sum_plus, &least));
     experts->sum_plus = least;
   }
-  if (family->by_function) TRY(parse_function(r, experts));
-  if (family->may_average) TRY(parse_combination(r, experts));
-  if (family->by_method) return parse_method(r, family, experts);
-  return family->grouped ? parse_groups(r, family, experts) : STATUS_OK;
+  if (has(arch, SELECTION_KEY)) TRY(parse_function(r, experts));
+  if (has(arch, COMBINATION_KEY)) TRY(parse_combination(r, experts));
+  if (has(arch, METHOD_KEY)) return parse_method(r, arch, experts);
+  return has(arch, GROUPED) ? parse_groups(r, arch, experts) : STATUS_OK;
 }
 
 /* --- layers without experts */
 
 /* decoder_sparse_step: every so many layers have experts, but those in mlp_only_layers. */
-static Status parse_sparse_step(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
+static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char key[] = "mlp_only_layers";
   const Json *list = json_member(r->object, key);
   bool listed[MAX_LAYERS];
@@ -213,7 +213,7 @@ static Status parse_sparse_step(const ConfigReader *r, const ExpertFamily *famil
   TRY(reader_int(r, "decoder_sparse_step", 1, INT32_MAX, 1, &step));
   TRY(reader_numbers_of_layers(r, key, list, config->n_layers, listed));
   for (int layer = 0; layer < config->n_layers; layer++) {
-    const bool only_mlp = list ? listed[layer] : layer < family->dense_layers;
+    const bool only_mlp = list ? listed[layer] : layer < arch->experts.dense_layers;
     config->layers[layer].dense = (layer + 1) % step != 0 || only_mlp;
   }
   return STATUS_OK;
@@ -260,12 +260,12 @@ static Status parse_types(const ConfigReader *r, const Json *types, ModelConfig 
   return STATUS_OK;
 }
 
-static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
-  int n_dense = family->n_dense, frequency = 1;
+static Status parse_layers(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  int n_dense = arch->experts.dense.usual, frequency = 1;
   const Json *types = json_member(r->object, "mlp_layer_types");
-  switch (family->layers) {
+  switch (arch->experts.layers) {
   case EXPERTS_EVERYWHERE: return STATUS_OK;
-  case EXPERTS_BY_STEP: return parse_sparse_step(r, family, config);
+  case EXPERTS_BY_STEP: return parse_sparse_step(r, arch, config);
   case EXPERTS_IN_LIST: return parse_list(r, config);
   case EXPERTS_IN_INTERVAL: return parse_interval(r, config);
   case EXPERTS_BY_TYPE:
@@ -273,8 +273,9 @@ static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, Mo
     break;
   case EXPERTS_AFTER_FIRST: break;
   }
-  if (family->n_dense_key) TRY(reader_int(r, family->n_dense_key, 0, MAX_LAYERS, family->n_dense, &n_dense));
-  if (family->by_frequency) TRY(reader_int(r, "moe_layer_freq", 1, MAX_LAYERS, 1, &frequency));
+  if (arch->experts.dense.key)
+    TRY(reader_int(r, arch->experts.dense.key, 0, MAX_LAYERS, arch->experts.dense.usual, &n_dense));
+  if (has(arch, FREQUENCY_KEY)) TRY(reader_int(r, "moe_layer_freq", 1, MAX_LAYERS, 1, &frequency));
   for (int layer = 0; layer < config->n_layers; layer++)
     config->layers[layer].dense = layer < n_dense || layer % frequency != 0;
   return STATUS_OK;
@@ -282,14 +283,14 @@ static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, Mo
 
 /* --- what is not implemented */
 
-static Status refuse_members(const ConfigReader *r, const ExpertFamily *family, const ModelConfig *config) {
+static Status refuse_members(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   bool windows;
   TRY(reader_bool(r, "use_sliding_window", false, &windows));
-  if (family->layers == EXPERTS_BY_STEP && windows && !config->delta.n_key_heads)
+  if (arch->experts.layers == EXPERTS_BY_STEP && windows && !config->delta.n_key_heads)
     return reader_refuse(r, "use_sliding_window is true, which is not supported in %s, expected false",
                          config->architecture);
   TRY(reader_refuse_given(r, "clip_qkv"));
-  if (!family->clamped) return STATUS_OK;
+  if (!has(arch, CLAMPED)) return STATUS_OK;
   double limit, alpha;
   TRY(reader_double(r, "swiglu_limit", 0, 1e6, 7, &limit));
   TRY(reader_double(r, "swiglu_alpha", 0, 1e6, 1.702, &alpha));
@@ -301,23 +302,22 @@ static Status refuse_members(const ConfigReader *r, const ExpertFamily *family, 
 }
 
 Status config_parse_experts(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  const ExpertFamily *family = arch->experts;
   bool enabled = true;
-  if (!family) return STATUS_OK;
-  if (family->enable_key) TRY(reader_bool(r, family->enable_key, false, &enabled));
-  if (family->may_be_none) {
+  if (!arch->experts.names) return STATUS_OK;
+  if (arch->experts.enable_key) TRY(reader_bool(r, arch->experts.enable_key, false, &enabled));
+  if (has(arch, MAY_LACK_EXPERTS)) {
     int n;
-    TRY(reader_int(r, "num_local_experts", 0, MAX_EXPERTS, family->n_experts, &n));
+    TRY(reader_int(r, "num_local_experts", 0, MAX_EXPERTS, arch->experts.n_experts, &n));
     enabled = n > 0;
   }
   if (!enabled) return STATUS_OK;
-  TRY(refuse_members(r, family, config));
-  TRY(parse_counts(r, family, &config->experts));
-  TRY(parse_widths(r, family, config));
-  TRY(parse_router(r, family, &config->experts));
-  TRY(parse_layers(r, family, config));
-  config->expert_names = family->names;
-  if (family->clamped) config->activation = ACTIVATION_CLAMPED;
+  TRY(refuse_members(r, arch, config));
+  TRY(parse_counts(r, arch, &config->experts));
+  TRY(parse_widths(r, arch, config));
+  TRY(parse_router(r, arch, &config->experts));
+  TRY(parse_layers(r, arch, config));
+  config->expert_names = arch->experts.names;
+  if (has(arch, CLAMPED)) config->activation = ACTIVATION_CLAMPED;
   int n_layers = 0;
   for (int layer = 0; layer < config->n_layers; layer++)
     n_layers += config_layer(config, layer).n_experts > 0;

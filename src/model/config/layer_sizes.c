@@ -93,7 +93,7 @@ Status config_parse_shared(const ConfigReader *r, const Architecture *arch, Mode
   if (n_shared >= config->n_layers) /* the default, which reader_int() does not check */
     return reader_refuse(r, "num_kv_shared_layers is %d, expected an integer from 0 to %d", n_shared,
                          config->n_layers - 1);
-  if (!arch->altup) TRY(reader_bool(r, "use_double_wide_mlp", false, &wide));
+  if (arch->sizes != config_parse_altup) TRY(reader_bool(r, "use_double_wide_mlp", false, &wide));
   for (int i = config->n_layers - n_shared; i < config->n_layers; i++) {
     LayerConfig *layer = &config->layers[i];
     int from = config->n_layers - n_shared - 1;
@@ -110,12 +110,13 @@ Status config_parse_shared(const ConfigReader *r, const Architecture *arch, Mode
 
 Status config_parse_layer_inputs(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char width[] = "hidden_size_per_layer_input", vocab[] = "vocab_size_per_layer_input";
-  const bool may_lack = !arch->altup;
+  const bool may_lack = arch->sizes != config_parse_altup;
   const int usual = may_lack && reader_is_null(r, width) ? 0 : arch->per_layer_width;
   TRY(reader_int(r, width, may_lack ? 0 : 1, MAX_LAYER_INPUT, usual, &config->per_layer_width));
   TRY(reader_int(r, vocab, 1, MAX_VOCAB, arch->per_layer_vocab ? arch->per_layer_vocab : arch->vocab_size,
                  &config->per_layer_vocab));
-  if (!arch->altup && config->per_layer_width > 0 && config->per_layer_vocab < config->vocab_size)
+  if (arch->sizes != config_parse_altup && config->per_layer_width > 0 &&
+      config->per_layer_vocab < config->vocab_size)
     return reader_refuse(r, "%s is %d, expected at least vocab_size %d", vocab, config->per_layer_vocab,
                          config->vocab_size);
   return STATUS_OK;
@@ -125,7 +126,7 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
   bool experts, k_as_v;
   ConfigReader by_layer;
   TRY(reader_bool(r, "enable_moe_block", false, &experts));
-  if (experts && !arch->experts)
+  if (experts && !arch->experts.names)
     return reader_refuse(r,
                          "enable_moe_block is not supported: it is a mixture of experts; take a dense model");
   TRY(reader_bool(r, "attention_k_eq_v", false, &k_as_v));
@@ -178,7 +179,8 @@ static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
                        json_describe(gating, found));
 }
 
-Status config_parse_layer_heads(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_layer_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
   double cap;
   TRY(reader_refuse_true(r, "moe_apply_router_weight_on_input"));
   TRY(reader_refuse_true(r, "swa_attention_sink_enabled"));

@@ -102,6 +102,7 @@ static Status parse_granite_sizes(const ConfigReader *r, ParseHead *parse_own_he
                                  .n_heads = 128,
                                  .n_groups = 1,
                                  .n_states = 256};
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) return STATUS_OK;
   TRY(parse_sizes(r, &keys, &config->delta));
   if (config->activation != ACTIVATION_SILU)
     return reader_refuse(r, "hidden_act %s is not supported with Mamba-2 layers, expected silu",
@@ -174,12 +175,17 @@ static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+Status config_parse_listed_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
+  TRY(parse_indices(r, config));
+  return parse_granite_sizes(r, parse_granite_head, config);
+}
+
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *positions;
-  TRY(arch->attn_indices ? parse_indices(r, config) : parse_kinds(r, config));
-  if (config_count_layers(config, LAYER_DELTA, config->n_layers) > 0)
-    TRY(parse_granite_sizes(r, parse_granite_head, config));
-  if (arch->attn_indices) return STATUS_OK;
+  (void)arch;
+  TRY(parse_kinds(r, config));
+  TRY(parse_granite_sizes(r, parse_granite_head, config));
   TRY(reader_string(r, "position_embedding_type", &positions));
   for (int layer = 0; (!positions || strcmp(positions, "rope") != 0) && layer < config->n_layers; layer++)
     config->layers[layer].rope = ROPE_NONE;
@@ -241,7 +247,8 @@ static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-Status config_parse_beside(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_beside(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
   static const char *const biases[] = {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"};
   bool norm, norm_first;
   for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) TRY(reader_refuse_true(r, biases[i]));
@@ -296,7 +303,8 @@ Status config_count_blocks(const ConfigReader *r, int *n_layers) {
   return STATUS_OK;
 }
 
-Status config_parse_blocks(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_blocks(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
   const char *key, *pattern;
   const Json *list;
   char found[64];

@@ -97,6 +97,8 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
   if (whole->is != ANY_TEXT && strcmp(model_type, whole->text) != 0) return NULL;
   const Architecture *text = architecture_of_type(model_type);
   /* The wrappers of any model have a head of their own, without what these do to logits. */
-  const unsigned at_logits = HAS_MULTIPLIERS | HAS_LOGIT_CAP | HAS_QK_FACTOR;
-  return text && whole->is == ANY_TEXT && text->members & at_logits ? NULL : text;
+  if (text && whole->is == ANY_TEXT &&
+      (has(text, MULTIPLIERS) || has(text, LOGIT_CAP) || has(text, QK_FACTOR)))
+    return NULL;
+  return text;
 }

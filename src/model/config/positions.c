@@ -31,22 +31,24 @@ static Status read_kind(const ConfigReader *r, const char **name) {
 static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKind *kind) {
   const char *name;
   TRY(read_kind(r, &name));
-  if (arch->longrope_only && !arch->mscales && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
+  const bool longs = arch->ropes == ROPES_LONG || arch->ropes == ROPES_LONG_MSCALES;
+  if (arch->ropes == ROPES_LONG && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
-  if (arch->mrope && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
-  if (arch->xdrope && strcmp(name, "xdrope") == 0) name = rope_kind_name(ROPE_PLAIN);
+  if (arch->ropes == ROPES_MROPE && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
+  if (arch->ropes == ROPES_XDROPE && strcmp(name, "xdrope") == 0) name = rope_kind_name(ROPE_PLAIN);
   /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
-  if (!arch->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
-  for (int i = ROPE_PLAIN; i <= (arch->proportional_rope ? ROPE_PROPORTIONAL : ROPE_LONGROPE); i++) {
+  if (!longs && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
+  const bool proportional = arch->ropes == ROPES_PROPORTIONAL;
+  for (int i = ROPE_PLAIN; i <= (proportional ? ROPE_PROPORTIONAL : ROPE_LONGROPE); i++) {
     *kind = (RopeKind)i;
-    if (arch->proportional_rope && *kind != ROPE_PLAIN && *kind != ROPE_PROPORTIONAL) continue;
-    if (arch->longrope_only && *kind != ROPE_PLAIN && *kind != ROPE_LONGROPE) continue;
+    if (proportional && *kind != ROPE_PLAIN && *kind != ROPE_PROPORTIONAL) continue;
+    if (longs && *kind != ROPE_PLAIN && *kind != ROPE_LONGROPE) continue;
     if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
   }
   return reader_refuse(r, "rope type %s is not supported, expected default%s", name,
-                       arch->proportional_rope ? " or proportional"
-                       : arch->longrope_only   ? " or longrope"
-                                               : ", linear, dynamic, llama3, yarn or longrope");
+                       proportional ? " or proportional"
+                       : longs      ? " or longrope"
+                                    : ", linear, dynamic, llama3, yarn or longrope");
 }
 
 static Status rope_required(const ConfigReader *r, const char *key, double low, double high, double *out) {
@@ -113,7 +115,7 @@ static Status parse_longrope(const ConfigReader *r, const Architecture *arch, co
   TRY(parse_pair_factors(r, "long_factor", rope->rotary_dim / 2, rope->long_factors));
   TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
                     &rope->factor));
-  if (arch->mscales) {
+  if (arch->ropes == ROPES_LONG_MSCALES) {
     TRY(rope_required(r, "short_mscale", 1e-3, 1e3, &rope->attention_factor));
     TRY(rope_required(r, "long_mscale", 1e-3, 1e3, &rope->long_attention_factor));
   } else {
@@ -171,8 +173,8 @@ static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scalin
                                double usual, const ModelConfig *config, RopeConfig *rope) {
   double part;
   rope->rotary_dim = config->latent.rope_dim;
-  if (arch->latent_attention) return STATUS_OK;
-  if (arch->members & HAS_ROTARY_DIM && json_member(r->object, "rotary_dim")) {
+  if (arch->latent.kv_rank) return STATUS_OK;
+  if (has(arch, ROTARY_DIM) && json_member(r->object, "rotary_dim")) {
     int turned;
     TRY(reader_int(r, "rotary_dim", 1, config->head_dim, config->head_dim, &turned));
     usual = (double)turned / config->head_dim;
@@ -180,7 +182,7 @@ static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scalin
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, usual, &part));
   TRY(reader_double(scaling, "partial_rotary_factor", 0, 1, part, &part));
   rope->rotary_dim = (int)(config->head_dim * part);
-  if (part != 1 && !(arch->members & (HAS_PARTIAL_ROTARY | HAS_ROTARY_DIM)))
+  if (part != 1 && !has(arch, PARTIAL_ROTARY) && !has(arch, ROTARY_DIM))
     return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
   if (rope->rotary_dim < 2 || rope->rotary_dim % 2 != 0)
     return reader_refuse(r,
@@ -203,7 +205,8 @@ static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch,
                           RopeConfig *rope) {
   const char *name;
   TRY(read_kind(scaling, &name));
-  if (strcmp(name, "dynamic") != 0 && !(arch->xdrope && strcmp(name, "xdrope") == 0)) return STATUS_OK;
+  if (strcmp(name, "dynamic") != 0 && !(arch->ropes == ROPES_XDROPE && strcmp(name, "xdrope") == 0))
+    return STATUS_OK;
   double alpha;
   TRY(reader_double(scaling, "alpha", 0, 1e6, 0, &alpha));
   if (alpha == 0) return STATUS_OK;
@@ -267,13 +270,13 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   const char *key;
   ConfigReader scaling;
   TRY(reader_object(r, "rope_scaling", &scaling));
-  if (arch->dense_prefix && !is_unscaled(scaling.object)) /* transformers does not read it */
+  if (has(arch, NO_ROPE_SCALING) && !is_unscaled(scaling.object)) /* transformers does not read it */
     return reader_refuse(r, "rope_scaling is not supported, expected rope_parameters");
-  if (arch->dense_prefix || json_count(scaling.object) == 0)
+  if (has(arch, NO_ROPE_SCALING) || json_count(scaling.object) == 0)
     TRY(reader_object(r, "rope_parameters", &scaling));
   if (holds_objects(scaling.object, &key))
     return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", key);
-  if (arch->members & HAS_OWN_ROPE && json_count(scaling.object) == 0)
+  if (has(arch, OWN_ROPE) && json_count(scaling.object) == 0)
     return reader_refuse(r, "rope_scaling and rope_parameters are missing, expected one of them");
   double theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
@@ -281,9 +284,9 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   TRY(parse_rotary_dim(r, &scaling, arch, usual, config, &config->rope));
   TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
   TRY(extend_context(&scaling, r, &config->rope, config));
-  if (arch->members & HAS_ALPHA) TRY(parse_alpha(&scaling, arch, config, &config->rope));
+  if (has(arch, ALPHA)) TRY(parse_alpha(&scaling, arch, config, &config->rope));
   if (arch->length_key) TRY(parse_length(r, &scaling, arch, config));
-  return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
+  return has(arch, QUERY_SCALE) ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
 /* Reads the rope of a kind of layer with heads of head_dim numbers from its object in rope_parameters, which
@@ -328,12 +331,12 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
   static const char key[] = "partial_rotary_factor";
   double part;
   TRY(reader_double(r, key, 0, 1, 1, &part));
-  const double usual = arch->both_rotary ? arch->rotary_part : 1;
+  const double usual = has(arch, BOTH_ROTARY) ? arch->rotary_part : 1;
   if (part == usual || part == 1 || (json_member(full->object, key) && json_member(local->object, key)))
     return STATUS_OK;
-  return reader_refuse(
-      r, "%s %g is not supported, expected %s", key, part,
-      arch->members & HAS_PARTIAL_ROTARY ? "one in full_attention and one in sliding_attention" : "1");
+  return reader_refuse(r, "%s %g is not supported, expected %s", key, part,
+                       has(arch, PARTIAL_ROTARY) ? "one in full_attention and one in sliding_attention"
+                                                 : "1");
 }
 
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
@@ -344,7 +347,7 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   ConfigReader scaling, parameters, full, local;
   TRY(reader_object(r, "rope_scaling", &scaling));
   TRY(reader_object(r, "rope_parameters", &parameters));
-  if (arch->ropes_in_objects && is_unscaled(scaling.object)) scaling.object = NULL;
+  if (has(arch, ROPES_IN_OBJECTS) && is_unscaled(scaling.object)) scaling.object = NULL;
   if (json_count(parameters.object) > 0 && !holds_objects(parameters.object, &key))
     return reader_refuse(&parameters,
                          "%s is in no object for a kind of layer, expected full_attention and "
@@ -354,19 +357,19 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   TRY(reader_object(&parameters, "sliding_attention", &local));
   if (json_count(scaling.object) > 0 && full.object)
     return reader_refuse(r, "rope_scaling and rope_parameters are both given, expected one of them");
-  if (json_count(scaling.object) > 0 && arch->ropes_in_objects)
+  if (json_count(scaling.object) > 0 && has(arch, ROPES_IN_OBJECTS))
     return reader_refuse(r, "rope_scaling is not supported, expected rope_parameters");
   if (json_count(scaling.object) > 0) full = scaling;
   double theta, local_theta = arch->local_rope_theta;
-  if (arch->ropes_in_objects)
+  if (has(arch, ROPES_IN_OBJECTS))
     theta = arch->rope_theta;
   else
     TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
-  if (arch->members & HAS_LOCAL_THETA)
+  if (has(arch, LOCAL_THETA))
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(check_common_part(r, arch, &full, &local));
   /* Without an object the rope is the architecture's; in an object without a part, whole heads are turned. */
-  const bool both = arch->both_rotary;
+  const bool both = has(arch, BOTH_ROTARY);
   const double part = arch->rotary_part != 0 && (both || !full.object) ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));
   TRY(parse_rotary_dim(&local, &local, arch, both ? arch->rotary_part : 1, config, &config->local_rope));
@@ -380,9 +383,7 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
 
 /* --- layer by layer */
 
-/* NoPE layers: those with 0 in no_rope_layers, else every interval-th. With `may_be_empty` a list of no
- * layers is none. */
-static Status parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config) {
+Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config) {
   const Json *list = json_member(r->object, "no_rope_layers"), *item = json_first(list);
   int interval;
   if (may_be_empty && json_is_array(list) && !item) list = NULL;
@@ -406,23 +407,23 @@ static bool is_periodic(WindowRule rule) {
 }
 
 static bool is_full_layer(const Architecture *arch, const ModelConfig *config, int layer, int period) {
-  if (arch->windows == WINDOW_NOPE) return config->layers[layer].rope != ROPE_NONE;
-  if (arch->windows == WINDOW_AFTER_FULL) return layer % period == 0;
-  if (arch->windows == WINDOW_FIRST_FULL) return layer == 0 || (layer + 1) % period == 0;
-  if (arch->windows == WINDOW_BEFORE_LAST) return (config->n_layers - 1 - layer) % period == 0;
-  if (arch->windows == WINDOW_SOME_FULL_NOPE)
+  if (arch->windows.rule == WINDOW_NOPE) return config->layers[layer].rope != ROPE_NONE;
+  if (arch->windows.rule == WINDOW_AFTER_FULL) return layer % period == 0;
+  if (arch->windows.rule == WINDOW_FIRST_FULL) return layer == 0 || (layer + 1) % period == 0;
+  if (arch->windows.rule == WINDOW_BEFORE_LAST) return (config->n_layers - 1 - layer) % period == 0;
+  if (arch->windows.rule == WINDOW_SOME_FULL_NOPE)
     return layer == 0 || layer % period == 1 || layer == config->n_layers - 1;
-  return is_periodic(arch->windows) && (layer + 1) % period == 0;
+  return is_periodic(arch->windows.rule) && (layer + 1) % period == 0;
 }
 
 /* Sets the windows that the architecture has without layer_types. */
 static Status default_windows(const ConfigReader *r, const Architecture *arch, int window,
                               ModelConfig *config) {
-  int first = 0, period = arch->period;
-  if (arch->windows == WINDOW_BY_LAYER || arch->windows == WINDOW_FROM_LAYER)
-    TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, arch->max_window_layers, &first));
-  if (arch->period_key && !json_member(r->object, "layer_types"))
-    TRY(reader_int(r, arch->period_key, 1, INT32_MAX, period, &period));
+  int first = 0, period = arch->windows.n;
+  if (arch->windows.rule == WINDOW_BY_LAYER || arch->windows.rule == WINDOW_FROM_LAYER)
+    TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, arch->windows.n, &first));
+  if (arch->windows.period_key && !json_member(r->object, "layer_types"))
+    TRY(reader_int(r, arch->windows.period_key, 1, INT32_MAX, period, &period));
   for (int layer = first; layer < config->n_layers; layer++) {
     const bool full = is_full_layer(arch, config, layer, period);
     config->layers[layer].window = full ? 0 : window;
@@ -457,39 +458,40 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
 /* Gemma 4 names what is seen both ways: "all", or "vision", which text does not have. */
 static Status sees_both_ways(const ConfigReader *r, const Architecture *arch, bool *both_ways) {
   const char *key = "use_bidirectional_attention", *what;
-  if (!(arch->members & HAS_LAYER_SIZES)) return reader_bool(r, key, false, both_ways);
+  if (arch->sizes != config_parse_layer_sizes) return reader_bool(r, key, false, both_ways);
   TRY(reader_string(r, key, &what));
   *both_ways = what && strcmp(what, "vision") != 0;
   return STATUS_OK;
 }
 
-static Status parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  WindowRule rule = arch->windows;
+Status config_parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  WindowRule rule = arch->windows.rule;
+  if (rule == WINDOW_NOPE) TRY(config_parse_nope_layers(r, false, config));
   bool use = rule == WINDOW_ALL || rule == WINDOW_FROM_LAYER || is_periodic(rule),
        mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
   if (mixed && !use) TRY(reader_bool(r, "use_sliding_window", false, &use));
   int window = 0;
   if (use && !reader_is_null(r, "sliding_window") &&
-      (arch->window || json_member(r->object, "sliding_window")))
-    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
+      (arch->windows.window || json_member(r->object, "sliding_window")))
+    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->windows.window, &window));
   if (arch->before_key) {
     int before;
     TRY(reader_int(r, arch->before_key, 1, MAX_POSITION - 1, 0, &before));
     if (before > 0) window = before + 1;
   }
-  if (rule == WINDOW_PERIODIC || arch->may_be_encoder) {
+  if (rule == WINDOW_PERIODIC || has(arch, MAY_BE_ENCODER)) {
     TRY(sees_both_ways(r, arch, &both_ways));
     if (both_ways)
       return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");
   }
-  if (is_periodic(rule) && rule != WINDOW_OR_NOPE && arch->period > 1 && !window)
+  if (is_periodic(rule) && rule != WINDOW_OR_NOPE && arch->windows.n > 1 && !window)
     return reader_refuse(r, "sliding_window is null, expected a number of positions");
   TRY(default_windows(r, arch, window, config));
   TRY(apply_layer_types(r, mixed, window, config));
   const bool nope = rule >= WINDOW_OR_NOPE && rule <= WINDOW_SOME_FULL_NOPE && window;
   for (int layer = 0; nope && layer < config->n_layers; layer++)
     if (!config->layers[layer].window) config->layers[layer].rope = ROPE_NONE;
-  if (arch->last_full) config->layers[config->n_layers - 1].window = 0;
+  if (has(arch, LAST_FULL)) config->layers[config->n_layers - 1].window = 0;
   return STATUS_OK;
 }
 
@@ -502,7 +504,8 @@ static Status parse_layer_theta(const ConfigReader *r, const Json *item, int lay
 }
 
 /* Gives each layer one of at most two ropes, which differ in theta alone, or none. */
-static Status parse_layer_thetas(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
   const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
   double thetas[2] = {0, 0};
   if (!list) return STATUS_OK;
@@ -529,12 +532,12 @@ static Status parse_layer_thetas(const ConfigReader *r, ModelConfig *config) {
 }
 
 /* Takes the rope from layers with a theta of 0; other thetas do not count, as in transformers. */
-static Status parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
   if (list && (!json_is_array(list) || json_count(list) != (size_t)config->n_layers))
     return wrong_list(r, "layer_rope_theta", list, config->n_layers, "numbers (num_hidden_layers)");
   for (int layer = 0; layer < config->n_layers; layer++) {
-    double theta = !is_full_layer(arch, config, layer, arch->period);
+    double theta = !is_full_layer(arch, config, layer, arch->windows.n);
     if (list) TRY(parse_layer_theta(r, item, layer, &theta));
     if (list) item = json_next(item);
     config->layers[layer].rope = theta != 0 ? ROPE_GLOBAL : ROPE_NONE;
@@ -546,37 +549,19 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   size_t n = (size_t)config->n_layers;
   config->layers = mem_alloc(n, sizeof *config->layers, "sizes of layers", r->err);
   if (!config->layers) return STATUS_FAILED;
-  const bool two_ropes = arch->members & HAS_LOCAL_ROPE;
-  if (arch->no_rope) /* what the rope would be */
+  const bool two_ropes = has(arch, LOCAL_ROPE);
+  if (has(arch, NO_ROPE)) /* what the rope would be */
     config->rope = (RopeConfig){.rotary_dim = config->latent.rope_dim, .theta = arch->rope_theta};
-  else if (!arch->proportional_rope)
+  else if (arch->ropes != ROPES_PROPORTIONAL)
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
-  config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
-  if (arch->latent_attention) {
-    if (arch->neighbours) TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
+  config->rope.neighbours = config->local_rope.neighbours = has(arch, NEIGHBOURS);
+  if (arch->latent.kv_rank) {
+    if (has(arch, NEIGHBOURS)) TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
     config_scale_latent(config);
   }
-  if (arch->delta_apart) return config_parse_delta_apart(r, config);
-  if (arch->channel_delta) return config_parse_channel_delta(r, arch, config);
-  if (arch->members & HAS_DELTA) {
-    TRY(config_parse_delta(r, arch, config));
-    config->delta.interleaved = config->delta.n_key_heads > 0 && arch->members & HAS_INTERLEAVED_DELTA;
-    return arch->streams ? config_parse_streams(r, config) : STATUS_OK;
-  }
-  if (arch->mamba_beside) return config_parse_beside(r, config);
-  if (arch->single_blocks) return config_parse_blocks(r, config);
-  if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, arch->chunked, config));
-  if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, arch, config);
-  TRY(arch->chunked                    ? config_parse_chunks(r, config)
-      : arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
-                                       : parse_windows(r, arch, config));
-  if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
-  if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
-  if (arch->members & HAS_LAYER_SIZES) TRY(config_parse_layer_sizes(r, arch, config));
-  if (arch->altup) TRY(config_parse_altup(r, arch, config));
-  if (arch->value_heads) TRY(config_parse_value_heads(r, config));
-  if (arch->own_heads_and_gates) TRY(config_parse_layer_heads(r, config));
-  if (arch->proportional_rope) TRY(parse_kind_ropes(r, arch, config));
+  TRY(arch->layers ? arch->layers(r, arch, config) : config_parse_windows(r, arch, config));
+  if (arch->sizes) TRY(arch->sizes(r, arch, config));
+  if (arch->ropes == ROPES_PROPORTIONAL) TRY(parse_kind_ropes(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
     config->layers[layer].rope = config->layers[layer].window ? ROPE_LOCAL : ROPE_GLOBAL;
   return STATUS_OK;

@@ -98,14 +98,14 @@ static Status check_windows(const ConfigReader *r, const ModelConfig *config) {
 
 Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const Json *types = json_member(r->object, "layer_types");
-  const bool sliding = arch->members & HAS_SANDWICH;
+  const bool sliding = has(arch, SANDWICH);
   int window = -1; /* sliding_window is null */
   TRY(reader_int(r, "conv_L_cache", 1, MAX_CONV_TAPS, sliding ? 7 : 3, &config->conv.taps));
   TRY(reader_bool(r, "conv_bias", false, &config->conv.bias));
   if (sliding) TRY(parse_sandwich(r, config));
   if (sliding && !reader_is_null(r, "sliding_window"))
-    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
-  if (arch->members & HAS_BLOCK_WIDTH) TRY(parse_block_width(r, config));
+    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->windows.window, &window));
+  if (has(arch, BLOCK_WIDTH)) TRY(parse_block_width(r, config));
   if (types)
     TRY(parse_layer_types(r, types, sliding, window, config));
   else if (sliding)

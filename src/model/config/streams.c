@@ -149,7 +149,8 @@ static Status parse_gate(const ConfigReader *r, DeltaConfig *delta) {
   return STATUS_OK;
 }
 
-Status config_parse_streams(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_streams(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  TRY(config_parse_delta(r, arch, config));
   TRY(parse_hyper_connections(r, config));
   TRY(parse_ngrams(r, config));
   TRY(parse_indexer(r, config));

@@ -159,7 +159,7 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
 static Status take_of_all(HfLoader *loader, const AllExperts *all, bool gate_up, Expert *experts,
                           StoredTensor *views) {
   const bool alternate = loader->model->config.expert_names->alternate;
-  const bool gated = !loader->model->config.ungated;
+  const bool gated = !is_ungated(loader->model->config.activation);
   const int n_out = (int)all->n_out, half = gated ? n_out / 2 : 0;
   Status status = STATUS_OK;
   for (int e = 0; e < all->n_experts && status == STATUS_OK; e++, views += N_VIEW_KINDS) {
@@ -197,7 +197,8 @@ static Status take_each(HfLoader *loader, int index, int n_experts) {
     TRY(take_linear(loader, (Rows){linear->n_out, 0, 0}, false, linear));
   }
   char name[NAME_SIZE], part[LINEAR_NAME_SIZE];
-  expert_linear_name(config, expert_linear(n_experts, config->ungated ? EXPERT_UP : EXPERT_GATE), part);
+  expert_linear_name(
+      config, expert_linear(n_experts, is_ungated(config->activation) ? EXPERT_UP : EXPERT_GATE), part);
   layer_full_name(config, loader->body, index, part, name, sizeof name);
   return refuse_more(loader, name, n_experts);
 }
@@ -225,7 +226,7 @@ Status hf_experts_take(HfLoader *loader, int index) {
     if (layer_linear_exists(config, index, which))
       layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
   }
-  const int n_inner = config->ungated ? width : 2 * width;
+  const int n_inner = is_ungated(config->activation) ? width : 2 * width;
   AllExperts gate_up = all_experts(loader, index, names->all_gate_up, n_inner, outer),
              down = all_experts(loader, index, names->all_down, outer, width);
   TRY(find_all(loader, &gate_up, &has_gate_up));
