@@ -39,7 +39,7 @@ ONE_LINE     = $(and $(MAKE_TERMOUT),$(filter-out dumb,$(TERM)))
 Q            = $(if $(V),,@$(if $(ONE_LINE),printf '\033[K  %s\r' '$@',echo "  $@");)
 
 .DEFAULT_GOAL := all
-.PHONY: all test test-unit test-gpu gpu-programs demo bench lint format fuzz fuzz-programs torture torture-gpu torture-program \
+.PHONY: all test test-unit goldens test-gpu gpu-programs demo bench lint format fuzz fuzz-programs torture torture-gpu torture-program \
         install clean help FORCE
 .SECONDARY:
 MAKEFLAGS += --no-builtin-rules
@@ -253,6 +253,13 @@ test: $(BUILD)/auk $(TESTS)
 test-unit: $(TESTS)
 	@$(PYTHON) scripts/run_tests.py $(BUILD) --only-c $(TESTS)
 
+# Transcripts of what the program makes of many inputs (test/data/transcripts): the tests that compare them write them
+# anew. What changed is for people to review.
+GOLDEN_PROGRAMS := $(BUILD)/test/model/test_config_transcripts
+goldens: $(GOLDEN_PROGRAMS)
+	@for program in $(GOLDEN_PROGRAMS); do GOLDENS=write $$program >/dev/null || exit 1; done
+	@git --no-pager diff --stat test/data/transcripts
+
 # Tests that need a GPU: test/cuda/*.cu, each a program, and test/cuda/test_*.py. Built elsewhere (STATIC=1), they run by
 # scripts/test_gpu.sh alone.
 # With PARTS that are programs alone, or pytests of auk, those programs alone are built.
@@ -344,6 +351,7 @@ clean:
 help:
 	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=0, CUDA_ARCHS=..., BUILD=folder)"
 	@echo "make test       build and run every test     (SANITIZE=1: with ASan and UBSan)"
+	@echo "make goldens    let tests write their transcripts anew, for review"
 	@echo "make test-gpu   the tests that need a GPU   (gpu-programs STATIC=1: build them for another machine;"
 	@echo "                                             EMULATE=1: without a GPU, EMULATED_ARCH=80 or 90)"
 	@echo "make demo       fetch a small real model and let it answer"
