@@ -151,7 +151,7 @@ static bool text_exists(Machine *m, const Cube *cube) {
 }
 
 /* The closing of the frame after its child. A step of the search that changes nothing is none, and items that
- * do are taken up to the next count that matters. */
+ * do are taken up to the next count that matters, where that finds an end. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);
@@ -173,8 +173,14 @@ static Closing after_any(const Split *s, const Frame *at) {
       if (part->a > after->count && part->a < next) next = part->a;
     }
   }
-  if (next != UINT32_MAX && next > after->count + 1) after->count = next - 1;
-  return closing_of(m, after);
+  const uint32_t count = after->count;
+  if (next == UINT32_MAX || next <= count + 1) return closing_of(m, after);
+  after->count = next - 1;
+  const Closing found = closing_of(m, after);
+  if (found == CLOSE_SURE || !(frame_atoms(m, after) & ATOM_BIT(ATOM_MAX_COUNT))) return found;
+  after->count = count; /* the items between may be needed for something else */
+  after->print = 0;
+  return better(found, closing_of(m, after));
 }
 
 static Closing judge_hashed(const Split *s, const Cube *cube) {

@@ -143,6 +143,9 @@ static void rules_over_several_values_refuse_the_first_byte(void **state) {
   assert_int_equal(taken_of(when, "{\"k\": 1, \"v\": 5"), 14);
   assert_int_equal(taken_of(when, "{\"k\": 2, \"v\": 5}"), 17);
   assert_int_equal(taken_of("{\"contains\": {\"const\": 1}, \"maxItems\": 2}", "[0, 2"), 4);
+  const char *two = "{\"contains\": {\"const\": 1}, \"minContains\": 2, \"maxItems\": 4}";
+  assert_int_equal(taken_of(two, "[0, 1, 1]"), 10);
+  assert_int_equal(taken_of(two, "[0, 0, 0"), 7);
 }
 
 static void const_and_enum_hold_together(void **state) {
