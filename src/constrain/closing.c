@@ -108,8 +108,10 @@ typedef struct {
 } Cube;
 
 typedef struct {
-  Formula sure, unsure; /* over ATOM_GOAL */
-} Found;
+  Formula sure;
+  Formula unsure; /* a search ended without an answer */
+  Formula cut;    /* no search began, since the limit was reached */
+} Found;          /* over ATOM_GOAL */
 
 typedef struct {
   Machine *m;
@@ -119,7 +121,7 @@ typedef struct {
   uint32_t n_leaves;
 } Split;
 
-static const Found nothing = {FORMULA_FALSE, FORMULA_FALSE};
+static const Found nothing = {FORMULA_FALSE, FORMULA_FALSE, FORMULA_FALSE};
 
 /* A copy of the frame whose child needs this; NULL after a failure. */
 static const Frame *with_need(Machine *m, const Frame *frame, Formula need) {
@@ -231,15 +233,20 @@ static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema
   return changed ? made : frame;
 }
 
+/* The texts of `from` that have the verdict of `by`. Two languages of one value each need no search. */
+static Lang with_lang_verdict(Langs *l, Lang from, Lang by, bool verdict) {
+  if (lang_is_single(l, from) && lang_is_single(l, by)) return (from == by) == verdict ? from : LANG_NONE;
+  return lang_and(l, from, verdict ? by : lang_not(l, by));
+}
+
 /* Narrows the cube by a verdict of a child; false if no value is left. */
 static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   Machine *m = s->m;
   Langs *l = &m->set->langs;
   const uint32_t schema = frame_children(s->frame)[child];
   if (verdict && schema_is_refused(m->set, schema)) return false;
-  const Lang strings = schema_strings(m->set, schema), numbers = schema_numbers(m->set, schema);
-  cube->strings = lang_and(l, cube->strings, verdict ? strings : lang_not(l, strings));
-  cube->numbers = lang_and(l, cube->numbers, verdict ? numbers : lang_not(l, numbers));
+  cube->strings = with_lang_verdict(l, cube->strings, schema_strings(m->set, schema), verdict);
+  cube->numbers = with_lang_verdict(l, cube->numbers, schema_numbers(m->set, schema), verdict);
   for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
     if (schema_takes_scalar(m->set, schema, kind) != verdict) cube->scalars &= ~KIND_BIT(kind);
   const Formula goal = formula_atom(formulas_of(m), ATOM_GOAL, child, 0);
@@ -255,10 +262,18 @@ static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   return may;
 }
 
+/* `with` if the goal comes true, else `without`. */
+static Formula by_verdict(Formulas *f, Formula goal, Formula with, Formula without) {
+  if (with == without) return with;
+  return formula_or(f, formula_and(f, goal, with), formula_and(f, formula_not(f, goal), without));
+}
+
 static Found split(Split *s, const Frame *at, uint32_t child, Cube cube) {
   Machine *m = s->m;
   Formulas *f = formulas_of(m);
   const Frame *with[2] = {at, at};
+  if (s->n_leaves >= MAX_LEAVES || is_at_limit(m))
+    return (Found){FORMULA_FALSE, FORMULA_FALSE, s->frame->child_need};
   for (; child < s->frame->n_children; child++) {
     const uint32_t schema = frame_children(s->frame)[child];
     s->verdicts[child] = false;
@@ -267,8 +282,9 @@ static Found split(Split *s, const Frame *at, uint32_t child, Cube cube) {
     break;
   }
   if (child == s->frame->n_children) {
-    const Closing found = ++s->n_leaves > MAX_LEAVES || is_at_limit(m) ? CLOSE_UNSURE : judge(s, at, &cube);
-    return (Found){found == CLOSE_SURE, found == CLOSE_UNSURE};
+    s->n_leaves++;
+    const Closing found = judge(s, at, &cube);
+    return (Found){found == CLOSE_SURE, found == CLOSE_UNSURE, FORMULA_FALSE};
   }
   Found parts[2] = {nothing, nothing};
   for (int verdict = 1; verdict >= 0; verdict--) {
@@ -279,14 +295,10 @@ static Found split(Split *s, const Frame *at, uint32_t child, Cube cube) {
     s->verdicts[child] = verdict;
     parts[verdict] = split(s, with[verdict], child + 1, narrowed);
   }
-  const Formula goal = formula_atom(f, ATOM_GOAL, child, 0), no_goal = formula_not(f, goal);
-  Found made = parts[0];
-  if (parts[0].sure != parts[1].sure)
-    made.sure = formula_or(f, formula_and(f, goal, parts[1].sure), formula_and(f, no_goal, parts[0].sure));
-  if (parts[0].unsure != parts[1].unsure)
-    made.unsure =
-        formula_or(f, formula_and(f, goal, parts[1].unsure), formula_and(f, no_goal, parts[0].unsure));
-  return made;
+  const Formula goal = formula_atom(f, ATOM_GOAL, child, 0);
+  return (Found){by_verdict(f, goal, parts[1].sure, parts[0].sure),
+                 by_verdict(f, goal, parts[1].unsure, parts[0].unsure),
+                 by_verdict(f, goal, parts[1].cut, parts[0].cut)};
 }
 
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure) {
@@ -301,8 +313,11 @@ Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, 
   m->search_depth--;
   machine_release(m, mark);
   free(s.verdicts);
+  Formulas *f = formulas_of(m);
   *unsure = found.sure == FORMULA_FALSE;
-  return *unsure ? found.unsure : found.sure;
+  Formula need = formula_or(f, found.sure, found.cut);
+  if (*unsure || m->is_judging) need = formula_or(f, need, found.unsure);
+  return need;
 }
 
 /* --- keys */
@@ -390,6 +405,7 @@ static void mention(Machine *m, Formula formula, bool positive, bool negated, Me
 
 /* A member with the key begins. */
 static Closing with_member(Machine *m, const Frame *frame, const char *key, size_t size) {
+  if (is_at_limit(m)) return CLOSE_UNSURE;
   const ArenaMark mark = machine_mark(m);
   m->search_depth++; /* one set of verdicts is enough */
   const Frame *next = frame_next_member(m, frame, key, size);

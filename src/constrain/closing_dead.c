@@ -1,4 +1,6 @@
 /* closing_dead.c - subschemas that no value satisfies; see closing.h. Called by: constraint.c. */
+#include <stdlib.h>
+
 #include "constrain/closing.h"
 #include "constrain/frames.h"
 #include "constrain/schema_internal.h"
@@ -43,21 +45,81 @@ static void forget_dead(const SchemaSet *set, Schema *s) {
   s->member_keys = LANG_UNKNOWN;
 }
 
+/* The i-th subschema that a schema names; false: there is none. */
+static bool named_schema(const Schema *s, size_t i, uint32_t *schema) {
+  const NumberList *numbers[] = {&s->prefix, &s->all_of, &s->any_of, &s->one_of, &s->constants};
+  const KeyList *keys[] = {&s->properties, &s->patterns, &s->dependents};
+  const uint32_t others[] = {s->additional,  s->names,       s->open_members,   s->rest,
+                             s->open_items,  s->contains,    s->not_schema,     s->if_schema,
+                             s->then_schema, s->else_schema, s->const_container};
+  for (size_t k = 0; k < sizeof numbers / sizeof *numbers; i -= numbers[k++]->count)
+    if (i < numbers[k]->count) return *schema = numbers[k]->items[i], true;
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; i -= keys[k++]->count)
+    if (i < keys[k]->count) return *schema = keys[k]->items[i].schema, true;
+  if (i >= sizeof others / sizeof *others) return false;
+  return *schema = others[i], true;
+}
+
+typedef struct {
+  uint32_t schema;
+  size_t next; /* of named_schema() */
+} Visit;
+
+/* The numbers of all subschemas but `true` and `false`, those that others name before these, unless they name
+ * one another; NULL without memory. */
+static uint32_t *inner_first(const SchemaSet *set) {
+  uint32_t *order = malloc(set->count * sizeof *order), n_order = 0;
+  Visit *visits = malloc(set->count * sizeof *visits);
+  bool *met = calloc(set->count, sizeof *met);
+  for (uint32_t root = 2; order && visits && met && root < set->count; root++) {
+    size_t depth = 0;
+    if (!met[root]) visits[depth++] = (Visit){root, 0};
+    met[root] = true;
+    while (depth > 0) {
+      Visit *visit = &visits[depth - 1];
+      uint32_t named;
+      if (!named_schema(&set->schemas[visit->schema], visit->next++, &named)) {
+        order[n_order++] = visit->schema;
+        depth--;
+      } else if (named != SCHEMA_NONE && named > SCHEMA_TRUE && !met[named]) {
+        met[named] = true;
+        visits[depth++] = (Visit){named, 0};
+      }
+    }
+  }
+  const bool made = visits && met;
+  free(visits);
+  free(met);
+  if (!made) free(order);
+  return made ? order : NULL;
+}
+
+enum { PROOF_WORK = 64 }; /* units of work besides those that are counted */
+
 void closing_find_dead(Machine *m) {
   SchemaSet *set = m->set;
+  uint64_t work = 0;
   bool more = true, dead = false;
+  uint32_t *order = inner_first(set);
+  if (!order) {
+    machine_fail(m, "out of memory");
+    return;
+  }
   set->is_proving = true;
   while (more) {
     more = dead = false;
-    for (size_t i = set->count; i-- > 2 && machine_check(m, NULL) == STATUS_OK;) {
-      if (set->schemas[i].is_proven) continue;
+    for (size_t i = 0; i < set->count - 2 && machine_check(m, NULL) == STATUS_OK; i++) {
+      Schema *s = &set->schemas[order[i]];
+      if (s->is_proven) continue;
       closing_begin_work(m);
-      set->schemas[i].is_proven = is_proven(m, (uint32_t)i);
-      more |= set->schemas[i].is_proven;
-      dead |= !set->schemas[i].is_proven;
+      s->is_proven = work > MAX_WORK / 2 || is_proven(m, order[i]);
+      work += set->langs.failure.work + set->formulas.failure.work + PROOF_WORK;
+      more |= s->is_proven;
+      dead |= !s->is_proven;
     }
     more &= dead;
   }
+  free(order);
   set->is_proving = false;
   if (set->root > SCHEMA_TRUE && !set->schemas[set->root].is_proven) return; /* to be refused */
   for (size_t i = 2; i < set->count && dead; i++) forget_dead(set, &set->schemas[i]);

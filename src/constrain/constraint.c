@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "constrain/closing.h"
+#include "constrain/frames.h"
+#include "constrain/key_order.h"
 #include "constrain/lex.h"
 
 enum {
@@ -75,6 +77,80 @@ static Status refuse_dead(const SchemaSet *set, Error *err) {
                    keywords);
 }
 
+/* --- schemas that are too hard */
+
+enum { MANY_PARTS = 64 }; /* of a schema that is tried */
+
+/* True if the arrays or objects of the schema may have many parts to keep apart. */
+static bool has_many_parts(const Schema *s) {
+  return s->any_of.count + s->one_of.count + s->all_of.count + s->constants.count + s->dependents.count +
+             s->needed_keys.count + s->properties.count >=
+         MANY_PARTS;
+}
+
+/* Takes each byte of first..last after the text. */
+static void try_bytes(Machine *m, const JsonState *state, int first, int last) {
+  for (int byte = first; byte <= last; byte++) {
+    JsonState next = *state;
+    const ArenaMark mark = machine_mark(m);
+    machine_push(m, &next, (unsigned char)byte);
+    machine_release(m, mark);
+  }
+}
+
+/* Begins an object's first key, and its first member with the first of the keys that are named. */
+static void try_object(Machine *m, JsonState state) {
+  if (!machine_push(m, &state, '{')) return;
+  const Frame *object = state.top;
+  const KeyOrder *order = key_order_of(m, frame_goal_schemas(object), object->n_goals);
+  const Key *key = order && order->keys.count > 0 ? &m->set->keys[order->keys.items[0]] : NULL;
+  machine_push(m, &state, '"');
+  if (key) frame_next_member(m, object, key->bytes, key->size);
+}
+
+/* Begins values of the schema in all ways, up to the first item or member. */
+static void try_beginnings(Machine *m, uint32_t schema) {
+  JsonState begun, next;
+  machine_release(m, (ArenaMark){0, 0});
+  if (!machine_begin_with(m, schema, &begun)) return;
+  try_object(m, begun);
+  next = begun;
+  if (machine_push(m, &next, '[')) try_bytes(m, &next, '"', '{');
+  next = begun;
+  if (machine_push(m, &next, '"')) try_bytes(m, &next, ' ', 255);
+  next = begun;
+  if (machine_push(m, &next, '1')) try_bytes(m, &next, '.', '9');
+}
+
+/* Tries what is likely to be too hard, so that it is refused now and not within an answer. Texts that are
+ * only judged have their keys in any order; what cannot be written in order is refused for them, too. */
+static Status try_hard_schemas(Machine *m, Error *err) {
+  SchemaSet *set = m->set;
+  const bool ordered = set->options.ordered_keys;
+  uint64_t work = 0;
+  Status status = STATUS_OK;
+  set->options.ordered_keys |= m->is_judging;
+  for (uint32_t i = SCHEMA_TRUE + 1; i < set->count && work < MAX_WORK / 2 && status == STATUS_OK; i++) {
+    Error inner;
+    if (!set->schemas[i].is_proven || (i != set->root && !has_many_parts(&set->schemas[i]))) continue;
+    closing_begin_work(m);
+    try_beginnings(m, i);
+    status = machine_check(m, &inner);
+    if (status != STATUS_OK) error_set(err, status, "%s: %s", set->schemas[i].pointer, inner.text);
+    work += set->langs.failure.work + set->formulas.failure.work;
+  }
+  set->options.ordered_keys = ordered;
+  return status;
+}
+
+/* Makes the first mask, which is kept, for the same reason. */
+static Status try_first_mask(Constraint *c, Error *err) {
+  uint64_t *mask = mem_alloc(c->vocabulary->n_words, sizeof *mask, "masks", err);
+  const Status status = mask ? constraint_mask(c, mask, err) : STATUS_FAILED;
+  free(mask);
+  return status;
+}
+
 /* --- opening */
 
 void constraint_heed(const volatile int *interrupted) {
@@ -104,13 +180,17 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
   failure_begin_work(&c->set.formulas.failure);
   Status status = machine_open(&c->set, &c->machine, &inner);
   if (status == STATUS_OK) {
+    c->machine.is_judging = !vocabulary;
     closing_find_dead(&c->machine);
     status = machine_check(&c->machine, &inner);
   }
   closing_begin_work(&c->machine);
   if (status == STATUS_OK && !has_text(&c->set, c->set.root)) status = refuse_dead(&c->set, &inner);
+  if (status == STATUS_OK) status = try_hard_schemas(&c->machine, &inner);
+  closing_begin_work(&c->machine);
   if (status == STATUS_OK && vocabulary) status = masks_open(&c->machine, vocabulary, &c->masks, &inner);
   if (status == STATUS_OK) status = constraint_begin(c, &inner);
+  if (status == STATUS_OK && vocabulary) status = try_first_mask(c, &inner);
   if (status != STATUS_OK) {
     error_set(err, status, "%s: %s", name, inner.text);
     constraint_close(c);

@@ -29,6 +29,20 @@ Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_c
   return made;
 }
 
+/* --- the places of children */
+
+/* The place of a schema in the list whose places were kept last; `n` if it has none. A place of an
+ * earlier list is seen by what is there. */
+static uint32_t place_of(const Machine *m, const uint32_t *children, uint32_t n, uint32_t schema) {
+  const uint32_t at = m->places[schema];
+  return at < n && children[at] == schema ? at : n;
+}
+
+/* Keeps the places of the list's schemas, so that lists of thousands are searched in no time. */
+static void keep_places(Machine *m, const uint32_t *children, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) m->places[children[i]] = i;
+}
+
 /* --- what is still possible */
 
 /* The children that atoms speak of. */
@@ -152,12 +166,10 @@ static Formula relaxed(Relax *r, Formula formula, bool positive) {
   }
   if (node.atom == ATOM_GOAL) return relaxed(r, r->goals[node.a], positive);
   if (node.atom != ATOM_CHILD) return FORMULA_TRUE;
-  for (uint32_t i = 0; i < r->n; i++) {
-    if (r->children[i] != node.a) continue;
-    Formula goal = formula_atom(f, ATOM_GOAL, i, 0);
-    return positive ? goal : formula_not(f, goal);
-  }
-  return FORMULA_TRUE;
+  const uint32_t at = place_of(r->m, r->children, r->n, node.a);
+  if (at == r->n) return FORMULA_TRUE;
+  const Formula goal = formula_atom(f, ATOM_GOAL, at, 0);
+  return positive ? goal : formula_not(f, goal);
 }
 
 static void collect_children(Relax *r, Formula formula) {
@@ -168,12 +180,11 @@ static void collect_children(Relax *r, Formula formula) {
     collect_children(r, node->a);
   } else if (node->kind != FORMULA_ATOM) {
     for (uint32_t i = 0; i < node->b; i++) collect_children(r, f->lists[node->a + i]);
-  } else {
-    for (uint32_t i = 0; i < r->n; i++)
-      if (r->children[i] == node->a) return;
+  } else if (place_of(r->m, r->children, r->n, node->a) == r->n) {
     if (r->n == MAX_GOALS) {
       machine_limit(r->m, "over 4,096 subschemas judge one value");
     } else {
+      r->m->places[node->a] = r->n;
       r->children[r->n++] = node->a;
     }
   }
@@ -321,11 +332,11 @@ static bool child_is_possible(Machine *m, const Frame *frame) {
 
 /* --- opening */
 
-const Frame *frame_root(Machine *m) {
+const Frame *frame_root(Machine *m, uint32_t schema) {
   const Frame none = {.kind = FRAME_ROOT};
   Frame *made = frame_copy(m, &none, 1, 0);
   if (!made) return NULL;
-  made->numbers[0] = child_atom(m, m->set->root);
+  made->numbers[0] = child_atom(m, schema);
   made->numbers[1] = SCHEMA_NONE;
   made->need = formula_atom(formulas_of(m), ATOM_GOAL, 0, 0);
   return with_child(m, made, &none);
@@ -507,6 +518,7 @@ bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank) {
 }
 
 typedef struct {
+  const Machine *m;
   const Frame *frame;
   const bool *verdicts;
   bool repeated;
@@ -515,9 +527,8 @@ typedef struct {
 static Formula child_verdict(void *user, const FormulaNode *atom, Formula itself) {
   const Ended *e = user;
   if (atom->atom == ATOM_UNIQUE) return e->repeated ? FORMULA_FALSE : itself;
-  for (uint32_t i = 0; i < e->frame->n_children; i++)
-    if (frame_children(e->frame)[i] == atom->a) return e->verdicts[i];
-  return itself;
+  const uint32_t at = place_of(e->m, frame_children(e->frame), e->frame->n_children, atom->a);
+  return at < e->frame->n_children ? (Formula)e->verdicts[at] : itself;
 }
 
 const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash) {
@@ -527,7 +538,7 @@ const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdi
 }
 
 const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash) {
-  Ended ended = {frame, verdicts, false};
+  Ended ended = {m, frame, verdicts, false};
   Frame *made = frame_copy(m, frame, frame->n_goals, 0);
   if (!made) return NULL;
   made->child_need = FORMULA_TRUE;
@@ -544,6 +555,7 @@ const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdi
     made->hash += hash64(pair, sizeof pair, 2);
   }
   const uint32_t atoms = ATOM_BIT(ATOM_CHILD) | ATOM_BIT(ATOM_UNIQUE);
+  keep_places(m, frame_children(frame), frame->n_children);
   for (uint32_t i = 0; i < made->n_goals; i++)
     made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], atoms, child_verdict, &ended);
   return frame_is_possible(m, made) ? made : NULL;

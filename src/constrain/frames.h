@@ -8,7 +8,7 @@ static inline Formulas *formulas_of(const Machine *m) {
   return &m->set->formulas;
 }
 
-const Frame *frame_root(Machine *m);
+const Frame *frame_root(Machine *m, uint32_t schema);
 /* The array or object that is the open child of `parent`. */
 const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind);
 /* The same before it is known whether it can close (closing.h). */

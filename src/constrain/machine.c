@@ -110,8 +110,9 @@ bool machine_tidy(Machine *machine, JsonState *state) {
 }
 
 Status machine_open(SchemaSet *set, Machine *machine, Error *err) {
-  (void)err;
   *machine = (Machine){.set = set, .plain_number = LANG_UNKNOWN};
+  machine->places = mem_alloc(set->count, sizeof *machine->places, "a constraint", err);
+  if (!machine->places) return STATUS_FAILED;
   for (size_t i = 0; i < set->count; i++) {
     const Schema *s = &set->schemas[i];
     machine->has_open |= s->open_items != SCHEMA_NONE || s->open_members != SCHEMA_NONE;
@@ -128,6 +129,7 @@ void machine_close(Machine *machine) {
   free(machine->lexes);
   number_table_release(&machine->lexes_by_content);
   free(machine->lex_langs);
+  free(machine->places);
   free(machine->text);
   key_table_release(&machine->closings);
   key_table_release(&machine->few);
@@ -433,9 +435,13 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte) {
   return !has_failed(&machine->failure);
 }
 
-bool machine_begin(Machine *machine, JsonState *state) {
-  *state = (JsonState){.top = frame_root(machine), .phase = PHASE_VALUE};
+bool machine_begin_with(Machine *machine, uint32_t schema, JsonState *state) {
+  *state = (JsonState){.top = frame_root(machine, schema), .phase = PHASE_VALUE};
   return state->top != NULL;
+}
+
+bool machine_begin(Machine *machine, JsonState *state) {
+  return machine_begin_with(machine, machine->set->root, state);
 }
 
 bool machine_may_end(Machine *machine, const JsonState *state) {

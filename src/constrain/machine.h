@@ -123,6 +123,7 @@ typedef struct {
   size_t tidy_at;          /* number of chunks from which machine_tidy() copies the frames */
   uint32_t lex_generation; /* grows when lexes are numbered anew */
   uint32_t max_prefix;     /* longest list of prefixItems */
+  uint32_t *places;        /* [set->count] scratch of frames.c: where a schema is in a list of children */
   KnownKeys known_keys[N_KNOWN_KEYS];
   KeyOrder **orders; /* [n_orders] */
   size_t n_orders, orders_capacity;
@@ -130,6 +131,7 @@ typedef struct {
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
   KeyTable few;      /* languages + 1; true: it has few strings */
+  bool is_judging;   /* texts are judged, not written: what is not known to lead nowhere is taken */
   bool is_searching;
   uint32_t search_depth, search_left; /* of the search of closing.c that is going on */
   Lang plain_number;                  /* one text for each number; LANG_UNKNOWN: not made yet */
@@ -144,6 +146,8 @@ Status machine_check(const Machine *machine, Error *err);
 /* The beginning of a text; false if no text satisfies the schema (as far as is seen before the first
  * byte). */
 bool machine_begin(Machine *machine, JsonState *state);
+/* The same of a subschema. */
+bool machine_begin_with(Machine *machine, uint32_t schema, JsonState *state);
 /* Takes a byte; false, the state then is undefined, if the byte is refused. */
 bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 /* True if the text may end here. */

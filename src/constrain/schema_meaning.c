@@ -186,6 +186,26 @@ static Formula all_keys(SchemaSet *set, const NumberList *keys) {
   return made;
 }
 
+/* For each key that others depend on: it is absent, or they, or a schema, hold. */
+static Formula dependencies(SchemaSet *set, uint32_t schema) {
+  Formulas *f = &set->formulas;
+  const size_t n_keys = set->schemas[schema].needed_keys.count,
+               n = n_keys + set->schemas[schema].dependents.count;
+  Formula *parts = malloc((n + 1) * sizeof *parts);
+  if (!parts) return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
+  for (size_t i = 0; i < n; i++) {
+    const Schema *s = &set->schemas[schema];
+    const KeySchema pair = i < n_keys ? s->needed_keys.items[i] : s->dependents.items[i - n_keys];
+    const Formula absent = formula_not(f, atom(set, ATOM_HAS_KEY, pair.key));
+    const Formula wanted =
+        i < n_keys ? atom(set, ATOM_HAS_KEY, pair.schema) : schema_formula(set, pair.schema, JSON_OBJECT);
+    parts[i] = formula_or(f, absent, wanted);
+  }
+  const Formula made = formula_join(f, FORMULA_AND, parts, n);
+  free(parts);
+  return made;
+}
+
 static Formula own_of_object(SchemaSet *set, uint32_t schema) {
   Formulas *f = &set->formulas;
   const Schema *s = &set->schemas[schema];
@@ -199,16 +219,7 @@ static Formula own_of_object(SchemaSet *set, uint32_t schema) {
     made = formula_and(f, made, atom(set, ATOM_MEMBERS, schema));
   if (s->names != SCHEMA_NONE) made = formula_and(f, made, atom(set, ATOM_NAMES, schema));
   if (s->open_members != SCHEMA_NONE) made = formula_and(f, made, atom(set, ATOM_OPEN_MEMBERS, schema));
-  for (size_t i = 0; i < s->needed_keys.count; i++) {
-    const KeySchema *pair = &s->needed_keys.items[i];
-    Formula absent = formula_not(f, atom(set, ATOM_HAS_KEY, pair->key));
-    made = formula_and(f, made, formula_or(f, absent, atom(set, ATOM_HAS_KEY, pair->schema)));
-  }
-  for (size_t i = 0; i < s->dependents.count; i++) {
-    const KeySchema *pair = &set->schemas[schema].dependents.items[i];
-    Formula absent = formula_not(f, atom(set, ATOM_HAS_KEY, pair->key));
-    made = formula_and(f, made, formula_or(f, absent, schema_formula(set, pair->schema, JSON_OBJECT)));
-  }
+  made = formula_and(f, made, dependencies(set, schema));
   return made;
 }
 
@@ -240,9 +251,10 @@ const KeySchema *schema_property(const Schema *s, uint32_t key) {
 /* --- schemas that exclude one another */
 
 enum {
-  MAX_EXCLUSIVE = 48,
-  MAX_IN_PLACE = 4
-}; /* branches that are compared; allOf and $ref below one another */
+  MAX_EXCLUSIVE = 48, /* branches that are compared */
+  MAX_TAGS = 8,       /* keys that may keep more of them apart */
+  MAX_IN_PLACE = 4    /* allOf and $ref below one another */
+};
 
 static unsigned kinds_of(const SchemaSet *set, uint32_t schema, int depth) {
   unsigned kinds = set->schemas[schema].kinds;
@@ -297,9 +309,31 @@ static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b
   return false;
 }
 
+/* True if all schemas require the key, each with another constant: such lists may be long. */
+static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) {
+  const size_t start = set->langs.n_stack, n = list->count;
+  bool tagged = true;
+  for (size_t i = 0; i < n && tagged; i++) {
+    const uint32_t branch = list->items[i];
+    const KeySchema *member = schema_property(&set->schemas[branch], key);
+    tagged = member && member->schema > SCHEMA_TRUE && requires(set, branch, key, MAX_IN_PLACE) &&
+             set->schemas[member->schema].kinds == KIND_BIT(JSON_STRING) &&
+             lang_is_single(&set->langs, schema_strings(set, member->schema)) &&
+             lang_push(&set->langs, schema_strings(set, member->schema));
+  }
+  Lang *constants = set->langs.stack + start;
+  if (tagged) qsort(constants, n, sizeof *constants, by_lang);
+  for (size_t i = 1; i < n && tagged; i++) tagged = constants[i] != constants[i - 1];
+  set->langs.n_stack = start;
+  return tagged;
+}
+
 /* True if no object satisfies two of the schemas, as single required members show: then exactly one of them
  * is any of them. */
 static bool exclude_one_another(SchemaSet *set, const NumberList *list) {
+  const NumberList *required = list->count > 0 ? &set->schemas[list->items[0]].required : NULL;
+  for (size_t i = 0; required && i < required->count && i < MAX_TAGS; i++)
+    if (are_tagged_by(set, list, required->items[i])) return true;
   if (list->count > MAX_EXCLUSIVE) return false;
   for (size_t i = 0; i < list->count; i++)
     for (size_t j = 0; j < i; j++) {

@@ -51,16 +51,16 @@ static void many_objects_open_in_little_time(void **state) {
   (void)state;
   Buffer text = {0};
   Error err;
-  assert_int_equal(buffer_printf(&text, &err, "{\"properties\": {\"x\": {\"enum\": [[]"), STATUS_OK);
+  assert_int_equal(buffer_printf(&text, &err, "{\"properties\": {\"x\": {}"), STATUS_OK);
   for (int i = 0; i < 30000; i++)
-    assert_int_equal(buffer_printf(&text, &err, ", {\"k%d\": 1}", i), STATUS_OK);
-  assert_int_equal(buffer_printf(&text, &err, "]}}}"), STATUS_OK);
+    assert_int_equal(buffer_printf(&text, &err, ", \"p%d\": {\"const\": {\"k%d\": 1}}", i, i), STATUS_OK);
+  assert_int_equal(buffer_printf(&text, &err, "}}"), STATUS_OK);
   const SchemaOptions ordered = {.ordered_keys = true};
   Constraint c;
   bool allowed;
   const clock_t start = clock();
   assert_int_equal(constraint_open("schema", text.data, text.size, ordered, NULL, &c, &err), STATUS_OK);
-  assert_int_equal(constraint_take_bytes(&c, "{\"x\": []}", 9, &allowed, NULL, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, "{\"p9\": {\"k9\": 1}}", 17, &allowed, NULL, &err), STATUS_OK);
   assert_true(allowed && constraint_may_end(&c));
   assert_true((clock() - start) / CLOCKS_PER_SEC < 4);
   constraint_close(&c);

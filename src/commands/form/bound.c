@@ -23,6 +23,16 @@ void bound_release(Bound *b) {
   *b = (Bound){.form = NULL};
 }
 
+/* A form that was compiled and becomes too hard within an answer is no fault of the command line: the answer
+ * is cut. */
+static Status check(const Bound *b, Status status, const Error *inner, Error *err) {
+  if (status == STATUS_OK) return status;
+  return error_set(err, status == STATUS_USAGE ? STATUS_CUT_SHORT : status,
+                   status == STATUS_USAGE ? "%s: the answer is at a point from which its form is too hard: %s"
+                                          : "%s: %s",
+                   b->form->flag, inner->text);
+}
+
 /* --- masks */
 
 static void set_bit(Bound *b, int32_t id, bool on) {
@@ -58,7 +68,8 @@ Status bound_mask(Bound *b, int32_t also, bool space, const uint64_t **mask, Err
   const Vocabulary *v = b->form->vocabulary;
   *mask = b->mask;
   memset(b->mask + v->n_words, 0, (b->n_words - v->n_words) * sizeof *b->mask);
-  TRY(constraint_mask(c, b->mask, err));
+  Error inner;
+  TRY(check(b, constraint_mask(c, b->mask, &inner), &inner, err));
   for (uint32_t word = 0; space && word < v->n_words; word++) b->mask[word] |= v->space[word];
   set_ends(b, constraint_may_end(c) && !b->form->is_calls);
   set_bit(b, also, true);
@@ -116,7 +127,8 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
   bool allowed;
   size_t size;
   Constraint *c = &b->form->constraint;
-  TRY(constraint_take(c, id, &allowed, err));
+  Error inner;
+  TRY(check(b, constraint_take(c, id, &allowed, &inner), &inner, err));
   if (!allowed) return no_way_on(b, err); /* a mask allows what its search leaves unsettled */
   const char *bytes = vocabulary_bytes(b->form->vocabulary, id, &size);
   TRY(buffer_append(&b->held, bytes, size, err));
@@ -146,9 +158,12 @@ static Status force_after(Bound *b, const Tokenizer *tokenizer, int n, Error *er
     const char *bytes = vocabulary_bytes(b->form->vocabulary, b->last[i], &size);
     status = buffer_append(&before, bytes, size, err);
   }
+  Error inner;
   if (status == STATUS_OK && utf8_valid_prefix(before.data, before.size) == before.size)
-    status =
-        constraint_forced_tokens(&b->form->constraint, tokenizer, before.data, before.size, &b->forced, err);
+    status = check(b,
+                   constraint_forced_tokens(&b->form->constraint, tokenizer, before.data, before.size,
+                                            &b->forced, &inner),
+                   &inner, err);
   buffer_release(&before);
   return status;
 }

@@ -420,3 +420,17 @@ def test_an_interrupted_call_has_the_status_of_an_interruption(variant, start, t
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
         assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_arguments_without_a_way_on_are_cut(talk, tmp_path):
+    """Seven keys with six values, no two of them equal: no text fits, which only a long search shows."""
+    keys = [f"p{i}" for i in range(7)]
+    apart = [{"not": {"properties": {a: {"const": i}, b: {"const": i}}}}
+             for n, a in enumerate(keys) for b in keys[:n] for i in range(6)]
+    form = {"type": "object", "properties": {key: {"enum": list(range(6))} for key in keys}, "required": keys,
+            "additionalProperties": False, "allOf": apart}
+    (tmp_path / "hard.json").write_text(json.dumps([{"name": "f", "description": "f", "parameters": form}]))
+    for format in ("mistral-args", "mistral-ids"):
+        done = talk(format, "--tools", tmp_path / "hard.json", "--tool-choice", "required", "--temp", 0, "-n", 300,
+                    status=4)
+        assert b"no token of this model leads to its form" in done.stderr
