@@ -52,6 +52,11 @@ def check(auk, stories, folder, transcript, name, command, status, damage):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("AUK_")}
     process = subprocess.run([*auk, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, timeout=LIMIT_S, env=environment, check=False)
+    compare(process, folder, transcript, name, status)
+
+
+def compare(process, folder, transcript, name, status):
+    """The program said one line, that of the transcript, and nothing else."""
     said = process.stderr.decode().replace(str(folder), "DIR")
     # How much of a deep path is left out depends on how long the folder's name is.
     said = re.sub(r"(\.Sequence\[0\]).*\.Sequence\[0\]", r"\1...", said)

@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+from hostile import MODEL, compare, transcript_of  # noqa: E402  (from test/commands/)
 import checkpoint  # noqa: E402  (from scripts/)
 
 MINIATURES = ROOT / "test" / "data" / "miniatures"
@@ -404,255 +405,207 @@ DELTA = "model.language_model.layers.1.linear_attn."
 PHI, LAYER = "model.layers.1.self_attn.qkv_proj", "model.layers.1."
 WRONG = {
     "a fused matrix is missing": (
-        "phi3-awq", None, without(PHI + ".qweight"), f"tensor {PHI}.weight is missing (and so is its qweight)"),
+        "phi3-awq", None, without(PHI + ".qweight")),
     "matrices are not fused": (
-        "phi3-awq", None, renamed("qkv_proj", "q_proj"), "tensor model.layers.0.self_attn.qkv_proj.weight is missing"),
+        "phi3-awq", None, renamed("qkv_proj", "q_proj")),
     "a fused matrix is too narrow": (
-        "phi3-awq", None, cut(PHI + ".qweight", 64, 8), f"tensor {PHI}.qweight is [64, 8], expected [64, 16]"),
+        "phi3-awq", None, cut(PHI + ".qweight", 64, 8)),
     "its scales are": (
-        "phi3-awq", None, cut(PHI + ".scales", 2, 64), f"tensor {PHI}.scales is [2, 64], expected [2, 128]"),
+        "phi3-awq", None, cut(PHI + ".scales", 2, 64)),
     "more heads than a fused matrix has": (
-        "phi3-awq", with_config(num_key_value_heads=4), None, "qkv_proj.qweight is [64, 16], expected [64, 24]"),
+        "phi3-awq", with_config(num_key_value_heads=4), None),
     "a dense fused matrix is too short": (
-        "phi3-longrope", None, cut("model.layers.0.mlp.gate_up_proj.weight", 48),
-        "gate_up_proj.weight is [48, 32], expected [96, 32]"),
+        "phi3-longrope", None, cut("model.layers.0.mlp.gate_up_proj.weight", 48)),
     "a norm before the gated product is missing": (
-        "gemma2-awq", None, without(LAYER + "pre_feedforward_layernorm.weight"),
-        f"tensor {LAYER}pre_feedforward_layernorm.weight is missing"),
+        "gemma2-awq", None, without(LAYER + "pre_feedforward_layernorm.weight")),
     "a norm behind it is": (
-        "olmo2-awq", None, without(LAYER + "post_feedforward_layernorm.weight"),
-        f"tensor {LAYER}post_feedforward_layernorm.weight is missing"),
+        "olmo2-awq", None, without(LAYER + "post_feedforward_layernorm.weight")),
     "a norm behind attention is no number": (
-        "olmo2-awq", None, not_a_number(LAYER + "post_attention_layernorm.weight"),
-        f"tensor {LAYER}post_attention_layernorm.weight: element 3 is nan"),
+        "olmo2-awq", None, not_a_number(LAYER + "post_attention_layernorm.weight")),
     "a norm over all heads is of one": (
-        "olmo2-awq", None, cut(LAYER + "self_attn.q_norm.weight", 16), "q_norm.weight is [16], expected [64]"),
+        "olmo2-awq", None, cut(LAYER + "self_attn.q_norm.weight", 16)),
     "a norm of one head is wider": (
-        "gemma3-awq", None, lambda tensors: {**tensors, LAYER + "self_attn.k_norm.weight": np.ones(64, np.float16)},
-        "k_norm.weight is [64], expected [32]"),
+        "gemma3-awq", None, lambda tensors: {**tensors, LAYER + "self_attn.k_norm.weight": np.ones(64, np.float16)}),
     "a layer's own number is missing": (
-        "gemma4-bf16", None, without(LAYER + "layer_scalar"), f"tensor {LAYER}layer_scalar is missing"),
+        "gemma4-bf16", None, without(LAYER + "layer_scalar")),
     "a layer with a window has no values": (
-        "gemma4-bf16", None, without(LAYER + "self_attn.v_proj.weight"),
-        f"tensor {LAYER}self_attn.v_proj.weight is missing"),
+        "gemma4-bf16", None, without(LAYER + "self_attn.v_proj.weight")),
     "the table of the layers' inputs is too narrow": (
-        "gemma4-e", None, cut("model.embed_tokens_per_layer.weight", 106, 80),
-        "embed_tokens_per_layer.weight is [106, 80], expected [106, 100]"),
+        "gemma4-e", None, cut("model.embed_tokens_per_layer.weight", 106, 80)),
     "AltUp's router has another number of streams": (
-        "gemma3n-bf16", with_config(altup_num_inputs=4), None,
-        "tensor model.layers.0.altup.modality_router.weight is [3, 16], expected [4, 16]"),
+        "gemma3n-bf16", with_config(altup_num_inputs=4), None),
     "AltUp's coefficients are too few": (
-        "gemma3n-bf16", None, cut(LAYER + "altup.prediction_coefs.weight", 3),
-        f"tensor {LAYER}altup.prediction_coefs.weight is [3, 3], expected [9, 3]"),
+        "gemma3n-bf16", None, cut(LAYER + "altup.prediction_coefs.weight", 3)),
     "AltUp's scale is missing": (
-        "gemma3n-bf16", None, without(LAYER + "altup.correct_output_scale"),
-        f"tensor {LAYER}altup.correct_output_scale is missing"),
+        "gemma3n-bf16", None, without(LAYER + "altup.correct_output_scale")),
     "AltUp's scale is no number": (
         "gemma3n-bf16", None, lambda tensors: {**tensors, LAYER + "altup.correct_output_scale": np.full(
-            16, np.nan, np.float32)}, f"tensor {LAYER}altup.correct_output_scale: element 0 is nan"),
+            16, np.nan, np.float32)}),
     "an embedding's matrix for a stream is missing": (
-        "gemma3n-bf16", None, without("model.altup_unembed_projections.1.weight"),
-        "tensor model.altup_unembed_projections.1.weight is missing"),
+        "gemma3n-bf16", None, without("model.altup_unembed_projections.1.weight")),
     "LAuReL has another rank": (
-        "gemma3n-bf16", with_config(laurel_rank=5), None, "laurel.linear_left.weight is [6, 16], expected [5, 16]"),
+        "gemma3n-bf16", with_config(laurel_rank=5), None),
     "LAuReL's norm is missing": (
-        "gemma3n-bf16", None, without(LAYER + "laurel.post_laurel_norm.weight"),
-        f"tensor {LAYER}laurel.post_laurel_norm.weight is missing"),
+        "gemma3n-bf16", None, without(LAYER + "laurel.post_laurel_norm.weight")),
     "a layer's MLP has the width of another": (
-        "gemma3n-bf16", with_config(intermediate_size=12), None, "mlp.gate_proj.weight is [16, 16], expected [12, 16]"),
+        "gemma3n-bf16", with_config(intermediate_size=12), None),
     "an MLP is not of twice the width": (
-        "gemma4-e", with_config(use_double_wide_mlp=False), None,
-        "mlp.gate_proj.weight is [40, 32], expected [20, 32]"),
+        "gemma4-e", with_config(use_double_wide_mlp=False), None),
     "a bias that the config promises is missing": (
-        "granite-biases", None, without(LAYER + "mlp.down_proj.bias"),
-        f"tensor {LAYER}mlp.down_proj.bias is missing"),
+        "granite-biases", None, without(LAYER + "mlp.down_proj.bias")),
     "attention's gate is missing": (
-        "muse-glimmer-text-part", None, without("model.language_model.layers.1.self_attn.gate_proj.qweight"),
-        "self_attn.gate_proj.weight is missing (and so is its qweight)"),
+        "muse-glimmer-text-part", None, without("model.language_model.layers.1.self_attn.gate_proj.qweight")),
     "the sinks of a layer are missing": (
-        "granite-swa-awq", None, without(LAYER + "self_attn.sinks"), f"tensor {LAYER}self_attn.sinks is missing"),
+        "granite-swa-awq", None, without(LAYER + "self_attn.sinks")),
     "there are fewer sinks than heads": (
-        "granite-swa-awq", None, cut(LAYER + "self_attn.sinks", 1), "self_attn.sinks is [1], expected [2]"),
+        "granite-swa-awq", None, cut(LAYER + "self_attn.sinks", 1)),
     "a sink is no number": (
         "granite-swa-bf16", None, lambda tensors: {**tensors, LAYER + "self_attn.sinks": np.array(
-            [1, np.inf], np.float16)}, f"tensor {LAYER}self_attn.sinks: element 1 is inf"),
+            [1, np.inf], np.float16)}),
     "another one": (
-        "qwen3-biases", None, without(LAYER + "self_attn.o_proj.bias"), "self_attn.o_proj.bias is missing"),
+        "qwen3-biases", None, without(LAYER + "self_attn.o_proj.bias")),
     "one layer has no gate": (
-        "laguna-awq", None, without("model.layers.1.self_attn.g_proj.weight"),
-        "tensor model.layers.1.self_attn.g_proj.weight is missing"),
+        "laguna-awq", None, without("model.layers.1.self_attn.g_proj.weight")),
     "an activation's number is missing": (
-        "apertus-awq", None, without(LAYER + "mlp.act_fn.alpha_n"), f"tensor {LAYER}mlp.act_fn.alpha_n is missing"),
+        "apertus-awq", None, without(LAYER + "mlp.act_fn.alpha_n")),
     "an activation has two numbers of a kind": (
-        "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.alpha_p": np.ones(2, np.float16)},
-        "mlp.act_fn.alpha_p is [2], expected [1]"),
+        "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.alpha_p": np.ones(2, np.float16)}),
     "an activation's number is none": (
-        "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.beta": np.float16(np.nan)},
-        f"tensor {LAYER}mlp.act_fn.beta: element 0 is nan"),
+        "apertus-awq", None, lambda tensors: {**tensors, LAYER + "mlp.act_fn.beta": np.float16(np.nan)}),
     "values are as long as keys": (
-        "mimo-bf16", with_config(v_head_dim=12), None, "self_attn.v_proj.weight is [8, 16], expected [12, 16]"),
+        "mimo-bf16", with_config(v_head_dim=12), None),
     "sinks of a layer without them": (
         "mimo-bf16", None, lambda tensors: {
-            **tensors, "model.layers.0.self_attn.attention_sink_bias": np.zeros(4, np.float16)},
-        "tensor model.layers.0.self_attn.attention_sink_bias is not known in a layer"),
+            **tensors, "model.layers.0.self_attn.attention_sink_bias": np.zeros(4, np.float16)}),
     "experts have the shape of other families'": (
         "llama4-bf16", None, lambda tensors: {
-            name: array.swapaxes(1, 2).copy() if ".experts." in name else array for name, array in tensors.items()},
-        "experts.down_proj is [4, 16, 8], expected [4, 8, 16]"),
+            name: array.swapaxes(1, 2).copy() if ".experts." in name else array for name, array in tensors.items()}),
     "a text part has a name that nobody gives": (
-        "gemma3-text-part", None, renamed("language_model.model.", "text_model."),
-        "tensor model.embed_tokens.weight is missing"),
+        "gemma3-text-part", None, renamed("language_model.model.", "text_model.")),
     "a head alone is of several parts": (
-        "mistral-nemo", None, renamed("lm_head", "language_model.lm_head"), "tensor lm_head.weight is missing"),
+        "mistral-nemo", None, renamed("lm_head", "language_model.lm_head")),
     "a hybrid layer has no convolution": (
-        "qwen3_5", None, without(DELTA + "conv1d.weight"), f"tensor {DELTA}conv1d.weight is missing"),
+        "qwen3_5", None, without(DELTA + "conv1d.weight")),
     "its convolution has another shape": (
-        "qwen3_5", None, cut(DELTA + "conv1d.weight", 104, 1, 3), "conv1d.weight is [104, 1, 3], expected [104, 1, 4]"),
-    "a hybrid layer has no A_log": ("qwen3_5", None, without(DELTA + "A_log"), f"tensor {DELTA}A_log is missing"),
-    "a hybrid layer has no dt_bias": ("qwen3_5", None, without(DELTA + "dt_bias"), f"tensor {DELTA}dt_bias is missing"),
+        "qwen3_5", None, cut(DELTA + "conv1d.weight", 104, 1, 3)),
+    "a hybrid layer has no A_log": ("qwen3_5", None, without(DELTA + "A_log")),
+    "a hybrid layer has no dt_bias": ("qwen3_5", None, without(DELTA + "dt_bias")),
     "its A_log is no number": (
-        "qwen3_5", None, not_a_number(DELTA + "A_log"), f"tensor {DELTA}A_log: element 3 is nan, expected a finite"),
-    "a hybrid layer has no z": ("qwen3_5", None, without(DELTA + "in_proj_z.weight"), "in_proj_z.weight is missing"),
+        "qwen3_5", None, not_a_number(DELTA + "A_log")),
+    "a hybrid layer has no z": ("qwen3_5", None, without(DELTA + "in_proj_z.weight")),
     "queries have no gates": (
-        "qwen3_5-tied", None, cut("model.layers.2.self_attn.q_proj.weight", 64),
-        "q_proj.weight is [64, 32], expected [128, 32]"),
+        "qwen3_5-tied", None, cut("model.layers.2.self_attn.q_proj.weight", 64)),
     "a hybrid layer is of a kind nobody knows": (
         "qwen3_5-tied", with_config(layer_types=["linear_attention", "mamba", "full_attention", "linear_attention"]),
-        None, 'layer_types[1] is "mamba", expected linear_attention or full_attention'),
+        None),
     "Mamba-2 beside attention has no output": (
-        "falcon-h1-bf16", None, without(LAYER + "mamba.out_proj.weight"),
-        f"tensor {LAYER}mamba.out_proj.weight is missing"),
+        "falcon-h1-bf16", None, without(LAYER + "mamba.out_proj.weight")),
     "its output is too narrow": (
-        "falcon-h1-bf16", None, cut(LAYER + "mamba.out_proj.weight", 16, 8),
-        "mamba.out_proj.weight is [16, 8], expected [16, 16]"),
+        "falcon-h1-bf16", None, cut(LAYER + "mamba.out_proj.weight", 16, 8)),
     "its norm, which the config promises, is missing": (
-        "falcon-h1-bf16", with_config(mamba_rms_norm=True), None,
-        "tensor model.layers.0.mamba.norm.weight is missing"),
+        "falcon-h1-bf16", with_config(mamba_rms_norm=True), None),
     "attention beside it has no keys": (
-        "falcon-h1-bf16", None, without(LAYER + "self_attn.k_proj.weight"),
-        f"tensor {LAYER}self_attn.k_proj.weight is missing"),
+        "falcon-h1-bf16", None, without(LAYER + "self_attn.k_proj.weight")),
     "its factors are too few": (
-        "falcon-h1-bf16", with_config(ssm_multipliers=[1, 2]), None,
-        "ssm_multipliers is an array, expected a list of 5 numbers"),
+        "falcon-h1-bf16", with_config(ssm_multipliers=[1, 2]), None),
     "one of three convolutions is missing": (
         "olmo-hybrid-bf16", None, lambda tensors: without("model.layers.0.linear_attn.k_conv1d.weight")(
-            as_published(tensors)), "tensor model.layers.0.linear_attn.k_conv1d.weight is missing"),
+            as_published(tensors))),
     "one of them has other taps": (
-        "olmo-hybrid-bf16", with_config(linear_conv_kernel_dim=3), as_published,
-        "linear_attn.q_conv1d.weight is [12, 1, 4], expected [12, 1, 3]"),
+        "olmo-hybrid-bf16", with_config(linear_conv_kernel_dim=3), as_published),
     "the delta rule's keys are missing": (
-        "olmo-hybrid-bf16", None, without("model.layers.0.linear_attn.k_proj.weight"),
-        "tensor model.layers.0.linear_attn.k_proj.weight is missing"),
+        "olmo-hybrid-bf16", None, without("model.layers.0.linear_attn.k_proj.weight")),
     "a norm before it is missing": (
-        "olmo-hybrid-bf16", None, without("model.layers.0.post_attention_layernorm.weight"),
-        "tensor model.layers.0.post_attention_layernorm.weight is missing"),
+        "olmo-hybrid-bf16", None, without("model.layers.0.post_attention_layernorm.weight")),
     "one of two matrices of a gate is missing": (
-        "kimi-linear-bf16", None, without("model.layers.0.self_attn.f_a_proj.weight"),
-        "tensor model.layers.0.self_attn.f_a_proj.weight is missing"),
+        "kimi-linear-bf16", None, without("model.layers.0.self_attn.f_a_proj.weight")),
     "the other has inputs of another number": (
-        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.g_b_proj.weight", 18, 4),
-        "self_attn.g_b_proj.weight is [18, 4], expected [18, 6]"),
+        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.g_b_proj.weight", 18, 4)),
     "there is a decay for each head alone": (
-        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.dt_bias", 3), "dt_bias is [3], expected [18]"),
+        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.dt_bias", 3)),
     "A_log has fewer heads": (
-        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.A_log", 1, 1, 2, 1),
-        "self_attn.A_log is [1, 1, 2, 1], expected [1, 1, 3, 1]"),
+        "kimi-linear-bf16", None, cut("model.layers.0.self_attn.A_log", 1, 1, 2, 1)),
     "an MLP beside experts has another name": (
-        "kimi-linear-bf16", None, renamed("block_sparse_moe.shared_experts", "mlp.shared_experts"),
-        "block_sparse_moe.shared_experts.gate_proj.weight is missing"),
+        "kimi-linear-bf16", None, renamed("block_sparse_moe.shared_experts", "mlp.shared_experts")),
     "a layer's kind is said by no list": (
-        "kimi-linear-bf16", with_config(linear_attn_config={"kda_layers": [1], "full_attn_layers": []}), None,
-        "kda_layers and full_attn_layers do not hold layer 2"),
+        "kimi-linear-bf16", with_config(linear_attn_config={"kda_layers": [1], "full_attn_layers": []}), None),
     "heads of latent attention have no gates": (
-        "ling-bf16", None, without(LAYER + "attention.g_proj.weight"), f"tensor {LAYER}attention.g_proj.weight"),
+        "ling-bf16", None, without(LAYER + "attention.g_proj.weight")),
     "their gates are of each number": (
         "ling-bf16", None, lambda tensors: {
-            **tensors, LAYER + "attention.g_proj.weight": np.ones((32, 16), np.float16)},
-        "attention.g_proj.weight is [32, 16], expected [2, 16]"),
+            **tensors, LAYER + "attention.g_proj.weight": np.ones((32, 16), np.float16)}),
     "its output has two names": (
         "ling-bf16", None, lambda tensors: {
-            **tensors, LAYER + "attention.o_proj.weight": tensors[LAYER + "attention.dense.weight"]},
-        f"tensor {LAYER}attention.o_proj.weight is not known in a layer"),
+            **tensors, LAYER + "attention.o_proj.weight": tensors[LAYER + "attention.dense.weight"]}),
     "the norm of attention and MLP is missing": (
-        "cohere2-bf16", None, without(LAYER + "input_layernorm.weight"),
-        f"tensor {LAYER}input_layernorm.weight is missing"),
+        "cohere2-bf16", None, without(LAYER + "input_layernorm.weight")),
     "there is no window": (
-        "cohere2-bf16", with_config(sliding_window="null"), None,
-        "sliding_window is null, expected a number of positions"),
+        "cohere2-bf16", with_config(sliding_window="null"), None),
     "q and k have norms of their own": (
-        "cohere2-bf16", with_config(architectures=["CohereForCausalLM"], model_type="cohere", use_qk_norm=True), None,
-        "use_qk_norm is true, which is not supported in CohereForCausalLM, expected false"),
+        "cohere2-bf16", with_config(architectures=["CohereForCausalLM"], model_type="cohere", use_qk_norm=True), None),
     "a factor of logits is no number": (
-        "cohere2-bf16", with_config(logit_scale="x"), None, 'logit_scale is "x"'),
+        "cohere2-bf16", with_config(logit_scale="x"), None),
     "the bias of a norm is missing": (
-        "phimoe-bf16", None, without(LAYER + "post_attention_layernorm.bias"),
-        f"tensor {LAYER}post_attention_layernorm.bias is missing"),
+        "phimoe-bf16", None, without(LAYER + "post_attention_layernorm.bias")),
     "the bias of a norm is too short": (
-        "phimoe-bf16", None, cut(LAYER + "input_layernorm.bias", 15), "input_layernorm.bias is [15], expected [16]"),
+        "phimoe-bf16", None, cut(LAYER + "input_layernorm.bias", 15)),
     "the bias of the last norm is missing": (
-        "phimoe-bf16", None, without("model.norm.bias"), "tensor model.norm.bias is missing"),
+        "phimoe-bf16", None, without("model.norm.bias")),
     "the output head has no bias": (
-        "phimoe-bf16", None, without("lm_head.bias"), "tensor lm_head.bias is missing"),
+        "phimoe-bf16", None, without("lm_head.bias")),
     "the output head has a bias of another shape": (
-        "phimoe-bf16", None, cut("lm_head.bias", 103), "tensor lm_head.bias is [103], expected [104]"),
+        "phimoe-bf16", None, cut("lm_head.bias", 103)),
     "the output head has a bias, and the config has none": (
-        "phimoe-bf16", with_config(lm_head_bias=False), None, "lm_head.bias: an output head with a bias"),
+        "phimoe-bf16", with_config(lm_head_bias=False), None),
     "the output head's bias is no bool": (
-        "phimoe-bf16", with_config(lm_head_bias="x"), None, 'lm_head_bias is "x"'),
+        "phimoe-bf16", with_config(lm_head_bias="x"), None),
     "a rope has no factor of long texts": (
-        "phimoe-bf16", lambda config: config["rope_scaling"].pop("long_mscale") and None, None,
-        "rope_scaling: long_mscale is missing"),
+        "phimoe-bf16", lambda config: config["rope_scaling"].pop("long_mscale") and None, None),
     "the norm of experts is missing": (
-        "axk1-bf16", None, without(LAYER + "post_mlp_layernorm.weight"),
-        f"tensor {LAYER}post_mlp_layernorm.weight is missing"),
+        "axk1-bf16", None, without(LAYER + "post_mlp_layernorm.weight")),
     "the norm of experts has a bias": (
-        "axk1-bf16", None, lambda tensors: {**tensors, LAYER + "post_mlp_layernorm.bias": np.ones(16, np.float32)},
-        f"tensor {LAYER}post_mlp_layernorm.bias is not known"),
+        "axk1-bf16", None, lambda tensors: {**tensors, LAYER + "post_mlp_layernorm.bias": np.ones(16, np.float32)}),
     "the router's function is another": (
-        "cohere2-moe-bf16", with_config(expert_selection_fn="tanh"), None,
-        "expert_selection_fn tanh is not supported, expected softmax or sigmoid"),
+        "cohere2-moe-bf16", with_config(expert_selection_fn="tanh"), None),
     "the MLP beside experts is missing": (
-        "cohere2-moe-bf16", None, without(LAYER + "mlp.shared_experts.up_proj.weight"),
-        f"tensor {LAYER}mlp.shared_experts.up_proj.weight is missing"),
+        "cohere2-moe-bf16", None, without(LAYER + "mlp.shared_experts.up_proj.weight")),
     "a layer without experts has another width": (
-        "cohere2-moe-bf16", with_config(prefix_dense_intermediate_size=16), None,
-        "mlp.gate_proj.weight is [24, 16], expected [16, 16]"),
+        "cohere2-moe-bf16", with_config(prefix_dense_intermediate_size=16), None),
     "a short convolution has no taps": (
-        "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
+        "lfm2-awq", None, without(CONV + "conv.weight")),
     "a short convolution has other taps": (
-        "lfm3-bf16", None, cut(CONV + "conv.weight", 32, 1, 6), "conv.conv.weight is [32, 1, 6], expected [32, 1, 7]"),
+        "lfm3-bf16", None, cut(CONV + "conv.weight", 32, 1, 6)),
     "a short convolution has no bias": (
-        "lfm2-awq", None, without(CONV + "conv.bias"), f"tensor {CONV}conv.bias is missing"),
+        "lfm2-awq", None, without(CONV + "conv.bias")),
     "what it is made of has no bias": (
-        "lfm2-awq", None, without(CONV + "in_proj.bias"), f"tensor {CONV}in_proj.bias is missing"),
+        "lfm2-awq", None, without(CONV + "in_proj.bias")),
     "what it is added by has no bias": (
-        "lfm2-awq", None, without(CONV + "out_proj.bias"), f"tensor {CONV}out_proj.bias is missing"),
+        "lfm2-awq", None, without(CONV + "out_proj.bias")),
     "it is too narrow for its gates": (
-        "lfm2-bf16", None, cut(CONV + "in_proj.weight", 64), "conv.in_proj.weight is [64, 32], expected [96, 32]"),
+        "lfm2-bf16", None, cut(CONV + "in_proj.weight", 64)),
     "a tap is no number": (
-        "lfm2-awq", None, lambda tensors: {**tensors, CONV + "conv.weight": np.full((32, 1, 4), np.inf, np.float16)},
-        f"tensor {CONV}conv.weight: element 0 is inf"),
+        "lfm2-awq", None, lambda tensors: {**tensors, CONV + "conv.weight": np.full((32, 1, 4), np.inf, np.float16)}),
     "a norm of its name is missing": (
-        "lfm3-bf16", None, without("model.layers.2.post_operator_norm.weight"), "post_operator_norm.weight is missing"),
+        "lfm3-bf16", None, without("model.layers.2.post_operator_norm.weight")),
     "the last norm is missing": (
-        "lfm2-bf16", None, without("model.embedding_norm.weight"), "tensor model.embedding_norm.weight is missing"),
+        "lfm2-bf16", None, without("model.embedding_norm.weight")),
     "a layer has attention where there is a convolution": (
-        "lfm2-awq", with_config(layer_types=["conv", "full_attention", "full_attention", "conv"]), None,
-        "tensor model.layers.2.self_attn.q_proj.weight is missing"),
+        "lfm2-awq", with_config(layer_types=["conv", "full_attention", "full_attention", "conv"]), None),
     "longrope has fewer factors than pairs": (
-        "phi3-longrope", with_config(partial_rotary_factor=1.0), None,
-        "rope_scaling: short_factor is a list of 6, expected a list of 8 numbers, one for each pair that is turned"),
+        "phi3-longrope", with_config(partial_rotary_factor=1.0), None),
 }
 
 
+@pytest.fixture(scope="module")
+def transcript(root):
+    yield from transcript_of(root / "test" / "data" / "transcripts" / "hostile" / "architectures.txt")
+
+
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named(case, changed, run):
-    name, config, tensors, message = WRONG[case]
-    folder = changed(name, config, tensors)
+def test_what_is_wrong_is_named(case, changed, run, transcript):
+    folder = changed(*WRONG[case])
     done = run("inspect", folder)
-    assert done.returncode == 3 and done.stdout == b""
-    assert done.stderr.startswith(f"auk: {folder}".encode()) and done.stderr.count(b"\n") == 1
-    assert message in done.stderr.decode()
+    compare(done, folder, transcript, case, MODEL)
 
 
 def test_only_the_table_of_architectures_knows_their_names():
