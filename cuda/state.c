@@ -239,8 +239,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const size_t inputs = chunk * (size_t)c->per_layer_width;
   s->unit_places = unit_places(c, o);
   const LargestSizes sizes = largest_sizes(c, s->unit_places);
-  const bool separate_norms =
-      c->norms != NORM_BEFORE || c->experts.post_norm || c->per_layer_width > 0 || c->draft.kind;
+  const bool separate_norms = c->norms != NORM_BEFORE || c->experts.norms == EXPERTS_POST_NORM ||
+                              c->per_layer_width > 0 || c->draft.kind;
   /* The first layer of EAGLE-3 takes an embedding and a state. */
   s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);
@@ -248,7 +248,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
   const bool wide = c->experts.n_experts > 0 && (c->parallel || c->norm == NORM_CENTRED_BIAS);
   s->wide_h = arena_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
-  const size_t branches = c->split > 1 ? 2 + c->experts.own_norms : separate_norms;
+  const size_t branches = c->split > 1 ? 2 + (c->experts.norms == EXPERTS_OWN_NORMS) : separate_norms;
   const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
   s->branch = arena_take(m, branches * chunk * (size_t)widest, sizeof(float));
   s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
@@ -258,8 +258,9 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->expert_g = arena_take(m, choices * (size_t)s->expert_stride, 2);
   void *memory = arena_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
   if (m->base && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
-  s->expert_h = arena_take(m, experts.own_norms || experts.scales_input ? chunk * (size_t)s->h_stride : 0, 2);
-  const size_t apart = experts.own_norms ? (c->split > 1 ? 2 : 1) : 0;
+  s->expert_h = arena_take(
+      m, experts.norms == EXPERTS_OWN_NORMS || experts.scales_input ? chunk * (size_t)s->h_stride : 0, 2);
+  const size_t apart = experts.norms == EXPERTS_OWN_NORMS ? (c->split > 1 ? 2 : 1) : 0;
   s->shared_branch = arena_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
   streams_place(s, c, m); /* lives through all layers */
   altup_place(s, c, m);

@@ -107,8 +107,8 @@ static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, 
 static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
-  if (config_layer(config, i).intermediate == 0 || e->own_norms || e->scales_input || e->latent > 0 ||
-      i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
+  if (config_layer(config, i).intermediate == 0 || e->norms == EXPERTS_OWN_NORMS || e->scales_input ||
+      e->latent > 0 || i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
       e->n_experts >= LINEAR_MAX_EXPERTS)
     return false;
   for (int part = 0; part < N_EXPERT_LINEARS; part++)

@@ -54,7 +54,7 @@ typedef struct {
   float x_factor;
   void *h; /* fp16 [n_tokens][h_stride], 8-byte aligned, h_stride % 4 == 0 */
   int h_stride;
-  /* With config.own_norms, else NULL: [hidden]. The experts' input is rmsnorm(x) * experts_norm, the router's
+  /* EXPERTS_OWN_NORMS, else NULL: [hidden]. The experts' input is rmsnorm(x) * experts_norm, the router's
    * rmsnorm(x) * router_scale / sqrt(hidden); else both read h. */
   const float *experts_norm, *router_scale;
   void *experts_h;                          /* fp16 [n_tokens][h_stride] */

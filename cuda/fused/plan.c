@@ -267,9 +267,8 @@ static const char *unsupported_layer(const Model *model, int layer) {
 static const char *unsupported_config(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
-  if (e->n_experts > 0 &&
-      (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 || e->sum_plus != 0 ||
-       e->router_bias || e->choice_bias || e->biases || e->own_norms || e->post_norm))
+  if (e->n_experts > 0 && (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
+                           e->sum_plus != 0 || e->choice_bias || e->biases || e->norms))
     return "experts of this kind";
   if (e->n_experts > 0 && e->shared_width != (hybrid ? e->width : 0))
     return hybrid ? "experts without an MLP of their width beside them" : "experts with an MLP beside them";
@@ -286,7 +285,8 @@ static const char *unsupported_config(const ModelConfig *c) {
     return "heads of 256 without gates and norms";
   if (!hybrid && c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
   if (c->delta.rule == RULE_MAMBA2) return "Mamba-2 layers";
-  if (c->delta.apart || c->delta.doubles_beta || c->delta.norm_eps != 0) return "a delta rule of this kind";
+  if (c->delta.form == DELTA_APART || c->delta.doubles_beta || c->delta.norm_eps != 0)
+    return "a delta rule of this kind";
   if (c->delta.n_key_heads > 0 &&
       (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK || c->delta.conv != STEP_DELTA_TAPS))
     return "a delta rule of these sizes";

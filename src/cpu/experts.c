@@ -303,7 +303,7 @@ void cpu_experts(BackendState *state, int n_rows, int layer) {
   const float *from = loaded->model->config.parallel /* h is what attention read */
                           ? state->h
                           : cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias);
-  if (loaded->model->config.experts.own_norms) {
+  if (loaded->model->config.experts.norms == EXPERTS_OWN_NORMS) {
     from = own_inputs(state, n_rows, layer, from);
   } else {
     choose_experts(state, n_rows, layer, from);

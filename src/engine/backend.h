@@ -225,7 +225,7 @@ typedef struct {
   /* w. e = sum over the chosen of w (Wdown g + bias), g = activation(Wgate h + bias) * (Wup h + bias); s */ \
   /* = the same of the MLP beside them, if there is one, times sigmoid(Wshared_gate h) with shared_gate; */  \
   /* x = x + residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With */          \
-  /* scales_input e = sum over the chosen of what they make of w h. With own_norms r = Wrouter */            \
+  /* scales_input e = sum over the chosen of what they make of w h. With OWN_NORMS r = Wrouter */            \
   /* (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the experts' h is */    \
   /* rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */                 \
   /* moe.shared_post_norm) * mlp_post_norm */                                                                \

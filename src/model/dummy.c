@@ -248,7 +248,8 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   model->layout = LAYOUT_HF_DIRECTORY;
   model->theta_source = model->eps_source = "config.json";
   TRY(read_config(path, &model->config, err));
-  model->config.delta.interleaved = false; /* as model_prepare() makes them, and the factors of taps */
+  if (model->config.delta.form == DELTA_INTERLEAVED)
+    model->config.delta.form = DELTA_AS_ONE; /* as model_prepare() makes them, and the factors of taps */
   model->config.delta.q_scale = model->config.delta.k_scale = model->config.delta.v_scale = 1;
   const char *body = model->config.names.body;
   TRY(model_make_layers(model, body ? body : "model.", err));

@@ -150,7 +150,7 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
     return own->no_mlp || config->parallel || own->norms == NORM_AFTER ? 0 : hidden;
   case WIDTH_MLP_NORM_OUT:
     if (streams || own->no_mlp) return 0;
-    if (config->experts.post_norm) return own->n_experts > 0 ? hidden : 0;
+    if (config->experts.norms == EXPERTS_POST_NORM) return own->n_experts > 0 ? hidden : 0;
     return own->norms == NORM_BEFORE ? 0 : hidden;
   case WIDTH_Q_NORM:
   case WIDTH_K_NORM:
@@ -159,7 +159,8 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
     if (config->qk_norm != QK_NORM_WHOLE) return own->head_dim;
     return own->head_dim * (width == WIDTH_Q_NORM ? own->n_heads : own->n_kv_heads);
   case WIDTH_INPUT_NORM: return config->per_layer_width > 0 ? hidden : 0;
-  case WIDTH_EXPERT_NORM: return own->n_experts > 0 && config->experts.own_norms ? hidden : 0;
+  case WIDTH_EXPERT_NORM:
+    return own->n_experts > 0 && config->experts.norms == EXPERTS_OWN_NORMS ? hidden : 0;
   case WIDTH_INDEX_NORM: return config->indexer.block ? config->indexer.head_dim : 0;
   case WIDTH_NGRAM_NORM: return own->ngrams ? streams : 0;
   case WIDTH_ALTUP_NORM: return config->altup.n ? hidden : 0;
@@ -186,7 +187,7 @@ static int vector_width(const ModelConfig *config, const LayerConfig *own, Width
   case WIDTH_CONV_BIASES: return config->conv.bias ? config->hidden : 0;
   case WIDTH_NGRAM_TAPS: return config->ngrams.taps;
   case WIDTH_CHOICES: return config->experts.choice_bias ? own->n_experts : 0;
-  case WIDTH_OWN_EXPERTS: return config->experts.own_norms ? own->n_experts : 0;
+  case WIDTH_OWN_EXPERTS: return config->experts.norms == EXPERTS_OWN_NORMS ? own->n_experts : 0;
   case WIDTH_XIELU: return config->activation == ACTIVATION_XIELU;
   default: return norm_width(config, own, width);
   }
@@ -217,15 +218,15 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
     return config->attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
   case WIDTH_CHANNELS:
-    if (delta->apart) return delta->n_key_heads * delta->key_dim;
-    return delta_channels(delta) + (delta->interleaved ? values : 0);
-  case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
-  case WIDTH_DELTA_K: return delta->apart ? delta->n_key_heads * delta->key_dim : 0;
-  case WIDTH_DELTA_V: return delta->apart ? values : 0;
+    if (delta->form == DELTA_APART) return delta->n_key_heads * delta->key_dim;
+    return delta_channels(delta) + (delta->form == DELTA_INTERLEAVED ? values : 0);
+  case WIDTH_DELTA_VALUES: return delta->form == DELTA_INTERLEAVED ? 0 : values;
+  case WIDTH_DELTA_K: return delta->form == DELTA_APART ? delta->n_key_heads * delta->key_dim : 0;
+  case WIDTH_DELTA_V: return delta->form == DELTA_APART ? values : 0;
   case WIDTH_DELTA_B:
     if (delta->rule == RULE_MAMBA2) return 0;
-    return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
-  case WIDTH_DELTA_A: return delta->interleaved ? 0 : delta_decays(delta);
+    return delta->form == DELTA_INTERLEAVED ? 2 * delta->n_value_heads : delta->n_value_heads;
+  case WIDTH_DELTA_A: return delta->form == DELTA_INTERLEAVED ? 0 : delta_decays(delta);
   case WIDTH_DELTA_GATE: return delta->gate_rank ? delta->gate_rank : config->hidden;
   case WIDTH_DELTA_RANK: return delta->gate_rank;
   case WIDTH_EXPERTS: return own.n_experts;
@@ -344,7 +345,7 @@ bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
   case BIAS_MLP: return config->mlp_bias;
   case BIAS_DELTA: return kind == LAYER_DELTA && config->delta.biases;
   case BIAS_CONV: return config->conv.bias;
-  case BIAS_ROUTER: return config->experts.router_bias;
+  case BIAS_ROUTER: return config->experts.biases;
   case BIAS_LATENT: return config->o_bias;
   case BIAS_NONE: break;
   }

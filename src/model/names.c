@@ -47,11 +47,11 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
   case GEMMA: return config->draft.kind == DRAFT_GEMMA4;
   case AROUND: return own->norms == NORM_AROUND;
   case QUERY_LATENT: return config->latent.q_rank > 0;
-  case INTERLEAVED: return delta->interleaved;
-  case APART: return delta->apart && own->kind == LAYER_DELTA;
-  case APART_LOW_RANK: return delta->apart && delta->gate_rank > 0;
-  case APART_BY_CHANNEL: return delta->apart && delta->by_channel;
-  case APART_BOTH: return delta->apart && delta->by_channel && delta->gate_rank > 0;
+  case INTERLEAVED: return delta->form == DELTA_INTERLEAVED;
+  case APART: return delta->form == DELTA_APART && own->kind == LAYER_DELTA;
+  case APART_LOW_RANK: return delta->form == DELTA_APART && delta->gate_rank > 0;
+  case APART_BY_CHANNEL: return delta->form == DELTA_APART && delta->by_channel;
+  case APART_BOTH: return delta->form == DELTA_APART && delta->by_channel && delta->gate_rank > 0;
   case NOT_SHARED: return shared == SHARED_AS_DENSE;
   default: return shared == (SharedName)(when - OF_SHARED);
   }

@@ -92,7 +92,7 @@ static const char *undivided_part(const ModelConfig *c) {
     const char *words;
   } parts[] = {
       {c->delta.rule == RULE_MAMBA2, "Mamba-2 layers"},
-      {c->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
+      {c->delta.form == DELTA_INTERLEAVED, "layers of the gated delta rule that are stored by key head"},
       {c->latent.kv_rank > 0, "latent attention"},
       {c->parallel, "an MLP beside attention"},
       {norms_are_centred(c), "norms that subtract the mean"},

@@ -541,7 +541,7 @@ static std::vector<double> router_weights(const ExpertConfig &c, const std::vect
   }
   for (int i = 0; i < c.n_chosen; i++) {
     if (c.score == SCORE_CHOSEN || c.renormalise) w[i] /= sum + c.sum_plus;
-    w[i] *= c.scale * (c.own_norms ? scales[ids[i]] : 1);
+    w[i] *= c.scale * (c.norms == EXPERTS_OWN_NORMS ? scales[ids[i]] : 1);
   }
   return w;
 }
@@ -560,7 +560,7 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
          gate_stored = stored_random(type, hidden, 1, 1, 6);
   float *bias_device = to_device(router_bias);
   DeviceLinear router, gate;
-  void *memory = place(&router, &stored, 1, false, c.router_bias ? bias_device : NULL, "router", stream),
+  void *memory = place(&router, &stored, 1, false, c.biases ? bias_device : NULL, "router", stream),
        *gate_memory = place(&gate, &gate_stored, 1, false, NULL, "gate", stream);
   double *expanded, *expanded_gate;
   CHECK(cudaMalloc((void **)&expanded, (size_t)hidden * c.n_experts * 8));
@@ -579,11 +579,11 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
   call.x = to_device(x), call.norm = to_device(norm), call.h_stride = (hidden + 7) / 8 * 8 + 8;
   CHECK(cudaMalloc(&call.h, (size_t)n_tokens * call.h_stride * 2));
   CHECK(cudaMalloc(&call.experts_h, (size_t)n_tokens * call.h_stride * 2));
-  if (c.own_norms) call.experts_norm = to_device(by), call.router_scale = to_device(by);
+  if (c.norms == EXPERTS_OWN_NORMS) call.experts_norm = to_device(by), call.router_scale = to_device(by);
   call.invariant = invariant;
   call.router = &router, call.shared_gate = c.shared_gate ? &gate : NULL;
   if (c.choice_bias) call.choice_bias = to_device(choice_bias);
-  if (c.own_norms) call.scales = to_device(scales);
+  if (c.norms == EXPERTS_OWN_NORMS) call.scales = to_device(scales);
   for (int i = 0; i < 2; i++) /* the second finds its counters as the first did */
     MUST(experts_route(&call, n_tokens, &limits, stream, &error));
   const std::vector<int> ids = to_host<int>(call.to.ids, (size_t)n_tokens * c.n_chosen);
@@ -597,13 +597,14 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
     const double inverse = 1 / sqrt(square / hidden + 1e-6);
     std::vector<double> logits((size_t)c.n_experts, 0), scores;
     for (int i = 0; i < hidden; i++) {
-      const double v = x[m * hidden + i] * inverse, in = c.own_norms ? v * by[i] / sqrt(hidden) : v * norm[i];
+      const double v = x[m * hidden + i] * inverse,
+                   in = c.norms == EXPERTS_OWN_NORMS ? v * by[i] / sqrt(hidden) : v * norm[i];
       good = good && fabs(__half2float(h[(size_t)m * call.h_stride + i]) - v * norm[i]) <=
                          0x1p-10 * fabs(v * norm[i]) + 0x1p-25;
       gate_sum += in * wg[i];
       for (int e = 0; e < c.n_experts; e++) logits[e] += in * w[(size_t)i * c.n_experts + e];
     }
-    for (int e = 0; e < c.n_experts; e++) logits[e] += c.router_bias ? router_bias[e] : 0;
+    for (int e = 0; e < c.n_experts; e++) logits[e] += c.biases ? router_bias[e] : 0;
     const std::vector<double> fitness = router_fitness(c, logits, choice_bias, &scores);
     const int *own = &ids[(size_t)m * c.n_chosen];
     std::vector<bool> taken((size_t)c.n_experts, false);
@@ -671,10 +672,9 @@ static void check_routers(bool few) {
   groups = glm, groups.n_groups = 8, groups.n_chosen_groups = 3;
   best_group = shared, best_group.n_experts = 160, best_group.n_groups = 8, best_group.n_chosen_groups = 3,
   best_group.group_is_best = true, best_group.scale = 16; /* DeepSeek-V2, with a gate */
-  gpt.n_experts = 32, gpt.n_chosen = 4, gpt.score = SCORE_CHOSEN, gpt.router_bias = true,
-  gpt.renormalise = false;
+  gpt.n_experts = 32, gpt.n_chosen = 4, gpt.score = SCORE_CHOSEN, gpt.biases = true, gpt.renormalise = false;
   kolibri.score = SCORE_CHOSEN_SIGMOID, kolibri.choice_bias = true, kolibri.renormalise = false;
-  gemma.own_norms = true;
+  gemma.norms = EXPERTS_OWN_NORMS;
   all.n_experts = 5, all.n_chosen = 5;
   phimoe.n_experts = 16, phimoe.n_chosen = 2, phimoe.score = SCORE_CHOSEN_NEAR, phimoe.near = 0.4,
   phimoe.renormalise = false;

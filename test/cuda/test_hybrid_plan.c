@@ -218,7 +218,7 @@ static void models_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, c->delta.value_dim, 64, "delta rule of these sizes");
   REFUSED_WITH(model, c->delta.conv, 3, "delta rule of these sizes");
   REFUSED_WITH(model, c->delta.rule, RULE_MAMBA2, "Mamba-2 layers");
-  REFUSED_WITH(model, c->delta.apart, true, "a delta rule of this kind");
+  REFUSED_WITH(model, c->delta.form, DELTA_APART, "a delta rule of this kind");
   REFUSED_WITH(model, c->delta.doubles_beta, true, "a delta rule of this kind");
   REFUSED_WITH(model, c->delta.norm_eps, 1e-5, "a delta rule of this kind");
   REFUSED_WITH(model, delta->delta_b.kind, LINEAR_AWQ, "gates of the delta rule");

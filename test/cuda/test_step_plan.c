@@ -535,12 +535,11 @@ static void experts_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, e->score, SCORE_CHOSEN_NEAR, "experts of this kind");
   REFUSED_WITH(model, e->n_groups, 4, "experts of this kind");
   REFUSED_WITH(model, e->scale, 2.5, "experts of this kind");
-  REFUSED_WITH(model, e->post_norm, true, "experts of this kind");
+  REFUSED_WITH(model, e->norms, EXPERTS_POST_NORM, "experts of this kind");
   REFUSED_WITH(model, e->sum_plus, 1e-20, "experts of this kind");
-  REFUSED_WITH(model, e->router_bias, true, "experts of this kind");
   REFUSED_WITH(model, e->choice_bias, true, "experts of this kind");
   REFUSED_WITH(model, e->biases, true, "experts of this kind");
-  REFUSED_WITH(model, e->own_norms, true, "experts of this kind");
+  REFUSED_WITH(model, e->norms, EXPERTS_OWN_NORMS, "experts of this kind");
   REFUSED_WITH(model, e->shared_width, 768, "experts with an MLP beside them");
   REFUSED_WITH(model, l->router.dtype, DTYPE_F32, "router");
   REFUSED_WITH(model, l->experts[0].down.group, 64, "groups of different sizes");

@@ -176,7 +176,7 @@ static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) 
     TRY(buffer_printf(out, err, "; beside them an MLP of %d%s", experts->shared_width,
                       experts->shared_gate ? ", gated" : ""));
   if (experts->halves_shared) TRY(buffer_append_string(out, ", times 0.5", err));
-  if (experts->post_norm) TRY(buffer_append_string(out, "; a norm of their sum", err));
+  if (experts->norms == EXPERTS_POST_NORM) TRY(buffer_append_string(out, "; a norm of their sum", err));
   return STATUS_OK;
 }
 

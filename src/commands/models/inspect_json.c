@@ -267,7 +267,7 @@ static Status put_experts(Writer *w, const Model *model) {
   TRY(put_bool(w, "renormalise", experts->renormalise));
   TRY(put_double(w, "scale", experts->scale));
   TRY(put_bool(w, "halves_shared", experts->halves_shared));
-  TRY(put_bool(w, "post_norm", experts->post_norm));
+  TRY(put_bool(w, "post_norm", experts->norms == EXPERTS_POST_NORM));
   TRY(put_bool(w, "choice_bias", experts->choice_bias));
   TRY(put_int(w, "n_groups", experts->n_groups));
   TRY(put_int(w, "n_chosen_groups", experts->n_chosen_groups));

@@ -397,8 +397,9 @@ Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool delta = config->delta.n_key_heads > 0 && config->delta.rule == RULE_GATED_DELTA;
   const size_t linears =
       7 + (size_t)(gate || delta) + 2 * (size_t)inputs + 2 * (size_t)latent + 9 * (size_t)streams +
-      5 * (size_t)altup + 2 * (size_t)config->delta.apart + 2 * (size_t)(config->delta.gate_rank > 0) +
-      4 * (size_t)config_layer(config, 0).delta_beside + 3 * (size_t)config->experts.n_experts;
+      5 * (size_t)altup + 2 * (size_t)(config->delta.form == DELTA_APART) +
+      2 * (size_t)(config->delta.gate_rank > 0) + 4 * (size_t)config_layer(config, 0).delta_beside +
+      3 * (size_t)config->experts.n_experts;
   const size_t more = altup ? (size_t)config->altup.n - 1 : 0;
   const size_t others = 1 + (size_t)inputs + 2 * (size_t)streams + 2 * more;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + others, file, err);

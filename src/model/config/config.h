@@ -142,7 +142,7 @@ typedef struct {
   const char *attention, *delta; /* stand for "self_attn" and "linear_attn" */
   const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
-  const char *o, *delta_o;                /* in layers with attention, and of DeltaConfig.apart */
+  const char *o, *delta_o;                /* in layers with attention, and of DELTA_APART */
   const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
   const char *sinks;
@@ -208,18 +208,19 @@ typedef struct {
  * v. */
 typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
+/* How the matrices of q, k and v are stored: as one, delta_qkv; or, before model_prepare(), as Qwen3-Next
+ * does: delta_qkv has for each key head its q, its k, the v and the z of its value heads; b for each key head
+ * the b and the a of its value heads; there are no z and a; or apart: delta_qkv is q's (Olmo Hybrid). */
+typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
+
 /* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in engine/backend.h. */
 typedef struct {
   int n_key_heads;        /* of q and k, Mamba-2's groups; 0: the model has no such layers */
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
-  /* Before model_prepare(), as Qwen3-Next stores them: DeltaLayer.qkv has for each key head its q, its k, the
-   * v and the z of its value heads; b for each key head the b and the a of its value heads; there are no z
-   * and a. */
-  bool interleaved;
+  DeltaForm form;
   StateRule rule;
-  bool apart; /* q, k and v are matrices of their own (Olmo Hybrid): DeltaLayer.qkv is q's */
   /* Each number of a key decays by its own factor, of its own a and dt_bias (Kimi Linear). */
   bool by_channel;
   /* With by_channel: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)) (Ling 3.0); 0: it is
@@ -310,6 +311,11 @@ typedef enum {
   SCORE_CHOSEN_NEAR
 } ExpertScore;
 
+/* Norms of a layer with experts beside those of every layer: none; one of the sum of experts and the MLP
+ * beside them, mlp_post_norm (A.X-K1); or experts, router and the MLP beside them have norms of their own,
+ * and each expert a factor of its weight (Gemma 4). */
+typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNorms;
+
 /* Mixtures of experts; the computation: norm_experts_residual in engine/backend.h. */
 typedef struct {
   int n_experts;     /* of each layer but LayerConfig.dense ones; 0: the model has no experts */
@@ -326,14 +332,11 @@ typedef struct {
   int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
   int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
   bool group_is_best;  /* a group is as good as its best expert alone (DeepSeek-V2) */
-  bool router_bias;    /* the router has a bias */
   bool choice_bias;    /* a number of each expert is added to the scores that choose, not to weights */
-  bool biases;         /* the experts' gate, up and down have biases */
+  bool biases;         /* the router, and the experts' gate, up and down have biases */
   bool scales_input;   /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
   bool shared_gate;    /* the MLP beside them is multiplied by the sigmoid of a product with its input */
-  bool post_norm; /* the experts and the MLP beside them have a norm of their sum, mlp_post_norm (A.X-K1) */
-  bool own_norms; /* experts, router and the MLP beside them have norms of their own, and each expert
-                          * a factor of its weight (Gemma 4) */
+  ExpertNorms norms;
 } ExpertConfig;
 
 const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh", "clamped silu" */

@@ -81,7 +81,7 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   TRY(reader_bool(r, "attn_output_gate", true, &gated));
   if (!gated) return reader_refuse(r, "attn_output_gate is false, expected true");
-  config->delta.interleaved = config->delta.n_key_heads > 0 && has(arch, INTERLEAVED_DELTA);
+  if (config->delta.n_key_heads > 0 && has(arch, INTERLEAVED_DELTA)) config->delta.form = DELTA_INTERLEAVED;
   return check_activation(r, config);
 }
 
@@ -189,7 +189,8 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
   TRY(check_unread(r, arch, config));
   delta->n_value_heads = delta->n_key_heads;
   delta->value_dim = delta->key_dim;
-  delta->apart = delta->by_channel = delta->gate_is_sigmoid = true;
+  delta->form = DELTA_APART;
+  delta->by_channel = delta->gate_is_sigmoid = true;
   for (int i = 0; kimi && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   return check_activation(r, config);
@@ -232,7 +233,7 @@ Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch,
   bool no_rope;
   TRY(has_no_rope(r, &no_rope));
   TRY(parse_sizes_apart(r, config));
-  config->delta.apart = true;
+  config->delta.form = DELTA_APART;
   config->delta.norm_eps = 1e-5; /* whatever rms_norm_eps is */
   TRY(reader_bool(r, "linear_allow_neg_eigval", true, &config->delta.doubles_beta));
   for (int i = 0; i < n; i++)

@@ -171,11 +171,12 @@ static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
 
 static Status parse_router(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
   experts->score = arch->experts.score;
-  experts->router_bias = experts->biases = has(arch, EXPERT_BIASES);
+  experts->biases = has(arch, EXPERT_BIASES);
   experts->scales_input = has(arch, SCALES_INPUT);
   experts->shared_gate = has(arch, SHARED_GATE);
-  experts->own_norms = has(arch, OWN_NORMS);
-  experts->post_norm = has(arch, POST_NORM_OF_SUM);
+  experts->norms = has(arch, OWN_NORMS)          ? EXPERTS_OWN_NORMS
+                   : has(arch, POST_NORM_OF_SUM) ? EXPERTS_POST_NORM
+                                                 : EXPERTS_NO_NORMS;
   experts->choice_bias = arch->experts.names->choice_bias != NULL;
   experts->renormalise = arch->experts.renormalise == RENORMALISE_ALWAYS;
   experts->sum_plus = arch->experts.sum_plus;

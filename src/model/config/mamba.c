@@ -35,22 +35,22 @@ static Status parse_step_limit(const ConfigReader *r, const char *key, DeltaConf
 
 /* The keys of a family, and their defaults. */
 typedef struct {
-  const char *heads, *groups, *states, *taps, *conv_bias, *bias, *step_limit;
-  int n_heads, n_groups, n_states;
+  IntMember heads, groups, states;
+  const char *taps, *conv_bias, *bias, *step_limit;
 } MambaKeys;
 
 static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaConfig *delta) {
   delta->rule = RULE_MAMBA2;
   delta->z_scale = delta->a_scale = delta->out_scale = 1;
   delta->q_scale = delta->k_scale = delta->v_scale = 1;
-  TRY(reader_int(r, keys->heads, 1, MAX_HEADS, keys->n_heads, &delta->n_value_heads));
-  TRY(reader_int(r, keys->groups, 1, MAX_HEADS, keys->n_groups, &delta->n_key_heads));
-  TRY(reader_int(r, keys->states, 1, MAX_DELTA_DIM, keys->n_states, &delta->key_dim));
+  TRY(reader_int(r, keys->heads.key, 1, MAX_HEADS, keys->heads.usual, &delta->n_value_heads));
+  TRY(reader_int(r, keys->groups.key, 1, MAX_HEADS, keys->groups.usual, &delta->n_key_heads));
+  TRY(reader_int(r, keys->states.key, 1, MAX_DELTA_DIM, keys->states.usual, &delta->key_dim));
   TRY(reader_int(r, keys->taps, 1, MAX_CONV_TAPS, 4, &delta->conv));
   TRY(reader_bool(r, keys->conv_bias, true, &delta->conv_bias));
   TRY(reader_bool(r, keys->bias, false, &delta->biases));
   if (delta->n_value_heads % delta->n_key_heads != 0)
-    return reader_refuse(r, "%s is %d, expected a multiple of its %d groups", keys->heads,
+    return reader_refuse(r, "%s is %d, expected a multiple of its %d groups", keys->heads.key,
                          delta->n_value_heads, delta->n_key_heads);
   return parse_step_limit(r, keys->step_limit, delta);
 }
@@ -92,16 +92,9 @@ static Status parse_beside_head(const ConfigReader *r, const ModelConfig *config
 typedef Status ParseHead(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta);
 
 static Status parse_granite_sizes(const ConfigReader *r, ParseHead *parse_own_head, ModelConfig *config) {
-  static const MambaKeys keys = {.heads = "mamba_n_heads",
-                                 .groups = "mamba_n_groups",
-                                 .states = "mamba_d_state",
-                                 .taps = "mamba_d_conv",
-                                 .conv_bias = "mamba_conv_bias",
-                                 .bias = "mamba_proj_bias",
-                                 .step_limit = "time_step_limit",
-                                 .n_heads = 128,
-                                 .n_groups = 1,
-                                 .n_states = 256};
+  static const MambaKeys keys = {{"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256},
+                                 "mamba_d_conv",         "mamba_conv_bias",     "mamba_proj_bias",
+                                 "time_step_limit"};
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) return STATUS_OK;
   TRY(parse_sizes(r, &keys, &config->delta));
   if (config->activation != ACTIVATION_SILU)
@@ -118,16 +111,13 @@ static const char *either(const ConfigReader *r, const char *first, const char *
 /* Nemotron-H: heads are as many and as large as it says, whatever `expand` is. Older configs have other names
  * for some members. */
 static Status parse_nemotron_sizes(const ConfigReader *r, ModelConfig *config) {
-  const MambaKeys keys = {.heads = "mamba_num_heads",
-                          .groups = either(r, "mamba_n_groups", "n_groups"),
-                          .states = "ssm_state_size",
-                          .taps = either(r, "mamba_d_conv", "conv_kernel"),
-                          .conv_bias = either(r, "mamba_conv_bias", "use_conv_bias"),
-                          .bias = "use_bias",
-                          .step_limit = either(r, "mamba_dt_limit", "time_step_limit"),
-                          .n_heads = 128,
-                          .n_groups = 8,
-                          .n_states = 128};
+  const MambaKeys keys = {{"mamba_num_heads", 128},
+                          {either(r, "mamba_n_groups", "n_groups"), 8},
+                          {"ssm_state_size", 128},
+                          either(r, "mamba_d_conv", "conv_kernel"),
+                          either(r, "mamba_conv_bias", "use_conv_bias"),
+                          "use_bias",
+                          either(r, "mamba_dt_limit", "time_step_limit")};
   const char *activation;
   TRY(parse_sizes(r, &keys, &config->delta));
   TRY(reader_string(r, "mamba_hidden_act", &activation));

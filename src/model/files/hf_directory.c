@@ -109,7 +109,7 @@ static Status take_vectors(HfLoader *loader, int index) {
       rank = 4;
       memcpy(shape, (int64_t[]){1, 1, stored.n, 1}, sizeof shape);
     }
-    if (which == LAYER_DELTA_CONV && config->delta.apart && !tensor) {
+    if (which == LAYER_DELTA_CONV && config->delta.form == DELTA_APART && !tensor) {
       TRY(take_convolutions(loader, index, stored.taps, out));
       continue;
     }
@@ -284,7 +284,7 @@ static void find_choice_bias(HfLoader *loader) {
 static void find_norm_names(HfLoader *loader) {
   ModelConfig *config = &loader->model->config;
   char name[NAME_SIZE];
-  for (int i = 0; config->delta.apart && i < config->n_layers; i++) {
+  for (int i = 0; config->delta.form == DELTA_APART && i < config->n_layers; i++) {
     if (!config->layers[i].norms_before) continue;
     snprintf(name, sizeof name, "%slayers.%d.input_layernorm", loader->body, i);
     if (hf_find(loader, name, ".weight")) config->names.attn_norm = config->names.mlp_norm = NULL;

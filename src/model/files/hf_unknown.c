@@ -46,7 +46,7 @@ static bool predicts(const HfLoader *loader, long layer) {
 
 /* True of the norm of experts in a layer without them, where A.X-K1 has it, too. */
 static bool is_of_no_experts(const ModelConfig *config, int layer, const char *name) {
-  return config->experts.post_norm && config_layer(config, layer).n_experts == 0 &&
+  return config->experts.norms == EXPERTS_POST_NORM && config_layer(config, layer).n_experts == 0 &&
          strstr(name, config->names.mlp_post_norm);
 }
 

@@ -235,17 +235,17 @@ static Status order_layer(Model *model, ModelLayer *layer, int n_threads, Error 
 
 Status key_heads_order(Model *model, int n_threads, Error *err) {
   ModelConfig *config = &model->config;
-  if (!config->delta.interleaved) return STATUS_OK;
+  if (config->delta.form != DELTA_INTERLEAVED) return STATUS_OK;
   for (int i = 0; i < config->n_layers; i++)
     if (config_layer(config, i).kind == LAYER_DELTA)
       TRY(order_layer(model, &model->layers[i], n_threads, err));
-  config->delta.interleaved = false;
+  config->delta.form = DELTA_AS_ONE;
   return STATUS_OK;
 }
 
 void key_heads_count(Model *model) {
   const ModelConfig *config = &model->config;
-  for (int i = 0; config->delta.interleaved && i < config->n_layers; i++) {
+  for (int i = 0; config->delta.form == DELTA_INTERLEAVED && i < config->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     if (config_layer(config, i).kind != LAYER_DELTA) continue;
     const Linear *both[] = {&layer->delta_qkv, &layer->delta_b};
