@@ -41,7 +41,7 @@ static Status print_help(Error *err) {
 
 /* Refuses an unknown command with a hint: it may be another program's, mistyped, or a model without its
  * flag. */
-static Status refuse_command(const char *text, Error *err) {
+static Status refuse_command(const char *text, bool is_alone, Error *err) {
   const char *instead = foreign_command(text);
   if (instead) return error_set(err, STATUS_USAGE, "unknown command \"%s\": %s", text, instead);
   Suggestion nearest = suggestion_begin(text, strlen(text));
@@ -52,8 +52,8 @@ static Status refuse_command(const char *text, Error *err) {
   if (file_exists(text))
     return error_set(err, STATUS_USAGE, "unknown command \"%s\" (a model is given with -m, a file with -f)",
                      text);
-  return error_set(err, STATUS_USAGE,
-                   "unknown command \"%s\" (auk --help lists them; a prompt of one word needs -p)", text);
+  return error_set(err, STATUS_USAGE, "unknown command \"%s\" (auk --help lists them; a prompt of %s)", text,
+                   is_alone ? "one word needs -p" : "several words stands in quotes");
 }
 
 static int run(int argc, char **argv) {
@@ -73,7 +73,7 @@ static int run(int argc, char **argv) {
       return help ? command_call(commands[i].interface, with_help[2] ? 3 : 2, with_help)
                   : command_call(commands[i].interface, argc - 1, argv + 1);
   if (!help && strchr(name, ' ') && !file_exists(name)) return command_call(&run_interface, argc, argv);
-  return command_finish(refuse_command(name, &err), &err);
+  return command_finish(refuse_command(name, help || argc < 3 || argv[2][0] == '-', &err), &err);
 }
 
 int main(int argc, char **argv) {

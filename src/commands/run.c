@@ -20,6 +20,7 @@
 #include "commands/input_text.h"
 #include "commands/map/map.h"
 #include "commands/map/map_prompt.h"
+#include "model/files/ak48.h"
 
 typedef struct {
   AssistantFlags assistant;
@@ -313,15 +314,31 @@ static Status take_prompt(const CommandCall *call, const char *text, Error *err)
     return error_set(err, STATUS_USAGE,
                      "unexpected argument \"%s\" (a command comes first, a prompt of one word needs -p)",
                      text);
-  if (*text && file_exists(text)) print_note("the prompt is \"%s\" (-f reads the file of this name)", text);
   return string_list_add(&o->prompt.texts, text, err);
+}
+
+/* Says why there is no answer to a word, which is no model, before another one. */
+static Status refuse_words(const char *word, Error *err) {
+  MappedFile file;
+  ModelConfig config;
+  if (!file_exists(word) || file_map(word, STATUS_MODEL, &file, NULL) != STATUS_OK)
+    return error_set(err, STATUS_USAGE,
+                     "\"%s\" is no model that is here, and a prompt of several words stands in quotes (auk "
+                     "models lists the models, auk get OWNER/NAME fetches one)",
+                     word);
+  Status status =
+      content_format(file.data, file.size)
+          ? ak48_header_decode(word, file.data, file.size, &config, err)
+          : error_set(err, STATUS_USAGE, "%s is no model (-f %s gives its text to the prompt)", word, word);
+  file_unmap(&file);
+  return status;
 }
 
 /* An operand is "-" for -f -, a model, as for other commands, or the prompt; the last is no second model. */
 static Status take_operands(const CommandCall *call, Error *err) {
   Options *o = call->options;
   const bool has_prompt = o->prompt.texts.count || o->prompt.messages;
-  const char *model = NULL;
+  const char *model = NULL, *text = NULL;
   for (size_t i = 0; i < call->n_operands; i++) {
     const char *operand = call->operands[i];
     const bool may_be_model = !model || i + 1 < call->n_operands || o->prompt.texts.count;
@@ -333,12 +350,12 @@ static Status take_operands(const CommandCall *call, Error *err) {
       return error_set(err, STATUS_USAGE,
                        "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)", operand);
     else if (o->prompt.texts.count)
-      return error_set(err, STATUS_USAGE,
-                       "\"%s\" is no model that is here, and a prompt of several words stands in quotes",
-                       o->prompt.texts.items[0]);
+      return refuse_words(o->prompt.texts.items[0], err);
     else
-      TRY(take_prompt(call, operand, err));
+      TRY(take_prompt(call, text = operand, err));
   }
+  if (text && *text && file_exists(text))
+    print_note("the prompt is \"%s\" (-f reads the file of this name)", text);
   return STATUS_OK;
 }
 

@@ -10,8 +10,8 @@ PROMPT = "Once upon a time"
 USAGE = 2
 
 
-def refused(process, message):
-    assert (process.returncode, process.stdout, process.stderr.decode()) == (USAGE, b"", f"auk: {message}\n")
+def refused(process, message, status=USAGE):
+    assert (process.returncode, process.stdout, process.stderr.decode()) == (status, b"", f"auk: {message}\n")
 
 
 # --- flags without effect
@@ -179,7 +179,10 @@ def test_a_word_that_can_be_no_prompt_is_told(run, stories):
     refused(run(PROMPT, "-m", stories, "--messages", "x"), message.format(PROMPT))
     for first, second in ((PROMPT, PROMPT), ("no/such-model", "hi"), ("why", "not")):
         refused(run("run", first, second, "-m", stories),
-                f'"{first}" is no model that is here, and a prompt of several words stands in quotes')
+                f'"{first}" is no model that is here, and a prompt of several words stands in quotes '
+                '(auk models lists the models, auk get OWNER/NAME fetches one)')
+    refused(run("hello", "there"),
+            'unknown command "hello" (auk --help lists them; a prompt of several words stands in quotes)')
     refused(run("-m", stories, "chat"),
             'unexpected argument "chat" (a command comes first, a prompt of one word needs -p)')
     refused(run("run", stories, ""), "-p is empty, and there is no other text (is a variable unset?)")
@@ -299,3 +302,21 @@ def test_the_system_prompt_has_its_short_name(run, stories):
 @pytest.mark.parametrize("flag", ["-p", "--json", "--map"])
 def test_a_flag_of_one_answer_in_a_chat_says_where_it_belongs(run, flag):
     refused(run("chat", flag, "Hi"), f"unknown flag {flag}: it is for one answer (auk run)")
+
+
+def test_a_file_before_a_prompt_is_named_as_what_it_is(run, stories, tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes(99))
+    (tmp_path / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(99))
+    (tmp_path / "notes").write_text("Notes.\n")
+    gguf = f"{tmp_path}/x.gguf is a GGUF file, which auk does not read; take the Hugging Face checkpoint, such as: " \
+           "auk get OWNER/NAME"
+    for how in (["run", tmp_path / "x.gguf", "hi"], ["-m", tmp_path / "x.gguf", "-p", "hi"]):
+        refused(run(*how), gguf, status=3)
+    for how in (["run", tmp_path / "p.png", "hi"], ["-m", tmp_path / "p.png", "-p", "hi"]):
+        refused(run(*how), f"{tmp_path}/p.png is a PNG image, and no model", status=3)
+    refused(run("run", tmp_path / "notes", "hi"),
+            f"{tmp_path}/notes is no model (-f {tmp_path}/notes gives its text to the prompt)")
+    assert "(a safetensors file? give the directory that it lies in)" in run(
+        "-m", stories / "model.safetensors", "-p", "hi").stderr.decode()
+    told = run("-m", "gpt2", "-p", "hi").stderr.decode()
+    assert "(auk models lists what is there, auk get OWNER/NAME fetches a model)" in told

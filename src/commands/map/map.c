@@ -491,7 +491,9 @@ static Status finish(Map *map, Error *err) {
   if (m->n_incomplete)
     return error_set(err, STATUS_CUT_SHORT, "%zu of %zu answers were cut before %s was complete",
                      m->n_incomplete, m->n_answered,
-                     m->job->reply->code ? "their code" : m->assistant->form.is_calls ? "a call" : "their form");
+                     m->job->reply->code           ? "their code"
+                     : m->assistant->form.is_calls ? "a call"
+                                                   : "their form");
   return STATUS_OK;
 }
 

@@ -318,8 +318,8 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
   if (!*folder || file_is_directory(folder) || strcmp(folder, CHECKPOINTS_HERE) == 0)
     return error_set(err, STATUS_MODEL,
                      "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
-                     "(auk models lists what is there)",
-                     text, hub);
+                     "(auk models lists what is there%s)",
+                     text, hub, *folder ? "" : ", auk get OWNER/NAME fetches a model");
   return error_set(err, STATUS_MODEL,
                    "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s; "
                    "fetch it with:  %s",

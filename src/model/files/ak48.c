@@ -113,9 +113,11 @@ Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t s
         path, kind);
   if (!has_magic(bytes, size)) {
     char found[16] = "nothing";
+    const char *other = other_file(bytes, size);
+    if (kind && !*other) return error_set(err, STATUS_MODEL, "%s is %s, and no model", path, kind);
     if (size >= 4) snprintf(found, sizeof found, "0x%08" PRIx32, get_u32(bytes));
     return error_set(err, STATUS_MODEL, "%s is no packed file: it begins with %s, expected 0x%08x (ak48)%s",
-                     path, found, AK48_MAGIC, other_file(bytes, size));
+                     path, found, AK48_MAGIC, other);
   }
   if (size < AK48_HEADER_SIZE)
     return error_set(err, STATUS_MODEL, "%s: truncated: %zu bytes, expected at least the header's %d", path,

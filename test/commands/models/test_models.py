@@ -177,9 +177,9 @@ def test_a_name_that_is_nowhere_says_where_it_looked_and_how_to_fetch_it(hub, ca
     for arguments in (["tokenize", "-m", "Qwen/Qwen3-8B-AWQ", "x"], ["template", "-m", "Qwen/Qwen3-8B-AWQ"],
                       ["chat", "-m", "Qwen/Qwen3-8B-AWQ"], ["pack", "Qwen/Qwen3-8B-AWQ", "-o", "x"]):
         refused(call(*arguments), hub.folder, "auk get Qwen/Qwen3-8B-AWQ")
-    process = call("-m", "a-folder", "-p", "x")  # nothing that one would fetch
+    process = call("-m", "a-folder", "-p", "x")  # one does not fetch this name
     refused(process, hub.folder, "auk models lists")
-    assert b"auk get" not in process.stderr
+    assert b"auk get OWNER/NAME" in process.stderr and b"auk get a-folder" not in process.stderr
     refused(call("inspect", "a/b", HOME=None, HF_HUB_CACHE=None), "no such file or directory", "HOME is not set")
 
 
