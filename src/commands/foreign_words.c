@@ -28,7 +28,7 @@ static const Foreign other_commands[] = {
 };
 
 static const Foreign other_flags[] = {
-    {"-i, --interactive", "auk chat is a conversation, -p TEXT one answer"},
+    {"-i, --interactive, -if, --interactive-first", "auk chat is a conversation, -p TEXT one answer"},
     {"-hf, -hfr, --hf-repo", "auk get NAME fetches a model, -m NAME takes it from there"},
     {"-hff, --hf-file, -mu, --model-url", "auk get NAME fetches a model, -m NAME takes it from there"},
     {"-q, --quiet, --silent", "standard output has the answer alone; 2>/dev/null drops the rest"},
@@ -36,6 +36,12 @@ static const Foreign other_flags[] = {
     {"-ctk, -ctv, --cache-type-k, --cache-type-v", "f16, f32 and q8_0 are known, as of --kv f16|f32|q8"},
     {"-mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
     {"--reasoning, -rea", "--think and --no-think say it"},
+    {"--chat-template-kwargs", "--think and --no-think say enable_thinking"},
+    {"--reasoning-format", "--show-thinking and --hide-thinking say where a thought goes"},
+    {"-sm, --split-mode, -ts, --tensor-split", "--gpu and --split say which GPUs share the work"},
+    {"--log-file", "2>FILE keeps what is written to standard error"},
+    {"--keepalive", "--keep TIME leaves the model in memory: 90s, 10m, 2h"},
+    {"--nowordwrap", "--no-wrap does not wrap lines between words"},
     {"--show-timings, --timings", "-u shows them"},
     {"--stream", "an answer streams unless --no-stream is given"},
     {"--context-shift", "--context-overflow slide forgets the oldest turns of a chat"},
@@ -53,13 +59,13 @@ static const char *const idle_flags[] = {
         "--no-warmup, --warmup, --simple-io, --no-perf, --perf, --no-escape, --log-disable, --no-repack, "
         "--no-op-offload, --no-context-shift, --swa-full, --offline, -cb, --cont-batching, -kvu, "
         "--kv-unified, "
-        "--check-tensors, -cmoe, --cpu-moe, -co",
+        "--check-tensors, -cmoe, --cpu-moe, -co, -nkvo, --no-kv-offload",
     [FOREIGN_VALUE] =
         "-ngl, --gpu-layers, --n-gpu-layers, -b, --batch-size, -ub, --ubatch-size, -tb, --threads-batch, "
         "-dev, "
         "-ot, --override-tensor, -ncmoe, --n-cpu-moe, --prio, --poll, --numa, -lv, --log-verbosity, "
-        "--verbosity, -dt, --defrag-thold",
-    [FOREIGN_ON_OFF] = "-fa, --flash-attn, --color, --log-colors",
+        "--verbosity, -dt, --defrag-thold, --cache-reuse",
+    [FOREIGN_ON_OFF] = "-fa, --flash-attn, --color, --log-colors, -fit, --fit",
 };
 
 static const struct {

@@ -320,3 +320,19 @@ def test_a_file_before_a_prompt_is_named_as_what_it_is(run, stories, tmp_path):
         "-m", stories / "model.safetensors", "-p", "hi").stderr.decode()
     told = run("-m", "gpt2", "-p", "hi").stderr.decode()
     assert "(auk models lists what is there, auk get OWNER/NAME fetches a model)" in told
+
+
+@pytest.mark.parametrize("flags, hint", [
+    (["--chat-template-kwargs", '{"enable_thinking": false}'], "--no-think"), (["-sm", "row"], "--split"),
+    (["-ts", "1,1"], "--split"), (["--log-file", "x"], "2>FILE"), (["--reasoning-format", "none"], "--hide-thinking"),
+    (["-if"], "auk chat"), (["--nowordwrap"], "--no-wrap"), (["--keepalive", "5m"], "--keep TIME")])
+def test_more_flags_of_other_programs_lead_to_those_of_auk(run, stories, flags, hint):
+    told = run("-m", stories, "-p", "Hi", *flags)
+    assert told.returncode == USAGE and hint in told.stderr.decode() and flags[0] in told.stderr.decode()
+
+
+def test_more_flags_of_llama_that_need_nothing(run, stories):
+    done = run("-m", stories, "--raw", "-n", 1, "-fit", "on",
+               "--no-kv-offload", "-nkvo", "--cache-reuse", 256, "-p", PROMPT)
+    assert done.returncode == 0
+    assert "nothing is needed for it here: -fit, --no-kv-offload, -nkvo, --cache-reuse" in done.stderr.decode()
