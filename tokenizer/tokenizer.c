@@ -36,7 +36,8 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err) {
   MappedFile file;
   Buffer declared = {0};
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = declared_read(path, &declared, err);
+  Status status = content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err);
+  if (status == STATUS_OK) status = declared_read(path, &declared, err);
   if (status == STATUS_OK)
     status = load(path, (const char *)file.data, file.size, &declared, tokenizer, err);
   else

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/size_text.h"
+#include "base/utf8.h"
 
 #define PROC_PATH      "/proc/self/fd/%d"
 #define PROC_PATH_SIZE 32
@@ -559,4 +560,18 @@ const char *content_format(const void *bytes, size_t size) {
     if (!then || memcmp((const char *)bytes + kinds[i].then_at, then, 4) == 0) return kinds[i].kind;
   }
   return is_utf16(bytes, size, 0) || is_utf16(bytes, size, 1) ? content_format_utf16 : NULL;
+}
+
+Status content_expect_text(const char *name, const void *bytes, size_t size, bool may_have_nul,
+                           Status refused, Error *err) {
+  const char *kind = content_format(bytes, size);
+  if (!kind) return STATUS_OK;
+  const size_t looked_at = size < 1 << 16 ? size : 1 << 16, valid = utf8_valid_prefix(bytes, looked_at);
+  const bool is_text = valid + 3 >= looked_at && (valid == looked_at || looked_at < size) &&
+                       (may_have_nul || !memchr(bytes, 0, looked_at));
+  if (is_text && (size < 5 || memcmp(bytes, "%PDF-", 5) != 0)) return STATUS_OK;
+  if (kind == content_format_utf16)
+    return error_set(err, refused, "%s is %s, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)", name,
+                     kind);
+  return error_set(err, refused, "%s is %s, expected text", name, kind);
 }

@@ -104,3 +104,7 @@ const char *content_format(const void *bytes, size_t size);
 
 /* Two of its results, for which there is advice. */
 extern const char content_format_gguf[], content_format_utf16[];
+/* Refuses what is no text (invalid UTF-8, a NUL unless it may have some, a PDF) and has a known format, with
+ * the name of the format. Another broken text passes: where it breaks is for the caller to say. */
+Status content_expect_text(const char *name, const void *bytes, size_t size, bool may_have_nul,
+                           Status refused, Error *err);

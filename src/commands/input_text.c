@@ -28,14 +28,9 @@ void text_note_empty(const char *path, size_t size) {
 /* Refuses what is no text, by what it is. */
 static Status check_text(const char *name, const char *text, size_t size, bool may_have_nul, Error *err) {
   const char *nul = may_have_nul ? NULL : memchr(text, 0, size);
-  const bool is_text = !nul && utf8_valid_prefix(text, size) == size;
-  if (is_text && (size < 5 || memcmp(text, "%PDF-", 5) != 0)) return STATUS_OK;
-  const char *kind = content_format(text, size);
-  if (kind == content_format_utf16)
-    return error_set(err, STATUS_USAGE, "%s is %s, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)",
-                     name, kind);
-  if (kind) return error_set(err, STATUS_USAGE, "%s is %s: prompts are text", name, kind);
+  TRY(content_expect_text(name, text, size, may_have_nul, STATUS_USAGE, err));
   TRY(text_check_bytes(name, text, size, err));
+  if (!nul) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is no text: it has a NUL at offset %td", name, nul - text);
 }
 
@@ -59,6 +54,13 @@ Status text_read(const char *path, Buffer *out, Error *err) {
 
 Status text_read_with_nul(const char *path, Buffer *out, Error *err) {
   return read_text(path, true, out, err);
+}
+
+Status text_read_source(const char *path, Buffer *out, Error *err) {
+  const size_t start = out->size;
+  TRY(file_read(path, TEXT_LIMIT, out, err));
+  return content_expect_text(path, out->data ? out->data + start : "", out->size - start, false, STATUS_USAGE,
+                             err);
 }
 
 Status text_check_bytes(const char *what, const char *text, size_t size, Error *err) {
@@ -119,6 +121,9 @@ static Status take_lines(FILE *input, const char *name, LineSink take, void *use
     bool found, failed = false;
     status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
     if (status != STATUS_OK || !found) break;
+    if (n_lines == 0)
+      status = content_expect_text(name, line.data ? line.data : "", line.size, false, STATUS_USAGE, err);
+    if (status != STATUS_OK) break;
     status = take(user, name, ++n_lines, &line, &failed, err);
     if (status != STATUS_OK) break;
     if (failed && n_failed++ == 0) first_failed = n_lines;

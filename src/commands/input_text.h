@@ -24,6 +24,9 @@ void text_note_empty(const char *path, size_t size);
 Status text_read(const char *path, Buffer *out, Error *err);
 /* The same, but a text may have NULs: it is tokens that are wanted, not a prompt. */
 Status text_read_with_nul(const char *path, Buffer *out, Error *err);
+/* Reads a file for a parser, which refuses broken texts by their line: a schema, a grammar, a conversation.
+ * Other formats are refused by their name. */
+Status text_read_source(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);
 Status text_check_bytes(const char *what, const char *text, size_t size, Error *err);

@@ -103,7 +103,7 @@ static Status check_text(const Options *options, Constraint *constraint, Buffer 
 static Status run_text(const Options *options, Buffer *out, Error *err) {
   Buffer schema = {0};
   Constraint constraint;
-  Status status = file_read(options->schema, TEXT_LIMIT, &schema, err);
+  Status status = text_read_source(options->schema, &schema, err);
   if (status == STATUS_OK)
     status = constraint_open(options->schema, schema.data ? schema.data : "", schema.size,
                              schema_options(options), NULL, &constraint, err);

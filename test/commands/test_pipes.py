@@ -128,11 +128,11 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(ask, tmp_path):
 
 
 @pytest.mark.parametrize("content, said", [
-    (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image: prompts are text"),
-    (b"%PDF-1.4\nall of it ASCII", "a PDF: prompts are text"),
+    (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image, expected text"),
+    (b"%PDF-1.4\nall of it ASCII", "a PDF, expected text"),
     ("Grüße".encode("utf-16"), "UTF-16 text, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)"),
     ("Hello, all".encode("utf-16-le"), "UTF-16 text, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)"),
-    (b"PK\3\4\x14\0", "a zip archive (as docx, odt and epub are): prompts are text"),
+    (b"PK\3\4\x14\0", "a zip archive (as docx, odt and epub are), expected text"),
     (b"abc\0def", "no text: it has a NUL at offset 3"),
     ("Grüße".encode("latin-1"), "not valid UTF-8: byte 0xfc at offset 2"),
 ])
@@ -151,6 +151,43 @@ def test_other_files_are_named_as_what_they_are(ask, run, stories, tmp_path, con
     text = tmp_path / "text"
     text.write_text("PK, GIF89a and %PDF- begin no text\n")
     assert ask("-f", text, "-n", 2).returncode == 0
+
+
+@pytest.mark.parametrize("content, said", [
+    (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image, expected text"),
+    (b"%PDF-1.4\nall of it ASCII", "a PDF, expected text"),
+    (b"GGUF\3\0\0\0\0\0\0\0", "a GGUF file, expected text"),
+    ("Hello, all\n".encode("utf-16"), "UTF-16 text, expected UTF-8 (iconv -f utf-16 -t utf-8 converts it)"),
+    (b"PK\3\4\x14\0\x91", "a zip archive (as docx, odt and epub are), expected text"),
+])
+def test_records_and_sources_that_are_other_files_are_named(run, stories, tmp_path, content, said):
+    """Where lines, records or a parser read the file."""
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    model, chat = ["-m", stories, "-n", "1"], ["--chat-template", "chatml"]
+    for flags in ([*model, "-p", "{}", "--raw", "--map", file], [*model, "--map-json", "--raw", "--map", file],
+                  [*model, "-p", "x", "--json-schema", file], [*model, "-p", "x", "--grammar", file],
+                  [*model, *chat, "--messages", file],
+                  [*model, "-p", "x", "--chat-template", file], ["schema", file],
+                  ["tokenize", "-m", stories, "--jsonl", "-f", file],
+                  ["tokenize", "-m", stories, "--tokenizer", file, "x"]):
+        process = run(*flags)
+        assert process.returncode in (1, 2, 3) and process.stdout == b"", flags
+        assert process.stderr.decode().endswith(f"auk: {file} is {said}\n"), (flags, process.stderr)
+
+
+def test_records_that_only_look_like_another_format_are_taken(run, stories, tmp_path):
+    file = tmp_path / "file"
+    for content, flags in ((b"GGUF is a format\n", []), (b"a\0b\0c\0d\0e\0", ["-0"])):
+        file.write_bytes(content)
+        assert run("-m", stories, "-n", "1", "--raw", "-p", "{}", "--map", file, *flags).returncode == 0
+
+
+def test_a_model_that_is_another_file_is_named(run, stories, tmp_path):
+    (tmp_path / "file").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    assert "is a PNG image, and no model" in run("-m", tmp_path / "file", "-p", "x").stderr.decode()
+    said = run("-m", stories / "model.safetensors", "-p", "x").stderr.decode()
+    assert "(a safetensors file? give the directory that it lies in)" in said
 
 
 def test_a_command_that_comes_late_is_no_prompt(ask):

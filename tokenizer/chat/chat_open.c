@@ -82,6 +82,7 @@ static Status parse_builtin(Chat *chat, const ChatBuiltin *builtin, Error *err) 
 static Status parse_file(Chat *chat, const char *path, const char *source, Error *err) {
   Buffer text = {0};
   Status status = file_read(path, TEMPLATE_FILE_LIMIT, &text, err);
+  if (status == STATUS_OK) status = content_expect_text(path, text.data, text.size, false, STATUS_MODEL, err);
   if (status == STATUS_OK) status = parse_as(chat, source, text.data ? text.data : "", text.size, err);
   buffer_release(&text);
   return status;
@@ -91,7 +92,9 @@ static Status parse_file(Chat *chat, const char *path, const char *source, Error
 static Status parse_part(Chat *chat, const char *path, const char *source, Error *err) {
   MappedFile file;
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = parse_as(chat, source, file.data ? (const char *)file.data : "", file.size, err);
+  Status status = content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err);
+  if (status == STATUS_OK)
+    status = parse_as(chat, source, file.data ? (const char *)file.data : "", file.size, err);
   file_unmap(&file);
   return status;
 }

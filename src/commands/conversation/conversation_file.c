@@ -91,7 +91,7 @@ static Status read_messages(const char *path, const Json *list, JsonSpan text, C
 }
 
 static Status parse(const char *path, Buffer *text, Json **tree, const Json **list, Error *err) {
-  TRY(file_read(path, TEXT_LIMIT, text, err));
+  TRY(text_read_source(path, text, err));
   TRY(json_parse(path, STATUS_USAGE, text->data ? text->data : "", text->size, NULL, 0, tree, err));
   *list = json_is_array(*tree) ? *tree : json_member(*tree, "messages");
   if (*list && json_is_array(*list)) return STATUS_OK;

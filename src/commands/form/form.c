@@ -55,7 +55,7 @@ static bool is_inline(const char *schema) {
 
 static Status read_file(AnswerForm *form, const char *path, Error *err) {
   TRY(file_name_check(form->flag, path, err));
-  return file_read(path, TEXT_LIMIT, &form->text, err);
+  return text_read_source(path, &form->text, err);
 }
 
 SchemaOptions form_schema_options(const AnswerForm *form) {

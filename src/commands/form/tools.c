@@ -333,7 +333,7 @@ static Status read_functions(const ToolFlags *flags, const FormFlags *schema_fla
   TRY(buffer_append_string(&tools->schema, "{\"anyOf\": [", err));
   TRY(buffer_append(&tools->list, "[", 1, err));
   TRY(file_name_check("--tools", flags->file, err));
-  Status status = file_read(flags->file, TEXT_LIMIT, &text, err);
+  Status status = text_read_source(flags->file, &text, err);
   const JsonSpan span = {text.data ? text.data : "", text.size};
   if (status == STATUS_OK)
     status = json_parse(flags->file, STATUS_USAGE, span.text, span.size, NULL, 0, NULL, err);

@@ -112,6 +112,9 @@ static Status read_record(RecordReader *reader, Record *record, bool *some, Erro
   while (!record->ended) {
     if (reader->at == reader->size) TRY(read_ahead(reader, err));
     if (reader->size == 0) return STATUS_OK;
+    if (reader->n_consumed == 0 && !reader->rules.verbatim)
+      TRY(content_expect_text(reader->name, reader->bytes, reader->size, reader->rules.end == 0, STATUS_USAGE,
+                              err));
     const char *from = reader->bytes + reader->at;
     size_t left = reader->size - reader->at;
     const char *end = memchr(from, reader->rules.end, left);
