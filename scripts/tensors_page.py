@@ -37,10 +37,9 @@ def other_names():
     for slot, name in re.findall(r'\{ (?:LAYER|MODEL)_(\w+), +\w+, +0, "([^"]+)"', names):
         found[slot].append(name)
     architectures = (MODEL / "config/architectures.c").read_text()
-    for own in re.findall(r"\.names = \{([^}]*)\}", architectures):
-        for member, name in re.findall(r'\.(\w+) = "([^"]+)"', own):
-            if member in members:
-                found[members[member]].append(name)
+    for member, name in re.findall(r'\.(\w+) = "([^"]+)"', architectures):
+        if member in members and ("." in name or member.endswith("norm")):  # experts' own names have no dot
+            found[members[member]].append(name)
     return found
 
 
