@@ -51,8 +51,10 @@ static void read_records(uint8_t options, const char *pattern_text, const char *
   Record record;
   bool found = true;
   for (size_t n = 0;; n++) {
-    require(record_reader_next(&reader, &record, &found, &err) == STATUS_OK);
-    if (!found) break;
+    const Status status = record_reader_next(&reader, &record, &found, &err);
+    require(status == STATUS_OK ||
+            (status == STATUS_USAGE && n == 0 && err.text[0])); /* another kind of file */
+    if (status != STATUS_OK || !found) break;
     require(record.index == n && record.size <= rules.limit && n <= size);
     if (usable) check_prompt(&pattern, &record, &prompt);
     check_result(options & NUL ? RESULTS_NUL : RESULTS_LINES, record.size ? record.text : "", record.size);
