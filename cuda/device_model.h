@@ -70,7 +70,7 @@ typedef struct {
   const float *small[3];
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
 } DeviceLayer;
-enum { SMALL_ROUTER, SMALL_PREDICT, SMALL_CORRECT };
+enum { SMALL_ROUTER, SMALL_PREDICT, SMALL_CORRECT }; /* in the order of LAYER_ALTUP_ROUTER .. */
 
 typedef struct {
   const float *frequencies; /* [n_pairs] rope_frequencies() */

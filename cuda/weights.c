@@ -117,8 +117,7 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return true;
 }
 
-/* The matrices that every head of latent attention has, which are always on the device; router and gate
- * are. */
+/* The matrices that every head of latent attention has. */
 static Status visit_heads(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                           Error *err) {
   if (!from->key_heads) return STATUS_OK;
@@ -157,21 +156,26 @@ static Status visit_small(Loader *loader, const Pass *pass, const float **to, co
 
 static Status visit_held(Loader *loader, const Pass *pass, HeldMatrix held, DeviceLayer *to,
                          const ModelLayer *from, Error *err) {
-  static const int small[] = {LAYER_ALTUP_ROUTER, LAYER_ALTUP_PREDICT, LAYER_ALTUP_CORRECT};
   const ModelConfig *config = &loader->loaded->model->config;
   const int which = held.which, i = loader->layer,
             n_host = held.how == HELD_EXPERTS ? loader->host_experts : loader->host_layers;
-  const bool may_stay = held.how == HELD_JOINED || held.how == HELD_ALONE || held.how == HELD_EXPERTS;
+  const bool may_stay =
+      held.how == HELD_JOINED || held.how == HELD_ALONE || held.how == HELD_APART || held.how == HELD_EXPERTS;
   loader->stays = may_stay && i >= config->n_layers - n_host;
   switch (held.how) {
   case HELD_JOINED: return visit_joined(loader, pass, which, to, from, err);
   case HELD_EXPERTS: return visit_experts(loader, pass, &to->experts, from, err);
   case HELD_HEADS: return visit_heads(loader, pass, to, from, err);
-  case HELD_SMALL: return visit_small(loader, pass, &to->small[which], &from->linear[small[which]], err);
+  case HELD_SMALL:
+    return visit_small(loader, pass, &to->small[which - LAYER_ALTUP_ROUTER], &from->linear[which], err);
+  case HELD_APART:
+    if (!parts_are_apart(config, which)) return STATUS_OK;
+    break;
   default:
-    if (parts_is_input(config, i, which) || (which == LAYER_DOWN && loader->joined)) return STATUS_OK;
-    return visit_matrix(loader, pass, &to->linear[which], &from->linear[which], err);
+    if (which == LAYER_DOWN && loader->joined) return STATUS_OK;
+    break;
   }
+  return visit_matrix(loader, pass, &to->linear[which], &from->linear[which], err);
 }
 
 static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {

@@ -57,13 +57,13 @@ def page():
         return f"| `{name}{suffix}` | {shape} | {words.strip(chr(34))} | {also} |"
 
     head = ["| tensor | size | | in other families |", "|---|---|---|---|"]
-    out = [BEGIN, "", "Of a layer, `model.layers.L.`:", ""] + head
+    out = [BEGIN, "", "Names of a layer's tensors follow `model.layers.L.`:", ""] + head
     for slot, _, name, words, _, n_out, n_in, *_ in rows("LINEAR"):
         out.append(line(slot, name, f"{size(n_in)} → {size(n_out)}", words))
     for slot, _, name, words, kind, _, n, taps, *_ in rows("VECTOR"):
         shape = f"[{size(n)}]" if taps == "ONE" else f"[{size(n)}, 1, {size(taps)}]"
         out.append(line(slot, name, shape, words, ".weight" if kind == "NORM" else ""))
-    out += ["", "Beside the layers, `model.` but for `lm_head`:", ""] + head
+    out += ["", "Beside the layers, names follow `model.`; `lm_head` stands alone:", ""] + head
     for slot, _, count, name, words, n_out, n_in, *_ in rows("MODEL_LINEAR"):
         out.append(line(slot, name, f"{size(n_in)} → {size(n_out)}", words, "" if count == "ONE" else ".I"))
     for slot, _, count, name, words, kind, n, *_ in rows("MODEL_VECTOR"):

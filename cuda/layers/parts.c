@@ -5,9 +5,9 @@
 
 /* clang-format off */
 const HeldMatrix held_matrices[N_HELD] = {
-  {HELD_JOINED, JOINED_INPUTS},          {HELD_ALONE, LAYER_Q},
-  {HELD_HEADS, 0},                       {HELD_ALONE, LAYER_DELTA_Z},
-  {HELD_ALONE, LAYER_DELTA_A},           {HELD_ALONE, LAYER_DELTA_O},
+  {HELD_JOINED, JOINED_INPUTS},          {HELD_APART, LAYER_Q},
+  {HELD_HEADS, 0},                       {HELD_APART, LAYER_DELTA_Z},
+  {HELD_APART, LAYER_DELTA_A},           {HELD_ALONE, LAYER_DELTA_O},
   {HELD_ALONE, LAYER_O},                 {HELD_ROUTER, LAYER_ROUTER},
   {HELD_ROUTER, LAYER_SHARED_GATE},      {HELD_ON_DEVICE, LAYER_LATENT_IN},
   {HELD_ON_DEVICE, LAYER_LATENT_OUT},    {HELD_EXPERTS, 0},
@@ -15,8 +15,8 @@ const HeldMatrix held_matrices[N_HELD] = {
   {HELD_JOINED, JOINED_ATTN_MIX},        {HELD_ALONE, LAYER_ATTN_MIX_UP},
   {HELD_JOINED, JOINED_MLP_MIX},         {HELD_ALONE, LAYER_MLP_MIX_UP},
   {HELD_ALONE, LAYER_NGRAM_KEY},         {HELD_ALONE, LAYER_NGRAM_VALUE},
-  {HELD_SMALL, SMALL_ROUTER},            {HELD_SMALL, SMALL_PREDICT},
-  {HELD_SMALL, SMALL_CORRECT},           {HELD_ALONE, LAYER_LAUREL_LEFT},
+  {HELD_SMALL, LAYER_ALTUP_ROUTER},      {HELD_SMALL, LAYER_ALTUP_PREDICT},
+  {HELD_SMALL, LAYER_ALTUP_CORRECT},     {HELD_ALONE, LAYER_LAUREL_LEFT},
   {HELD_ALONE, LAYER_LAUREL_RIGHT},      {HELD_ALONE, LAYER_INPUT_GATE},
   {HELD_ALONE, LAYER_INPUT_PROJECTION},
 };
@@ -36,11 +36,9 @@ static const int joined[N_JOINED][N_INPUTS + 1] = {
     [JOINED_MLP_MIX] = {LAYER_MLP_MIX_DOWN, LAYER_MLP_INJECT, N_LAYER_LINEARS},
 };
 
-/* With a gate_rank z and a multiply another input than the layer's, with a q_rank q does. */
-bool parts_is_input(const ModelConfig *config, int layer, int which) {
-  if (!layer_linear_exists(config, layer, which)) return false;
-  if (which == LAYER_DELTA_A || which == LAYER_DELTA_Z) return config->delta.gate_rank == 0;
-  return which == LAYER_Q && config->latent.q_rank == 0;
+bool parts_are_apart(const ModelConfig *config, int which) {
+  if (which == LAYER_DELTA_A || which == LAYER_DELTA_Z) return config->delta.gate_rank > 0;
+  return which == LAYER_Q && config->latent.q_rank > 0;
 }
 
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
@@ -48,9 +46,7 @@ int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, i
   int n = 0;
   for (int i = 0; joined[which][i] < N_LAYER_LINEARS; i++) {
     const int linear = joined[which][i];
-    const bool may_be_alone = linear == LAYER_DELTA_A || linear == LAYER_DELTA_Z || linear == LAYER_Q;
-    if (!layer_linear_exists(config, layer, linear) ||
-        (may_be_alone && !parts_is_input(config, layer, linear)) ||
+    if (!layer_linear_exists(config, layer, linear) || parts_are_apart(config, linear) ||
         (linear == LAYER_DELTA_A && config->delta.by_channel != (i > AT_A)))
       continue;
     out[n++] = layer_linear(from, linear);

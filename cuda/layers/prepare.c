@@ -30,6 +30,7 @@ static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
     switch (held_matrices[i].how) {
     case HELD_JOINED: TRY(visit_projections(v, &l->joined[which], v->rows, err)); break;
     case HELD_ALONE:
+    case HELD_APART:
     case HELD_ON_DEVICE: TRY(visit(v, &l->linear[which], v->rows, err)); break;
     case HELD_EXPERTS:
       if (l->experts.down.n_out == 0) break;

@@ -169,14 +169,8 @@ static Status place_own(Arena *arena, Model *model, Error *err) {
     const int n = model_vector_size(&model->config, which);
     if (n > 0) model->vector[which] = place_vector(arena, n);
   }
-  for (int which = 0; which < N_MODEL_LINEARS; which++) {
-    Linear *linear = &model->linear[which];
-    int n_in, n_out;
-    model_linear_sizes(&model->config, which, &n_in, &n_out);
-    if (n_out == 0 || which == MODEL_HEAD) continue;
-    linear->n_in = n_in, linear->n_out = n_out;
-    TRY(place_matrix(arena, model, linear, err));
-  }
+  for (int which = MODEL_HEAD + 1; which < N_MODEL_LINEARS; which++)
+    if (model->linear[which].n_out > 0) TRY(place_matrix(arena, model, &model->linear[which], err));
   return STATUS_OK;
 }
 

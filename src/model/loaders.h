@@ -105,7 +105,8 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
 Status hf_draft_open(const char *path, const Model *target, Model *draft, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 
-/* Allocates model->layers and names their Linears. PRECOND the config is set. */
+/* Allocates model->layers and names all Linears; those beside the layers, but for the head, have their sizes
+ * then. PRECOND the config is set. */
 Status model_make_layers(Model *model, const char *body, Error *err);
 
 /* Sets model->head to a dense lm_head or, if the config ties it, to the embedding. */

@@ -79,8 +79,10 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
   files->names = mem_alloc(n_layers, N_LAYER_LINEARS * sizeof *files->names, "layer names", err);
   if (!model->layers || !files->names) return STATUS_FAILED;
   for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    Linear *linear = &model->linear[which];
     model_linear_name(&model->config, body, which, files->own_names[which]);
-    model->linear[which].name = files->own_names[which];
+    linear->name = files->own_names[which];
+    if (which != MODEL_HEAD) model_linear_sizes(&model->config, which, &linear->n_in, &linear->n_out);
   }
   for (size_t i = 0; i < n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {

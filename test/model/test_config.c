@@ -1,6 +1,6 @@
 /* test_config.c - a config's files, and numbers that are computed from it: rotary frequencies, quantiles.
  *
- * What configs mean, and which are refused, is in test_config_transcripts.c. The reference is transformers
+ * test_config_transcripts.c has the meaning of each config, and the refusals. The reference is transformers
  * 5.23: its rotary embeddings for the frequencies in rope_reference.h (made by make_rope_reference.py), the
  * formulas of modeling_rope_utils.py in double for those of made-up configs. */
 #include <math.h>

@@ -141,13 +141,9 @@ Status hf_table_take(HfLoader *loader, const char *part, int n_rows, int n_colum
 
 Status hf_own_take(HfLoader *loader) {
   Model *model = loader->model;
-  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+  for (int which = MODEL_HEAD + 1; which < N_MODEL_LINEARS; which++) {
     Linear *linear = &model->linear[which];
-    int n_in, n_out;
-    model_linear_sizes(&model->config, which, &n_in, &n_out);
-    if (n_out == 0 || which == MODEL_HEAD) continue;
-    linear->n_in = n_in, linear->n_out = n_out;
-    TRY(hf_weights_take(loader, n_out, 0, linear));
+    if (linear->n_out > 0) TRY(hf_weights_take(loader, linear->n_out, 0, linear));
   }
   for (int which = 0; which < N_MODEL_VECTORS; which++) {
     char name[LINEAR_NAME_SIZE];
