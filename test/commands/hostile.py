@@ -30,9 +30,16 @@ def kind(name, *cases, command=INSPECT, status=MODEL):
     return [pytest.param(case, command, status, damage, id=case) for case, (_, damage) in zip(names, cases)]
 
 
+def transcript_fixture(name):
+    """A fixture: {case: message} of a golden transcript, which `make goldens` (GOLDENS=write) writes anew with what
+    the cases said."""
+    @pytest.fixture(scope="module")
+    def transcript(root):
+        yield from transcript_of(root / "test" / "data" / "transcripts" / "hostile" / f"{name}.txt")
+    return transcript
+
+
 def transcript_of(path):
-    """A fixture's generator: {case: message} of a golden transcript, which `make goldens` (GOLDENS=write) writes anew
-    with what the cases said."""
     lines = path.read_text(encoding="utf-8").splitlines()
     messages = {case: message.strip() for case, message in zip(lines[::2], lines[1::2])}
     writes = os.environ.get("GOLDENS") == "write"

@@ -13,7 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from hostile import MODEL, compare, transcript_of  # noqa: E402  (from test/commands/)
+from hostile import MODEL, compare, transcript_fixture  # noqa: E402  (from test/commands/)
 import checkpoint  # noqa: E402  (from scripts/)
 
 MINIATURES = ROOT / "test" / "data" / "miniatures"
@@ -596,9 +596,7 @@ WRONG = {
 }
 
 
-@pytest.fixture(scope="module")
-def transcript(root):
-    yield from transcript_of(root / "test" / "data" / "transcripts" / "hostile" / "architectures.txt")
+transcript = transcript_fixture("architectures")
 
 
 @pytest.mark.parametrize("case", WRONG)

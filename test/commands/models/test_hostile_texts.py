@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from hostile import (ANSWER, MOST_OF_A_KIND, TOKENIZE, USAGE, became, both, check, gone, kind, members, nested,
-                     put, raw, sparse, transcript_of)
+                     put, raw, sparse, transcript_fixture)
 import test_hostile_weights
 
 NAME = "tokenizer.json"
@@ -350,9 +350,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def transcript(root):
-    yield from transcript_of(root / "test" / "data" / "transcripts" / "hostile" / "texts.txt")
+transcript = transcript_fixture("texts")
 
 
 @pytest.mark.parametrize("name, command, status, damage", CASES)

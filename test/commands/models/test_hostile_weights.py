@@ -3,7 +3,7 @@ test/data/transcripts/hostile."""
 import pytest
 
 from hostile import (ANSWER, FAILED, WEIGHTS, became, both, check, config, entry, gone, kind, members, nested, number,
-                     put, raw, recast, safetensors, sparse, tensors, transcript_of,
+                     put, raw, recast, safetensors, sparse, tensors, transcript_fixture,
                      without)
 
 Q = "model.layers.0.self_attn.q_proj"
@@ -264,9 +264,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def transcript(root):
-    yield from transcript_of(root / "test" / "data" / "transcripts" / "hostile" / "weights.txt")
+transcript = transcript_fixture("weights")
 
 
 @pytest.mark.parametrize("name, command, status, damage", CASES)
