@@ -321,8 +321,8 @@ static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) 
              lang_is_single(&set->langs, schema_strings(set, member->schema)) &&
              lang_push(&set->langs, schema_strings(set, member->schema));
   }
-  Lang *constants = set->langs.stack + start;
-  if (tagged) qsort(constants, n, sizeof *constants, by_lang);
+  Lang *constants = n > 0 ? set->langs.stack + start : NULL;
+  if (tagged && n > 0) qsort(constants, n, sizeof *constants, by_lang);
   for (size_t i = 1; i < n && tagged; i++) tagged = constants[i] != constants[i - 1];
   set->langs.n_stack = start;
   return tagged;
@@ -457,8 +457,7 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
     lang_push(l, pattern);
     if (schema_is_false(s->patterns.items[i].schema)) refused = lang_or(l, refused, pattern);
   }
-  matched = lang_or_many(l, l->stack + start, l->n_stack - start);
-  l->n_stack = start;
+  matched = lang_or_pushed(l, start, lang_or_many);
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
   /* If any other key is allowed, single refused keys close no beginning of a key: they are refused where the
    * key ends. */

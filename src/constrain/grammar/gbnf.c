@@ -202,8 +202,7 @@ static Status parse_class(Parser *p, int *index) {
   const size_t start = l->n_stack;
   for (size_t i = 0; i < set.count; i++)
     lang_push(l, lang_characters(l, set.ranges[i].first, set.ranges[i].last));
-  const Lang made = lang_or_all(l, l->stack + start, l->n_stack - start);
-  l->n_stack = start;
+  const Lang made = lang_or_pushed(l, start, lang_or_all);
   charset_release(&set);
   return status == STATUS_OK ? add_lang(p, lang_declare_text(p->langs, made), index) : status;
 }

@@ -447,9 +447,8 @@ static Lang derive_or(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   size_t kept = start;
   for (size_t i = start; i < langs->n_stack; i++)
     if (langs->stack[i] != LANG_NONE) langs->stack[kept++] = langs->stack[i];
-  const Lang made = join(langs, OR, langs->stack + start, kept - start);
-  langs->n_stack = start;
-  return made;
+  langs->n_stack = kept;
+  return lang_or_pushed(langs, start, lang_or_all);
 }
 
 static Lang derive_new(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {

@@ -137,6 +137,14 @@ static inline bool lang_push(Langs *langs, Lang a) {
   langs->stack[langs->n_stack++] = a;
   return true;
 }
+/* The strings of any that was pushed since n_stack was `start`, by lang_or_all() or lang_or_many(); takes them
+ * off the stack. None may have been pushed, not even the first of all, for which there is no stack yet. */
+static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
+  const size_t n = langs->n_stack - start;
+  const Lang made = n > 0 ? join(langs, langs->stack + start, n) : LANG_NONE;
+  langs->n_stack = start;
+  return made;
+}
 
 bool lang_has_empty(const Langs *langs, Lang a);
 /* True if `a` is made without intersections and complements, or LANG_ALL. */

@@ -27,9 +27,7 @@ static Lang set_lang(Compiler *c, const RegexNode *node) {
   const size_t start = l->n_stack;
   for (size_t i = 0; i < set->count; i++)
     lang_push(l, lang_characters(l, set->ranges[i].first, set->ranges[i].last));
-  *known = lang_declare_text(l, lang_or_all(l, l->stack + start, l->n_stack - start));
-  l->n_stack = start;
-  return *known;
+  return *known = lang_declare_text(l, lang_or_pushed(l, start, lang_or_all));
 }
 
 /* Pushes the children of a node, which are numbers as well, on the languages' stack; false on failure. */
@@ -58,9 +56,7 @@ static Lang plain(Compiler *c, int index) {
     return made;
   case REGEX_EITHER:
     for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) lang_push(l, plain(c, i));
-    made = lang_or_many(l, l->stack + start, l->n_stack - start);
-    l->n_stack = start;
-    return made;
+    return lang_or_pushed(l, start, lang_or_many);
   default: break;
   }
   l->n_stack = start;
@@ -138,9 +134,7 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
   case REGEX_EITHER: {
     const size_t start = l->n_stack;
     for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) lang_push(l, compile(c, i, at_start, rest));
-    const Lang made = lang_or_many(l, l->stack + start, l->n_stack - start);
-    l->n_stack = start;
-    return made;
+    return lang_or_pushed(l, start, lang_or_many);
   }
   case REGEX_REPEAT: return compile_repeat(c, node, at_start, rest);
   default: return LANG_NONE;
