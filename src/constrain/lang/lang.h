@@ -137,8 +137,8 @@ static inline bool lang_push(Langs *langs, Lang a) {
   langs->stack[langs->n_stack++] = a;
   return true;
 }
-/* The strings of any that was pushed since n_stack was `start`, by lang_or_all() or lang_or_many(); takes them
- * off the stack. None may have been pushed, not even the first of all, for which there is no stack yet. */
+/* The strings of any that was pushed since n_stack was `start`, by lang_or_all() or lang_or_many(); takes
+ * them off the stack. None may have been pushed, not even the first of all: there is no stack before it. */
 static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
   const size_t n = langs->n_stack - start;
   const Lang made = n > 0 ? join(langs, langs->stack + start, n) : LANG_NONE;
