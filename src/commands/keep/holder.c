@@ -33,16 +33,14 @@ static Status listen_at(Holder *h, const char *path, Error *err) {
   memcpy(address.sun_path, made, sizeof made);
   h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (h->listener < 0) return system_error(path, "make a socket", err);
-  unlink(made);
   struct stat state = {0};
-  if (bind(h->listener, (struct sockaddr *)&address, sizeof address) != 0 || chmod(made, 0600) != 0 ||
-      stat(made, &state) != 0 || listen(h->listener, SOMAXCONN) != 0) {
-    Status status = system_error(path, "make a socket", err);
-    unlink(made);
-    return status;
-  }
-  const int lock = keep_lock_names(path);
-  Status status = rename(made, path) == 0 ? STATUS_OK : system_error(path, "make a socket", err);
+  const int lock = keep_lock_names(path); /* from the first name on: it is no leftover */
+  unlink(made);
+  const bool listens = bind(h->listener, (struct sockaddr *)&address, sizeof address) == 0 &&
+                       chmod(made, 0600) == 0 && stat(made, &state) == 0 &&
+                       listen(h->listener, SOMAXCONN) == 0;
+  if (listens) h->mark = keep_mark_holder(path, state.st_ino);
+  Status status = listens && rename(made, path) == 0 ? STATUS_OK : system_error(path, "make a socket", err);
   if (status) unlink(made);
   if (lock >= 0) close(lock);
   h->inode = status ? 0 : state.st_ino;
@@ -292,6 +290,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
   TRY(assistant_start_holder(a, err));
   h->device_bytes = assistant_device_bytes(a);
   TRY(keep_directory(true, &directory, err));
+  keep_remove_leftovers(directory);
   Status status = keep_path(directory, &h->key, ".sock", &h->path, err);
   free(directory);
   return status ? status : listen_at(h, h->path, err);
@@ -303,6 +302,7 @@ static void close_holder(Holder *h) {
   assistant_release(h->assistant); /* first: who waits for the end of a connection waits for the memory */
   while (h->n_callers > 0) close_call(h, h->n_callers - 1);
   if (h->image >= 0) close(h->image);
+  if (h->mark >= 0) close(h->mark);
   free(h->callers);
   free(h->requests);
   buffer_release(&h->key);
@@ -313,6 +313,7 @@ Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Ass
   Holder holder = {.assistant = assistant,
                    .keep_seconds = options->keep_seconds,
                    .listener = -1,
+                   .mark = -1,
                    .image = -1,
                    .since = (int64_t)time(NULL)};
   signal(SIGPIPE, SIG_IGN);

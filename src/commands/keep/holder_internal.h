@@ -56,6 +56,7 @@ typedef struct Holder {
   char *path;  /* of the socket */
   ino_t inode; /* its own; 0: it is not there yet */
   int listener;
+  int mark;  /* keep_mark_holder(), or -1 */
   int image; /* the tokenizer's, or -1 */
   bool image_tried;
   bool stops;

@@ -1,6 +1,7 @@
 /* keep.c - `auk keep`: shows the processes that keep models, starts one, ends them; or is one. Called by:
  * main.c. */
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,10 +68,15 @@ static Status put_line(List *list, const WireState *s, Error *err) {
   return buffer_append(list->out, "\n", 1, err);
 }
 
-/* A process that does not answer: what it keeps is not known. */
-static Status put_silent(List *list, int socket, Error *err) {
+/* The number of a process that does not answer, or has not even taken the connection; 0: not known. */
+static pid_t silent_process(const Wire *wire, const char *path) {
   pid_t pid = 0;
-  wire_is_own(socket, &pid);
+  if (wire->socket < 0) return keep_holder(path);
+  return wire_is_own(wire->socket, &pid) ? pid : 0;
+}
+
+/* A process that does not answer: what it keeps is not known. */
+static Status put_silent(List *list, pid_t pid, Error *err) {
   if (list->json)
     return buffer_printf(list->out, err, "%s\n  {\"model\": null, \"pid\": %d, \"silent\": true}",
                          list->n ? "," : "[", (int)pid);
@@ -78,7 +84,7 @@ static Status put_silent(List *list, int socket, Error *err) {
   return buffer_printf(list->out, err, "%9d  does not answer (auk keep --stop ends it)\n", (int)pid);
 }
 
-static Status show(void *user, int socket, Error *err) {
+static Status show(void *user, const char *path, int socket, Error *err) {
   List *list = user;
   Wire wire = wire_on(socket);
   WireState state;
@@ -87,7 +93,7 @@ static Status show(void *user, int socket, Error *err) {
   if (status == STATUS_OK && reply == KEEP_REPLIED)
     status = list->json ? put_json(list, &state, err) : put_line(list, &state, err);
   else if (status == STATUS_OK && reply == KEEP_IS_SILENT)
-    status = put_silent(list, socket, err);
+    status = put_silent(list, silent_process(&wire, path), err);
   list->n += status == STATUS_OK && reply != KEEP_ENDS;
   wire_close(&wire);
   return status;
@@ -103,34 +109,42 @@ static Status show_all(bool json, Buffer *out, Error *err) {
 
 /* --- ending */
 
-/* Ends a process that does not answer. While the connection is open, the number at its other end is no other
- * process's. */
-static Status end_silent(Wire *wire, Error *err) {
+/* True once the process has ended; false after `ms`, or if interrupted. */
+static bool await_silent(Wire *wire, const char *path, pid_t pid, int ms) {
+  enum { LOOK_MS = 20 };
+  if (wire->socket >= 0) return keep_await_end(wire, ms);
+  for (; ms > 0 && !interrupt_came() && keep_holder(path) == pid; ms -= LOOK_MS) poll(NULL, 0, LOOK_MS);
+  return keep_holder(path) != pid;
+}
+
+/* Ends a process that does not answer. While the connection is open, or the name is the process's, no other
+ * process has its number. */
+static Status end_silent(Wire *wire, const char *path, Error *err) {
   enum { TERMINATE_MS = 2000, KILL_MS = 10000 };
-  pid_t pid = 0;
-  if (!wire_is_own(wire->socket, &pid) || pid <= 0 || kill(pid, SIGTERM) != 0)
+  const pid_t pid = silent_process(wire, path);
+  if (pid <= 0 || kill(pid, SIGTERM) != 0)
     return error_set(err, STATUS_FAILED, "a process that keeps a model does not answer, and cannot be ended");
   kill(pid, SIGCONT); /* a stopped one gets signals then */
-  if (!keep_await_end(wire, TERMINATE_MS) && !interrupt_came()) kill(pid, SIGKILL);
+  if (!await_silent(wire, path, pid, TERMINATE_MS) && !interrupt_came()) kill(pid, SIGKILL);
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  if (!keep_await_end(wire, KILL_MS))
+  if (!await_silent(wire, path, pid, KILL_MS))
     return error_set(err, STATUS_FAILED, "process %d does not answer, and does not end either", (int)pid);
   print_note("process %d did not answer and was ended", (int)pid);
   return STATUS_OK;
 }
 
 /* Waits for the end, after the answers that it is making. */
-static Status await_end(Wire *wire, Error *err) {
+static Status await_end(Wire *wire, const char *path, Error *err) {
   WireState state;
   KeepReply reply = KEEP_REPLIED;
   while (reply == KEEP_REPLIED && !keep_await_end(wire, 1000)) {
     if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     TRY(keep_tell(wire, WIRE_LOOK, NULL, &state, &reply, err));
   }
-  return reply == KEEP_IS_SILENT ? end_silent(wire, err) : STATUS_OK;
+  return reply == KEEP_IS_SILENT ? end_silent(wire, path, err) : STATUS_OK;
 }
 
-static Status end(void *user, int socket, Error *err) {
+static Status end(void *user, const char *path, int socket, Error *err) {
   const WireStop stop = {.if_idle = false};
   Wire wire = wire_on(socket);
   WireState state;
@@ -140,10 +154,10 @@ static Status end(void *user, int socket, Error *err) {
     if (state.n_running)
       print_note("%s: process %d ends after %d answer%s that it is making", state.model, state.pid,
                  state.n_running, state.n_running == 1 ? "" : "s");
-    status = await_end(&wire, err);
+    status = await_end(&wire, path, err);
     if (status == STATUS_OK) print_note("%s: process %d has ended", state.model, state.pid);
   } else if (status == STATUS_OK && reply == KEEP_IS_SILENT) {
-    status = end_silent(&wire, err);
+    status = end_silent(&wire, path, err);
   }
   *(int *)user += reply != KEEP_ENDS;
   wire_close(&wire);

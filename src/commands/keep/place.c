@@ -1,6 +1,7 @@
 /* place.c - see place.h. Called by: start.c, holder.c. */
 #include "commands/keep/place.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -136,6 +137,46 @@ void keep_remove_stale(const char *path) {
   if (keep_connect(path, &socket, NULL) == STATUS_OK && socket < 0 && errno == ECONNREFUSED) unlink(path);
   if (socket >= 0) close(socket);
   close(lock);
+}
+
+void keep_remove_leftovers(const char *directory) {
+  DIR *entries = opendir(directory);
+  struct dirent *entry;
+  while (entries && (entry = readdir(entries))) {
+    char *path = strstr(entry->d_name, ".sock.") ? path_join(directory, entry->d_name, NULL) : NULL;
+    if (path) keep_remove_stale(path);
+    free(path);
+  }
+  if (entries) closedir(entries);
+}
+
+/* A holder has a record lock of KEY.lock at the byte that its socket's inode numbers: the kernel says whose
+ * it is, and ends it with the process. (Starts lock the whole file, but with flock(), which knows of no record
+ * locks.) */
+static int open_for_holder(const char *path, ino_t inode, struct flock *byte) {
+  char name[sizeof((struct sockaddr_un *)0)->sun_path];
+  const size_t n = strlen(path) - strlen(".sock");
+  *byte = (struct flock){
+      .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(inode & INT64_MAX) - 1, .l_len = 1};
+  snprintf(name, sizeof name, "%.*s.lock", (int)n, path);
+  return open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+int keep_mark_holder(const char *path, ino_t inode) {
+  struct flock byte;
+  const int descriptor = open_for_holder(path, inode, &byte);
+  if (descriptor >= 0) fcntl(descriptor, F_SETLK, &byte);
+  return descriptor;
+}
+
+pid_t keep_holder(const char *path) {
+  struct stat state;
+  struct flock byte;
+  if (stat(path, &state) != 0) return 0;
+  const int descriptor = open_for_holder(path, state.st_ino, &byte);
+  const bool told = descriptor >= 0 && fcntl(descriptor, F_GETLK, &byte) == 0 && byte.l_type != F_UNLCK;
+  if (descriptor >= 0) close(descriptor);
+  return told ? byte.l_pid : 0;
 }
 
 Status keep_connect(const char *path, int *out, Error *err) {

@@ -23,11 +23,20 @@ Status keep_path(const char *directory, const Buffer *key, const char *ending, c
 Status keep_connect(const char *path, int *socket, Error *err);
 /* Removes the name of a socket if no process listens at it. */
 void keep_remove_stale(const char *path);
+/* Likewise the names in a directory that sockets had before they were renamed (holder.c): processes that were
+ * killed while they began have left those. */
+void keep_remove_leftovers(const char *directory);
 
 /* A name of a socket is removed, or passes from one process to another, only with this lock of its directory:
  * else a process that was found dead could lose a name that a living one has taken meanwhile. Gives a
  * descriptor, which is closed to unlock; -1: others had the lock for a second, or there is none. */
 int keep_lock_names(const char *path);
+
+/* Has this process found by keep_holder() at `path`, KEY.sock, while the descriptor that it gives is open (-1:
+ * it cannot be found so). No other descriptor of KEY.lock may be closed meanwhile. */
+int keep_mark_holder(const char *path, ino_t inode);
+/* The process that listens at `path`, without a connection to it; 0: not known. */
+pid_t keep_holder(const char *path);
 
 /* Parses "90s", "10m", "2h", "1d", "45" (seconds). `name` is the flag's, for messages. */
 Status keep_time(const char *name, const char *text, int *seconds, Error *err);

@@ -287,7 +287,7 @@ static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
   enum { ASK_MS = 1000 };
   if (hearing->asked && watch_is_silent(&hearing->watch, 0)) {
     r->wire.ended = true;
-    return watch_failure(&hearing->watch, err);
+    return watch_failure(hearing->watch.pid, err);
   }
   if (hearing->asked || clock_ms() - hearing->heard_ms < ASK_MS) return STATUS_OK;
   *hearing = (Hearing){.asked = true, .watch = watch_begin(r->wire.socket)};

@@ -24,8 +24,6 @@ Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err) {
 
 /* --- finding */
 
-static const char takes_no_calls[] = "a process that keeps a model takes no calls";
-
 static Status find(const char *directory, const Buffer *key, const WireHello *hello, Remote **remote,
                    bool *silent, Error *err) {
   char *path = NULL;
@@ -35,9 +33,9 @@ static Status find(const char *directory, const Buffer *key, const WireHello *he
   TRY(keep_path(directory, key, ".sock", &path, err));
   Status status = keep_connect(path, &socket, err);
   *silent = status == STATUS_OK && socket < 0 && errno == EAGAIN;
+  if (*silent) status = watch_failure(keep_holder(path), err);
   free(path);
   TRY(status);
-  if (*silent) return error_set(err, STATUS_FAILED, "%s", takes_no_calls);
   return socket < 0 ? STATUS_OK : remote_open(socket, key, hello, remote, silent, err);
 }
 
@@ -116,15 +114,15 @@ Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Mo
 static Status visit_socket(const char *path, KeepVisit *visit, void *user, Error *err) {
   int socket = -1;
   if (keep_connect(path, &socket, NULL) != STATUS_OK) return STATUS_OK;
-  if (socket >= 0) return visit(user, socket, err);
+  if (socket >= 0 || errno == EAGAIN) return visit(user, path, socket, err);
   if (errno == ECONNREFUSED) keep_remove_stale(path);
-  if (errno == EAGAIN) print_note("%s: %s", takes_no_calls, path);
   return STATUS_OK;
 }
 
 Status keep_each(KeepVisit *visit, void *user, Error *err) {
   char *directory = NULL;
   TRY(keep_directory(false, &directory, err));
+  keep_remove_leftovers(directory);
   DIR *open_directory = opendir(directory);
   struct dirent *entry;
   Status status = STATUS_OK;
@@ -145,7 +143,8 @@ Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *sta
   const char *body;
   size_t size;
   bool came, silent;
-  *reply = KEEP_ENDS;
+  *reply = wire->socket < 0 ? KEEP_IS_SILENT : KEEP_ENDS;
+  if (wire->socket < 0) return STATUS_OK;
   TRY(wire_put(wire, kind, stop, stop ? sizeof *stop : 0, NULL, 0, err));
   Status status = wire_await(wire, &kind_of_reply, &body, &size, &came, &silent, err);
   if (silent) *reply = KEEP_IS_SILENT;
@@ -167,8 +166,9 @@ bool keep_await_end(Wire *wire, int ms) {
   return wire->ended;
 }
 
-static Status end_idle(void *user, int socket, Error *err) {
+static Status end_idle(void *user, const char *path, int socket, Error *err) {
   enum { END_MS = 10000 };
+  (void)path;
   const WireStop stop = {.if_idle = true};
   Wire wire = wire_on(socket);
   WireState state;

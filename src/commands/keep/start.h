@@ -21,13 +21,14 @@ Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Mo
 /* Ends the holders that no call is connected to, and waits until their memory is free; their number. */
 int keep_make_room(void);
 
-/* Calls visit() for the socket of each holder of this user; connections are visit()'s to close. Sockets
- * without a listener are removed. */
-typedef Status KeepVisit(void *user, int socket, Error *err);
+/* Calls visit() for each holder of this user, with a connection to its socket, visit()'s to close; -1: it
+ * takes none, since as many calls wait as it has room for. Names of sockets without a listener are removed. */
+typedef Status KeepVisit(void *user, const char *path, int socket, Error *err);
 Status keep_each(KeepVisit *visit, void *user, Error *err);
 /* How a holder answers: with its state, by the end of the connection, or not at all (watch.h). */
 typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT } KeepReply;
-/* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if it replied. */
+/* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if it replied. One
+ * that takes no connection is silent. */
 Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, KeepReply *reply,
                  Error *err);
 /* Waits until the holder has ended; false if it has not after ms. */

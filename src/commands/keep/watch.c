@@ -53,10 +53,11 @@ bool watch_is_silent(Watch *watch, double most_ms) {
   return false;
 }
 
-Status watch_failure(const Watch *watch, Error *err) {
+Status watch_failure(pid_t pid, Error *err) {
+  char number[32] = "";
+  if (pid > 0) snprintf(number, sizeof number, " (%d)", (int)pid);
   return error_set(err, STATUS_FAILED,
-                   "the process that keeps the model (%d) does not answer (auk keep --stop ends it)",
-                   (int)watch->pid);
+                   "the process that keeps the model%s does not answer (auk keep --stop ends it)", number);
 }
 
 Status wire_await(Wire *wire, WireKind *kind, const char **body, size_t *size, bool *came, bool *silent,
@@ -71,7 +72,7 @@ Status wire_await(Wire *wire, WireKind *kind, const char **body, size_t *size, b
     if (*came) return STATUS_OK;
     if (!watch_is_silent(&watch, LONGEST_STEP_MS)) continue;
     if (silent) *silent = true;
-    return watch_failure(&watch, err);
+    return watch_failure(watch.pid, err);
   }
   return STATUS_OK;
 }

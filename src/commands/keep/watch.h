@@ -23,5 +23,5 @@ bool process_is_stopped(pid_t pid);
  * silent: *silent and STATUS_FAILED with its number (`silent` may be NULL). */
 Status wire_await(Wire *wire, WireKind *kind, const char **body, size_t *size, bool *came, bool *silent,
                   Error *err);
-/* The failure of a silent process. */
-Status watch_failure(const Watch *watch, Error *err);
+/* The failure of a silent process; its number may be 0. */
+Status watch_failure(pid_t pid, Error *err);

@@ -3,6 +3,7 @@ descriptors costs a call seconds at most, and of the call that happened to start
 
 AUK_KEEP_STARTS=5000 starts so many processes beside loops of `auk keep` (default 40).
 """
+import contextlib
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -51,6 +53,16 @@ def kept(keeper):
 # --- names
 
 
+def descriptors(pid):
+    """The paths of a process's open descriptors."""
+    folder = f"/proc/{pid}/fd"
+    paths = []
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            paths.append(os.readlink(os.path.join(folder, name)))
+    return paths
+
+
 def test_a_name_is_removed_and_given_under_one_lock(keeper, kept):
     """A name without a listener is looked at again with the lock, and a process takes its name with it."""
     folder, path = os.path.join(keeper.folder, "auk"), keeper.socket()
@@ -63,9 +75,9 @@ def test_a_name_is_removed_and_given_under_one_lock(keeper, kept):
     os.unlink(path)
     process = subprocess.Popen([*keeper.auk, "keep", "-m", str(keeper.model), "--keep", "30s", "--foreground"],
                                env=keeper.environment, stderr=subprocess.PIPE)
-    keeper.wait_for(lambda: os.path.exists(f"{path}.{process.pid}"))
+    keeper.wait_for(lambda: folder in descriptors(process.pid))
     time.sleep(0.2)  # it waits for a second
-    assert not os.path.exists(path)
+    assert not os.path.exists(path) and not os.path.exists(f"{path}.{process.pid}")
     os.close(lock)
     assert b"is kept" in process.stderr.readline() and os.path.exists(path)
     process.kill()
@@ -97,6 +109,19 @@ def test_a_living_process_keeps_its_name(keeper, hold):
             loop.join()
 
 
+@pytest.mark.parametrize("clean", ["start", "list"])
+def test_names_that_killed_starts_leave_are_removed(keeper, hold, clean):
+    """Names that no process listens at, before and after a socket was renamed."""
+    folder = os.path.join(keeper.folder, "auk")
+    os.mkdir(folder, 0o700)
+    for name in ("0123456789abcdef.sock.99", "0123456789abcdef.sock"):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(os.path.join(folder, name))
+    hold() if clean == "start" else keeper.run("keep")
+    assert not [name for name in os.listdir(folder) if ".sock." in name]
+    assert len(keeper.list()) == (clean == "start")
+
+
 def test_one_that_no_call_can_find_ends(keeper, hold):
     """Another process has its name, or its directory was cleaned."""
     process, path = hold(), keeper.socket()
@@ -121,6 +146,33 @@ def test_a_stopped_one_costs_a_call_two_seconds(keeper, kept):
         assert re.fullmatch(rf"auk: {SILENT}\n", said.decode())[1] == str(kept)
     assert json.loads(lists[0].communicate()[0]) == [{"model": None, "pid": kept, "silent": True}]
     assert f"{kept}  does not answer" in lists[1].communicate()[0].decode()
+    assert time.monotonic() - start < 4  # 2, and the answers
+    stopped = keeper.run("keep", "--stop")
+    assert stopped.returncode == 0 and f"process {kept} did not answer and was ended" in stopped.stderr.decode()
+    keeper.wait_for(lambda: not is_there(kept))
+    assert keeper.list() == []
+
+
+def fill(path):
+    """So many calls wait that the process at a socket takes no other; they are gone."""
+    with pytest.raises(BlockingIOError):
+        while True:
+            with socket.socket(socket.AF_UNIX) as call:
+                call.setblocking(False)
+                call.connect(path)
+
+
+def test_a_stopped_one_that_takes_no_more_calls_is_named_too(keeper, kept):
+    alone = keeper.ask(*SHORT, "--keep", "0")
+    os.kill(kept, signal.SIGSTOP)
+    fill(keeper.socket())
+    start = time.monotonic()
+    calls = [keeper.start(*SHORT, *flags) for flags in ([], ["--keep", "60s"])]
+    assert keeper.list() == [{"model": None, "pid": kept, "silent": True}]
+    for call in calls:
+        out, said = call.communicate(timeout=LIMIT_S)
+        assert (call.returncode, out) == (0, alone.stdout)
+        assert re.fullmatch(rf"auk: {SILENT}\n", said.decode())[1] == str(kept)
     assert time.monotonic() - start < 4  # 2, and the answers
     stopped = keeper.run("keep", "--stop")
     assert stopped.returncode == 0 and f"process {kept} did not answer and was ended" in stopped.stderr.decode()
