@@ -151,7 +151,7 @@ void keep_remove_leftovers(const char *directory) {
 }
 
 /* A holder has a record lock of KEY.lock at the byte that its socket's inode numbers: the kernel says whose
- * it is, and ends it with the process. (Starts lock the whole file, but with flock(), which knows of no record
+ * it is, and ends it with the process. (Starts lock the whole file, but with flock(), which sees no record
  * locks.) */
 static int open_for_holder(const char *path, ino_t inode, struct flock *byte) {
   char name[sizeof((struct sockaddr_un *)0)->sun_path];

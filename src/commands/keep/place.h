@@ -32,8 +32,8 @@ void keep_remove_leftovers(const char *directory);
  * descriptor, which is closed to unlock; -1: others had the lock for a second, or there is none. */
 int keep_lock_names(const char *path);
 
-/* Has this process found by keep_holder() at `path`, KEY.sock, while the descriptor that it gives is open (-1:
- * it cannot be found so). No other descriptor of KEY.lock may be closed meanwhile. */
+/* Has this process found by keep_holder() at `path`, KEY.sock, while the descriptor that it gives is open
+ * (-1: it cannot be found so). No other descriptor of KEY.lock may be closed meanwhile. */
 int keep_mark_holder(const char *path, ino_t inode);
 /* The process that listens at `path`, without a connection to it; 0: not known. */
 pid_t keep_holder(const char *path);

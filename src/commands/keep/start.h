@@ -21,8 +21,8 @@ Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Mo
 /* Ends the holders that no call is connected to, and waits until their memory is free; their number. */
 int keep_make_room(void);
 
-/* Calls visit() for each holder of this user, with a connection to its socket, visit()'s to close; -1: it
- * takes none, since as many calls wait as it has room for. Names of sockets without a listener are removed. */
+/* Calls visit() for each holder of this user, with a connection to its socket, visit()'s to close; -1:
+ * it takes none, since as many calls wait as it has room for. Names without a listener are removed. */
 typedef Status KeepVisit(void *user, const char *path, int socket, Error *err);
 Status keep_each(KeepVisit *visit, void *user, Error *err);
 /* How a holder answers: with its state, by the end of the connection, or not at all (watch.h). */
