@@ -144,9 +144,132 @@ static void a_hard_search_makes_no_form_fail(void **state) {
   buffer_release(&text);
 }
 
+/* A byte after which no text could go on; `taken` is NULL where no text fits the schema. */
+typedef struct {
+  bool ordered; /* keys come in the order of `properties` */
+  const char *schema, *taken, *refused;
+} DeadEnd;
+
+#define REFUSED_ITEM "{\"type\": \"array\", \"prefixItems\": [{}, false], \"minItems\": 2}"
+#define TWO_JUDGES                                                                                           \
+  "\"items\": {\"type\": \"object\", \"allOf\": [{\"properties\": {\"a\": {\"type\": \"string\"}}, "         \
+  "\"additionalProperties\": false}, {\"properties\": {\"a\": {\"enum\": [\"x\"]}}, "                        \
+  "\"additionalProperties\": "                                                                               \
+  "false}]}, \"uniqueItems\": true"
+
+static const DeadEnd dead_ends[] = {
+    /* minProperties needs further members than the object has */
+    {false,
+     "{\"properties\": {\"a\": {}, \"b\": {}}, \"additionalProperties\": false, "
+     "\"dependentSchemas\": {\"a\": {\"minProperties\": 3}}}",
+     "{\"", "a"},
+    {false,
+     "{\"properties\": {\"a\": {}, \"b\": {}, \"c\": false}, \"additionalProperties\": false, "
+     "\"dependentSchemas\": {\"a\": {\"minProperties\": 3}}}",
+     "{\"b\": 1", ","},
+    /* items that a count needs and a place refuses */
+    {true, REFUSED_ITEM, NULL, NULL},
+    {true, "{\"type\": \"array\", \"prefixItems\": [{}], \"items\": false, \"minItems\": 3}", NULL, NULL},
+    {true,
+     "{\"type\": \"array\", \"prefixItems\": [{}, {}, false], \"anyOf\": [{\"minItems\": 3}, {\"maxItems\": "
+     "1}]}",
+     "[1", ","},
+    /* the same is searched for at each place of prefixItems */
+    {true,
+     "{\"type\": \"array\", \"prefixItems\": [{\"enum\": [1, 2]}, {\"enum\": [3, 4]}], \"items\": false, "
+     "\"contains\": {\"const\": 1}}",
+     "[", "2"},
+    {true,
+     "{\"type\": \"array\", \"prefixItems\": [{\"enum\": [1, 2]}, {\"enum\": [3, 4]}], "
+     "\"items\": false, \"contains\": {\"const\": 4}}",
+     "[2, ", "3"},
+    /* objects that differ in a key that comes first, after it */
+    {true,
+     "{\"type\": \"array\", \"items\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": "
+     "\"string\"}, "
+     "\"b\": {\"const\": 1}}, \"additionalProperties\": false}, \"uniqueItems\": true}",
+     "[{\"b\": 1}, {\"", "b"},
+    /* two subschemas that judge the same member leave it few values */
+    {true, "{\"type\": \"array\", \"minItems\": 3, " TWO_JUDGES "}", NULL, NULL},
+    {true, "{\"type\": \"array\", " TWO_JUDGES "}", "[{}, {\"a\": \"x\"}", ","},
+    /* each of the choices is refused by one of two subschemas */
+    {false,
+     "{\"type\": \"object\", \"allOf\": [{\"properties\": {\"a\": false}}, {\"properties\": {\"b\": "
+     "false}}], "
+     "\"anyOf\": [{\"required\": [\"a\"]}, {\"required\": [\"b\"]}]}",
+     NULL, NULL},
+    /* numbers and strings that were, in an array that has room for many others */
+    {true,
+     "{\"items\": {\"type\": \"integer\", \"minimum\": -2000, \"maximum\": 2000}, \"uniqueItems\": true}",
+     "[-1999, -199", "9"},
+    {true,
+     "{\"items\": {\"type\": \"integer\", \"minimum\": -2000, \"maximum\": 2000}, \"uniqueItems\": true}",
+     "[-1999, 1999, 199", "9"},
+    {true, "{\"items\": {\"type\": \"string\", \"pattern\": \"^[a-z/]{3}$\"}, \"uniqueItems\": true}",
+     "[\"a\\/b\", \"a/", "b"},
+    /* a key whose schema has no text is not begun */
+    {false, "{\"properties\": {\"a\": " REFUSED_ITEM ", \"b\": {}}, \"additionalProperties\": false}", "{\"",
+     "a"},
+    {false,
+     "{\"patternProperties\": {\"^a\": " REFUSED_ITEM ", \"^b\": {}}, \"additionalProperties\": false}",
+     "{\"", "a"},
+    {true, "{\"properties\": {\"aa\": " REFUSED_ITEM ", \"ab\": {}}, \"additionalProperties\": false}",
+     "{\"a", "a"},
+};
+
+static void what_begins_a_dead_end_is_refused(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof dead_ends / sizeof *dead_ends; i++) {
+    const DeadEnd *it = &dead_ends[i];
+    const SchemaOptions options = {.ordered_keys = it->ordered, .plain_integers = true};
+    Constraint c;
+    Error err = {{0}};
+    bool allowed;
+    const Status status =
+        constraint_open("schema", it->schema, strlen(it->schema), options, &vocabulary, &c, &err);
+    if (!it->taken && !strstr(err.text, "no text satisfies")) fail_msg("%s opens", it->schema);
+    if (!it->taken) continue;
+    if (status != STATUS_OK) fail_msg("%s: %s", it->schema, err.text);
+    assert_int_equal(constraint_take_bytes(&c, it->taken, strlen(it->taken), &allowed, NULL, &err),
+                     STATUS_OK);
+    if (!allowed) fail_msg("%s refuses %s", it->schema, it->taken);
+    assert_int_equal(constraint_take_bytes(&c, it->refused, 1, &allowed, NULL, &err), STATUS_OK);
+    if (allowed) fail_msg("%s allows %s after %s", it->schema, it->refused, it->taken);
+    constraint_close(&c);
+  }
+}
+
+/* Where a search ends unsure, an answer takes what is sure, and a judged text may have either. */
+static void a_judged_text_may_have_what_no_search_finds(void **state) {
+  (void)state;
+  static const char schema[] = "{\"type\": \"array\", \"prefixItems\": [{\"enum\": [\"a\", \"b\"]}], "
+                               "\"if\": {\"prefixItems\": [{\"const\": \"a\"}]}, \"then\": {\"contains\": "
+                               "{\"const\": 1}, \"minContains\": "
+                               "100}}";
+  const SchemaOptions options = {.ordered_keys = true, .plain_integers = true};
+  for (int judged = 0; judged < 2; judged++) {
+    Constraint c;
+    Error err;
+    bool allowed;
+    const Vocabulary *words = judged ? NULL : &vocabulary;
+    assert_int_equal(constraint_open("schema", schema, strlen(schema), options, words, &c, &err), STATUS_OK);
+    assert_int_equal(constraint_take_bytes(&c, "[\"a", 3, &allowed, NULL, &err), STATUS_OK);
+    assert_int_equal(allowed, judged);
+    for (int i = 0; i < 100 && judged; i++)
+      assert_int_equal(constraint_take_bytes(&c, i ? ",1" : "\",1", i ? 2 : 3, &allowed, NULL, &err),
+                       STATUS_OK);
+    if (judged) assert_int_equal(constraint_take_bytes(&c, "]", 1, &allowed, NULL, &err), STATUS_OK);
+    assert_int_equal(allowed, judged);
+    constraint_close(&c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_hard_search_makes_no_form_fail),
+      cmocka_unit_test_setup_teardown(what_begins_a_dead_end_is_refused, open_vocabulary, close_vocabulary),
+      cmocka_unit_test_setup_teardown(a_judged_text_may_have_what_no_search_finds, open_vocabulary,
+                                      close_vocabulary),
       cmocka_unit_test_setup_teardown(every_text_of_random_tokens_ends, open_vocabulary, close_vocabulary),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -592,8 +592,43 @@ static void long_pieces_need_no_more_memory(void **state) {
   free(text);
 }
 
+/* Items and keys that the text had are known after memory was tidied. Nested values fill it sooner. */
+static void what_was_is_known_in_long_texts(void **state) {
+  (void)state;
+  enum { N = 6000 };
+  static const struct {
+    const char *schema, *first, *more, *again, *other; /* all of `again` but its last byte is allowed */
+  } cases[] = {
+      {"{\"uniqueItems\": true}", "[[[[[%d]]]]", ",[[[[%d]]]]", ",[[[[7]]]]", ",[[[[-7]]]]]"},
+      {"{\"minProperties\": 1}", "{\"%d\":[[[[1]]]]", ",\"%d\":[[[[1]]]]", ",\"7\"", ",\"x\":1}"},
+  };
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    Constraint c;
+    Error err;
+    Buffer text = {0};
+    bool allowed;
+    size_t taken;
+    for (int i = 0; i < N; i++) {
+      char item[40];
+      const int size = snprintf(item, sizeof item, i ? cases[k].more : cases[k].first, i);
+      assert_int_equal(buffer_append(&text, item, (size_t)size, &err), STATUS_OK);
+    }
+    const char *schema = cases[k].schema, *again = cases[k].again, *other = cases[k].other;
+    assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, NULL, &c, &err), STATUS_OK);
+    assert_int_equal(constraint_take_bytes(&c, text.data, text.size, &allowed, NULL, &err), STATUS_OK);
+    assert_true(allowed && c.machine.tidy_at > 0);
+    assert_int_equal(constraint_take_bytes(&c, again, strlen(again), &allowed, &taken, &err), STATUS_OK);
+    assert_true(!allowed && taken == strlen(again) - 1);
+    assert_int_equal(constraint_take_bytes(&c, other, strlen(other), &allowed, NULL, &err), STATUS_OK);
+    assert_true(allowed && constraint_may_end(&c));
+    constraint_close(&c);
+    buffer_release(&text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_was_is_known_in_long_texts),
       cmocka_unit_test(references_are_followed_to_a_limit),
       cmocka_unit_test(the_first_impossible_byte_is_refused),
       cmocka_unit_test(many_objects_open_in_little_time),

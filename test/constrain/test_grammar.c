@@ -184,6 +184,7 @@ static void a_mistake_is_told_with_its_place(void **state) {
       {"root ::= \"\\ud800\"", "g:1:11: expected a code point that is a character, found \\ud800"},
       {"root ::= \"a\"{3,2}", "g:1:13: expected {a number, one that is no lower}, found {3,2}"},
       {"root ::= \"a\"{2001}", "g:1:14: expected a number of at most 2000, found 2001"},
+      {"root ::= \"a\"{4294967298}", "g:1:14: expected a number of at most 2000, found 4294967298"},
       {"root ::= <think", "g:1:16: expected '>' at the end of the token, found the end"},
       {"root ::= !x", "g:1:11: expected '<', which begins a token, found 'x'"},
       {"root ::= <not one>", "g:1:10: expected a text that is one token of this model, found <not one>"},
@@ -232,6 +233,7 @@ static void large_grammars_are_bounded(void **state) {
     bool fits;
   } cases[] = {{"root ::= ", "a ", "\na ::= \"x\" | \"y\"", "xyx", false},
                {"root ::= ", "\"b\"? ", "\"c\"", "bbbc", true},
+               {"root ::= ", "(\"b\")? ", "\"c\"", "bbbc", true},
                {"root ::= ", "\"b\"? ", "(\"c\" root)?", "bbcbb", true},
                {"root ::= ", "\"b\" | ", "\"c\" root", "ccb", true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -262,6 +264,27 @@ static void large_grammars_are_bounded(void **state) {
   assert_true(allowed);
   constraint_close(&c);
   free(mask);
+}
+
+/* 256 groups may be inside one another, on each side of others. */
+static void groups_are_nested_to_a_limit(void **state) {
+  (void)state;
+  for (int n = 256; n <= 257; n++) {
+    char text[2000] = "root ::= ";
+    for (int side = 0; side < 2; side++) {
+      for (int i = 0; i < n; i++) strcat(text, "(");
+      strcat(text, "\"a\"");
+      for (int i = 0; i < n; i++) strcat(text, ")");
+    }
+    Grammar *grammar;
+    Error err = {{0}};
+    const Status status = grammar_open("g", text, strlen(text), tokenizer, &grammar, &err);
+    assert_int_equal(status, n == 256 ? STATUS_OK : STATUS_USAGE);
+    if (status)
+      assert_string_equal(err.text,
+                          "g:1:266: expected at most 256 groups inside one another, found one more");
+    grammar_close(grammar);
+  }
 }
 
 /* A sequence whose parts are long sequences, so that joining them needs room of its own: 2^10 times "a", and
@@ -369,6 +392,7 @@ int main(void) {
       cmocka_unit_test(a_mistake_is_told_with_its_place),
       cmocka_unit_test(an_expression_that_is_none_is_refused),
       cmocka_unit_test(large_grammars_are_bounded),
+      cmocka_unit_test(groups_are_nested_to_a_limit),
       cmocka_unit_test(sequences_of_sequences_are_joined),
       cmocka_unit_test(masks_have_the_tokens_that_are_taken),
       cmocka_unit_test(a_mask_that_is_kept_needs_no_work),
