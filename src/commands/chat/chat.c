@@ -196,6 +196,9 @@ Status chat_run(const AssistantFlags *flags, const TalkFlags *talk_values, const
   if (status == STATUS_OK) status = open_terminal(&d, err);
   if (status == STATUS_OK) status = show_continued(&d, err);
   if (status == STATUS_OK) status = attach_files(&d, files, err);
+  /* Until the first line can be typed, Ctrl-C ends the program. */
+  if (status == STATUS_OK && d.interactive && *console_interrupted())
+    status = error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_OK) status = talk(&d, err);
   chat_input_close(&d.input);
   console_end();

@@ -66,6 +66,22 @@ def test_a_chat_keeps_itself_and_goes_on(chat, chats, tmp_path, stories):
     assert len(chats()) == 2
 
 
+def test_an_interruption_before_the_first_line_ends_the_program(chat, chats, tmp_path, variant):
+    """It writes the last turn to a terminal that is not read from meanwhile."""
+    terminal = chat("-n", 4)
+    terminal.say("Tell me.")
+    terminal.type("/exit\r")
+    assert terminal.end() == 0
+    [kept], [path] = chats(), (tmp_path / "state" / "auk" / "chats").glob("*.json")
+    kept["messages"][1]["content"] = "word " * 40000
+    path.write_text(json.dumps(kept))
+    model = variant(config={"max_position_embeddings": 200000})
+    terminal = chat("--continue", model=model, wait=False)
+    terminal.wait("word word")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+
+
 def test_a_chat_goes_on_with_its_own_model_and_template(chat, chats, call, talker, variant):
     terminal = chat("-n", 4)
     terminal.say("Hello")
