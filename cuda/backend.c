@@ -1,4 +1,4 @@
-/* backend.c - the CUDA backend: the operations of engine/backend.h as launches on one stream, and steps that
+/* backend.c - the CUDA backend: the operations of operations.def as launches on one stream, and steps that
  * repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
@@ -39,6 +39,7 @@
 #include "cuda/state.h"
 #include "cuda/tokens.h"
 #include "cuda/weights.h"
+#include "engine/forward.h"
 
 enum { CHUNK = 2048, SEQUENCES = 256 };
 
@@ -54,6 +55,7 @@ void cuda_unload(BackendModel *loaded) {
   weights_release(loaded);
   if (!loaded->target) nccl_leave(loaded->nccl);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
+  program_release(&loaded->program);
   free(loaded);
 }
 
@@ -98,7 +100,8 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
   loaded->kernel = options->target ? NULL : options->kernel;
   loaded->graphs = !options->no_graphs;
   loaded->n_threads = options->n_threads;
-  Status status = open_model(loaded, options, err);
+  Status status = forward_prepare(&cuda_backend, &model->config, &loaded->program, err);
+  if (status == STATUS_OK) status = open_model(loaded, options, err);
   if (status)
     cuda_unload(loaded);
   else
@@ -136,10 +139,10 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* True if one kernel can take a step of several sequences: it makes the logits of the last rows, its rows
  * have the same rope, and it copies no taps of several. */
-static bool fits_fused(TokenRange span, int n_logit_rows) {
+static bool fits_fused(TokenRange span) {
   if (span.n_parts > 1 && span.taps) return false;
-  for (int i = 0; i < n_logit_rows; i++)
-    if (span.logit_rows[i] != span.n_tokens - n_logit_rows + i) return false;
+  for (int i = 0; i < span.n_logit_rows; i++)
+    if (span.logit_rows[i] != span.n_tokens - span.n_logit_rows + i) return false;
   for (int i = 1; i < span.n_parts; i++)
     if (span.parts[i].long_rope != span.parts[0].long_rope) return false;
   return true;
@@ -154,7 +157,7 @@ static TokenRange first_of(TokenRange span) {
 
 /* Enqueues the whole step of a session, or of several sequences, which sequences_set_step() has described.
  * PRECOND an earlier launch or copy writes s->rows.ids, or the pick is left to this step. */
-static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
+static Status enqueue_fused(BackendState *s, TokenRange span, Error *err) {
   const RopeAngles angles = rows_rope_angles(s, first_of(span), ROPE_GLOBAL);
   StepCall call = {.n_parts = 1,
                    .parts[0].pos = span.pos,
@@ -171,7 +174,7 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                    .n_ctx = page_positions(&s->options),
                    .n_pages = state_pages(&s->options),
                    .n_tokens = span.n_tokens,
-                   .first_logit = span.n_tokens - n_logit_rows,
+                   .first_logit = span.n_tokens - span.n_logit_rows,
                    .logits = s->logits + split_first_logit(s),
                    .n_best = s->n_best,
                    .head_x = s->lm_head_in};
@@ -179,7 +182,7 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
   for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens)
     call.parts[i] = (StepPart){span.parts[i].pos, row, sequences_first_page(&s->sequences, row)};
   TRY(fused_run(s->fused, &call, s->loaded->stream, err));
-  return split_gather_logits(s, first_sum(s->loaded->model->config.n_layers), n_logit_rows, err);
+  return split_gather_logits(s, first_sum(s->loaded->model->config.n_layers), span.n_logit_rows, err);
 }
 
 static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
@@ -203,34 +206,34 @@ static uint64_t divide_attention(const BackendState *s, TokenRange span) {
 }
 
 /* Launches the step's graph, or begins to capture it if it is time to. */
-static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool *replayed, Error *err) {
+static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens,
-                       .n_logit_rows = n_logit_rows,
+                       .n_logit_rows = span.n_logit_rows,
                        .long_rope = span.long_rope,
                        .taps = span.taps != NULL,
                        .only_logits = span.only_logits,
                        .selects = s->index.selects,
                        .attention = span.n_tokens > 1 && !s->index.selects ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
-  if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
+  if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
   const int n_uses =
-      n_logit_rows > 1 ? 4 : 2; /* steps with guesses have many numbers of rows, seldom used twice */
+      span.n_logit_rows > 1 ? 4 : 2; /* steps with guesses have many numbers of rows, seldom used twice */
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 
 /* The same for a step of several sequences, which has a graph if each of them has one row, and all its
  * launches take the rows from device memory. */
-static Status replay_many(BackendState *s, int n_logit_rows, bool taps, bool *replayed, Error *err) {
+static Status replay_many(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const Sequences *q = &s->sequences;
   const DeltaRule rule = {.sizes = m->model->config.delta, .stride = s->projection_stride};
-  if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
+  if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
   if (!q->only_singles || (rule.sizes.n_value_heads > 0 && !delta_can_run(DELTA_STEP, &rule, 1)))
     return STATUS_OK;
   const StepKey key = {.n_tokens = q->n_rows,
                        .n_logit_rows = q->n_logit_rows,
-                       .taps = taps,
+                       .taps = span.taps != NULL,
                        .selects = s->index.selects,
                        .attention = s->index.selects ? 0 : (uint64_t)q->n_units,
                        .workspace = linear_workspace(m->linear)};
@@ -246,49 +249,45 @@ static void forget_best(BackendState *s) {
   s->has_best = false, s->n_best = 0;
 }
 
-static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
-                              bool *replayed, Error *err) {
+static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   *replayed = false;
-  if (n_logit_rows > 0) forget_best(s);
+  if (span.n_logit_rows > 0) forget_best(s);
   TRY(tokens_enqueue_deferred(s, err));
   s->index.selects = index_selects(s, span);
   TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));
   if (span.parts) {
-    TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
-    return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, span.taps, replayed, err)
-                                              : STATUS_OK;
+    TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
+    return can_replay(s, s->sequences.n_rows) ? replay_many(s, span, replayed, err) : STATUS_OK;
   }
-  TRY(rows_set(s, span, ids, err));
-  if (!ids) TRY(split_take_pick(s, err));
-  return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
+  TRY(rows_set(s, span, err));
+  if (!span.ids) TRY(split_take_pick(s, err));
+  return can_replay(s, span.n_tokens) ? replay(s, span, replayed, err) : STATUS_OK;
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
   return step_graphs_end(&s->graphs, so_far, s->loaded->stream, err);
 }
 
-Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
-                       Error *err) {
-  *done = n_logit_rows > 0 && (!span.parts || fits_fused(span, n_logit_rows)) &&
-          fused_takes(s->fused, first_of(span));
+Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
+  *done = span.n_logit_rows > 0 && (!span.parts || fits_fused(span)) && fused_takes(s->fused, first_of(span));
   if (!*done) return STATUS_OK;
   const bool single = span.n_tokens == 1 && !span.parts;
   s->has_best = fused_leaves_pick(s->fused) && single;
-  if (ids || !s->has_best) TRY(tokens_enqueue_deferred(s, err));
+  if (span.ids || !s->has_best) TRY(tokens_enqueue_deferred(s, err));
   /* Without ids the step follows a pick, and most likely is followed by one of the same kind. */
-  s->n_best = fused_screens(s->fused) && single && !ids ? s->n_wanted : 0;
-  s->n_logit_rows = n_logit_rows;
+  s->n_best = fused_screens(s->fused) && single && !span.ids ? s->n_wanted : 0;
+  s->n_logit_rows = span.n_logit_rows;
   if (span.parts) {
-    TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
+    TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
   } else {
     tokens_forget_picks(s);
-    if (ids) TRY(rows_set(s, span, ids, err));
+    if (span.ids) TRY(rows_set(s, span, err));
   }
   TRY(split_begin_sums(s, 2, err));
-  return enqueue_fused(s, span, n_logit_rows, err);
+  return enqueue_fused(s, span, err);
 }
 
-/* Each layer's own input of each token (backend.h). PRECOND x is the embedding. */
+/* Each layer's own input of each token (operations.def). PRECOND x is the embedding. */
 static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -309,8 +308,9 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
 }
 
 /* x is the residual stream divided by residual_scale, so that layers add to it without a factor. */
-static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
-  (void)ids; /* rows_set() put them into device memory */
+/* rows_set() put the ids into device memory. */
+static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)layer;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n_rows = rows_of(s, span);
@@ -571,8 +571,11 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
                          (Norms){l->input_norm, l->scalar, next_attn_norm(m, layer)}, 0, err);
 }
 
-static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
-  if (s->n_parts > 0) return split_norm_logits(s, span, first_row, n_rows, err);
+static Status cuda_norm_logits(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)layer;
+  if (s->n_parts > 0) return split_norm_logits(s, span, err);
+  const int first_row = span.first_logit;
+  int n_rows = span.n_logit_rows;
   forget_best(s);
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -597,10 +600,6 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
     TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                           m->stream, err));
   return split_gather_logits(s, first_sum(c->n_layers), n_rows, err);
-}
-
-static Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
-  return split_sample(s, sampler, row, id, err);
 }
 
 /* --- properties of the model and the device */
@@ -638,57 +637,50 @@ static const BackendProbe cuda_probe = {.places = weights_memory,
                                         .measure_machine = kernel_bench_machine,
                                         .time_sums = sums_bench};
 
-const Backend cuda_backend = {.name = "cuda",
-                              .probe = &cuda_probe,
-                              .chunk = CHUNK,
-                              .row_cost = 0.05,
-                              .row_costs = tokens_row_costs,
-                              .guesses = 15,
-                              .check_model = cuda_check_model,
-                              .check_invariant = prepare_check_invariant,
-                              .prefers_invariant = prepare_prefers_invariant,
-                              .load = split_load,
-                              .unload = split_unload,
-                              .memory = split_memory,
-                              .state_bytes = state_bytes,
-                              .open = split_open,
-                              .close = split_close,
-                              .read_logits = split_read_logits,
-                              .kv_read = split_kv_read,
-                              .kv_write = split_kv_write,
-                              .arithmetic = split_arithmetic,
-                              .recurrent_bytes = state_recurrent_bytes,
-                              .state_save = split_state_save,
-                              .state_restore = split_state_restore,
-                              .state_read = split_state_read,
-                              .state_write = split_state_write,
-                              .fused_step = split_fused_step,
-                              .begin_step = cuda_begin_step,
-                              .end_step = cuda_end_step,
-                              .wait_token = split_wait_token,
-                              .drain = split_drain,
-                              .head_spares = tokens_head_spares,
-                              .cuts_rows = rows_cut,
-                              .layer_end = cuda_layer_end,
-                              .page_tokens = KV_PAGE_TOKENS,
-                              .sequences = SEQUENCES,
-                              .set_pages = split_set_pages,
-                              .copy_page = split_copy_page,
-                              .add_ngrams = cuda_add_ngrams,
-                              .mix_streams = cuda_mix_streams,
-                              .inject_streams = cuda_inject_streams,
-                              .predict_streams = cuda_predict_streams,
-                              .add_laurel = cuda_add_laurel,
-                              .correct_streams = cuda_correct_streams,
-                              .draft_take = split_draft_take,
-                              .draft_move = split_draft_move,
-                              .draft_embed = draft_embed,
-                              .draft_context = split_draft_context,
-                              .draft_step = split_draft_step,
-                              .keep_tap = state_keep_tap,
-                              .read_taps = split_read_taps,
-                              .sample_rows = split_sample_rows,
-#define ENTRY(name, arguments) .name = cuda_##name,
-                              BACKEND_OPERATIONS(ENTRY)
-#undef ENTRY
+const Backend cuda_backend = {
+    .name = "cuda",
+    .probe = &cuda_probe,
+    .chunk = CHUNK,
+    .row_cost = 0.05,
+    .row_costs = tokens_row_costs,
+    .guesses = 15,
+    .check_model = cuda_check_model,
+    .check_invariant = prepare_check_invariant,
+    .prefers_invariant = prepare_prefers_invariant,
+    .load = split_load,
+    .unload = split_unload,
+    .memory = split_memory,
+    .state_bytes = state_bytes,
+    .open = split_open,
+    .close = split_close,
+    .read_logits = split_read_logits,
+    .kv_read = split_kv_read,
+    .kv_write = split_kv_write,
+    .arithmetic = split_arithmetic,
+    .recurrent_bytes = state_recurrent_bytes,
+    .state_save = split_state_save,
+    .state_restore = split_state_restore,
+    .state_read = split_state_read,
+    .state_write = split_state_write,
+    .fused_step = split_fused_step,
+    .begin_step = cuda_begin_step,
+    .end_step = cuda_end_step,
+    .wait_token = split_wait_token,
+    .drain = split_drain,
+    .head_spares = tokens_head_spares,
+    .cuts_rows = rows_cut,
+    .page_tokens = KV_PAGE_TOKENS,
+    .sequences = SEQUENCES,
+    .set_pages = split_set_pages,
+    .copy_page = split_copy_page,
+    .draft_take = split_draft_take,
+    .draft_move = split_draft_move,
+    .draft_context = split_draft_context,
+    .draft_step = split_draft_step,
+    .keep_tap = state_keep_tap,
+    .read_taps = split_read_taps,
+    .sample = split_sample,
+    .sample_rows = split_sample_rows,
+#define OPERATION(KIND, function, ...) .run[OP_##KIND] = cuda_##function,
+#include "model/operations.def"
 };

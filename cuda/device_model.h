@@ -102,6 +102,7 @@ struct BackendModel {
   struct Ranks *ranks;
   int first_part;
   const Model *model;
+  Program program; /* model's */
   const struct BackendModel
       *target; /* of a drafter: its stream is this one's, its head and embedding may be */
   int gpu;

@@ -215,15 +215,16 @@ static Status embed_joined(BackendState *s, TokenRange span, int states, Error *
   return products_matmul(s, &m->draft_join, s->draft_h, stride, n, LINEAR_TO_F32, s->x, c->hidden, err);
 }
 
-Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int states, Error *err) {
+Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)layer;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  if (states >= 0) TRY(rows_set(s, span, ids, err)); /* else begin_step() did it */
+  if (span.states >= 0) TRY(rows_set(s, span, err)); /* else begin_step() did it */
   s->normed = NOT_NORMED;
   if (c->draft.kind == DRAFT_EAGLE3)
-    TRY(embed_eagle(s, span, states, err));
+    TRY(embed_eagle(s, span, span.states, err));
   else if (is_joined(&c->draft))
-    TRY(embed_joined(s, span, states, err));
+    TRY(embed_joined(s, span, span.states, err));
   else
     TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, span.n_tokens,
                   (float)c->embedding_scale, s->x, m->stream, err));
@@ -232,14 +233,14 @@ Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int sta
 }
 
 /* Everything of draft_context() that does not depend on the position, which lies in device memory. */
-static Status append_context(BackendState *s, TokenRange span, int states, Error *err) {
+static Status append_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n = span.n_tokens;
   const float eps =
       (float)(c->norm_eps / (STATES_DIVISOR * STATES_DIVISOR)); /* of numbers that were divided */
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
-  TRY(make_states(s, n, states, STATES_DIVISOR, err));
+  TRY(make_states(s, n, span.states, STATES_DIVISOR, err));
   TRY(ops_rms_norm(s->x, m->draft_state_norm, eps, c->hidden, n, s->h, s->h_stride, m->stream, err));
   for (int layer = 0; layer < c->n_layers; layer++) {
     const DeviceProjections some = keys_and_values(m, layer);
@@ -250,13 +251,14 @@ static Status append_context(BackendState *s, TokenRange span, int states, Error
 }
 
 /* A graph serves every context of so few rows; those of a prompt have more. */
-Status draft_context(BackendState *s, TokenRange span, int states, Error *err) {
+Status draft_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};
   bool replayed = false;
-  TRY(rows_set(s, span, NULL, err));
-  if (!m->graphs || states != 0 || span.n_tokens > STEP_GRAPHS) return append_context(s, span, states, err);
+  span.ids = NULL; /* none are read */
+  TRY(rows_set(s, span, err));
+  if (!m->graphs || span.states != 0 || span.n_tokens > STEP_GRAPHS) return append_context(s, span, err);
   TRY(step_graphs_begin(&s->draft_graphs, &key, 2, m->stream, &replayed, err));
   if (replayed) return STATUS_OK;
-  return step_graphs_end(&s->draft_graphs, append_context(s, span, states, err), m->stream, err);
+  return step_graphs_end(&s->draft_graphs, append_context(s, span, err), m->stream, err);
 }

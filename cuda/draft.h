@@ -1,5 +1,5 @@
-/* draft.h - what a drafter computes beside its layers (config.h, DraftKind): the backend's
- * draft_take, draft_move, draft_embed and draft_context. Called by: backend.c, split.c. */
+/* draft.h - what a drafter computes beside its layers (config.h, DraftKind): the operation
+ * draft_embed, and the backend's draft_take, draft_move and draft_context. Called by: backend.c, split.c. */
 #pragma once
 
 #include "cuda/state.h"
@@ -13,5 +13,5 @@ void draft_unload(BackendModel *loaded);
 Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err);
 Status draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to, Error *err);
 Status draft_move(BackendState *s, int from, int to, Error *err);
-Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int states, Error *err);
-Status draft_context(BackendState *s, TokenRange span, int states, Error *err);
+Operation cuda_draft_embed;
+Status draft_context(BackendState *s, TokenRange span, Error *err);

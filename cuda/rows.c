@@ -8,7 +8,8 @@
 #include "cuda/residual.h"
 #include "cuda/tokens.h"
 
-Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
+Status rows_set(BackendState *s, TokenRange span, Error *err) {
+  const int32_t *ids = span.ids;
   cudaStream_t stream = s->loaded->stream;
   const int n = span.n_tokens;
   const int n_ids = ids && n <= OPS_MOST_IDS ? n : 0;
@@ -25,11 +26,11 @@ Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err
  * may have written planes (layers/narrow.h), which rows_keep() cannot move. Models on several GPUs or partly
  * on the host are left as they are: nothing was measured there. A step of single rows is padded, and its
  * graph may serve other numbers of rows. */
-bool rows_cut(const BackendState *s, TokenRange span, int n_logit_rows) {
+bool rows_cut(const BackendState *s, TokenRange span) {
   enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;
   if (s->n_parts > 0 || s->peers.n > 0 || s->loaded->n_host > 0) return false;
-  return span.n_tokens >= LEAST_ROWS && n_logit_rows <= span.n_tokens / ROWS_PER_LOGITS;
+  return span.n_tokens >= LEAST_ROWS && span.n_logit_rows <= span.n_tokens / ROWS_PER_LOGITS;
 }
 
 Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err) {

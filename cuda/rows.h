@@ -12,14 +12,14 @@ static inline int rows_of(const BackendState *s, TokenRange span) {
 }
 
 /* Backend.cuts_rows. */
-bool rows_cut(const BackendState *s, TokenRange span, int n_logit_rows);
+bool rows_cut(const BackendState *s, TokenRange span);
 
 /* Moves the rows that span.n_kept leaves of x and of `from`, fp16 [n_tokens][from_stride], to the first
  * ones. */
 Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err);
 
-/* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
-Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err);
+/* Writes the step's position and ids to device memory. Without ids the sampler's pick is there already. */
+Status rows_set(BackendState *s, TokenRange span, Error *err);
 
 /* A rope's angles at the step's positions. A long text has a global rope of its own. */
 RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which);

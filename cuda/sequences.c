@@ -156,10 +156,10 @@ static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
 }
 
 /* Finds the sequences of the rows of logits, which ascend. */
-static void note_sequences(Sequences *s, TokenRange range, int n_logit_rows) {
+static void note_sequences(Sequences *s, TokenRange range) {
   const SequenceRows *part = range.parts;
   int end = part->n_tokens;
-  for (int i = 0; i < n_logit_rows; i++) {
+  for (int i = 0; i < range.n_logit_rows; i++) {
     while (range.logit_rows[i] >= end) end += (++part)->n_tokens;
     s->sequence_of[i] = part->sequence;
   }
@@ -182,22 +182,22 @@ int sequences_first_page(const Sequences *s, int row) {
   return s->pinned[1 - s->next].first_page[row];
 }
 
-Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, const int32_t *ids,
-                          int n_logit_rows, cudaStream_t stream, Error *err) {
+Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, cudaStream_t stream,
+                          Error *err) {
   const int turn = s->next;
   StepRows *rows = &s->pinned[turn];
   s->next = 1 - turn;
   TRY(cuda_status(cudaEventSynchronize(s->copied[turn]), "a step failed", err));
   s->n_rows = range.n_tokens;
-  s->n_logit_rows = n_logit_rows;
+  s->n_logit_rows = range.n_logit_rows;
   s->n_singles = s->n_units = 0;
   s->unit_keys = 0;
   memset(s->n_tiles, 0, sizeof s->n_tiles);
   memset(s->tile_keys, 0, sizeof s->tile_keys);
   s->only_singles = true;
-  memcpy(rows->ids, ids, (size_t)range.n_tokens * sizeof *ids);
-  memcpy(rows->logit_rows, range.logit_rows, (size_t)n_logit_rows * sizeof *rows->logit_rows);
-  note_sequences(s, range, n_logit_rows);
+  memcpy(rows->ids, range.ids, (size_t)range.n_tokens * sizeof *rows->ids);
+  memcpy(rows->logit_rows, range.logit_rows, (size_t)range.n_logit_rows * sizeof *rows->logit_rows);
+  note_sequences(s, range);
   const size_t n_pages = describe_parts(s, rows, range);
   if (s->only_singles) pad(s, rows);
   const size_t bytes = (size_t)((char *)(rows->pages + n_pages) - (char *)rows->ids);

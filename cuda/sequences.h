@@ -82,5 +82,5 @@ static inline int sequences_of_logits(const Sequences *s, int row) {
 int sequences_first_page(const Sequences *s, int row);
 
 /* Describes the rows of a step and enqueues their copy to the device. */
-Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, const int32_t *ids,
-                          int n_logit_rows, cudaStream_t stream, Error *err);
+Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, cudaStream_t stream,
+                          Error *err);

@@ -419,35 +419,27 @@ Status split_gather_logits(BackendState *part, int sum, int n_rows, Error *err) 
                  : peers_gather_logits(peers, sum, n_rows, m->stream, err);
 }
 
-typedef struct {
-  TokenRange span;
-  const int32_t *ids;
-  int first_row, n_logit_rows;
-  int states; /* of a drafter */
-} PartCall;
-
-static Status step_part(BackendState *part, const PartCall *call, Error *err) {
+static Status step_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
-  return forward(&cuda_backend, part, &part->loaded->model->config, call->span, call->ids, call->n_logit_rows,
-                 err);
+  return forward(&cuda_backend, part, &part->loaded->program, span, err);
 }
 
 /* Makes logits outside of a step. It advances the tags by two although it uses one: first_tag is always
  * even. */
-static Status logits_of_part(BackendState *part, const PartCall *call, Error *err) {
+static Status logits_of_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
   TRY(split_begin_sums(part, 2, err));
-  return cuda_backend.norm_logits(part, call->span, call->first_row, call->n_logit_rows, err);
+  return cuda_backend.run[OP_LOGITS](part, span, part->loaded->model->config.n_layers, err);
 }
 
 /* Runs `work` on all GPUs at once, a thread for each. */
-static Status on_all(BackendState *s, Status (*work)(BackendState *part, const PartCall *call, Error *err),
-                     const PartCall *call, Error *err) {
+static Status on_all(BackendState *s, Status (*work)(BackendState *part, TokenRange span, Error *err),
+                     TokenRange span, Error *err) {
   Status status[MAX_SPLIT];
   Error errors[MAX_SPLIT];
 #pragma omp parallel for num_threads(s->n_parts) schedule(static, 1)
   for (int i = 0; i < s->n_parts; i++) {
-    status[i] = work(s->parts[i], call, &errors[i]);
+    status[i] = work(s->parts[i], span, &errors[i]);
     if (status[i]) give_up(s);
   }
   for (int i = 0; i < s->n_parts; i++)
@@ -459,42 +451,37 @@ static Status on_all(BackendState *s, Status (*work)(BackendState *part, const P
   return STATUS_OK;
 }
 
-Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
-                        Error *err) {
-  if (s->n_parts == 0) return cuda_fused_step(s, span, ids, n_logit_rows, done, err);
-  const PartCall call = {.span = span, .ids = ids, .n_logit_rows = n_logit_rows};
+Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
+  if (s->n_parts == 0) return cuda_fused_step(s, span, done, err);
   *done = true;
-  if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, ids, n_logit_rows, err));
-  return on_all(s, step_part, &call, err);
+  if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, err));
+  return on_all(s, step_part, span, err);
 }
 
 /* Waits for all GPUs before the logits are overwritten: a peer may still be copying those of the last call,
  * and no sum lies between the calls that would order them. */
-Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
-  const PartCall call = {.span = span, .first_row = first_row, .n_logit_rows = n_rows};
-  if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, first_row, n_rows, err));
+Status split_norm_logits(BackendState *s, TokenRange span, Error *err) {
+  span.ids = NULL;
+  if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(explain(s->loaded, state_wait(s->parts[i], err), err));
   }
-  return on_all(s, logits_of_part, &call, err);
+  return on_all(s, logits_of_part, span, err);
 }
 
 /* --- drafters */
 
 /* A step that continues the drafter's own state begins its sums itself (begin_step()). */
-static Status draft_part(BackendState *part, const PartCall *call, Error *err) {
-  const ModelConfig *c = &part->loaded->model->config;
+static Status draft_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
-  if (call->states >= 0) TRY(split_begin_sums(part, step_sums(c), err));
-  return forward_draft(&cuda_backend, part, c, call->span, call->ids, call->states, call->n_logit_rows, err);
+  if (span.states >= 0) TRY(split_begin_sums(part, step_sums(&part->loaded->model->config), err));
+  return forward(&cuda_backend, part, &part->loaded->program, span, err);
 }
 
-Status split_draft_step(BackendState *s, TokenRange span, const int32_t *ids, int states, int n_logit_rows,
-                        bool *done, Error *err) {
-  const PartCall call = {.span = span, .ids = ids, .n_logit_rows = n_logit_rows, .states = states};
+Status split_draft_step(BackendState *s, TokenRange span, bool *done, Error *err) {
   *done = s->n_parts > 0;
-  return *done ? on_all(s, draft_part, &call, err) : STATUS_OK;
+  return *done ? on_all(s, draft_part, span, err) : STATUS_OK;
 }
 
 Status split_draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
@@ -516,11 +503,11 @@ Status split_draft_move(BackendState *s, int from, int to, Error *err) {
   return STATUS_OK;
 }
 
-Status split_draft_context(BackendState *s, TokenRange span, int states, Error *err) {
-  if (s->n_parts == 0) return draft_context(s, span, states, err);
+Status split_draft_context(BackendState *s, TokenRange span, Error *err) {
+  if (s->n_parts == 0) return draft_context(s, span, err);
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
-    TRY(draft_context(s->parts[i], span, states, err));
+    TRY(draft_context(s->parts[i], span, err));
   }
   return STATUS_OK;
 }

@@ -23,8 +23,7 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
 void cuda_unload(BackendModel *loaded);
 Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **state,
                  Error *err);
-Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
-                       Error *err);
+Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err);
 Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
 
 /* Steps of a part, for backend.c; they do nothing on one GPU. split_begin_sums() precedes a step with so many
@@ -48,17 +47,15 @@ Status split_load(const Model *model, const BackendOptions *options, BackendMode
 void split_unload(BackendModel *loaded);
 Status split_open(BackendModel *loaded, const StateOptions *options, BackendState **state, Error *err);
 void split_close(BackendState *s);
-Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
-                        Error *err);
+Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err);
 /* norm_logits() after a step that did not make these logits. */
-Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err);
+Status split_norm_logits(BackendState *s, TokenRange span, Error *err);
 /* The drafter's: each part takes the states of the same part of its target. */
-Status split_draft_step(BackendState *s, TokenRange span, const int32_t *ids, int states, int n_logit_rows,
-                        bool *done, Error *err);
+Status split_draft_step(BackendState *s, TokenRange span, bool *done, Error *err);
 Status split_draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
                         Error *err);
 Status split_draft_move(BackendState *s, int from, int to, Error *err);
-Status split_draft_context(BackendState *s, TokenRange span, int states, Error *err);
+Status split_draft_context(BackendState *s, TokenRange span, Error *err);
 Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 Status split_wait_token(BackendState *s, int32_t *id, Error *err);

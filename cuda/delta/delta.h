@@ -1,5 +1,5 @@
 /* delta.h - the gated delta rule and Mamba-2 on a GPU, from a step's projections to the input of o;
- * engine/backend.h, norm_delta_rule, has the formulas.
+ * operations.def, DELTA, has the formulas.
  *
  * Three families, chosen by delta_choose() and forced by number for tests:
  *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens (from 2

@@ -2,8 +2,8 @@
  * cores.
  *
  * In a chunk, with G_i = ln(g_1 ... g_i), K, Q, V the chunk's rows and S [key][value] the state before it,
- * the changes d_i of the tokens (backend.h: beta (v - S^T k)) solve a triangular system, and all the rest is
- * products:
+ * the changes d_i of the tokens (operations.def: beta (v - S^T k)) solve a triangular system, and all the
+ * rest is products:
  *     L_ij = beta_i (k_i k_j) e^(G_i - G_j) for j < i, else 0
  *     D = (1 + L)^-1 diag(beta) (V - diag(e^G) K S)
  *     O = diag(e^G) Q S + M D,                     M_ij = (q_i k_j) e^(G_i - G_j) for j <= i, else 0
@@ -15,11 +15,12 @@
  * be large, and M is fp16.
  *
  *   inputs  a warp takes 16 tokens of a head of q, k or v: convolution, norms          -> q, k, v in fp16
- *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M         -> fp16; G, dt in fp32
+ *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M         -> fp16; G, dt in
+ * fp32
  *   scan    a block takes 32 values of a head and walks through the chunks; S stays in registers
  *
- * Numerics: operands of products are fp16, since |q|, |k| and e^(G_i - G_j) are at most 1, and numbers of
- * (1 + L)^-1 diag(beta) too, or 4 with doubles_beta; sums, S, G and the inverse's own arithmetic are fp32. An
+ * Numerics: operands of products are fp16, since |q|, |k| and e^(G_i - G_j) are at most 1, and numbers of (1
+ * + L)^-1 diag(beta) too, or 4 with doubles_beta; sums, S, G and the inverse's own arithmetic are fp32. An
  * error of S as an operand does not accumulate, because S itself is carried in fp32. */
 #include "cuda/delta/delta_kernels.cuh"
 

@@ -1,6 +1,6 @@
 /* experts.h - mixtures of experts beside their matmuls (linear.h): the choice of experts, the order of rows
- * by expert, and the sum of results; and the matmuls of few tokens. backend.h, norm_experts_residual, has the
- * formulas.
+ * by expert, and the sum of results; and the matmuls of few tokens. operations.def, norm_experts_residual,
+ * has the formulas.
  *
  * All only enqueue; which experts were chosen stays on the device, so that a graph can hold the step. One
  * token needs the choice alone: its matmuls read the chosen experts as one matrix. */

@@ -1,4 +1,4 @@
-/* altup.h - AltUp's residual streams, and LAuReL (AltupConfig; engine/backend.h, predict_streams). Called by:
+/* altup.h - AltUp's residual streams, and LAuReL (AltupConfig; model/operations.def). Called by:
  * backend.c, state.c. */
 #pragma once
 
@@ -15,6 +15,4 @@ Status altup_add_input(BackendState *s, int layer, int n_rows, Error *err);
 Status altup_join(BackendState *s, TokenRange span, int first_row, int n_rows, void *out, Error *err);
 
 /* The backend's operations. */
-Status cuda_predict_streams(BackendState *s, TokenRange span, int layer, Error *err);
-Status cuda_add_laurel(BackendState *s, TokenRange span, int layer, Error *err);
-Status cuda_correct_streams(BackendState *s, TokenRange span, int layer, Error *err);
+Operation cuda_predict_streams, cuda_add_laurel, cuda_correct_streams;

@@ -210,15 +210,22 @@ static StreamRows rows_from(const BackendState *s, const float *norm) {
                       .inverses = s->stream.inverses};
 }
 
-Status cuda_mix_streams(BackendState *s, TokenRange span, int layer, bool mlp, Error *err) {
-  const DeviceLayer *l = &s->loaded->layers[layer];
-  const Mix mix = {.in = mlp ? &l->mlp_mix : &l->attn_mix,
-                   .up = mlp ? &l->mlp_mix_up : &l->attn_mix_up,
-                   .rows = rows_from(s, mlp ? l->mlp_norm : l->attn_norm),
-                   .h = s->h,
-                   .of_block = true};
+static Status mix_for_block(BackendState *s, TokenRange span, Mix mix, Error *err) {
+  mix.h = s->h, mix.of_block = true;
   s->normed = NORMED;
   return run_mix(s, &mix, rows_of(s, span), err);
+}
+
+Status cuda_mix_for_attention(BackendState *s, TokenRange span, int layer, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  return mix_for_block(
+      s, span, (Mix){.in = &l->attn_mix, .up = &l->attn_mix_up, .rows = rows_from(s, l->attn_norm)}, err);
+}
+
+Status cuda_mix_for_mlp(BackendState *s, TokenRange span, int layer, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  return mix_for_block(
+      s, span, (Mix){.in = &l->mlp_mix, .up = &l->mlp_mix_up, .rows = rows_from(s, l->mlp_norm)}, err);
 }
 
 Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n_rows, void *out,
@@ -231,7 +238,8 @@ Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n
   return run_mix(s, &mix, n_rows, err);
 }
 
-Status cuda_inject_streams(BackendState *s, TokenRange span, Error *err) {
+Status cuda_inject_streams(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)layer;
   const int n_rows = rows_of(s, span);
   s->stream.pending = true;
   return n_rows > STREAMS_FEW_ROWS ? settle(s, n_rows, err) : STATUS_OK;

@@ -1,5 +1,5 @@
-/* streams.h - residual streams and n-grams of tokens (StreamConfig, NgramConfig; engine/backend.h,
- * mix_streams). Called by: backend.c, state.c. */
+/* streams.h - residual streams and n-grams of tokens (StreamConfig, NgramConfig;
+ * model/operations.def). Called by: backend.c, state.c. */
 #pragma once
 
 #include "cuda/state.h"
@@ -17,6 +17,4 @@ Status streams_begin(BackendState *s, int n_rows, Error *err);
 Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n_rows, void *out, Error *err);
 
 /* The backend's operations. */
-Status cuda_mix_streams(BackendState *s, TokenRange span, int layer, bool mlp, Error *err);
-Status cuda_inject_streams(BackendState *s, TokenRange span, Error *err);
-Status cuda_add_ngrams(BackendState *s, TokenRange span, int layer, Error *err);
+Operation cuda_mix_for_attention, cuda_mix_for_mlp, cuda_inject_streams, cuda_add_ngrams;

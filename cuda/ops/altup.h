@@ -1,4 +1,4 @@
-/* altup.h - AltUp's residual streams, LAuReL and sparse gates (engine/backend.h, predict_streams), but for
+/* altup.h - AltUp's residual streams, LAuReL and sparse gates (operations.def, predict_streams), but for
  * the matmuls of large matrices. Called by: layers/altup.c, layers/mlp.c.
  *
  * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. Source of

@@ -80,8 +80,8 @@ Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens
 /* x = x - mean(x) in place; x fp32 [n_tokens][n]. */
 Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err);
 
-/* The inputs of each layer (backend.h, embed): p = (p * scale * weight + sqrt(width) * table[ids]) / sqrt(2)
- * in place, scale making the mean square of each layer's part 1 (with eps). p fp32
+/* The inputs of each layer (operations.def, embed): p = (p * scale * weight + sqrt(width) * table[ids]) /
+ * sqrt(2) in place, scale making the mean square of each layer's part 1 (with eps). p fp32
  * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */
 typedef struct {
   const void *table;

@@ -1,4 +1,4 @@
-/* short_conv.h - layers that are a short convolution (engine/backend.h, norm_short_conv), from the
+/* short_conv.h - layers that are a short convolution (operations.def, norm_short_conv), from the
  * projections to the input of o. Called by backend.c. */
 #pragma once
 

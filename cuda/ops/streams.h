@@ -1,4 +1,4 @@
-/* streams.h - residual streams and n-grams of tokens (engine/backend.h, mix_streams, inject_streams,
+/* streams.h - residual streams and n-grams of tokens (operations.def, MIX_FOR_..., INJECT,
  * add_ngrams), but for their matmuls. Called by: layers/streams.c.
  *
  * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. Source of

@@ -21,7 +21,7 @@ typedef enum {
  * pages [n_ids]. */
 typedef struct {
   int32_t kind, state;
-  int32_t n_ids, n_picked, n_logit_rows, a, b;
+  int32_t n_ids, n_picked, a, b;
   TokenRange span; /* its pointers mean nothing */
   StateOptions options;
 } Call;
@@ -49,12 +49,13 @@ void calls_close(Ranks *ranks, int state) {
 }
 
 /* A step, or its logits alone: with parts also their rows. */
-static Status tell_step(Ranks *ranks, Call *call, const int32_t *ids, Error *err) {
+static Status tell_step(Ranks *ranks, Call *call, Error *err) {
   const TokenRange *span = &call->span;
+  const int32_t *ids = span->ids;
   const bool many = span->parts != NULL;
   Buffer more = {0};
   call->n_ids = ids ? span->n_tokens : 0;
-  call->n_picked = many ? call->n_logit_rows : 0;
+  call->n_picked = many ? span->n_logit_rows : 0;
   Status status = STATUS_OK;
   if (many) status = buffer_append(&more, span->parts, (size_t)span->n_parts * sizeof *span->parts, err);
   if (!status && ids) status = buffer_append(&more, ids, (size_t)call->n_ids * sizeof *ids, err);
@@ -65,15 +66,14 @@ static Status tell_step(Ranks *ranks, Call *call, const int32_t *ids, Error *err
   return status;
 }
 
-Status calls_step(Ranks *ranks, int state, TokenRange span, const int32_t *ids, int n_logit_rows,
-                  Error *err) {
-  Call call = {.kind = CALL_STEP, .state = state, .span = span, .n_logit_rows = n_logit_rows};
-  return tell_step(ranks, &call, ids, err);
+Status calls_step(Ranks *ranks, int state, TokenRange span, Error *err) {
+  Call call = {.kind = CALL_STEP, .state = state, .span = span};
+  return tell_step(ranks, &call, err);
 }
 
-Status calls_logits(Ranks *ranks, int state, TokenRange span, int first_row, int n_rows, Error *err) {
-  Call call = {.kind = CALL_LOGITS, .state = state, .span = span, .n_logit_rows = n_rows, .a = first_row};
-  return tell_step(ranks, &call, NULL, err);
+Status calls_logits(Ranks *ranks, int state, TokenRange span, Error *err) {
+  Call call = {.kind = CALL_LOGITS, .state = state, .span = span};
+  return tell_step(ranks, &call, err);
 }
 
 Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
@@ -110,8 +110,8 @@ static Status run_step(BackendState *s, const Call *call, const char *more, Erro
   span.parts = parts ? (const SequenceRows *)more : NULL;
   span.logit_rows = call->n_picked > 0 ? ids + call->n_ids : NULL;
   span.taps = NULL;
-  if (call->kind == CALL_LOGITS) return split_norm_logits(s, span, call->a, call->n_logit_rows, err);
-  return split_fused_step(s, span, call->n_ids > 0 ? ids : NULL, call->n_logit_rows, &done, err);
+  span.ids = call->n_ids > 0 ? ids : NULL;
+  return call->kind == CALL_LOGITS ? split_norm_logits(s, span, err) : split_fused_step(s, span, &done, err);
 }
 
 static bool has_size(const Call *call, size_t more) {

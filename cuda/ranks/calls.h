@@ -12,8 +12,8 @@
 /* *state: a number that no open session has. */
 Status calls_open(Ranks *ranks, const StateOptions *options, int *state, Error *err);
 void calls_close(Ranks *ranks, int state);
-Status calls_step(Ranks *ranks, int state, TokenRange span, const int32_t *ids, int n_logit_rows, Error *err);
-Status calls_logits(Ranks *ranks, int state, TokenRange span, int first_row, int n_rows, Error *err);
+Status calls_step(Ranks *ranks, int state, TokenRange span, Error *err);
+Status calls_logits(Ranks *ranks, int state, TokenRange span, Error *err);
 Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
                        Error *err);
 Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);

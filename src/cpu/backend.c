@@ -391,10 +391,11 @@ static void centre(BackendState *state, int n_rows) {
   }
 }
 
-static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
+static Status cpu_embed(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)layer;
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
-  if (!ids) ids = &state->last_id;
+  const int32_t *ids = range.ids ? range.ids : &state->last_id;
   cpu_place_rows(state, range);
   for (int r = 0; r < range.n_tokens; r++) {
     if (ids[r] < 0 || ids[r] >= embedding->n_rows)
@@ -584,8 +585,8 @@ static int keep_rows(BackendState *state, TokenRange range, float *from, int fro
   return range.n_kept > 0 ? range.n_kept : range.n_tokens;
 }
 
-static bool cpu_cuts_rows(const BackendState *state, TokenRange range, int n_logit_rows) {
-  (void)state, (void)range, (void)n_logit_rows;
+static bool cpu_cuts_rows(const BackendState *state, TokenRange range) {
+  (void)state, (void)range;
   return true;
 }
 
@@ -733,7 +734,9 @@ static void finish_logits(BackendState *state, int n_rows) {
   }
 }
 
-static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_row, int n_rows, Error *err) {
+static Status cpu_norm_logits(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)layer;
+  const int first_row = range.first_logit, n_rows = range.n_logit_rows;
   if (n_rows > state->options.max_logit_rows)
     return error_set(err, STATUS_FAILED, "logits of %d rows were asked for, the session keeps %d", n_rows,
                      state->options.max_logit_rows);
@@ -754,46 +757,41 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_r
   return STATUS_OK;
 }
 
-#define CPU_OPERATION(name, arguments) .name = cpu_##name,
 static const BackendProbe cpu_probe = {.measure_machine = cpu_measure_machine};
 
-const Backend cpu_backend = {.name = "cpu",
-                             .probe = &cpu_probe,
-                             .chunk = 256,
-                             .row_cost = 0.2,
-                             .guesses = 15,
-                             .prepares_experts = true,
-                             .load = cpu_load,
-                             .unload = cpu_unload,
-                             .state_bytes = cpu_state_bytes,
-                             .open = cpu_open,
-                             .close = cpu_close,
-                             .read_logits = cpu_read_logits,
-                             .kv_read = kv_rows_read,
-                             .kv_write = kv_rows_write,
-                             .arithmetic = cpu_arithmetic,
-                             .recurrent_bytes = cpu_recurrent_bytes,
-                             .state_save = cpu_state_save,
-                             .state_restore = cpu_state_restore,
-                             .state_read = cpu_state_read,
-                             .state_write = cpu_state_write,
-                             .cuts_rows = cpu_cuts_rows,
-                             .layer_end = cpu_layer_end,
-                             .add_ngrams = cpu_add_ngrams,
-                             .mix_streams = cpu_mix_streams,
-                             .inject_streams = cpu_inject_streams,
-                             .predict_streams = cpu_predict_streams,
-                             .add_laurel = cpu_add_laurel,
-                             .correct_streams = cpu_correct_streams,
-                             .draft_take = cpu_draft_take,
-                             .draft_move = cpu_draft_move,
-                             .draft_embed = cpu_draft_embed,
-                             .draft_context = cpu_draft_context,
-                             .keep_tap = cpu_keep_tap,
-                             .read_taps = cpu_read_taps,
-                             .page_tokens = PAGE_TOKENS,
-                             .sequences = SEQUENCES,
-                             .set_pages = cpu_set_pages,
-                             .copy_page = cpu_copy_page,
-                             .sample_rows = cpu_sample_rows,
-                             BACKEND_OPERATIONS(CPU_OPERATION)};
+const Backend cpu_backend = {
+    .name = "cpu",
+    .probe = &cpu_probe,
+    .chunk = 256,
+    .row_cost = 0.2,
+    .guesses = 15,
+    .prepares_experts = true,
+    .load = cpu_load,
+    .unload = cpu_unload,
+    .state_bytes = cpu_state_bytes,
+    .open = cpu_open,
+    .close = cpu_close,
+    .read_logits = cpu_read_logits,
+    .kv_read = kv_rows_read,
+    .kv_write = kv_rows_write,
+    .arithmetic = cpu_arithmetic,
+    .recurrent_bytes = cpu_recurrent_bytes,
+    .state_save = cpu_state_save,
+    .state_restore = cpu_state_restore,
+    .state_read = cpu_state_read,
+    .state_write = cpu_state_write,
+    .cuts_rows = cpu_cuts_rows,
+    .draft_take = cpu_draft_take,
+    .draft_move = cpu_draft_move,
+    .draft_context = cpu_draft_context,
+    .keep_tap = cpu_keep_tap,
+    .read_taps = cpu_read_taps,
+    .page_tokens = PAGE_TOKENS,
+    .sequences = SEQUENCES,
+    .set_pages = cpu_set_pages,
+    .copy_page = cpu_copy_page,
+    .sample = cpu_sample,
+    .sample_rows = cpu_sample_rows,
+#define OPERATION(KIND, function, ...) .run[OP_##KIND] = cpu_##function,
+#include "model/operations.def"
+};

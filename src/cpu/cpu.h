@@ -324,9 +324,7 @@ Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error 
  * of a layer, cpu_ngram_numbers() of them. */
 void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const int32_t *rows, int first_row,
              int n_rows);
-Status cpu_mix_streams(BackendState *state, TokenRange range, int layer, bool mlp, Error *err);
-Status cpu_inject_streams(BackendState *state, TokenRange range, Error *err);
-Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *err);
+Operation cpu_mix_for_attention, cpu_mix_for_mlp, cpu_inject_streams, cpu_add_ngrams;
 size_t cpu_ngram_numbers(const ModelConfig *config, int layer);
 float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
 
@@ -336,9 +334,7 @@ float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
 void cpu_begin_streams(BackendState *state, int n_rows);
 void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, int n_rows);
 void cpu_add_to_streams(BackendState *state, int n_rows);
-Status cpu_predict_streams(BackendState *state, TokenRange range, int layer, Error *err);
-Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *err);
-Status cpu_correct_streams(BackendState *state, TokenRange range, int layer, Error *err);
+Operation cpu_predict_streams, cpu_add_laurel, cpu_correct_streams;
 
 /* Sparse attention (sparse.c). cpu_index(): index queries of normalised rows `from`, whose index keys go to
  * the cache. cpu_selects(): some row of the step sees fewer positions than all; cpu_select() then chooses
@@ -361,14 +357,14 @@ void cpu_latent_project(BackendState *state, TokenRange range, int layer, const 
 void cpu_latent_values(BackendState *state, int n_rows, int layer);
 
 /* The operation `attention`: replaces the queries in state->q by its output. */
-Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);
+Operation cpu_attention;
 
-/* Backend's draft_embed() and draft_context() (draft.c). */
+/* The operation draft_embed, and Backend's functions for drafters (draft.c). */
 Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                       Error *err);
 Status cpu_draft_move(BackendState *state, int from, int to, Error *err);
-Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, int states, Error *err);
-Status cpu_draft_context(BackendState *state, TokenRange range, int states, Error *err);
+Operation cpu_draft_embed;
+Status cpu_draft_context(BackendState *state, TokenRange range, Error *err);
 /* Sets x to the embedding of a token without its scale. */
 void cpu_read_embedding(const BackendState *state, int32_t id, float *x);
 

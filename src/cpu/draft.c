@@ -111,39 +111,40 @@ static void make_pair(BackendState *state, int row, int32_t id, const float *fro
     memcpy(c, from, (size_t)n * sizeof *c);
 }
 
-static Status check_ids(const BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
+static Status check_ids(const BackendState *state, TokenRange range, Error *err) {
   const int n = state->loaded->model->embedding.n_rows;
   for (int r = 0; r < range.n_tokens; r++)
-    if (ids[r] < 0 || ids[r] >= n)
-      return error_set(err, STATUS_FAILED, "token %d is outside the drafter's vocabulary of %d", (int)ids[r],
-                       n);
+    if (range.ids[r] < 0 || range.ids[r] >= n)
+      return error_set(err, STATUS_FAILED, "token %d is outside the drafter's vocabulary of %d",
+                       (int)range.ids[r], n);
   return STATUS_OK;
 }
 
 /* x of DFlash's block: plain embeddings. */
-static void embed_block(BackendState *state, TokenRange range, const int32_t *ids) {
+static void embed_block(BackendState *state, TokenRange range) {
   const float scale = (float)state->loaded->model->config.embedding_scale;
   for (int r = 0; r < range.n_tokens; r++) {
     float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
-    cpu_read_embedding(state, ids[r], x);
+    cpu_read_embedding(state, range.ids[r], x);
     for (int i = 0; scale != 1 && i < embedding_width(state); i++) x[i] *= scale;
   }
 }
 
-Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, int states, Error *err) {
+Status cpu_draft_embed(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)layer;
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
   const int hidden = loaded->model->config.hidden, stride = state->plan.hidden;
-  TRY(check_ids(state, range, ids, err));
+  TRY(check_ids(state, range, err));
   cpu_place_rows(state, range);
   if (draft->kind == DRAFT_DFLASH) {
-    embed_block(state, range, ids);
+    embed_block(state, range);
     return STATUS_OK;
   }
   int from_stride;
-  const float *from = make_states(state, range.n_tokens, states, &from_stride);
+  const float *from = make_states(state, range.n_tokens, range.states, &from_stride);
   for (int r = 0; r < range.n_tokens; r++)
-    make_pair(state, r, ids[r], from + (size_t)r * (size_t)from_stride);
+    make_pair(state, r, range.ids[r], from + (size_t)r * (size_t)from_stride);
   if (loaded->draft_join.linear) {
     run_matmul(state, loaded->draft_join, state->pairs, state->plan.pairs, range.n_tokens, state->x, stride);
     return STATUS_OK;
@@ -157,13 +158,13 @@ Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids
   return STATUS_OK;
 }
 
-Status cpu_draft_context(BackendState *state, TokenRange range, int states, Error *err) {
+Status cpu_draft_context(BackendState *state, TokenRange range, Error *err) {
   (void)err;
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
   int stride;
   cpu_place_rows(state, range);
-  const float *from = make_states(state, range.n_tokens, states, &stride);
+  const float *from = make_states(state, range.n_tokens, range.states, &stride);
   for (int r = 0; r < range.n_tokens; r++)
     loaded->kernels->rms_norm(from + (size_t)r * (size_t)stride, loaded->draft_state_norm, config->hidden,
                               config->norm_eps, state->h + (size_t)r * (size_t)state->plan.hidden);

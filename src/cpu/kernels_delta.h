@@ -1,4 +1,4 @@
-/* kernels_delta.h - causal convolutions, and the recurrence of the gated delta rule (backend.h,
+/* kernels_delta.h - causal convolutions, and the recurrence of the gated delta rule (operations.def,
  * norm_short_conv and norm_delta_rule).
  *
  * Part of kernels.c. The state of a head is rows of keys; a vector holds columns (values) of one row, so that

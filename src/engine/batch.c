@@ -50,6 +50,7 @@ struct Batch {
   const Backend *backend;
   BackendState *state;
   const ModelConfig *config;
+  Program program;
   StateOptions sizes;
   int n_table;   /* pages of n_ctx tokens */
   bool shares;   /* sequences share pages: the model has no recurrent state */
@@ -123,6 +124,7 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
   if (status == STATUS_OK) status = open_sequences(b, err);
   if (status == STATUS_OK) status = open_rows(b, err);
   if (status == STATUS_OK) status = page_pool_open(sizes.n_pages, backend->page_tokens, &b->pool, err);
+  if (status == STATUS_OK) status = forward_prepare(backend, b->config, &b->program, err);
   if (status == STATUS_OK) status = backend->open(loaded, &sizes, &b->state, err);
   if (status == STATUS_OK)
     *batch = b;
@@ -136,6 +138,7 @@ void batch_close(Batch *b) {
   drafter_pool_close(&b->drafters);
   if (b->state) b->backend->close(b->state);
   page_pool_close(b->pool);
+  program_release(&b->program);
   for (int i = 0; b->slots && i < b->sizes.n_sequences; i++) {
     sampler_close(b->slots[i].sampler);
     free(b->slots[i].ids);
@@ -541,14 +544,13 @@ static Status plan_step(Batch *b, Error *err) {
 }
 
 /* Lists the rows of the step in the sequences' order of age. */
-static TokenRange list_rows(Batch *b, int *n_logit_rows) {
-  TokenRange range = {.parts = b->parts, .logit_rows = b->rows, .only_logits = true};
-  *n_logit_rows = 0;
+static TokenRange list_rows(Batch *b) {
+  TokenRange range = {.ids = b->ids, .parts = b->parts, .logit_rows = b->rows, .only_logits = true};
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     Drafting *d = &s->drafting;
     const int end = s->n_past + s->n_rows;
-    s->first_row = *n_logit_rows;
+    s->first_row = range.n_logit_rows;
     s->logits_row = -1;
     d->n_tapped = 0;
     if (s->n_rows == 0) continue;
@@ -562,9 +564,9 @@ static TokenRange list_rows(Batch *b, int *n_logit_rows) {
       b->ids[range.n_tokens] = pos < end ? s->ids[pos] : d->guesses.ids[pos - end];
       if (pos < first_logits(s)) continue;
       const bool picks = pos == s->n_ids - 1 && gets_token(s);
-      if (picks) s->logits_row = *n_logit_rows;
-      b->samplers[*n_logit_rows] = picks && s->generation.n_forced == 0 ? s->sampler : NULL;
-      b->rows[(*n_logit_rows)++] = range.n_tokens;
+      if (picks) s->logits_row = range.n_logit_rows;
+      b->samplers[range.n_logit_rows] = picks && s->generation.n_forced == 0 ? s->sampler : NULL;
+      b->rows[range.n_logit_rows++] = range.n_tokens;
     }
   }
   return range;
@@ -716,20 +718,20 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   for (int i = 0; i < b->n_active; i++)
     TRY(drafting_tell(&b->active[i]->drafting, b->state, b->active[i]->ids, b->active[i]->n_past, err));
   TRY(plan_step(b, err));
-  step.range = list_rows(b, &step.n_logit_rows);
+  step.range = list_rows(b);
   step.n_waiting = b->n_active - step.range.n_parts;
   step.n_taken_back = b->n_taken_back;
   step.n_pages = page_pool_used(b->pool);
   if (job->step) job->step(job->user, &step);
-  TRY(forward(b->backend, b->state, b->config, step.range, b->ids, step.n_logit_rows, err));
+  TRY(forward(b->backend, b->state, &b->program, step.range, err));
   if (b->overlaps) TRY(pass_on_late(b, job, err));
   if (b->overlaps) TRY(take_requests(b, job, err));
   for (int i = 0; i < b->n_active; i++)
     if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
-  if (step.n_logit_rows > 0)
-    TRY(b->backend->sample_rows(b->state, b->samplers, step.n_logit_rows, b->picks, err));
+  if (step.range.n_logit_rows > 0)
+    TRY(b->backend->sample_rows(b->state, b->samplers, step.range.n_logit_rows, b->picks, err));
   TRY(take_step(b, job, err));
-  return b->n_guesses > 0 ? take_guessed(b, job, step.n_logit_rows, err) : STATUS_OK;
+  return b->n_guesses > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
 }
 
 /* Asks a sequence for its turn. Tokens that are forced by it are taken, after which it is asked again. */

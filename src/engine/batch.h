@@ -71,7 +71,6 @@ typedef struct {
 /* A step before it is computed. */
 typedef struct {
   TokenRange range; /* with its parts */
-  int n_logit_rows;
   int n_waiting;    /* sequences that have no row in the step */
   int n_taken_back; /* sequences that lost their pages in this step */
   int n_pages;      /* in use */

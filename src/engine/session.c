@@ -20,6 +20,7 @@ struct Session {
   const Backend *backend;
   BackendState *state;
   const ModelConfig *config; /* of the model, which outlives the session */
+  Program program;
   StateOptions sizes;
   Sampler *sampler;
   size_t *kv_bytes;    /* [n_layers] of one token */
@@ -111,6 +112,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   if (!(s->logits = mem_alloc((size_t)s->config->vocab_size, sizeof *s->logits, "session", err))) goto failed;
   if (!(s->last = mem_alloc((size_t)s->config->vocab_size, sizeof *s->last, "session", err))) goto failed;
   if ((status = sampler_open(&options->sampler, s->config->vocab_size, &s->sampler, err))) goto failed;
+  if ((status = forward_prepare(backend, s->config, &s->program, err))) goto failed;
   if ((status = backend->open(loaded, &s->sizes, &s->state, err))) goto failed;
   *session = s;
   return STATUS_OK;
@@ -123,6 +125,7 @@ void session_close(Session *s) {
   if (!s) return;
   if (s->state) s->backend->close(s->state);
   sampler_close(s->sampler);
+  program_release(&s->program);
   free(s->last);
   free(s->logits);
   free(s->ids);
@@ -161,10 +164,13 @@ static bool goes_on(SessionProgress progress, void *user, int done, int total, E
 
 /* Computes ids[state_pos .. state_pos + n), which the session holds, for the state after them. */
 static Status compute_again(Session *s, int n, Error *err) {
-  const TokenRange range = {
-      .pos = s->state_pos, .n_tokens = n, .long_rope = s->long_rope, .only_logits = true};
+  const TokenRange range = {.pos = s->state_pos,
+                            .n_tokens = n,
+                            .ids = s->ids + s->state_pos,
+                            .long_rope = s->long_rope,
+                            .only_logits = true};
   s->state_pos = -1;
-  TRY(forward(s->backend, s->state, s->config, range, s->ids + range.pos, 0, err));
+  TRY(forward(s->backend, s->state, &s->program, range, err));
   s->state_pos = range.pos + n;
   return STATUS_OK;
 }
@@ -242,7 +248,12 @@ static void forget_guesses(Session *s) {
 /* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. only_logits: row_logits() will not
  * make logits of further rows, so the backend may drop these in the last layer. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool only_logits, Error *err) {
-  TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope, .only_logits = only_logits};
+  TokenRange range = {.pos = s->n_past,
+                      .n_tokens = n,
+                      .ids = ids,
+                      .n_logit_rows = n_logit_rows,
+                      .long_rope = s->long_rope,
+                      .only_logits = only_logits};
   if (s->sizes.taps.n > 0) range.taps = &s->sizes.taps;
   s->logits_row = -1;
   s->has_last = false;
@@ -252,7 +263,7 @@ static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool
   s->state_pos = -1;
   s->step_pos = s->n_past;
   s->n_tapped = n;
-  TRY(forward(s->backend, s->state, s->config, range, ids, n_logit_rows, err));
+  TRY(forward(s->backend, s->state, &s->program, range, err));
   s->state_pos = s->n_past + n;
   for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
   s->logits_row = n_logit_rows - 1;
@@ -420,7 +431,8 @@ Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, c
 static Status row_logits(Session *s, TokenRange range, int row, bool made, Error *err) {
   int kept = row % s->sizes.max_logit_rows, more = range.n_tokens - row;
   if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
-  if (kept == 0 && !made) TRY(s->backend->norm_logits(s->state, range, row, more, err));
+  range.first_logit = row, range.n_logit_rows = more;
+  if (kept == 0 && !made) TRY(s->backend->run[OP_LOGITS](s->state, range, s->config->n_layers, err));
   s->logits_row = kept;
   return s->backend->read_logits(s->state, kept, s->logits, err);
 }
@@ -647,6 +659,7 @@ Status session_decode_async(Session *s, Error *err) {
   TRY(need_logits(s, err));
   const TokenRange range = {.pos = s->n_past + s->n_in_flight,
                             .n_tokens = 1,
+                            .n_logit_rows = 1,
                             .long_rope = s->long_rope,
                             .only_logits = true}; /* as decode_step()'s, so that both take the same graph */
   if (range.pos >= s->n_ctx)
@@ -657,7 +670,7 @@ Status session_decode_async(Session *s, Error *err) {
   TRY(s->backend->sample(s->state, s->sampler, s->n_in_flight > 0 ? 0 : s->logits_row, NULL, err));
   s->n_in_flight++;
   s->state_pos = -1;
-  TRY(forward(s->backend, s->state, s->config, range, NULL, 1, err));
+  TRY(forward(s->backend, s->state, &s->program, range, err));
   s->state_pos = range.pos + 1;
   return STATUS_OK;
 }

@@ -22,6 +22,7 @@ typedef enum {
   WIDTH_LAYER_INPUT, /* of the layer's own input of a token */
   WIDTH_CHANNELS,    /* of q, or of all that is convolved and lies in one matrix */
   WIDTH_DELTA_VALUES,
+  WIDTH_BESIDE,  /* the same beside attention */
   WIDTH_DELTA_K, /* of k and v, where they are matrices of their own */
   WIDTH_DELTA_V,
   WIDTH_DELTA_B,
@@ -86,34 +87,28 @@ typedef enum {
   WIDTH_STATES_NORM,
 } Width;
 
-enum {
-  IN_ATTENTION = 1 << LAYER_ATTENTION,
-  IN_DELTA = 1 << LAYER_DELTA,
-  IN_CONV = 1 << LAYER_CONV,
-  IN_MIXERS = IN_ATTENTION | IN_DELTA | IN_CONV,
-  IN_ALL = IN_MIXERS | 1 << LAYER_MLP_ALONE,
-  IN_BESIDE = 1 << N_LAYER_KINDS /* with LayerConfig.delta_beside */
-};
+/* Operations of tensors.def that differ by the layer. */
+enum { OP_MIXER = N_OPERATIONS, OP_MLP };
 
 /* The members of the config that require a bias of a linear layer. */
 typedef enum { BIAS_NONE, BIAS_QKV, BIAS_O, BIAS_MLP, BIAS_DELTA, BIAS_CONV, BIAS_ROUTER, BIAS_LATENT } Bias;
 
 static const struct {
   const char *name;
-  unsigned layers; /* IN_... */
+  unsigned operation; /* OP_... */
   Width out, in;
   Bias bias;
   Division division;
 } linears[N_LAYER_LINEARS] = {
-#define LINEAR(SLOT, member, name, words, layers, out, in, bias, division)                                   \
-  [LAYER_##SLOT] = {name, IN_##layers, WIDTH_##out, WIDTH_##in, BIAS_##bias, DIVIDE_##division},
+#define LINEAR(SLOT, member, name, words, operation, out, in, bias, division)                                \
+  [LAYER_##SLOT] = {name, OP_##operation, WIDTH_##out, WIDTH_##in, BIAS_##bias, DIVIDE_##division},
 #include "model/tensors.def"
 };
 
 static const struct {
   const char *name;
   bool is_norm;
-  unsigned layers; /* IN_... */
+  unsigned operation; /* OP_... */
   Width n, taps;
   Dtype usually;
   Division division;
@@ -121,9 +116,9 @@ static const struct {
 } vectors[N_LAYER_VECTORS] = {
 #define NORM  true
 #define PLAIN false
-#define VECTOR(SLOT, member, name, words, kind, layers, n, taps, usually, division, low, high)               \
+#define VECTOR(SLOT, member, name, words, kind, operation, n, taps, usually, division, low, high)            \
   [LAYER_##SLOT] = {                                                                                         \
-      name, kind, IN_##layers, WIDTH_##n, WIDTH_##taps, DTYPE_##usually, DIVIDE_##division, {low, high}},
+      name, kind, OP_##operation, WIDTH_##n, WIDTH_##taps, DTYPE_##usually, DIVIDE_##division, {low, high}},
 #include "model/tensors.def"
 #undef NORM
 #undef PLAIN
@@ -221,6 +216,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
     if (delta->form == DELTA_APART) return delta->n_key_heads * delta->key_dim;
     return delta_channels(delta) + (delta->form == DELTA_INTERLEAVED ? values : 0);
   case WIDTH_DELTA_VALUES: return delta->form == DELTA_INTERLEAVED ? 0 : values;
+  case WIDTH_BESIDE: return own.delta_beside ? values : 0;
   case WIDTH_DELTA_K: return delta->form == DELTA_APART ? delta->n_key_heads * delta->key_dim : 0;
   case WIDTH_DELTA_V: return delta->form == DELTA_APART ? values : 0;
   case WIDTH_DELTA_B:
@@ -320,9 +316,34 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
   *n_out = width_of(config, layer, linears[which].out);
 }
 
-/* The kinds of parts that a layer has. */
-static unsigned kinds_of(const LayerConfig *own) {
-  return 1u << own->kind | (own->delta_beside ? IN_DELTA | IN_BESIDE : 0u);
+/* True if the layer has an operation of tensors.def; sizes of 0 say more of the others. */
+static bool has_operation(const LayerConfig *own, unsigned operation) {
+  switch (operation) {
+  case OP_QKV:
+  case OP_ATTENTION: return own->kind == LAYER_ATTENTION;
+  case OP_DELTA: return layer_has(*own, LAYER_DELTA);
+  case OP_CONV: return own->kind == LAYER_CONV;
+  case OP_MIXER:
+  case OP_OUT_PROJ: return own->kind != LAYER_MLP_ALONE;
+  default: return true;
+  }
+}
+
+OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which) {
+  const LayerConfig own = config_layer(config, layer);
+  const bool streams = config->streams.n > 0;
+  const unsigned operation = is_vector ? vectors[which].operation : linears[which].operation;
+  switch (operation) {
+  case OP_MIXER:
+    if (streams) return OP_MIX_FOR_ATTENTION;
+    return layer_has(own, LAYER_DELTA) ? OP_DELTA : own.kind == LAYER_CONV ? OP_CONV : OP_QKV;
+  case OP_MLP:
+    if (streams) return OP_MIX_FOR_MLP;
+    return own.n_experts > 0 ? OP_EXPERTS : OP_GATE_UP;
+  case OP_GATE_UP:
+  case OP_DOWN: return own.n_experts > 0 ? OP_EXPERTS : (OpKind)operation;
+  default: return (OpKind)operation;
+  }
 }
 
 bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
@@ -330,7 +351,7 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   if (is_of_expert(which))
     return expert_of(which) < own.n_experts &&
            !(is_ungated(config->activation) && expert_part(which) == EXPERT_GATE);
-  return (linears[which].layers & kinds_of(&own)) && width_of(config, layer, linears[which].in) > 0 &&
+  return has_operation(&own, linears[which].operation) && width_of(config, layer, linears[which].in) > 0 &&
          width_of(config, layer, linears[which].out) > 0;
 }
 
@@ -384,8 +405,8 @@ StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which
   const LayerConfig own = config_layer(config, layer);
   const int n = width_of(config, layer, vectors[which].n),
             taps = width_of(config, layer, vectors[which].taps);
-  if (!(vectors[which].layers & kinds_of(&own)) || n == 0) return (StoredVector){0};
-  const bool as_weights = vectors[which].layers == IN_DELTA && config->delta.rule == RULE_MAMBA2;
+  if (!has_operation(&own, vectors[which].operation) || n == 0) return (StoredVector){0};
+  const bool as_weights = vectors[which].operation == OP_DELTA && config->delta.rule == RULE_MAMBA2;
   return (StoredVector){.name = vector_name(config, layer, which, vectors[which].name),
                         .suffix = vectors[which].is_norm ? ".weight" : "",
                         .n = n,

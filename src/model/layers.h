@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/model.h"
+#include "model/program.h"
 
 /* Linear layers from N_LAYER_LINEARS on are those of a layer's experts: gate, up and down of the first, then
  * of the second, and so on. */
@@ -95,3 +96,7 @@ typedef enum {
 } Division;
 Division layer_linear_division(int which);
 Division layer_vector_division(int which);
+
+/* The operation of the layer that reads a tensor that it has: a linear layer below N_LAYER_LINEARS or a
+ * vector. */
+OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which);

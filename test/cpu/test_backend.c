@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "cpu_test.h"
-#include "engine/forward.h"
 #include "model/layers.h"
+#include "test/engine/step_once.h"
 
 enum {
   N_LAYERS = 2,
@@ -408,10 +408,10 @@ static void our_logits(TestModel *t, KvType kv, int chunk, int n_threads, float 
   assert_int_equal(cpu_backend.load(&t->model, &options, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &wanted, &state, &err), STATUS_OK);
   for (int pos = 0; pos < N_TOKENS; pos += chunk) {
+    const int n = N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk;
     TokenRange range = {
-        .pos = pos, .n_tokens = N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk, .long_rope = t->long_rope};
-    assert_int_equal(
-        forward(&cpu_backend, state, &t->model.config, range, t->ids + pos, range.n_tokens, &err), STATUS_OK);
+        .pos = pos, .n_tokens = n, .ids = t->ids + pos, .n_logit_rows = n, .long_rope = t->long_rope};
+    assert_int_equal(step_once(&cpu_backend, state, &t->model.config, range, &err), STATUS_OK);
     for (int r = 0; r < range.n_tokens; r++)
       assert_int_equal(cpu_backend.read_logits(state, r, logits + (pos + r) * VOCAB, &err), STATUS_OK);
   }
@@ -478,7 +478,8 @@ static void check_sequences(TestModel *t, KvType kv, const float *want) {
         if (i % 3 != 1) rows[n_rows] = range.n_tokens, positions[n_rows++] = done[s];
       }
     }
-    assert_int_equal(forward(&cpu_backend, state, &t->model.config, range, ids, n_rows, &err), STATUS_OK);
+    range.ids = ids, range.n_logit_rows = n_rows;
+    assert_int_equal(step_once(&cpu_backend, state, &t->model.config, range, &err), STATUS_OK);
     for (int i = 0; i < n_rows; i++) {
       assert_int_equal(cpu_backend.read_logits(state, i, row, &err), STATUS_OK);
       assert_memory_equal(row, want + positions[i] * VOCAB, sizeof row);
@@ -652,14 +653,13 @@ static void refusals(void **state) {
   assert_int_equal(cpu_backend.open(loaded, &wanted, &session, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, logits, &err), STATUS_FAILED);
   assert_int_equal(cpu_backend.sample(session, NULL, 0, &id, &err), STATUS_FAILED);
-  assert_int_equal(cpu_backend.embed(session, (TokenRange){.pos = 3, .n_tokens = 2}, bad, &err),
-                   STATUS_FAILED);
+  const TokenRange badly = {.pos = 3, .n_tokens = 2, .ids = bad};
+  assert_int_equal(cpu_backend.run[OP_EMBED](session, badly, -1, &err), STATUS_FAILED);
   assert_string_equal(err.text, "token 61 at position 4 is outside the vocabulary of 61");
   bad[1] = -1;
-  assert_int_equal(cpu_backend.embed(session, (TokenRange){.pos = 3, .n_tokens = 2}, bad, &err),
-                   STATUS_FAILED);
-  assert_int_equal(cpu_backend.norm_logits(session, (TokenRange){.pos = 0, .n_tokens = 4}, 1, 3, &err),
-                   STATUS_FAILED);
+  assert_int_equal(cpu_backend.run[OP_EMBED](session, badly, -1, &err), STATUS_FAILED);
+  const TokenRange many = {.n_tokens = 4, .first_logit = 1, .n_logit_rows = 3};
+  assert_int_equal(cpu_backend.run[OP_LOGITS](session, many, 2, &err), STATUS_FAILED);
   cpu_backend.close(session);
   cpu_backend.close(NULL);
   cpu_backend.unload(loaded);
@@ -683,20 +683,17 @@ static void the_sampled_token_stays(void **state) {
       sampler_open(&(SamplerSettings){.top_p = 1, .repetition_penalty = 1}, VOCAB, &sampler, &err),
       STATUS_OK);
   const ModelConfig *config = &t->model.config;
-  assert_int_equal(
-      forward(&cpu_backend, session, config, (TokenRange){.pos = 0, .n_tokens = 3}, t->ids, 2, &err),
-      STATUS_OK);
+  TokenRange range = {.n_tokens = 3, .ids = t->ids, .n_logit_rows = 2};
+  assert_int_equal(step_once(&cpu_backend, session, config, range, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 1, given, &err), STATUS_OK);
   int32_t best = 0, id;
   for (int32_t i = 1; i < VOCAB; i++) best = given[i] > given[best] ? i : best;
   assert_int_equal(cpu_backend.sample(session, sampler, 1, NULL, &err), STATUS_OK);
-  assert_int_equal(
-      forward(&cpu_backend, session, config, (TokenRange){.pos = 3, .n_tokens = 1}, NULL, 1, &err),
-      STATUS_OK);
+  range = (TokenRange){.pos = 3, .n_tokens = 1, .n_logit_rows = 1};
+  assert_int_equal(step_once(&cpu_backend, session, config, range, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, stayed, &err), STATUS_OK);
-  assert_int_equal(
-      forward(&cpu_backend, session, config, (TokenRange){.pos = 3, .n_tokens = 1}, &best, 1, &err),
-      STATUS_OK);
+  range.ids = &best;
+  assert_int_equal(step_once(&cpu_backend, session, config, range, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, given, &err), STATUS_OK);
   assert_memory_equal(stayed, given, sizeof given);
   assert_int_equal(cpu_backend.sample(session, sampler, 0, &id, &err), STATUS_OK);

@@ -113,10 +113,11 @@ static void run(const World *w, BackendState *state, int from, int to, int chunk
   const size_t hidden = (size_t)w->model.config.hidden;
   Error err;
   for (int pos = from; pos < to; pos += chunk) {
-    const TokenRange range = {.pos = pos, .n_tokens = to - pos < chunk ? to - pos : chunk};
+    const int n = to - pos < chunk ? to - pos : chunk;
+    const TokenRange range = {.pos = pos, .n_tokens = n, .ids = w->ids + pos};
     for (int layer = 0; layer < LAYERS; layer++) {
-      assert_int_equal(cpu_backend.embed(state, range, w->ids + pos, &err), STATUS_OK);
-      assert_int_equal(cpu_backend.norm_short_conv(state, range, layer, &err), STATUS_OK);
+      assert_int_equal(cpu_backend.run[OP_EMBED](state, range, -1, &err), STATUS_OK);
+      assert_int_equal(cpu_backend.run[OP_CONV](state, range, layer, &err), STATUS_OK);
       for (int r = 0; r < range.n_tokens; r++) {
         float *row = out + (size_t)(pos - from + r) * hidden;
         const float *made = state->q + (size_t)r * (size_t)state->plan.heads;

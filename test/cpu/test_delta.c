@@ -263,9 +263,9 @@ static void our_layer(World *w, int chunk, int n_threads, float *out) {
   if (cpu_backend.open(loaded, &options, &state, &err)) fail_msg("open");
   for (int pos = 0; pos < TOKENS; pos += chunk) {
     const int n = TOKENS - pos < chunk ? TOKENS - pos : chunk;
-    const TokenRange range = {.pos = pos, .n_tokens = n};
-    assert_int_equal(cpu_backend.embed(state, range, w->ids + pos, &err), STATUS_OK);
-    assert_int_equal(cpu_backend.norm_delta_rule(state, range, 0, &err), STATUS_OK);
+    const TokenRange range = {.pos = pos, .n_tokens = n, .ids = w->ids + pos};
+    assert_int_equal(cpu_backend.run[OP_EMBED](state, range, -1, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.run[OP_DELTA](state, range, 0, &err), STATUS_OK);
     for (int r = 0; r < n; r++)
       memcpy(out + (size_t)(pos + r) * values, state->q + (size_t)r * (size_t)state->plan.heads,
              values * sizeof *out);
@@ -298,16 +298,17 @@ static void the_rule_is_that_of_its_formula(void **state) {
 
 /* Logits after the tokens [pos, pos + n). */
 static void run(World *w, BackendState *state, int pos, int n, float *logits) {
-  const TokenRange range = {.pos = pos, .n_tokens = n};
+  const TokenRange range = {
+      .pos = pos, .n_tokens = n, .ids = w->ids + pos, .n_logit_rows = 1, .first_logit = n - 1};
   Error err;
-  assert_int_equal(cpu_backend.embed(state, range, w->ids + pos, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.run[OP_EMBED](state, range, -1, &err), STATUS_OK);
   for (int layer = 0; layer < 2; layer++) {
-    assert_int_equal(cpu_backend.norm_delta_rule(state, range, layer, &err), STATUS_OK);
-    assert_int_equal(cpu_backend.out_proj_residual(state, range, layer, &err), STATUS_OK);
-    assert_int_equal(cpu_backend.norm_gate_up(state, range, layer, &err), STATUS_OK);
-    assert_int_equal(cpu_backend.down_residual(state, range, layer, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.run[OP_DELTA](state, range, layer, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.run[OP_OUT_PROJ](state, range, layer, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.run[OP_GATE_UP](state, range, layer, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.run[OP_DOWN](state, range, layer, &err), STATUS_OK);
   }
-  assert_int_equal(cpu_backend.norm_logits(state, range, n - 1, 1, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.run[OP_LOGITS](state, range, 2, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(state, 0, logits, &err), STATUS_OK);
 }
 

@@ -3,7 +3,7 @@
  * gates, streams and experts, in steps of all tokens, of seven, and of one. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
-#include "engine/forward.h"
+#include "test/engine/step_once.h"
 
 enum { MAX_TOKENS = 64, MOST_LOGITS = 256 };
 
@@ -41,10 +41,12 @@ static void last_logits(BackendModel *loaded, const Model *model, const int32_t 
   if (cpu_backend.open(loaded, &options, &state, &err)) fail_msg("%s", err.text);
   for (int pos = 0; pos < n; pos += step) {
     const TokenRange range = {.pos = pos,
+                              .ids = ids + pos,
+                              .n_logit_rows = 1,
                               .n_tokens = n - pos < step ? n - pos : step,
                               .long_rope = n > rope_original_context(&model->config)};
     spoil_scratch(state);
-    if (forward(&cpu_backend, state, &model->config, range, ids + pos, 1, &err)) fail_msg("%s", err.text);
+    if (step_once(&cpu_backend, state, &model->config, range, &err)) fail_msg("%s", err.text);
   }
   assert_int_equal(cpu_backend.read_logits(state, 0, logits, &err), STATUS_OK);
   cpu_backend.close(state);

@@ -5,7 +5,7 @@
  * weights of experts that no token chose stay as they are stored. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
-#include "engine/forward.h"
+#include "test/engine/step_once.h"
 
 enum { MAX_TOKENS = 64, MOST_CHOSEN = 8 };
 
@@ -25,7 +25,7 @@ static int ascending(const void *a, const void *b) {
 
 /* Compares the choices of a layer with the next line of the file. */
 static Status compare_choices(BackendState *state, TokenRange range, int layer, Error *err) {
-  TRY(cpu_backend.norm_experts_residual(state, range, layer, err));
+  TRY(cpu_backend.run[OP_EXPERTS](state, range, layer, err));
   assert_int_equal(next_number(), layer);
   layer_of_file++;
   for (int row = 0; row < range.n_tokens; row++) {
@@ -53,7 +53,7 @@ static void check_miniature(const char *name, int n_tokens, int n_layers) {
   BackendState *state = NULL;
   const StateOptions options = {.n_ctx = n_tokens, .max_chunk = n_tokens, .max_logit_rows = 1, .kv = KV_F32};
   Backend spy = cpu_backend;
-  spy.norm_experts_residual = compare_choices;
+  spy.run[OP_EXPERTS] = compare_choices;
   assert_true(n_tokens <= MAX_TOKENS && n_chosen <= MOST_CHOSEN);
   for (int i = 0; i < n_tokens; i++) ids[i] = next_number();
   snprintf(path, sizeof path, "test/data/miniatures/%s", name);
@@ -63,8 +63,8 @@ static void check_miniature(const char *name, int n_tokens, int n_layers) {
   assert_int_equal(cpu_backend.load(model, &(BackendOptions){.n_threads = 2}, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &options, &state, &err), STATUS_OK);
   layer_of_file = 0;
-  const TokenRange range = {.n_tokens = n_tokens};
-  assert_int_equal(forward(&spy, state, &model->config, range, ids, 1, &err), STATUS_OK);
+  const TokenRange range = {.n_tokens = n_tokens, .ids = ids, .n_logit_rows = 1};
+  assert_int_equal(step_once(&spy, state, &model->config, range, &err), STATUS_OK);
   assert_int_equal(layer_of_file, n_layers);
   cpu_backend.close(state);
   cpu_backend.unload(loaded);
@@ -91,7 +91,7 @@ static void experts_are_those_of_transformers(void **unused) {
 }
 
 static Status check_first_expert(BackendState *state, TokenRange range, int layer, Error *err) {
-  TRY(cpu_backend.norm_experts_residual(state, range, layer, err));
+  TRY(cpu_backend.run[OP_EXPERTS](state, range, layer, err));
   for (int row = 0; row < range.n_tokens; row++)
     assert_int_equal(state->experts.choices[row * n_chosen].expert, 0);
   return STATUS_OK;
@@ -136,11 +136,12 @@ static void a_group_with_one_score_stays(void **unused) {
   Error err = {{0}};
   Backend spy = cpu_backend;
   (void)unused;
-  spy.norm_experts_residual = check_first_expert;
+  spy.run[OP_EXPERTS] = check_first_expert;
   open_grouped(&g);
   g.layer->choice_bias = bias;
   for (int i = 0; i < 3 * g.state->plan.routes; i++) g.state->experts.routes[i] = NAN;
-  assert_int_equal(forward(&spy, g.state, &g.model->config, (TokenRange){.n_tokens = 3}, ids, 1, &err),
+  assert_int_equal(step_once(&spy, g.state, &g.model->config,
+                             (TokenRange){.n_tokens = 3, .ids = ids, .n_logit_rows = 1}, &err),
                    STATUS_OK);
   close_grouped(&g);
 }
@@ -149,8 +150,7 @@ static void a_group_with_one_score_stays(void **unused) {
 static const ExpertChoice *choices_of_zeros(Grouped *g) {
   Error err = {{0}};
   memset(g->state->x, 0, (size_t)g->state->plan.hidden * sizeof *g->state->x);
-  assert_int_equal(cpu_backend.norm_experts_residual(g->state, (TokenRange){.n_tokens = 1}, 1, &err),
-                   STATUS_OK);
+  assert_int_equal(cpu_backend.run[OP_EXPERTS](g->state, (TokenRange){.n_tokens = 1}, 1, &err), STATUS_OK);
   return g->state->experts.choices;
 }
 
@@ -226,7 +226,7 @@ static Status check_repacked(BackendState *state, TokenRange range, int layer, E
   const Model *model = state->loaded->model;
   const ExpertConfig *config = &model->config.experts;
   assert_true(config->n_experts < 64 && range.n_tokens == 1);
-  TRY(cpu_backend.norm_experts_residual(state, range, layer, err));
+  TRY(cpu_backend.run[OP_EXPERTS](state, range, layer, err));
   memset(was_chosen, 0, sizeof was_chosen);
   for (int i = 0; i < config->n_chosen; i++) was_chosen[state->experts.choices[i].expert] = true;
   for (int e = 0; e < config->n_experts; e++) {
@@ -248,14 +248,15 @@ static void experts_that_no_token_chose_are_not_repacked(void **unused) {
   const StateOptions options = {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F32};
   Backend spy = cpu_backend;
   (void)unused;
-  spy.norm_experts_residual = check_repacked;
+  spy.run[OP_EXPERTS] = check_repacked;
   n_compared = 0;
   assert_int_equal(model_open("test/data/miniatures/gpt-oss-bf16", NULL, &model, &err), STATUS_OK);
   assert_int_equal(model_prepare_but_experts(model, 2, &err), STATUS_OK);
   assert_int_equal(model_prepare_but_experts(model, 2, &err), STATUS_OK);
   assert_int_equal(cpu_backend.load(model, &(BackendOptions){.n_threads = 2}, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &options, &state, &err), STATUS_OK);
-  assert_int_equal(forward(&spy, state, &model->config, (TokenRange){.n_tokens = 1}, &id, 1, &err),
+  assert_int_equal(step_once(&spy, state, &model->config,
+                             (TokenRange){.n_tokens = 1, .ids = &id, .n_logit_rows = 1}, &err),
                    STATUS_OK);
   assert_int_equal(n_compared, model->config.n_layers * model->config.experts.n_chosen);
   assert_int_equal(model_prepare(model, 2, &err), STATUS_OK); /* repacks the others */

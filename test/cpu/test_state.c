@@ -309,17 +309,18 @@ static void only_rows_that_were_made_are_read(void **state) {
       .final_norm = {norm, DTYPE_F32, HIDDEN},
       .head = {.kind = LINEAR_DENSE, .n_in = HIDDEN, .n_out = VOCAB, .dtype = DTYPE_F32, .weight = weights}};
   const int32_t ids[4] = {0, 1, 2, 1};
-  const TokenRange range = {.n_tokens = 4};
+  TokenRange range = {.n_tokens = 4, .ids = ids};
   BackendModel *loaded = load(&model, 1);
   BackendState *session;
   float logits[VOCAB];
   Error err = {{0}};
   const StateOptions options = {.n_ctx = 8, .max_chunk = 4, .max_logit_rows = 3};
   assert_int_equal(cpu_backend.open(loaded, &options, &session, &err), STATUS_OK);
-  assert_int_equal(cpu_backend.embed(session, range, ids, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.run[OP_EMBED](session, range, -1, &err), STATUS_OK);
   for (int n_rows = 3; n_rows >= 1; n_rows--) {
     for (int first = 0; first + n_rows <= 4; first++) {
-      assert_int_equal(cpu_backend.norm_logits(session, range, first, n_rows, &err), STATUS_OK);
+      range.first_logit = first, range.n_logit_rows = n_rows;
+      assert_int_equal(cpu_backend.run[OP_LOGITS](session, range, 0, &err), STATUS_OK);
       for (int row = 0; row < n_rows; row++) { /* the token's own logit is the one that is not 0 */
         assert_int_equal(cpu_backend.read_logits(session, row, logits, &err), STATUS_OK);
         for (int v = 0; v < VOCAB; v++) assert_int_equal(logits[v] > 1, v == ids[first + row]);
@@ -332,7 +333,8 @@ static void only_rows_that_were_made_are_read(void **state) {
       assert_int_equal(cpu_backend.read_logits(session, -1, logits, &err), STATUS_FAILED);
     }
   }
-  assert_int_equal(cpu_backend.norm_logits(session, range, 0, 4, &err), STATUS_FAILED);
+  range.first_logit = 0, range.n_logit_rows = 4;
+  assert_int_equal(cpu_backend.run[OP_LOGITS](session, range, 0, &err), STATUS_FAILED);
   assert_string_equal(err.text, "logits of 4 rows were asked for, the session keeps 3");
   cpu_backend.close(session);
   cpu_backend.unload(loaded);

@@ -3,7 +3,7 @@
  * 8 bits. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
-#include "engine/forward.h"
+#include "test/engine/step_once.h"
 
 enum { MOST_HIDDEN = 32, MOST_POSITIONS = 20 };
 
@@ -117,8 +117,8 @@ static void scores_that_are_no_numbers_show(void **unused) {
   w.loaded->layers[w.model->config.n_layers - 1].index_q_norm = none;
   for (int n = n_all - 1; n <= n_all + 2; n++) {
     int n_nans = 0;
-    const TokenRange range = {.n_tokens = n};
-    assert_int_equal(forward(&cpu_backend, w.state, &w.model->config, range, ids, 1, &err), STATUS_OK);
+    const TokenRange range = {.n_tokens = n, .ids = ids, .n_logit_rows = 1};
+    assert_int_equal(step_once(&cpu_backend, w.state, &w.model->config, range, &err), STATUS_OK);
     assert_int_equal(cpu_backend.read_logits(w.state, 0, logits, &err), STATUS_OK);
     for (int i = 0; i < vocab; i++) n_nans += isnan(logits[i]);
     assert_int_equal(n_nans > 0, n > n_all);
@@ -156,8 +156,8 @@ static void chosen_positions_are_copied_whole(void **unused) {
     open_world("test/data/miniatures/qwen4-exp-bf16", types[t], &w);
     const int layer = w.model->config.n_layers - 1, row = MOST_POSITIONS - 1;
     for (int i = 0; i < MOST_POSITIONS; i++) ids[i] = i * 7 % w.model->config.vocab_size;
-    const TokenRange range = {.n_tokens = MOST_POSITIONS};
-    assert_int_equal(forward(&cpu_backend, w.state, &w.model->config, range, ids, 1, &err), STATUS_OK);
+    const TokenRange range = {.n_tokens = MOST_POSITIONS, .ids = ids, .n_logit_rows = 1};
+    assert_int_equal(step_once(&cpu_backend, w.state, &w.model->config, range, &err), STATUS_OK);
     cpu_select(w.state, MOST_POSITIONS, layer);
     const int n = w.state->n_selected[row], *positions = w.state->selected + row * w.state->plan.selected;
     const KvHead from = state_kv_head(w.state, 0, layer, 0),

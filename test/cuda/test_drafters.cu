@@ -16,8 +16,8 @@ extern "C" {
 #include "cuda/backend.h"
 #include "cuda/device.h"
 #include "engine/drafters/published.h"
-#include "engine/forward.h"
 #include "model/files/safetensors.h"
+#include "test/engine/step_once.h"
 }
 #include "test/cuda/check.cuh"
 #include "test/engine/drafters/reference.h"
@@ -97,7 +97,8 @@ static void compute(Pair *p, const int32_t *ids, int n) {
   for (int pos = p->n; pos < n;) {
     TokenRange range = {};
     range.pos = pos, range.n_tokens = n - pos < CHUNK ? n - pos : CHUNK, range.taps = &p->drafter.taps;
-    MUST(forward(&cuda_backend, p->state, &p->target->config, range, ids + pos, 0, &error));
+    range.ids = ids + pos;
+    MUST(step_once(&cuda_backend, p->state, &p->target->config, range, &error));
     const DraftRows rows = {p->state, ids + pos, pos, 0, range.n_tokens};
     MUST(p->drafter.take(p->drafter.self, &rows, &error));
     pos += range.n_tokens;
@@ -172,10 +173,10 @@ static std::vector<float> states_of(const Model *model, DecodeStep step, int n, 
   int32_t ids[28];
   for (int i = 0; i < 28; i++) ids[i] = (i * 1021 + 7) % model->config.vocab_size;
   TokenRange range = {};
-  range.n_tokens = 20, range.taps = taps;
-  MUST(forward(&cuda_backend, state, &model->config, range, ids, 0, &error));
-  range.pos = 20, range.n_tokens = n;
-  MUST(forward(&cuda_backend, state, &model->config, range, ids + 20, n, &error));
+  range.n_tokens = 20, range.taps = taps, range.ids = ids;
+  MUST(step_once(&cuda_backend, state, &model->config, range, &error));
+  range.pos = 20, range.n_tokens = range.n_logit_rows = n, range.ids = ids + 20;
+  MUST(step_once(&cuda_backend, state, &model->config, range, &error));
   std::vector<float> out((size_t)n * taps->n * model->config.hidden);
   MUST(cuda_backend.read_taps(state, 0, n, out.data(), &error));
   cuda_backend.close(state);

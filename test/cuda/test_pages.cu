@@ -207,8 +207,8 @@ struct Step {
     range.parts = all.data(), range.n_parts = (int)all.size();
     const std::vector<int> ids(range.n_tokens);
     const int32_t logit_row = range.n_tokens - 1;
-    range.logit_rows = &logit_row;
-    MUST(sequences_set_step(&sequences, &rows, range, ids.data(), 1, 0, &error));
+    range.logit_rows = &logit_row, range.n_logit_rows = 1, range.ids = ids.data();
+    MUST(sequences_set_step(&sequences, &rows, range, 0, &error));
   }
   ~Step() {
     sequences_close(&sequences);

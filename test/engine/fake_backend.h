@@ -89,13 +89,13 @@ static Status fake_open(BackendModel *loaded, const StateOptions *sizes, Backend
   return STATUS_OK;
 }
 
-static Status fake_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
-  (void)err;
+static Status fake_embed(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)layer, (void)err;
   assert_true(range.pos >= 0 && range.n_tokens >= 1);
   assert_true(range.pos + range.n_tokens <= state->sizes.n_ctx);
   assert_true(range.n_tokens <= state->sizes.max_chunk);
-  if (ids) {
-    for (int i = 0; i < range.n_tokens; i++) state->x[i] = ids[i] + (range.long_rope ? fake.turn : 0);
+  if (range.ids) {
+    for (int i = 0; i < range.n_tokens; i++) state->x[i] = range.ids[i] + (range.long_rope ? fake.turn : 0);
   } else { /* the token picked last, which the host has not seen */
     assert_true(range.n_tokens == 1 && state->n_picked > state->n_taken);
     state->x[0] = state->picks[state->n_picked - 1] + (range.long_rope ? fake.turn : 0);
@@ -214,12 +214,6 @@ static Status fake_down_residual(BackendState *state, TokenRange range, int laye
   return fake_operation(state, layer, 4);
 }
 
-/* The fake's layers have no experts. */
-static Status fake_norm_experts_residual(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)state, (void)range;
-  return error_set(err, STATUS_FAILED, "layer %d has no experts", layer);
-}
-
 /* The logits after cache[0 .. n): they depend on the contents of every layer's cache. */
 static void fake_row(int32_t *const *cache, int n, float *logits) {
   uint32_t hash = 2166136261u;
@@ -232,8 +226,9 @@ static void fake_row(int32_t *const *cache, int n, float *logits) {
   if (n - 1 == fake.end_at) logits[FAKE_VOCAB - 1] = 100;
 }
 
-static Status fake_norm_logits(BackendState *state, TokenRange range, int first_row, int n_rows, Error *err) {
-  (void)err;
+static Status fake_norm_logits(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)layer, (void)err;
+  const int first_row = range.first_logit, n_rows = range.n_logit_rows;
   assert_int_equal(state->next, FAKE_LAYERS * 5);
   assert_true(n_rows >= 1 && n_rows <= state->sizes.max_logit_rows);
   assert_true(first_row >= 0 && first_row + n_rows <= range.n_tokens);
@@ -323,7 +318,14 @@ static size_t fake_state_bytes(const ModelConfig *config, const StateOptions *si
   return (size_t)sizes->n_ctx * FAKE_LAYERS * 4;
 }
 
-#define FAKE_OPERATION(name, arguments) .name = fake_##name,
+/* The fake's layers have neither experts nor several streams. */
+#define FAKE_OPERATIONS                                                                                      \
+  .run = {[OP_EMBED] = fake_embed,           [OP_QKV] = fake_norm_qkv_rope_append,                           \
+          [OP_DELTA] = fake_norm_delta_rule, [OP_CONV] = fake_norm_short_conv,                               \
+          [OP_ATTENTION] = fake_attention,   [OP_OUT_PROJ] = fake_out_proj_residual,                         \
+          [OP_GATE_UP] = fake_norm_gate_up,  [OP_DOWN] = fake_down_residual,                                 \
+          [OP_LOGITS] = fake_norm_logits},                                                                   \
+  .sample = fake_sample
 static const Backend fake_backend = {.name = "fake",
                                      .chunk = 256,
                                      .load = fake_load,
@@ -340,7 +342,7 @@ static const Backend fake_backend = {.name = "fake",
                                      .state_restore = fake_state_restore,
                                      .state_read = fake_state_read,
                                      .state_write = fake_state_write,
-                                     BACKEND_OPERATIONS(FAKE_OPERATION)};
+                                     FAKE_OPERATIONS};
 
 /* The same, as a device that runs ahead of the host. */
 static const Backend fake_ahead_backend = {.name = "fake ahead",
@@ -356,5 +358,5 @@ static const Backend fake_ahead_backend = {.name = "fake ahead",
                                            .state_save = fake_state_save,
                                            .state_restore = fake_state_restore,
                                            .drain = fake_drain,
-                                           BACKEND_OPERATIONS(FAKE_OPERATION)};
-#undef FAKE_OPERATION
+                                           FAKE_OPERATIONS};
+#undef FAKE_OPERATIONS

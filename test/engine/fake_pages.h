@@ -78,8 +78,8 @@ static int32_t *paged_place(BackendState *s, int layer, int sequence, int pos) {
   return &s->cache[layer][page * PAGED_TOKENS + pos % PAGED_TOKENS];
 }
 
-static Status paged_embed(BackendState *s, TokenRange range, const int32_t *ids, Error *err) {
-  (void)err;
+static Status paged_embed(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)layer, (void)err;
   int n = 0;
   bool seen[256] = {false};
   assert_true(range.n_tokens >= 1 && range.n_tokens <= s->sizes.max_chunk && range.parts);
@@ -90,7 +90,7 @@ static Status paged_embed(BackendState *s, TokenRange range, const int32_t *ids,
     seen[part->sequence] = true;
     if (s->sizes.invariant) assert_true(part->of_prompt || part->n_tokens <= 1 + GUESS_ROWS);
     for (int r = 0; r < part->n_tokens; r++, n++)
-      s->x[n] = ids[n] + (part->long_rope ? paged.turn : 0) + (part->of_prompt ? paged.form : 0);
+      s->x[n] = range.ids[n] + (part->long_rope ? paged.turn : 0) + (part->of_prompt ? paged.form : 0);
   }
   assert_int_equal(n, range.n_tokens);
   paged.n_steps++;
@@ -129,9 +129,6 @@ static Status paged_attention(BackendState *s, TokenRange range, int layer, Erro
   (void)s, (void)range, (void)layer, (void)err;
   return STATUS_OK;
 }
-#define paged_out_proj_residual     paged_attention
-#define paged_norm_gate_up          paged_attention
-#define paged_norm_experts_residual paged_attention
 
 static Status paged_down_residual(BackendState *s, TokenRange range, int layer, Error *err) {
   (void)s, (void)range, (void)layer;
@@ -151,8 +148,9 @@ static void paged_row(BackendState *s, const SequenceRows *part, int pos, float 
   }
 }
 
-static Status paged_norm_logits(BackendState *s, TokenRange range, int first_row, int n_rows, Error *err) {
-  (void)first_row, (void)err;
+static Status paged_norm_logits(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)layer, (void)err;
+  const int n_rows = range.n_logit_rows;
   assert_true(n_rows <= s->sizes.max_logit_rows);
   for (int row = 0; row < n_rows; row++) {
     const SequenceRows *part = range.parts;
@@ -208,7 +206,6 @@ static size_t paged_recurrent_bytes(const ModelConfig *config, int layer) {
   return config_layer(config, layer).kind == LAYER_DELTA ? sizeof(uint32_t) : 0;
 }
 
-#define PAGED_OPERATION(name, arguments) .name = paged_##name,
 static const Backend paged_backend = {.name = "fake pages",
                                       .chunk = 24,
                                       .open = paged_open,
@@ -219,5 +216,13 @@ static const Backend paged_backend = {.name = "fake pages",
                                       .set_pages = paged_set_pages,
                                       .copy_page = paged_copy_page,
                                       .sample_rows = paged_sample_rows,
-                                      BACKEND_OPERATIONS(PAGED_OPERATION)};
-#undef PAGED_OPERATION
+                                      .sample = paged_sample,
+                                      .run = {[OP_EMBED] = paged_embed,
+                                              [OP_QKV] = paged_norm_qkv_rope_append,
+                                              [OP_DELTA] = paged_norm_delta_rule,
+                                              [OP_CONV] = paged_norm_short_conv,
+                                              [OP_ATTENTION] = paged_attention,
+                                              [OP_OUT_PROJ] = paged_attention,
+                                              [OP_GATE_UP] = paged_attention,
+                                              [OP_DOWN] = paged_down_residual,
+                                              [OP_LOGITS] = paged_norm_logits}};

@@ -8,7 +8,7 @@
 // clang-format on
 #include <string.h>
 
-#include "engine/forward.h"
+#include "test/engine/step_once.h"
 
 static char calls[64]; /* a letter each */
 static bool fused_computes, step_was_recorded;
@@ -19,8 +19,8 @@ static Status called(const char *letter) {
   return STATUS_OK;
 }
 
-static Status embed(BackendState *s, TokenRange range, const int32_t *ids, Error *err) {
-  (void)s, (void)range, (void)ids, (void)err;
+static Status embed(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)s, (void)range, (void)layer, (void)err;
   called("e");
   return embed_ends_with;
 }
@@ -28,8 +28,8 @@ static Status qkv(BackendState *s, TokenRange range, int layer, Error *err) {
   (void)s, (void)range, (void)layer, (void)err;
   return called("q");
 }
-static bool cuts(const BackendState *s, TokenRange range, int n_logit_rows) {
-  (void)s, (void)n_logit_rows;
+static bool cuts(const BackendState *s, TokenRange range) {
+  (void)s;
   return range.n_tokens == 3;
 }
 static Status attention(BackendState *s, TokenRange range, int layer, Error *err) {
@@ -53,20 +53,18 @@ static Status down(BackendState *s, TokenRange range, int layer, Error *err) {
   (void)s, (void)range, (void)layer, (void)err;
   return called("d");
 }
-static Status logits(BackendState *s, TokenRange range, int first_row, int n_rows, Error *err) {
-  (void)s, (void)err;
-  assert_int_equal(first_row + n_rows, range.n_tokens);
+static Status logits(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)s, (void)layer, (void)err;
+  assert_int_equal(range.first_logit + range.n_logit_rows, range.n_tokens);
   return called("l");
 }
-static Status fused_step(BackendState *s, TokenRange range, const int32_t *ids, int n_logit_rows, bool *done,
-                         Error *err) {
-  (void)s, (void)range, (void)ids, (void)n_logit_rows, (void)err;
+static Status fused_step(BackendState *s, TokenRange range, bool *done, Error *err) {
+  (void)s, (void)range, (void)err;
   *done = fused_computes;
   return called("f");
 }
-static Status begin_step(BackendState *s, TokenRange range, const int32_t *ids, int n_logit_rows,
-                         bool *replayed, Error *err) {
-  (void)s, (void)range, (void)ids, (void)n_logit_rows, (void)err;
+static Status begin_step(BackendState *s, TokenRange range, bool *replayed, Error *err) {
+  (void)s, (void)range, (void)err;
   *replayed = step_was_recorded;
   return called("(");
 }
@@ -77,13 +75,14 @@ static Status end_step(BackendState *s, Status so_far, Error *err) {
 }
 
 static Backend plain(void) {
-  return (Backend){.embed = embed,
-                   .norm_qkv_rope_append = qkv,
-                   .attention = attention,
-                   .out_proj_residual = out_proj,
-                   .norm_gate_up = gate_up,
-                   .down_residual = down,
-                   .norm_logits = logits};
+  return (Backend){.name = "fake",
+                   .run = {[OP_EMBED] = embed,
+                           [OP_QKV] = qkv,
+                           [OP_ATTENTION] = attention,
+                           [OP_OUT_PROJ] = out_proj,
+                           [OP_GATE_UP] = gate_up,
+                           [OP_DOWN] = down,
+                           [OP_LOGITS] = logits}};
 }
 
 static Backend with_all(void) {
@@ -92,13 +91,18 @@ static Backend with_all(void) {
   return backend;
 }
 
-static Status run(const Backend *backend, int n_logit_rows, const char *expected) {
-  const ModelConfig config = {.n_layers = 2};
-  const int32_t ids[3] = {1, 2, 3};
+static Status run_range(const Backend *backend, const ModelConfig *config, TokenRange range,
+                        const char *expected) {
   calls[0] = 0;
-  const Status status = forward(backend, NULL, &config, (TokenRange){.n_tokens = 3}, ids, n_logit_rows, NULL);
+  const Status status = step_once(backend, NULL, config, range, NULL);
   assert_string_equal(calls, expected);
   return status;
+}
+
+static Status run(const Backend *backend, int n_logit_rows, const char *expected) {
+  const ModelConfig config = {.n_layers = 2};
+  const TokenRange range = {.n_tokens = 3, .n_logit_rows = n_logit_rows};
+  return run_range(backend, &config, range, expected);
 }
 
 static int reset(void **state) {
@@ -118,30 +122,28 @@ static void operations_come_in_the_order_of_a_transformer(void **state) {
 /* o with one row kept is 1, the gated product of one row G. */
 static void rows_without_logits_end_within_the_last_layer(void **state) {
   (void)state;
-  const int32_t ids[3] = {1, 2, 3};
   const TapList taps = {.n = 1};
   Backend backend = plain();
   backend.cuts_rows = cuts, backend.keep_tap = keep_tap;
   const struct {
     ModelConfig config;
     TokenRange range;
-    int n_logit_rows;
     const char *calls;
   } cases[] = {
-      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true}, 1, "eqaogdqa1Gdl"},
-      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true}, 0, "eqaogdq"},
-      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true}, 3, "eqaogdqaogdl"},
-      {{.n_layers = 2}, {.n_tokens = 3}, 1, "eqaogdqaogdl"}, /* the other rows are read later */
-      {{.n_layers = 2}, {.n_tokens = 3}, 0, "eqaogdqaogd"},
-      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true, .taps = &taps}, 1, "eqaogdtqaogdl"},
-      {{.n_layers = 2, .parallel = true}, {.n_tokens = 3, .only_logits = true}, 1, "eqaogdqaogdl"},
+      {{.n_layers = 2}, {.n_tokens = 3, .n_logit_rows = 1, .only_logits = true}, "eqaogdqa1Gdl"},
+      {{.n_layers = 2}, {.n_tokens = 3, .only_logits = true}, "eqaogdq"},
+      {{.n_layers = 2}, {.n_tokens = 3, .n_logit_rows = 3, .only_logits = true}, "eqaogdqaogdl"},
+      {{.n_layers = 2}, {.n_tokens = 3, .n_logit_rows = 1}, "eqaogdqaogdl"}, /* others are read later */
+      {{.n_layers = 2}, {.n_tokens = 3}, "eqaogdqaogd"},
+      {{.n_layers = 2},
+       {.n_tokens = 3, .n_logit_rows = 1, .only_logits = true, .taps = &taps},
+       "eqaogdtqaogdl"},
+      {{.n_layers = 2, .parallel = true},
+       {.n_tokens = 3, .n_logit_rows = 1, .only_logits = true},
+       "eqaogdqaogdl"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    calls[0] = 0;
-    assert_int_equal(
-        forward(&backend, NULL, &cases[i].config, cases[i].range, ids, cases[i].n_logit_rows, NULL),
-        STATUS_OK);
-    assert_string_equal(calls, cases[i].calls);
+    assert_int_equal(run_range(&backend, &cases[i].config, cases[i].range, cases[i].calls), STATUS_OK);
   }
 }
 
@@ -167,8 +169,20 @@ static void a_failed_operation_ends_the_step_and_closes_the_brackets(void **stat
   assert_int_equal(run(&backend, 1, "f(e)"), STATUS_FAILED);
 }
 
+static void a_model_with_an_operation_that_the_backend_lacks_is_refused(void **state) {
+  (void)state;
+  const Backend backend = plain();
+  const ModelConfig config = {.architecture = "SomeForCausalLM", .n_layers = 2, .layer_scalar = true};
+  Program program;
+  Error err;
+  assert_int_equal(forward_prepare(&backend, &config, &program, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "SomeForCausalLM has layer_end, which the fake does not compute");
+  program_release(&program);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_model_with_an_operation_that_the_backend_lacks_is_refused),
       cmocka_unit_test_setup(operations_come_in_the_order_of_a_transformer, reset),
       cmocka_unit_test_setup(rows_without_logits_end_within_the_last_layer, reset),
       cmocka_unit_test_setup(a_fused_step_takes_the_place_of_all_operations, reset),

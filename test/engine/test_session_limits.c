@@ -3,9 +3,9 @@
 #include "session_test.h"
 
 #include "base/file.h"
-#include "engine/forward.h"
 #include "engine/prefix_store.h"
 #include "test/directory.h"
+#include "test/engine/step_once.h"
 
 /* --- sizes */
 
@@ -296,11 +296,10 @@ static struct {
   Status so_far;
 } steps;
 
-static Status begin_step(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
-                         bool *replayed, Error *err) {
-  (void)state, (void)range, (void)ids;
+static Status begin_step(BackendState *state, TokenRange range, bool *replayed, Error *err) {
+  (void)state;
   steps.n_begun++;
-  steps.n_logit_rows = n_logit_rows;
+  steps.n_logit_rows = range.n_logit_rows;
   *replayed = steps.replays;
   return steps.begins_badly ? error_set(err, STATUS_FAILED, "no graph") : STATUS_OK;
 }
@@ -342,8 +341,8 @@ static void a_device_that_records_steps_is_told_of_both_ends(void **state) {
     steps.replays = cases[i].replays;
     steps.begins_badly = cases[i].begins_badly;
     steps.ends_badly = cases[i].ends_badly;
-    assert_int_equal(forward(&recording, device, &model.config, (TokenRange){.n_tokens = 10}, ids, 3, &err),
-                     cases[i].status);
+    const TokenRange range = {.n_tokens = 10, .ids = ids, .n_logit_rows = 3};
+    assert_int_equal(step_once(&recording, device, &model.config, range, &err), cases[i].status);
     assert_int_equal(steps.n_begun, 1);
     assert_int_equal(steps.n_logit_rows, 3);
     assert_int_equal(fake.n_steps, cases[i].n_steps);

@@ -1,4 +1,4 @@
-/* delta.cuh - the gated delta rule of a hybrid's layers in a step of one token; engine/backend.h,
+/* delta.cuh - the gated delta rule of a hybrid's layers in a step of one token; operations.def,
  * norm_delta_rule, has the formulas, delta/delta_step.cu is the same as a kernel of its own.
  *
  * A cluster has n value heads and the key heads that they use (step_mix()); its packs of projections:

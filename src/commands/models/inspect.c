@@ -475,7 +475,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
 
 typedef struct {
   ModelFlags model;
-  bool json, tensors;
+  bool json, tensors, program;
   const char *gpu_memory;
   int split; /* 0: not given */
 } Options;
@@ -489,10 +489,16 @@ static const Flag flags[] = {
     FLAG_INT("--split", "N", Options, split, 2, MAX_SPLIT,
              "also what each of N GPUs would hold that share the model"),
     FLAG_SWITCH("--tensors", Options, tensors, "also every tensor: dtype, shape, bytes, name, file"),
+    FLAG_SWITCH(
+        "--program", Options, program,
+        "in place of the report: the operations of a step in their order, what each reads and writes, and "
+        "the tensors that it takes"),
 };
 static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
 static const FlagRule rules[] = {
-    {"--split", EXCLUDES, "--gpu-memory", "GPUs that share a model hold all of its weights"}};
+    {"--split", EXCLUDES, "--gpu-memory", "GPUs that share a model hold all of its weights"},
+    {"--program", EXCLUDES, "--json", "a program is printed as lines"},
+    {"--program", EXCLUDES, "--tensors", "a program names its tensors"}};
 
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;
@@ -500,15 +506,20 @@ static Status run(CommandCall *call, Error *err) {
   Model *model = NULL;
   Status status = model_place_find(&options->model, &place, err);
   if (status == STATUS_OK && drafts_is_drafter(place.path)) {
-    status = options->tensors || options->split
+    status = options->tensors || options->split || options->program
                  ? error_set(err, STATUS_USAGE, "%s is a drafter: %s is for models", place.path,
-                             options->tensors ? "--tensors" : "--split")
+                             options->tensors ? "--tensors"
+                             : options->split ? "--split"
+                                              : "--program")
                  : drafts_inspect(place.path, options->json, &call->out, err);
     model_place_release(&place);
     return status;
   }
   if (status == STATUS_OK) status = model_place_open(&place, &options->model, &model, err);
-  if (status == STATUS_OK) {
+  if (status == STATUS_OK && options->program) {
+    status = inspect_print_program(&call->out, model, err);
+    if (status == STATUS_OK) status = buffer_append_string(&call->out, "\n", err);
+  } else if (status == STATUS_OK) {
     Inspection inspection = inspect(model, place.path);
     Prediction prediction;
     Pools pools;

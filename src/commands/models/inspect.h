@@ -61,6 +61,9 @@ Status inspect_print_bytes(Buffer *out, size_t bytes, Error *err); /* "2048 byte
 Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
+/* Prints the operations of a step. */
+Status inspect_print_program(Buffer *out, const Model *model, Error *err);
+
 /* Prints the report as one JSON object and a newline; `tensors`: with a list of all tensors. */
 Status inspect_print_json(Buffer *out, const Inspection *inspection, const Prediction *prediction,
                           const Pools *pools, const DeviceShares *shares, bool tensors, Error *err);

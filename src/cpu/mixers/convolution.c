@@ -1,5 +1,5 @@
 /* convolution.c - causal convolutions along the tokens: of the gated delta rule's channels, and the layers
- * that are a short convolution (backend.h, norm_short_conv).
+ * that are a short convolution (operations.def, norm_short_conv).
  *
  * Called by: backend.c, delta.c.   Calls: linear.c, the kernels.
  * Always true: each number is computed by one thread from the same rows, so that chunks and threads change

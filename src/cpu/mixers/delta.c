@@ -1,4 +1,4 @@
-/* delta.c - layers with the gated delta rule or Mamba-2, and their recurrent states (backend.h,
+/* delta.c - layers with the gated delta rule or Mamba-2, and their recurrent states (operations.def,
  * norm_delta_rule).
  *
  * Called by: backend.c, session.c through cpu_backend.   Calls: linear.c, the kernels.

@@ -1,4 +1,4 @@
-/* streams.c - residual streams and n-grams of tokens (backend.h, mix_streams, add_ngrams).
+/* streams.c - residual streams and n-grams of tokens (model/operations.def).
  *
  * Called by: backend.c, forward.c through cpu_backend.   Calls: linear.c, states.c, ngram_rows.c, the
  * kernels.
@@ -87,19 +87,28 @@ void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const in
   }
 }
 
-Status cpu_mix_streams(BackendState *state, TokenRange range, int layer, bool mlp, Error *err) {
-  (void)err;
-  const CpuLayer *weights = &state->loaded->layers[layer];
-  const CpuMix attn = {weights->attn_mix_down, weights->attn_mix_up, weights->attn_inject},
-               of_mlp = {weights->mlp_mix_down, weights->mlp_mix_up, weights->mlp_inject};
-  cpu_mix(state, mlp ? weights->mlp_norm : weights->attn_norm, mlp ? &of_mlp : &attn, NULL, 0,
-          range.n_tokens);
-  memset(state->x, 0, (size_t)range.n_tokens * (size_t)state->plan.hidden * sizeof *state->x);
+static Status mix_for_block(BackendState *state, int n_rows, const float *norm, CpuMix mix) {
+  cpu_mix(state, norm, &mix, NULL, 0, n_rows);
+  memset(state->x, 0, (size_t)n_rows * (size_t)state->plan.hidden * sizeof *state->x);
   return STATUS_OK;
 }
 
-Status cpu_inject_streams(BackendState *state, TokenRange range, Error *err) {
+Status cpu_mix_for_attention(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
+  const CpuLayer *w = &state->loaded->layers[layer];
+  return mix_for_block(state, range.n_tokens, w->attn_norm,
+                       (CpuMix){w->attn_mix_down, w->attn_mix_up, w->attn_inject});
+}
+
+Status cpu_mix_for_mlp(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  const CpuLayer *w = &state->loaded->layers[layer];
+  return mix_for_block(state, range.n_tokens, w->mlp_norm,
+                       (CpuMix){w->mlp_mix_down, w->mlp_mix_up, w->mlp_inject});
+}
+
+Status cpu_inject_streams(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)layer, (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden;
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)

@@ -21,6 +21,7 @@ typedef struct {
   const Backend *backend;
   const Model *target, *model;
   DraftConfig draft;
+  Program program;
   StateOptions sizes;
   BackendModel *loaded;
   bool owns_loaded;
@@ -65,11 +66,11 @@ static void cut(Published *p, int pos) {
 
 /* Makes rows of ids[0 .. n) and of the backend's rows of states from `states` on. */
 static Status add_rows(Published *p, const int32_t *ids, int states, int n, Error *err) {
-  const TokenRange range = {.pos = p->n_rows, .n_tokens = n};
+  const TokenRange range = {.pos = p->n_rows, .n_tokens = n, .ids = ids, .states = states};
   if (p->draft.kind == DRAFT_DFLASH)
-    TRY(p->backend->draft_context(p->state, range, states, err));
+    TRY(p->backend->draft_context(p->state, range, err));
   else
-    TRY(forward_draft(p->backend, p->state, &p->model->config, range, ids, states, 0, err));
+    TRY(forward(p->backend, p->state, &p->program, range, err));
   p->n_rows += n;
   return STATUS_OK;
 }
@@ -160,9 +161,13 @@ static Status propose_chain(Published *p, const DraftText *text, int most, Guess
   const int n_known = text->n - text->n_computed;
   int32_t id = text->ids[text->n_computed];
   for (int i = 0; i < n_known + most - 1; i++) {
-    TokenRange range = {.pos = moves ? p->n_rows + i : text->n_computed, .n_tokens = 1};
+    const TokenRange range = {.pos = moves ? p->n_rows + i : text->n_computed,
+                              .n_tokens = 1,
+                              .ids = &id,
+                              .n_logit_rows = 1,
+                              .states = i == 0 ? LAST : -1};
     if (range.pos >= p->sizes.n_ctx) return STATUS_OK;
-    TRY(forward_draft(p->backend, p->state, &p->model->config, range, &id, i == 0 ? LAST : -1, 1, err));
+    TRY(forward(p->backend, p->state, &p->program, range, err));
     if (i + 1 < n_known) {
       id = text->ids[text->n_computed + i + 1];
       continue;
@@ -177,12 +182,13 @@ static Status propose_chain(Published *p, const DraftText *text, int most, Guess
 static Status propose_block(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const int n_known = text->n - text->n_computed, block = p->draft.block;
   int32_t ids[MAX_DRAFT_BLOCK];
-  const TokenRange range = {.pos = p->n_rows, .n_tokens = block};
+  TokenRange range = {.pos = p->n_rows, .n_tokens = block, .ids = ids, .states = -1};
   if (n_known >= block || range.pos + block > p->sizes.n_ctx) return STATUS_OK;
   for (int i = 0; i < block; i++) ids[i] = i < n_known ? text->ids[text->n_computed + i] : p->draft.mask_id;
-  TRY(forward_draft(p->backend, p->state, &p->model->config, range, ids, -1, 0, err));
+  TRY(forward(p->backend, p->state, &p->program, range, err));
   const int n = block - n_known < most ? block - n_known : most;
-  TRY(p->backend->norm_logits(p->state, range, n_known, n, err));
+  range.first_logit = n_known, range.n_logit_rows = n;
+  TRY(p->backend->run[OP_LOGITS](p->state, range, p->model->config.n_layers, err));
   for (int i = 0; i < n; i++) TRY(pick(p, i, &guesses->ids[i], err));
   guesses->n = n;
   return STATUS_OK;
@@ -253,6 +259,7 @@ static void close_published(void *self) {
   if (p->state) p->backend->close(p->state);
   if (p->loaded && p->owns_loaded) p->backend->unload(p->loaded);
   sampler_close(p->sampler);
+  program_release(&p->program);
   free(p);
 }
 
@@ -267,6 +274,7 @@ static Status open_all(Published *p, const PublishedOptions *options, Error *err
   const SamplerSettings settings = {.top_p = 1, .repetition_penalty = 1};
   set_taps(p);
   TRY(sampler_open(&settings, p->model->config.vocab_size, &p->sampler, err));
+  TRY(forward_prepare(p->backend, &p->model->config, &p->program, err));
   p->owns_loaded = !options->loaded;
   p->loaded = options->loaded;
   if (p->owns_loaded) TRY(published_load(options, &p->loaded, err));

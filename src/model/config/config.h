@@ -213,7 +213,7 @@ typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
  * the b and the a of its value heads; there are no z and a; or apart: delta_qkv is q's (Olmo Hybrid). */
 typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
 
-/* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in engine/backend.h. */
+/* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in operations.def. */
 typedef struct {
   int n_key_heads;        /* of q and k, Mamba-2's groups; 0: the model has no such layers */
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
@@ -245,7 +245,7 @@ typedef struct {
 
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin
  * as its embedding. A block reads a mix of them, and its output is added to each with a factor; the logits
- * read a mix, too. See mix_streams in engine/backend.h. */
+ * read a mix, too. See model/operations.def. */
 typedef struct {
   int n;    /* 0: one stream, as usual */
   int rank; /* numbers between the two matrices that make the mix's weights */
@@ -254,7 +254,7 @@ typedef struct {
 /* AltUp (Gemma 3n; Baykal et al., arXiv:2301.13310): a token has n residual streams of hidden numbers each. A
  * layer predicts all of them, computes the first, and corrects all by what that changed. LAuReL
  * (Menghani et al., arXiv:2411.07501) is a product of two matrices beside attention. See predict_streams and
- * add_laurel in engine/backend.h. */
+ * add_laurel in operations.def. */
 typedef struct {
   int n;           /* 2 .. MAX_STREAMS; 0: one stream, as usual, and no LAuReL */
   int laurel_rank; /* numbers between LAuReL's matrices */
@@ -262,7 +262,7 @@ typedef struct {
 
 /* Embeddings of a token's n-grams, added to the streams before some layers (LayerConfig.ngrams): the token
  * and the one to longest - 1 tokens before it are hashed into rows of a large table. See add_ngrams in
- * engine/backend.h. */
+ * operations.def. */
 typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
   int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
@@ -283,7 +283,7 @@ enum {
 
 /* Sparse attention (Qwen3.8-Flash-Next): in layers of LAYER_ATTENTION a query sees the `budget` positions of
  * the best blocks of `block` consecutive ones, and those after the last whole block. See attention in
- * engine/backend.h. */
+ * operations.def. */
 typedef struct {
   int block;    /* 0: a query sees all positions */
   int budget;   /* a multiple of block */
@@ -291,7 +291,7 @@ typedef struct {
   int head_dim; /* of index queries and keys: at least the rope's rotary_dim, at most the layers' head_dim */
 } IndexerConfig;
 
-/* The layers with a short convolution (LAYER_CONV); see norm_short_conv in engine/backend.h. */
+/* The layers with a short convolution (LAYER_CONV); see norm_short_conv in operations.def. */
 typedef struct {
   int taps;     /* 1 .. MAX_CONV_TAPS; 0: the model has no such layers */
   int channels; /* hidden_size; of a model's part (model/slice.h) a share of it */
@@ -316,7 +316,7 @@ typedef enum {
  * and each expert a factor of its weight (Gemma 4). */
 typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNorms;
 
-/* Mixtures of experts; the computation: norm_experts_residual in engine/backend.h. */
+/* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
 typedef struct {
   int n_experts;     /* of each layer but LayerConfig.dense ones; 0: the model has no experts */
   int n_chosen;      /* of a token: 1 .. n_experts, at most MAX_CHOSEN */

@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "engine/drafters/published.h"
-#include "engine/forward.h"
 #include "engine/session.h"
 #include "model/files/safetensors.h"
 #include "reference.h"
+#include "test/engine/step_once.h"
 
 enum { N_CTX = 120, CHUNK = 9 };
 
@@ -70,8 +70,8 @@ static void compute(Pair *pair, const int32_t *ids, int from, int n) {
   Error err = {{0}};
   for (int pos = from; pos < n;) {
     const int size = n - pos < CHUNK ? n - pos : CHUNK;
-    const TokenRange range = {.pos = pos, .n_tokens = size, .taps = &pair->drafter.taps};
-    must(forward(&cpu_backend, pair->state, &pair->target->config, range, ids + pos, 0, &err), &err);
+    const TokenRange range = {.pos = pos, .n_tokens = size, .ids = ids + pos, .taps = &pair->drafter.taps};
+    must(step_once(&cpu_backend, pair->state, &pair->target->config, range, &err), &err);
     const DraftRows rows = {pair->state, ids + pos, pos, 0, size};
     must(pair->drafter.take(pair->drafter.self, &rows, &err), &err);
     pos += size;

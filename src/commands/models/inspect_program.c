@@ -1,0 +1,183 @@
+/* inspect_program.c - `auk inspect --program`: the operations of a step, what they read and write, and the
+ * tensors that they take. Called by: inspect.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/models/inspect.h"
+#include "model/program.h"
+
+/* Prints a matrix or a vector: its name, its size, how it is stored. */
+static Status print_linear(Buffer *out, const char *name, const Linear *linear, Error *err) {
+  TRY(buffer_printf(out, err, "\n    %-36s %d -> %d  ", name, linear->n_in, linear->n_out));
+  if (linear->kind == LINEAR_DENSE) return buffer_append_string(out, dtype_name(linear->dtype), err);
+  if (linear->kind == LINEAR_FP8) return buffer_append_string(out, "FP8", err);
+  return buffer_printf(out, err, linear->kind == LINEAR_FP4 ? "FP%d" : "%d bits", linear->bits);
+}
+
+static Status print_vector(Buffer *out, const char *name, const Vector *vector, Error *err) {
+  return buffer_printf(out, err, "\n    %-36s %d  %s", name, vector->n, dtype_name(vector->dtype));
+}
+
+/* The name of a part of a layer after "layers.0.". */
+static const char *name_in_layer(const ModelConfig *config, const char *part, const char *suffix,
+                                 char whole[2 * LINEAR_NAME_SIZE]) {
+  layer_full_name(config, "", 0, part, whole, LINEAR_NAME_SIZE);
+  return strcat(whole, suffix) + strlen("layers.0.");
+}
+
+/* Prints the tensors beside the layers that the first or the last operation takes. */
+static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *err) {
+  char name[LINEAR_NAME_SIZE];
+  const bool logits = kind == OP_LOGITS;
+  const Matrix *embedding = &model->embedding;
+  if (!logits)
+    TRY(buffer_printf(out, err, "\n    %-36s %d -> %d  %s", "embed_tokens", embedding->n_rows,
+                      embedding->n_columns, dtype_name(embedding->dtype)));
+  for (int i = 0; i < N_MODEL_VECTORS; i++) {
+    if (!model->vector[i].data || logits == (i == MODEL_INPUT_NORM)) continue;
+    model_vector_name(&model->config, "", i, name);
+    TRY(print_vector(out, name, &model->vector[i], err));
+  }
+  for (int i = 0; i < N_MODEL_LINEARS; i++) {
+    if (!model->linear[i].n_out || logits != (model_linear_rows(i) == ROWS_OF_LOGITS)) continue;
+    model_linear_name(&model->config, "", i, name);
+    TRY(print_linear(out, name, &model->linear[i], err));
+  }
+  return STATUS_OK;
+}
+
+/* Prints the tensors of a layer that an operation takes; of its experts those of the first. */
+static Status print_tensors(Buffer *out, const Model *model, const Op *op, Error *err) {
+  const ModelConfig *config = &model->config;
+  const ModelLayer *own = &model->layers[op->layer];
+  char name[2 * LINEAR_NAME_SIZE];
+  for (int i = 0; i < N_LAYER_VECTORS; i++) {
+    const StoredVector stored = layer_vector_stored(config, op->layer, i);
+    if (own->vector[i].data && layer_tensor_operation(config, op->layer, true, i) == op->kind)
+      TRY(print_vector(out, name_in_layer(config, stored.name, stored.suffix, name), &own->vector[i], err));
+  }
+  for (int i = 0; i < N_LAYER_LINEARS; i++)
+    if (own->linear[i].n_out && layer_tensor_operation(config, op->layer, false, i) == op->kind)
+      TRY(print_linear(out, name_in_layer(config, layer_linear_stored(config, op->layer, i).name, "", name),
+                       &own->linear[i], err));
+  for (int i = N_LAYER_LINEARS; op->kind == OP_EXPERTS && i < expert_linear(1, 0); i++) {
+    char part[LINEAR_NAME_SIZE];
+    if (!layer_linear_exists(config, op->layer, i)) continue;
+    expert_linear_name(config, i, part);
+    TRY(print_linear(out, name_in_layer(config, part, "", name), layer_linear(own, i), err));
+  }
+  return STATUS_OK;
+}
+
+/* Prints the numbers of an operation that are not sizes of its tensors. */
+static Status print_numbers(Buffer *out, const ModelConfig *config, const Op *op, Error *err) {
+  static const char *const ropes[] = {
+      [ROPE_GLOBAL] = "rope", [ROPE_LOCAL] = "the windows' rope", [ROPE_NONE] = "no rope"};
+  const DeltaConfig *delta = &config->delta;
+  const LayerConfig own = config_layer(config, op->layer);
+  switch (op->kind) {
+  case OP_QKV: return buffer_printf(out, err, "  %s", ropes[own.rope]);
+  case OP_ATTENTION:
+    TRY(buffer_printf(out, err, "  %d heads of %d, %d of keys", own.n_heads, own.head_dim, own.n_kv_heads));
+    if (own.window) TRY(buffer_printf(out, err, ", the last %d positions", own.window));
+    if (own.chunk) TRY(buffer_printf(out, err, ", chunks of %d positions", own.chunk));
+    return own.shares_kv ? buffer_printf(out, err, ", the cache of layer %d", own.kv_layer) : STATUS_OK;
+  case OP_DELTA:
+    return buffer_printf(out, err, "  %d heads of %d x %d, %d of keys", delta->n_value_heads, delta->key_dim,
+                         delta->value_dim, delta->n_key_heads);
+  case OP_EXPERTS:
+    return buffer_printf(out, err, "  %d of %d experts of %d units", config->experts.n_chosen, own.n_experts,
+                         config->experts.width);
+  default: return STATUS_OK;
+  }
+}
+
+static Status print_operation(Buffer *out, const Model *model, const Op *op, Error *err) {
+  Buffer registers = {0};
+  const bool of_layer = op->layer >= 0 && op->layer < model->config.n_layers;
+  Status status = registers_print(op->reads, &registers, err);
+  if (!status) status = buffer_append_string(&registers, " -> ", err);
+  if (!status) status = registers_print(op->writes, &registers, err);
+  if (!status)
+    status = buffer_printf(out, err, "%s  %-22s %-22.*s", out->size > 0 ? "\n" : "", operation_name(op->kind),
+                           (int)registers.size, registers.data);
+  buffer_release(&registers);
+  if (!status && of_layer) status = print_numbers(out, &model->config, op, err);
+  while (!status && out->data[out->size - 1] == ' ') out->size--;
+  if (status) return status;
+  return of_layer ? print_tensors(out, model, op, err) : print_others(out, model, op->kind, err);
+}
+
+/* Prints the operations from *op on that are of the same layer, and moves it past them. */
+static Status print_layer(Buffer *out, const Model *model, const Program *program, const Op **op,
+                          Error *err) {
+  const int layer = (*op)->layer;
+  for (; *op < program->ops + program->n && (*op)->layer == layer; (*op)++)
+    TRY(print_operation(out, model, *op, err));
+  return STATUS_OK;
+}
+
+/* The layers that are printed alike. */
+typedef struct {
+  Buffer text, layers;
+  int first, last; /* the last run of them */
+} Alike;
+
+/* Adds a layer to the group with its text, or begins one. The text is the group's then. */
+static Status add_layer(Alike *groups, int *n, Buffer *text, int layer, Error *err) {
+  Alike *group = groups;
+  while (group < groups + *n &&
+         (group->text.size != text->size || memcmp(group->text.data, text->data, text->size) != 0))
+    group++;
+  if (group == groups + *n) {
+    groups[(*n)++] = (Alike){.text = *text, .first = layer, .last = layer};
+    *text = (Buffer){0};
+    return STATUS_OK;
+  }
+  if (group->last != layer - 1) {
+    TRY(buffer_printf(&group->layers, err, group->first == group->last ? "%d, " : "%d-%d, ", group->first,
+                      group->last));
+    group->first = layer;
+  }
+  group->last = layer;
+  return STATUS_OK;
+}
+
+static Status print_layers(Buffer *out, const Model *model, const Program *program, Alike *groups, int *n,
+                           Error *err) {
+  const Op *op = program->ops + 1, *end = program->ops + program->n - 1;
+  TRY(print_operation(out, model, program->ops, err));
+  while (op < end) {
+    Buffer text = {0};
+    const int layer = op->layer;
+    Status status = print_layer(&text, model, program, &op, err);
+    if (!status) status = add_layer(groups, n, &text, layer, err);
+    buffer_release(&text);
+    TRY(status);
+  }
+  for (int i = 0; i < *n; i++) {
+    const Alike *group = &groups[i];
+    TRY(buffer_printf(out, err, "\nlayer%s %.*s",
+                      group->layers.size > 0 || group->last > group->first ? "s" : "",
+                      (int)group->layers.size, group->layers.data ? group->layers.data : ""));
+    TRY(buffer_printf(out, err, group->first == group->last ? "%d\n" : "%d-%d\n", group->first, group->last));
+    TRY(buffer_append(out, group->text.data, group->text.size, err));
+  }
+  return print_operation(out, model, end, err);
+}
+
+Status inspect_print_program(Buffer *out, const Model *model, Error *err) {
+  Program program;
+  int n = 0;
+  Status status = program_make(&model->config, &program, err);
+  Alike *groups = mem_alloc((size_t)model->config.n_layers, sizeof *groups, "program", err);
+  if (!status) status = groups ? print_layers(out, model, &program, groups, &n, err) : STATUS_FAILED;
+  for (int i = 0; i < n; i++) {
+    buffer_release(&groups[i].text);
+    buffer_release(&groups[i].layers);
+  }
+  free(groups);
+  program_release(&program);
+  return status;
+}

@@ -1,0 +1,84 @@
+"""`auk inspect --program`: the operations of a step. test/data/transcripts/programs.txt has those of every miniature, a
+line each, which `make goldens` (GOLDENS=write) writes anew; every tensor that a model uses is one operation's."""
+import json
+import os
+import pathlib
+import re
+import struct
+
+import pytest
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
+MINIATURES = sorted(path.parent for path in (DATA / "miniatures").glob("*/config.json"))
+TRANSCRIPT = DATA / "transcripts" / "programs.txt"
+OPERATION = re.compile(r"  (\w+) +([\w, ]+ -> [\w, ]+?)(?:  .*)?$")
+
+
+def printed(run, model):
+    done = run("inspect", "--program", model)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode().splitlines()
+
+
+def summary(lines):
+    """The layers and the names of their operations."""
+    names = [line.split()[0] if line.startswith("  ") else f"| {line}:" for line in lines if line[:4] != "    "]
+    return " ".join(names)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    lines = TRANSCRIPT.read_text(encoding="utf-8").splitlines() if TRANSCRIPT.exists() else []
+    known = dict(line.split(": ", 1) for line in lines)
+    writes = os.environ.get("GOLDENS") == "write"
+    said = {} if writes else known
+    yield said
+    if writes and said:
+        TRANSCRIPT.write_text("".join(f"{name}: {text}\n" for name, text in said.items()), encoding="utf-8")
+
+
+@pytest.mark.parametrize("model", MINIATURES, ids=lambda path: path.name)
+def test_a_miniatures_program_is_that_of_the_transcript(run, programs, model):
+    text = summary(printed(run, model))
+    if os.environ.get("GOLDENS") == "write":
+        programs[model.name] = text
+    assert text == programs.get(model.name), "`make goldens` writes all programs anew, for review"
+
+
+def tensors(path):
+    with open(path / "model.safetensors", "rb") as file:
+        return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+
+
+@pytest.mark.parametrize("name", ["qwen3-awq", "gemma3n-bf16", "falcon-h1-bf16", "qwen4-exp-bf16", "olmo-hybrid-bf16",
+                                  "nemotron-h-moe-bf16", "gemma4-e", "deepseek-v3-bf16", "lfm2-bf16"])
+def test_every_tensor_of_a_layer_is_read_by_an_operation(run, name):
+    lines = printed(run, DATA / "miniatures" / name)
+    named = {line.split()[0] for line in lines if line.startswith("    ")}
+    stored = {re.sub(r".*layers\.\d+\.", "", tensor) for tensor in tensors(DATA / "miniatures" / name)
+              if re.search(r"layers\.\d+\.", tensor)}
+    for tensor in stored:
+        tensor = re.sub(r"experts\.\d+\.", "experts.0.", tensor)
+        whole = re.sub(r"\.(weight|qweight|qzeros|scales|bias)$", "", tensor)
+        assert {tensor, whole} & named or "experts" in tensor or "ngram_embedding" in tensor, tensor
+
+
+@pytest.mark.parametrize("name", ["qwen3-awq", "qwen4-exp-bf16", "falcon-h1-bf16", "gemma3n-bf16", "cohere2-bf16"])
+def test_what_an_operation_reads_was_written_before(run, name):
+    """An earlier step has written recurrent states and the cache."""
+    written = {"ids", "state", "cache"}
+    for line in printed(run, DATA / "miniatures" / name):
+        match = OPERATION.match(line)
+        if match:
+            reads, writes = (set(part.strip().split(", ")) for part in match[2].split("->"))
+            assert reads <= written, line
+            written |= writes
+    assert "logits" in written
+
+
+def test_drafters_and_other_forms_of_the_report_are_refused(run):
+    done = run("inspect", "--program", "--json", MINIATURES[0])
+    said = b"auk: --program does not go with --json (a program is printed as lines)\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    done = run("inspect", "--program", sorted((DATA / "drafters").glob("*eagle3*"))[0])
+    assert done.returncode == 2 and b"is a drafter: --program is for models" in done.stderr
