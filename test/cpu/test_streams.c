@@ -1,6 +1,5 @@
-/* test_streams.c - limits of mixers that the miniatures' own numbers do not reach: AltUp's streams that are
- * nearly nothing, scores of blocks that are no numbers, caches of
- * 8 bits. */
+/* test_streams.c - limits of mixers that the miniatures' own numbers do not reach: AltUp's streams and latents
+ * that are nearly nothing, scores of blocks that are no numbers or equal, caches of 8 bits. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "test/engine/step_once.h"
@@ -100,6 +99,37 @@ static void small_streams_stay_small(void **unused) {
   close_world(&w);
 }
 
+/* The norm of latents has an epsilon of its own, 1e-6, which small latents show: rows, each 30 times smaller
+ * than the one before. Sums of 16 products in fp32 err by some 1e-7 of the largest. */
+static void small_latents_have_their_own_epsilon(void **unused) {
+  (void)unused;
+  enum { N_ROWS = 4, LAYER = 1 };
+  World w;
+  uint64_t seed = 5;
+  open_world("test/data/miniatures/axk1-bf16", KV_F32, &w);
+  const Linear *kv_a = w.loaded->layers[LAYER].kv_a.linear;
+  const uint16_t *numbers = kv_a->weight;
+  const int n = w.model->config.hidden, rank = w.model->config.latent.kv_rank;
+  const size_t stride = (size_t)w.state->plan.hidden;
+  float *rows = need(N_ROWS * stride, sizeof *rows);
+  for (int r = 0; r < N_ROWS; r++)
+    for (int i = 0; i < n; i++) rows[(size_t)r * stride + (size_t)i] = next_float(&seed) * (float)pow(30, -r);
+  cpu_latent_project(w.state, (TokenRange){.n_tokens = N_ROWS}, LAYER, rows);
+  for (int r = 0; r < N_ROWS; r++) {
+    double latent[MOST_HIDDEN] = {0};
+    assert_true(rank <= MOST_HIDDEN && kv_a->n_in == n && !kv_a->bias.data);
+    for (int o = 0; o < rank; o++)
+      for (int i = 0; i < n; i++)
+        latent[o] += (double)bf16_to_float(numbers[o * n + i]) * (double)rows[(size_t)r * stride + (size_t)i];
+    const double size = sqrt(mean_square(latent, rank) + 1e-6);
+    for (int o = 0; o < rank; o++)
+      assert_float_equal(w.state->kv_latents[(size_t)r * (size_t)w.state->plan.kv_a + (size_t)o],
+                         latent[o] / size * (double)w.loaded->layers[LAYER].kv_a_norm[o], 1e-5);
+  }
+  free(rows);
+  close_world(&w);
+}
+
 /* Rows that see fewer positions than all have a NaN among their logits if a score is none, and others none:
  * with blocks of 4 and a budget of 8 those from the twelfth row on. */
 static void scores_that_are_no_numbers_show(void **unused) {
@@ -163,6 +193,10 @@ static void chosen_positions_are_copied_whole(void **unused) {
     const KvHead from = state_kv_head(w.state, 0, layer, 0),
                  to = cpu_gather(w.state, &from, row, w.state->gathered);
     assert_true(n > 0 && n < MOST_POSITIONS && positions[n - 1] > n - 1); /* some are left out */
+    const uint8_t *end = types[t] == KV_Q8 ? (const uint8_t *)(to.v_scales + n)
+                                           : (const uint8_t *)to.v +
+                                                 (size_t)n * (size_t)to.v_width * kv_number_bytes(types[t]);
+    assert_true(end <= w.state->gathered + cpu_gathered_bytes(&w.state->plan, types[t], from.head_dim));
     for (int i = 0; i < n; i++)
       for (int d = 0; d < from.head_dim; d++)
         for (int value = 0; value < 2; value++)
@@ -172,8 +206,48 @@ static void chosen_positions_are_copied_whole(void **unused) {
   }
 }
 
+/* Of blocks with the same score the first are taken: of five blocks of 4 positions, with a budget of 8, the
+ * one whose key is not zero and the first of the others. */
+static void of_equal_blocks_the_first_is_chosen(void **unused) {
+  (void)unused;
+  enum { BEST = 3 };
+  World w;
+  Error err = {{0}};
+  int32_t ids[MOST_POSITIONS];
+  int n_chosen = 0;
+  open_world("test/data/miniatures/qwen4-exp-bf16", KV_F32, &w);
+  const ModelConfig *config = &w.model->config;
+  const int layer = config->n_layers - 1, row = MOST_POSITIONS - 1, block = config->indexer.block;
+  assert_true(block == 4 && config->indexer.budget == 8 && MOST_POSITIONS == 5 * block);
+  for (int i = 0; i < MOST_POSITIONS; i++) ids[i] = i * 7 % config->vocab_size;
+  const TokenRange range = {.n_tokens = MOST_POSITIONS};
+  assert_int_equal(forward(&cpu_backend, w.state, config, range, ids, 1, &err), STATUS_OK);
+  const KvHead head = state_kv_head(w.state, 0, layer, config_layer(config, layer).n_kv_heads);
+  float *keys = (float *)(uintptr_t)head.k;
+  /* One of both signs has a positive product with a query; negative ones count as nothing. */
+  for (int sign = -1; sign <= 1; sign += 2) {
+    for (int b = 0; b < 5; b++)
+      for (int d = 0; d < head.head_dim; d++) {
+        const int place = b * block + block - 1;
+        keys[place / KEY_BLOCK * head.head_dim * KEY_BLOCK + d * KEY_BLOCK + place % KEY_BLOCK] =
+            b == BEST ? (float)sign : 0;
+      }
+    cpu_select(w.state, MOST_POSITIONS, layer);
+    if (w.state->block_scores[BEST] == 0) continue;
+    const int *positions = w.state->selected + row * w.state->plan.selected;
+    n_chosen++;
+    assert_int_equal(w.state->n_selected[row], 2 * block);
+    for (int i = 0; i < block; i++)
+      assert_true(positions[i] == i && positions[block + i] == BEST * block + i);
+  }
+  assert_true(n_chosen > 0);
+  close_world(&w);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(small_latents_have_their_own_epsilon),
+      cmocka_unit_test(of_equal_blocks_the_first_is_chosen),
       cmocka_unit_test(small_streams_stay_small),
       cmocka_unit_test(scores_that_are_no_numbers_show),
       cmocka_unit_test(chosen_positions_are_copied_whole),

@@ -66,6 +66,10 @@ static void texts_with_the_same_hash_are_kept_apart(void **state) {
     page_of(pool, (PagesBefore){&first, 1, 0}, next);
     assert_int_equal(n_found(pool, (PagesBefore){&first, 1, 0}), TOKENS);
     assert_int_equal(n_found(pool, (PagesBefore){&second, 1, 0}), 0);
+    /* also where the other text has got the parent's page */
+    page_pool_release(pool, first);
+    assert_int_equal(page_of(pool, start, other), first);
+    assert_int_equal(n_found(pool, (PagesBefore){&first, 1, 0}), 0);
     page_pool_close(pool);
   }
   assert_int_equal(n_same, 1);

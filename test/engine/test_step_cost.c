@@ -146,6 +146,11 @@ static void windows_hide_what_is_far(void **state) {
   assert_equal(step_cost(&model, KV_F16, 2, 2, 0).flop, 2 * (products - end) + (3 + 4 + 3 + 4) * seen);
   assert_equal(step_cost(&model, KV_F16, 2, 3, 0).flop,
                3 * (products - end) + (3 + 4 + 5 + 3 + 4 + 4) * seen);
+  /* In chunks of 4 the tenth token sees one before it, and the first of a chunk none. */
+  windows[1] = (LayerConfig){.chunk = 4};
+  assert_equal(step_cost(&model, KV_F16, 9, 1, 1).bytes, weights + (9 + 1) * kv);
+  assert_equal(step_cost(&model, KV_F16, 8, 1, 1).bytes, weights + 8 * kv);
+  assert_equal(step_cost(&model, KV_F16, 7, 2, 0).flop, 2 * (products - end) + (8 + 9 + 4 + 1) * seen);
 }
 
 /* Two blocks of two positions are chosen, and those after the last whole block are seen, too; of each block a
