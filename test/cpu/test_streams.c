@@ -1,5 +1,5 @@
-/* test_streams.c - limits of mixers that the miniatures' own numbers do not reach: AltUp's streams and latents
- * that are nearly nothing, scores of blocks that are no numbers or equal, caches of 8 bits. */
+/* test_streams.c - limits of mixers that the miniatures' own numbers do not reach: AltUp's streams and
+ * latents that are nearly nothing, scores of blocks that are no numbers or equal, caches of 8 bits. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "test/engine/step_once.h"
@@ -206,9 +206,9 @@ static void chosen_positions_are_copied_whole(void **unused) {
   }
 }
 
-/* Of blocks with the same score the first are taken: of five blocks of 4 positions, with a budget of 8, the
- * one whose key is not zero and the first of the others. */
-static void of_equal_blocks_the_first_is_chosen(void **unused) {
+/* The first of blocks with the same score is chosen: a budget of 8 takes, from five blocks of 4 positions,
+ * the one whose key is not zero and the first of the others. */
+static void the_first_of_equal_blocks_is_chosen(void **unused) {
   (void)unused;
   enum { BEST = 3 };
   World w;
@@ -220,8 +220,8 @@ static void of_equal_blocks_the_first_is_chosen(void **unused) {
   const int layer = config->n_layers - 1, row = MOST_POSITIONS - 1, block = config->indexer.block;
   assert_true(block == 4 && config->indexer.budget == 8 && MOST_POSITIONS == 5 * block);
   for (int i = 0; i < MOST_POSITIONS; i++) ids[i] = i * 7 % config->vocab_size;
-  const TokenRange range = {.n_tokens = MOST_POSITIONS};
-  assert_int_equal(forward(&cpu_backend, w.state, config, range, ids, 1, &err), STATUS_OK);
+  const TokenRange range = {.n_tokens = MOST_POSITIONS, .ids = ids, .n_logit_rows = 1};
+  assert_int_equal(step_once(&cpu_backend, w.state, config, range, &err), STATUS_OK);
   const KvHead head = state_kv_head(w.state, 0, layer, config_layer(config, layer).n_kv_heads);
   float *keys = (float *)(uintptr_t)head.k;
   /* One of both signs has a positive product with a query; negative ones count as nothing. */
@@ -247,7 +247,7 @@ static void of_equal_blocks_the_first_is_chosen(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(small_latents_have_their_own_epsilon),
-      cmocka_unit_test(of_equal_blocks_the_first_is_chosen),
+      cmocka_unit_test(the_first_of_equal_blocks_is_chosen),
       cmocka_unit_test(small_streams_stay_small),
       cmocka_unit_test(scores_that_are_no_numbers_show),
       cmocka_unit_test(chosen_positions_are_copied_whole),

@@ -1,4 +1,4 @@
-/* test_drafter_pool.c - which hidden states of a step a sequence's drafter is told. */
+/* test_drafter_pool.c - which hidden states of a step a sequence's drafter gets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,12 +10,12 @@
 
 enum { N_IDS = 32 };
 
-static DraftRows told; /* the last ones; n 0: none */
+static DraftRows taken; /* the last ones; n 0: none */
 static int n_forgets;
 
 static Status take(void *self, const DraftRows *rows, Error *err) {
   (void)self, (void)err;
-  told = *rows;
+  taken = *rows;
   return STATUS_OK;
 }
 
@@ -29,51 +29,51 @@ static void tell_step(Drafting *d, int pos, int row, int n_rows, int n_past) {
   static const int32_t ids[N_IDS];
   Error err;
   d->step_pos = pos, d->first_row = row, d->n_tapped = n_rows;
-  told = (DraftRows){.n = 0};
+  taken = (DraftRows){.n = 0};
   assert_int_equal(drafting_tell(d, NULL, ids, n_past, &err), STATUS_OK);
-  if (told.n > 0) assert_ptr_equal(told.ids, ids + told.pos);
+  if (taken.n > 0) assert_ptr_equal(taken.ids, ids + taken.pos);
 }
 
-static void assert_told(int pos, int row, int n) {
-  assert_int_equal(told.n, n);
+static void assert_taken(int pos, int row, int n) {
+  assert_int_equal(taken.n, n);
   if (n == 0) return;
-  assert_int_equal(told.pos, pos);
-  assert_int_equal(told.row, row);
+  assert_int_equal(taken.pos, pos);
+  assert_int_equal(taken.row, row);
 }
 
-static void rows_of_tokens_that_stay_are_told_once(void **state) {
+static void rows_of_tokens_that_stay_are_taken_once(void **state) {
   (void)state;
   Drafter drafter = {.taps = {.n = 1}, .take = take, .forget = forget}, *idle[] = {&drafter};
   DrafterPool pool = {.drafters = &drafter, .idle = idle, .n = 1, .n_idle = 1};
   Drafting d = {.n_same = 9};
   tell_step(&d, 0, 0, 4, 4);
-  assert_told(0, 0, 0); /* nobody listens */
+  assert_taken(0, 0, 0); /* there is no drafter */
   drafting_lend(&pool, &d, 0);
   assert_true(d.drafter == &drafter && pool.n_idle == 0 && n_forgets == 1 && d.n_same == 0);
   drafting_lend(&pool, &d, 4); /* it has one */
   assert_true(n_forgets == 1 && d.n_told == 0);
   tell_step(&d, 0, 7, 4, 4);
-  assert_told(0, 7, 4);
+  assert_taken(0, 7, 4);
   tell_step(&d, 4, 2, 5, 6); /* of three guesses one was right */
-  assert_told(4, 2, 2);
+  assert_taken(4, 2, 2);
   tell_step(&d, 6, 3, 0, 6); /* the sequence had no row */
-  assert_told(0, 0, 0);
-  tell_step(&d, 4, 3, 4, 8); /* two tokens again, which were told */
-  assert_told(6, 5, 2);
+  assert_taken(0, 0, 0);
+  tell_step(&d, 4, 3, 4, 8); /* two tokens again, whose states it has */
+  assert_taken(6, 5, 2);
   tell_step(&d, 24, 3, 2, 26); /* 16 tokens were computed for another sequence */
-  assert_told(24, 3, 2);
+  assert_taken(24, 3, 2);
   drafting_cut(&d, 10);
   assert_int_equal(d.n_tapped, 0);
   tell_step(&d, 10, 0, 1, 11);
-  assert_told(10, 0, 1);
+  assert_taken(10, 0, 1);
   drafting_return(&pool, &d);
   assert_true(!d.drafter && pool.n_idle == 1 && pool.idle[0] == &drafter);
   drafting_lend(&pool, &d, 20); /* what was before, it never sees */
   tell_step(&d, 18, 1, 4, 22);
-  assert_told(20, 3, 2);
+  assert_taken(20, 3, 2);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_tokens_that_stay_are_told_once)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_tokens_that_stay_are_taken_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
