@@ -206,7 +206,7 @@ def test_an_answer_in_a_pipe_is_the_answer_alone(auk, stories):
     assert (process.stdout.decode(), process.stderr) == (STORY + "\n", b"")
 
 
-def test_an_answer_is_a_line_at_least_wherever_it_goes(auk, ask, stories, tmp_path):
+def test_an_answer_ends_its_line_wherever_it_goes(auk, ask, stories, tmp_path):
     """A loop over lines gets it, and a log has a line of each; --no-newline leaves it as the model wrote it."""
     line, exact = STORY[:20] + "\n", STORY[:20]
     flags = ["-p", PROMPT, "-n", 5]
@@ -221,9 +221,20 @@ def test_an_answer_is_a_line_at_least_wherever_it_goes(auk, ask, stories, tmp_pa
     assert (tmp_path / "log").read_text() == 3 * line
     process = piped(f'{asked} "{PROMPT}" | while read -r line; do echo "got:$line"; done', auk)
     assert process.stdout.decode() == f"got:{line}"
-    assert ask("-p", PROMPT, "-n", 0).stdout == b"\n"  # of an empty answer too
-    assert ask("-p", PROMPT, "-n", 0, "--no-newline").stdout == b""
     assert ask("-p", PROMPT, "--regex", "[a-z]{2}\n").stdout.count(b"\n") == 1  # and to what has one, none is added
+
+
+def test_an_empty_answer_writes_nothing(ask, tmp_path):
+    """Not even a line: it may have been asked for (-n 0), be cut, or be what the model ends with at once."""
+    for flags in (["-n", 0], ["-n", 0, "--no-stream"], ["-n", 0, "--no-newline"], ["-n", 9, "--stop", STORY[:2]],
+                  ["-n", 9, "--regex", "a{0}"]):
+        process = ask("-p", PROMPT, *flags)
+        assert (process.returncode, process.stdout) == (0, b"")
+        process = ask("-p", PROMPT, *flags, "-o", tmp_path / "out")
+        assert (process.stdout, (tmp_path / "out").read_bytes()) == (b"", b"")
+    cut = ask("-p", PROMPT, "-n", 0, "--regex", "[a-z]{2}")
+    assert (cut.returncode, cut.stdout) == (4, b"")
+    assert ask("-p", PROMPT, "-p", "Two", "-n", 0).stdout == 3 * b"\n"  # of several, each is a line
 
 
 def test_lines_need_no_exact_text(ask, tmp_path):

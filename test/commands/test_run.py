@@ -124,7 +124,7 @@ def test_answers_have_the_length_asked_for(run, stories):
     for n in (0, 1, 7):
         process = run("-m", stories, "--raw", "-p", PROMPT, "-n", n, "-v")
         assert statistics(process)[1:] == (n, "length")
-        assert (process.stdout == b"\n") == (n == 0)
+        assert (process.stdout == b"") == (n == 0)
 
 
 def test_the_context_ends_an_answer(run, stories):
@@ -213,7 +213,7 @@ def test_usual_end_tokens_end_an_answer_where_the_checkpoint_names_none(run, sto
 def test_a_stop_string_that_is_a_token_is_text(run, stories):
     """Not special, it shows up as text: what a longer token holds of it stops too."""
     process = run("-m", stories, "--raw", "-p", PROMPT, "-n", 9, "--stop", ",", "-v")
-    assert statistics(process)[2] == "stop" and process.stdout == b"\n"
+    assert statistics(process)[2] == "stop" and process.stdout == b""
 
 
 # --- sampling

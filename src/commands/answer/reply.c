@@ -342,9 +342,7 @@ static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const
   if (reply->thinking.size)
     TRY(show_text(&reply->show, TEXT_THOUGHT, reply->thinking.data, reply->thinking.size, err));
   if (reply->text.size) TRY(show_text(&reply->show, TEXT_ANSWER, reply->text.data, reply->text.size, err));
-  /* Without a text an answer is an empty line; but no code is no line, nor is what did not begin. */
-  const bool none = flags->code || result->reason == FINISH_INTERRUPTED;
-  if (none && !reply->show.begun && !reply->show.terminal) return STATUS_OK;
+  if (!reply->show.begun && !reply->show.terminal) return STATUS_OK; /* an empty answer is no line */
   return show_end(&reply->show, err);
 }
 

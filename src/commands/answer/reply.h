@@ -3,8 +3,7 @@
  *   text streamed; with --no-stream in one piece at the end; with -x only the first code block
  *   --json           one object on one line, at the end
  *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each streamed piece, then the object of --json
- * A text whose last line has no newline gets one, unless --no-newline is given: an answer is a line
- * at least.
+ * A text whose last line has no newline gets one, unless --no-newline is given; an empty answer is no line.
  * A file (-o) is created or emptied only when the answer can begin, so that an earlier refusal leaves it
  * unchanged. An interrupted answer keeps what was written. */
 #pragma once

@@ -109,7 +109,7 @@ static const char chat[] =
 
 static const char pipes[] =
     "To a pipe or a file an answer goes as the model wrote it, without colours; where its last line lacks a "
-    "newline it gets one (--no-newline: not). An answer without a text is an empty line. On a terminal "
+    "newline it gets one (--no-newline: not). An empty answer writes nothing. On a terminal "
     "visible symbols replace control characters and those that change the direction of text; texts that go "
     "to a pipe or a file keep them, those of auk chats show too; lists in columns and messages (log lines, "
     "names of files) never have any.\n"

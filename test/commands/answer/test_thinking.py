@@ -246,10 +246,10 @@ def test_a_thought_in_circles_ends_it_where_no_budget_closes_it(run, thinker, sa
 
 def test_an_end_within_the_thought_is_told(ask, tell):
     process = ask("-n", 5)
-    assert (process.returncode, process.stdout) == (0, b"\n")
+    assert (process.returncode, process.stdout) == (0, b"")
     assert b"within the thought" in process.stderr
     process = ask("-n", 5, "--regex", "a*")  # of a form there is no answer then, though it may be empty
-    assert (process.returncode, process.stdout) == (4, b"\n")
+    assert (process.returncode, process.stdout) == (4, b"")
     assert process.stderr == b"auk: the end came within the thought (length), there is no answer\n"
     assert ask("-n", 5, "--require-stop").returncode == 4
     it = tell("-n", 5)
