@@ -238,6 +238,59 @@ static void parts_of_names_must_be_unique(void **state) {
   conversation_release(&c);
 }
 
+/* Three names are shown, and that there are more where there are. */
+static void names_that_are_not_shown_are_hinted_at(void **state) {
+  (void)state;
+  Conversation c = {0};
+  Error err;
+  char *path;
+  for (int n = 1; n <= 4; n++) {
+    char title[20];
+    KeptChat kept = {0};
+    snprintf(title, sizeof title, "pears %d", n);
+    begin(&c, title);
+    keep(&kept, &c);
+    kept_release(&kept);
+    if (n < 3) continue;
+    assert_int_equal(kept_find("pears", false, &path, &err), STATUS_USAGE);
+    assert_int_equal(strstr(err.text, ", ...") != NULL, n > 3);
+  }
+  conversation_release(&c);
+}
+
+/* The time of a file that another program wrote is taken if it has room; else it is that of the next save. */
+static void a_time_that_is_too_long_is_none(void **state) {
+  (void)state;
+  static const char *const times[] = {"2026-11-22T15:10:00.00Z", "2026-11-22T15:10:00.000Z"};
+  for (int i = 0; i < 2; i++) {
+    KeptChat kept = {0}, again = {0};
+    Conversation c = {0};
+    ConversationHead head = {.model = (char *)"m", .began = (char *)times[i]};
+    Buffer text = {0};
+    Error err;
+    begin(&c, i ? "too long" : "long");
+    keep(&kept, &c);
+    assert_int_equal(conversation_write(&c, &head, &text, &err), STATUS_OK);
+    FILE *file = fopen(kept.path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text.data, 1, text.size, file), text.size);
+    assert_int_equal(fclose(file), 0);
+    conversation_release(&c);
+    head = (ConversationHead){0};
+    const char *name = strrchr(kept.path, '/') + 1;
+    char part[80];
+    snprintf(part, sizeof part, "%.*s", (int)(strlen(name) - 5), name);
+    assert_int_equal(kept_open(part, &again, &c, &head, &err), STATUS_OK);
+    assert_string_equal(again.began, i ? "" : times[i]);
+    assert_int_equal(c.count, 2);
+    conversation_head_release(&head);
+    conversation_release(&c);
+    kept_release(&kept);
+    kept_release(&again);
+    buffer_release(&text);
+  }
+}
+
 /* A title has more words than the name, and its own case of letters. */
 static void a_chat_is_found_by_its_title(void **state) {
   (void)state;
@@ -323,6 +376,8 @@ int main(void) {
       cmocka_unit_test(no_more_is_forgotten_than_there_is),
       cmocka_unit_test(forgotten_turns_stay_in_the_file),
       cmocka_unit_test(parts_of_names_must_be_unique),
+      cmocka_unit_test(names_that_are_not_shown_are_hinted_at),
+      cmocka_unit_test(a_time_that_is_too_long_is_none),
       cmocka_unit_test(a_chat_is_found_by_its_title),
       cmocka_unit_test(only_files_are_chats),
       cmocka_unit_test(no_place_is_a_line),
