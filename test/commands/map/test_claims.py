@@ -130,10 +130,10 @@ def test_results_of_a_block_that_were_changed_are_refused(run, job, tmp_path):  
 
 
 def test_a_block_ends_in_a_hash_by_which_any_change_is_noticed(run, job, tmp_path):  # noqa: F811
-    for flags in ([], ["--json"], ["-0"]):
+    for flags in ([], ["--n-best", 2], ["--json"], ["-0"]):
         if "-0" in flags:
             (tmp_path / "in").write_bytes((tmp_path / "in").read_bytes().replace(b"\n", b"\0"))
-        claims = tmp_path / f"claims{len(flags)}{''.join(flags)}"
+        claims = tmp_path / "".join(["claims", *map(str, flags)])
         run(*job, *DRAWN, *flags, "--claim", claims)
         merged = run("merge", claims).stdout
         block, other = claims / "done" / "00000003", claims / "done" / "00000005"

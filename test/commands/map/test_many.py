@@ -40,6 +40,12 @@ def test_records_are_answered_as_one_by_one(many, flags, sanitized):
         assert together.stderr == one_by_one.stderr
 
 
+def test_answers_that_were_cut_within_their_form_are_counted_once(many):
+    for n in (1, 2, 7):
+        cut = many(n, "-n", 2, "--json-object", lines=LINES[8:20], status=4)
+        assert b"12 of 12 answers were cut before their form was complete" in cut.stderr
+
+
 def test_objects_are_those_of_one_by_one(many):
     flags = ["-n", 12, "--json", "--ids", "-p", "One day, {} went to", *DRAWN]
     one_by_one, together = many(1, *flags), many(7, *flags)

@@ -142,6 +142,7 @@ static void results_of_a_block_that_was_taken_over_are_dropped(void **state) {
     assert_int_equal(take(b, &at_end), 0);
     if (first == 0) assert_false(give(a, 0, "of a\n"));
     if (first == 0) assert_int_equal(take(a, &at_end), SIZE_MAX); /* it is b's now */
+    if (first == 0) assert_false(at_end);                         /* b may yet leave it */
     assert_true(give(b, 0, "of b\n"));
     if (first == 1) assert_false(give(a, 0, "of a\n"));
     assert_done(0, "of b\n");
@@ -323,21 +324,41 @@ static void folders_that_are_none_are_named(void **state) {
   }
 }
 
-/* A number that is none, and one that never comes: neither is a sign of life for longer than a lease. */
-static void a_fifo_in_place_of_a_sign_of_life_is_not_waited_for(void **state) {
+/* A number that is none, one that never comes and one that cannot be read: none is a sign of life for longer
+ * than a lease. */
+static void what_is_no_sign_of_life_is_not_waited_for(void **state) {
   (void)state;
+  const char *fifo = in_directory(own_directory, "fifo"), *link = in_directory(own_directory, "link");
+  assert_int_equal(mkfifo(fifo, 0600), 0);
+  assert_int_equal(symlink("link", link), 0);
   Watch *watch;
-  bool dead;
-  const char *path = in_directory(own_directory, "fifo");
-  assert_int_equal(mkfifo(path, 0600), 0);
+  bool deaf, dead;
   assert_int_equal(watch_open(1, &watch, NULL), STATUS_OK);
   const double began = clock_ms();
-  assert_int_equal(watch_look(watch, "fifo", path, &dead, NULL), STATUS_OK);
-  assert_false(dead);
+  assert_int_equal(watch_look(watch, "fifo", fifo, &deaf, NULL), STATUS_OK);
+  assert_int_equal(watch_look(watch, "link", link, &dead, NULL), STATUS_OK);
+  assert_false(deaf || dead);
   assert_true(clock_ms() - began < 900);
-  while (!dead) assert_int_equal(watch_look(watch, "fifo", path, &dead, NULL), STATUS_OK);
+  while (!deaf || !dead) {
+    assert_int_equal(watch_look(watch, "fifo", fifo, &deaf, NULL), STATUS_OK);
+    assert_int_equal(watch_look(watch, "link", link, &dead, NULL), STATUS_OK);
+    assert_true(clock_ms() - began < 5000);
+  }
   assert_true(clock_ms() - began >= 1000);
   watch_close(watch);
+}
+
+/* What is not there was not taken: the folder of claims is gone. */
+static void a_claim_that_has_no_place_fails(void **state) {
+  (void)state;
+  Claims *a = open_claims(1, 60);
+  size_t block;
+  bool found, at_end;
+  Error err;
+  assert_int_equal(rmdir(in_directory(own_directory, "taken")), 0);
+  assert_int_equal(claims_next(a, false, &block, &found, &at_end, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "taken/00000000"));
+  claims_close(a);
 }
 
 static void who_is_waited_for_is_said_once_after_a_lease(void **state) {
@@ -401,7 +422,8 @@ int main(void) {
       CASE(what_has_the_name_of_results_and_is_none_is_said),
       CASE(a_sign_of_a_claim_counts_by_its_name),
       CASE(folders_that_are_none_are_named),
-      CASE(a_fifo_in_place_of_a_sign_of_life_is_not_waited_for),
+      CASE(what_is_no_sign_of_life_is_not_waited_for),
+      CASE(a_claim_that_has_no_place_fails),
       CASE(who_is_waited_for_is_said_once_after_a_lease),
       CASE(numbers_of_a_part_are_whole_and_plain),
   };
