@@ -133,6 +133,11 @@ static void what_may_follow(void **state) {
   assert_true(text.size == 2 && memcmp(text.data, ",,", 2) == 0);
   assert_int_equal(bound_restart(&it.bound, NULL), STATUS_OK);
   assert_true(!it.bound.ended && !it.bound.begun);
+  /* Nothing is forced after what was before. */
+  const int32_t *forced;
+  int n_forced;
+  assert_int_equal(bound_forced(&it.bound, tokenizer, &forced, &n_forced, NULL), STATUS_OK);
+  assert_int_equal(n_forced, 0);
   buffer_release(&text);
   end(&it);
 }

@@ -348,7 +348,7 @@ static void what_is_no_sign_of_life_is_not_waited_for(void **state) {
   watch_close(watch);
 }
 
-/* What is not there was not taken: the folder of claims is gone. */
+/* A claim that could not be written is no claim: the folder of claims is gone. */
 static void a_claim_that_has_no_place_fails(void **state) {
   (void)state;
   Claims *a = open_claims(1, 60);
