@@ -46,6 +46,42 @@ static void the_first_impossible_byte_is_refused(void **state) {
   assert_int_equal(taken_of("{\"maximum\": 20, \"minimum\": 10, \"type\": \"integer\"}", "3"), 0);
 }
 
+/* Numbers of one value are one, whether a rule speaks of the value or of its type; what an answer may write is
+ * among what fits. Only an exponent has to be normalised beside a rule. */
+static void numbers_fit_by_their_values(void **state) {
+  (void)state;
+  static const char *const schemas[] = {
+      "{\"type\": \"integer\"}",
+      "{\"type\": \"integer\", \"minimum\": 0, \"maximum\": 100}",
+      "{\"type\": \"integer\", \"multipleOf\": 5}",
+      "{\"type\": \"number\", \"minimum\": 0}",
+      "{\"enum\": [0, 100]}",
+      "{\"enum\": [-0, 1e2, \"a\"]}",
+      "{\"enum\": [-0.0, 100.0, 1, 2, 3]}",
+      "{\"anyOf\": [{\"const\": 0}, {\"const\": 1e2}]}",
+  };
+  static const struct {
+    const char *text;
+    bool fits, written;
+  } numbers[] = {
+      {"0", true, true},        {"-0", true, true},        {"0.0", true, false},  {"-0.00", true, false},
+      {"100", true, true},      {"100.00", true, false},   {"1e2", true, false},  {"1E+2", true, false},
+      {"1.00e02", true, false}, {"10e1", false, false},    {"0e1", false, false}, {"-100", false, false},
+      {"0.5", false, false},    {"1000e-1", false, false},
+  };
+  for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++)
+    for (size_t j = 0; j < 2 * sizeof numbers / sizeof *numbers; j++) {
+      const char *text = numbers[j / 2].text;
+      options = j % 2 == 0 ? any_order : (SchemaOptions){.plain_integers = true};
+      const bool fits = taken_of(schemas[i], text) == strlen(text) + 1;
+      options = any_order;
+      const bool any = i == 3 && strcmp(text, "0.5") == 0,
+                 below = strcmp(text, "-100") == 0 && (i == 0 || i == 2);
+      if (fits != ((j % 2 == 0 ? numbers[j / 2].fits : numbers[j / 2].written) || any || below))
+        fail_msg("%s: %s %s", schemas[i], text, j % 2 == 0 ? "as a text" : "as an answer");
+    }
+}
+
 /* 30,000 objects are looked at one by one, not each with all others. */
 static void many_objects_open_in_little_time(void **state) {
   (void)state;
@@ -631,6 +667,7 @@ int main(void) {
       cmocka_unit_test(what_was_is_known_in_long_texts),
       cmocka_unit_test(references_are_followed_to_a_limit),
       cmocka_unit_test(the_first_impossible_byte_is_refused),
+      cmocka_unit_test(numbers_fit_by_their_values),
       cmocka_unit_test(many_objects_open_in_little_time),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
