@@ -251,26 +251,24 @@ static bool has_function(const Buffer *list, JsonSpan name) {
 }
 
 /* Adds the function as a part of the schema, or of the functions that are written in parts. */
-static Status add_call(const ToolFlags *flags, const Function *function, size_t number, Tools *tools,
-                       Error *err) {
+static Status add_call(const ToolFlags *flags, SchemaOptions options, const Function *function, size_t number,
+                       Tools *tools, Error *err) {
   Buffer parameters = {0};
   if (!tools->format->marks) return append_call(tools->format, function, number, &tools->schema, err);
   Status status = append_parameters(function, number, &parameters, err);
   if (status == STATUS_OK)
     status = written_functions_add(&tools->written, flags->file, function->name, function->parameters,
-                                   &parameters, err);
+                                   &parameters, options, err);
   buffer_release(&parameters);
   return status;
 }
 
 /* Refuses parameters that are no schema by the function's name and the keyword's own place. */
-static Status check_parameters(const ToolFlags *flags, const FormFlags *schema_flags,
-                               const Function *function, Error *err) {
+static Status check_parameters(const ToolFlags *flags, SchemaOptions options, const Function *function,
+                               Error *err) {
   Constraint constraint;
   Buffer name = {0};
   const JsonSpan schema = function->parameters;
-  const SchemaOptions options = {
-      .plain_integers = true, .ordered_keys = schema_flags->key_order == 0, .lenient = schema_flags->lenient};
   if (!schema.text) return STATUS_OK;
   Status status = buffer_printf(&name, err, "%s: parameters of %.*s%c", flags->file, (int)function->name.size,
                                 function->name.text, 0);
@@ -307,6 +305,8 @@ static Status append_listed(const Function *function, size_t number, Buffer *lis
 static Status take_functions(const ToolFlags *flags, const FormFlags *schema_flags, JsonSpan text,
                              Tools *tools, Error *err) {
   JsonCursor cursor = json_cursor(text);
+  const SchemaOptions options = {
+      .plain_integers = true, .ordered_keys = schema_flags->key_order == 0, .lenient = schema_flags->lenient};
   size_t n = 0;
   if (!json_cursor_enter(&cursor, '['))
     return error_set(err, STATUS_USAGE, "%s: no list of tools, expected [{\"type\": \"function\", ...}, ...]",
@@ -317,8 +317,8 @@ static Status take_functions(const ToolFlags *flags, const FormFlags *schema_fla
     if (has_function(&tools->list, function.name))
       return error_set(err, STATUS_USAGE, "%s: tool %zu has the name of one before, %.*s", flags->file, n,
                        (int)function.name.size, function.name.text);
-    TRY(check_parameters(flags, schema_flags, &function, err));
-    TRY(add_call(flags, &function, n, tools, err));
+    TRY(check_parameters(flags, options, &function, err));
+    TRY(add_call(flags, options, &function, n, tools, err));
     TRY(append_listed(&function, n, &tools->list, err));
   }
   return n ? STATUS_OK : error_set(err, STATUS_USAGE, "%s: the list of tools is empty", flags->file);

@@ -23,6 +23,31 @@ static Status add_argument(WrittenFunction *function, size_t *capacity, const Js
   return STATUS_OK;
 }
 
+/* Appends a key as it stands in a JSON pointer in a URI. */
+static Status append_escaped(const char *key, size_t size, Buffer *out, Error *err) {
+  for (size_t i = 0; i < size; i++) {
+    const unsigned char c = (unsigned char)key[i];
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    if (c == '~' || c == '/') {
+      TRY(buffer_append_string(out, c == '~' ? "~0" : "~1", err));
+    } else {
+      TRY(buffer_printf(out, err, plain ? "%c" : "%%%02X", c));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* Writes the schema of the value of an argument: a reference into that of the parameters. */
+static Status make_schema(const WrittenFunction *function, const WrittenArgument *argument, Buffer *out,
+                          Error *err) {
+  out->size = 0;
+  TRY(buffer_append_string(out, "{\"$ref\": \"#/$defs/call/properties/", err));
+  TRY(append_escaped(argument->name, argument->size, out, err));
+  TRY(buffer_append_string(out, "\", \"$defs\": {\"call\": ", err));
+  TRY(buffer_append(out, function->parameters.data, function->parameters.size, err));
+  return buffer_append_string(out, "}}", err);
+}
+
 /* Keywords that say something of several arguments, or of ones that `properties` does not have. */
 static const char *const joint_keywords[] = {"$ref",
                                              "$dynamicRef",
@@ -54,7 +79,26 @@ static bool has_argument(const WrittenFunction *function, const Json *name) {
   return false;
 }
 
-static Status read_arguments(const char *file, WrittenFunction *function, const Json *schema, Error *err) {
+/* Drops an optional argument that no value fits: a call could begin it, but not go on. */
+static Status drop_without_value(const char *file, WrittenFunction *function, SchemaOptions options,
+                                 Error *err) {
+  WrittenArgument *argument = &function->arguments[function->n_arguments - 1];
+  Buffer schema = {0};
+  Constraint constraint;
+  if (argument->required) return STATUS_OK; /* the parameters were taken, so it has a value */
+  Status status = make_schema(function, argument, &schema, err);
+  if (status == STATUS_OK)
+    status = constraint_open(file, schema.data, schema.size, options, NULL, &constraint, err);
+  if (status == STATUS_OK) constraint_close(&constraint);
+  buffer_release(&schema);
+  if (status != STATUS_USAGE) return status;
+  free(argument->name);
+  function->n_arguments--;
+  return STATUS_OK;
+}
+
+static Status read_arguments(const char *file, WrittenFunction *function, const Json *schema,
+                             SchemaOptions options, Error *err) {
   size_t capacity = 0;
   const int size = (int)function->name.size;
   const char *name = function->name.data;
@@ -76,6 +120,7 @@ static Status read_arguments(const char *file, WrittenFunction *function, const 
                        "%s: parameters of \"%.*s\": the name of an argument is empty or has <, > or a line "
                        "end, between which this model writes it",
                        file, size, name);
+    TRY(drop_without_value(file, function, options, err));
   }
   for (const Json *it = json_first(required); it; it = json_next(it))
     if (!has_argument(function, it))
@@ -86,7 +131,7 @@ static Status read_arguments(const char *file, WrittenFunction *function, const 
 }
 
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,
-                             const Buffer *parameters, Error *err) {
+                             const Buffer *parameters, SchemaOptions options, Error *err) {
   bool is_string;
   TRY(mem_grow(&functions->items, &functions->capacity, functions->count + 1, sizeof *functions->items,
                "functions", err));
@@ -101,7 +146,7 @@ Status written_functions_add(WrittenFunctions *functions, const char *file, Json
   if (!functions->marks->before_key || !schema.text) return STATUS_OK;
   Json *tree = NULL;
   Status status = json_parse(file, STATUS_USAGE, schema.text, schema.size, NULL, 0, &tree, err);
-  if (status == STATUS_OK) status = read_arguments(file, function, tree, err);
+  if (status == STATUS_OK) status = read_arguments(file, function, tree, options, err);
   json_free(tree);
   return status;
 }
@@ -217,38 +262,12 @@ const char *written_call_after(const WrittenCall *call) {
 
 /* --- values */
 
-/* Appends a key as it stands in a JSON pointer in a URI. */
-static Status append_escaped(const char *key, size_t size, Buffer *out, Error *err) {
-  for (size_t i = 0; i < size; i++) {
-    const unsigned char c = (unsigned char)key[i];
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    if (c == '~' || c == '/') {
-      TRY(buffer_append_string(out, c == '~' ? "~0" : "~1", err));
-    } else {
-      TRY(buffer_printf(out, err, plain ? "%c" : "%%%02X", c));
-    }
-  }
-  return STATUS_OK;
-}
-
-/* The schema of the value: a reference into that of the parameters. */
-static Status make_schema(WrittenCall *call, Error *err) {
-  const WrittenFunction *function = &call->functions->items[call->function];
-  const WrittenArgument *argument = &function->arguments[call->key];
-  Buffer *out = &call->schema;
-  out->size = 0;
-  TRY(buffer_append_string(out, "{\"$ref\": \"#/$defs/call/properties/", err));
-  TRY(append_escaped(argument->name, argument->size, out, err));
-  TRY(buffer_append_string(out, "\", \"$defs\": {\"call\": ", err));
-  TRY(buffer_append(out, function->parameters.data, function->parameters.size, err));
-  return buffer_append_string(out, "}}", err);
-}
-
 static Status begin_value(WrittenCall *call, AnswerForm *form, Error *err) {
   Grammar *grammar;
-  TRY(make_schema(call, err));
-  TRY(grammar_open_string(form->flag, call->schema.data, call->schema.size, form_schema_options(form),
-                          call->functions->marks->after_value, &grammar, err));
+  const WrittenFunction *function = &call->functions->items[call->function];
+  TRY(make_schema(function, &function->arguments[call->key], &call->schema, err));
+  TRY(grammar_open_value(form->flag, call->schema.data, call->schema.size, form_schema_options(form),
+                         call->functions->marks->after_value, &grammar, err));
   call->part = grammar ? WRITTEN_TEXT : WRITTEN_JSON;
   return form_set_part(form, form->flag, grammar, &call->schema, err);
 }

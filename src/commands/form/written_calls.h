@@ -5,7 +5,8 @@
  *     <parameter= city >\n Paris \n</parameter>\n </function>\n</tool_call>
  *   [TOOL_CALLS] get_weather [ARGS] {"city": "Paris"}
  *
- * Arguments that are strings stand there as they are, others as JSON. */
+ * Arguments that are strings stand there as they are, others as JSON; so do strings that only exist with the
+ * mark after a value in them. */
 #pragma once
 
 #include "base/json.h"
@@ -39,11 +40,11 @@ typedef struct {
   size_t count, capacity;
 } WrittenFunctions; /* starts zeroed but for the marks */
 
-/* Adds a function. `schema` is a valid JSON Schema; refused (STATUS_USAGE) is one that says more of the
- * arguments together than which of them there are, where they are written one by one, and names that would
- * be read as marks. */
+/* Adds a function. `schema` is a valid JSON Schema that some arguments fit; refused (STATUS_USAGE) is one
+ * that says more of the arguments together than which of them there are, where they are written one by one,
+ * and names that would be read as marks. Optional arguments that no value fits are never written. */
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,
-                             const Buffer *parameters, Error *err);
+                             const Buffer *parameters, SchemaOptions options, Error *err);
 void written_functions_release(WrittenFunctions *functions);
 
 typedef enum {

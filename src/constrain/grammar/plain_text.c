@@ -20,20 +20,31 @@ static Lang ended_by(Langs *langs, Lang a, const char *end) {
   return lang_and(langs, lang_then(langs, lang_text(langs, a), mark), lang_not(langs, early));
 }
 
-Status grammar_open_string(const char *name, const char *text, size_t size, SchemaOptions options,
-                           const char *end, Grammar **grammar, Error *err) {
+/* The values of the schema that are no arrays and objects: strings as they are, others as JSON. */
+static Lang plain_values(SchemaSet *set) {
+  static const char *const names[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};
+  Langs *langs = &set->langs;
+  const Lang numbers = lang_and(langs, schema_numbers(set, set->root), set->bounded_number);
+  Lang values = lang_or(langs, schema_strings(set, set->root), numbers);
+  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
+    if (schema_takes_scalar(set, set->root, kind))
+      values = lang_or(langs, values, lang_literal(langs, names[kind], strlen(names[kind])));
+  return values;
+}
+
+Status grammar_open_value(const char *name, const char *text, size_t size, SchemaOptions options,
+                          const char *end, Grammar **grammar, Error *err) {
   SchemaSet set;
   *grammar = NULL;
   TRY(schema_open(name, text, size, options, &set, err));
   Langs *langs = &set.langs;
   langs_begin_work(langs);
-  const Lang strings = schema_strings(&set, set.root);
-  const bool has_strings = lang_is_alive(langs, lang_text(langs, strings));
+  const bool has_strings = lang_is_alive(langs, ended_by(langs, schema_strings(&set, set.root), end));
+  const Lang values = has_strings ? ended_by(langs, plain_values(&set), end) : LANG_NONE;
   Error inner;
   Status status = langs_check(langs, &inner);
   if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
-  if (status == STATUS_OK && has_strings)
-    status = grammar_open_lang(name, langs, ended_by(langs, strings, end), grammar, err);
+  if (status == STATUS_OK && has_strings) status = grammar_open_lang(name, langs, values, grammar, err);
   schema_close(&set);
   return status;
 }

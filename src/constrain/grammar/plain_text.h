@@ -1,5 +1,5 @@
-/* plain_text.h - grammars of texts that stand outside of JSON: words, and the strings of a schema as they
- * are, without quotes and escapes. */
+/* plain_text.h - grammars of texts that stand outside of JSON: words, and the values of a schema whose
+ * strings stand as they are, without quotes and escapes. */
 #pragma once
 
 #include "constrain/grammar/grammar.h"
@@ -8,7 +8,7 @@
 /* One of the words. Reorders the array. `name` is for messages. */
 Status grammar_open_words(const char *name, LangWord *words, size_t n, Grammar **grammar, Error *err);
 
-/* A string that fits the schema text[0..size), then `end`, which does not come earlier. *grammar is NULL
- * where the schema has no strings. */
-Status grammar_open_string(const char *name, const char *text, size_t size, SchemaOptions options,
-                           const char *end, Grammar **grammar, Error *err);
+/* A value that fits the schema text[0..size): a string as it is, or a number, true, false or null as JSON;
+ * then `end`, which does not come earlier. *grammar is NULL where the schema has no string without `end`. */
+Status grammar_open_value(const char *name, const char *text, size_t size, SchemaOptions options,
+                          const char *end, Grammar **grammar, Error *err);

@@ -248,6 +248,32 @@ def test_arguments_in_parts_fit_their_schemas(talk, tmp_path, format, order):
     assert len(orders) > 1 + (order == "any")
 
 
+MIXED = {"type": "object", "additionalProperties": False, "required": ["level", "day", "mark"], "properties": {
+    "level": {"enum": [1, 2.5, "auto", None, True]},
+    "day": {"anyOf": [{"type": "string", "pattern": "^[0-9]$"}, {"type": "integer", "minimum": 10, "maximum": 12}]},
+    "mark": {"const": "a\n</parameter></arg_value>b"},
+    "none": {"not": {}},
+    "below": {"type": "integer", "minimum": 3, "maximum": 2}}}
+
+
+@pytest.mark.parametrize("format", ["coder", "glm", "glm-tight"])
+def test_arguments_in_parts_have_every_type_of_their_schemas(talk, tmp_path, format):
+    """Where the strings of a schema are few, its other values are written too; a string with the mark that ends an
+    argument is written as JSON; and an argument that no value fits is never begun."""
+    (tmp_path / "f.json").write_text(json.dumps([{"name": "f", "parameters": MIXED}]))
+    (tmp_path / "records").write_text("Once\n" * 30)
+    done = talk(format, "--tools", tmp_path / "f.json", "--tool-choice", "required", "--map", tmp_path / "records",
+                *NOISE, "-s", 1, "--json", prompt=(), status=None)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == 30 and not any("error" in result for result in results)
+    calls = [call["function"]["arguments"] for result in results for call in result.get("tool_calls", [])]
+    assert len(calls) >= 20 and all(list(call) == ["level", "day", "mark"] for call in calls)
+    assert {json.dumps(call["level"]) for call in calls} == {"1", "2.5", '"auto"', "null", "true"}
+    days = {call["day"] for call in calls}
+    assert days <= {*"0123456789", 10, 11, 12} and {type(day) for day in days} == {str, int}
+    assert {call["mark"] for call in calls} == {MIXED["properties"]["mark"]["const"]}
+
+
 def test_what_cannot_be_written_in_parts_is_refused(talk, tmp_path):
     def refused(parameters, message, name="f"):
         (tmp_path / "f.json").write_text(json.dumps([{"name": name, "parameters": parameters}]))
