@@ -46,8 +46,8 @@ static void the_first_impossible_byte_is_refused(void **state) {
   assert_int_equal(taken_of("{\"maximum\": 20, \"minimum\": 10, \"type\": \"integer\"}", "3"), 0);
 }
 
-/* Numbers of one value are one, whether a rule speaks of the value or of its type; what an answer may write is
- * among what fits. Only an exponent has to be normalised beside a rule. */
+/* Numbers of one value are one, whether a rule speaks of the value or of its type, and answers have some of
+ * the texts that fit. Only an exponent has to be normalised beside a rule. */
 static void numbers_fit_by_their_values(void **state) {
   (void)state;
   static const char *const schemas[] = {

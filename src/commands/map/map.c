@@ -260,7 +260,6 @@ static size_t expected_results(const Map *map, bool *counted) {
   const RecordReader *reader = &map->reader;
   const int n_best = map->mapping.job->map->n_best;
   *counted = map->survey.n_records > 0;
-  if (map->blocks) return 0; /* other processes make some of them */
   if (*counted) return shard_size(&map->shard, map->survey.n_records) * (n_best > 1 ? (size_t)n_best : 1);
   if (reader->n_total == 0 || reader->n_consumed == 0) return 0;
   *counted = reader->n_consumed >= reader->n_total;
@@ -273,10 +272,12 @@ void map_show_progress(Map *map, bool at_once) {
   const double now = clock_ms(), seconds = (now - map->start_ms) / 1e3;
   if (!draws_progress(map) || (!at_once && now - map->shown_ms < EVERY_MS)) return;
   bool counted;
-  const size_t n_made = map->n_done - map->n_found, n_all = expected_results(map, &counted);
+  const size_t n_answered = map->n_done + map->n_waiting, n_made = n_answered - map->n_found;
+  const size_t n_all = expected_results(map, &counted);
+  const size_t n_elsewhere = map->blocks ? blocks_elsewhere(map->blocks) : 0;
   map->on_screen = true;
   map->shown_ms = now;
-  fprintf(stderr, "\r\033[K%zu", map->n_done);
+  fprintf(stderr, "\r\033[K%zu", n_answered + n_elsewhere);
   if (n_all) fprintf(stderr, " of %s%zu", counted ? "" : "about ", n_all);
   fprintf(stderr, " records");
   if (map->n_running) fprintf(stderr, ", %zu running", map->n_running);
@@ -285,8 +286,8 @@ void map_show_progress(Map *map, bool at_once) {
   fprintf(stderr, ", %.1f/s", (double)n_made / seconds);
   if (map->mapping.n_generated)
     fprintf(stderr, ", %.0f tokens/s", (double)map->mapping.n_generated / seconds);
-  if (n_all == 0) return;
-  const double n_left = n_all > map->n_done ? (double)(n_all - map->n_done) : 0;
+  if (n_all == 0 || map->blocks) return; /* how fast the other processes are is not known */
+  const double n_left = n_all > n_answered ? (double)(n_all - n_answered) : 0;
   const int left = (int)(seconds * n_left / (double)n_made + 0.5);
   if (left >= 3600) fprintf(stderr, ", %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
   if (left < 3600) fprintf(stderr, ", %d:%02d left", left / 60, left % 60);

@@ -16,6 +16,7 @@ struct Blocks {
   HeldBlock *held; /* [n_held] in the order of their claims; results are of the first */
   size_t n_held, capacity;
   size_t n_to_read; /* records of the last one that were not read yet, copies counted */
+  size_t n_given;   /* results of this process that count */
   Buffer results;
 };
 
@@ -103,7 +104,15 @@ Status blocks_add(Blocks *b, const Buffer *result, size_t *block, bool *lost, Er
   *block = first->block;
   TRY(claims_give(b->claims, first->block, b->results.data, b->results.size, &given, err));
   *lost = !given;
+  b->n_given += given ? results_of(b, first->block) : 0;
   b->results.size = 0;
   memmove(b->held, b->held + 1, --b->n_held * sizeof *b->held);
   return STATUS_OK;
+}
+
+size_t blocks_elsewhere(const Blocks *b) {
+  size_t n = 0;
+  for (size_t i = 0; i < b->options.survey->n_blocks; i++)
+    if (claims_is_done(b->claims, i)) n += results_of(b, i);
+  return n - b->n_given;
 }

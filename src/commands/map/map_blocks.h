@@ -26,6 +26,8 @@ Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, b
 /* Adds a result; those of all records come in the order in which they were read. *lost: it was the last one
  * of block *block, which another process has taken over: the results are dropped. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
+/* Results of other processes that were seen; of this one those that count are not among them. */
+size_t blocks_elsewhere(const Blocks *blocks);
 /* As claims_check_end(). */
 Status blocks_check_end(const Blocks *blocks, Error *err);
 /* Lets others take what is not complete. NULL is fine. */

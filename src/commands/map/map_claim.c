@@ -451,6 +451,10 @@ Status claims_give(Claims *c, size_t block, const void *bytes, size_t size, bool
   return STATUS_OK;
 }
 
+bool claims_is_done(const Claims *c, size_t block) {
+  return c->states[block] == BLOCK_DONE;
+}
+
 Status claims_check_end(const Claims *c, Error *err) {
   size_t n = 0;
   for (size_t i = 0; i < c->options.n_blocks; i++) n += c->states[i] == BLOCK_BARRED;

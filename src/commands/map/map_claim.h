@@ -35,6 +35,8 @@ Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
 Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err);
 /* Gives the results of a block that was taken. *given is false if another process has taken it over. */
 Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
+/* True if a block was seen to have results, of any process. */
+bool claims_is_done(const Claims *claims, size_t block);
 /* Fails, at the end, if blocks have no results because something else has their names: notes said what. */
 Status claims_check_end(const Claims *claims, Error *err);
 /* Lets others take what was not given. NULL is fine. */

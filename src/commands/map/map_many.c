@@ -89,6 +89,7 @@ static void empty(Place *place) {
 
 static Status write_place(Many *many, Place *place, Error *err) {
   many->waiting_bytes -= place->result.size;
+  many->map->n_waiting--;
   Status status = map_add_result(many->map, place->input, &place->result, place->line,
                                  place->note ? place->note : "", err);
   const bool finished = place->finished;
@@ -120,8 +121,11 @@ static Status end_place(Many *many, Place *place, const char *note, Error *err) 
   }
   place->finished = true;
   many->map->n_running--;
+  many->map->n_waiting++;
   many->waiting_bytes += place->result.size;
-  return write_results(many, place, err);
+  TRY(write_results(many, place, err));
+  map_show_progress(many->map, false);
+  return STATUS_OK;
 }
 
 /* --- records */

@@ -17,8 +17,9 @@ typedef struct {
   Record record;
   Buffer line;
   bool resuming;                    /* this record may have a result already */
-  size_t n_found, n_errors, n_done; /* n_done: results, found or made */
+  size_t n_found, n_errors, n_done; /* n_done: results, found or made, in OUT */
   size_t n_running;                 /* records that are being answered together */
+  size_t n_waiting;                 /* results that are not written before an earlier one is */
   double start_ms, shown_ms;
   bool on_screen; /* a progress line is on standard error */
 } Map;

@@ -406,6 +406,39 @@ def test_progress_counts_results_that_were_there_and_each_of_several(auk, storie
     assert "auk: 10 records answered in " in shown and ", 30 were there" in shown
 
 
+def test_progress_counts_what_is_answered(auk, variant, tmp_path):
+    """Not what is written: short answers wait for that of the first record, which takes longer."""
+    model, out = variant(config={"max_position_embeddings": 200000}), tmp_path / "out"
+    records = [{"form": {"type": "string", "minLength": 100000}}] + 30 * [{"form": {"type": "string", "minLength": 9}}]
+    (tmp_path / "in").write_text("".join(json.dumps(record) + "\n" for record in records))
+    flags = ["-m", model, "--raw", "-t", "1", "--temp", "1", "-s", "1", "--parallel", "2", "--map-json", "--map",
+             tmp_path / "in", "-p", "Once {form}", "--json-schema", "{form}", "-n", "90000"]
+    main, terminal = pty.openpty()
+    process = subprocess.Popen([*auk, *map(str, flags)], stdin=subprocess.DEVNULL, stdout=open(out, "wb"),
+                               stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    while max(map(int, re.findall(rb"\x1b\[K(\d+) of 31 records, ", shown)), default=0) < 3:
+        shown += os.read(main, 1 << 16)
+    assert out.read_bytes() == b""
+    process.kill()
+    process.wait()
+    os.close(main)
+
+
+def test_progress_counts_the_records_of_other_processes_too(auk, run, stories, tmp_path):
+    """With --claim: those that were seen to be done. How fast the others are is not known."""
+    (tmp_path / "in").write_text("Once\n" * 40)
+    claims = tmp_path / "claims"
+    flags = ["-m", stories, "--raw", "-t", "1", "-n", "4", "--map", tmp_path / "in", "--claim", claims]
+    assert run(*flags).returncode == 0
+    for block in sorted((claims / "done").iterdir())[30:]:
+        block.unlink()
+    status, shown = on_terminal(auk, *flags, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert status == 0 and "\r\x1b[K30 of 40 records, 1 running\r" in shown and " left" not in shown
+    assert "auk: 10 records answered in " in shown
+
+
 def test_the_time_left_is_that_of_the_records_left(auk, run, stories, tmp_path):
     given, out = tmp_path / "in", tmp_path / "out"
     flags = ["-m", stories, "--raw", "-t", "1", "-n", "200", "--ignore-eos", "--parallel", "1", "--map", given,
