@@ -5,8 +5,9 @@
 # test/fuzz/fuzz_NAME.c is a libFuzzer program; what it finds new is kept in build/fuzz/corpus/NAME, and what is in
 # test/fuzz/corpus/NAME (if anything) is where it starts from. It fails by a crash, a leak, a finding of a sanitizer,
 # or an input that takes longer than FUZZ_LIMIT seconds (5; 1 is what none takes on a machine that is not busy). Such
-# an input is left in build/fuzz. The last line is "N passed, N failed, N skipped", where without clang or its fuzzing
-# runtime all are skipped, which the line before says.
+# an input is left in build/fuzz. With FUZZ_SEED a clean build makes the same inputs every time, as far as it gets.
+# The last line is "N passed, N failed, N skipped", where without clang or its fuzzing runtime all are skipped, which
+# the line before says.
 set -u
 seconds=$1 jobs=${2:-$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)}
 build=build/fuzz
@@ -30,6 +31,7 @@ one='
   mkdir -p "$corpus"
   [ ! -d "test/fuzz/corpus/$name" ] || cp -n "test/fuzz/corpus/$name"/* "$corpus"
   if ASAN_OPTIONS=detect_leaks=1 "$build/test/fuzz/$name" -max_total_time="$seconds" -timeout="${FUZZ_LIMIT:-5}" \
+    ${FUZZ_SEED:+-seed="$FUZZ_SEED"} \
     -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$build/$name-" "$corpus" >"$build/$name.log" 2>&1; then
     echo "$name: $(sed -n "s/^stat::number_of_executed_units: *//p" "$build/$name.log") inputs in $seconds s"
   else
