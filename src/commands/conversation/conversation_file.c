@@ -236,24 +236,45 @@ static Status put_message(Buffer *out, const Message *m, const char *model, Erro
   return buffer_append_string(out, "}", err);
 }
 
-void conversation_title(const Conversation *c, char title[CONVERSATION_TITLE]) {
-  enum { MOST = 60 }; /* characters */
-  const size_t first = conversation_next_turn(c, 0);
-  const Buffer *text = first < c->count ? &c->messages[first].text : NULL;
-  size_t n = 0, at = 0, n_characters = 0;
-  for (; text && at < text->size && n_characters < MOST; n_characters++) {
+/* Writes up to `most` characters of a text as one line without blanks at its ends; `line` has room for all of
+ * them. *at: where the rest begins. Gives the size. */
+static size_t put_line(const Buffer *text, size_t most, char *line, size_t *at) {
+  size_t n = 0;
+  for (*at = 0; *at < text->size && most > 0; most--) {
     uint32_t code = 0;
-    const int length = utf8_decode(text->data + at, text->size - at, &code);
+    const int length = utf8_decode(text->data + *at, text->size - *at, &code);
     const size_t size = length > 0 ? (size_t)length : 1;
     const bool blank = code <= ' ' || length <= 0;
-    if (!blank) memcpy(title + n, text->data + at, size);
-    if (blank && n && title[n - 1] != ' ') title[n++] = ' ';
+    if (!blank) memcpy(line + n, text->data + *at, size);
+    if (blank && n && line[n - 1] != ' ') line[n++] = ' ';
     if (!blank) n += size;
-    at += size;
+    *at += size;
   }
-  while (n && title[n - 1] == ' ') n--;
-  title[n] = 0;
-  if (text && at < text->size && !text_is_blank(text->data + at, text->size - at)) strcpy(title + n, "...");
+  while (n && line[n - 1] == ' ') n--;
+  line[n] = 0;
+  return n;
+}
+
+static const Buffer *first_text(const Conversation *c) {
+  static const Buffer none;
+  const size_t first = conversation_next_turn(c, 0);
+  return first < c->count ? &c->messages[first].text : &none;
+}
+
+void conversation_title(const Conversation *c, char title[CONVERSATION_TITLE]) {
+  enum { MOST = 60 }; /* characters */
+  const Buffer *text = first_text(c);
+  size_t at;
+  const size_t n = put_line(text, MOST, title, &at);
+  if (at < text->size && !text_is_blank(text->data + at, text->size - at)) strcpy(title + n, "...");
+}
+
+char *conversation_whole_title(const Conversation *c, Error *err) {
+  const Buffer *text = first_text(c);
+  size_t at;
+  char *title = mem_alloc(text->size + 1, 1, "a title", err);
+  if (title) put_line(text, SIZE_MAX, title, &at);
+  return title;
 }
 
 static Status put_head(Buffer *out, const Conversation *c, const ConversationHead *head, Error *err) {

@@ -20,6 +20,8 @@ void conversation_head_release(ConversationHead *head);
 /* The beginning of the first message of the user, on one line; empty if there is none. */
 enum { CONVERSATION_TITLE = 256 };
 void conversation_title(const Conversation *conversation, char title[CONVERSATION_TITLE]);
+/* All of that message on one line, in new memory. */
+char *conversation_whole_title(const Conversation *conversation, Error *err);
 
 /* Appends the file's text. An answer whose model is not the head's has a member "model"; a thought is
  * "reasoning_content". Title and turns are those of the conversation, and only written beside `began`. */

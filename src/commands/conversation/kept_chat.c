@@ -232,13 +232,26 @@ void kept_list_release(KeptList *list) {
 
 /* --- one of them */
 
+/* True if `part` is in a title that the head of the file does not have whole. */
+static bool is_in_whole_title(const char *path, const char *part) {
+  Conversation c = {0};
+  char *title =
+      conversation_load(path, &c, NULL, NULL) == STATUS_OK ? conversation_whole_title(&c, NULL) : NULL;
+  const bool found = title && strcasestr(title, part);
+  free(title);
+  conversation_release(&c);
+  return found;
+}
+
 /* True if `part` is in the entry's name, or `by_title` in its title, whatever the case of letters there. */
 static bool matches(const KeptEntry *entry, const char *part, bool by_title) {
   ConversationHead head = {0};
   if (!*part) return false;
   if (!by_title) return strstr(entry->name, part) != NULL;
-  const bool found = conversation_load_head(entry->path, &head, NULL) == STATUS_OK && head.title &&
-                     strcasestr(head.title, part);
+  const bool has_title = conversation_load_head(entry->path, &head, NULL) == STATUS_OK && head.title,
+             is_cut = has_title && name_ends_with(head.title, "..."),
+             found = has_title &&
+                     (strcasestr(head.title, part) || (is_cut && is_in_whole_title(entry->path, part)));
   conversation_head_release(&head);
   return found;
 }

@@ -300,8 +300,12 @@ static void a_chat_is_found_by_its_title(void **state) {
   char *path;
   begin(&c, "Write a very long story about a Ship");
   keep(&ship, &c);
-  begin(&c, "Describe the colour of the sails of a ship and a boat");
+  begin(&c, "Describe the colour of the sails of a ship and a boat, in the light of\nan early  MORNING");
   keep(&sail, &c);
+  assert_int_equal(kept_find("of an early morning", false, &path, &err),
+                   STATUS_OK); /* beyond what lists have */
+  assert_string_equal(path, sail.path);
+  free(path);
   assert_int_equal(kept_find("a ship and", false, &path, &err), STATUS_OK);
   assert_string_equal(path, sail.path);
   free(path);
