@@ -107,8 +107,10 @@ Status wire_receive(Wire *wire, Error *err) {
       char room[CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec part = {bytes, sizeof bytes};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* its padding has room for another */
     const ssize_t n = recvmsg(wire->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
     if (n < 0 && errno == EINTR) continue;

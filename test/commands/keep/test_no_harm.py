@@ -343,13 +343,16 @@ def test_a_model_that_has_just_changed_is_not_promised(keeper, stories, tmp_path
 # --- what belongs to the call that starts one
 
 
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
 def test_it_inherits_nothing_that_others_suffer_from(keeper):
     """Soft limits are raised, signals are taken, and the environment has no secrets."""
 
     def low():
         resource.setrlimit(resource.RLIMIT_CPU, (20, resource.RLIM_INFINITY))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 200))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ENDS:
             signal.signal(number, signal.SIG_IGN)
 
     keeper.environment.update(AUK_RANKS_KEY="secret", HF_TOKEN="secret", PASSWORD="secret", OMP_WAIT_POLICY="passive")
@@ -364,6 +367,9 @@ def test_it_inherits_nothing_that_others_suffer_from(keeper):
     assert re.search(r"Max cpu time +unlimited", limits) and re.search(r"Max open files +200", limits)
     with open(f"/proc/{pid}/comm") as file:
         assert file.read() == "auk\n"
+    with open(f"/proc/{pid}/status") as file:
+        ignored = int(re.search(r"SigIgn:\s+(\w+)", file.read())[1], 16)
+    assert not [number for number in ENDS if ignored >> number - 1 & 1]
     os.kill(pid, signal.SIGTERM)
     keeper.wait_for(lambda: not is_there(pid))
 
@@ -401,6 +407,14 @@ def test_flags_of_a_process_start_the_usual_model(keeper, flags):
     refused = keeper.run("keep", *flags)
     assert refused.returncode == 2 and b"no model: give -m MODEL or set AUK_MODEL" in refused.stderr
     assert keeper.run("keep", "--json", *flags).returncode == 2
+
+
+def test_numbers_reach_a_process_whole(keeper, stories, packed_alone):
+    """They are a part of the key, so that one that was rounded would keep another model."""
+    keeper.model = packed_alone(stories)
+    flags = ["--rope-theta", "12345.6789", "--norm-eps", "1.23456789e-5", "--tokenizer", stories / "tokenizer.json"]
+    assert keeper.ask(*SHORT, *flags, "--keep", "60s").returncode == 0
+    assert f"process {keeper.pid()} keeps the model" in keeper.ask(*SHORT, *flags, "-v").stderr.decode()
 
 
 def test_no_process_beside_a_cache(keeper, tmp_path):

@@ -1,10 +1,12 @@
 /* test_wire.c - messages between calls and the process that keeps a model, over a pair of sockets. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -67,6 +69,53 @@ static void messages_arrive_in_order(void **unused) {
   wire_close(&wires[1]);
 }
 
+static size_t count_descriptors(void) {
+  size_t n = 0;
+  for (int i = 0; i < 256; i++) n += fcntl(i, F_GETFD) >= 0;
+  return n;
+}
+
+/* Sends n descriptors beside a message. */
+static void send_descriptors(const Wire *wire, int descriptor, size_t n) {
+  char bytes[] = {0};
+  union {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(4 * sizeof(int))];
+  } control = {.room = {0}};
+  struct iovec part = {bytes, sizeof bytes};
+  struct msghdr message = {.msg_iov = &part,
+                           .msg_iovlen = 1,
+                           .msg_control = &control,
+                           .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+  struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(n * sizeof(int));
+  for (size_t i = 0; i < n; i++) memcpy(CMSG_DATA(header) + i * sizeof(int), &descriptor, sizeof descriptor);
+  assert_int_equal(sendmsg(wire->socket, &message, 0), 1);
+}
+
+/* The last descriptor is kept, and no other stays open, also where several come at once. */
+static void one_descriptor_is_kept(void **unused) {
+  Wire wires[2];
+  Error err;
+  (void)unused;
+  open_pair(wires);
+  const int sent = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const size_t before = count_descriptors();
+  assert_int_equal(wires[1].descriptor, -1);
+  for (size_t n = 1; n <= 4; n++) {
+    send_descriptors(&wires[0], sent, n);
+    assert_int_equal(wire_receive(&wires[1], &err), STATUS_OK);
+    assert_true(fcntl(wires[1].descriptor, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(count_descriptors(), before + 1);
+  }
+  wire_close(&wires[1]);
+  assert_int_equal(count_descriptors(), before - 1);
+  wire_close(&wires[0]);
+  close(sent);
+}
+
 /* A holder lives for days: memory of a large message is given back when it was taken, and none is taken for
  * what is only announced. */
 static void memory_grows_with_what_was_sent_and_shrinks(void **unused) {
@@ -119,6 +168,7 @@ static void a_message_that_is_too_large_ends_the_connection(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_sent_before_the_end_is_read),
+                                     cmocka_unit_test(one_descriptor_is_kept),
                                      cmocka_unit_test(memory_grows_with_what_was_sent_and_shrinks),
                                      cmocka_unit_test(a_message_that_is_too_large_ends_the_connection),
                                      cmocka_unit_test(messages_arrive_in_order)};

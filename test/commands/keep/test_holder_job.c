@@ -1,0 +1,254 @@
+/* test_holder_job.c - requests of calls to a process that keeps a model, here in one process: which messages
+ * are refused, whose request is next, and whose places are given to others. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "commands/keep/holder_internal.h"
+
+enum { LONG_AGO_MS = 6000 };
+
+static AssistantFlags flags;
+static Assistant assistant;
+static Holder holder;
+static volatile int interrupted;
+static int vocab_size;
+
+static void interrupt(int number) {
+  (void)number;
+  interrupted = 1;
+}
+
+static int open_holder(void **state) {
+  (void)state;
+  Error err = {{0}};
+  flags = (AssistantFlags)ASSISTANT_DEFAULTS;
+  flags.model.path = "test/data/stories260K-awq";
+  flags.answer.context = 200;
+  flags.device.threads = 1;
+  if (assistant_open(&flags, &assistant, &err) || assistant_start_holder(&assistant, &err))
+    fail_msg("%s", err.text);
+  assistant_heed(&assistant, &interrupted);
+  vocab_size = assistant.model->config.vocab_size;
+  signal(SIGALRM, interrupt);
+  return 0;
+}
+
+static int close_holder(void **state) {
+  (void)state;
+  assistant_release(&assistant);
+  return 0;
+}
+
+/* Begins anew with calls whose other ends are sockets[i]; a socket may serve several. */
+static void begin(int n_callers, const int sockets[]) {
+  interrupted = 0;
+  holder = (Holder){.assistant = &assistant, .listener = -1, .image = -1};
+  holder.callers = calloc((size_t)n_callers, sizeof(Caller *));
+  assert_non_null(holder.callers);
+  for (int i = 0; i < n_callers; i++) {
+    Caller *caller = holder.callers[i] = calloc(1, sizeof *caller);
+    assert_non_null(caller);
+    caller->wire = wire_on(dup(sockets[i]));
+    caller->greeted = true;
+    holder.n_callers++;
+  }
+}
+
+static void end(void) {
+  while (holder.n_callers > 0) {
+    Caller *caller = holder.callers[--holder.n_callers];
+    holder_drop(&holder, caller);
+    wire_close(&caller->wire);
+    free(caller);
+  }
+  assert_int_equal(holder.n_requests, 0);
+  free(holder.callers);
+  free(holder.requests);
+}
+
+/* Gives the holder a message; false: it breaks the rules. */
+static bool take(Caller *caller, WireKind kind, const void *body, size_t size) {
+  Error err;
+  bool broken;
+  assert_int_equal(holder_take_request(&holder, caller, kind, body, size, &broken, &err), STATUS_OK);
+  return !broken;
+}
+
+typedef struct {
+  WireAsk ask;
+  int32_t ids[4];
+} Ask;
+
+static Ask ask_of(uint32_t id, bool lockstep) {
+  Ask made;
+  memset(&made, 0, sizeof made);
+  made.ask = (WireAsk){.id = id,
+                       .n_ids = 3,
+                       .max_tokens = 4,
+                       .ignore_eos = true,
+                       .lockstep = lockstep,
+                       .sampler = {.top_p = 1, .repetition_penalty = 1}};
+  for (int i = 0; i < 3; i++) made.ids[i] = 1 + i;
+  return made;
+}
+
+static void ask(Caller *caller, uint32_t id, bool lockstep) {
+  const Ask made = ask_of(id, lockstep);
+  assert_true(take(caller, WIRE_ASK, &made, sizeof made.ask + 3 * sizeof *made.ids));
+}
+
+static void counts_of_a_request_fit_its_ids(void **state) {
+  (void)state;
+  static const struct {
+    int n_ids, n_eos, n_forced, n_scored, n_best, n_sent;
+    bool fits;
+  } cases[] = {
+      {3, 0, 0, 0, 0, 3, true},         {1, 1, 1, 0, 0, 3, true},   {3, 0, 0, 3, 0, 3, true},
+      {3, 0, 0, 0, MOST_BEST, 3, true}, {3, 0, 0, 0, 0, 4, false},  {3, 0, 0, 0, 0, 2, false},
+      {0, 3, 0, 0, 0, 3, false},        {4, -1, 0, 0, 0, 3, false}, {4, 0, -1, 0, 0, 3, false},
+      {3, 0, 0, 4, 0, 3, false},        {3, 0, 0, -1, 0, 3, false}, {3, 0, 0, 0, MOST_BEST + 1, 3, false},
+      {3, 0, 0, 0, -1, 3, false},
+  };
+  const int none[] = {-1};
+  begin(1, none);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Ask made = ask_of((uint32_t)i, false);
+    made.ask.n_ids = cases[i].n_ids, made.ask.n_eos = cases[i].n_eos, made.ask.n_forced = cases[i].n_forced;
+    made.ask.n_scored = cases[i].n_scored, made.ask.n_best = cases[i].n_best;
+    const size_t size = sizeof made.ask + (size_t)cases[i].n_sent * sizeof *made.ids;
+    assert_int_equal(take(holder.callers[0], WIRE_ASK, &made, size), cases[i].fits);
+  }
+  assert_int_equal(holder.n_requests, 4);
+  assert_false(take(holder.callers[0], WIRE_ASK, &(WireAsk){.n_ids = 1}, sizeof(WireAsk) - 1));
+  end();
+}
+
+static void a_reply_has_tokens_of_the_model(void **state) {
+  (void)state;
+  const int none[] = {-1};
+  const int32_t tokens[] = {-1, 0, vocab_size - 1, vocab_size};
+  struct {
+    WireReply reply;
+    int32_t ids[2];
+  } sent;
+  begin(1, none);
+  memset(&sent, 0, sizeof sent);
+  for (uint32_t i = 0; i < 4; i++) {
+    ask(holder.callers[0], i, true);
+    sent.reply = (WireReply){.id = i, .n_forced = 1};
+    sent.ids[0] = tokens[i];
+    const size_t size = sizeof sent.reply + sizeof *sent.ids;
+    assert_false(take(holder.callers[0], WIRE_REPLY, &sent, size + sizeof *sent.ids));
+    assert_int_equal(take(holder.callers[0], WIRE_REPLY, &sent, size),
+                     tokens[i] >= 0 && tokens[i] < vocab_size);
+  }
+  sent.reply.id = 1; /* it does not await another */
+  assert_false(take(holder.callers[0], WIRE_REPLY, &sent, sizeof sent.reply + sizeof *sent.ids));
+  sent.reply.id = 9; /* done before */
+  assert_true(take(holder.callers[0], WIRE_REPLY, &sent, sizeof sent.reply));
+  end();
+}
+
+/* The next message's kind at the other end, and the request that it is of. */
+static WireKind hear(int socket, uint32_t *id) {
+  char body[4096];
+  WireHead head;
+  assert_int_equal(recv(socket, &head, sizeof head, MSG_WAITALL), sizeof head);
+  assert_true(head.size >= sizeof *id && head.size <= sizeof body);
+  assert_int_equal(recv(socket, body, head.size, MSG_WAITALL), head.size);
+  memcpy(id, body, sizeof *id);
+  return (WireKind)head.kind;
+}
+
+/* One call asks for all places and more, then another for one: it has to wait for no more than a place. */
+static void a_call_with_one_request_waits_for_none_of_many(void **state) {
+  (void)state;
+  int sockets[2];
+  uint32_t id;
+  Error err = {{0}};
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  begin(2, (const int[]){sockets[0], sockets[0]}); /* one socket, so that the order is seen */
+  const int n = assistant.batch_options.n_sequences, n_many = 3 * n;
+  for (int i = 0; i < n_many; i++) ask(holder.callers[0], (uint32_t)i, false);
+  ask(holder.callers[1], 1000, false);
+  if (holder_compute(&holder, &err) != STATUS_OK) fail_msg("%s", err.text);
+  assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK); /* sends what is left */
+  int n_done = 0, place = -1;
+  while (n_done < n_many + 1)
+    if (hear(sockets[1], &id) == WIRE_DONE) {
+      if (id == 1000) place = n_done;
+      n_done++;
+    }
+  assert_true(place >= 0 && place < n);
+  end();
+  close(sockets[0]);
+  close(sockets[1]);
+}
+
+/* A call in lockstep that does not reply is dropped where another call needs its places, not for its own
+ * requests. */
+static void places_are_given_to_other_calls(void **state) {
+  (void)state;
+  for (int others = 0; others < 2; others++) {
+    int sleeper[2], other[2];
+    uint32_t id;
+    Error err = {{0}};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sleeper), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other), 0);
+    begin(2, (const int[]){sleeper[0], other[0]});
+    const int n = assistant.batch_options.n_sequences;
+    for (int i = 0; i <= n; i++) ask(holder.callers[0], (uint32_t)i, true);
+    for (size_t i = 0; i < holder.n_requests; i++) holder.requests[i]->asked_ms -= LONG_AGO_MS;
+    for (int i = 0; others && i < n; i++) ask(holder.callers[1], (uint32_t)i, false);
+    if (!others) ualarm(300000, 0); /* nothing else ends it */
+    assert_int_equal(holder_compute(&holder, &err), others ? STATUS_OK : STATUS_INTERRUPTED);
+    assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK);
+    assert_int_equal(holder.n_callers, others ? 1 : 2);
+    if (others) assert_int_equal(hear(sleeper[1], &id), WIRE_REFUSED);
+    if (!others) assert_int_equal(recv(sleeper[1], &id, 1, MSG_DONTWAIT), -1);
+    end();
+    for (int i = 0; i < 2; i++) close(sleeper[i]), close(other[i]);
+  }
+}
+
+/* Who does not greet is dropped after two seconds, unless it has ended the process and waits for that. */
+static void who_ends_the_process_may_wait(void **state) {
+  (void)state;
+  for (int stops = 1; stops >= 0; stops--) {
+    int sockets[2];
+    Error err;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    begin(1, sockets);
+    holder.stops = stops;
+    holder.callers[0]->greeted = false;
+    holder.callers[0]->heard_ms = clock_ms() - 1000;
+    assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK);
+    assert_int_equal(holder.n_callers, 1);
+    holder.callers[0]->heard_ms = clock_ms() - 3000;
+    assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK);
+    assert_int_equal(holder.n_callers, stops);
+    end();
+    for (int i = 0; i < 2; i++) close(sockets[i]);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(counts_of_a_request_fit_its_ids),
+      cmocka_unit_test(a_reply_has_tokens_of_the_model),
+      cmocka_unit_test(a_call_with_one_request_waits_for_none_of_many),
+      cmocka_unit_test(places_are_given_to_other_calls),
+      cmocka_unit_test(who_ends_the_process_may_wait),
+  };
+  return cmocka_run_group_tests(tests, open_holder, close_holder);
+}
