@@ -65,7 +65,8 @@ static void values_are_those_of_their_schemas(void **state) {
     assert_int_equal(form_open_calls(&(FormFlags){.key_order = 0}, NULL, tokenizer, 512, &form, &err),
                      STATUS_OK);
     if (written_functions_add(&functions, "f.json", (JsonSpan){"\"f\"", 3},
-                              (JsonSpan){schema.data, schema.size}, &schema, &err) ||
+                              (JsonSpan){schema.data, schema.size}, &schema, form_schema_options(&form),
+                              &err) ||
         written_call_begin(&call, &functions, &form, &err))
       fail_msg("%s: %s", it->schema, err.text);
     take(&call, &form, "f><a=", &lines, false);
