@@ -59,6 +59,7 @@ Status text_read_with_nul(const char *path, Buffer *out, Error *err) {
 Status text_read_source(const char *path, Buffer *out, Error *err) {
   const size_t start = out->size;
   TRY(file_read(path, TEXT_LIMIT, out, err));
+  text_drop_mark(out, start);
   return content_expect_text(path, out->data ? out->data + start : "", out->size - start, false, STATUS_USAGE,
                              err);
 }
@@ -77,6 +78,14 @@ Status text_check(const char *what, const char *text, Error *err) {
 bool text_is_blank(const char *text, size_t size) {
   while (size && text[size - 1] && strchr(" \t\r\n", text[size - 1])) size--;
   return size == 0;
+}
+
+void text_drop_mark(Buffer *text, size_t start) {
+  static const char mark[] = "\xef\xbb\xbf";
+  const size_t length = sizeof mark - 1;
+  if (text->size - start < length || memcmp(text->data + start, mark, length) != 0) return;
+  text->size -= length;
+  memmove(text->data + start, text->data + start + length, text->size - start);
 }
 
 void text_drop_newline(Buffer *text) {

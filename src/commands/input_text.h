@@ -24,8 +24,10 @@ void text_note_empty(const char *path, size_t size);
 Status text_read(const char *path, Buffer *out, Error *err);
 /* The same, but a text may have NULs: it is tokens that are wanted, not a prompt. */
 Status text_read_with_nul(const char *path, Buffer *out, Error *err);
+/* Drops the byte order mark that some editors write at the beginning of a file, from byte `start` on. */
+void text_drop_mark(Buffer *text, size_t start);
 /* Reads a file for a parser, which refuses broken texts by their line: a schema, a grammar, a conversation.
- * Other formats are refused by their name. */
+ * Other formats are refused by their name; a byte order mark is dropped. */
 Status text_read_source(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);

@@ -86,12 +86,28 @@ static Status refuse_text(Constraint *constraint, const char *name, const Buffer
   return status;
 }
 
+/* True if TEXT is JSON itself: it looks so, and no file has that name. */
+static bool is_inline_text(const char *text) {
+  static const char *const words[] = {"true", "false", "null"};
+  bool is_json = *text && strchr("{[\"-0123456789", *text);
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) is_json |= strcmp(text, words[i]) == 0;
+  return is_json && strcmp(text, "-") != 0 && !file_exists(text);
+}
+
+static Status read_json(const char *text, Buffer *out, Error *err) {
+  if (is_inline_text(text)) return buffer_append_string(out, text, err);
+  TRY(text_read(text, out, err));
+  text_drop_mark(out, 0);
+  return STATUS_OK;
+}
+
 static Status check_text(const Options *options, Constraint *constraint, Buffer *out, Error *err) {
-  const char *name = text_name(options->file ? options->file : "-");
+  const char *file = options->file ? options->file : "-";
+  const char *name = is_inline_text(file) ? "the text" : text_name(file);
   Buffer text = {0};
   bool allowed = false;
   size_t taken = 0;
-  Status status = text_read(options->file ? options->file : "-", &text, err);
+  Status status = read_json(file, &text, err);
   if (status == STATUS_OK)
     status = constraint_take_bytes(constraint, text.data, text.size, &allowed, &taken, err);
   if (status == STATUS_OK && !(allowed && constraint_may_end(constraint)))
@@ -103,12 +119,15 @@ static Status check_text(const Options *options, Constraint *constraint, Buffer 
 static Status run_text(const Options *options, Buffer *out, Error *err) {
   Buffer schema = {0};
   Constraint constraint;
-  Status status = text_read_source(options->schema, &schema, err);
+  const bool is_text = form_schema_is_inline(options->schema);
+  const char *name = is_text ? "the schema" : options->schema;
+  Status status = is_text ? buffer_append_string(&schema, options->schema, err)
+                          : text_read_source(options->schema, &schema, err);
   if (status == STATUS_OK)
-    status = constraint_open(options->schema, schema.data ? schema.data : "", schema.size,
-                             schema_options(options), NULL, &constraint, err);
+    status = constraint_open(name, schema.data ? schema.data : "", schema.size, schema_options(options), NULL,
+                             &constraint, err);
   if (status == STATUS_OK) {
-    form_note_let_go(options->schema, &constraint);
+    form_note_let_go(name, &constraint);
     status = check_text(options, &constraint, out, err);
     constraint_close(&constraint);
   }
@@ -322,7 +341,9 @@ static Status run_lines(const Options *options, Error *err) {
 }
 
 static const char about[] =
-    "Checks whether a text fits a JSON Schema (drafts 4, 6, 7, 2019-09 and 2020-12, by its $schema): "
+    "SCHEMA and TEXT are files, or JSON themselves: '{...}'. Checks whether TEXT (default: standard input) "
+    "fits\n"
+    "the JSON Schema (drafts 4, 6, 7, 2019-09 and 2020-12, by its $schema): "
     "\"valid\",\n"
     "or a line for each rule that fails, with the JSON pointer of the value: /age: 200 is above the maximum "
     "120.\n"
@@ -342,7 +363,7 @@ static const Flag flags[] = {
                "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", Options, model.overrides.tokenizer,
               "a tokenizer.json in place of the model's own"),
-    FLAG_FILE("--schema", "FILE", Options, schema, "the same as FILE: the JSON Schema"),
+    FLAG_FILE("--schema, --json-schema", "FILE", Options, schema, "the same as SCHEMA"),
     FLAG_FILE("-f, --file", "FILE", Options, file,
               "the same as TEXT, or where the lines are ('-': stdin, the default)"),
     FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
@@ -373,14 +394,17 @@ static Status run(CommandCall *call, Error *err) {
                      options->jsonl ? "--jsonl" : "--schema");
   if (options->jsonl) return run_lines(options, err);
   if (file) options->schema = file;
-  if (!options->schema) return error_set(err, STATUS_USAGE, "no schema: auk schema FILE names one");
+  if (!options->schema)
+    return error_set(err, STATUS_USAGE,
+                     "no schema: auk schema SCHEMA TEXT, each a file or JSON (without TEXT: standard input)");
   return run_text(options, &call->out, err);
 }
 
 const Interface schema_interface = {
-    .usage = "auk schema FILE [TEXT]\nauk schema -m MODEL --jsonl [-f FILE]",
+    .usage = "auk schema SCHEMA [TEXT]\nauk schema -m MODEL --jsonl [-f FILE]",
     .about = about,
     .examples = "auk schema person.json answer.json       # valid, or why not\n"
+                "auk schema '{\"maximum\": 9}' 5         # both given as JSON\n"
                 "auk schema -m MODEL --jsonl < schemas.jsonl       # many, with times",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),

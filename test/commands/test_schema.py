@@ -21,6 +21,30 @@ def test_a_valid_text(run, person):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"valid\n", b"")
 
 
+def test_schema_and_text_may_be_json_themselves(run, tmp_path):
+    """As for --json-schema; a file of that name comes first."""
+    schema = '{"type": "integer", "maximum": 9}'
+    for text in ("5", " 5"):
+        done = run("schema", schema, text) if text != " 5" else run("schema", "--json-schema", schema, input=b" 5")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"valid\n", b"")
+    for text, said in (("10", b"10 is above the maximum 9"), ("true", b"expected integer, found true"),
+                       ('{"a": 1}', b"expected integer, found {")):
+        done = run("schema", schema, text)
+        assert done.returncode == 1 and done.stderr.startswith(b"auk: the text: ") and said in done.stderr, done.stderr
+    (tmp_path / "5").write_text("10")
+    assert b"auk: 5: 10 is above" in run("schema", schema, "5", cwd=tmp_path).stderr
+    refused = run("schema", '{"type": "whole"}', "5")
+    assert refused.returncode == 2 and refused.stderr.startswith(b"auk: the schema")
+    assert b"each a file or JSON" in run("schema").stderr
+
+
+def test_files_may_begin_with_a_byte_order_mark(run, tmp_path):
+    (tmp_path / "schema").write_text('\ufeff{"type": "integer"}')
+    (tmp_path / "text").write_text("\ufeff5")
+    done = run("schema", tmp_path / "schema", tmp_path / "text")
+    assert (done.returncode, done.stdout) == (0, b"valid\n"), done.stderr
+
+
 @pytest.mark.parametrize("text, place", [
     (b'{"name": "A",\n "x', b'standard input:2:3: does not fit the schema: "x"'),
     (b'{"name": "A"', b"standard input: the text ends too early, after byte 12"),

@@ -89,15 +89,11 @@ static void note_waiting(void) {
     fprintf(stderr, "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
 }
 
-/* Appends a text without the byte order mark that some editors write. */
+/* Appends a text without its byte order mark. */
 static Status read_text(const char *path, Buffer *text, Error *err) {
-  static const char mark[] = "\xef\xbb\xbf";
-  const size_t start = text->size, length = sizeof mark - 1;
+  const size_t start = text->size;
   TRY(text_read(path, text, err));
-  if (text->size - start >= length && memcmp(text->data + start, mark, length) == 0) {
-    text->size -= length;
-    memmove(text->data + start, text->data + start + length, text->size - start);
-  }
+  text_drop_mark(text, start);
   return STATUS_OK;
 }
 

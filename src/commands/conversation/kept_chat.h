@@ -27,7 +27,7 @@ Status kept_save(KeptChat *kept, const Conversation *conversation, ConversationH
 void kept_release(KeptChat *kept);
 
 /* Reads a kept chat, NULL: the one that was written last, into an empty conversation and a zeroed KeptChat.
- * The name may be a part of one that only one chat has, or of a whole title. Unknown names are STATUS_USAGE. */
+ * The name may be a part of one that only one chat has, or of a whole title. Unknown ones: STATUS_USAGE. */
 Status kept_open(const char *name, KeptChat *kept, Conversation *conversation, ConversationHead *head,
                  Error *err);
 /* The path of that chat, in new memory. `whole`: the name must be complete. */

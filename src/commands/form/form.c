@@ -48,7 +48,7 @@ Status form_check_records(const FormFlags *flags, bool has_records, Error *err) 
                    flags->schema);
 }
 
-static bool is_inline(const char *schema) {
+bool form_schema_is_inline(const char *schema) {
   schema += strspn(schema, " \t\r\n");
   return *schema == '{' || strcmp(schema, "true") == 0 || strcmp(schema, "false") == 0;
 }
@@ -96,7 +96,7 @@ static Status open_schema(const FormFlags *flags, AnswerForm *form, Error *err) 
     TRY(buffer_append_string(&form->text, "{\"type\": \"object\"}", err));
     return compile_schema(form, form->flag, err);
   }
-  const bool is_text = is_inline(flags->schema);
+  const bool is_text = form_schema_is_inline(flags->schema);
   TRY(is_text ? buffer_append_string(&form->text, flags->schema, err) : read_file(form, flags->schema, err));
   TRY(compile_schema(form, is_text ? form->flag : flags->schema, err));
   form_note_let_go(is_text ? form->flag : flags->schema, &form->constraint);

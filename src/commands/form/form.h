@@ -45,6 +45,8 @@ typedef struct {
   bool has_tokens;            /* the grammar names tokens: it is of all that the model writes, thoughts too */
 } AnswerForm;                 /* starts zeroed */
 
+/* True if an argument is a schema itself, not the name of a file. */
+bool form_schema_is_inline(const char *schema);
 /* Compiles what the flags name, which is refused (STATUS_USAGE) with its place, what is expected and what is
  * found. The tokenizer outlives the form. */
 Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
