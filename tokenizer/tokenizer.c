@@ -37,6 +37,7 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err) {
   Buffer declared = {0};
   TRY(file_map(path, STATUS_MODEL, &file, err));
   Status status = content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err);
+  if (status == STATUS_OK) status = content_expect_no_pointer(path, file.data, file.size, err);
   if (status == STATUS_OK) status = declared_read(path, &declared, err);
   if (status == STATUS_OK)
     status = load(path, (const char *)file.data, file.size, &declared, tokenizer, err);

@@ -575,3 +575,10 @@ Status content_expect_text(const char *name, const void *bytes, size_t size, boo
                      kind);
   return error_set(err, refused, "%s is %s, expected text", name, kind);
 }
+
+Status content_expect_no_pointer(const char *name, const void *bytes, size_t size, Error *err) {
+  static const char lfs[] = "version https://git-lfs";
+  if (size < sizeof lfs - 1 || memcmp(bytes, lfs, sizeof lfs - 1) != 0) return STATUS_OK;
+  return error_set(err, STATUS_MODEL,
+                   "%s is a Git LFS pointer, not the file itself; `git lfs pull` fetches it", name);
+}

@@ -108,3 +108,5 @@ extern const char content_format_gguf[], content_format_utf16[];
  * the name of the format. Another broken text passes: where it breaks is for the caller to say. */
 Status content_expect_text(const char *name, const void *bytes, size_t size, bool may_have_nul,
                            Status refused, Error *err);
+/* Refuses (STATUS_MODEL) a Git LFS pointer: what `git clone` leaves in place of a file without git-lfs. */
+Status content_expect_no_pointer(const char *name, const void *bytes, size_t size, Error *err);

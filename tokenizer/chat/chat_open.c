@@ -93,6 +93,7 @@ static Status parse_part(Chat *chat, const char *path, const char *source, Error
   MappedFile file;
   TRY(file_map(path, STATUS_MODEL, &file, err));
   Status status = content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err);
+  if (status == STATUS_OK) status = content_expect_no_pointer(path, file.data, file.size, err);
   if (status == STATUS_OK)
     status = parse_as(chat, source, file.data ? (const char *)file.data : "", file.size, err);
   file_unmap(&file);

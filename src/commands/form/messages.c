@@ -9,6 +9,12 @@ static bool begins(JsonSpan value, char first) {
   return value.text && value.text[0] == first;
 }
 
+static bool is_empty_list(JsonSpan value) {
+  JsonCursor cursor = json_cursor(value);
+  bool first = true;
+  return begins(value, '[') && json_cursor_enter(&cursor, '[') && !json_cursor_next(&cursor, &first);
+}
+
 static bool is_null(JsonSpan value) {
   return begins(value, 'n');
 }
@@ -159,7 +165,7 @@ static Status append_message(JsonSpan message, size_t index, Buffer *out, Error 
   Status status = buffer_append(out, "{", 1, err);
   const size_t start = out->size;
   while (status == STATUS_OK && (status = members_next(&m, &found, err)) == STATUS_OK && found) {
-    if (is_null(m.value)) continue;
+    if (is_null(m.value) || (has_key(&m, "tool_calls") && is_empty_list(m.value))) continue;
     status = append_key(m.key.data, m.key.size - 1, start, out, err);
     if (status != STATUS_OK) break;
     status = has_key(&m, "tool_calls") ? message_append_calls(m.value, index, out, err)

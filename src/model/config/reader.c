@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
+
 Status reader_refuse(const ConfigReader *r, const char *format, ...) {
   char what[900];
   va_list args;
@@ -100,6 +102,7 @@ Status reader_object(const ConfigReader *r, const char *key, ConfigReader *membe
 
 Status reader_open(const char *file, const char *text, size_t size, Json **tree, ConfigReader *r,
                    Error *err) {
+  TRY(content_expect_no_pointer(file, text, size, err));
   TRY(json_parse_python(file, STATUS_MODEL, text, size, tree, err));
   *r = (ConfigReader){.object = *tree, .err = err};
   snprintf(r->name, sizeof r->name, "%s", file);

@@ -233,11 +233,7 @@ static Status index_tensors(HeaderReader *reader) {
 
 /* Reads the header's length and checks it against the size of the file. */
 static Status check_length(const MappedFile *file, uint64_t *header_size, Error *err) {
-  static const char lfs[] = "version https://git-lfs";
-  if (file->size >= sizeof lfs - 1 && memcmp(file->data, lfs, sizeof lfs - 1) == 0)
-    return error_set(err, STATUS_MODEL,
-                     "%s is a Git LFS pointer, not the weights themselves; `git lfs pull` fetches them",
-                     file->path);
+  TRY(content_expect_no_pointer(file->path, file->data, file->size, err));
   if (file->size < 8)
     return error_set(err, STATUS_MODEL,
                      "%s: %zu bytes, expected at least the 8 of a safetensors header's length", file->path,

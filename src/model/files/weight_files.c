@@ -117,8 +117,10 @@ static Status open_index(Opener *opener) {
   MappedFile file;
   TRY(file_map(files->path, STATUS_MODEL, &file, opener->err));
   JsonSkip map = {.path = "weight_map"};
-  Status status =
-      json_parse(files->path, STATUS_MODEL, (const char *)file.data, file.size, &map, 1, NULL, opener->err);
+  Status status = content_expect_no_pointer(files->path, file.data, file.size, opener->err);
+  if (status == STATUS_OK)
+    status =
+        json_parse(files->path, STATUS_MODEL, (const char *)file.data, file.size, &map, 1, NULL, opener->err);
   if (status == STATUS_OK) status = read_weight_map(opener, map.span);
   file_unmap(&file);
   if (status == STATUS_OK && files->n_indexed > 0) {

@@ -103,6 +103,8 @@ static void thoughts_have_every_name(void **state) {
        "{\"reasoning\": \"c\", \"thinking\": \"b\", \"reasoning_content\": \"a\"}"},
       {"{\"reasoning\": \"\"}", "{\"reasoning\": \"\", \"reasoning_content\": \"\", \"thinking\": \"\"}"},
       {"{\"role\": \"user\", \"content\": null, \"thinking\": null}", "{\"role\": \"user\"}"},
+      {"{\"content\": \"a\", \"tool_calls\": [ ], \"annotations\": []}",
+       "{\"content\": \"a\", \"annotations\": []}"},
       {"{}", "{}"},
       {"{\"tool_calls\": [{\"name\": \"f\", \"arguments\": \"{}\"}]}",
        "{\"tool_calls\": [{\"name\": \"f\", \"arguments\": {}}]}"},

@@ -84,6 +84,8 @@ def header(offset=None, value=0, size=3256):
 PACKED = ["inspect", "-m", "DIR/m.ak48"]
 
 CASES = [
+    *kind("a pointer of Git LFS in place of",
+          *((name, put(name, test_hostile_weights.LFS)) for name in (NAME, "chat_template.jinja")), command=ANSWER),
     *kind("in place of a tokenizer",
           ("nothing", gone(NAME)),
           ("nothing, but a SentencePiece model", both(gone(NAME), put("tokenizer.model", b"\n"))),
