@@ -44,6 +44,10 @@ static void the_first_impossible_byte_is_refused(void **state) {
   assert_int_equal(taken_of(OBJECT, "{\"a\": 1, \"a"), 10);
   assert_int_equal(taken_of(OBJECT, "{\"a\": 1, \"b\": \"x\","), 17);
   assert_int_equal(taken_of("{\"maximum\": 20, \"minimum\": 10, \"type\": \"integer\"}", "3"), 0);
+  assert_int_equal(taken_of("{\"minLength\": 2, \"maxLength\": 2}", "\"ab\""), 5);
+  assert_int_equal(taken_of("{\"minLength\": 2, \"maxLength\": 2}", "\"a\""), 2);
+  assert_int_equal(taken_of("{\"minLength\": 2, \"maxLength\": 2}", "\"abc\""), 3);
+  assert_int_equal(taken_of("{\"minLength\": 3, \"maxLength\": 2}", "\"abc\""), 0);
 }
 
 /* Numbers of one value are one, whether a rule speaks of the value or of its type, and answers have some of

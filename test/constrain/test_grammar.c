@@ -381,6 +381,17 @@ static void a_long_text_needs_no_more_memory(void **state) {
   }
   assert_true(constraint_must_end(&c));
   constraint_close(&c);
+  /* A text that may end at any time still may when old states are forgotten. */
+  char text[4000] = "root ::= x0\n";
+  for (int i = 0; i < 40; i++)
+    snprintf(text + strlen(text), 60, "x%d ::= [a-z]{0,2000} (\"-\" x%d)?\n", i, i + 1);
+  strcat(text, "x40 ::= \"!\"\n");
+  open_it(text, false, &c);
+  for (int i = 1; i < 40 * 1900; i++) {
+    assert_int_equal(constraint_take_bytes(&c, i % 1900 ? "x" : "-", 1, &allowed, NULL, NULL), STATUS_OK);
+    assert_true(allowed && constraint_may_end(&c));
+  }
+  constraint_close(&c);
 }
 
 int main(void) {

@@ -355,7 +355,8 @@ def test_it_inherits_nothing_that_others_suffer_from(keeper):
         for number in ENDS:
             signal.signal(number, signal.SIG_IGN)
 
-    keeper.environment.update(AUK_RANKS_KEY="secret", HF_TOKEN="secret", PASSWORD="secret", OMP_WAIT_POLICY="passive")
+    keeper.environment.update(AUK_RANKS_KEY="secret", HF_TOKEN="secret", PASSWORD="secret", HOMEPAGE="secret",
+                              OMP_WAIT_POLICY="passive")
     keeper.ask("-p", "x", "-n", "1", "--keep", "60s", preexec_fn=low)
     pid = keeper.pid()
     with open(f"/proc/{pid}/environ") as file:

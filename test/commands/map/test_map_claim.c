@@ -348,6 +348,25 @@ static void what_is_no_sign_of_life_is_not_waited_for(void **state) {
   watch_close(watch);
 }
 
+/* The name of a process has room, or it is none. */
+static void a_name_that_is_too_long_is_no_process_s(void **state) {
+  (void)state;
+  for (int n = OWNER_SIZE - 1; n <= OWNER_SIZE; n++) {
+    struct {
+      char owner[OWNER_SIZE], after;
+    } found = {.after = 'x'};
+    char name[OWNER_SIZE + 32] = "taken/00000000/";
+    empty_own_directory();
+    claims_close(open_claims(1, 60));
+    mkdir(in_directory(own_directory, "taken/00000000"), 0777);
+    memset(name + strlen(name), 'o', (size_t)n);
+    touch(in_directory(own_directory, name));
+    claims_owner(own_directory, 0, found.owner);
+    assert_int_equal(strlen(found.owner), n < OWNER_SIZE ? n : 0);
+    assert_int_equal(found.after, 'x');
+  }
+}
+
 /* A claim that could not be written is no claim: the folder of claims is gone. */
 static void a_claim_that_has_no_place_fails(void **state) {
   (void)state;
@@ -424,6 +443,7 @@ int main(void) {
       CASE(folders_that_are_none_are_named),
       CASE(what_is_no_sign_of_life_is_not_waited_for),
       CASE(a_claim_that_has_no_place_fails),
+      CASE(a_name_that_is_too_long_is_no_process_s),
       CASE(who_is_waited_for_is_said_once_after_a_lease),
       CASE(numbers_of_a_part_are_whole_and_plain),
   };
