@@ -200,40 +200,56 @@ size_t state_cache_bytes(const BackendState *s, CachePart part) {
   return part_before(c, &s->options, c->n_layers, part);
 }
 
-/* Places the memory that the other GPUs write to, one part after the other. */
-static void place_peers(BackendState *s, const ModelConfig *c, DeviceArena *m) {
-  if (c->split <= 1) return;
+/* Bytes of the memory that the other GPUs write to, whose parts lie one after another; sets them from
+ * `base`. */
+static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
+  DeviceArena arena = {.base = base};
   Peers *p = &s->peers;
+  if (c->split <= 1) return 0;
   p->n = c->split;
-  s->first_tag = arena_take(m, 1, sizeof *s->first_tag);
-  p->flags[p->rank] = arena_take(m, MAX_SPLIT, sizeof **p->flags);
-  p->inbox[p->rank] = arena_take(m, peers_inbox_bytes(p->n, c->hidden), 1);
+  s->first_tag = arena_take(&arena, 1, sizeof *s->first_tag);
+  p->flags[p->rank] = arena_take(&arena, MAX_SPLIT, sizeof **p->flags);
+  p->inbox[p->rank] = arena_take(&arena, peers_inbox_bytes(p->n, c->hidden), 1);
+  return arena.used;
 }
 
-/* Takes the parts of all layers' caches and, with KV_Q8, halves for those of the largest layer. */
-static void take_caches(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+/* The same of the rows of a step, which are copied as one. */
+static size_t place_rows(BackendState *s, void *base) {
+  DeviceArena arena = {.base = base};
+  step_rows_place(&s->rows, &s->options, &arena);
+  return arena.used;
+}
+
+/* Likewise the parts of all layers' caches: pages are found at distances from the keys (CachePlace). */
+static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
+  DeviceArena arena = {.base = base};
+  for (CachePart part = 0; part < CACHE_PARTS; part++)
+    s->cache[part] = arena_take(&arena, part_before(c, &s->options, c->n_layers, part), 1);
+  return arena.used;
+}
+
+/* With KV_Q8 takes halves for the cache of the largest layer. */
+static void take_halves(BackendState *s, const ModelConfig *c, Buffers *m) {
   const StateOptions *o = &s->options;
   size_t largest = 0;
   for (int i = 0; i < c->n_layers && o->kv == KV_Q8; i++)
     largest = most(largest, cache_rows(c, o, i, KEYS) * (size_t)config_layer(c, i).head_dim);
-  for (CachePart part = 0; part < CACHE_PARTS; part++)
-    s->cache[part] = arena_take(m, part_before(c, o, c->n_layers, part), 1);
-  for (int i = 0; i < 2; i++) s->halves[i] = arena_take(m, i == 1 && keys_are_values(c) ? 0 : largest, 2);
+  for (int i = 0; i < 2; i++) s->halves[i] = buffers_take(m, i == 1 && keys_are_values(c) ? 0 : largest, 2);
 }
 
 /* Memory of latent attention; none for other models. */
-static void place_latent(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+static void place_latent(BackendState *s, const ModelConfig *c, Buffers *m) {
   const LatentConfig *latent = &c->latent;
   const size_t chunk = (size_t)s->options.max_chunk, n_heads = latent->kv_rank ? (size_t)c->n_heads : 0,
                queries = n_heads * (size_t)(latent->nope_dim + latent->rope_dim);
-  s->latent_in = arena_take(m, chunk * (size_t)padded_row(latent_inputs(c)), sizeof(float));
-  s->q_latents = arena_take(m, chunk * (size_t)padded_row(latent->q_rank), 2);
-  s->latent_queries = arena_take(m, latent->q_rank ? chunk * queries : 0, sizeof(float));
-  s->head_x = arena_take(m, chunk * n_heads,
-                         2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
+  s->latent_in = buffers_take(m, chunk * (size_t)padded_row(latent_inputs(c)), sizeof(float));
+  s->q_latents = buffers_take(m, chunk * (size_t)padded_row(latent->q_rank), 2);
+  s->latent_queries = buffers_take(m, latent->q_rank ? chunk * queries : 0, sizeof(float));
+  s->head_x = buffers_take(m, chunk * n_heads,
+                           2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
 }
 
-static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
+static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   const size_t inputs = chunk * (size_t)c->per_layer_width;
@@ -244,75 +260,76 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   /* The first layer of EAGLE-3 takes an embedding and a state. */
   s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);
-  s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
-  s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
+  s->x = buffers_take(m, chunk * (size_t)c->hidden, sizeof(float));
+  s->h = buffers_take(m, chunk * (size_t)s->h_stride, 2);
   const bool wide = c->experts.n_experts > 0 && (c->parallel || c->norm == NORM_CENTRED_BIAS);
-  s->wide_h = arena_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
+  s->wide_h = buffers_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
   const size_t branches = c->split > 1 ? 2 + (c->experts.norms == EXPERTS_OWN_NORMS) : separate_norms;
   const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
-  s->branch = arena_take(m, branches * chunk * (size_t)widest, sizeof(float));
-  s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
+  s->branch = buffers_take(m, branches * chunk * (size_t)widest, sizeof(float));
+  s->inputs = buffers_take(m, (size_t)c->n_layers * inputs, sizeof(float));
   const ExpertConfig experts = most_experts(c);
   const size_t choices = experts.n_experts > 0 ? chunk * (size_t)experts.n_chosen : 0;
   s->expert_stride = expert_row(c);
-  s->expert_g = arena_take(m, choices * (size_t)s->expert_stride, 2);
-  void *memory = arena_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
-  if (m->base && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
-  s->expert_h = arena_take(
+  s->expert_g = buffers_take(m, choices * (size_t)s->expert_stride, 2);
+  void *memory = buffers_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
+  if (m->start && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
+  s->expert_h = buffers_take(
       m, experts.norms == EXPERTS_OWN_NORMS || experts.scales_input ? chunk * (size_t)s->h_stride : 0, 2);
   const size_t apart = experts.norms == EXPERTS_OWN_NORMS ? (c->split > 1 ? 2 : 1) : 0;
-  s->shared_branch = arena_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
+  s->shared_branch = buffers_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
   streams_place(s, c, m); /* lives through all layers */
   altup_place(s, c, m);
-  DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
-  s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
-  s->q = arena_take(m, chunk * sizes.heads, 2);
-  s->a = arena_take(m, chunk * sizes.heads, 2);
-  s->beside = arena_take(m, chunk * sizes.beside, 2);
+  buffers_live(m, OP_DELTA, OP_OUT_PROJ);
+  s->projections = buffers_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
+  s->q = buffers_take(m, chunk * sizes.heads, 2);
+  s->a = buffers_take(m, chunk * sizes.heads, 2);
+  s->beside = buffers_take(m, chunk * sizes.beside, 2);
   place_latent(s, c, m);
   index_place(s, c, m);
-  s->gate_h = arena_take(m, chunk * (size_t)padded_row(c->delta.gate_rank), 2);
+  s->gate_h = buffers_take(m, chunk * (size_t)padded_row(c->delta.gate_rank), 2);
   s->delta_workspace =
-      arena_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
-  s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
-  s->g = arena_take(&mlp, chunk * sizes.intermediate, 2);
-  s->input_gate = arena_take(&mlp, inputs, sizeof(float));
+      buffers_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
+  buffers_live(m, OP_GATE_UP, OP_LAYER_END);
+  s->gate_up = buffers_take(m, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
+  s->g = buffers_take(m, chunk * sizes.intermediate, 2);
+  s->input_gate = buffers_take(m, inputs, sizeof(float));
   const size_t row = choices ? (size_t)expert_row_width(c) : 0, latent = (size_t)c->experts.latent;
   s->expert_up =
-      arena_take(&mlp, is_ungated(c->activation) ? choices * (size_t)s->expert_stride : 0, sizeof(float));
-  s->latent_h = arena_take(&mlp, chunk * (size_t)padded_row((int)latent), 2);
-  s->latent_sum = arena_take(&mlp, chunk * latent, sizeof(float));
-  s->gathered =
-      mlp.base ? (char *)mlp.base + mlp.used : NULL; /* narrower than expert_y, and dead before it */
+      buffers_take(m, is_ungated(c->activation) ? choices * (size_t)s->expert_stride : 0, sizeof(float));
+  s->latent_h = buffers_take(m, chunk * (size_t)padded_row((int)latent), 2);
+  s->latent_sum = buffers_take(m, chunk * latent, sizeof(float));
   const size_t few = o->max_chunk < EXPERTS_FEW_TOKENS ? chunk : EXPERTS_FEW_TOKENS,
                parts = choices ? (size_t)experts_few_parts((int)few * experts.n_chosen) : 0;
   s->expert_y =
-      arena_take(&mlp, (choices > parts ? choices : parts) * (size_t)padded_row((int)row), sizeof(float));
-  if (mlp.used > m->used) m->used = mlp.used;
-  s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
-  s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
-  s->taps = arena_take(m, chunk * (size_t)o->taps.n * (size_t)c->hidden, sizeof(float));
+      buffers_take(m, (choices > parts ? choices : parts) * (size_t)padded_row((int)row), sizeof(float));
+  s->gathered = s->expert_y; /* narrower than expert_y, and dead before it */
+  buffers_live(m, OP_EMBED, OP_LOGITS);
+  s->lm_head_in = buffers_take(m, rows * (size_t)s->h_stride, 2);
+  s->logits = buffers_take(m, rows * (size_t)c->vocab_size, sizeof(float));
+  s->taps = buffers_take(m, chunk * (size_t)o->taps.n * (size_t)c->hidden, sizeof(float));
   const DraftConfig *draft = &c->draft;
   const size_t width = (size_t)draft->n_states * (size_t)draft->target_hidden;
-  s->draft_rows = arena_take(m, draft->kind ? (chunk + 1) * width : 0, sizeof(float));
+  s->draft_rows = buffers_take(m, draft->kind ? (chunk + 1) * width : 0, sizeof(float));
   const bool joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
   const int together = joins ? 2 * draft->target_hidden : (int)width;
-  s->draft_h = arena_take(m, draft->kind ? chunk * (size_t)padded_row(together) : 0, 2);
-  s->draft_seen = draft->kind == DRAFT_GEMMA4 ? arena_take(m, 1, sizeof *s->draft_seen) : NULL;
+  s->draft_h = buffers_take(m, draft->kind ? chunk * (size_t)padded_row(together) : 0, 2);
+  s->draft_seen = draft->kind == DRAFT_GEMMA4 ? buffers_take(m, 1, sizeof *s->draft_seen) : NULL;
   const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
                local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
-  s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
-  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? arena_take(m, local_angles, 2 * sizeof(float)) : NULL;
-  step_rows_place(&s->rows, o, m);
-  s->logit_x = arena_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
-  s->caches = arena_take(m, o->n_sequences > 0 ? (size_t)c->n_layers * CACHE_PARTS : 0, sizeof *s->caches);
-  place_peers(s, c, m);
+  s->rope_tables[ROPE_GLOBAL] = buffers_take(m, angles, 2 * sizeof(float));
+  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? buffers_take(m, local_angles, 2 * sizeof(float)) : NULL;
+  place_rows(s, buffers_take(m, place_rows(s, NULL), 1));
+  s->logit_x = buffers_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
+  s->caches = buffers_take(m, o->n_sequences > 0 ? (size_t)c->n_layers * CACHE_PARTS : 0, sizeof *s->caches);
+  place_peers(s, c, buffers_take(m, place_peers(s, c, NULL), 1));
   const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
   for (int i = 0; i < PLANES_COUNT; i++)
-    s->planes[i] = arena_take(m, linear_planes_bytes((int)operands[i], LINEAR_MOST_PLANES), 1);
-  s->workspace = arena_take(m, sizes.workspace, 1);
-  take_caches(s, c, m);
-  s->recurrent = arena_take(m, count_sequences(o) + (size_t)o->n_slots, state_floats(c) * sizeof(float));
+    s->planes[i] = buffers_take(m, linear_planes_bytes((int)operands[i], LINEAR_MOST_PLANES), 1);
+  s->workspace = buffers_take(m, sizes.workspace, 1);
+  place_caches(s, c, buffers_take(m, place_caches(s, c, NULL), 1));
+  take_halves(s, c, m);
+  s->recurrent = buffers_take(m, count_sequences(o) + (size_t)o->n_slots, state_floats(c) * sizeof(float));
 }
 
 /* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
@@ -332,14 +349,21 @@ static Status place_layers(BackendState *s, Error *err) {
   return STATUS_OK;
 }
 
+/* Counts the session's buffers and places them; SIZE_MAX: they are too many bytes. */
+static size_t measure(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *memory) {
+  buffers_begin(memory, NULL);
+  place(s, c, separate_gate_up, memory);
+  return buffers_fit(memory, 256);
+}
+
 /* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
-  DeviceArena arena = {0};
-  place(&measured, config, true, &arena);
-  if (arena.used == SIZE_MAX) return SIZE_MAX;
+  Buffers memory;
+  const size_t bytes = measure(&measured, config, true, &memory);
+  if (bytes == SIZE_MAX) return SIZE_MAX;
   const size_t fused = options->invariant ? 0 : fused_bytes(config);
-  return arena.used + fused + device_sampler_bytes(config->vocab_size, count_picks(options));
+  return bytes + fused + device_sampler_bytes(config->vocab_size, count_picks(options));
 }
 
 void state_close(BackendState *s) {
@@ -468,13 +492,13 @@ Status state_open(BackendState *s, Error *err) {
   for (int i = 0; i < config->n_layers; i++)
     separate = separate ||
                (loaded->layers[i].gate_up.n_parts > 0 && !loaded->layers[i].gate_up.parts[0].interleaved);
-  DeviceArena arena = {0};
-  place(s, config, separate, &arena);
-  if (arena.used == SIZE_MAX)
+  Buffers memory;
+  const size_t bytes = measure(s, config, separate, &memory);
+  if (bytes == SIZE_MAX)
     return error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
-  TRY(cuda_status(cudaMalloc(&s->memory, arena.used), "no memory for the context", err));
-  arena = (DeviceArena){.base = s->memory};
-  place(s, config, separate, &arena);
+  TRY(cuda_status(cudaMalloc(&s->memory, bytes), "no memory for the context", err));
+  buffers_begin(&memory, s->memory);
+  place(s, config, separate, &memory);
   TRY(place_layers(s, err));
   const size_t n_sequences = count_sequences(options);
   if (options->n_sequences > 0) TRY(open_sequences(s, err));

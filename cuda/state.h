@@ -10,6 +10,7 @@
 #include "cuda/ops/sample.h"
 #include "cuda/sequences.h"
 #include "cuda/step_graphs.h"
+#include "model/buffers.h"
 
 enum {
   STATE_RING = 64,

@@ -15,12 +15,12 @@ static size_t row_of_streams(const ModelConfig *c) {
   return (size_t)c->altup.n * (size_t)c->hidden;
 }
 
-void altup_place(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+void altup_place(BackendState *s, const ModelConfig *c, Buffers *m) {
   const size_t rows = c->altup.n > 0 ? (size_t)s->options.max_chunk : 0,
                logit_rows = c->altup.n > 0 ? (size_t)s->options.max_logit_rows : 0;
-  s->altup.streams = arena_take(m, rows * row_of_streams(c), sizeof(float));
-  s->altup.projected = arena_take(m, logit_rows * row_of_streams(c), sizeof(float));
-  s->altup.ranks = arena_take(m, rows * (size_t)padded_row(c->altup.laurel_rank), 2);
+  s->altup.streams = buffers_take(m, rows * row_of_streams(c), sizeof(float));
+  s->altup.projected = buffers_take(m, logit_rows * row_of_streams(c), sizeof(float));
+  s->altup.ranks = buffers_take(m, rows * (size_t)padded_row(c->altup.laurel_rank), 2);
 }
 
 static AltupStreams streams_of(const BackendState *s) {

@@ -5,7 +5,7 @@
 #include "cuda/state.h"
 
 /* Points s->altup at its device memory; without memory it only counts bytes. */
-void altup_place(BackendState *s, const ModelConfig *config, DeviceArena *arena);
+void altup_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 
 /* Each only enqueues. altup_begin(): the streams of rows of embeddings x. altup_add_input(): layer_end()'s
  * product, of s->g, goes to the streams but the first. altup_join(): `out`, f16 [n_rows][h_stride], is what

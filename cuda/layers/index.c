@@ -12,7 +12,7 @@ static int rows_at_once(const BackendState *s) {
   return s->options.max_chunk < ROWS_AT_ONCE ? s->options.max_chunk : ROWS_AT_ONCE;
 }
 
-void index_place(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+void index_place(BackendState *s, const ModelConfig *c, Buffers *m) {
   const size_t rows = c->indexer.block > 0 ? (size_t)rows_at_once(s) : 0,
                most = rows > 0 ? index_most_chosen(&c->indexer) : 0,
                scores = rows > 0 ? index_row_scores(&c->indexer, s->options.n_ctx) : 0;
@@ -23,10 +23,10 @@ void index_place(BackendState *s, const ModelConfig *c, DeviceArena *m) {
     const size_t bytes = chosen_workspace_bytes(own.n_heads, own.head_dim, (int)most, (int)rows);
     if (bytes > workspace) workspace = bytes;
   }
-  s->index.scores = arena_take(m, rows * scores, sizeof(float));
-  s->index.chosen = arena_take(m, rows * most, sizeof(int));
-  s->index.n_chosen = arena_take(m, rows, sizeof(int));
-  s->index.workspace = arena_take(m, workspace, 1);
+  s->index.scores = buffers_take(m, rows * scores, sizeof(float));
+  s->index.chosen = buffers_take(m, rows * most, sizeof(int));
+  s->index.n_chosen = buffers_take(m, rows, sizeof(int));
+  s->index.workspace = buffers_take(m, workspace, 1);
 }
 
 Status index_open(BackendState *s, Error *err) {

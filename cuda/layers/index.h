@@ -5,7 +5,7 @@
 #include "cuda/state.h"
 
 /* Points s->index at its device memory; without memory it only counts bytes. */
-void index_place(BackendState *s, const ModelConfig *config, DeviceArena *arena);
+void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 
 /* Clears the cache of index keys: not all of its numbers are written, and kv_read() copies all. */
 Status index_open(BackendState *s, Error *err);

@@ -33,7 +33,7 @@ static int count_ngram_layers(const ModelConfig *c) {
   return n;
 }
 
-void streams_place(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+void streams_place(BackendState *s, const ModelConfig *c, Buffers *m) {
   const bool ngrams = c->ngrams.longest > 0;
   const int chunk = s->options.max_chunk, logits = s->options.max_logit_rows;
   const size_t rows = c->streams.n == 0 ? 0 : (size_t)(chunk > logits ? chunk : logits),
@@ -41,22 +41,22 @@ void streams_place(BackendState *s, const ModelConfig *c, DeviceArena *m) {
                width = row_of_streams(c), n = (size_t)c->streams.n, rank = (size_t)c->streams.rank;
   StreamState *to = &s->stream;
   const size_t few = own < STREAMS_FEW_ROWS ? own : STREAMS_FEW_ROWS;
-  to->all = to->streams = arena_take(m, own * width, sizeof(float));
-  to->spare = arena_take(m, few * width, sizeof(float));
-  to->sums = arena_take(m, rows * (rank + n), sizeof(float));
-  to->weights = arena_take(m, rows * width, sizeof(float));
-  to->inverses = arena_take(m, rows * n, sizeof(float));
-  to->factors = arena_take(m, rows * n, sizeof(float));
-  to->spare_factors = arena_take(m, rows * n, sizeof(float));
-  to->u = arena_take(m, rows * (size_t)padded_row((int)width), 2);
-  to->ranks = arena_take(m, rows * (size_t)padded_row((int)rank), 2);
-  to->few_ranks = arena_take(m, few * rank, sizeof(float));
-  to->mixed = arena_take(m, own * (size_t)c->hidden, sizeof(float));
-  to->ngram_rows = arena_take(m, with_ngrams * (size_t)c->ngrams.width, sizeof(float));
-  to->ngram_x = arena_take(m, with_ngrams * (size_t)padded_row(c->ngrams.width), 2);
-  to->values = arena_take(m, with_ngrams * (size_t)c->hidden, sizeof(float));
-  to->gated = arena_take(m, with_ngrams * width, sizeof(float));
-  to->conv_inputs = arena_take(m, with_ngrams * width, sizeof(float));
+  to->all = to->streams = buffers_take(m, own * width, sizeof(float));
+  to->spare = buffers_take(m, few * width, sizeof(float));
+  to->sums = buffers_take(m, rows * (rank + n), sizeof(float));
+  to->weights = buffers_take(m, rows * width, sizeof(float));
+  to->inverses = buffers_take(m, rows * n, sizeof(float));
+  to->factors = buffers_take(m, rows * n, sizeof(float));
+  to->spare_factors = buffers_take(m, rows * n, sizeof(float));
+  to->u = buffers_take(m, rows * (size_t)padded_row((int)width), 2);
+  to->ranks = buffers_take(m, rows * (size_t)padded_row((int)rank), 2);
+  to->few_ranks = buffers_take(m, few * rank, sizeof(float));
+  to->mixed = buffers_take(m, own * (size_t)c->hidden, sizeof(float));
+  to->ngram_rows = buffers_take(m, with_ngrams * (size_t)c->ngrams.width, sizeof(float));
+  to->ngram_x = buffers_take(m, with_ngrams * (size_t)padded_row(c->ngrams.width), 2);
+  to->values = buffers_take(m, with_ngrams * (size_t)c->hidden, sizeof(float));
+  to->gated = buffers_take(m, with_ngrams * width, sizeof(float));
+  to->conv_inputs = buffers_take(m, with_ngrams * width, sizeof(float));
 }
 
 Status streams_open(BackendState *s, Error *err) {

@@ -5,7 +5,7 @@
 #include "cuda/state.h"
 
 /* Points s->stream at its device memory; without memory it only counts bytes. */
-void streams_place(BackendState *s, const ModelConfig *config, DeviceArena *arena);
+void streams_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 /* Takes its pinned memory, and makes the hashes of n-grams. */
 Status streams_open(BackendState *s, Error *err);
 void streams_close(BackendState *s);

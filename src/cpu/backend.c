@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "cpu/cpu.h"
+#include "model/buffers.h"
 
 #include <omp.h>
 
@@ -20,27 +21,6 @@ enum {
 };
 
 /* --- a session's state --- */
-
-/* A bump allocator. */
-typedef struct {
-  uint8_t *start; /* NULL: it only counts */
-  size_t used;    /* bytes; SIZE_MAX: too many */
-} Arena;
-
-static size_t product_of(size_t a, size_t b) {
-  size_t all;
-  return __builtin_mul_overflow(a, b, &all) ? SIZE_MAX : all;
-}
-
-/* Memory for n items of `size` bytes, aligned to a cache line; NULL if the arena only counts. */
-static void *take(Arena *arena, size_t n, size_t size) {
-  size_t at = arena->used, bytes = product_of(n, size);
-  if (__builtin_add_overflow(at, bytes, &arena->used) || arena->used > SIZE_MAX - LINE)
-    arena->used = SIZE_MAX;
-  else
-    arena->used = (arena->used + LINE - 1) / LINE * LINE;
-  return arena->start ? arena->start + at : NULL;
-}
 
 int cpu_padded(int64_t n) {
   n = (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
@@ -149,24 +129,50 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   return plan;
 }
 
-/* Takes the memory of a layer's cache. */
-static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions *options) {
+/* The next multiple of a line. */
+static size_t lines_of(size_t n, size_t size) {
+  const size_t bytes = buffers_product(n, size);
+  return bytes < SIZE_MAX - LINE ? (bytes + LINE - 1) / LINE * LINE : SIZE_MAX;
+}
+
+/* The cache of a layer, all but its place. */
+static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
   const size_t item = kv_number_bytes(options->kv);
   const size_t places =
-      options->n_sequences ? product_of((size_t)options->n_pages, PAGE_TOKENS) : (size_t)options->n_ctx;
+      options->n_sequences ? buffers_product((size_t)options->n_pages, PAGE_TOKENS) : (size_t)options->n_ctx;
+  const size_t blocks = (places - 1) / KEY_BLOCK + 1,
+               n_scales = (size_t)kv_key_scales(options->kv, layer.head_dim) * KEY_BLOCK;
   LayerCache cache = {.head_dim = layer.head_dim, .v_width = cpu_padded(layer.head_dim)};
-  Arena head = {0};
-  take(&head, product_of((places - 1) / KEY_BLOCK + 1, (size_t)layer.head_dim * KEY_BLOCK), item);
-  cache.k_bytes = head.used;
-  take(&head, product_of(places, (size_t)cache.v_width), item);
-  const size_t n_scales = (size_t)kv_key_scales(options->kv, layer.head_dim) * KEY_BLOCK;
-  cache.scales = head.used;
-  take(&head, product_of((places - 1) / KEY_BLOCK + 1, n_scales), KV_SCALE_BYTES);
-  cache.scales_bytes = head.used - cache.scales;
-  take(&head, n_scales ? places : 0, KV_SCALE_BYTES);
-  cache.head_bytes = head.used;
-  cache.heads = take(arena, (size_t)layer.n_cache_heads, cache.head_bytes);
+  const size_t values = lines_of(buffers_product(places, (size_t)cache.v_width), item),
+               value_scales = lines_of(n_scales ? places : 0, KV_SCALE_BYTES);
+  cache.k_bytes = lines_of(buffers_product(blocks, (size_t)layer.head_dim * KEY_BLOCK), item);
+  cache.scales = cache.k_bytes + values;
+  cache.scales_bytes = lines_of(buffers_product(blocks, n_scales), KV_SCALE_BYTES);
+  const size_t most = SIZE_MAX / 8;
+  const bool fits = cache.k_bytes < most && values < most && cache.scales_bytes < most && value_scales < most;
+  cache.head_bytes = fits ? cache.scales + cache.scales_bytes + value_scales : SIZE_MAX;
   return cache;
+}
+
+/* Takes the memory of all caches. */
+static void take_caches(BackendState *state, const ModelConfig *config, Buffers *memory) {
+  const StateOptions *options = &state->options;
+  const LayerCache *shared = options->target ? options->target->kv : state->kv;
+  size_t all = 0;
+  for (int turn = 0; turn < 2; turn++) {
+    uint8_t *at = turn == 1 ? buffers_take(memory, all, 1) : NULL;
+    for (int layer = 0; layer < config->n_layers; layer++) {
+      const LayerConfig own = config_layer(config, layer);
+      const bool cached = config_kv_numbers(config, layer) > 0;
+      LayerCache cache = cached ? size_cache(own, options) : (LayerCache){0};
+      const size_t bytes = cached ? buffers_product((size_t)own.n_cache_heads, cache.head_bytes) : 0;
+      if (turn == 0 && __builtin_add_overflow(all, bytes, &all)) all = SIZE_MAX;
+      if (!at) continue;
+      cache.heads = at;
+      at += bytes;
+      state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
+    }
+  }
 }
 
 /* The most sums of one run_matmuls(): outputs times splits of their inputs times rows. A dense lm_head needs
@@ -189,128 +195,151 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
   if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
   if (widest < (size_t)plan->expert_row) widest = (size_t)plan->expert_row;
-  size_t sums = product_of(widest, splits * rows),
-         others = product_of((size_t)plan->hidden, MAX_SPLITS * rows);
+  size_t sums = buffers_product(widest, splits * rows),
+         others = buffers_product((size_t)plan->hidden, MAX_SPLITS * rows);
   if (sums < others) sums = others;
-  others = product_of((size_t)plan->streams + (size_t)plan->hidden, MAX_SPLITS * rows);
+  others = buffers_product((size_t)plan->streams + (size_t)plan->hidden, MAX_SPLITS * rows);
   if (plan->streams && sums < others) sums = others;
-  others = product_of((size_t)plan->stream_rank + (size_t)plan->stream_factors + (size_t)plan->index,
-                      MAX_SPLITS * rows);
+  others = buffers_product((size_t)plan->stream_rank + (size_t)plan->stream_factors + (size_t)plan->index,
+                           MAX_SPLITS * rows);
   if (sums < others) sums = others;
-  const size_t chosen = product_of((size_t)config->experts.n_chosen, rows);
-  others = product_of(chosen, 2 * (size_t)plan->expert_width * splits);
+  const size_t chosen = buffers_product((size_t)config->experts.n_chosen, rows);
+  others = buffers_product(chosen, 2 * (size_t)plan->expert_width * splits);
   if (sums < others) sums = others;
-  others = product_of(chosen, (size_t)plan->expert_row * MAX_SPLITS);
+  others = buffers_product(chosen, (size_t)plan->expert_row * MAX_SPLITS);
   if (sums < others) sums = others;
-  others = product_of((size_t)config->draft.target_hidden, MAX_SPLITS * rows);
+  others = buffers_product((size_t)config->draft.target_hidden, MAX_SPLITS * rows);
   if (sums < others) sums = others;
-  others = config->quant.head ? product_of(vocab, splits * logit_rows) : 0;
+  others = config->quant.head ? buffers_product(vocab, splits * logit_rows) : 0;
   return sums < others ? others : sums;
 }
 
-static void take_expert_memory(Arena *arena, const ModelConfig *config, const StatePlan *plan, size_t rows,
-                               ExpertMemory *memory) {
-  const size_t routes = product_of(rows, (size_t)plan->routes), row = (size_t)plan->expert_row,
-               chosen = product_of(rows, (size_t)config->experts.n_chosen);
-  memory->routes = take(arena, routes, sizeof(float));
-  memory->scores = take(arena, routes, sizeof(float));
-  memory->shared_gates = take(arena, rows, sizeof(float));
-  memory->choices = take(arena, chosen, sizeof *memory->choices);
-  memory->ends = take(arena, (size_t)config->experts.n_experts, sizeof *memory->ends);
-  memory->latents = config->experts.latent ? take(arena, product_of(rows, row), sizeof(float)) : NULL;
-  memory->gathered = take(arena, product_of(chosen, row), sizeof(float));
-  memory->inner = take(arena, product_of(chosen, (size_t)plan->expert_width), sizeof(float));
-  memory->beside = take(arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
-  memory->groups = take(arena, (size_t)config->experts.n_experts + 1, sizeof *memory->groups);
+/* Rows of so many floats. */
+static float *take_rows(Buffers *memory, size_t rows, int width) {
+  return buffers_take(memory, buffers_product(rows, (size_t)width), sizeof(float));
 }
 
-/* Sets the plan and the pointers of a state with these options and returns the bytes that they take. */
-static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *start) {
+static void take_expert_memory(BackendState *state, const ModelConfig *config, size_t rows, Buffers *memory) {
+  const StatePlan *plan = &state->plan;
+  const size_t chosen = buffers_product(rows, (size_t)config->experts.n_chosen);
+  ExpertMemory *to = &state->experts;
+  to->latents = take_rows(memory, config->experts.latent ? rows : 0, plan->expert_row);
+  to->inner = take_rows(memory, chosen, plan->expert_width);
+  buffers_live(memory, OP_EXPERTS, OP_EXPERTS);
+  to->routes = take_rows(memory, rows, plan->routes);
+  to->scores = take_rows(memory, rows, plan->routes);
+  to->shared_gates = take_rows(memory, rows, 1);
+  to->choices = buffers_take(memory, chosen, sizeof *to->choices);
+  to->ends = buffers_take(memory, (size_t)config->experts.n_experts, sizeof *to->ends);
+  to->gathered = take_rows(memory, chosen, plan->expert_row);
+  to->beside = take_rows(memory, rows, plan->hidden);
+  to->groups = buffers_take(memory, (size_t)config->experts.n_experts + 1, sizeof *to->groups);
+}
+
+/* Buffers of the attention of a layer, or of what stands in its place. */
+static void take_attention(BackendState *state, const ModelConfig *config, size_t rows, Buffers *memory) {
+  const StatePlan *plan = &state->plan;
+  const size_t parts = buffers_product((size_t)config_most_heads(config), (size_t)plan->n_segments);
+  buffers_live(memory, OP_DELTA, OP_OUT_PROJ);
+  state->q = take_rows(memory, rows, plan->heads);
+  buffers_live(memory, OP_QKV, OP_OUT_PROJ);
+  state->queries = take_rows(memory, rows, plan->queries);
+  state->gates = take_rows(memory, rows, plan->gates);
+  buffers_live(memory, OP_QKV, OP_QKV);
+  state->k = take_rows(memory, rows, plan->kv_heads);
+  state->v = take_rows(memory, rows, plan->kv_heads);
+  state->kv_latents = take_rows(memory, rows, plan->kv_a);
+  buffers_live(memory, OP_QKV, OP_ATTENTION);
+  state->index = take_rows(memory, rows, plan->index);
+  buffers_live(memory, OP_ATTENTION, OP_ATTENTION);
+  state->block_scores = take_rows(memory, GATHERERS, plan->block_scores);
+  state->selected =
+      buffers_take(memory, buffers_product(rows, (size_t)plan->selected), sizeof *state->selected);
+  state->n_selected = buffers_take(memory, plan->selected ? rows : 0, sizeof *state->n_selected);
+  state->gathered = buffers_take(memory, GATHERERS, plan->gathered_bytes);
+  state->part_sums = buffers_take(memory, parts, sizeof(SoftmaxSum));
+  state->part_outs = take_rows(memory, parts, plan->v_width);
+}
+
+/* Memory of matmuls. */
+static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, const StatePlan *plan,
+                         size_t rows, Buffers *memory) {
+  RoundedRows *rounded = &scratch->rounded;
+  scratch->parts = buffers_take(memory, scratch->n_parts, sizeof(float));
+  if (!config->quant.int8_activations) return;
+  rounded->stride = widest_input(plan);
+  const size_t heads = config->latent.kv_rank ? (size_t)config->n_heads : 0,
+               chosen = 1 + (size_t)config->experts.n_chosen;
+  const size_t all = buffers_product(rows, heads > chosen ? heads : chosen);
+  rounded->numbers = buffers_take(memory, buffers_product(all, rounded->stride), sizeof(int16_t));
+  rounded->scales = buffers_take(memory, all, sizeof(float));
+}
+
+/* Sets the plan and the pointers of a state with these options. Rows that a matmul reads are followed by
+ * zeros, and so they live always, but those that pad_rows() pads. */
+static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
-  const size_t rows = (size_t)options->max_chunk, vocab = (size_t)config->vocab_size;
-  Arena arena = {.start = start};
+  const size_t rows = (size_t)options->max_chunk;
   StatePlan *plan = &state->plan;
   *plan = plan_of(config, options);
-  const size_t angles = product_of(product_of((size_t)plan->n_ropes, rows), (size_t)plan->angles);
-  state->x = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
-  state->h = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
-  state->q = take(&arena, product_of(rows, (size_t)plan->heads), sizeof(float));
-  state->beside = take(&arena, product_of(rows, (size_t)plan->beside), sizeof(float));
-  state->k = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
-  state->streams = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
-  state->stream_rows = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
-  state->stream_weights = take(&arena, product_of(rows, (size_t)plan->streams), sizeof(float));
-  state->stream_ranks = take(&arena, product_of(rows, (size_t)plan->stream_rank), sizeof(float));
-  state->stream_factors = take(&arena, product_of(rows, (size_t)plan->stream_factors), sizeof(float));
-  state->ngram_rows = take(&arena, product_of(rows, (size_t)plan->ngrams), sizeof(float));
-  state->ids = take(&arena, plan->ngrams ? rows : 0, sizeof *state->ids);
-  state->index = take(&arena, product_of(rows, (size_t)plan->index), sizeof(float));
-  state->block_scores = take(&arena, product_of(GATHERERS, (size_t)plan->block_scores), sizeof(float));
-  state->selected = take(&arena, product_of(rows, (size_t)plan->selected), sizeof *state->selected);
-  state->n_selected = take(&arena, plan->selected ? rows : 0, sizeof *state->n_selected);
-  state->gathered = take(&arena, GATHERERS, plan->gathered_bytes);
-  state->v = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
-  state->gates = take(&arena, product_of(rows, (size_t)plan->gates), sizeof(float));
-  state->queries = take(&arena, product_of(rows, (size_t)plan->queries), sizeof(float));
-  state->q_latents = take(&arena, product_of(rows, (size_t)plan->q_rank), sizeof(float));
-  state->kv_latents = take(&arena, product_of(rows, (size_t)plan->kv_a), sizeof(float));
-  state->head_inputs = take(
-      &arena, product_of(product_of((size_t)config->n_heads, rows), (size_t)plan->head_in), sizeof(float));
-  state->channels = take(&arena, product_of(rows, (size_t)plan->channels), sizeof(float));
-  state->decays = take(&arena, product_of(rows, (size_t)plan->delta_decays), sizeof(float));
-  for (int i = 0; i < 2; i++)
-    state->gate_inputs[i] = take(&arena, product_of(rows, (size_t)plan->gate_rank), sizeof(float));
-  state->betas = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
+  const size_t angles = buffers_product((size_t)plan->n_ropes, rows);
+  state->x = take_rows(memory, rows, plan->hidden);
+  state->h = take_rows(memory, rows, plan->hidden);
+  state->beside = take_rows(memory, rows, plan->beside);
+  state->streams = take_rows(memory, rows, plan->streams);
+  state->stream_rows = take_rows(memory, rows, plan->streams);
+  state->stream_weights = take_rows(memory, rows, plan->streams);
+  state->stream_ranks = take_rows(memory, rows, plan->stream_rank);
+  state->stream_factors = take_rows(memory, rows, plan->stream_factors);
+  state->ngram_rows = take_rows(memory, rows, plan->ngrams);
+  state->ids = buffers_take(memory, plan->ngrams ? rows : 0, sizeof *state->ids);
+  state->q_latents = take_rows(memory, rows, plan->q_rank);
+  state->head_inputs = take_rows(memory, buffers_product((size_t)config->n_heads, rows), plan->head_in);
+  state->channels = take_rows(memory, rows, plan->channels);
+  state->decays = take_rows(memory, rows, plan->delta_decays);
+  for (int i = 0; i < 2; i++) state->gate_inputs[i] = take_rows(memory, rows, plan->gate_rank);
+  state->betas = take_rows(memory, rows, plan->delta_heads);
   state->recurrent =
-      take(&arena, (size_t)plan->n_sequences + (size_t)options->n_slots, plan->recurrent_bytes);
-  state->pages = take(&arena, product_of((size_t)plan->n_sequences, (size_t)plan->n_table), sizeof(int32_t));
-  if (plan->n_table == 0) state->pages = NULL;
-  state->positions = take(&arena, rows, sizeof *state->positions);
-  state->sequences = take(&arena, rows, sizeof *state->sequences);
-  state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
-  state->sparse_up = take(&arena, product_of(rows, (size_t)plan->sparse_up), sizeof(float));
-  state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
+      buffers_take(memory, (size_t)plan->n_sequences + (size_t)options->n_slots, plan->recurrent_bytes);
+  state->pages = buffers_take(memory, buffers_product((size_t)plan->n_sequences, (size_t)plan->n_table),
+                              sizeof(int32_t));
+  state->positions = buffers_take(memory, rows, sizeof *state->positions);
+  state->sequences = buffers_take(memory, rows, sizeof *state->sequences);
+  state->inputs = take_rows(memory, rows, plan->inputs);
+  const size_t kept = buffers_product((size_t)config->draft.n_states, (size_t)config->draft.target_hidden);
   state->kept_rows =
-      take(&arena, config->draft.kind ? product_of(rows + 1, (size_t)config->draft.n_states) : 0,
-           product_of((size_t)config->draft.target_hidden, sizeof(float)));
-  state->states = take(&arena, product_of(rows, (size_t)plan->states), sizeof(float));
-  state->pairs = take(&arena, product_of(rows, (size_t)plan->pairs), sizeof(float));
-  state->cosines = take(&arena, angles, sizeof(float));
-  state->sines = take(&arena, angles, sizeof(float));
+      buffers_take(memory, config->draft.kind ? rows + 1 : 0, buffers_product(kept, sizeof(float)));
+  state->states = take_rows(memory, rows, plan->states);
+  state->pairs = take_rows(memory, rows, plan->pairs);
+  state->cosines = take_rows(memory, angles, plan->angles);
+  state->sines = take_rows(memory, angles, plan->angles);
+  state->logits = take_rows(memory, (size_t)options->max_logit_rows, config->vocab_size);
+  state->taps = take_rows(memory, rows * (size_t)options->taps.n, config->hidden);
+  state->kv = buffers_take(memory, (size_t)config->n_layers, sizeof *state->kv);
+  take_caches(state, config, memory);
   state->scratch.n_parts = n_parts(config, options, plan);
-  state->scratch.parts = take(&arena, state->scratch.n_parts, sizeof(float));
-  if (config->quant.int8_activations) {
-    RoundedRows *rounded = &state->scratch.rounded;
-    rounded->stride = widest_input(plan);
-    const size_t heads = config->latent.kv_rank ? (size_t)config->n_heads : 0,
-                 chosen = 1 + (size_t)config->experts.n_chosen;
-    const size_t all = product_of(rows, heads > chosen ? heads : chosen);
-    rounded->numbers = take(&arena, product_of(all, rounded->stride), sizeof(int16_t));
-    rounded->scales = take(&arena, all, sizeof(float));
-  }
-  if (config->experts.n_experts) take_expert_memory(&arena, config, plan, rows, &state->experts);
-  const size_t parts = product_of((size_t)config_most_heads(config), (size_t)plan->n_segments);
-  state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
-  state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
-  state->logits = take(&arena, product_of((size_t)options->max_logit_rows, vocab), sizeof(float));
-  state->taps =
-      take(&arena, product_of(rows * (size_t)options->taps.n, (size_t)config->hidden), sizeof(float));
-  state->kv = take(&arena, (size_t)config->n_layers, sizeof *state->kv);
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    const LayerConfig own = config_layer(config, layer);
-    const bool cached = config_kv_numbers(config, layer) > 0;
-    const LayerCache cache = cached ? take_cache(&arena, own, options) : (LayerCache){0};
-    const LayerCache *shared = options->target ? options->target->kv : state->kv;
-    if (start) state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
-  }
-  /* One line more, so that cpu_open() can align the start. */
-  return arena.used > SIZE_MAX - LINE ? SIZE_MAX : arena.used + LINE;
+  take_scratch(&state->scratch, config, plan, rows, memory);
+  if (config->experts.n_experts) take_expert_memory(state, config, rows, memory);
+  take_attention(state, config, rows, memory);
+  buffers_live(memory, OP_GATE_UP, OP_LAYER_END);
+  state->g = take_rows(memory, rows, plan->intermediate);
+  state->sparse_up = take_rows(memory, rows, plan->sparse_up);
+}
+
+/* Counts a state's buffers and places them. Returns their bytes and one line more, so that cpu_open() can
+ * align the start; SIZE_MAX: too many. */
+static size_t measure(BackendState *state, const ModelConfig *config, Buffers *memory) {
+  buffers_begin(memory, NULL);
+  lay_out(state, config, memory);
+  const size_t bytes = buffers_fit(memory, LINE);
+  return bytes > SIZE_MAX - LINE ? SIZE_MAX : bytes + LINE;
 }
 
 static size_t cpu_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState state = {.options = *options};
-  size_t memory = lay_out(&state, config, NULL), bytes;
-  return __builtin_add_overflow(memory, sizeof state, &bytes) ? SIZE_MAX : bytes;
+  Buffers memory;
+  size_t bytes;
+  return __builtin_add_overflow(measure(&state, config, &memory), sizeof state, &bytes) ? SIZE_MAX : bytes;
 }
 
 static void cpu_close(BackendState *state) {
@@ -326,13 +355,15 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   state->loaded = loaded;
   state->options = *options;
   const ModelConfig *config = &loaded->model->config;
-  state->memory = mem_alloc(lay_out(state, config, NULL), 1, "a session's cache and activations", err);
+  Buffers memory;
+  state->memory = mem_alloc(measure(state, config, &memory), 1, "a session's cache and activations", err);
   if (!state->memory) {
     cpu_close(state);
     return STATUS_FAILED;
   }
   uint8_t *start = state->memory;
-  lay_out(state, config, start + (LINE - (uintptr_t)start % LINE) % LINE);
+  buffers_begin(&memory, start + (LINE - (uintptr_t)start % LINE) % LINE);
+  lay_out(state, config, &memory);
   *out = state;
   return STATUS_OK;
 }

@@ -24,22 +24,23 @@ typedef struct {
   struct {
     uintptr_t at;
     size_t bytes;
+    OpKind first, last; /* the operations between which it must be its own */
   } arrays[ARRAYS];
   int n;
   size_t bytes; /* of whole lines */
 } Layout;
 
-static void has_room(Layout *layout, const void *at, size_t bytes) {
+static void lives(Layout *layout, const void *at, size_t bytes, OpKind first, OpKind last) {
   assert_true(layout->n < ARRAYS);
   assert_true(bytes == 0 || (uintptr_t)at % 64 == 0);
   layout->arrays[layout->n].at = (uintptr_t)at;
+  layout->arrays[layout->n].first = first, layout->arrays[layout->n].last = last;
   layout->arrays[layout->n++].bytes = bytes;
   layout->bytes += up_to(bytes, 64);
 }
 
-static int by_address(const void *left, const void *right) {
-  const uintptr_t a = *(const uintptr_t *)left, b = *(const uintptr_t *)right;
-  return a < b ? -1 : a > b;
+static void has_room(Layout *layout, const void *at, size_t bytes) {
+  lives(layout, at, bytes, OP_EMBED, OP_LOGITS);
 }
 
 /* The shapes that cpu.h gives. */
@@ -67,7 +68,7 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
     has_room(&layout, s->stream_weights, rows * streams * 4);
     has_room(&layout, s->stream_ranks, rows * up_to((size_t)c->altup.laurel_rank, 16) * 4);
     has_room(&layout, s->stream_factors, rows * up_to((size_t)(c->altup.n * c->altup.n), 16) * 4);
-    has_room(&layout, s->sparse_up, rows * 96 * 4); /* of layer 2 alone */
+    lives(&layout, s->sparse_up, rows * 96 * 4, OP_GATE_UP, OP_LAYER_END); /* of layer 2 alone */
   }
   if (c->streams.n > 0) {
     const size_t streams = up_to((size_t)(c->streams.n * c->hidden), 16),
@@ -82,12 +83,12 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
     has_room(&layout, s->stream_factors, rows * up_to((size_t)c->streams.n, 16) * 4);
     has_room(&layout, s->ngram_rows, rows * up_to((size_t)c->ngrams.width, 16) * 4);
     has_room(&layout, s->ids, rows * 4);
-    has_room(&layout, s->index, rows * index * 4);
+    lives(&layout, s->index, rows * index * 4, OP_QKV, OP_ATTENTION);
     if (o->n_ctx > c->indexer.budget) {
-      has_room(&layout, s->block_scores, GATHERERS * 2 * n_blocks * 4);
-      has_room(&layout, s->selected, rows * seen * 4);
-      has_room(&layout, s->n_selected, rows * 4);
-      has_room(&layout, s->gathered, GATHERERS * (size_t)s->plan.gathered_bytes);
+      lives(&layout, s->block_scores, GATHERERS * 2 * n_blocks * 4, OP_ATTENTION, OP_ATTENTION);
+      lives(&layout, s->selected, rows * seen * 4, OP_ATTENTION, OP_ATTENTION);
+      lives(&layout, s->n_selected, rows * 4, OP_ATTENTION, OP_ATTENTION);
+      lives(&layout, s->gathered, GATHERERS * (size_t)s->plan.gathered_bytes, OP_ATTENTION, OP_ATTENTION);
     }
   }
   if (c->quant.head)
@@ -95,10 +96,10 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
                             ((size_t)o->max_logit_rows < few ? (size_t)o->max_logit_rows : few));
   has_room(&layout, s->x, rows * hidden * 4);
   has_room(&layout, s->h, rows * hidden * 4);
-  has_room(&layout, s->q, rows * heads * 4);
-  has_room(&layout, s->k, rows * kv_heads * 4);
-  has_room(&layout, s->v, rows * kv_heads * 4);
-  has_room(&layout, s->g, rows * intermediate * 4);
+  lives(&layout, s->q, rows * heads * 4, OP_DELTA, OP_OUT_PROJ);
+  lives(&layout, s->k, rows * kv_heads * 4, OP_QKV, OP_QKV);
+  lives(&layout, s->v, rows * kv_heads * 4, OP_QKV, OP_QKV);
+  lives(&layout, s->g, rows * intermediate * 4, OP_GATE_UP, OP_LAYER_END);
   has_room(&layout, s->cosines, angles);
   has_room(&layout, s->sines, angles);
   has_room(&layout, s->scratch.parts, sums * 4);
@@ -112,8 +113,9 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   }
   has_room(&layout, s->positions, rows * sizeof *s->positions);
   has_room(&layout, s->sequences, rows * sizeof *s->sequences);
-  has_room(&layout, s->part_sums, (size_t)c->n_heads * segments * sizeof(SoftmaxSum));
-  has_room(&layout, s->part_outs, (size_t)c->n_heads * segments * width * 4);
+  lives(&layout, s->part_sums, (size_t)c->n_heads * segments * sizeof(SoftmaxSum), OP_ATTENTION,
+        OP_ATTENTION);
+  lives(&layout, s->part_outs, (size_t)c->n_heads * segments * width * 4, OP_ATTENTION, OP_ATTENTION);
   has_room(&layout, s->kv, LAYERS * sizeof *s->kv);
   has_room(&layout, s->logits, (size_t)o->max_logit_rows * (size_t)c->vocab_size * 4);
   for (int layer = 0; layer < LAYERS; layer++) {
@@ -131,7 +133,6 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
       has_room(&layout, kv.v_scales, (size_t)o->n_ctx * KV_SCALE_BYTES);
     }
   }
-  qsort(layout.arrays, (size_t)layout.n, sizeof *layout.arrays, by_address);
   return layout;
 }
 
@@ -142,12 +143,18 @@ static void check_layout(const ModelConfig *config, StateOptions options) {
   Error err = {{0}};
   if (cpu_backend.open(&loaded, &options, &state, &err)) fail_msg("%s", err.text);
   const Layout layout = layout_of(state, config, &options);
-  assert_true(layout.arrays[0].at >= (uintptr_t)state->memory);
-  for (int i = 0; i + 1 < layout.n; i++)
-    assert_true(layout.arrays[i].at + layout.arrays[i].bytes <= layout.arrays[i + 1].at);
   const size_t taken = cpu_backend.state_bytes(config, &options) - sizeof(BackendState);
-  const uintptr_t end = layout.arrays[layout.n - 1].at + layout.arrays[layout.n - 1].bytes;
-  assert_true(end <= (uintptr_t)state->memory + taken);
+  const uintptr_t begin = (uintptr_t)state->memory, end = begin + taken;
+  for (int i = 0; i < layout.n; i++) {
+    const uintptr_t at = layout.arrays[i].at, after = at + layout.arrays[i].bytes;
+    assert_true(layout.arrays[i].bytes == 0 || (at >= begin && after <= end));
+    for (int k = 0; k < i; k++) {
+      const bool meet =
+          layout.arrays[i].first <= layout.arrays[k].last && layout.arrays[k].first <= layout.arrays[i].last;
+      assert_true(!meet || after <= layout.arrays[k].at ||
+                  layout.arrays[k].at + layout.arrays[k].bytes <= at);
+    }
+  }
   assert_true(taken <= layout.bytes + 64); /* each ends with its line, and the first begins with one */
   cpu_backend.close(state);
 }

@@ -1,0 +1,127 @@
+/* test_buffers.c - buffers that are in use at once lie apart, others share memory; sizes that overflow. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/buffers.h"
+
+enum { MOST = 40 };
+
+/* A buffer that is wanted, and where it lies. */
+typedef struct {
+  size_t bytes;
+  OpKind first, last;
+  char *at;
+} Wanted;
+
+static void take_all(Buffers *buffers, void *start, Wanted *wanted, int n) {
+  buffers_begin(buffers, start);
+  for (int i = 0; i < n; i++) {
+    buffers_live(buffers, wanted[i].first, wanted[i].last);
+    wanted[i].at = buffers_take(buffers, wanted[i].bytes, 1);
+    if (!start) assert_null(wanted[i].at);
+  }
+}
+
+static uint32_t random_below(uint32_t *seed, uint32_t n) {
+  *seed = *seed * 1664525u + 1013904223u;
+  return (uint32_t)((uint64_t)(*seed >> 8) * n >> 24);
+}
+
+static bool meet(const Wanted *a, const Wanted *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
+
+static size_t lines(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+static void buffers_in_use_at_once_lie_apart(void **state) {
+  (void)state;
+  static char memory[MOST * 1024];
+  static Buffers buffers;
+  uint32_t seed = 1;
+  for (int turn = 0; turn < 2000; turn++) {
+    Wanted wanted[MOST];
+    size_t all = 0, most_at_once = 0;
+    const int n = 1 + (int)random_below(&seed, MOST);
+    for (int i = 0; i < n; i++) {
+      const OpKind first = random_below(&seed, N_OPERATIONS);
+      const OpKind last = first + random_below(&seed, (uint32_t)(N_OPERATIONS - first));
+      wanted[i] = (Wanted){random_below(&seed, 4) ? random_below(&seed, 960) : 0, first, last, NULL};
+      all += lines(wanted[i].bytes);
+    }
+    for (OpKind kind = 0; kind < N_OPERATIONS; kind++) {
+      size_t at_once = 0;
+      for (int i = 0; i < n; i++)
+        if (wanted[i].first <= kind && kind <= wanted[i].last) at_once += lines(wanted[i].bytes);
+      if (at_once > most_at_once) most_at_once = at_once;
+    }
+    take_all(&buffers, NULL, wanted, n);
+    const size_t bytes = buffers_fit(&buffers, 64);
+    assert_true(bytes >= most_at_once && bytes <= all);
+    take_all(&buffers, memory, wanted, n);
+    for (int i = 0; i < n; i++) {
+      const char *own = wanted[i].at;
+      assert_true((own != NULL) == (wanted[i].bytes > 0));
+      if (!own) continue;
+      assert_true(own >= memory && own + wanted[i].bytes <= memory + bytes && (own - memory) % 64 == 0);
+      for (int k = 0; k < i; k++) {
+        const char *other = wanted[k].at;
+        if (other && meet(&wanted[i], &wanted[k]))
+          assert_true(own + wanted[i].bytes <= other || other + wanted[k].bytes <= own);
+      }
+    }
+  }
+}
+
+static void two_that_never_meet_need_the_memory_of_the_larger(void **state) {
+  (void)state;
+  static Buffers buffers;
+  static char memory[256];
+  Wanted wanted[] = {{100, OP_QKV, OP_OUT_PROJ, NULL}, {200, OP_GATE_UP, OP_DOWN, NULL}};
+  take_all(&buffers, NULL, wanted, 2);
+  assert_int_equal(buffers_fit(&buffers, 64), 256);
+  take_all(&buffers, memory, wanted, 2);
+  assert_ptr_equal(wanted[0].at, memory);
+  assert_ptr_equal(wanted[1].at, memory);
+}
+
+static void what_is_taken_first_lives_always(void **state) {
+  (void)state;
+  static Buffers buffers;
+  buffers_begin(&buffers, NULL);
+  buffers_take(&buffers, 64, 1);
+  buffers_live(&buffers, OP_QKV, OP_QKV);
+  buffers_take(&buffers, 64, 1);
+  buffers_live(&buffers, OP_DOWN, OP_DOWN);
+  buffers_take(&buffers, 2, 32);
+  assert_int_equal(buffers_fit(&buffers, 64), 128);
+}
+
+static void sizes_that_overflow_are_known(void **state) {
+  (void)state;
+  static Buffers buffers;
+  Wanted wanted[] = {{SIZE_MAX, OP_QKV, OP_QKV, NULL}, {64, OP_EMBED, OP_LOGITS, NULL}};
+  assert_true(buffers_product(SIZE_MAX / 2, 3) == SIZE_MAX && buffers_product(7, 3) == 21);
+  take_all(&buffers, NULL, wanted, 2);
+  assert_true(buffers_fit(&buffers, 64) == SIZE_MAX);
+  wanted[0].bytes = SIZE_MAX / 2 - 100;
+  take_all(&buffers, NULL, wanted, 2);
+  assert_true(buffers_fit(&buffers, 64) == SIZE_MAX);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(buffers_in_use_at_once_lie_apart),
+      cmocka_unit_test(two_that_never_meet_need_the_memory_of_the_larger),
+      cmocka_unit_test(what_is_taken_first_lives_always),
+      cmocka_unit_test(sizes_that_overflow_are_known),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
