@@ -205,19 +205,48 @@ static Status hold(AssistantFlags *flags, int seconds, bool quiet, Error *err) {
   return status;
 }
 
+/* Words that name no model, but what others do with those that are in memory. */
+static const struct {
+  const char *word, *hint;
+} verbs[] = {
+    {"list", "auk keep lists what is kept"},
+    {"ls", "auk keep lists what is kept"},
+    {"ps", "auk keep lists what is kept"},
+    {"show", "auk keep lists what is kept"},
+    {"status", "auk keep lists what is kept"},
+    {"stop", "auk keep --stop ends all that is kept"},
+    {"kill", "auk keep --stop ends all that is kept"},
+    {"rm", "auk keep --stop ends all that is kept"},
+    {"unload", "auk keep --stop ends all that is kept"},
+    {"start", "auk keep MODEL keeps one"},
+    {"load", "auk keep MODEL keeps one"},
+    {"run", "auk keep MODEL keeps one"},
+};
+
+/* Refuses a verb in place of the model, which may stand before one, and any second word. */
+static Status check_words(const CommandCall *call, const char *model, Error *err) {
+  for (size_t i = 0; model && i < sizeof verbs / sizeof *verbs; i++)
+    if (strcmp(model, verbs[i].word) == 0 && !model_is_there(model))
+      return error_set(err, STATUS_USAGE, "no model is named %s: %s", model, verbs[i].hint);
+  if (call->n_operands < 2) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (auk keep MODEL keeps one model)",
+                   call->operands[1]);
+}
+
 static Status run(CommandCall *call, Error *err) {
   Options *o = call->options;
   int seconds;
   TRY(keep_asked(&o->assistant, &seconds, err));
   interrupt_catch();
+  TRY(check_words(call, o->assistant.model.path, err));
+  if (o->stop && o->assistant.model.path)
+    return error_set(err, STATUS_USAGE, "--stop ends all that is kept: it goes with no model");
   if (o->stop) return end_all(err);
   /* Flags that describe a process ask for one; without -m, of the usual model. */
   const bool starts = o->assistant.model.path || call->n_given > o->json;
   if (starts && o->json)
     return error_set(err, STATUS_USAGE, "--json lists all that is kept: it goes with no other flag");
   if (!starts) return show_all(o->json, &call->out, err);
-  if (o->assistant.model.path && strcmp(o->assistant.model.path, "stop") == 0 && !model_is_there("stop"))
-    return error_set(err, STATUS_USAGE, "no model is named stop (auk keep --stop ends what is kept)");
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
   /* The call that starts it has checked its flags; those from the file of settings mean nothing on a CPU. */
@@ -271,7 +300,8 @@ const Interface keep_interface = {
                 "auk keep --stop",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
-    INTERFACE_MODEL_OPERAND,
+    .max_operands = 2, /* a verb and a model, which are refused with the right words */
+    .operands = VALUE_MODEL,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
     .run = run,

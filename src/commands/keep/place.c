@@ -219,7 +219,8 @@ Status keep_time(const char *name, const char *text, int *seconds, Error *err) {
   const bool whole = digit && unit && (!*end || !end[1]);
   const double all = whole ? value * sizes[unit - units] : NAN;
   if (!whole || !(all >= 0 && all <= 1e9))
-    return error_set(err, STATUS_USAGE, "%s is \"%s\", expected a time such as 90s, 10m or 2h; 0: not at all",
+    return error_set(err, STATUS_USAGE,
+                     "%s is \"%s\", expected a time such as 90s, 10m or 2h, from 0 (not at all) to 11574d",
                      name, text);
   *seconds = (int)ceil(all);
   return STATUS_OK;
