@@ -68,6 +68,8 @@ static void each_rule_says_why_it_fails(void **state) {
       {"{" DRAFT_4_URI "\"minimum\": 5, \"exclusiveMinimum\": true}", "5",
        "5 is not above the exclusive minimum 5\n"},
       {"{" DRAFT_4_URI "\"maximum\": 5, \"exclusiveMaximum\": false}", "6", "6 is above the maximum 5\n"},
+      {"{" DRAFT_4_URI "\"maximum\": 5, \"exclusiveMaximum\": true}", "5",
+       "5 is not below the exclusive maximum 5\n"},
       {"{" DRAFT_4_URI "\"const\": 1}", "2", ""},
       {"{\"multipleOf\": 0.01}", "0.075", "0.075 is not a multiple of 0.01\n"},
       {"{\"not\": {\"minimum\": 1000}}", "100E-1", ""},

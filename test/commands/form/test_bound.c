@@ -180,6 +180,20 @@ static void a_form_or_a_text_may_begin(void **state) {
   end(&it);
 }
 
+/* The bound knows as many tokens before what is forced as it has room for. */
+static void the_last_tokens_are_known(void **state) {
+  (void)state;
+  Case it;
+  Buffer text = {0};
+  begin(&it, ",+", 512);
+  for (int i = 1; i <= BOUND_LAST + 2; i++) {
+    assert_int_equal(bound_take(&it.bound, tokenizer_find(tokenizer, ","), &text, NULL), STATUS_OK);
+    assert_int_equal(it.bound.n_last, i < BOUND_LAST ? i : BOUND_LAST);
+  }
+  buffer_release(&text);
+  end(&it);
+}
+
 static void without_end_tokens_an_answer_ends_where_it_may(void **state) {
   (void)state;
   Case it;
@@ -201,6 +215,7 @@ int main(void) {
       cmocka_unit_test(what_may_follow),
       cmocka_unit_test(no_call_ends_within_a_part),
       cmocka_unit_test(a_form_or_a_text_may_begin),
+      cmocka_unit_test(the_last_tokens_are_known),
       cmocka_unit_test(without_end_tokens_an_answer_ends_where_it_may),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
