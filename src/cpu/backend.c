@@ -167,9 +167,9 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
       LayerCache cache = cached ? size_cache(own, options) : (LayerCache){0};
       const size_t bytes = cached ? buffers_product((size_t)own.n_cache_heads, cache.head_bytes) : 0;
       if (turn == 0 && __builtin_add_overflow(all, bytes, &all)) all = SIZE_MAX;
-      if (!at) continue;
+      if (turn == 0 || !state->kv) continue; /* kv: NULL while sizes are counted */
       cache.heads = at;
-      at += bytes;
+      if (bytes) at += bytes; /* a drafter whose layers share all has no memory here */
       state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
     }
   }
