@@ -15,7 +15,7 @@ OFFENCES = {
     "src/base/climbs.h": ('#include "../engine/session.h"\n', "climbs"),
     "src/engine/environment.c": ('int x = sizeof getenv("A");\n', "getenv belongs in src/commands"),
     "src/engine/prints.c": ('int main(void) { return printf("x"); }\n', "printf below src/commands"),
-    "src/base/long.c": ("\n" * 801, "801 lines"),
+    "src/base/long.c": ("\n" * 1201, "1201 lines"),
     "src/base/wide.c": ("/* " + "x" * 120 + " */\n", "126 columns"),
     "src/base/unclear.c": ("/* The blank be" + "hind the word. */\n", 'say "after"'),
     "src/base/stale.c": ("/* Called by: words.c, engine/words.c, gone.c. */\n", "there is no gone.c"),
