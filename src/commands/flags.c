@@ -193,10 +193,13 @@ const Flag *interface_find(const Interface *interface, const char *text, size_t 
   return is_common ? NULL : found.flag;
 }
 
-/* Length of the flag's name at the beginning of -n5 or -n=5; 0: the text is not like that. */
+/* Length of the flag's name at the beginning of -n5, -n=5 or llama.cpp's -ngl99; 0: there is none. */
 static size_t glued_name(const Interface *interface, const char *text) {
   const size_t size = strcspn(text, "=0123456789");
-  return text[size] && find_flag(interface, text, size).flag ? size : 0;
+  const Flag *flag = find_flag(interface, text, size).flag;
+  const ForeignKind kind = interface->takes_foreign ? foreign_idle(text, size) : FOREIGN_OTHER;
+  const bool takes_value = flag ? flag->kind != KIND_SWITCH : kind == FOREIGN_VALUE || kind == FOREIGN_ON_OFF;
+  return text[size] && takes_value ? size : 0;
 }
 
 /* Adds a flag that the command lacks, and what may have been meant, to those of the call. */
@@ -494,7 +497,8 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
     } else if (n < interface->max_operands) {
       operands[n++] = text;
     } else if (parse->unknown.size == 0) { /* else it may be the value of an unknown flag */
-      return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (--help says how to call this)", text);
+      return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (%.*s; --help says more)", text,
+                       (int)strcspn(interface->usage, "\n"), interface->usage);
     }
   }
   if (n_operands) *n_operands = n;

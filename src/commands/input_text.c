@@ -80,10 +80,16 @@ bool text_is_blank(const char *text, size_t size) {
   return size == 0;
 }
 
-void text_drop_mark(Buffer *text, size_t start) {
+/* The length of a byte order mark at the beginning of text[0..size), or 0. */
+static size_t mark_size(const char *text, size_t size) {
   static const char mark[] = "\xef\xbb\xbf";
   const size_t length = sizeof mark - 1;
-  if (text->size - start < length || memcmp(text->data + start, mark, length) != 0) return;
+  return size >= length && memcmp(text, mark, length) == 0 ? length : 0;
+}
+
+void text_drop_mark(Buffer *text, size_t start) {
+  const size_t length = text->size > start ? mark_size(text->data + start, text->size - start) : 0;
+  if (length == 0) return;
   text->size -= length;
   memmove(text->data + start, text->data + start + length, text->size - start);
 }
@@ -97,7 +103,7 @@ void text_drop_newline(Buffer *text) {
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err) {
   static const char between[] = " \t\r\n\v\f,[]";
   if (text->size == 0) return STATUS_OK;
-  const char *at = text->data, *end = text->data + text->size;
+  const char *at = text->data + mark_size(text->data, text->size), *end = text->data + text->size;
   while (at < end) {
     if (memchr(between, *at, sizeof between - 1)) {
       at++;
@@ -130,6 +136,7 @@ static Status take_lines(FILE *input, const char *name, LineSink take, void *use
     bool found, failed = false;
     status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
     if (status != STATUS_OK || !found) break;
+    if (n_lines == 0) text_drop_mark(&line, 0);
     if (n_lines == 0)
       status = content_expect_text(name, line.data ? line.data : "", line.size, false, STATUS_USAGE, err);
     if (status != STATUS_OK) break;

@@ -36,11 +36,12 @@ bool text_is_blank(const char *text, size_t size); /* only white space */
 void text_drop_newline(Buffer *text);              /* the final newline of a file is not part of its text */
 
 /* Calls take(user, NAME, number from 1, line, &failed) for each line of a file (NULL or "-": standard input)
- * as it arrives. Failed lines do not stop the loop; at the end they cause STATUS_FAILED with "NAME: 2 of 9
- * lines WHAT, line 3 first". */
+ * as it arrives, the first without its byte order mark. Failed lines do not stop the loop; at the end they
+ * cause STATUS_FAILED with "NAME: 2 of 9 lines WHAT, line 3 first". */
 typedef Status (*LineSink)(void *user, const char *name, size_t number, const Buffer *line, bool *failed,
                            Error *err);
 Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err);
 
-/* Appends ids that are separated by white space, commas or brackets; `name` is for messages. */
+/* Appends ids that are separated by white space, commas or brackets, and may have a byte order mark before
+ * them; `name` is for messages. */
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err);

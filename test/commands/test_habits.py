@@ -127,6 +127,11 @@ def test_an_empty_file_is_told_beside_a_prompt(run, stories, tmp_path):
     process = run(*call, "-p", PROMPT, "-f", empty)
     assert (process.returncode, process.stdout) == (0, want.stdout)
     assert process.stderr.decode() == f"auk: {empty} is empty\n"
+    for flags in (["-f", empty], ["-f", empty, "-f", empty], ["-f", empty, "--choose", "a,b"]):
+        process = run(*call[:3], *flags)
+        assert (process.returncode, process.stdout) == (2, b"")
+        assert b"\nauk: no prompt: " in process.stderr and process.stderr.endswith(b"(--help lists more)\n")
+    assert run(*call, "-f", empty, "-p", "").returncode == run(*call, input=b"\n").returncode == 2
     process = run(*call, "--map", "-", "-f", empty, input=PROMPT.encode())
     assert process.returncode == 0 and process.stderr.decode().startswith(f"auk: {empty} is empty\n")
     assert run(*call, "--map", "-", "-p", "{}", input=PROMPT.encode()).stderr.decode().count("is empty") == 0
@@ -187,6 +192,14 @@ def test_a_word_that_can_be_no_prompt_is_told(run, stories):
             'unexpected argument "chat" (a command comes first, a prompt of one word needs -p)')
     refused(run("run", stories, ""), "-p is empty, and there is no other text (is a variable unset?)")
     refused(run("why?"), 'unknown command "why?" (auk --help lists them; a prompt of one word needs -p)')
+
+
+def test_a_word_too_many_is_told_with_how_to_call_the_command(run):
+    for words, usage in ((["prompts", "list"], "auk prompts [--names]"), (["man", "run"], "auk man"),
+                         (["cache", "clear"], "auk cache [--clear] [FLAGS]"),
+                         (["get", "a/b", "c/d"], "auk get NAME[@REVISION]"),
+                         (["schema", "a", "b", "c"], "auk schema SCHEMA [TEXT]")):
+        refused(run(*words), f'unexpected argument "{words[-1]}" ({usage}; --help says more)')
 
 
 def test_ids_need_no_quotes(run, stories):
@@ -261,6 +274,10 @@ def test_a_line_of_llama_cli_is_taken_with_one_note(run, stories):
             "unknown flag --mirostat (--help lists what there is); unknown flag --no-warmpu (--help lists what there "
             "is); unknown flag --typical (--help lists what there is); unknown flag -n5: did you mean \"-n 5\"?")
     assert run("tokenize", "-m", stories, "-ngl", 99, "x").returncode == 2
+    for glued, said in (("-ngl99", ': did you mean "-ngl 99"?'), ("-fa=1", ': did you mean "-fa 1"?'),
+                        ("-c4096", ': did you mean "-c 4096"?'), ("-st1", " (--help lists what there is)"),
+                        ("-v5", " (--help lists what there is)")):
+        refused(run("-m", stories, "-p", PROMPT, glued), f"unknown flag {glued}{said}")
 
 
 def test_a_url_is_no_file(run, stories, tmp_path):
@@ -270,6 +287,8 @@ def test_a_url_is_no_file(run, stories, tmp_path):
     for command in ([*call, "-f", url], [*call, "--map", url], ["tokenize", "-m", stories, "--jsonl", "-f", url],
                     [*call, "--json-schema", url], ["tokenize", "-m", stories, "-f", url]):
         refused(run(*command), message)
+    refused(run("-m", url, "-p", "Hi"), f"{url}: no URL is a model: a directory is, a file or a name, such as "
+            "Qwen/Qwen3-8B-AWQ", status=3)
     (tmp_path / "a:").mkdir()
     (tmp_path / "a:" / "b").write_text("Once")
     assert run(*call, "-f", "a://b", cwd=tmp_path).returncode == 0

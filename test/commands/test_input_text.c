@@ -34,6 +34,8 @@ static void ids_stand_between_blanks_commas_and_brackets(void **state) {
       {"1 -2", 0, {0}, "ids: token 1, at byte 2, is \"-2\", expected an id (a number)"},
       {"1, 2x,3", 0, {0}, "ids: token 1, at byte 3, is \"2x\", expected an id (a number)"},
       {"+1", 0, {0}, "ids: token 0, at byte 0, is \"+1\", expected an id (a number)"},
+      {"\xef\xbb\xbf[1]", 1, {1}, NULL},
+      {"1 \xef\xbb\xbf", 0, {0}, "ids: token 1, at byte 2, is \"\xef\xbb\xbf\", expected an id (a number)"},
       {"1.5", 0, {0}, "ids: token 0, at byte 0, is \"1.5\", expected an id (a number)"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -80,6 +82,13 @@ static void each_line_is_taken_and_those_that_failed_are_counted(void **state) {
   } cases[] = {
       {"", "", "", STATUS_OK},
       {"a\nb", "1=a;2=b;", "", STATUS_OK},
+      {"\xef\xbb\xbf", "1=;", "", STATUS_OK},
+      {"\xef\xbb\xbf"
+       "a\n\xef\xbb\xbf"
+       "b",
+       "1=a;2=\xef\xbb\xbf"
+       "b;",
+       "", STATUS_OK},
       {"\n\n", "1=;2=;", "", STATUS_OK},
       {"a\n!\n!b\nc\n", "1=a;2=!;3=!b;4=c;", "%s: 2 of 4 lines failed, line 2 first", STATUS_FAILED},
       {"!\n", "1=!;", "%s: 1 of 1 lines failed, line 1 first", STATUS_FAILED},

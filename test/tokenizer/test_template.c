@@ -165,7 +165,7 @@ static void failures_name_line_and_construct(void **state) {
       {"{{ dict(['abc']) }}",
        "t: line 1: dict(['abc']): dictionary update sequence element has length 3; 2 is required"},
       {"{{ range(1, 2, 3, 4) }}", "t: line 1: range(1, 2, 3, 4): range expected 1 to 3 arguments, got 4"},
-      {"\xff", "t: is not valid UTF-8: byte 0xff at offset 0"},
+      {"\xff", "t is not valid UTF-8: byte 0xff at offset 0"},
       {"{{ '\\ud800' }}", "t: line 1: a string has an escape that is not supported"},
   };
   Json *variables = parse("{\"d\": {}, \"l\": [1]}");

@@ -28,8 +28,10 @@ Status lexer_open(const char *name, const char *text, size_t size, Arena *arena,
                      TEMPLATE_MAX_SIZE);
   size_t valid = utf8_valid_prefix(text, size);
   if (valid < size)
-    return error_set(err, STATUS_MODEL, "%s: is not valid UTF-8: byte 0x%02x at offset %zu", name,
+    return error_set(err, STATUS_MODEL, "%s is not valid UTF-8: byte 0x%02x at offset %zu", name,
                      (unsigned char)text[valid], valid);
+  const char *nul = size ? memchr(text, 0, size) : NULL;
+  if (nul) return error_set(err, STATUS_MODEL, "%s is no text: it has a NUL at offset %td", name, nul - text);
   char *copy = arena_alloc(arena, size + 1, 1, err);
   if (!copy) return STATUS_FAILED;
   size_t n;

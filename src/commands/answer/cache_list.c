@@ -115,10 +115,6 @@ static Status list(const char *directory, Buffer *out, Error *err) {
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;
   char *directory = NULL;
-  if (call->n_operands)
-    return error_set(err, STATUS_USAGE,
-                     "unexpected argument \"%s\" (auk cache lists it, auk cache --clear removes all of it)",
-                     call->operands[0]);
   TRY(cache_directory(options->directory, &directory, err));
   Status status = options->clear ? clear(directory, err) : list(directory, &call->out, err);
   free(directory);
@@ -140,7 +136,6 @@ const Interface cache_interface = {
         "that changes, another build of auk or another device begins anew; what is unused the longest\n"
         "makes room.",
     INTERFACE_GROUPS(groups),
-    .max_operands = 1,
     .options_size = sizeof(Options),
     .run = run,
 };

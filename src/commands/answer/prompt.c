@@ -133,16 +133,16 @@ static size_t count_places(const char *frame) {
 
 /* Sets the frame of the prompt with one of the -p (NULL: none), or takes it as the input if there is none. */
 static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *err) {
-  if (has_input) {
-    prompt->frame = text;
-    prompt->n_places = text ? count_places(text) : 0;
-    return STATUS_OK;
-  }
-  if (text && !*text)
+  const bool is_empty = prompt->input.size == 0 && (!text || !*text);
+  if (is_empty && text)
     return error_set(err, STATUS_USAGE, "-p is empty, and there is no other text (is a variable unset?)");
-  if (text) return buffer_append_string(&prompt->input, text, err);
-  return error_set(err, STATUS_USAGE,
-                   "no prompt: give -p TEXT or -f FILE, or pipe a text in (--help lists more)");
+  if (is_empty)
+    return error_set(err, STATUS_USAGE,
+                     "no prompt: give -p TEXT or -f FILE, or pipe a text in (--help lists more)");
+  if (!has_input) return buffer_append_string(&prompt->input, text, err);
+  prompt->frame = text;
+  prompt->n_places = text ? count_places(text) : 0;
+  return STATUS_OK;
 }
 
 /* Sets the parts of the prompt with one of the -p (NULL: none). With -P this is the end of the input. */

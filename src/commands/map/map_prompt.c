@@ -254,7 +254,11 @@ static Status check_record(const PromptPattern *pattern, const Record *record, E
     return error_set(err, STATUS_USAGE, "the record has more than %s", size_text(record->size).text);
   if (pattern->json)
     return json_parse("the record", STATUS_USAGE, record->text, record->size, NULL, 0, NULL, err);
-  return text_check_bytes("the record", record->text, record->size, err);
+  TRY(text_check_bytes("the record", record->text, record->size, err));
+  const char *nul = memchr(record->text, 0, record->size);
+  if (!nul) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "the record has a NUL at offset %td (-0: records end with a NUL)",
+                   nul - record->text);
 }
 
 static void begin(MapPrompt *prompt) {

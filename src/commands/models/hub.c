@@ -328,7 +328,11 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
 
 Status hub_check_found(const char *text, const char *path, Error *err) {
   HubName name;
-  if (strcmp(text, path) != 0 || file_exists(text) || !read_name(text, &name)) return STATUS_OK;
+  if (strcmp(text, path) != 0 || file_exists(text)) return STATUS_OK;
+  if (strstr(text, "://"))
+    return error_set(err, STATUS_MODEL,
+                     "%s: no URL is a model: a directory is, a file or a name, such as " HUB_EXAMPLE, text);
+  if (!read_name(text, &name)) return STATUS_OK;
   char *hub;
   TRY(hub_directory(&hub, err));
   Status status = refuse(text, &name, hub, err);

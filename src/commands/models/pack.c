@@ -34,11 +34,13 @@ static void report_problems(const Model *model, const char *output) {
   if (status == STATUS_OK) status = model_tokenizer_check(packed, output, &err);
   if (status != STATUS_OK) {
     print_note("%s is written, but will not run where it lies: %s", output, err.text);
-  } else if (packed->config.rope.theta != model->config.rope.theta ||
-             packed->config.norm_eps != model->config.norm_eps) {
-    print_note("%s does not hold rope_theta and epsilon: put config.json beside it, or run it with "
-               "--rope-theta %s --norm-eps %s",
-               output, decimal(model->config.rope.theta).text, decimal(model->config.norm_eps).text);
+  } else if (model_check_known(model, &err) == STATUS_OK &&
+             (packed->config.rope.theta != model->config.rope.theta ||
+              packed->config.norm_eps != model->config.norm_eps)) {
+    print_note(
+        "%s will run with rope_theta %s and epsilon %s, of the config.json beside it; %s has %s and %s",
+        output, decimal(packed->config.rope.theta).text, decimal(packed->config.norm_eps).text,
+        model_path(model), decimal(model->config.rope.theta).text, decimal(model->config.norm_eps).text);
   }
   model_close(packed);
 }

@@ -46,13 +46,6 @@ def blocks(directory):
     return sorted(directory.glob("*.kv"))
 
 
-def test_a_word_after_auk_cache_is_no_command(run):
-    for word in ("list", "clear"):
-        done = run("cache", word)
-        assert done.returncode == 2 and done.stderr.decode() == (
-            f'auk: unexpected argument "{word}" (auk cache lists it, auk cache --clear removes all of it)\n')
-
-
 def test_a_hit_gives_the_same_bytes(ask, cache):
     plain, hit, saved, _ = ask(story(6), directory=None)
     assert hit == saved == 0

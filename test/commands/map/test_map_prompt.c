@@ -320,6 +320,7 @@ static void broken_records_are_refused_in_words(void **state) {
   assert_refused(true, "{a}", "{\"a\": 1", 7, "the record");
   assert_refused(true, "{a}", "{\"a\": 1} x", 10, "the record");
   assert_refused(true, "{a}", "", 0, "the record");
+  assert_refused(false, "{}", "ab\0c", 4, "the record has a NUL at offset 2 (-0: records end with a NUL)");
   assert_refused(false, "{} \xff", "x", 1, "-p is not valid UTF-8");
   PromptPattern pattern = {0};
   MapPrompt prompt = {0};

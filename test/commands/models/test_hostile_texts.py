@@ -287,6 +287,7 @@ CASES = [
           ("a megabyte and a byte", template("a" * (2**20 + 1))),
           ("a megabyte and a byte in a config", put("tokenizer_config.json", {"chat_template": "a" * (2**20 + 1)})),
           ("bytes that are no UTF-8", put("chat_template.jinja", b"{{ x }}\xff")),
+          ("a NUL", put("chat_template.jinja", b"{{ x }}\0")),
           ("a fifo", became("chat_template.jinja", "fifo")),
           command=ANSWER),
     *kind("the text of a template",

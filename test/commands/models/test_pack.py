@@ -254,8 +254,16 @@ def test_numbers_that_the_folder_of_a_packed_file_says_otherwise_are_told(run, p
     assert first == (f"auk: {tmp_path}/config.json was there already and will be read with the packed file, although "
                      f"{alone.parent} has no config.json")
     assert rest == ([] if (theta, epsilon) == (1000000.0, 1e-6) else [
-        f"auk: {output} does not hold rope_theta and epsilon: put config.json beside it, or run it with --rope-theta "
-        "1000000 --norm-eps 1e-06"])
+        f"auk: {output} will run with rope_theta {theta:.0f} and epsilon {epsilon:g}, of the config.json beside it; "
+        f"{alone} has 1000000 and 1e-06"])
+
+
+def test_a_packed_file_that_does_not_say_its_numbers_takes_those_of_its_folder(run, packed_alone, tmp_path):
+    alone = packed_alone(STORIES)
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(STORIES / name, tmp_path)
+    assert pack(run, alone, tmp_path / "model.ak48").count("will be read with the packed file") == 2
+    assert "rope_theta" not in pack(run, alone, tmp_path / "model.ak48")
 
 
 def test_says_what_was_written(run, tmp_path):
