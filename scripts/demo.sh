@@ -48,7 +48,6 @@ fi
 question='Explain photosynthesis in one sentence.'
 echo "demo: $auk -m $awq --temp 0 -n 160 -p \"$question\"" >&2
 "$auk" -m $awq --temp 0 -n 160 -p "$question"
-[ -t 1 ] || echo >&2 # a pipe gets the answer alone, without a newline after it
 cat >&2 <<END
 demo: what next, in this shell:
   export AUK_MODEL="$PWD/$awq" PATH="$(cd "$(dirname "$auk")" && pwd):\$PATH"

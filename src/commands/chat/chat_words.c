@@ -71,7 +71,8 @@ const char *chat_bare_word(const char *text, size_t size) {
   while (size && is_blank(text[size - 1])) size--;
   for (size_t i = 0; i < sizeof bare / sizeof *bare; i++)
     if (is_among(bare[i].words, text, size)) return bare[i].does;
-  return NULL;
+  const bool is_of_shell = size && text[0] == '!' && is_like_a_command(text + 1, size - 1);
+  return is_of_shell ? "Ctrl-Z leads to the shell, fg comes back" : NULL;
 }
 
 ChatLine chat_parse(const char *line, size_t size) {

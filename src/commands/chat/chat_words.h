@@ -41,9 +41,10 @@ typedef struct {
   const char *nearest; /* and the command that was probably meant, or NULL */
 } ChatLine;
 
+/* Says what to type instead of exit, quit, help or !ls alone, commands of other programs; else NULL. */
+const char *chat_bare_word(const char *text, size_t size);
+
 /* A command is a slash, a known name, and the argument if it takes one, on one line (/system and /tool take
  * several). A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN.
  * Others are text: "/usr/bin/env is what?", " /help", "/2 apples". */
-/* Says what to type instead of exit, quit or help alone, which other programs take as commands; else NULL. */
-const char *chat_bare_word(const char *text, size_t size);
 ChatLine chat_parse(const char *line, size_t size);

@@ -87,12 +87,14 @@ static void a_mistyped_command_is_not_sent(void **state) {
 
 static void words_of_other_programs_have_a_hint(void **state) {
   (void)state;
-  static const char *const words[] = {"exit", "quit", "QUIT ", "help\t"};
-  static const char *const texts[] = {"", "exit now", " exit", "helpful", "bye", "exi", "/exit", "help?"};
+  static const char *const words[][2] = {
+      {"exit", "/exit"}, {"quit", "/exit"}, {"QUIT ", "/exit"}, {"help\t", "/help"}, {"!ls", "Ctrl-Z"}};
+  static const char *const texts[] = {"",      "exit now", " exit", "helpful", "bye",  "exi", "/exit",
+                                      "help?", "!",        "!!!",   "!ls -l",  " !ls", "!5"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    const char *hint = chat_bare_word(words[i], strlen(words[i]));
+    const char *hint = chat_bare_word(words[i][0], strlen(words[i][0]));
     assert_non_null(hint);
-    assert_int_equal(strncmp(hint, i < 3 ? "/exit" : "/help", 5), 0);
+    assert_int_equal(strncmp(hint, words[i][1], strlen(words[i][1])), 0);
   }
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     assert_null(chat_bare_word(texts[i], strlen(texts[i])));
