@@ -121,7 +121,7 @@ bool rows_heads_are_tiles(const BackendState *s, const QkvHeads *heads) {
   return c->qk_norm != QK_NORM_WHOLE && c->value_dim == 0 && heads->head_dim == 128 &&
          heads->rotary_dim == 128 && heads->query_step == 128 && heads->n_kv_heads > 0 &&
          !heads->neighbours && !heads->norm_after_rope && !heads->plain_qk_norm && !heads->v_norm &&
-         !heads->k_as_v && heads->query_scale_beta == 0;
+         !heads->k_as_v && heads->query_scale_beta == 0 && c->qkv_clip == 0;
 }
 
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err) {
@@ -151,8 +151,13 @@ static Status spread_values(BackendState *s, int layer, int n_rows, Error *err) 
 }
 
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
-  if (s->loaded->model->config.value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
-  if (s->loaded->model->config.qk_norm == QK_NORM_WHOLE) TRY(norm_q_k(s, layer, n_rows, err));
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  if (c->qkv_clip != 0)
+    TRY(ops_clip(s->projections, (size_t)s->projection_stride, qkv_outputs(c, &own), (float)c->qkv_clip,
+                 n_rows, s->loaded->stream, err));
+  if (c->value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
+  if (c->qk_norm == QK_NORM_WHOLE) TRY(norm_q_k(s, layer, n_rows, err));
   const QkvHeads heads = rows_heads(s, layer);
   return ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err);
 }

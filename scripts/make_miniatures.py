@@ -31,9 +31,9 @@ from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, M
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, SINKS, delta_block, delta_sizes, has_experts, has_parts, has_sinks, is_altup,
-                              is_conv, is_delta, is_gemma4, is_lfm, is_mamba, linear_shapes, mamba_sizes, norm_widths,
-                              text_of)
+from miniature_shapes import (BIASED_NORMS, LARGER, PLAIN_NORMS, SINKS, delta_block, delta_sizes, has_experts,
+                              has_parts, has_sinks, is_altup, is_conv, is_delta, is_gemma4, is_lfm, is_mamba,
+                              linear_shapes, mamba_sizes, norm_widths, published_names, renamed, text_of)
 from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64
@@ -524,7 +524,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     for i in range(config.get("altup_num_inputs", 1) - 1):
         put(f"{body}altup_projections.{i}.weight", normal(hidden, hidden, std=1))
         put(f"{body}altup_unembed_projections.{i}.weight", normal(hidden, hidden, std=1))
-    for layer in range(config["num_hidden_layers"]):
+    for layer in range(config.get("num_hidden_layers") or config["num_layers"]):
         prefix = f"{body}layers.{layer}."
         for norm, width in norm_widths(config, layer).items():
             more = 1 if "gemma" in config["model_type"] and norm in LARGER else 0
@@ -533,7 +533,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if is_altup(config) and norm.startswith("self_attn."):
                 more = 0
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
-            if config["model_type"] == "phimoe":
+            if config["model_type"] in BIASED_NORMS:
                 put(prefix + norm + ".bias", normal(width, std=0.5))
         if has_sinks(config, layer):
             put(prefix + SINKS[config["model_type"]], normal(config["num_attention_heads"], std=2))
@@ -601,13 +601,15 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         put(body + "hyper_connection_mixer.hc_norm.weight", normal(streams_width(config), std=0.25))
         put_mix(config, body + "hyper_connection_mixer", False, put, normal)
     else:
-        put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
+        if config["model_type"] not in PLAIN_NORMS:
+            put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
     tied = config.get("tie_word_embeddings", "gemma" in config["model_type"])
     if not config.get("tie_embedding", tied):
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
         put(head + ".weight", normal(config["vocab_size"], hidden, std=length / hidden**0.5))
-    if config.get("lm_head_bias"):
+    if config.get("lm_head_bias") or config["model_type"] == "phi":
         put(head + ".bias", normal(config["vocab_size"], std=1))
+    if config["model_type"] in BIASED_NORMS:
         put(body + final_norm + ".bias", normal(hidden, std=0.5))
     if several:  # what is no part of the text's
         put(tower_name(config, body) + ".bias", normal(16, std=1))
@@ -615,7 +617,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         put("mtp.fc.weight", normal(hidden, 2 * hidden, std=1))
     if streams_width(config) and several:
         put("mtp.norm.weight", normal(hidden, std=1))
-    return tensors
+    return renamed(tensors, published_names(config["model_type"]))
 
 
 def tower_name(config, body):

@@ -61,7 +61,77 @@ def apertus(**config):
                     **config})
 
 
+def tiny(**config):
+    """A dense model of 16 numbers a row: the size of what is committed."""
+    return llama(**{"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1,
+                    "torch_dtype": "bfloat16", "rope_theta": 1000.0, **config})
+
+
+def exaone(**config):
+    """As published, with names of its own for three members."""
+    config = tiny(**{"architectures": ["ExaoneForCausalLM"], "model_type": "exaone", "pad_token_id": 0,
+                     "rope_scaling": LLAMA3, **config})
+    for old, new in (("num_hidden_layers", "num_layers"), ("rms_norm_eps", "layer_norm_epsilon"),
+                     ("hidden_act", "activation_function")):
+        config[new] = config.pop(old)
+    return config
+
+
+def centred(eps_key="layer_norm_eps", **config):
+    config = tiny(**config)
+    config[eps_key] = config.pop("rms_norm_eps")
+    return config
+
+
+def starcoder2(**config):
+    return centred(**{"architectures": ["Starcoder2ForCausalLM"], "model_type": "starcoder2", "use_bias": True,
+                      "hidden_act": "gelu_pytorch_tanh", "sliding_window": 8, "eps_key": "norm_epsilon", **config})
+
+
+def stablelm(**config):
+    return centred(**{"architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "use_qkv_bias": True,
+                      "use_parallel_residual": False, "qk_layernorm": False, "partial_rotary_factor": 0.5, **config})
+
+
+def phi(**config):
+    return centred(**{"architectures": ["PhiForCausalLM"], "model_type": "phi", "hidden_act": "gelu_new",
+                      "num_key_value_heads": 2, "qk_layernorm": False, "partial_rotary_factor": 0.75,
+                      "tie_word_embeddings": False, **config})
+
+
+def olmo(**config):
+    config = tiny(**{"architectures": ["OlmoForCausalLM"], "model_type": "olmo", "attention_bias": False,
+                     "clip_qkv": 1.5, **config})
+    del config["rms_norm_eps"]
+    return config
+
+
+def jais2(**config):
+    return centred(**{"architectures": ["Jais2ForCausalLM"], "model_type": "jais2", "hidden_act": "relu2", **config})
+
+
+def nanochat(**config):
+    return tiny(**{"architectures": ["NanoChatForCausalLM"], "model_type": "nanochat", "hidden_act": "relu2",
+                   "attention_bias": False, "final_logit_softcapping": 4.0, "num_attention_heads": 2,
+                   "tie_word_embeddings": False, **config})
+
+
 DENSE_MINIATURES = {
+    "exaone-bf16": dict(tokens=24, config=exaone(), matters=[
+        {"rope_theta": 100.0}, {"layer_norm_epsilon": 0.1}, {"activation_function": "gelu"}, {"rope_scaling": None}]),
+    "starcoder2-bf16": dict(tokens=24, config=starcoder2(), bias="qkvoud", matters=[
+        {"norm_epsilon": 0.1}, {"sliding_window": 9}, {"sliding_window": None}, {"hidden_act": "relu2"},
+        {"rope_theta": 100.0}]),
+    "stablelm-bf16": dict(tokens=24, config=stablelm(), bias="qkv", matters=[
+        {"partial_rotary_factor": 0.25}, {"layer_norm_eps": 0.1}, {"rope_theta": 100.0}]),
+    "phi-bf16": dict(tokens=24, config=phi(), bias="qkvoud", matters=[
+        {"partial_rotary_factor": 0.5}, {"layer_norm_eps": 0.1}, {"hidden_act": "relu2"}]),
+    "olmo-bf16": dict(tokens=24, config=olmo(), matters=[
+        {"clip_qkv": None}, {"clip_qkv": 1.4}, {"rope_theta": 100.0}]),
+    "jais2-bf16": dict(tokens=24, config=jais2(), bias="qkvoud", matters=[
+        {"layer_norm_eps": 0.1}, {"rope_theta": 100.0}]),
+    "nanochat-bf16": dict(tokens=24, config=nanochat(), matters=[
+        {"rms_norm_eps": 0.1}, {"final_logit_softcapping": 5.0}, {"rope_theta": 100.0}]),
     "apertus-awq": dict(config=apertus(), tokens=32, matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}]),
     "arcee-awq": dict(config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
     "gemma-awq": dict(tokens=32, config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),

@@ -22,6 +22,21 @@ EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mix
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
                 "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid")
+# Kinds whose norms subtract the mean and have a bias.
+BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2")
+# Kinds whose norms have no weights.
+PLAIN_NORMS = ("olmo", "nanochat")
+# Kinds whose MLP has no gate.
+UNGATED = ("arcee", "apertus", "starcoder2", "phi", "jais2", "nanochat")
+# Names where those of Llama are others, in checkpoints and in transformers, and in checkpoints alone.
+FC = {"mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
+NAMES = {"phi": {"self_attn.o_proj": "self_attn.dense", "model.norm.": "model.final_layernorm.", **FC}, "nanochat": FC,
+         "starcoder2": {"mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}}
+PUBLISHED = {"exaone": {
+    "model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.", "model.norm.": "transformer.ln_f.",
+    "self_attn.o_proj": "self_attn.out_proj", "self_attn.": "attn.attention.", "input_layernorm.": "ln_1.",
+    "post_attention_layernorm.": "ln_2.", "mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1",
+    "mlp.down_proj": "mlp.c_proj"}}
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus")
@@ -227,7 +242,7 @@ def mlp_shapes(config, layer):
     if is_lfm(config):
         return {"feed_forward.w1": ("g", inner, hidden), "feed_forward.w3": ("u", inner, hidden),
                 "feed_forward.w2": ("d", hidden, inner)}
-    if kind in ("arcee", "apertus"):
+    if kind in UNGATED:
         return {"mlp.up_proj": ("u", inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     if isinstance(inner, list):
         inner = inner[layer]
@@ -363,8 +378,10 @@ def norm_widths(config, layer):
         return {"input_layernorm": hidden, "post_attention_layernorm": hidden} if is_delta(config, layer) else {
             "post_attention_layernorm": hidden, "post_feedforward_layernorm": hidden,
             "self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head}
-    if kind in ("cohere2", "cohere2_moe"):
+    if kind in ("cohere2", "cohere2_moe", "phi"):
         return {"input_layernorm": hidden}
+    if kind in PLAIN_NORMS:
+        return {}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind in ("bamba", "falcon_h1"):
         norms = ["input_layernorm", "pre_ff_layernorm"]
@@ -411,3 +428,22 @@ def norm_widths(config, layer):
     if kind in WHOLE_NORMS:
         widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
     return widths
+
+
+def renamed(tensors, names):
+    """The tensors with parts of their names replaced, in the order of `names`."""
+    def new(name):
+        for old, other in names.items():
+            name = name.replace(old, other)
+        return name
+
+    return {new(name): array for name, array in tensors.items()}
+
+
+def published_names(kind):
+    return {**NAMES.get(kind, {}), **PUBLISHED.get(kind, {})}
+
+
+def module_names(kind):
+    """The way back from names that transformers replaces when it loads a checkpoint."""
+    return {new: old for old, new in reversed(PUBLISHED.get(kind, {}).items())}

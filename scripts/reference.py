@@ -15,6 +15,7 @@ import transformers
 
 import checkpoint
 import miniature_experts
+import miniature_shapes
 import miniature_streams
 
 
@@ -30,7 +31,8 @@ def load(directory, **changes):
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
     several = "vision_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
-    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI}.get(config.model_type, {})
+    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI}.get(
+        config.model_type, miniature_shapes.module_names(config.model_type))
     tensors = {text_name(name, several, renamed): array for name, array in
                miniature_experts.merged(miniature_streams.joined(checkpoint.dequantised(
                    checkpoint.read_checkpoint(directory))),

@@ -292,6 +292,7 @@ static const char *unsupported_config(const ModelConfig *c) {
     return "a delta rule of these sizes";
   if (c->qk_norm_after_rope) return "norms after the rope";
   if (c->rope.neighbours) return "rotary pairs of neighbours";
+  if (c->qkv_clip != 0) return "limits of q, k and v";
   if (c->attn_sinks) return "attention sinks";
   if (c->value_dim > 0) return "values of another size than keys";
   if (c->embedding_norm || c->qk_norm_plain) return "norms without weights";

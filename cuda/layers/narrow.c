@@ -39,7 +39,7 @@ bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   if (n_rows < LEAST_ROWS || n_rows > most_rows(l)) return false;
-  if (norms_are_centred(c) || c->parallel) return false;
+  if (norms_are_centred(c) || c->parallel || c->qkv_clip != 0) return false;
   if (m->kernel || s->options.invariant || s->peers.n > 0 || c->streams.n > 0 || c->altup.n > 0) return false;
   const LayerConfig own = config_layer(c, layer);
   if (own.kind != LAYER_ATTENTION || own.delta_beside || c->attn_gate != ATTN_GATE_NONE) return false;

@@ -34,7 +34,7 @@ __device__ __forceinline__ float silu(float v) {
 }
 
 /* The MLP's gate and up together: activation(gate) * up, or ACTIVATION_CLAMPED's formula (config.h). NaN
- * stays NaN. ACTIVATION_RELU and ACTIVATION_XIELU are not among them: only MLPs without gates have them
+ * stays NaN. ACTIVATION_RELU and those after it are not among them: only MLPs without gates have them
  * (norm_rope.cu). */
 __device__ __forceinline__ float gated_product(Activation activation, float gate, float up) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;

@@ -158,6 +158,14 @@ template <int kThreads> __global__ void __launch_bounds__(kThreads) centre_kerne
   for (int i = threadIdx.x; i < n; i += kThreads) row[i] -= mean;
 }
 
+__global__ void clip_kernel(float *rows, size_t stride, int n, float limit) {
+  begin_overlapping();
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float *at = rows + blockIdx.y * stride + i;
+  *at = *at > limit ? limit : *at < -limit ? -limit : *at; /* NaN stays NaN */
+}
+
 /* A block takes one layer's input of one token. */
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) layer_inputs_kernel(LayerInputs a, float *p) {
@@ -400,9 +408,10 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
               up = a.up_factor * a.up[blockIdx.y * a.up_stride + i];
   const float factor = a.row_factors ? a.row_factors[blockIdx.y] : 1.0f;
-  const float product = kActivation == ACTIVATION_RELU    ? (gate < 0 ? 0 : gate) * up
-                        : kActivation == ACTIVATION_XIELU ? xielu(gate, a.xielu)
-                                                          : gated_product(kActivation, gate, up);
+  const float product = kActivation == ACTIVATION_RELU         ? (gate < 0 ? 0 : gate) * up
+                        : kActivation == ACTIVATION_XIELU      ? xielu(gate, a.xielu)
+                        : kActivation == ACTIVATION_GELU_ALONE ? gated_product(ACTIVATION_GELU_TANH, gate, 1)
+                                                               : gated_product(kActivation, gate, up);
   ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] = clamp_half(product * factor);
 }
 
@@ -493,6 +502,12 @@ Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err
   return launch(centre_kernel<512>, n_tokens, 512, 0, stream, true, "mean", err, x, n);
 }
 
+Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cudaStream_t stream,
+                Error *err) {
+  return launch(clip_kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, true, "limit", err, rows,
+                stride, n, limit);
+}
+
 Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStream_t stream, Error *err) {
   return launch(layer_inputs_kernel<128>, dim3(call->n_layers, n_tokens), 128, 0, stream, true,
                 "inputs of layers", err, *call, p);
@@ -544,11 +559,12 @@ Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t
 constexpr int kMostRows = 65535; /* of gridDim.y */
 
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err) {
-  auto kernel = call->activation == ACTIVATION_SILU        ? gated_kernel<ACTIVATION_SILU>
-                : call->activation == ACTIVATION_GELU_TANH ? gated_kernel<ACTIVATION_GELU_TANH>
-                : call->activation == ACTIVATION_RELU      ? gated_kernel<ACTIVATION_RELU>
-                : call->activation == ACTIVATION_XIELU     ? gated_kernel<ACTIVATION_XIELU>
-                                                           : gated_kernel<ACTIVATION_CLAMPED>;
+  auto kernel = call->activation == ACTIVATION_SILU         ? gated_kernel<ACTIVATION_SILU>
+                : call->activation == ACTIVATION_GELU_TANH  ? gated_kernel<ACTIVATION_GELU_TANH>
+                : call->activation == ACTIVATION_RELU       ? gated_kernel<ACTIVATION_RELU>
+                : call->activation == ACTIVATION_XIELU      ? gated_kernel<ACTIVATION_XIELU>
+                : call->activation == ACTIVATION_GELU_ALONE ? gated_kernel<ACTIVATION_GELU_ALONE>
+                                                            : gated_kernel<ACTIVATION_CLAMPED>;
   Gated part = *call;
   for (int first = 0; first < n_tokens; first += kMostRows) { /* rows of experts may be more than a grid's */
     const int n = n_tokens - first < kMostRows ? n_tokens - first : kMostRows;

@@ -80,6 +80,10 @@ Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens
 /* x = x - mean(x) in place; x fp32 [n_tokens][n]. */
 Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err);
 
+/* The first n numbers of each row, `stride` apart, cut to -limit .. limit in place; fp32. */
+Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cudaStream_t stream,
+                Error *err);
+
 /* The inputs of each layer (operations.def, embed): p = (p * scale * weight + sqrt(width) * table[ids]) /
  * sqrt(2) in place, scale making the mean square of each layer's part 1 (with eps). p fp32
  * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */
@@ -144,8 +148,8 @@ typedef struct {
 } DeviceXielu;
 
 /* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
- * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU is a function of
- * gate alone, with the parameters `xielu`. */
+ * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU and
+ * ACTIVATION_GELU_ALONE are functions of gate alone, the former with the parameters `xielu`. */
 typedef struct {
   Activation activation;
   float factor, up_factor;

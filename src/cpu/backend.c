@@ -519,6 +519,15 @@ static void split_queries(BackendState *state, int n_rows, int layer) {
   }
 }
 
+/* Cuts the outputs of a matmul to -limit .. limit. NaN stays NaN. */
+static void clip(const Matmul *matmul, int n_rows, float limit) {
+  for (size_t r = 0; r < (size_t)n_rows; r++) {
+    float *y = matmul->y + r * matmul->y_stride;
+    for (int i = 0; i < matmul->w.linear->n_out; i++)
+      y[i] = y[i] > limit ? limit : y[i] < -limit ? -limit : y[i];
+  }
+}
+
 static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const ModelConfig *config = &state->loaded->model->config;
@@ -545,6 +554,8 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
     if (all[i].w.linear) matmuls[n_matmuls++] = all[i];
   run_matmuls(state->loaded, &state->scratch, from, (size_t)(pairs ? state->plan.pairs : state->plan.hidden),
               range.n_tokens, matmuls, n_matmuls);
+  for (int i = 0; config->qkv_clip != 0 && i < n_matmuls; i++)
+    clip(&matmuls[i], range.n_tokens, (float)config->qkv_clip);
   if (weights->index.linear) cpu_index(state, range, layer, from);
   if (gate_in_q) split_queries(state, range.n_tokens, layer);
   cpu_rotate_queries(state, range, layer);

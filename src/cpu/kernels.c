@@ -108,6 +108,17 @@ static void gelu_multiply(float *gate, const float *up, int n) {
   }
 }
 
+/* ACTIVATION_GELU_ALONE of config.h. */
+static void gelu_alone(float *gate, const float *up, int n) {
+  for (int i = 0; i < n; i += LANES) {
+    float lane[LANES] = {0};
+    const int some = n - i < LANES ? n - i : LANES;
+    memcpy(lane, gate + i, (size_t)some * sizeof *lane);
+    vf_store(lane, vf_set(1) / (vf_exp(gelu_exponent(vf_load(lane))) + 1));
+    for (int j = 0; j < some; j++) gate[i + j] = lane[j] * up[i + j];
+  }
+}
+
 /* ACTIVATION_CLAMPED of config.h. */
 INLINE vf clamped(vf gate, vf up) {
   const vf limit = vf_set(7);
@@ -223,7 +234,8 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .activate = {[ACTIVATION_SILU] = silu_multiply,
                  [ACTIVATION_GELU_TANH] = gelu_multiply,
                  [ACTIVATION_CLAMPED] = clamped_multiply,
-                 [ACTIVATION_RELU] = relu_multiply},
+                 [ACTIVATION_RELU] = relu_multiply,
+                 [ACTIVATION_GELU_ALONE] = gelu_alone},
     .xielu = xielu,
     .sigmoid = sigmoid,
     .convolve = convolve,

@@ -59,6 +59,7 @@ typedef enum {
   WIDTH_NGRAM_NORM,
   WIDTH_ALTUP_NORM,
   WIDTH_NORM_BIAS,
+  WIDTH_MLP_NORM_BIAS,
   WIDTH_SINKS,
   WIDTH_SCALAR,
   WIDTH_ALL_CHANNELS,
@@ -124,13 +125,22 @@ static const struct {
 #undef PLAIN
 };
 
+const char *embedding_name(const ModelConfig *config) {
+  return config->names.embedding ? config->names.embedding : "embed_tokens";
+}
+
+const char *layers_name(const ModelConfig *config) {
+  return config->names.layers ? config->names.layers : "layers";
+}
+
 void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
                      size_t size) {
   const char *block = config->names.block, *dot = strchr(part, '.');
   if (config->names.delta && strncmp(part, "linear_attn.", 12) == 0) block = config->names.delta;
   if (config->names.attention && strncmp(part, "self_attn.", 10) == 0) block = config->names.attention;
   const bool replaced = block && dot; /* a norm's name has no block */
-  snprintf(out, size, "%slayers.%d.%s%s", body, layer, replaced ? block : "", replaced ? dot : part);
+  snprintf(out, size, "%s%s.%d.%s%s", body, layers_name(config), layer, replaced ? block : "",
+           replaced ? dot : part);
 }
 
 /* --- sizes */
@@ -159,7 +169,9 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
   case WIDTH_INDEX_NORM: return config->indexer.block ? config->indexer.head_dim : 0;
   case WIDTH_NGRAM_NORM: return own->ngrams ? streams : 0;
   case WIDTH_ALTUP_NORM: return config->altup.n ? hidden : 0;
-  default: return config->norm == NORM_CENTRED_BIAS ? hidden : 0;
+  default:
+    if (width == WIDTH_MLP_NORM_BIAS && config->parallel) return 0;
+    return config->norm == NORM_CENTRED_BIAS ? hidden : 0;
   }
 }
 
@@ -252,19 +264,24 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
 /* --- linear layers of a layer */
 
 /* Matrices that hold several linear layers, with these parts in the order of outputs. */
-enum { FUSED_QKV, FUSED_GATE_UP, FUSED_MAMBA, N_FUSED };
+enum { FUSED_QKV, FUSED_GATE_UP, FUSED_MAMBA, FUSED_DELTA, N_FUSED };
 static const struct {
   const char *name;
-  int n_parts, parts[3];
+  int n_parts, parts[4];
 } fused[N_FUSED] = {
     [FUSED_QKV] = {"self_attn.qkv_proj", 3, {LAYER_Q, LAYER_K, LAYER_V}},
     [FUSED_GATE_UP] = {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
     [FUSED_MAMBA] = {"mamba.in_proj", 3, {LAYER_DELTA_Z, LAYER_DELTA_QKV, LAYER_DELTA_A}},
+    [FUSED_DELTA] = {"linear_attn.in_proj",
+                     4,
+                     {LAYER_DELTA_QKV, LAYER_DELTA_Z, LAYER_DELTA_B, LAYER_DELTA_A}},
 };
 
 static bool is_fused(const ModelConfig *config, int matrix) {
+  static const FusedMatrices alone[] = {
+      [FUSED_QKV] = FUSES_QKV, [FUSED_GATE_UP] = FUSES_GATE_UP, [FUSED_DELTA] = FUSES_DELTA};
   if (matrix == FUSED_MAMBA) return config->delta.rule == RULE_MAMBA2;
-  return config->fused == FUSES_ALL || (matrix == FUSED_GATE_UP && config->fused == FUSES_GATE_UP);
+  return config->fused == alone[matrix] || (matrix != FUSED_DELTA && config->fused == FUSES_ALL);
 }
 
 int layer_linear_count(const ModelConfig *config, int layer) {
@@ -383,7 +400,7 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which
       if (fused[i].parts[part] == which) first = n_out;
       n_out += width_of(config, layer, linears[fused[i].parts[part]].out);
     }
-    const char *own = i == FUSED_GATE_UP ? config->names.gate_up : NULL;
+    const char *own = i == FUSED_GATE_UP ? config->names.gate_up : i == FUSED_QKV ? config->names.qkv : NULL;
     if (first >= 0) stored = (StoredLinear){own ? own : fused[i].name, fused[i].parts[0], first, n_out};
   }
   return stored;

@@ -17,6 +17,10 @@ int layer_linear_count(const ModelConfig *config, int layer);
 Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
 
+/* "embed_tokens", and "layers", or what the model has in their place. */
+const char *embedding_name(const ModelConfig *config);
+const char *layers_name(const ModelConfig *config);
+
 /* out[size] = the whole name of a part of a layer, "model.layers.3.self_attn.q_proj", from what names begin
  * with ("model."), the layer's number and the part's name, where config.names.block, .attention and .delta
  * replace "self_attn" and the like. */

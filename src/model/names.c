@@ -84,7 +84,8 @@ static const NameRow own_vectors[] = {
   { LAYER_SINKS,          ALWAYS, OWN(sinks)          },
 };
 static const NameRow own_model_vectors[] = {
-  { MODEL_FINAL_NORM, ALWAYS, OWN(final_norm) },
+  { MODEL_FINAL_NORM,      ALWAYS, OWN(final_norm)      },
+  { MODEL_FINAL_NORM_BIAS, ALWAYS, OWN(final_norm_bias) },
 };
 #undef OWN
 

@@ -153,6 +153,10 @@ static void test_norms() {
       for (int i = 0; i < n; i++) first[i] -= mean;
     }
     expect("ops_centre", n, converted(x_device.host()), normed, SINGLE);
+    MUST(ops_clip((float *)x_device.at, n, n - 1, 0.5f, n_tokens, 0, &error));
+    for (size_t i = 0; i < normed.size(); i++)
+      if (i % n < (size_t)n - 1) normed[i] = std::max(-0.5, std::min(0.5, normed[i]));
+    expect("ops_clip", n, converted(x_device.host()), normed, SINGLE);
   }
 }
 
@@ -498,12 +502,14 @@ template <class T> static void test_layer_inputs(Dtype dtype) {
 static void test_gated() {
   const int n_tokens = 2;
   for (int n : {40, 256, 300})
-    for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
+    for (Activation activation :
+         {ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_RELU, ACTIVATION_GELU_ALONE}) {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
       Device<float> device(x);
       Rows out(n, n_tokens);
       const float factor = n == 300 ? 0.5f : 1, up_factor = n == 300 ? 1.5f : 1;
-      const Gated call = {activation,    factor,        up_factor, device.at,     device.at + n,
+      const bool alone = is_ungated(activation);
+      const Gated call = {activation,    factor,        up_factor, device.at,     device.at + (alone ? 0 : n),
                           2 * (size_t)n, 2 * (size_t)n, n,         out.memory.at, out.stride};
       MUST(ops_gated(&call, n_tokens, 0, &error));
       Row want;
@@ -513,7 +519,10 @@ static void test_gated() {
                        up = up_factor * x[(size_t)row * 2 * n + n + i];
           const double silu = g / (1 + exp(-g)),
                        gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
-          want.push_back((activation == ACTIVATION_SILU ? silu : gelu) * up);
+          want.push_back(activation == ACTIVATION_GELU_ALONE ? gelu
+                         : activation == ACTIVATION_RELU     ? std::max(g, 0.0) * (up_factor / factor * g)
+                         : activation == ACTIVATION_SILU     ? silu * up
+                                                             : gelu * up);
         }
       out.expect_numbers("ops_gated", n, want);
     }

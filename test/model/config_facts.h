@@ -56,7 +56,7 @@ typedef struct {
 #define E(...) MEMBER(ExpertNames, __VA_ARGS__)
 #define R(rope)                                                                                              \
   C(rope.kind, "plain linear llama3 yarn longrope proportional"), C(rope.rotary_dim), C(rope.neighbours),    \
-      C(rope.theta), C(rope.factor), C(rope.low_freq_factor), C(rope.high_freq_factor),                      \
+      C(rope.backwards), C(rope.theta), C(rope.factor), C(rope.low_freq_factor), C(rope.high_freq_factor),   \
       C(rope.original_max_position), C(rope.beta_fast), C(rope.beta_slow), C(rope.attention_factor),         \
       C(rope.long_attention_factor), C(rope.mscale), C(rope.mscale_all_dim), C(rope.truncate),               \
       C(rope.n_turned)
@@ -66,19 +66,22 @@ static const Member members_of_config[] = {
   C(hidden), C(intermediate), C(n_layers), C(n_heads), C(n_kv_heads), C(head_dim),
   C(value_dim), C(value_scale), C(vocab_size), C(max_position), C(norm_eps),
   C(norms, "before around after"), C(norm, "rms plus_one plus_one_inside centred centred_bias"),
-  C(head_bias), C(parallel), C(embedding_norm),
+  C(norms_plain), C(qkv_clip), C(head_bias), C(parallel), C(embedding_norm),
   C(post_norm_eps), C(qk_norm, "none heads whole"), C(qk_norm_plain),
   C(qk_norm_after_rope), C(attn_sinks), C(attn_gate, "none numbers heads in_q"), C(attn_gate_softplus),
-  C(v_norm), C(layer_scalar), C(activation, "silu gelu_tanh clamped relu xielu"),
+  C(v_norm), C(layer_scalar), C(activation, "silu gelu_tanh clamped relu gelu_alone xielu"),
   C(per_layer_width), C(per_layer_vocab), C(embedding_scale), C(attention_scale), C(query_scale_beta),
   C(query_scale_step), C(query_scale_nope), C(residual_scale), C(gate_scale), C(mlp_scale),
   C(logit_divisor), C(attention_cap), C(logit_cap), C(tied_embeddings), C(qkv_bias), C(o_bias), C(mlp_bias),
-  C(fused, "none gate_up all"), C(text_part), C(split), C(bos),
+  C(fused, "none gate_up qkv all delta"), C(text_part), C(split), C(bos),
   R(rope), R(local_rope),
-  C(names.block), C(names.attention), C(names.delta), C(names.attn_norm), C(names.attn_post_norm),
+  C(names.layers), C(names.block), C(names.attention), C(names.delta), C(names.attn_norm),
+  C(names.attn_post_norm),
   C(names.mlp_norm), C(names.mlp_post_norm), C(names.q_norm), C(names.k_norm), C(names.o),
-  C(names.delta_o), C(names.attn_gate), C(names.gate), C(names.up), C(names.gate_up), C(names.down),
-  C(names.sinks), C(names.in_some), C(names.final_norm), C(names.embedding), C(names.body),
+  C(names.delta_o), C(names.attn_gate), C(names.gate), C(names.up), C(names.gate_up), C(names.qkv),
+  C(names.down),
+  C(names.sinks), C(names.in_some), C(names.final_norm), C(names.final_norm_bias),
+  C(names.embedding), C(names.body),
   C(latent.kv_rank), C(latent.q_rank), C(latent.nope_dim), C(latent.rope_dim), C(latent.value_dim),
   C(delta.n_key_heads), C(delta.n_value_heads), C(delta.key_dim), C(delta.value_dim), C(delta.conv),
   C(delta.form, "as_one interleaved apart"), C(delta.rule, "gated_delta mamba2"), C(delta.by_channel),

@@ -97,6 +97,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_bool(w, "norms_before_delta", inspect_has_norms_before(config)));
   TRY(put_bool(w, "norms_centred", norms_are_centred(config)));
   TRY(put_bool(w, "norm_bias", config->norm == NORM_CENTRED_BIAS));
+  TRY(put_bool(w, "norms_plain", config->norms_plain));
+  TRY(put_double(w, "clip_qkv", config->qkv_clip));
   TRY(put_bool(w, "lm_head_bias", config->head_bias));
   TRY(put_bool(w, "parallel_mlp", config->parallel));
   TRY(put_bool(w, "norm_plus_one", norms_plus_one(config)));
@@ -114,6 +116,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "attn_gate", attn_gates[config->attn_gate]));
   TRY(put_bool(w, "attn_gate_softplus", config->attn_gate_softplus));
   TRY(put_string(w, "activation", activation_name(config->activation)));
+  TRY(put_bool(w, "mlp_gate", !is_ungated(config->activation)));
   TRY(put_double(w, "embedding_scale", config->embedding_scale));
   TRY(put_double(w, "attention_scale", config->attention_scale));
   TRY(put_double(w, "query_scale_beta", config->query_scale_beta));
@@ -129,6 +132,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
                              : put_raw(w, "logit_cap", "null"));
   TRY(put_bool(w, "attn_sinks", config->attn_sinks));
   TRY(put_bool(w, "rope_neighbours", config->rope.neighbours));
+  TRY(put_bool(w, "rope_backwards", config->rope.backwards));
   TRY(put_bool(w, "fused_gate_up", config->fused == FUSES_GATE_UP));
   TRY(put_bool(w, "fused", config->fused == FUSES_ALL));
   Error reason = {{0}};

@@ -19,11 +19,11 @@ static Status print_vector(Buffer *out, const char *name, const Vector *vector, 
   return buffer_printf(out, err, "\n    %-36s %d  %s", name, vector->n, dtype_name(vector->dtype));
 }
 
-/* The name of a part of a layer after "layers.0.". */
+/* The name of a part of a layer after "layers.0." or the like. */
 static const char *name_in_layer(const ModelConfig *config, const char *part, const char *suffix,
                                  char whole[2 * LINEAR_NAME_SIZE]) {
   layer_full_name(config, "", 0, part, whole, LINEAR_NAME_SIZE);
-  return strcat(whole, suffix) + strlen("layers.0.");
+  return strcat(whole, suffix) + strlen(layers_name(config)) + strlen(".0.");
 }
 
 /* Prints the tensors beside the layers that the first or the last operation takes. */
@@ -32,7 +32,7 @@ static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *
   const bool logits = kind == OP_LOGITS;
   const Matrix *embedding = &model->embedding;
   if (!logits)
-    TRY(buffer_printf(out, err, "\n    %-36s %d -> %d  %s", "embed_tokens", embedding->n_rows,
+    TRY(buffer_printf(out, err, "\n    %-36s %d -> %d  %s", embedding_name(&model->config), embedding->n_rows,
                       embedding->n_columns, dtype_name(embedding->dtype)));
   for (int i = 0; i < N_MODEL_VECTORS; i++) {
     if (!model->vector[i].data || logits == (i == MODEL_INPUT_NORM)) continue;

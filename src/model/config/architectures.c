@@ -95,6 +95,12 @@ const Architecture architectures[] = {
     { 248320, 4096, 12288, 32, 16,  4, 256,  32768,     -1,     -1, 1e-6,   10000 },
     HAS(ATTENTION_BIAS, PARTIAL_ROTARY), .layers = config_parse_delta, .norm = NORM_PLUS_ONE,
     .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q, .rotary_part = 0.25 },
+  { "ExaoneForCausalLM", "exaone", /* EXAONE 3.0, 3.5, Deep */
+    { 102400, 4096, 14336, 32, 32,  8,   0,   4096,      1,    361, 1e-5,  500000 },
+    HAS(ATTENTION_BIAS, MLP_BIAS, GPT_NAMES),
+    .names = { .layers = "h", .attention = "attn.attention", .attn_norm = "ln_1", .mlp_norm = "ln_2",
+               .o = "self_attn.out_proj", .gate = "mlp.c_fc_0", .up = "mlp.c_fc_1", .down = "mlp.c_proj",
+               .final_norm = "ln_f", .embedding = "wte", .body = "transformer." } },
   { "SmolLM3ForCausalLM", "smollm3",
     { 128256, 2048, 11008, 36, 16,  4,   0,  32768, 128000, 128001, 1e-6, 2000000 },
     HAS(ATTENTION_BIAS, MLP_BIAS, TIED), .windows = { WINDOW_NOPE } },
@@ -196,6 +202,34 @@ const Architecture architectures[] = {
     .ropes = ROPES_LONG_MSCALES, .other_name = "PhimoeForCausalLM",
     .experts = { 16, 2, 0, SCORE_CHOSEN_NEAR, RENORMALISE_NEVER, &mixtral_names, EXPERTS_EVERYWHERE,
                  .jitter = { "router_jitter_noise", 0.01 } } },
+  { "Starcoder2ForCausalLM", "starcoder2", /* StarCoder2 3B to 15B */
+    {  49152, 3072, 12288, 30, 24,  2,   0,   4096,  50256,  50256, 1e-5,   10000 },
+    HAS(USE_BIAS, BIASED, TIED), .norm = NORM_CENTRED_BIAS, .activation = ACTIVATION_GELU_ALONE,
+    .windows = { WINDOW_ALL }, .eps_key = "norm_epsilon",
+    .names = { .up = "mlp.c_fc", .down = "mlp.c_proj" } },
+  { "StableLmForCausalLM", "stablelm", /* StableLM 2 1.6B, Zephyr, 3B 4E1T, Code */
+    {  50304, 2560,  6912, 32, 32, 32,   0,   4096,      0,      0, 1e-5,   10000 },
+    HAS(USE_QKV_BIAS, PARTIAL_ROTARY, PARALLEL_KEY), .norm = NORM_CENTRED_BIAS, .rotary_part = 0.25,
+    .eps_key = "layer_norm_eps", .off_key = "qk_layernorm" },
+  { "PhiForCausalLM", "phi", /* Phi-1, 1.5, 2 */
+    {  51200, 2048,  8192, 24, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
+    HAS(USE_BIAS, HEAD_BIAS, BIASED, PARTIAL_ROTARY, PARALLEL), .norm = NORM_CENTRED_BIAS,
+    .activation = ACTIVATION_GELU_ALONE, .rotary_part = 0.5, .eps_key = "layer_norm_eps",
+    .off_key = "qk_layernorm", .names = { .o = "self_attn.dense", .up = "mlp.fc1", .down = "mlp.fc2",
+                                          .final_norm = "final_layernorm",
+                                          .final_norm_bias = "final_layernorm.bias" } },
+  { "OlmoForCausalLM", "olmo", /* OLMo 1B, 7B, 1.7 */
+    {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,   10000 },
+    HAS(ATTENTION_BIAS, CLIP, NORMS_PLAIN), .norm = NORM_CENTRED },
+  { "Jais2ForCausalLM", "jais2", /* Jais 2 8B, 70B */
+    { 150272, 3328, 26624, 32, 26,  0,   0,   8192,      0, 150024, 1e-5,   10000 },
+    HAS(ATTENTION_BIAS, MLP_BIAS, BIASED), .norm = NORM_CENTRED_BIAS, .activation = ACTIVATION_RELU,
+    .eps_key = "layer_norm_eps" },
+  { "NanoChatForCausalLM", "nanochat",
+    {  50304,  768,  8192, 12,  6,  0,   0,   2048,      0,      1, 1e-6,   10000 },
+    HAS(ATTENTION_BIAS, LOGIT_CAP, NORMS_PLAIN, EMBEDDING_NORM, QK_NORM_PLAIN, QK_NORM_AFTER_ROPE, BACKWARDS),
+    .qk_norm = QK_NORM_HEADS, .activation = ACTIVATION_RELU, .logit_cap = 15,
+    .names = { .up = "mlp.fc1", .down = "mlp.fc2" } },
   { "InternLM3ForCausalLM", "internlm3", /* InternLM3 8B */
     { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
     HAS(ATTENTION_BIAS, MLP_BIAS) },
@@ -300,7 +334,7 @@ const Architecture architectures[] = {
     .experts = { 8, 2, 0, SCORE_SOFTMAX, RENORMALISE_ALWAYS, &mixtral_names, EXPERTS_EVERYWHERE } },
   { "GptOssForCausalLM", "gpt_oss", /* gpt-oss-20b, 120b */
     { 201088, 2880,  2880, 36, 64,  8,  64, 131072,     -1,     -1, 1e-5,  150000 },
-    HAS(ATTENTION_BIAS, OWN_ROPE, O_BIAS, ATTN_SINKS, EXPERT_BIASES, CLAMPED),
+    HAS(ATTENTION_BIAS, OWN_ROPE, BIASED, ATTN_SINKS, EXPERT_BIASES, CLAMPED),
     .windows = { WINDOW_PERIODIC, 128, 2 },
     .experts = { 128, 4, 0, SCORE_CHOSEN, RENORMALISE_NEVER, &gpt_oss_names, EXPERTS_EVERYWHERE } },
   { "Glm4MoeForCausalLM", "glm4_moe", /* GLM-4.5, 4.5-Air, 4.6, 4.7 */
@@ -546,6 +580,7 @@ const char *activation_name(Activation activation) {
                                                    [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh",
                                                    [ACTIVATION_CLAMPED] = "clamped silu",
                                                    [ACTIVATION_RELU] = "relu2",
+                                                   [ACTIVATION_GELU_ALONE] = "gelu_pytorch_tanh",
                                                    [ACTIVATION_XIELU] = "xielu"};
   return names[activation];
 }

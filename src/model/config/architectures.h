@@ -61,6 +61,10 @@ typedef enum {
   MUP,            /* mup_enabled: as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
   OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
+  CLIP,           /* clip_qkv */
+  USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
+  PARALLEL_KEY,   /* use_parallel_residual: as PARALLEL */
+  GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function count more than the usual names */
   BLOCK_WIDTH,    /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
   SANDWICH,       /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
   MAY_BE_ENCODER, /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
@@ -79,8 +83,9 @@ typedef enum {
   MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
   /* Members of ModelConfig that are true. */
   QKV_BIAS,
-  O_BIAS, /* the default of ATTENTION_BIAS */
+  BIASED, /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
   PARALLEL,
+  NORMS_PLAIN,
   EMBEDDING_NORM,
   QK_NORM_PLAIN,
   QK_NORM_AFTER_ROPE,
@@ -88,6 +93,7 @@ typedef enum {
   SCALED_LAYERS, /* layer_scalar */
   ATTN_SINKS,
   NEIGHBOURS,        /* of its ropes */
+  BACKWARDS,         /* likewise */
   TIED,              /* the default */
   SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
   INTERLEAVED_DELTA, /* delta layers are stored by key head */
@@ -186,6 +192,7 @@ struct Architecture {
   const char *head_dim_key;     /* where "head_dim" is absent */
   const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
   const char *length_key;       /* for the longest context where it is larger than max_position_embeddings */
+  const char *off_key;          /* for a bool that must be false */
   const char *before_key;       /* for the window without the position itself, in place of sliding_window */
   const char *other_name;       /* another name of `architecture` */
   const char *other_type;       /* a model_type that means the same beside `architecture` */

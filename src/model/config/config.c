@@ -94,6 +94,12 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
   return whole ? enter_text(r, whole, out, text) : STATUS_OK;
 }
 
+/* `own` where the family has names of its own and the config this member, else `usual`. */
+static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
+                          const char *usual) {
+  return has(arch, GPT_NAMES) && json_member(r->object, own) ? own : usual;
+}
+
 /* --- sizes */
 
 static Status parse_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
@@ -130,9 +136,9 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
     TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
   if (arch->dense_key)
     TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
-  TRY(arch->layers == config_parse_blocks
-          ? config_count_blocks(r, &config->n_layers)
-          : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
+  TRY(arch->layers == config_parse_blocks ? config_count_blocks(r, &config->n_layers)
+                                          : reader_int(r, key_of(r, arch, "num_layers", "num_hidden_layers"),
+                                                       1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
   if (has(arch, KIMI_NAMES))
@@ -150,12 +156,14 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
                {"swish", ACTIVATION_SILU},
                {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
                {"gelu_new", ACTIVATION_GELU_TANH}};
-  const char *name, *key = arch->activation_key ? arch->activation_key : "hidden_act";
+  const char *name, *key = key_of(r, arch, "activation_function",
+                                  arch->activation_key ? arch->activation_key : "hidden_act");
   TRY(reader_string(r, key, &name));
   config->activation = arch->activation;
   const bool ungated = is_ungated(arch->activation);
   const char *usual = activation_name(arch->activation);
   if (!name || (ungated && strcmp(name, usual) == 0)) return STATUS_OK;
+  if (arch->activation == ACTIVATION_GELU_ALONE && strcmp(name, "gelu_new") == 0) return STATUS_OK;
   if (ungated) return reader_refuse(r, "%s %s is not supported, expected %s", key, name, usual);
   if (has(arch, GELU_IS_TANH) && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -241,16 +249,18 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
 }
 
 static Status parse_biases(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  if (has(arch, ATTENTION_BIAS)) TRY(reader_bool(r, "attention_bias", has(arch, O_BIAS), &config->o_bias));
+  const bool biased = has(arch, BIASED);
+  if (has(arch, ATTENTION_BIAS)) TRY(reader_bool(r, "attention_bias", biased, &config->o_bias));
   if (has(arch, OUT_BIAS)) TRY(reader_bool(r, "attention_out_bias", false, &config->o_bias));
   config->qkv_bias = has(arch, QKV_BIAS) || (config->o_bias && !has(arch, OUT_BIAS));
   if (has(arch, QKV_BIAS_KEY)) TRY(reader_bool(r, "attention_bias", has(arch, QKV_BIAS), &config->qkv_bias));
+  if (has(arch, USE_QKV_BIAS)) TRY(reader_bool(r, "use_qkv_bias", config->qkv_bias, &config->qkv_bias));
   if (has(arch, USE_BIAS)) {
-    TRY(reader_bool(r, "use_bias", false, &config->o_bias));
+    TRY(reader_bool(r, "use_bias", biased, &config->o_bias));
     config->qkv_bias = config->mlp_bias = config->o_bias;
   }
-  if (has(arch, HEAD_BIAS)) TRY(reader_bool(r, "lm_head_bias", false, &config->head_bias));
-  return has(arch, MLP_BIAS) ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
+  if (has(arch, HEAD_BIAS)) TRY(reader_bool(r, "lm_head_bias", biased, &config->head_bias));
+  return has(arch, MLP_BIAS) ? reader_bool(r, "mlp_bias", biased, &config->mlp_bias) : STATUS_OK;
 }
 
 static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
@@ -261,6 +271,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
       /* clang-format off */
       {PARALLEL,           offsetof(ModelConfig, parallel)},
       {EMBEDDING_NORM,     offsetof(ModelConfig, embedding_norm)},
+      {NORMS_PLAIN,        offsetof(ModelConfig, norms_plain)},
       {QK_NORM_PLAIN,      offsetof(ModelConfig, qk_norm_plain)},
       {QK_NORM_AFTER_ROPE, offsetof(ModelConfig, qk_norm_after_rope)},
       {V_NORM,             offsetof(ModelConfig, v_norm)},
@@ -274,6 +285,9 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   if (has(arch, POST_NORM)) TRY(reader_bool(r, "use_post_norm", true, &post_norm));
   if (has(arch, OFF_ONLY)) TRY(reader_refuse_true(r, "use_sliding_window"));
   if (has(arch, OFF_ONLY)) TRY(reader_refuse_given(r, "clip_qkv"));
+  if (has(arch, CLIP)) TRY(parse_cap(r, "clip_qkv", 0, &config->qkv_clip));
+  if (has(arch, PARALLEL_KEY)) TRY(reader_bool(r, "use_parallel_residual", false, &config->parallel));
+  if (arch->off_key) TRY(reader_refuse_true(r, arch->off_key));
   if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
   if (has(arch, USE_QK_NORM) && qk_norm && arch->qk_norm == QK_NORM_NONE)
     return reader_refuse(r, "use_qk_norm is true, which is not supported in %s, expected false",
@@ -284,8 +298,8 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->names = arch->names;
   config->attn_gate = arch->attn_gate;
   config->fused = arch->fused;
-  TRY(reader_double(r, arch->eps_key ? arch->eps_key : "rms_norm_eps", 0, 1, arch->norm_eps,
-                    &config->norm_eps));
+  TRY(reader_double(r, key_of(r, arch, "layer_norm_epsilon", arch->eps_key ? arch->eps_key : "rms_norm_eps"),
+                    0, 1, arch->norm_eps, &config->norm_eps));
   if (has(arch, MAY_BE_RMS) && json_member(r->object, "rms_norm_eps")) {
     config->norm = NORM_RMS;
     TRY(reader_double(r, "rms_norm_eps", 0, 1, 0, &config->norm_eps));

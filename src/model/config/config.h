@@ -39,6 +39,7 @@ typedef struct {
   RopeKind kind;
   int rotary_dim;                /* even, 2..head_dim: the first dimensions of a head that are rotated */
   bool neighbours;               /* pairs are (2 i, 2 i + 1), not (i, i + rotary_dim / 2) */
+  bool backwards;                /* pairs turn the other way: frequencies are negative (NanoChat) */
   double theta;                  /* rope_theta */
   double factor;                 /* all but ROPE_PLAIN: > 0 */
   double low_freq_factor;        /* llama3 */
@@ -78,8 +79,9 @@ typedef enum {
   NORM_CENTRED_BIAS,
 } NormKind;
 
-/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); these, and q, k and v (Phi-3). */
-typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_ALL } FusedMatrices;
+/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); q, k and v (Sarvam); all these
+ * (Phi-3); those of the gated delta rule (Lara 4 Mini). */
+typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
@@ -118,9 +120,9 @@ typedef struct {
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
- * With the last two MLPs and experts are ungated: there is no gate, up's output is both. f is max(x, 0), so
- * that g is the square of max(up, 0) (relu2), or g is a function of up alone, with numbers of each layer's
- * own (XieluLayer in model.h).
+ * From ACTIVATION_RELU on MLPs and experts are ungated: there is no gate, up's output is both. f is
+ * max(x, 0), so that g is the square of max(up, 0) (relu2); or (1 + tanh(...)) / 2 as above, so that g is the
+ * GELU of up; or g is a function of up alone, with numbers of each layer's own (XieluLayer in model.h).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
 typedef enum {
@@ -128,29 +130,32 @@ typedef enum {
   ACTIVATION_GELU_TANH,
   ACTIVATION_CLAMPED,
   ACTIVATION_RELU,
+  ACTIVATION_GELU_ALONE,
   ACTIVATION_XIELU,
   N_ACTIVATIONS
 } Activation;
 static inline bool is_ungated(Activation activation) {
-  return activation == ACTIVATION_RELU || activation == ACTIVATION_XIELU;
+  return activation >= ACTIVATION_RELU;
 }
 
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
  * theirs. */
 typedef struct {
-  const char *block; /* stands for "self_attn", "mlp", "mamba" in all names: "mixer" gives "mixer.q_proj" */
+  const char *layers; /* stands for "layers": "h" */
+  const char *block;  /* stands for "self_attn", "mlp", "mamba" in all names: "mixer" gives "mixer.q_proj" */
   const char *attention, *delta; /* stand for "self_attn" and "linear_attn" */
   const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
   const char *o, *delta_o;                /* in layers with attention, and of DELTA_APART */
   const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
+  const char *qkv;                        /* that of q, k and v */
   const char *sinks;
   /* o, delta_o, gate, up and down have these names in some checkpoints of the family, the usual ones in
    * others. */
   bool in_some;
-  /* These three name parts of the whole model. body: what names begin with if none begins with "model.". */
-  const char *final_norm, *embedding, *body;
+  /* These name parts of the whole model. body: what names begin with if none begins with "model.". */
+  const char *final_norm, *final_norm_bias, *embedding, *body;
 } TensorNames;
 
 /* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
@@ -405,6 +410,7 @@ typedef struct {
 
   NormKind norm;
   NormPlacement norms;
+  bool norms_plain;    /* norms of x have no weights: the loader makes ones (OLMo 1, NanoChat) */
   bool head_bias;      /* lm_head has a bias (PhiMoE) */
   bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
   bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
@@ -416,6 +422,7 @@ typedef struct {
   const ExpertNames *expert_names; /* NULL unless the model has experts */
   bool attn_sinks;                 /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
+  double qkv_clip; /* outputs of q, k and v are cut to -qkv_clip .. qkv_clip (OLMo 1); 0: they are not */
   bool attn_gate_softplus; /* gates are ln(1 + e^x), not sigmoids (Laguna) */
   LatentConfig latent;
   DeltaConfig delta;

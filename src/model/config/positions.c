@@ -555,6 +555,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   else if (arch->ropes != ROPES_PROPORTIONAL)
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = has(arch, NEIGHBOURS);
+  config->rope.backwards = has(arch, BACKWARDS);
   if (arch->latent.kv_rank) {
     if (has(arch, NEIGHBOURS)) TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
     config_scale_latent(config);

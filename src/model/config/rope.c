@@ -90,7 +90,7 @@ void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float 
     case ROPE_LONGROPE: frequency = 1.0f / (factors[pair] * wave); break;
     case ROPE_PROPORTIONAL: frequency = pair < rope->n_turned ? frequency / (float)rope->factor : 0; break;
     }
-    out[pair] = frequency;
+    out[pair] = rope->backwards ? -frequency : frequency;
   }
 }
 

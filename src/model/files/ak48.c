@@ -168,7 +168,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->conv.taps) return "layers with a short convolution";
   if (config->experts.n_experts) return "experts";
   if (config->text_part) return "the text part of a larger model";
-  if (config->fused == FUSES_ALL) return "q, k and v as one matrix";
+  if (config->fused == FUSES_ALL || config->fused == FUSES_QKV) return "q, k and v as one matrix";
   if (config->latent.kv_rank) return "latent attention";
   if (config->streams.n || config->altup.n) return "several residual streams";
   if (config->fused == FUSES_GATE_UP) return "gate and up as one matrix";
@@ -187,9 +187,11 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->attention_scale != 1 / sqrt(config->head_dim)) return "a factor of attention's scores";
   if (config->qk_norm_after_rope) return "q and k norms after their rope";
   if (config->rope.neighbours) return "rotary pairs of neighbours";
+  if (config->rope.backwards) return "rotary pairs that turn backwards";
   if (config->attn_sinks) return "attention sinks";
   if (config->value_dim) return "values of another size than keys";
   if (config->embedding_norm) return "normalised embeddings";
+  if (config->qkv_clip != 0) return "limits of q, k and v";
   if (config->qk_norm_plain) return "q and k norms without weights";
   if (config->query_scale_beta != 0) return "queries scaled by position";
   if (config->gate_scale != 1 || config->mlp_scale != 1) return "a factor of the gated product";

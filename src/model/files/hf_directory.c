@@ -23,6 +23,19 @@ Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, in
   return take_numbers(loader, base, suffix, 1, &n, out);
 }
 
+/* The weights of a norm that has none: ones, the same for all of them. */
+static Status take_ones(HfLoader *loader, int n, Vector *out) {
+  static const Linear norms = {.name = "norms without weights"};
+  if (!loader->ones) {
+    loader->ones = model_make_memory(loader->model, (size_t)n, sizeof *loader->ones, &norms, loader->err);
+    if (!loader->ones) return STATUS_FAILED;
+    loader->model->made_bytes += (size_t)n * sizeof *loader->ones;
+    for (int i = 0; i < n; i++) loader->ones[i] = 1;
+  }
+  *out = (Vector){loader->ones, DTYPE_F32, n};
+  return STATUS_OK;
+}
+
 /* The same, and refuses numbers that are not finite. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   TRY(hf_vector_take(loader, base, suffix, n, out));
@@ -96,6 +109,10 @@ static Status take_vectors(HfLoader *loader, int index) {
     int rank = stored.taps ? 3 : 1;
     Vector *out = &loader->model->layers[index].vector[which];
     char name[NAME_SIZE];
+    if (config->norms_plain && (which == LAYER_ATTN_NORM || which == LAYER_MLP_NORM)) {
+      TRY(take_ones(loader, stored.n, out));
+      continue;
+    }
     layer_full_name(config, loader->body, index, stored.name, name, sizeof name);
     const StoredTensor *tensor = hf_find(loader, name, stored.suffix);
     if (!tensor && (which == LAYER_XIELU_BETA || which == LAYER_XIELU_EPS)) continue;
@@ -149,7 +166,10 @@ Status hf_own_take(HfLoader *loader) {
     char name[LINEAR_NAME_SIZE];
     model_vector_name(&model->config, loader->body, which, name);
     const int n = model_vector_size(&model->config, which);
-    if (n > 0) TRY(hf_norm_take(loader, name, "", n, &model->vector[which]));
+    if (model->config.norms_plain && which == MODEL_FINAL_NORM)
+      TRY(take_ones(loader, n, &model->vector[which]));
+    else if (n > 0)
+      TRY(hf_norm_take(loader, name, "", n, &model->vector[which]));
   }
   return STATUS_OK;
 }
@@ -191,10 +211,6 @@ static Status take_head(HfLoader *loader) {
   }
   return model->config.head_bias ? hf_norm_take(loader, loader->head, ".bias", head->n_out, &head->bias)
                                  : STATUS_OK;
-}
-
-static const char *embedding_name(const ModelConfig *config) {
-  return config->names.embedding ? config->names.embedding : "embed_tokens";
 }
 
 static Status take_everything(HfLoader *loader) {

@@ -13,6 +13,7 @@ typedef struct {
   /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() finds that, whatever
    * the base is. NULL: none. */
   StoredTensor *views;
+  float *ones; /* [hidden] of norms without weights; NULL: none yet. Belongs to the model. */
   Error *err;
 } HfLoader;
 

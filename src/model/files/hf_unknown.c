@@ -63,10 +63,11 @@ static Status check_tensor(const HfLoader *loader, const StoredTensor *tensor) {
   const size_t n_body = strlen(loader->body);
   if (strncmp(tensor->name, loader->body, n_body) != 0) return STATUS_OK;
   const char *name = tensor->name + n_body;
-  static const char layers[] = "layers.";
-  if (strncmp(name, layers, sizeof layers - 1) != 0) return STATUS_OK;
+  const char *layers = layers_name(config);
+  const size_t n_layers = strlen(layers);
+  if (strncmp(name, layers, n_layers) != 0 || name[n_layers] != '.') return STATUS_OK;
   char *end;
-  const long layer = strtol(name + sizeof layers - 1, &end, 10);
+  const long layer = strtol(name + n_layers + 1, &end, 10);
   if (*end != '.' || layer < 0 || is_idle(name)) return STATUS_OK;
   if (layer < config->n_layers && (is_shared(config, (int)layer, name) ||
                                    is_of_no_experts(config, (int)layer, name) || hf_is_no_bias(tensor)))

@@ -111,7 +111,8 @@ def test_says_what_the_files_say(run, directory):
         whole = {**whole, "text_config": whole["llm_config"]}
     several = "text_config" in whole
     text = whole["text_config"] if several else config
-    spelt = {"rms_norm_eps": text.get("norm_eps", text.get("layer_norm_epsilon", text.get("layer_norm_eps"))), **text,
+    eps = (text[key] for key in ("norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon") if key in text)
+    spelt = {"rms_norm_eps": next(eps, 1e-5), "num_hidden_layers": text.get("num_layers"), **text,
              "intermediate_size": mlp_width(text)}
     if isinstance(spelt["intermediate_size"], list):
         assert [layer["intermediate_size"] for layer in report["layers"]] == spelt["intermediate_size"]
@@ -182,7 +183,7 @@ def test_says_what_the_files_say(run, directory):
     n_delta, n_conv = report["layer_kinds"].count("delta"), report["layer_kinds"].count("conv")
     expected = (matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
                 - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
-    expected -= len(layers) * (report["activation"] in ("relu2", "xielu"))  # no gate
+    expected -= len(layers) * (not report["mlp_gate"])
     expected += 2 * sum(name.endswith("linear_attn.k_proj.weight") for name in stored)  # no matrix of q, k and v
     expected += 2 * sum(name.endswith((".k_conv1d.weight", ".f_a_proj.weight")) for name in stored)
     expected -= own_gate * n_delta
@@ -290,13 +291,14 @@ def arithmetic_of(report):
                                                           "gate_scale", "mlp_scale",
                                                           "attention_cap", "logit_divisor", "logit_cap",
                                                           "query_scale_beta", "query_scale_step",
-                                                          "post_norm_eps") if report[key]}
+                                                          "post_norm_eps", "clip_qkv") if report[key]}
     items = [
         (report["norms"] == "around", "norms before and behind attention and the gated product"),
         (report["norms"] == "after", "norms behind attention and the gated product only"),
         (report["norms_before_delta"], "but before them in layers with the delta rule"),
         (report["norms_centred"], "norms subtract the mean"),
         (report["norm_bias"], "norms with a bias"),
+        (report["norms_plain"], "norms without weights"),
         (report["lm_head_bias"], "an output head with a bias"),
         (report["parallel_mlp"], "the gated product beside attention, of the same norm"),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
@@ -306,12 +308,15 @@ def arithmetic_of(report):
         (report["final_norm_plain"], "a last norm of weight"),
         (report["norm_plus_one"], "norms of 1 + weight"),
         (report["v_norm"], "a norm of v without weight"),
+        (float(report["clip_qkv"]), f"q, k and v cut at {short.get('clip_qkv')}"),
+        (report["rope_backwards"], "ropes that turn backwards"),
         (int(report["v_head_dim"]), f"values of a head of size {report['v_head_dim']}"),
         (float(report["value_scale"]) != 1, f"values times {float(report['value_scale']):.6g}"),
         (int(report["hidden_size_per_layer_input"]) > 0,
          f"an input of each layer's own of size {report['hidden_size_per_layer_input']}"),
         (report["layer_scalar"], "what leaves a layer times a number of its own"),
         (report["activation"] != "silu", report["activation"]),
+        (not report["mlp_gate"], "an MLP without a gate"),
         (float(report["embedding_scale"]) != 1, f"embedding times {short['embedding_scale']}"),
         (float(report["residual_scale"]) != 1, f"what layers add times {short['residual_scale']}"),
         (float(report["gate_scale"]) != 1, f"gates of MLPs times {short['gate_scale']}"),
