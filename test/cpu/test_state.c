@@ -207,6 +207,54 @@ static void every_array_has_its_room(void **state) {
   }
 }
 
+static BackendState *open_state(const BackendModel *loaded, StateOptions options) {
+  BackendState *state;
+  Error err = {{0}};
+  if (cpu_backend.open((BackendModel *)loaded, &options, &state, &err)) fail_msg("%s", err.text);
+  return state;
+}
+
+/* A layer that uses the keys and values of another has that one's cache: of the same state, or of the target's,
+ * where no layer may have a cache of its own. */
+static void layers_that_share_have_the_caches_of_others(void **state) {
+  (void)state;
+  static LayerConfig some[LAYERS] = {{.head_dim = 34}, {.head_dim = 18}, {.shares_kv = true, .head_dim = 34}},
+                     all[] = {{.shares_kv = true, .kv_layer = 1, .head_dim = 18},
+                              {.shares_kv = true, .kv_layer = 0, .head_dim = 34}};
+  const ModelConfig target = {.hidden = 48,
+                              .intermediate = 40,
+                              .n_layers = LAYERS,
+                              .n_heads = 6,
+                              .n_kv_heads = 2,
+                              .head_dim = 18,
+                              .vocab_size = 61,
+                              .layers = some};
+  ModelConfig drafter = target;
+  drafter.n_layers = 2;
+  drafter.layers = all;
+  const Model models[] = {{.config = target}, {.config = drafter}};
+  const BackendModel loaded[] = {{.model = &models[0]}, {.model = &models[1]}};
+  StateOptions options = {.n_ctx = 20, .max_chunk = 3, .max_logit_rows = 1};
+  for (KvType kv = KV_F16; kv <= KV_Q8; kv++) {
+    options.kv = kv;
+    options.target = NULL;
+    BackendState *of_target = open_state(&loaded[0], options);
+    options.target = of_target;
+    BackendState *of_drafter = open_state(&loaded[1], options);
+    for (int head = 0; head < target.n_kv_heads; head++) {
+      const KvHead first = state_kv_head(of_target, 0, 0, head),
+                   second = state_kv_head(of_target, 0, 1, head), last = state_kv_head(of_target, 0, 2, head),
+                   a = state_kv_head(of_drafter, 0, 0, head), b = state_kv_head(of_drafter, 0, 1, head);
+      assert_true(first.k && second.k && first.k != second.k);
+      assert_memory_equal(&last, &first, sizeof first);
+      assert_memory_equal(&a, &second, sizeof a);
+      assert_memory_equal(&b, &first, sizeof b);
+    }
+    cpu_backend.close(of_drafter);
+    cpu_backend.close(of_target);
+  }
+}
+
 /* --- loading */
 
 static BackendModel *load(const Model *model, int n_threads) {
@@ -397,6 +445,7 @@ static void the_kernels_are_those_that_the_processor_can_run(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_array_has_its_room),
+    cmocka_unit_test(layers_that_share_have_the_caches_of_others),
     cmocka_unit_test(threads_and_kernels_are_chosen_when_loading),
     cmocka_unit_test(vectors_are_widened),
     cmocka_unit_test(only_rows_that_were_made_are_read),
