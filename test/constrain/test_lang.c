@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <cmocka.h>
 
 #include "constrain/lang/formats.h"
@@ -82,6 +85,8 @@ static void multiples_are_exact_decimals(void **state) {
                {"1", "1.050e2", true},
                {"1", "1.001e1", false},
                {"1", "1.001e3", true},
+               {"0.1", "5.0e-1", true},
+               {"3", "1.0203e4", true},
                {"7", "-14", true},
                {"0.123456789", "1e+308", false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -92,6 +97,38 @@ static void multiples_are_exact_decimals(void **state) {
     assert_true(decimal_divisor(&d, &divisor, &scale));
     assert_int_equal(has(numbers_multiple((Numbers){&langs, true}, divisor, scale), cases[i].text),
                      cases[i].is);
+  }
+}
+
+/* The reference are whole numbers: m * 10^(K - k), for mantissas with zeros at their ends and within. */
+static void multiples_are_those_of_whole_numbers(void **state) {
+  (void)state;
+  static const char *const fractions[] = {"",      ".0",    ".5",   ".05",  ".50",   ".500",
+                                          ".0203", ".1002", ".010", ".001", ".1250", ".0000",
+                                          ".3003", ".0500", ".25",  ".9090"};
+  static const struct {
+    uint32_t divisor;
+    unsigned scale;
+  } of[] = {{1, 0}, {3, 0}, {7, 0}, {12, 0}, {1, 1}, {3, 1}, {1, 2}, {25, 2}, {999, 3}, {1, 5}, {10, 0}};
+  enum { SCALE = 12 }; /* of all values */
+  for (size_t d = 0; d < sizeof of / sizeof *of; d++) {
+    const Lang multiple = numbers_multiple((Numbers){&langs, true}, of[d].divisor, of[d].scale);
+    __int128 divisor = of[d].divisor;
+    for (unsigned i = of[d].scale; i < SCALE; i++) divisor *= 10;
+    for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++)
+      for (int first = 1; first <= 9; first++)
+        for (int exponent = -6; exponent <= 6; exponent++) {
+          char text[40];
+          const int n = snprintf(text, sizeof text, "%d%s", first, fractions[f]);
+          if (exponent) snprintf(text + n, sizeof text - (size_t)n, "e%d", exponent);
+          __int128 value = first;
+          for (const char *c = fractions[f]; *c; c++)
+            if (*c != '.') value = value * 10 + (*c - '0');
+          const int k = fractions[f][0] ? (int)strlen(fractions[f]) - 1 : 0;
+          for (int i = k - exponent; i < SCALE; i++) value *= 10;
+          if (has(multiple, text) != (value % divisor == 0))
+            fail_msg("%s as a multiple of %u / 10^%u", text, of[d].divisor, of[d].scale);
+        }
   }
 }
 
@@ -391,6 +428,9 @@ static void regular_expressions_match_as_ecma_has_it(void **state) {
                {"^[^\\d\\s]{2,3}$", "a1", false},
                {"^\\u{1f600}$", "\U0001f600", true},
                {"a{2", "a{2", true},
+               {"^x(y$)?", "xz", true},
+               {"^a(b$){0,2}$", "a", true},
+               {"^(a$|b){17}$", "bbbbbbbbbbbbbbbba", true},
                {"^(?:a|b|)$", "", true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Lang lang;
@@ -400,6 +440,76 @@ static void regular_expressions_match_as_ecma_has_it(void **state) {
                      STATUS_OK);
     assert_int_equal(has(lang_text(&langs, lang), cases[i].text), cases[i].matches);
   }
+}
+
+static uint64_t seed = 1;
+
+static unsigned below(unsigned n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (unsigned)(seed >> 33) % n;
+}
+
+/* Appends a random expression over "ab" with assertions in it, and perhaps a count of it. */
+static void random_expression(char *out, int depth) {
+  static const char *const atoms[] = {"a", "b", "a", "b", "^", "$", ".", "[^a]"};
+  static const char *const groups[] = {"(", "(", "(?:", "(?=", "(?!"};
+  static const char *const counts[] = {"",    "",      "",      "?",     "*",      "+",
+                                       "{2}", "{0,2}", "{1,2}", "{2,3}", "{0,20}", "{0}"};
+  const unsigned what = below(depth > 0 ? 10 : 6);
+  if (what < 6) {
+    const unsigned atom = below(8);
+    strcat(out, atoms[atom]);
+    if (atom != 4 && atom != 5) strcat(out, counts[below(12)]);
+  } else if (what < 8) {
+    const unsigned group = below(5);
+    strcat(out, groups[group]);
+    random_expression(out, depth - 1);
+    if (below(2)) strcat(out, "|");
+    random_expression(out, depth - 1);
+    strcat(out, ")");
+    if (group < 3) strcat(out, counts[below(12)]);
+  } else {
+    random_expression(out, depth - 1);
+    random_expression(out, depth - 1);
+  }
+}
+
+/* Expressions whose assertions are repeated, alternatives of one another or after what may be empty match as
+ * PCRE2 has it, or are refused. All texts of up to five letters are tried. */
+static void assertions_hold_where_another_matcher_has_them(void **state) {
+  (void)state;
+  int n_taken = 0;
+  for (int i = 0; i < 3000; i++) {
+    char text[2000] = "";
+    Lang lang;
+    Error err;
+    int code;
+    size_t at;
+    random_expression(text, 3);
+    if (regular_expression_parse(&langs, text, strlen(text), REGEX_SOMEWHERE, &lang, &err) != STATUS_OK) {
+      assert_true(langs.unsupported);
+      continue;
+    }
+    n_taken++;
+    pcre2_code *other =
+        pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_DOLLAR_ENDONLY, &code, &at, NULL);
+    if (!other && code == PCRE2_ERROR_PATTERN_TOO_LARGE) continue;
+    if (!other) fail_msg("%s: error %d of PCRE2", text, code);
+    pcre2_match_data *match = pcre2_match_data_create_from_pattern(other, NULL);
+    for (unsigned bits = 1; bits < 64; bits++) {
+      char letters[8];
+      size_t n = 0;
+      for (unsigned left = bits; left > 1; left >>= 1) letters[n++] = left & 1 ? 'b' : 'a';
+      const int found = pcre2_match(other, (PCRE2_SPTR)letters, n, 0, 0, match, NULL);
+      const bool matches = found >= 0;
+      if (found < PCRE2_ERROR_NOMATCH) continue; /* it has tried for too long */
+      if (lang_contains(&langs, lang, letters, n) != matches)
+        fail_msg("%s and \"%.*s\": expected %d", text, (int)n, letters, matches);
+    }
+    pcre2_match_data_free(match);
+    pcre2_code_free(other);
+  }
+  assert_true(n_taken > 1500);
 }
 
 static void mistakes_in_expressions_name_their_place(void **state) {
@@ -565,6 +675,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(numbers_compare_as_strtod_has_it, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(multiples_are_exact_decimals, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(multiples_are_those_of_whole_numbers, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(zeros_of_a_fraction_are_counted_to_a_limit, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(an_interval_without_integers_is_known_to_be_empty, open_langs,
                                       close_langs),
@@ -580,6 +691,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_search_among_multiples_is_short, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(an_interruption_ends_the_work, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(regular_expressions_match_as_ecma_has_it, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(assertions_hold_where_another_matcher_has_them, open_langs,
+                                      close_langs),
       cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(short_strings_know_no_high_counts, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(the_shortest_string_is_found, open_langs, close_langs),

@@ -3,7 +3,7 @@
  * A state knows the digits read so far modulo the divisor, how many of them are fraction digits, and the
  * exponent. Value of a text with digits m, k fraction digits and exponent K: m * 10^(K - k), a multiple of
  * divisor / 10^scale if m * 10^(scale - k + K) is a whole multiple of the divisor. Zeros at the end of a
- * fraction longer than the scale wait (`zeros`) until another digit makes them count. */
+ * fraction wait (`zeros`) until another digit makes them count, so that they add nothing to k. */
 #include <string.h>
 
 #include "constrain/lang/byte_classes.h"
@@ -26,11 +26,11 @@ typedef struct {
 
 static uint32_t pack(Place place) {
   return (uint32_t)place.phase | (uint32_t)place.negative << 2 | place.fraction << 3 | place.zeros << 10 |
-         place.exponent << 16;
+         place.exponent << 17;
 }
 
 static Place unpack(uint32_t packed) {
-  return (Place){packed & 3, packed >> 2 & 1, packed >> 3 & 127, packed >> 10 & 63, packed >> 16};
+  return (Place){packed & 3, packed >> 2 & 1, packed >> 3 & 127, packed >> 10 & 127, packed >> 17};
 }
 
 static uint32_t shifted(uint32_t remainder, unsigned zeros, uint32_t divisor) {
@@ -80,9 +80,9 @@ static Lang digit_next(Langs *langs, LangNode node, Place place, unsigned digit)
     place.exponent = place.exponent * 10 + digit;
     return place.exponent > MAX_EXPONENT ? LANG_NONE : state(langs, node.a, node.b, place);
   }
-  if (place.phase == FRACTION && place.fraction >= d.scale) {
+  if (place.phase == FRACTION) {
     if (digit == 0) {
-      if (place.zeros < MAX_FRACTION) place.zeros++;
+      if (place.fraction + place.zeros < d.scale + MAX_FRACTION) place.zeros++;
       return state(langs, node.a, node.b, place);
     }
     place.fraction += place.zeros;
@@ -137,11 +137,11 @@ bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], si
   const bool point = n % 2 == 1;
   if (point && (place.phase == FRACTION || d.scale == 0)) return true;
   unsigned n_digits = (unsigned)n / 2;
-  unsigned had = place.phase == FRACTION ? place.fraction : 0;
+  const unsigned had = place.fraction + place.zeros;
   if ((point || place.phase == FRACTION) && had + n_digits > d.scale) return true;
   uint64_t power = 1;
   for (unsigned i = 0; i < n_digits && power < d.divisor; i++) power *= 10;
-  uint32_t x = (d.divisor - shifted(node.b, n_digits, d.divisor)) % d.divisor;
+  uint32_t x = (d.divisor - shifted(node.b, place.zeros + n_digits, d.divisor)) % d.divisor;
   if (x >= power) return true;
   if (point) out[(*size)++] = '.';
   for (unsigned i = n_digits; i-- > 0; x /= 10) out[*size + i] = (char)('0' + x % 10);
