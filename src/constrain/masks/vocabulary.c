@@ -111,16 +111,21 @@ typedef struct {
   uint32_t size, n_characters;
 } Inside;
 
+static bool is_one_of(char c, const char *all) {
+  return c && strchr(all, c);
+}
+
 /* Bytes of the escape at text[0..size), 0 if it is cut short, -1 if there is none such. Surrogates are
  * left to the machine: they make a token no part of every string. */
 static int escape_length(const char *text, size_t size) {
   if (size < 2) return 0;
-  if (text[1] != 'u') return strchr("\"\\/bfnrt", text[1]) ? 2 : -1;
+  if (text[1] != 'u') return is_one_of(text[1], "\"\\/bfnrt") ? 2 : -1;
+  if (size > 3 && is_one_of(text[2], "dD") && is_one_of(text[3], "cdefCDEF")) return -1; /* a low one */
   for (size_t i = 2; i < 6; i++) {
     if (i >= size) return 0;
-    if (!strchr("0123456789abcdefABCDEF", text[i])) return -1;
+    if (!is_one_of(text[i], "0123456789abcdefABCDEF")) return -1;
   }
-  return (text[2] == 'd' || text[2] == 'D') && strchr("89abcdefABCDEF", text[3]) ? -1 : 6;
+  return is_one_of(text[2], "dD") && is_one_of(text[3], "89abAB") ? -1 : 6;
 }
 
 static Inside inside_of(const char *text, size_t size) {
