@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "constrain/constraint.h"
+#include "test/constrain/own_vocabulary.h"
 #include "test/constrain/small_vocabulary.h"
 
 static const SchemaOptions any_order = {.exponents = true};
@@ -114,6 +115,25 @@ static void one_of_is_exclusive_where_branches_overlap(void **state) {
   assert_int_equal(taken_of(schema, "{\"a\": 1}"), 9);
   assert_int_equal(taken_of(schema, "{\"a\": 1, \"b"), 11);
   assert_int_equal(taken_of(schema, "{\"a\": 1, \"b\""), 11);
+}
+
+/* Constants of one key keep branches apart only where all of them require it: an object without the key may
+ * be of several others. */
+static void constants_keep_branches_apart_where_they_are_required(void **state) {
+  (void)state;
+  for (unsigned needs = 0; needs < 8; needs++) {
+    char schema[600] = "{\"type\": \"object\", \"oneOf\": [";
+    int n_without = 0;
+    for (unsigned i = 0; i < 3; i++) {
+      const bool need = needs >> i & 1;
+      n_without += !need;
+      snprintf(schema + strlen(schema), 120, "{\"properties\": {\"k\": {\"const\": \"%c\"}}%s}%s",
+               'a' + (int)i, need ? ", \"required\": [\"k\"]" : "", i < 2 ? ", " : "]}");
+    }
+    assert_int_equal(taken_of(schema, "{\"k\": \"b\"}"), 11);
+    assert_int_equal(taken_of(schema, "{}") == 3, n_without == 1);
+    assert_int_equal(taken_of(schema, "{\"j\": 1}") == 9, n_without == 1);
+  }
 }
 
 static void keys_come_in_the_order_of_properties(void **state) {
@@ -510,41 +530,30 @@ static void masks_know_how_much_is_left(void **state) {
 /* --- writing plainly */
 
 /* Tokens that begin a string and an escape at once, among others. */
-static const char escaping[] =
-    "{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": null, \"post_processor\": null, "
-    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-    "\"use_regex\": false}, "
-    "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-    "\"use_regex\": true}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
-    "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
-    "\"byte_fallback\": false, \"ignore_merges\": false, \"merges\": [], \"vocab\": {"
-    "\"\\\"\": 0, \"\\\\\": 1, \"\\\"\\\\\": 2, \"\\\\u\": 3, \"\\\"\\\\u\": 4, \"k\": 5, \"k\\\\\": 6, "
-    "\"u\": 7, \"0\": 8, \"1\": 9, \"/\": 10, \"\\\\/\": 11, \"n\": 12}}}";
+static const char escaping[] = "\"\\\"\": 0, \"\\\\\": 1, \"\\\"\\\\\": 2, \"\\\\u\": 3, \"\\\"\\\\u\": 4, "
+                               "\"k\": 5, \"k\\\\\": 6, \"u\": 7, "
+                               "\"0\": 8, \"1\": 9, \"/\": 10, \"\\\\/\": 11, \"n\": 12, \"\\u010a\": 13, "
+                               "\"\\u0120\": 14, \"\\u0120\\u010a\": "
+                               "15, \"{\": 16";
 
-/* The ids that may come after the text, as a set of bits. */
+/* The ids that may come after the text, whose bytes are taken one by one, as a set of bits. */
 static uint64_t plain_ids(const char *schema, const char *text) {
-  char path[] = "/tmp/auk-vocabulary-XXXXXX";
-  const int file = mkstemp(path);
-  assert_int_equal(write(file, escaping, sizeof escaping - 1), sizeof escaping - 1);
-  close(file);
-  Tokenizer *own;
-  Vocabulary few;
+  Own own;
   Constraint c;
   Error err;
   bool allowed;
   uint64_t mask[2] = {0, 0};
-  const Status opened = tokenizer_open(path, &own, &err);
-  unlink(path);
-  if (opened) fail_msg("%s", err.text);
-  assert_int_equal(vocabulary_open(own, &few, &err), STATUS_OK);
-  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &few, &c, &err), STATUS_OK);
+  open_own(escaping, &own);
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &own.vocabulary, &c, &err),
+                   STATUS_OK);
   assert_int_equal(constraint_write_plainly(&c, &err), STATUS_OK);
-  assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, NULL, &err), STATUS_OK);
-  assert_true(allowed);
+  for (; *text; text++) {
+    assert_int_equal(constraint_take_bytes(&c, text, 1, &allowed, NULL, &err), STATUS_OK);
+    assert_true(allowed);
+  }
   assert_int_equal(constraint_mask(&c, mask, &err), STATUS_OK);
   constraint_close(&c);
-  vocabulary_close(&few);
-  tokenizer_close(own);
+  close_own(&own);
   return mask[0];
 }
 
@@ -564,6 +573,28 @@ static void escapes_are_written_only_where_they_must_be(void **state) {
   assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k"), ID(1) | ID(3));
   assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k\\"), ID(7));
   assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k\\u00"), ID(8));
+}
+
+/* Between two values there is one end of a line and 40 blanks; before the first, none. */
+static void white_space_is_written_within_limits(void **state) {
+  (void)state;
+  static const char schema[] = "{\"type\": \"object\", \"required\": [\"k\"], \"additionalProperties\": "
+                               "false, \"properties\": {\"k\": true}}";
+  const uint64_t any = ID(0) | ID(13) | ID(14) | ID(15), no_line = ID(0) | ID(14);
+  char text[80] = "{";
+  assert_int_equal(plain_ids(schema, ""), ID(16));
+  assert_int_equal(plain_ids(schema, "{"), any);
+  assert_int_equal(plain_ids(schema, "{ "), any);
+  assert_int_equal(plain_ids(schema, "{\n"), no_line);
+  assert_int_equal(plain_ids(schema, "{\n "), no_line);
+  assert_int_equal(plain_ids(schema, "{ \n  "), no_line);
+  for (int n = 1; n <= 41; n++) {
+    strcat(text, " ");
+    assert_int_equal(plain_ids(schema, text), n < 40 ? any : ID(0));
+  }
+  /* Lines before a value count nothing after it. */
+  assert_true(plain_ids(schema, "{\n\"k\": [1") & ID(13));
+  assert_int_equal(plain_ids(schema, "{\n\"k\": [\n") & (ID(13) | ID(14)), ID(14));
 }
 
 /* Memory does not grow with the text: neither of frames nor of states of strings. */
@@ -674,6 +705,7 @@ int main(void) {
       cmocka_unit_test(numbers_fit_by_their_values),
       cmocka_unit_test(many_objects_open_in_little_time),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
+      cmocka_unit_test(constants_keep_branches_apart_where_they_are_required),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
       cmocka_unit_test(rules_over_several_values_refuse_the_first_byte),
       cmocka_unit_test(const_and_enum_hold_together),
@@ -692,6 +724,7 @@ int main(void) {
                                       close_vocabulary),
       cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),
       cmocka_unit_test(escapes_are_written_only_where_they_must_be),
+      cmocka_unit_test(white_space_is_written_within_limits),
       cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
                                       close_vocabulary),
       cmocka_unit_test_setup_teardown(masks_know_how_much_is_left, open_vocabulary, close_vocabulary),

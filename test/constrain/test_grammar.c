@@ -152,6 +152,42 @@ static void tokens_are_taken_as_such_and_by_their_bytes(void **state) {
   free(mask);
 }
 
+static int32_t id_of(const char *text) {
+  for (int32_t id = 0; id < vocabulary.n_ids; id++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(&vocabulary, id, &size);
+    if (size == strlen(text) && memcmp(bytes, text, size) == 0) return id;
+  }
+  fail_msg("no token is %s", text);
+  return -1;
+}
+
+/* After a token that is taken by its bytes the same may follow, the end of the text too, whether a token as
+ * such might have come in its place or not. */
+static void a_token_as_such_changes_nothing_for_bytes(void **state) {
+  (void)state;
+  static const char *const grammars[] = {"root ::= \"a\"", "root ::= \"a\"?", "root ::= \"a\" \"b\"*",
+                                         "root ::= \"a\" root?"};
+  const int32_t a = id_of("a"), b = id_of("b");
+  for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
+    char both[100];
+    snprintf(both, sizeof both, "%s | <[5]>", grammars[i]);
+    Constraint c[2];
+    open_it(grammars[i], false, &c[0]);
+    open_it(both, false, &c[1]);
+    for (int turn = 0; turn < 3; turn++) {
+      bool allowed[2];
+      for (int k = 0; k < 2; k++)
+        assert_int_equal(constraint_take(&c[k], turn == 1 ? b : a, &allowed[k], NULL), STATUS_OK);
+      assert_int_equal(allowed[0], allowed[1]);
+      assert_int_equal(constraint_may_end(&c[0]), constraint_may_end(&c[1]));
+      if (turn == 0) assert_true(allowed[0] && constraint_may_end(&c[1]));
+      if (i == 0 && turn == 0) assert_true(constraint_must_end(&c[1]));
+    }
+    for (int k = 0; k < 2; k++) constraint_close(&c[k]);
+  }
+}
+
 static void what_is_forced_ends_before_a_token(void **state) {
   (void)state;
   Constraint c;
@@ -394,11 +430,47 @@ static void a_long_text_needs_no_more_memory(void **state) {
   constraint_close(&c);
 }
 
+/* States that were forgotten leave no masks to those that have their numbers later. */
+static void masks_are_forgotten_with_their_states(void **state) {
+  (void)state;
+  enum { DIGITS = 40, MOST = 1 << 17 };
+  const int32_t digit = id_of("7"), letter = id_of("x");
+  Constraint c;
+  bool allowed;
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  char text[4000] = "root ::= [0-9]{40} x0\n";
+  for (int i = 0; i < 40; i++)
+    snprintf(text + strlen(text), 60, "x%d ::= [a-z]{0,2000} (\"-\" x%d)?\n", i, i + 1);
+  strcat(text, "x40 ::= \"!\"\n");
+  open_it(text, false, &c);
+  uint32_t last = c.place;
+  bool forgot = false;
+  int n = 0; /* masks since then */
+  for (int i = 0; i < MOST && n < 2 * DIGITS; i++) {
+    const bool is_digit = i < DIGITS;
+    if (is_digit || forgot) {
+      assert_int_equal(constraint_mask(&c, mask, NULL), STATUS_OK);
+      assert_int_equal(mask_has(mask, digit), is_digit);
+      assert_int_equal(mask_has(mask, letter), !is_digit);
+      n += forgot;
+    }
+    const char *next = is_digit ? "7" : i % 1900 == 1899 ? "-" : "x";
+    assert_int_equal(constraint_take_bytes(&c, next, 1, &allowed, NULL, NULL), STATUS_OK);
+    assert_true(allowed);
+    forgot |= c.place < last;
+    last = c.place;
+  }
+  assert_true(forgot);
+  constraint_close(&c);
+  free(mask);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_a_grammar_are_taken_and_no_others),
       cmocka_unit_test(texts_of_an_expression_match_from_end_to_end),
       cmocka_unit_test(tokens_are_taken_as_such_and_by_their_bytes),
+      cmocka_unit_test(a_token_as_such_changes_nothing_for_bytes),
       cmocka_unit_test(what_is_forced_ends_before_a_token),
       cmocka_unit_test(a_mistake_is_told_with_its_place),
       cmocka_unit_test(an_expression_that_is_none_is_refused),
@@ -408,6 +480,7 @@ int main(void) {
       cmocka_unit_test(masks_have_the_tokens_that_are_taken),
       cmocka_unit_test(a_mask_that_is_kept_needs_no_work),
       cmocka_unit_test(a_long_text_needs_no_more_memory),
+      cmocka_unit_test(masks_are_forgotten_with_their_states),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

@@ -214,8 +214,8 @@ static BackendState *open_state(const BackendModel *loaded, StateOptions options
   return state;
 }
 
-/* A layer that uses the keys and values of another has that one's cache: of the same state, or of the target's,
- * where no layer may have a cache of its own. */
+/* A layer that uses the keys and values of another has that one's cache: of the same state, or of the
+ * target's, where no layer may have a cache of its own. */
 static void layers_that_share_have_the_caches_of_others(void **state) {
   (void)state;
   static LayerConfig some[LAYERS] = {{.head_dim = 34}, {.head_dim = 18}, {.shares_kv = true, .head_dim = 34}},

@@ -172,6 +172,17 @@ static void a_title_is_a_line(void **state) {
   assert_int_equal(strlen(title), 60 * 4 + 3);
   assert_string_equal(title + 240, "...");
   conversation_release(&c);
+  /* Dots stand for words that are left out, not for blanks. */
+  static const char *const rests[] = {"", " ", "\n\n \t", "\n.", "  x"};
+  for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
+    snprintf(long_text, sizeof long_text, "%.60s%s",
+             "abcdefghijklmnopqrstuvwxyz 0123456789 ABCDEFGHIJKLMNOPQRSTUVWXYZ", rests[i]);
+    assert_int_equal(conversation_add(&c, ROLE_USER, long_text, strlen(long_text), NULL), STATUS_OK);
+    conversation_title(&c, title);
+    assert_memory_equal(title, long_text, 60);
+    assert_string_equal(title + 60, i < 3 ? "" : "...");
+    conversation_release(&c);
+  }
 }
 
 static void every_form_of_a_message_is_read(void **state) {
