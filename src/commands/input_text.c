@@ -25,6 +25,21 @@ void text_note_empty(const char *path, size_t size) {
   if (size == 0) print_note("%s is empty", text_name(path));
 }
 
+/* The length of a byte order mark at the beginning of text[0..size), or 0. */
+static size_t mark_size(const char *text, size_t size) {
+  static const char mark[] = "\xef\xbb\xbf";
+  const size_t length = sizeof mark - 1;
+  return size >= length && memcmp(text, mark, length) == 0 ? length : 0;
+}
+
+/* Drops the byte order mark that some editors write at the beginning of a file, from byte `start` on. */
+static void drop_mark(Buffer *text, size_t start) {
+  const size_t length = text->size > start ? mark_size(text->data + start, text->size - start) : 0;
+  if (length == 0) return;
+  text->size -= length;
+  memmove(text->data + start, text->data + start + length, text->size - start);
+}
+
 /* Refuses what is no text, by what it is. */
 static Status check_text(const char *name, const char *text, size_t size, bool may_have_nul, Error *err) {
   const char *nul = may_have_nul ? NULL : memchr(text, 0, size);
@@ -49,7 +64,10 @@ static Status read_text(const char *path, bool may_have_nul, Buffer *out, Error 
 }
 
 Status text_read(const char *path, Buffer *out, Error *err) {
-  return read_text(path, false, out, err);
+  const size_t start = out->size;
+  TRY(read_text(path, false, out, err));
+  drop_mark(out, start);
+  return STATUS_OK;
 }
 
 Status text_read_with_nul(const char *path, Buffer *out, Error *err) {
@@ -59,7 +77,7 @@ Status text_read_with_nul(const char *path, Buffer *out, Error *err) {
 Status text_read_source(const char *path, Buffer *out, Error *err) {
   const size_t start = out->size;
   TRY(file_read(path, TEXT_LIMIT, out, err));
-  text_drop_mark(out, start);
+  drop_mark(out, start);
   return content_expect_text(path, out->data ? out->data + start : "", out->size - start, false, STATUS_USAGE,
                              err);
 }
@@ -78,20 +96,6 @@ Status text_check(const char *what, const char *text, Error *err) {
 bool text_is_blank(const char *text, size_t size) {
   while (size && text[size - 1] && strchr(" \t\r\n", text[size - 1])) size--;
   return size == 0;
-}
-
-/* The length of a byte order mark at the beginning of text[0..size), or 0. */
-static size_t mark_size(const char *text, size_t size) {
-  static const char mark[] = "\xef\xbb\xbf";
-  const size_t length = sizeof mark - 1;
-  return size >= length && memcmp(text, mark, length) == 0 ? length : 0;
-}
-
-void text_drop_mark(Buffer *text, size_t start) {
-  const size_t length = text->size > start ? mark_size(text->data + start, text->size - start) : 0;
-  if (length == 0) return;
-  text->size -= length;
-  memmove(text->data + start, text->data + start + length, text->size - start);
 }
 
 void text_drop_newline(Buffer *text) {
@@ -136,7 +140,7 @@ static Status take_lines(FILE *input, const char *name, LineSink take, void *use
     bool found, failed = false;
     status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
     if (status != STATUS_OK || !found) break;
-    if (n_lines == 0) text_drop_mark(&line, 0);
+    if (n_lines == 0) drop_mark(&line, 0);
     if (n_lines == 0)
       status = content_expect_text(name, line.data ? line.data : "", line.size, false, STATUS_USAGE, err);
     if (status != STATUS_OK) break;

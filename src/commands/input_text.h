@@ -20,12 +20,11 @@ void text_note_terminal(void);
 void text_note_empty(const char *path, size_t size);
 
 /* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and what is no text: other
- * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). */
+ * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). A byte order mark at its
+ * beginning is dropped. */
 Status text_read(const char *path, Buffer *out, Error *err);
-/* The same, but a text may have NULs: it is tokens that are wanted, not a prompt. */
+/* The same, but a text may have NULs, and keeps its mark: it is tokens that are wanted, not a prompt. */
 Status text_read_with_nul(const char *path, Buffer *out, Error *err);
-/* Drops the byte order mark that some editors write at the beginning of a file, from byte `start` on. */
-void text_drop_mark(Buffer *text, size_t start);
 /* Reads a file for a parser, which refuses broken texts by their line: a schema, a grammar, a conversation.
  * Other formats are refused by their name; a byte order mark is dropped. */
 Status text_read_source(const char *path, Buffer *out, Error *err);

@@ -96,9 +96,7 @@ static bool is_inline_text(const char *text) {
 
 static Status read_json(const char *text, Buffer *out, Error *err) {
   if (is_inline_text(text)) return buffer_append_string(out, text, err);
-  TRY(text_read(text, out, err));
-  text_drop_mark(out, 0);
-  return STATUS_OK;
+  return text_read(text, out, err);
 }
 
 static Status check_text(const Options *options, Constraint *constraint, Buffer *out, Error *err) {

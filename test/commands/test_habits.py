@@ -294,6 +294,16 @@ def test_a_url_is_no_file(run, stories, tmp_path):
     assert run(*call, "-f", "a://b", cwd=tmp_path).returncode == 0
 
 
+def test_a_file_without_a_name_is_told(run, stories):
+    """Such as -f "$FILE" where there is no such variable."""
+    call = ["-m", stories, "-p", "x", "--raw"]
+    for flags in (["-f", ""], ["--map", ""], ["--map", "-", "--resume", ""], ["-o", ""], ["--output="], ["-j", ""],
+                  ["--grammar", ""], ["--chat-template", ""], ["--cache-dir", ""], ["--messages", ""]):
+        refused(run(*call, *flags), f"{flags[-2] if flags[-1] == '' else '--output'} is empty (is a variable unset?)")
+    for command in (["schema", ""], ["merge", ""], ["models", ""]):
+        refused(run(*command), "an argument is empty (is a variable unset?)")
+
+
 def test_a_line_that_is_no_json_shows_what_a_line_is(run, stories):
     for command, line in ((["tokenize", "-m", stories, "--jsonl"], '{"text": "..."} or {"ids": [...]}'),
                           (["schema", "-m", stories, "--jsonl"], '{"schema": {...}, "tests": ["..."]}'),

@@ -113,6 +113,26 @@ def test_no_text_of_a_prompt_has_a_byte_order_mark_before_it(ask, tmp_path):
     assert ids("-f", tmp_path / "1", input=mark + b"One day,\n") == ids("-p", "One day,\nTim saw")
 
 
+def test_a_byte_order_mark_is_no_text_on_any_way(run, stories, tmp_path):
+    model = ["-m", stories, "--chat-template", "chatml", "-n", 1, "--json", "--ids"]
+
+    def results(mark):
+        files = {"text": "Be {} brief.", "lines": "Tim", "json": '{"x": "Tim"}',
+                 "talk": '[{"role": "user", "content": "Hi"}]'}
+        for name, text in files.items():
+            (tmp_path / name).write_text(mark + text)
+        text, lines, records, talk = (tmp_path / name for name in files)
+        calls = [["-f", text], ["-p", "x", "-sysf", text], ["-P", text, "-p", "x"], ["--messages", talk],
+                 ["--map", lines], ["--map", lines, "-p", "{}", "-f", text], ["--map", lines, "-P", text],
+                 ["--map", records, "--map-json", "-p", "{x}"]]
+        ids = [json.loads(run(*model, *call).stdout)["prompt_ids"] for call in calls]
+        read = run("chat", *model[:6], input=f"/read {text}\n".encode())
+        assert read.returncode == 0
+        return ids, read.stderr
+
+    assert results("\ufeff") == results("")
+
+
 def test_a_file_that_is_not_there_or_no_text_is_refused(ask, tmp_path):
     (tmp_path / "bytes").write_bytes(b"abc\xffdef")
     (tmp_path / "good").write_text("a text before it")

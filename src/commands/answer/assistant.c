@@ -177,6 +177,7 @@ static Status read_system(Assistant *a, Error *err) {
   }
   if (!flags->system_file) return STATUS_OK;
   TRY(text_read(flags->system_file, &a->system, err));
+  text_note_empty(flags->system_file, a->system.size);
   text_drop_newline(&a->system);
   return STATUS_OK;
 }

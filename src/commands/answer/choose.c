@@ -349,14 +349,13 @@ Status choices_json(const Choices *choices, const char *model, Buffer *out, Erro
 static Status write_best(const Choices *choices, const char *model, const ReplyFlags *reply, Buffer *out,
                          Error *err) {
   const Choice *best = &choices->items[choices->best];
-  const bool standard = !reply->path || strcmp(reply->path, "-") == 0;
   if (reply->json) {
     TRY(buffer_append(out, "{", 1, err));
     TRY(choices_json(choices, model, out, err));
     return buffer_append(out, "}\n", 2, err);
   }
   TRY(buffer_append(out, best->text, best->size, err));
-  return standard && output_is_terminal() ? buffer_append(out, "\n", 1, err) : STATUS_OK;
+  return best->text[best->size - 1] == '\n' ? STATUS_OK : buffer_append(out, "\n", 1, err);
 }
 
 Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,

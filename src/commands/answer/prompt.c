@@ -89,28 +89,20 @@ static void note_waiting(void) {
     fprintf(stderr, "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
 }
 
-/* Appends a text without its byte order mark. */
-static Status read_text(const char *path, Buffer *text, Error *err) {
-  const size_t start = text->size;
-  TRY(text_read(path, text, err));
-  text_drop_mark(text, start);
-  return STATUS_OK;
-}
-
 static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
   bool named = flags->texts.count || flags->name || flags->files.count;
   for (size_t i = 0; i < flags->texts.count; i++) TRY(text_check("-p", flags->texts.items[i], err));
   *given = flags->files.count > 0;
   if (!prompt_asks_for_input(flags) && input_is_piped(named)) {
     note_waiting();
-    TRY(read_text("-", input, err));
+    TRY(text_read("-", input, err));
     if (named) text_note_empty("-", input->size);
     *given = *given || input->size;
   }
   for (size_t i = 0; i < flags->files.count; i++) {
     if (input->size && input->data[input->size - 1] != '\n') TRY(buffer_append(input, "\n", 1, err));
     const size_t start = input->size;
-    TRY(read_text(flags->files.items[i], input, err));
+    TRY(text_read(flags->files.items[i], input, err));
     text_note_empty(flags->files.items[i], input->size - start);
   }
   text_drop_newline(input);

@@ -98,30 +98,22 @@ def test_lists_are_split_at_commas_and_blanks_around_them_dropped(choose):
     assert [score["text"] for score in found["scores"]] == ["yes", "no", "maybe not", "or", "so", " a, b "]
 
 
-def test_the_best_alone_is_printed(run, stories, tmp_path):
+def test_the_best_alone_is_printed_as_a_line(run, stories, tmp_path):
+    """Wherever it goes: lines of several calls are read as lines."""
     flags = ["-m", stories, "--raw", "-p", PROMPT, *choices(ANSWERS)]
     process = run(*flags)
-    assert (process.returncode, process.stdout, process.stderr) == (0, b" dog", b"")
+    assert (process.returncode, process.stdout, process.stderr) == (0, b" dog\n", b"")
     assert run(*flags, "-u").stderr.startswith(b"auk: prompt ")
     assert run(*flags, "-o", tmp_path / "out").stdout == b""
-    assert (tmp_path / "out").read_bytes() == b" dog"
+    assert (tmp_path / "out").read_bytes() == b" dog\n"
     assert run(*flags, "-o", "/dev/full").returncode == 1
+    assert run("-m", stories, "--raw", "-p", PROMPT, "--choice", " dog\n").stdout == b" dog\n"
     main, terminal = pty.openpty()
-    assert run(*flags, stdout=terminal).returncode == 0
+    for more in ([], ["-o", "-"]):
+        assert run(*flags, *more, stdout=terminal).returncode == 0
+        assert os.read(main, 1000) == b" dog\r\n"
     os.close(terminal)
-    assert os.read(main, 1000) == b" dog\r\n"
     os.close(main)
-
-
-def test_a_file_has_no_newline_where_the_terminal_would(run, stories, tmp_path):
-    flags = ["-m", stories, "--raw", "-p", PROMPT, *choices(ANSWERS)]
-    main, terminal = pty.openpty()
-    assert run(*flags, "-o", tmp_path / "out", stdout=terminal).returncode == 0
-    assert run(*flags, "-o", "-", stdout=terminal).returncode == 0
-    os.close(terminal)
-    assert os.read(main, 1000) == b" dog\r\n"
-    os.close(main)
-    assert (tmp_path / "out").read_bytes() == b" dog"
     told = run(*flags, "-u").stderr.decode()
     n_prompt = json.loads(run(*flags, "--json").stdout)["usage"]["prompt_tokens"]
     assert re.fullmatch(rf"auk: prompt {n_prompt} tokens, [0-9.]+ ms; 4 answers, [0-9.]+ ms\n", told)
@@ -139,7 +131,7 @@ def test_the_exit_status_tells_on_request(run, stories):
         assert run(*flags).returncode == 0
         process = run(*flags, "--exit-choice")
         assert process.returncode == 10 + answers.index(" dog")
-        assert process.stdout == b" dog" and process.stderr == b""
+        assert process.stdout == b" dog\n" and process.stderr == b""
 
 
 def test_equal_ones_go_to_the_first(choose):

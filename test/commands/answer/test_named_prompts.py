@@ -66,7 +66,7 @@ def test_many(call, asked):
     assert asked("-P", "to", "--map", "-", input=b"C\n") == "To C!"
     assert asked("-P", "members", "--map", "-", "--map-json", input=b'{"lang": "French", "text": "Hi"}\n') == (
         "In French: Hi")
-    assert call("-P", "to", "-p", "x", "--choose", "a,b").stdout in (b"a", b"b")
+    assert call("-P", "to", "-p", "x", "--choose", "a,b").stdout in (b"a\n", b"b\n")
     refused(call("-P", "to", "-p", "x", "--map", "-", input=b"C\n"),
             "-p does not go with -P and --map: each record is the text of -P")
     assert call("-P", "to", "--messages", "x").returncode == USAGE

@@ -290,5 +290,7 @@ def test_a_system_prompt_may_be_a_file(tell, ask, tmp_path):
     assert tell(template=SYSTEM)["prompt_ids"] != want
     assert ask("-sys", "a", "-sysf", tmp_path / "system").returncode == 2
     assert ask("-sysf", tmp_path / "nothing").returncode == 1
+    (tmp_path / "system").write_text("")
+    assert ask("-sysf", tmp_path / "system", "-n", 1).stderr.decode().startswith(f"auk: {tmp_path}/system is empty\n")
     empty = tell("-sys", "", template=SYSTEM)["prompt_ids"]  # one that is empty is one
     assert len(empty) > len(tell(template=SYSTEM)["prompt_ids"])
