@@ -30,10 +30,11 @@ from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, M
                                phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
+from miniature_names import published_names, renamed
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (BIASED_NORMS, LARGER, PLAIN_NORMS, SINKS, delta_block, delta_sizes, has_experts,
+from miniature_shapes import (BIASED_NORMS, LARGER, PLAIN_NORMS, SINKS, delta_block, delta_sizes, fused, has_experts,
                               has_parts, has_sinks, is_altup, is_conv, is_delta, is_gemma4, is_lfm, is_mamba,
-                              linear_shapes, mamba_sizes, norm_widths, published_names, renamed, text_of)
+                              linear_shapes, mamba_sizes, norm_widths, text_of)
 from miniature_streams import STREAM_MINIATURES, put_mix, stream_tensors, streams_width
 
 N_TOKENS = 64
@@ -465,6 +466,14 @@ MINIATURES.update({
             torch_dtype="bfloat16").items() if key != "rope_theta"},
         {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
         names=("model.language_model.", "lm_head"), matters=[]),
+    "sarvam-mla-bf16": dict(config={key: value for key, value in latent(
+        architectures=["SarvamMLAForCausalLM"], model_type="sarvam_mla", q_lora_rank=None, hidden_size=16,
+        intermediate_size=24, kv_lora_rank=16, qk_nope_head_dim=8, v_head_dim=16, head_dim=24, num_experts=4,
+        num_shared_experts=1, num_experts_per_tok=2, n_group=2, moe_intermediate_size=8,
+        rope_scaling={**LATENT_YARN, "type": "deepseek_yarn"}, torch_dtype="bfloat16").items()
+        if key not in ("n_routed_experts", "n_shared_experts")}, tokens=24, matters=[
+            {"rope_scaling": None}, {"rope_scaling": {**LATENT_YARN, "type": "deepseek_yarn", "mscale_all_dim": 0.0}},
+            {"topk_group": 2}, {"routed_scaling_factor": 1.0}, {"rope_interleave": False}]),
     "minicpm3-awq": dict(config=minicpm3(quantization_config=AWQ32), matters=[
         {"scale_emb": 1}, {"scale_depth": 1.0}, {"dim_model_base": 32}, {"rope_scaling": None},
         {"max_position_embeddings": 64}]),
@@ -617,7 +626,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         put("mtp.fc.weight", normal(hidden, 2 * hidden, std=1))
     if streams_width(config) and several:
         put("mtp.norm.weight", normal(hidden, std=1))
-    return renamed(tensors, published_names(config["model_type"]))
+    return renamed(fused(tensors, config), published_names(config["model_type"]))
 
 
 def tower_name(config, body):

@@ -5,6 +5,7 @@ import numpy as np
 
 import checkpoint
 from miniature_configs import ALPHA, AWQ32, awq, gemma4, granite, lfm, llama, qwen2, qwen3, qwen3_5, with_vision
+from miniature_names import PUBLISHED
 
 # kind -> (number of experts, their width, name of the router, of an expert's matrices, of the tensors of all)
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -42,6 +43,8 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "mimo_v2_flash": ("mlp.gate.e_score_correction_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0),
           "laguna": ("mlp.experts.e_score_correction_bias", 0.3),
           "bailing_hybrid": ("mlp.gate.expert_bias", 0.3),
+          "sarvam_moe": ("mlp.gate.e_score_correction_bias", 0.3),
+          "sarvam_mla": ("mlp.gate.e_score_correction_bias", 0.3),
           "kimi_linear": ("block_sparse_moe.gate.e_score_correction_bias", 0.3)}
 
 
@@ -152,6 +155,8 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
                               ("mlp.gate.expert_bias", "mlp.gate.e_score_correction_bias")),
            "laguna": (("mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
                       ("mlp.shared_expert.", "mlp.shared_experts."))}
+
+RENAMED.update({kind: tuple((new, old) for old, new in reversed(names.items())) for kind, names in PUBLISHED.items()})
 
 
 def merged(tensors, kind):
@@ -454,6 +459,26 @@ LLAMA4_ROPE = {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "h
                "original_max_position_embeddings": 32}
 
 
+def sarvam_moe(**config):
+    """As published, with names of its own for numbers of experts."""
+    return llama(**moe(config, architectures=["SarvamMoEForCausalLM"], model_type="sarvam_moe", hidden_size=16,
+                       intermediate_size=24, num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_experts=4,
+                       num_experts_per_tok=2, num_shared_experts=1, moe_intermediate_size=8, first_k_dense_replace=1,
+                       n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5, use_qk_norm=True,
+                       use_qkv_bias=False, rope_theta=1000.0, torch_dtype="bfloat16"))
+
+
+def lara_mini(**config):
+    """A layer of each kind."""
+    return llama(**moe(config, architectures=["LaraMiniForCausalLM"], model_type="lara_mini", num_hidden_layers=3,
+                       layer_types=["linear_attention", "sliding_attention", "full_attention"], sliding_window=8,
+                       hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_experts=4,
+                       num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=12,
+                       norm_topk_prob=True, attention_bias=False, linear_num_key_heads=1, linear_num_value_heads=2,
+                       linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4, rope_theta=1000.0,
+                       torch_dtype="bfloat16"))
+
+
 def llama4(**config):
     """Two layers with chunks of 16 positions around one without a rope, whose queries grow; experts in the second.
     The two factors of frequencies are equal, as in the published ones."""
@@ -571,6 +596,12 @@ EXPERT_MINIATURES = {
         {"num_experts_per_tok": 3}, {"norm_topk_prob": False},
         {"rope_parameters": {**MIMO_ROPES, "full_attention": MIMO_ROPES["sliding_attention"]}},
         {"rope_parameters": {**MIMO_ROPES, "sliding_attention": MIMO_ROPES["full_attention"]}}]),
+    "sarvam-moe-bf16": dict(config=sarvam_moe(), tokens=24, matters=[
+        {"num_experts_per_tok": 1}, {"routed_scaling_factor": 1.0}, {"topk_group": 2}, {"norm_topk_prob": False},
+        {"rope_theta": 100.0}, {"partial_rotary_factor": 0.5}]),
+    "lara-mini-bf16": dict(config=lara_mini(), experts="all", tokens=24, matters=[
+        {"sliding_window": 7}, {"num_experts_per_tok": 1}, {"norm_topk_prob": False}, {"rope_theta": 100.0},
+        {"layer_types": ["linear_attention", "full_attention", "sliding_attention"]}]),
     "llama4-bf16": dict(config=llama4(), experts="inputs-first", tokens=48, matters=[
         {"attention_chunk_size": 17}, {"attention_chunk_size": 8}, {"layer_types": ["full_attention"] * 3},
         {"no_rope_layers": [1, 1, 1]},

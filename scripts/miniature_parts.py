@@ -1,6 +1,7 @@
 """miniature_parts.py - miniatures of the text parts that only multimodal models have. Used by: make_miniatures.py."""
 
-from miniature_configs import AWQ32, awq, ernie, glm, granite, hunyuan, llama, nemotron_h, qwen2, qwen3, with_vision
+from miniature_configs import (AWQ32, awq, cohere2, ernie, glm, granite, hunyuan, llama, nemotron_h, qwen2, qwen3,
+                               with_vision)
 from miniature_experts import moe
 
 MROPE = {"type": "mrope", "mrope_section": [4, 2, 2]}
@@ -103,7 +104,17 @@ NO_ROUTER = awq(32, modules_to_not_convert=["mlp.gate.", "visual"])
 QWEN2_VL = with_vision("Qwen2VLForConditionalGeneration", "qwen2_vl", qwen2_vl(
     model_type="qwen2_vl_text", use_sliding_window=True, torch_dtype="bfloat16", rope_theta=100.0), QWEN_VISION)
 OMNI = omni(quantization_config=AWQ32)
+SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+          "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+COHERE2 = without(cohere2(), "pad_token_id")
 PART_MINIATURES = {
+    "cohere2-vision-text-part": dict(tokens=24, config=with_vision(
+        "Cohere2VisionForConditionalGeneration", "cohere2_vision", COHERE2, SIGLIP), names=LATER_NAMES, matters=[
+            {"text_config": {**COHERE2, "sliding_window": 7}}]),
+    "aya-vision-text-part": dict(tokens=24, config=with_vision(
+        "AyaVisionForConditionalGeneration", "aya_vision", {**without(COHERE2, "layer_types", "sliding_window"),
+                                                            "model_type": "cohere"}, SIGLIP),
+        names=("language_model.model.", "language_model.lm_head"), matters=[]),
     "qwen2-vl-text-part": dict(config=QWEN2_VL, names=LATER_NAMES, bias="qkv", matters=[
         {"text_config": {**QWEN2_VL["text_config"], **change}} for change in (
             {"sliding_window": 17}, {"max_window_layers": 0}, {"rope_theta": 1000.0})]),

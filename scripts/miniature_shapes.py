@@ -1,11 +1,13 @@
 """miniature_shapes.py - names and shapes of the linears and norms of a layer, by its config.json. Used by:
 make_miniatures.py."""
 
+import numpy as np
+
 from miniature_streams import stream_norms, streams_width
 
 
 DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "olmo_hybrid",
-               "kimi_linear", "bailing_hybrid")
+               "kimi_linear", "bailing_hybrid", "lara_mini")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
           "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
@@ -15,31 +17,24 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "glm4_moe_lite": "mlp.shared_experts", "mistral4": "mlp.shared_experts", "hy_v3": "mlp.shared_mlp",
           "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
           "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts", "axk1": "mlp.shared_experts",
+          "sarvam_moe": "mlp.shared_experts", "sarvam_mla": "mlp.shared_experts", "lara_mini": "mlp.shared_expert",
           "kimi_linear": "block_sparse_moe.shared_experts", "bailing_hybrid": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
-                "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid")
+                "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid",
+                "sarvam_moe", "sarvam_mla", "lara_mini")
 # Kinds whose norms subtract the mean and have a bias.
 BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2")
 # Kinds whose norms have no weights.
 PLAIN_NORMS = ("olmo", "nanochat")
 # Kinds whose MLP has no gate.
 UNGATED = ("arcee", "apertus", "starcoder2", "phi", "jais2", "nanochat")
-# Names where those of Llama are others, in checkpoints and in transformers, and in checkpoints alone.
-FC = {"mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
-NAMES = {"phi": {"self_attn.o_proj": "self_attn.dense", "model.norm.": "model.final_layernorm.", **FC}, "nanochat": FC,
-         "starcoder2": {"mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}}
-PUBLISHED = {"exaone": {
-    "model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.", "model.norm.": "transformer.ln_f.",
-    "self_attn.o_proj": "self_attn.out_proj", "self_attn.": "attn.attention.", "input_layernorm.": "ln_1.",
-    "post_attention_layernorm.": "ln_2.", "mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1",
-    "mlp.down_proj": "mlp.c_proj"}}
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
-              "laguna", "apertus")
+              "laguna", "apertus", "sarvam_moe", "lara_mini")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
@@ -309,7 +304,7 @@ def linear_shapes(config, layer):
         if config.get("q_lora_rank"):
             shapes["self_attn.q_a_proj"] = ("x", config["q_lora_rank"], hidden)
     else:
-        with_gate = 2 if kind in DELTA_KINDS and kind != "olmo_hybrid" else 1
+        with_gate = 2 if kind in DELTA_KINDS and kind not in ("olmo_hybrid", "lara_mini") else 1
         shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                   "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     if kind == "falcon_h1":
@@ -378,7 +373,7 @@ def norm_widths(config, layer):
         return {"input_layernorm": hidden, "post_attention_layernorm": hidden} if is_delta(config, layer) else {
             "post_attention_layernorm": hidden, "post_feedforward_layernorm": hidden,
             "self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head}
-    if kind in ("cohere2", "cohere2_moe", "phi"):
+    if kind in ("cohere", "cohere2", "cohere2_moe", "phi"):
         return {"input_layernorm": hidden}
     if kind in PLAIN_NORMS:
         return {}
@@ -430,20 +425,40 @@ def norm_widths(config, layer):
     return widths
 
 
-def renamed(tensors, names):
-    """The tensors with parts of their names replaced, in the order of `names`."""
-    def new(name):
-        for old, other in names.items():
-            name = name.replace(old, other)
-        return name
+def fused_parts(config):
+    """Matrices that checkpoints hold as one, though transformers does not: the name of the block and of that matrix,
+    then the name and the outputs of each."""
+    if config["model_type"] == "sarvam_moe":
+        head, kv_heads = head_sizes(config, 0)
+        q, kv = config["num_attention_heads"] * head, kv_heads * head
+        return "self_attn.", "query_key_value", {"q_proj": q, "k_proj": kv, "v_proj": kv}
+    if config["model_type"] == "lara_mini":
+        keys, values, n_values = delta_sizes(config)
+        return "linear_attn.", "in_proj", {"in_proj_qkv": 2 * keys + values, "in_proj_z": values,
+                                           "in_proj_b": n_values, "in_proj_a": n_values}
+    return None
 
-    return {new(name): array for name, array in tensors.items()}
+
+def fused(tensors, config):
+    if not fused_parts(config):
+        return tensors
+    block, whole, parts = fused_parts(config)
+    out = dict(tensors)
+    for name in [name for name in tensors if name.endswith(block + next(iter(parts)) + ".weight")]:
+        before = name.rpartition(block)[0] + block
+        rows = [out.pop(f"{before}{part}.weight") for part in parts]
+        out[before + whole + ".weight"] = np.concatenate(rows).view(type(rows[0]))
+    return out
 
 
-def published_names(kind):
-    return {**NAMES.get(kind, {}), **PUBLISHED.get(kind, {})}
-
-
-def module_names(kind):
-    """The way back from names that transformers replaces when it loads a checkpoint."""
-    return {new: old for old, new in reversed(PUBLISHED.get(kind, {}).items())}
+def split(tensors, config):
+    """The way back."""
+    if not fused_parts(config):
+        return tensors
+    block, whole, parts = fused_parts(config)
+    out = dict(tensors)
+    for name in [name for name in tensors if name.endswith(block + whole + ".weight")]:
+        before = name.rpartition(block)[0] + block
+        rows = np.split(out.pop(name), np.cumsum(list(parts.values()))[:-1])
+        out.update({f"{before}{part}.weight": some for part, some in zip(parts, rows)})
+    return out

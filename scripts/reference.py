@@ -27,16 +27,15 @@ def load(directory, **changes):
     """The model in fp32, attention written out ("eager"). `changes` replace members of config.json."""
     config = {**checkpoint.read_json(os.path.join(directory, "config.json")), **copy.deepcopy(changes)}
     config.pop("quantization_config", None)
-    config = config.get("thinker_config", config)
+    given = config = config.get("thinker_config", config)
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
     several = "vision_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
-    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI}.get(
-        config.model_type, miniature_shapes.module_names(config.model_type))
-    tensors = {text_name(name, several, renamed): array for name, array in
-               miniature_experts.merged(miniature_streams.joined(checkpoint.dequantised(
-                   checkpoint.read_checkpoint(directory))),
-                                        config.get_text_config().model_type).items()}
+    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI}.get(config.model_type, {})
+    tensors = miniature_experts.merged(miniature_streams.joined(checkpoint.dequantised(
+        checkpoint.read_checkpoint(directory))), config.get_text_config().model_type)
+    tensors = {text_name(name, several, renamed): array
+               for name, array in miniature_shapes.split(tensors, given).items()}
     if config.model_type == "qwen3_vl_moe":  # published with inputs first
         tensors = {name: array.transpose(0, 2, 1) if ".mlp.experts." in name else array
                    for name, array in tensors.items()}

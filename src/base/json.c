@@ -101,7 +101,7 @@ const Json *json_first(const Json *value) {
 }
 
 const Json *json_next(const Json *element) {
-  return element->next;
+  return element ? element->next : NULL;
 }
 
 const char *json_key(const Json *element) {

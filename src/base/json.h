@@ -49,7 +49,7 @@ bool json_is_number(const Json *value);
 bool json_is_bool(const Json *value);
 size_t json_count(const Json *value);       /* elements of an array, members of an object, else 0 */
 const Json *json_first(const Json *value);  /* first element or member, or NULL */
-const Json *json_next(const Json *element); /* the one after it, or NULL */
+const Json *json_next(const Json *element); /* the one after it, or NULL, as of NULL */
 const char *json_key(const Json *element);  /* the key of a member, with U+0000 as C0 80 */
 /* The bytes of a string, which may hold NULs, and their number. PRECOND json_is_string(). */
 const char *json_string(const Json *value, size_t *size);

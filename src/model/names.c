@@ -26,8 +26,9 @@ typedef enum {
   APART_LOW_RANK,
   APART_BY_CHANNEL,
   APART_BOTH,
-  NOT_SHARED, /* no experts, or the MLP beside them has names of its own */
-  OF_SHARED,  /* this + SharedName: experts, and the MLP beside them has such names */
+  FUSED_DELTA, /* the delta rule's matrices are one */
+  NOT_SHARED,  /* no experts, or the MLP beside them has names of its own */
+  OF_SHARED,   /* this + SharedName: experts, and the MLP beside them has such names */
 } When;
 
 static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
@@ -48,6 +49,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
   case AROUND: return own->norms == NORM_AROUND;
   case QUERY_LATENT: return config->latent.q_rank > 0;
   case INTERLEAVED: return delta->form == DELTA_INTERLEAVED;
+  case FUSED_DELTA: return config->fused == FUSES_DELTA;
   case APART: return delta->form == DELTA_APART && own->kind == LAYER_DELTA;
   case APART_LOW_RANK: return delta->form == DELTA_APART && delta->gate_rank > 0;
   case APART_BY_CHANNEL: return delta->form == DELTA_APART && delta->by_channel;
@@ -123,6 +125,7 @@ static const NameRow other_vectors[] = {
   { LAYER_DELTA_DT_BIAS, MAMBA,   0, "mamba.dt_bias"                 },
   { LAYER_DELTA_NORM,    MAMBA,   0, "mamba.norm.weight"             },
   { LAYER_DELTA_NORM,    APART,   0, "linear_attn.o_norm.weight"     },
+  { LAYER_DELTA_NORM, FUSED_DELTA, 0, "linear_attn.out_norm.weight"  },
 };
 static const NameRow other_model_linears[] = {
   { MODEL_DRAFT_JOIN, GEMMA, 0, "pre_projection" },

@@ -78,6 +78,8 @@ static void infinity_may_be_pythons(void **state) {
   const Json *list = json_member(tree, "a"), *second = json_next(json_first(list));
   assert_int_equal(json_count(list), 2);
   assert_true(json_string_is(json_member(second, "__float__"), "Infinity"));
+  assert_null(json_next(second));
+  assert_null(json_next(NULL));
   json_free(tree);
   assert_int_equal(json_parse_python("f", STATUS_MODEL, object, sizeof object - 1, &tree, &err),
                    STATUS_MODEL);

@@ -67,6 +67,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->attn_sinks, "a sink for each head of attention", 0},
       {c->rope.neighbours, "neighbouring numbers turned together", 0},
       {c->fused == FUSES_GATE_UP, "gate and up stored as one matrix", 0},
+      {c->fused == FUSES_QKV, "q, k and v stored as one matrix", 0},
+      {c->fused == FUSES_DELTA, "matrices of the delta rule stored as one", 0},
       {c->fused == FUSES_ALL, "q, k and v stored as one matrix, gate and up too", 0},
   };
   bool begun = false;

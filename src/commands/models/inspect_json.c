@@ -135,6 +135,8 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_bool(w, "rope_backwards", config->rope.backwards));
   TRY(put_bool(w, "fused_gate_up", config->fused == FUSES_GATE_UP));
   TRY(put_bool(w, "fused", config->fused == FUSES_ALL));
+  TRY(put_bool(w, "fused_qkv", config->fused == FUSES_QKV));
+  TRY(put_bool(w, "fused_delta", config->fused == FUSES_DELTA));
   Error reason = {{0}};
   const bool known = model_check_known(model, &reason) == STATUS_OK;
   const bool cuda = known && cuda_check_model(model, &reason) == STATUS_OK;

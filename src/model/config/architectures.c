@@ -97,7 +97,7 @@ const Architecture architectures[] = {
     .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q, .rotary_part = 0.25 },
   { "ExaoneForCausalLM", "exaone", /* EXAONE 3.0, 3.5, Deep */
     { 102400, 4096, 14336, 32, 32,  8,   0,   4096,      1,    361, 1e-5,  500000 },
-    HAS(ATTENTION_BIAS, MLP_BIAS, GPT_NAMES),
+    HAS(ATTENTION_BIAS, MLP_BIAS, GPT_NAMES), .other_name = "LlamaForCausalLM",
     .names = { .layers = "h", .attention = "attn.attention", .attn_norm = "ln_1", .mlp_norm = "ln_2",
                .o = "self_attn.out_proj", .gate = "mlp.c_fc_0", .up = "mlp.c_fc_1", .down = "mlp.c_proj",
                .final_norm = "ln_f", .embedding = "wte", .body = "transformer." } },
@@ -328,6 +328,12 @@ const Architecture architectures[] = {
     .norm = NORM_PLUS_ONE, .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q, .rotary_part = 0.25,
     .experts = { 512, 10, 512, SCORE_SOFTMAX, RENORMALISE_UNLESS_KEY, &qwen_names, EXPERTS_BY_STEP,
                  SHARED_WIDTH(512) } },
+  { "LaraMiniForCausalLM", "lara_mini", /* Lara 4 Mini */
+    { 151936, 1024,   512, 34, 16,  4, 128, 131072,     -1, 151643, 1e-6,   10000 },
+    HAS(ATTENTION_BIAS, TIED), .layers = config_parse_delta_windows, .qk_norm = QK_NORM_HEADS,
+    .fused = FUSES_DELTA,
+    .experts = { 128, 4, 512, SCORE_SOFTMAX, RENORMALISE_UNLESS_KEY, &qwen_names, EXPERTS_EVERYWHERE,
+                 SHARED_WIDTH(512) } },
   { "MixtralForCausalLM", "mixtral",
     {  32000, 4096, 14336, 32, 32,  8,   0, 131072,      1,      2, 1e-5, 1000000 },
     .windows = { WINDOW_ALL },
@@ -342,6 +348,15 @@ const Architecture architectures[] = {
     HAS(QKV_BIAS_KEY, PARTIAL_ROTARY, USE_QK_NORM, GROUPED), .qk_norm = QK_NORM_HEADS, .rotary_part = 0.5,
     .experts = { 128, 8, 1408, SCORE_SIGMOID, RENORMALISE_UNLESS_KEY, &glm_names, EXPERTS_AFTER_FIRST,
                  .sum_plus = 1e-20, FIRST_DENSE(1), N_SHARED(1), ROUTED_SCALE(1) } },
+  { "SarvamMoEForCausalLM", "sarvam_moe", /* Sarvam 30B */
+    { 262144, 4096,  8192, 19, 64,  4,  64, 131072,     -1,      1, 1e-6, 8000000 },
+    HAS(QKV_BIAS_KEY, USE_QKV_BIAS, PARTIAL_ROTARY, USE_QK_NORM, QK_NORM_USUAL, KIMI_NAMES, GROUPED),
+    .qk_norm = QK_NORM_HEADS, .fused = FUSES_QKV, .other_name = "Glm4MoeForCausalLM",
+    .names = { .attention = "attention", .q_norm = "self_attn.query_layernorm",
+               .k_norm = "self_attn.key_layernorm", .o = "self_attn.dense",
+               .qkv = "self_attn.query_key_value", .embedding = "word_embeddings" },
+    .experts = { 128, 6, 1024, SCORE_SIGMOID, RENORMALISE_UNLESS_KEY, &ling_names, EXPERTS_AFTER_FIRST,
+                 .sum_plus = 1e-20, FIRST_DENSE(1), N_SHARED(1), ROUTED_SCALE(2.5) } },
   { "GraniteMoeForCausalLM", "granitemoe", /* Granite 3.1 A400M, A800M */
     {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
     HAS(ATTENTION_BIAS, MULTIPLIERS),
@@ -499,6 +514,12 @@ const Architecture architectures[] = {
     HAS(ATTENTION_BIAS, NEIGHBOURS, GROUPED), .latent = { 512, 1536, 128, 64, 128 }, .other_type = "kimi_k2",
     .experts = { 256, 8, 2048, SCORE_SIGMOID, RENORMALISE_UNLESS_KEY, &glm_names, EXPERTS_AFTER_FIRST,
                  .sum_plus = 1e-20, FIRST_DENSE(3), N_SHARED(1), ROUTED_SCALE(2.5), .groups = { 8, 4 } } },
+  { "SarvamMLAForCausalLM", "sarvam_mla", /* Sarvam 105B */
+    { 262144, 4096, 16384, 32, 64,  0,   0,   4096,      0,      1, 1e-6,   10000 },
+    HAS(ATTENTION_BIAS, NEIGHBOURS, KIMI_NAMES, GROUPED), .latent = { 512, 0, 128, 64, 128 },
+    .ropes = ROPES_DEEPSEEK, .other_name = "DeepseekV3ForCausalLM",
+    .experts = { 128, 8, 2048, SCORE_SIGMOID, RENORMALISE_UNLESS_KEY, &glm_names, EXPERTS_AFTER_FIRST,
+                 .sum_plus = 1e-20, FIRST_DENSE(1), N_SHARED(1), ROUTED_SCALE(2.5) } },
   { "AXK1ForCausalLM", "axk1", /* A.X-K1 */
     { 163840, 7168, 18432, 61, 64,  0,   0,  32768, 163691, 163691, 1e-6,  10000 },
     HAS(ATTENTION_BIAS, NEIGHBOURS, FREQUENCY_KEY, POST_NORM_OF_SUM, GROUPED),
@@ -586,14 +607,17 @@ const char *activation_name(Activation activation) {
 }
 
 const Architecture *architecture_find(const char *architecture, const char *model_type) {
+  const Architecture *found = NULL;
   for (size_t i = 0; i < n_architectures; i++) {
     const Architecture *row = &architectures[i];
+    const bool is_type = model_type && strcmp(model_type, row->model_type) == 0;
     if (!row->architecture) continue;
-    if (architecture && row->other_name && strcmp(architecture, row->other_name) == 0) return row;
-    if ((architecture ? strcmp(architecture, row->architecture) : strcmp(model_type, row->model_type)) == 0)
-      return row;
+    const bool named = architecture && (strcmp(architecture, row->architecture) == 0 ||
+                                        (row->other_name && strcmp(architecture, row->other_name) == 0));
+    if (is_type && (named || !architecture)) return row;
+    if (named && !found) found = row;
   }
-  return NULL;
+  return found;
 }
 
 const Architecture *architecture_of_type(const char *model_type) {

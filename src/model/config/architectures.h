@@ -29,6 +29,7 @@ typedef enum {
 typedef enum {
   ROPES_USUAL,        /* all but "proportional", and "dynamic" */
   ROPES_MROPE,        /* and "mrope", which is the plain one, as it is for text */
+  ROPES_DEEPSEEK,     /* and "deepseek_yarn", which is "yarn" (Sarvam) */
   ROPES_XDROPE,       /* and "xdrope", which is "dynamic", as it is for text (HunyuanOCR) */
   ROPES_LONG,         /* "longrope" alone, also under the names "su" and "yarn" */
   ROPES_LONG_MSCALES, /* "longrope" alone, with attention factors short_mscale and long_mscale (PhiMoE) */
@@ -57,6 +58,7 @@ typedef enum {
   ALPHA,          /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
   USE_QK_NORM,    /* use_qk_norm: qk_norm below only if it is true, refused without one */
+  QK_NORM_USUAL,  /* its default */
   OWN_ROPE,       /* rope parameters must be given: the default is a scaling of its own */
   MUP,            /* mup_enabled: as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
@@ -194,7 +196,7 @@ struct Architecture {
   const char *length_key;       /* for the longest context where it is larger than max_position_embeddings */
   const char *off_key;          /* for a bool that must be false */
   const char *before_key;       /* for the window without the position itself, in place of sliding_window */
-  const char *other_name;       /* another name of `architecture` */
+  const char *other_name;       /* another name of `architecture`, which may be that of another row */
   const char *other_type;       /* a model_type that means the same beside `architecture` */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
@@ -251,7 +253,8 @@ typedef struct {
   const char *old_text_key; /* its key where that one is absent, or NULL */
 } Multimodal;
 
-/* The row of this architecture or, if that is NULL, of this model_type; NULL if there is no such row. */
+/* The row of this architecture, of several the one of this model_type, else the first; without an
+ * architecture that of this model_type. NULL if there is no such row. */
 const Architecture *architecture_find(const char *architecture, const char *model_type);
 const Multimodal *multimodal_find(const char *architecture, const char *model_type);
 
@@ -269,6 +272,7 @@ ParsePart config_parse_short_conv; /* conv, and the MLP's width (short_conv.c) *
 ParsePart config_parse_delta;      /* delta (delta.c) */
 ParsePart
     config_parse_delta_apart; /* whose q, k and v are three matrices, and norms of layers (Olmo Hybrid) */
+ParsePart config_parse_delta_windows; /* delta, and windows in layers with a rope (Lara 4 Mini) */
 ParsePart config_parse_channel_delta; /* with a decay for each number of a key, or latent attention */
 ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
 ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types (mamba.c) */

@@ -18,7 +18,7 @@ static Status parse_types(const ConfigReader *r, int chunk, ModelConfig *config)
       return reader_refuse(r, "%s[%d] is %s, expected chunked_attention or full_attention", key, layer,
                            json_describe(type, found));
     own->chunk = chunked ? chunk : 0;
-    if (type) type = json_next(type);
+    type = json_next(type);
   }
   return STATUS_OK;
 }

@@ -288,7 +288,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   if (has(arch, CLIP)) TRY(parse_cap(r, "clip_qkv", 0, &config->qkv_clip));
   if (has(arch, PARALLEL_KEY)) TRY(reader_bool(r, "use_parallel_residual", false, &config->parallel));
   if (arch->off_key) TRY(reader_refuse_true(r, arch->off_key));
-  if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
+  if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", has(arch, QK_NORM_USUAL), &qk_norm));
   if (has(arch, USE_QK_NORM) && qk_norm && arch->qk_norm == QK_NORM_NONE)
     return reader_refuse(r, "use_qk_norm is true, which is not supported in %s, expected false",
                          config->architecture);
@@ -393,6 +393,8 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   if (arch->layers == config_parse_short_conv && !has(arch, SANDWICH)) /* takes precedence */
     TRY(reader_bool(&text, "tie_embedding", config->tied_embeddings, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, arch, config));
+  /* The heads of Command A Vision and Aya Vision do not divide logits, as in transformers. */
+  if (config->text_part && arch->logit_scale != 0) config->logit_divisor = 1;
   if (config->text_part) { /* these members of a multimodal model's config override its text_config */
     TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
     TRY(parse_tokens(r, config));

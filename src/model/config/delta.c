@@ -49,17 +49,16 @@ static Status default_kinds(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* indexed: indexed_attention is another name of full_attention. */
-static Status parse_kinds(const ConfigReader *r, const Json *types, bool indexed, ModelConfig *config) {
+/* other: another name of layers with attention, or NULL. */
+static Status parse_kinds(const ConfigReader *r, const Json *types, const char *other, ModelConfig *config) {
   char found[64];
   TRY(reader_names_of_layers(r, types, config->n_layers));
   int layer = 0;
   for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
     const bool delta = json_string_is(type, "linear_attention");
-    if (!delta && !json_string_is(type, "full_attention") &&
-        !(indexed && json_string_is(type, "indexed_attention")))
-      return reader_refuse(r, "layer_types[%d] is %s, expected linear_attention%s or full_attention", layer,
-                           json_describe(type, found), indexed ? ", indexed_attention" : "");
+    if (!delta && !json_string_is(type, "full_attention") && !(other && json_string_is(type, other)))
+      return reader_refuse(r, "layer_types[%d] is %s, expected linear_attention%s%s or full_attention", layer,
+                           json_describe(type, found), other ? ", " : "", other ? other : "");
     config->layers[layer].kind = delta ? LAYER_DELTA : LAYER_ATTENTION;
   }
   return STATUS_OK;
@@ -77,11 +76,34 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
   const Json *types = json_member(r->object, "layer_types");
   bool gated;
   TRY(parse_sizes(r, &usual, &config->delta));
-  TRY(types ? parse_kinds(r, types, arch->layers == config_parse_streams, config) : default_kinds(r, config));
+  const char *other = arch->layers == config_parse_streams ? "indexed_attention" : NULL;
+  TRY(types ? parse_kinds(r, types, other, config) : default_kinds(r, config));
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   TRY(reader_bool(r, "attn_output_gate", true, &gated));
   if (!gated) return reader_refuse(r, "attn_output_gate is false, expected true");
   if (config->delta.n_key_heads > 0 && has(arch, INTERLEAVED_DELTA)) config->delta.form = DELTA_INTERLEAVED;
+  return check_activation(r, config);
+}
+
+/* Layers with a window have a rope, those without have none. Without layer_types they follow a pattern. */
+Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  static const DeltaConfig usual = {.n_key_heads = 8, .n_value_heads = 16, .key_dim = 128, .value_dim = 128};
+  static const char sliding[] = "sliding_attention", pattern[] = "-w-fw"; /* delta rule, window, full */
+  const Json *types = json_member(r->object, "layer_types"), *type = json_first(types);
+  int window;
+  (void)arch;
+  TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, 512, &window));
+  TRY(parse_sizes(r, &usual, &config->delta));
+  if (types) TRY(parse_kinds(r, types, sliding, config));
+  for (int i = 0; i < config->n_layers; i++, type = json_next(type)) {
+    LayerConfig *own = &config->layers[i];
+    const char letter = pattern[(size_t)i % (sizeof pattern - 1)];
+    if (!types) own->kind = letter == '-' ? LAYER_DELTA : LAYER_ATTENTION;
+    if (own->kind == LAYER_DELTA) continue;
+    own->window = (types ? json_string_is(type, sliding) : letter == 'w') ? window : 0;
+    own->rope = own->window ? ROPE_GLOBAL : ROPE_NONE;
+  }
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   return check_activation(r, config);
 }
 
@@ -108,7 +130,7 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
 /* Without layer_types and lists layers 5, 9 and so on, counted from 1, have attention. */
 static Status parse_kimi_kinds(const ConfigReader *r, const ConfigReader *own, ModelConfig *config) {
   const Json *types = json_member(r->object, "layer_types");
-  if (types) return parse_kinds(r, types, false, config);
+  if (types) return parse_kinds(r, types, NULL, config);
   if (json_member(own->object, "kda_layers") && json_member(own->object, "full_attn_layers"))
     return parse_listed_kinds(own, config);
   for (int i = 0; i < config->n_layers; i++)
@@ -123,7 +145,7 @@ static Status parse_ling_kinds(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_int(r, "layer_group_size", 1, INT32_MAX, 6, &size));
   for (int i = 0; i < config->n_layers; i++)
     config->layers[i].kind = (i + 1) % size == 0 ? LAYER_ATTENTION : LAYER_DELTA;
-  return types ? parse_kinds(r, types, false, config) : STATUS_OK;
+  return types ? parse_kinds(r, types, NULL, config) : STATUS_OK;
 }
 
 /* Heads are as many for keys as for values, and as long. Members of linear_attn_config, as published, count
@@ -238,7 +260,7 @@ Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch,
   TRY(reader_bool(r, "linear_allow_neg_eigval", true, &config->delta.doubles_beta));
   for (int i = 0; i < n; i++)
     config->layers[i].kind = i % 4 == 3 || (n < 4 && i == n - 1) ? LAYER_ATTENTION : LAYER_DELTA;
-  if (types) TRY(parse_kinds(r, types, false, config));
+  if (types) TRY(parse_kinds(r, types, NULL, config));
   for (int i = 0; i < n; i++) {
     config->layers[i].norms_before = config->layers[i].kind == LAYER_DELTA;
     if (no_rope) config->layers[i].rope = ROPE_NONE;

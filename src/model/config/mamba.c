@@ -300,7 +300,7 @@ Status config_parse_blocks(const ConfigReader *r, const Architecture *arch, Mode
   char found[64];
   TRY(find_blocks(r, &key, &list, &pattern));
   const Json *item = json_first(list);
-  for (int layer = 0; layer < config->n_layers; layer++, item = list ? json_next(item) : NULL) {
+  for (int layer = 0; layer < config->n_layers; layer++, item = json_next(item)) {
     int block = 0;
     while (block < N_BLOCKS &&
            !(list ? json_string_is(item, blocks[block].name) || json_string_is(item, blocks[block].old_name)

@@ -35,6 +35,7 @@ static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKin
   if (arch->ropes == ROPES_LONG && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
   if (arch->ropes == ROPES_MROPE && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
+  if (arch->ropes == ROPES_DEEPSEEK && strcmp(name, "deepseek_yarn") == 0) name = rope_kind_name(ROPE_YARN);
   if (arch->ropes == ROPES_XDROPE && strcmp(name, "xdrope") == 0) name = rope_kind_name(ROPE_PLAIN);
   /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
   if (!longs && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
@@ -395,7 +396,7 @@ Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelC
     char found[64];
     if (list && (!json_int64(item, &rotated) || rotated < 0 || rotated > 1))
       return reader_refuse(r, "no_rope_layers[%d] is %s, expected 0 or 1", layer, json_describe(item, found));
-    if (list) item = json_next(item);
+    item = json_next(item);
     config->layers[layer].rope = rotated ? ROPE_GLOBAL : ROPE_NONE;
   }
   return STATUS_OK;
@@ -539,7 +540,7 @@ Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch,
   for (int layer = 0; layer < config->n_layers; layer++) {
     double theta = !is_full_layer(arch, config, layer, arch->windows.n);
     if (list) TRY(parse_layer_theta(r, item, layer, &theta));
-    if (list) item = json_next(item);
+    item = json_next(item);
     config->layers[layer].rope = theta != 0 ? ROPE_GLOBAL : ROPE_NONE;
   }
   return STATUS_OK;

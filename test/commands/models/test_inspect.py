@@ -175,7 +175,7 @@ def test_says_what_the_files_say(run, directory):
     assert {*report["attention_chunks"]} <= {0, text.get("attention_chunk_size")}
     linear = report["linear_layers"]
     own_gate = report["attn_gate"] in ("numbers", "heads")
-    matrices = 8 if own_gate else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
+    matrices = 8 if own_gate else 7 - 3 * report["fused"] - report["fused_gate_up"] - 2 * report["fused_qkv"]
     matrices += 2 if report["hidden_size_per_layer_input"] else 0
     missing = [2 if layer["kv_layer"] != index else layer["k_as_v"] for index, layer in enumerate(layers)]
     delta = report["delta"]
@@ -186,7 +186,7 @@ def test_says_what_the_files_say(run, directory):
     expected -= len(layers) * (not report["mlp_gate"])
     expected += 2 * sum(name.endswith("linear_attn.k_proj.weight") for name in stored)  # no matrix of q, k and v
     expected += 2 * sum(name.endswith((".k_conv1d.weight", ".f_a_proj.weight")) for name in stored)
-    expected -= own_gate * n_delta
+    expected -= own_gate * n_delta + 3 * report["fused_delta"] * n_delta
     n_beside = report["layer_kinds"].count("attention and delta")
     expected += 2 * n_beside
     if latent:  # q, perhaps of its own latent, two matrices in place of k and v, o
@@ -336,6 +336,8 @@ def arithmetic_of(report):
         (report["attn_sinks"], "a sink for each head of attention"),
         (report["rope_neighbours"], "neighbouring numbers turned together"),
         (report["fused_gate_up"], "gate and up stored as one matrix"),
+        (report["fused_qkv"], "q, k and v stored as one matrix"),
+        (report["fused_delta"], "matrices of the delta rule stored as one"),
         (report["fused"], "q, k and v stored as one matrix, gate and up too")]
     return ", ".join(text for there, text in items if there)
 
