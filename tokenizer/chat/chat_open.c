@@ -2,6 +2,8 @@
  *
  * Called by: the commands that talk to a model, `auk template`.   Calls: parse.c.
  * Always true: an open chat no longer needs any of the files. */
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +114,32 @@ static void append_names(const Json *templates, char *known, size_t capacity) {
   }
 }
 
+static int is_template_file(const struct dirent *entry) {
+  const char *end = strrchr(entry->d_name, '.');
+  return end && end > entry->d_name && strcmp(end, ".jinja") == 0;
+}
+
+/* The same for the names of additional_chat_templates/NAME.jinja, where transformers keeps further ones. */
+static Status append_files(const char *directory, char *known, size_t capacity, Error *err) {
+  char *path = path_join(directory, "additional_chat_templates", err);
+  if (!path) return STATUS_FAILED;
+  struct dirent **entries = NULL;
+  const int n_entries = scandir(path, &entries, is_template_file, alphasort);
+  const bool failed = n_entries < 0 && errno != ENOENT && errno != ENOTDIR;
+  if (failed) error_set(err, STATUS_FAILED, "cannot list %s: %s", path, strerror(errno));
+  for (int i = 0; i < n_entries; i++) {
+    const char *name = entries[i]->d_name;
+    const int size = (int)(strlen(name) - strlen(".jinja"));
+    const size_t n = strlen(known);
+    if (n + 64 <= capacity)
+      snprintf(known + n, capacity - n, "%s%.*s", n ? ", " : "", size < 50 ? size : 50, name);
+    free(entries[i]);
+  }
+  free(entries);
+  free(path);
+  return failed ? STATUS_FAILED : STATUS_OK;
+}
+
 /* Refuses what is neither a string nor a list of objects with names. */
 static Status check_member(const Json *templates, const char *source, Error *err) {
   char described[64];
@@ -146,11 +174,12 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
-/* Refuses lists of templates that have no "default": transformers does not choose among others either. */
-static Status refuse_lists(const Json *config, const Json *own, Error *err) {
+/* Refuses templates none of which is "default": transformers does not choose among others either. */
+static Status refuse_lists(const char *directory, const Json *config, const Json *own, Error *err) {
   char known[512] = "";
   append_names(json_member(config, "chat_template"), known, sizeof known);
   append_names(json_member(own, "chat_template"), known, sizeof known);
+  TRY(append_files(directory, known, sizeof known, err));
   if (!*known) return STATUS_OK;
   return error_set(err, STATUS_MODEL,
                    "none of this model's chat templates is named \"default\": choose one with "
@@ -172,12 +201,12 @@ static Status parse_own(Chat *chat, const char *directory, const Json *config, c
   Json *own;
   TRY(checkpoint_json(directory, "chat_template.json", &own, err));
   status = parse_member(chat, own, "chat_template.json", name, err);
-  if (status == STATUS_OK && !name && !chat->template) status = refuse_lists(config, own, err);
+  if (status == STATUS_OK && !name && !chat->template) status = refuse_lists(directory, config, own, err);
   json_free(own);
   return status;
 }
 
-/* Parses additional_chat_templates/NAME.jinja, where transformers keeps further templates. */
+/* Parses additional_chat_templates/NAME.jinja. */
 static Status parse_additional(Chat *chat, const char *directory, const char *name, Error *err) {
   Buffer path = {0};
   Status status = strchr(name, '/') ? STATUS_OK
@@ -191,12 +220,13 @@ static Status parse_additional(Chat *chat, const char *directory, const char *na
 
 /* --- choosing one */
 
-static Status refuse_name(const char *name, const Json *config, Error *err) {
+static Status refuse_name(const char *directory, const char *name, const Json *config, Error *err) {
   char known[512] = "";
   size_t n = 0;
   for (const ChatBuiltin *builtin = chat_builtins; builtin->name; builtin++)
     n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", builtin->name);
   append_names(json_member(config, "chat_template"), known, sizeof known);
+  if (directory) TRY(append_files(directory, known, sizeof known, err));
   return error_set(err, STATUS_USAGE, "there is no chat template \"%s\": expected a file, or one of %s", name,
                    known);
 }
@@ -208,7 +238,7 @@ static Status choose(Chat *chat, const char *directory, const Json *config, cons
   if (chat->template) return STATUS_OK;
   if (builtin) return parse_builtin(chat, builtin, err);
   if (strchr(choice, '/') || file_exists(choice)) return parse_file(chat, choice, choice, err);
-  return refuse_name(choice, config, err);
+  return refuse_name(directory, choice, config, err);
 }
 
 static Status find_tool_use(Chat *chat, const char *directory, const Json *config, Error *err) {
