@@ -1,6 +1,6 @@
-/* test_masks.c - masks over vocabularies whose tokens are escapes in all their parts, or more than are tried one
- * by one: at each place a token is in the mask if and only if the machine takes its bytes. Tokens with escapes
- * of surrogates may be left out. */
+/* test_masks.c - masks over vocabularies whose tokens are escapes in all their parts, or more than are tried
+ * one by one: at each place a token is in the mask if and only if the machine takes its bytes. Tokens with
+ * escapes of surrogates may be left out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
