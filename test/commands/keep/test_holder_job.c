@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -195,6 +196,69 @@ static void a_call_with_one_request_waits_for_none_of_many(void **state) {
   close(sockets[1]);
 }
 
+/* Requests that are as good as one another get places in the order in which they came: those of one call, and
+ * of calls that take turns. Which of the places ends first is another matter. */
+static void requests_are_answered_in_their_order(void **state) {
+  (void)state;
+  for (int n_callers = 1; n_callers <= 2; n_callers++) {
+    int sockets[2];
+    uint32_t id;
+    Error err = {{0}};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    begin(n_callers, (const int[]){sockets[0], sockets[0]});
+    const int n = 3 * assistant.batch_options.n_sequences;
+    for (int i = 0; i < n; i++) ask(holder.callers[i % n_callers], (uint32_t)i, false);
+    if (holder_compute(&holder, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK);
+    for (int i = 0; i < n;)
+      if (hear(sockets[1], &id) == WIRE_DONE) assert_true(abs((int)id - i++) < n / 3);
+    end();
+    close(sockets[0]);
+    close(sockets[1]);
+  }
+}
+
+/* The other end of a call that cancels each request but the last when it has its first token. Returns the
+ * number of requests that are done. */
+static int cancel_all_but_one(int socket, int n) {
+  uint32_t id;
+  for (int n_done = 0;;) {
+    const WireKind kind = hear(socket, &id);
+    if (kind == WIRE_DONE && ++n_done && id == (uint32_t)n - 1) return n_done;
+    if (kind != WIRE_TOKEN || id == (uint32_t)n - 1) continue;
+    const WireHead head = {WIRE_CANCEL, sizeof id};
+    if (send(socket, &head, sizeof head, MSG_NOSIGNAL) < 0 || send(socket, &id, sizeof id, MSG_NOSIGNAL) < 0)
+      return 0;
+  }
+}
+
+/* Requests that are cancelled while they are computed count no more for their call. */
+static void cancelled_requests_take_no_place(void **state) {
+  (void)state;
+  int sockets[2], status = 0;
+  Error err = {{0}};
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  begin(1, sockets);
+  const int n = assistant.batch_options.n_sequences < 4 ? assistant.batch_options.n_sequences : 4;
+  for (int i = 0; i < n; i++) {
+    Ask made = ask_of((uint32_t)i, false);
+    made.ask.max_tokens = 150;
+    assert_true(take(holder.callers[0], WIRE_ASK, &made, sizeof made.ask + 3 * sizeof *made.ids));
+  }
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) _exit(cancel_all_but_one(sockets[1], n));
+  if (holder_compute(&holder, &err) != STATUS_OK) fail_msg("%s", err.text);
+  while (holder.callers[0]->wire.out.size > 0) assert_int_equal(holder_listen(&holder, 10, &err), STATUS_OK);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) >= 1 && WEXITSTATUS(status) < n);
+  assert_int_equal(holder.callers[0]->n_running, 0);
+  assert_int_equal(holder.n_running, 0);
+  end();
+  close(sockets[0]);
+  close(sockets[1]);
+}
+
 /* A call in lockstep that does not reply is dropped where another call needs its places, not for its own
  * requests. */
 static void places_are_given_to_other_calls(void **state) {
@@ -247,6 +311,8 @@ int main(void) {
       cmocka_unit_test(counts_of_a_request_fit_its_ids),
       cmocka_unit_test(a_reply_has_tokens_of_the_model),
       cmocka_unit_test(a_call_with_one_request_waits_for_none_of_many),
+      cmocka_unit_test(requests_are_answered_in_their_order),
+      cmocka_unit_test(cancelled_requests_take_no_place),
       cmocka_unit_test(places_are_given_to_other_calls),
       cmocka_unit_test(who_ends_the_process_may_wait),
   };

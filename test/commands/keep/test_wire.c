@@ -146,6 +146,24 @@ static void memory_grows_with_what_was_sent_and_shrinks(void **unused) {
   wire_close(&wires[1]);
 }
 
+/* The limit is that of both parts together; a message over it puts nothing. */
+static void a_message_that_is_too_large_is_not_put(void **unused) {
+  static const size_t parts[][2] = {
+      {WIRE_LARGEST + 1, 0}, {0, WIRE_LARGEST + 1}, {WIRE_LARGEST, 1}, {1, WIRE_LARGEST}};
+  Wire wires[2];
+  Error err;
+  (void)unused;
+  open_pair(wires);
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    assert_int_equal(wire_put(&wires[0], WIRE_REFUSED, "", parts[i][0], "", parts[i][1], &err), STATUS_USAGE);
+    assert_false(wire_is_full(&wires[0]));
+  }
+  put_text(&wires[0], "as before");
+  expect_text(&wires[1], "as before");
+  wire_close(&wires[0]);
+  wire_close(&wires[1]);
+}
+
 /* The message before one that is too large is taken. */
 static void a_message_that_is_too_large_ends_the_connection(void **unused) {
   const WireHead heads[] = {{WIRE_REFUSED, 0}, {WIRE_HELLO, 101}};
@@ -170,6 +188,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_sent_before_the_end_is_read),
                                      cmocka_unit_test(one_descriptor_is_kept),
                                      cmocka_unit_test(memory_grows_with_what_was_sent_and_shrinks),
+                                     cmocka_unit_test(a_message_that_is_too_large_is_not_put),
                                      cmocka_unit_test(a_message_that_is_too_large_ends_the_connection),
                                      cmocka_unit_test(messages_arrive_in_order)};
   return cmocka_run_group_tests(tests, NULL, NULL);
