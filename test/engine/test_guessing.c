@@ -18,7 +18,6 @@ typedef struct {
   Kind kind;
   int32_t ids[FAKE_POSITIONS]; /* [n] prompt and answer */
   int n;
-  int n_told; /* tokens that take() got, and checked */
   uint32_t seed;
 } Oracle;
 
@@ -418,11 +417,99 @@ static void what_was_cut_is_no_passage(void **state) {
     }
 }
 
+/* --- what a drafter that reads hidden states is given */
+
+typedef struct {
+  int32_t ids[FAKE_POSITIONS]; /* [n] of whose states it knows */
+  int n, n_asked;
+} Reader;
+
+static Status keep_nothing(BackendState *state, TokenRange range, int index, Error *err) {
+  (void)state, (void)err;
+  assert_true(index == 0 && range.taps->n == 1);
+  return STATUS_OK;
+}
+
+/* Rows follow those that it knows, or replace them from their first position on. */
+static Status read_rows(void *self, const DraftRows *rows, Error *err) {
+  Reader *r = self;
+  (void)err;
+  assert_true(rows->n > 0 && rows->pos >= 0 && rows->pos <= r->n && rows->row >= 0);
+  memcpy(r->ids + rows->pos, rows->ids, (size_t)rows->n * sizeof *r->ids);
+  r->n = rows->pos + rows->n;
+  return STATUS_OK;
+}
+
+/* It knows all tokens that are computed. Each third guess is wrong on purpose, so that rows are dropped. */
+static Status guess_as_read(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  Reader *r = self;
+  (void)err;
+  assert_int_equal(r->n, text->n_computed);
+  assert_memory_equal(r->ids, text->ids, (size_t)text->n_computed * sizeof *r->ids);
+  int32_t ids[FAKE_POSITIONS];
+  memcpy(ids, text->ids, (size_t)text->n * sizeof *ids);
+  for (int n = text->n; guesses->n < most; n++) {
+    float logits[FAKE_VOCAB];
+    int32_t best = 0;
+    whole_logits(ids, n, logits);
+    for (int32_t v = 1; v < FAKE_VOCAB; v++) best = logits[v] > logits[best] ? v : best;
+    if (++r->n_asked % 3 == 0) best = (best + 1) % FAKE_VOCAB;
+    ids[n] = guesses->ids[guesses->n++] = best;
+  }
+  return STATUS_OK;
+}
+
+/* Texts that go on, branch off and begin anew, with prompts in one step and in several: before each guess the
+ * drafter has the states of all tokens that are computed, those of dropped ones replaced. */
+static void states_of_all_tokens_that_stay_are_given(void **state) {
+  (void)state;
+  for (int chunk = 3; chunk <= 48; chunk *= 4) {
+    Backend reading = fake_backend;
+    reading.keep_tap = keep_nothing;
+    Reader reader = {.n = 0};
+    Drafter drafter = {.name = "reader",
+                       .taps = {.n = 1, .layers = {1}},
+                       .self = &reader,
+                       .take = read_rows,
+                       .propose = guess_as_read};
+    const SessionOptions options = {.n_ctx = 90,
+                                    .chunk = chunk,
+                                    .sampler = greedy,
+                                    .drafter = &drafter,
+                                    .n_guesses = 4,
+                                    .guess_always = true};
+    BackendModel loaded = {&model};
+    Session *session;
+    Error err = {{0}};
+    int32_t text[90], id;
+    fake = (FakeCounts){.end_at = -1};
+    assert_int_equal(session_open(&reading, &loaded, &model, &options, &session, &err), STATUS_OK);
+    /* How many tokens of what the session holds the next text begins with, and how many it has. */
+    static const int texts[][2] = {{0, 20}, {12, 16}, {5, 30}, {30, 31}, {0, 6}, {6, 40}, {39, 40}, {1, 3}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+      int32_t own[90];
+      make_ids(own, 90, (int)i + 1);
+      memcpy(text + texts[i][0], own + texts[i][0], (size_t)(texts[i][1] - texts[i][0]) * sizeof *text);
+      sync_ok(session, text, texts[i][1]);
+      for (int n = texts[i][1]; n < texts[i][1] + 15; n++) {
+        assert_int_equal(session_sample(session, &id, &err), STATUS_OK);
+        text[n] = id;
+        assert_true(session_hold(session, id));
+        assert_int_equal(session_decode_held(session, -1, &err), STATUS_OK);
+        if (n % 5 == 0) assert_holds(session, text, n + 1);
+      }
+    }
+    assert_true(reader.n_asked > 60);
+    session_close(session);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(guesses_change_no_token),
       cmocka_unit_test(tokens_are_distributed_as_without_guesses),
       cmocka_unit_test(wrong_guesses_cost_at_most_their_bound),
+      cmocka_unit_test(states_of_all_tokens_that_stay_are_given),
       cmocka_unit_test(a_dear_row_allows_no_guess),
       cmocka_unit_test(the_text_goes_on_as_after_its_longest_match),
       cmocka_unit_test(what_was_cut_is_no_passage),

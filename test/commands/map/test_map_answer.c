@@ -50,7 +50,7 @@ static void end(void) {
 
 /* The result of a record, as a string. */
 static const char *answer(size_t index, const char *text) {
-  static char line[1000];
+  static char line[4000];
   const Record record = {.index = index, .line = index + 1, .text = text, .size = strlen(text)};
   Buffer out = {0};
   Error err = {{0}};
@@ -127,6 +127,29 @@ static void all_answers_are_counted(void **state) {
   end();
 }
 
+/* Whatever an answer has left, the result of the next record is its own. */
+static void nothing_of_an_answer_is_in_the_next(void **state) {
+  (void)state;
+  static const ResultsFormat formats[] = {RESULTS_LINES, RESULTS_TEXTS, RESULTS_JSON};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    char first[4000];
+    Buffer *const left[] = {&mapping.text, &mapping.thinking, &mapping.calls};
+    begin("One day, {} went to", false, true);
+    mapping.format = formats[i];
+    reply.ids = true;
+    strcpy(first, answer(1, "Tim"));
+    for (size_t k = 0; k < sizeof left / sizeof *left; k++)
+      assert_int_equal(buffer_append_string(left[k], "{\"name\": \"left\"}\n", NULL), STATUS_OK);
+    assert_int_equal(id_list_append(&mapping.answer_ids, 4711, NULL), STATUS_OK);
+    const char *again = answer(1, "Tim");
+    assert_null(strstr(again, "left"));
+    assert_null(strstr(again, "4711"));
+    if (formats[i] != RESULTS_JSON) assert_string_equal(again, first); /* those have times */
+    reply.ids = false;
+    end();
+  }
+}
+
 static void a_device_of_one_sequence_says_so(void **state) {
   (void)state;
   Error err = {{0}};
@@ -148,6 +171,7 @@ int main(void) {
       cmocka_unit_test(what_the_records_before_have_computed_is_not_used_on_another_device),
       cmocka_unit_test(elsewhere_all_is_kept_that_two_records_begin_with),
       cmocka_unit_test(all_answers_are_counted),
+      cmocka_unit_test(nothing_of_an_answer_is_in_the_next),
       cmocka_unit_test(a_device_of_one_sequence_says_so),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

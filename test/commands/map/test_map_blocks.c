@@ -1,0 +1,135 @@
+/* test_map_blocks.c - the records of a job in blocks: processes, here in one, read those that they have taken
+ * and count their own results and those of others. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/map/map_blocks.h"
+#include "test/directory.h"
+
+enum { RECORDS = 10, BLOCK = 4, PROCESSES = 2 }; /* the last block has two records */
+
+static int interrupted;
+static MapSettings settings;
+static Survey survey;
+
+/* A process of the job: what it reads and gives. */
+typedef struct {
+  RecordReader reader;
+  Blocks *blocks;
+  size_t n_counted; /* its own results that count */
+} Process;
+
+static Process begin_process(const char *input, int n_copies) {
+  static const RecordRules rules = {.end = '\n', .limit = 100, .hash = RECORD_HASH_START};
+  Process p = {.n_counted = 0};
+  Error err = {{0}};
+  RecordRules own = rules;
+  own.n_copies = n_copies;
+  if (record_reader_open(input, own, &interrupted, &p.reader, &err)) fail_msg("%s", err.text);
+  return p;
+}
+
+static void open_blocks(Process *p, const char *claims, int n_copies) {
+  const BlocksOptions options = {
+      .claim = {claims, 60, RESULTS_LINES, &settings, survey.n_blocks, &interrupted},
+      .survey = &survey,
+      .n_copies = n_copies,
+      .reader = &p->reader};
+  Error err = {{0}};
+  if (blocks_open(&options, &p->blocks, &err)) fail_msg("%s", err.text);
+}
+
+/* Reads a record and gives its result; false: there is none. */
+static bool answer_one(Process *p, size_t copies, bool seen[RECORDS * 2]) {
+  Record record;
+  bool found, at_end, lost;
+  size_t block;
+  Buffer result = {0};
+  Error err = {{0}};
+  if (blocks_read(p->blocks, false, &record, &found, &at_end, &err)) fail_msg("%s", err.text);
+  if (!found) return false;
+  char text[20];
+  snprintf(text, sizeof text, "record %zu", record.index / copies);
+  assert_true(record.size == strlen(text) && memcmp(record.text, text, record.size) == 0);
+  assert_false(seen[record.index]);
+  seen[record.index] = true;
+  assert_int_equal(buffer_append(&result, "x\n", 2, &err), STATUS_OK);
+  if (blocks_add(p->blocks, &result, &block, &lost, &err)) fail_msg("%s", err.text);
+  assert_false(lost);
+  buffer_release(&result);
+  return true;
+}
+
+/* Processes answer by turns. None counts more results elsewhere than there are; at the end each counts all
+ * that are not its own. */
+static void results_are_ones_own_or_elsewhere(void **state) {
+  (void)state;
+  for (int n_copies = 0; n_copies <= 2; n_copies++) {
+    const size_t copies = n_copies > 1 ? (size_t)n_copies : 1, all = RECORDS * copies;
+    char input[200], claims[200];
+    bool seen[RECORDS * 2] = {false};
+    Error err = {{0}};
+    empty_own_directory();
+    snprintf(input, sizeof input, "%s", in_directory(own_directory, "input"));
+    snprintf(claims, sizeof claims, "%s", in_directory(own_directory, "claims"));
+    FILE *file = fopen(input, "w");
+    assert_non_null(file);
+    for (int i = 0; i < RECORDS; i++) fprintf(file, "record %d\n", i);
+    fclose(file);
+    settings = (MapSettings){0};
+    survey = (Survey){0};
+    const RecordRules rules = {.end = '\n', .limit = 100, .hash = RECORD_HASH_START};
+    if (survey_records(input, &rules, "--claim", &interrupted, &survey, &err)) fail_msg("%s", err.text);
+    assert_true(survey.n_records == RECORDS && survey.n_blocks == RECORDS);
+    /* Blocks of BLOCK records, as where there are many. */
+    survey.block = BLOCK;
+    survey.n_blocks = (RECORDS + BLOCK - 1) / BLOCK;
+    for (size_t i = 0; i < survey.n_blocks; i++) survey.places[i] = survey.places[i * BLOCK];
+    if (survey_settings(&survey, 1, NULL, &settings, &err) || blocks_settings(&survey, &settings, &err) ||
+        map_settings_seal(&settings, &err))
+      fail_msg("%s", err.text);
+    Process processes[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++) {
+      processes[i] = begin_process(input, n_copies);
+      open_blocks(&processes[i], claims, n_copies);
+      assert_int_equal(blocks_elsewhere(processes[i].blocks), 0);
+    }
+    size_t n = 0;
+    for (bool more = true; more;) {
+      more = false;
+      for (int i = 0; i < PROCESSES; i++) {
+        Process *p = &processes[i];
+        const bool found = answer_one(p, copies, seen);
+        n += found;
+        p->n_counted += found;
+        more |= found;
+        assert_true(blocks_elsewhere(p->blocks) <= n - p->n_counted);
+      }
+    }
+    assert_int_equal(n, all);
+    for (int i = 0; i < PROCESSES; i++) {
+      Record record;
+      bool found, at_end;
+      assert_int_equal(blocks_read(processes[i].blocks, true, &record, &found, &at_end, &err), STATUS_OK);
+      assert_true(at_end && !found);
+      assert_int_equal(blocks_elsewhere(processes[i].blocks), all - processes[i].n_counted);
+      assert_true(processes[i].n_counted > 0);
+      assert_int_equal(blocks_check_end(processes[i].blocks, &err), STATUS_OK);
+      blocks_close(processes[i].blocks);
+      record_reader_close(&processes[i].reader);
+    }
+    survey_release(&survey);
+    map_settings_release(&settings);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_ones_own_or_elsewhere)};
+  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
+}
