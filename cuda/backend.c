@@ -65,6 +65,16 @@ static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error 
   return wanted == DECODE_FUSED ? fused_check(loaded, err) : STATUS_OK;
 }
 
+/* Sets the layers' forms. */
+static void find_forms(BackendModel *loaded) {
+  for (int i = 0; i < loaded->model->config.n_layers; i++) loaded->layers[i].forms = (1u << N_FORMS) - 1;
+  for (const Op *op = loaded->program.ops; op < loaded->program.ops + loaded->program.n; op++)
+    for (int form = 0; form < N_FORMS; form++)
+      if (op->layer >= 0 && op->layer < loaded->model->config.n_layers &&
+          !form_takes(form, UINT32_C(1) << op->kind, op->differences))
+        loaded->layers[op->layer].forms &= ~(1u << form);
+}
+
 static Status open_model(BackendModel *loaded, const BackendOptions *options, Error *err) {
   int shared_bytes = 0;
   TRY(device_use(options->gpu, err));
@@ -79,6 +89,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   TRY(choose_decode_step(loaded, loaded->target ? DECODE_KERNELS : options->decode_step, err));
   TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
   TRY(weights_load(loaded, options, err));
+  find_forms(loaded);
   if (options->copies) TRY(copies_make(loaded, err));
   TRY(draft_load(loaded, err));
   if (loaded->n_host == 0) return fused_take_head(loaded, options->decode_step == DECODE_FUSED, err);

@@ -69,6 +69,7 @@ typedef struct {
   /* AltUp's small matrices in fp32, by which of them: [n][hidden], [n * n][n], [n][n] */
   const float *small[3];
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
+  unsigned forms;        /* bits of the forms (model/forms.def) that take all operations of the layer */
 } DeviceLayer;
 enum { SMALL_ROUTER, SMALL_PREDICT, SMALL_CORRECT }; /* in the order of LAYER_ALTUP_ROUTER .. */
 

@@ -116,12 +116,9 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
   };
 }
 
-bool rows_heads_are_tiles(const BackendState *s, const QkvHeads *heads) {
-  const ModelConfig *c = &s->loaded->model->config;
-  return c->qk_norm != QK_NORM_WHOLE && c->value_dim == 0 && heads->head_dim == 128 &&
-         heads->rotary_dim == 128 && heads->query_step == 128 && heads->n_kv_heads > 0 &&
-         !heads->neighbours && !heads->norm_after_rope && !heads->plain_qk_norm && !heads->v_norm &&
-         !heads->k_as_v && heads->query_scale_beta == 0 && c->qkv_clip == 0;
+bool rows_heads_are_tiles(const DeviceLayer *l, const QkvHeads *heads) {
+  return l->forms >> FORM_HEAD_TILES & 1 && heads->head_dim == 128 && heads->rotary_dim == 128 &&
+         heads->query_step == 128;
 }
 
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err) {
@@ -132,7 +129,7 @@ Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Er
                                   s->projection_stride);
   *done = qkv->n_parts == 1 && qkv->parts->n_in == m->model->config.hidden &&
           qkv->parts->n_out == (heads.n_heads + 2 * heads.n_kv_heads) * 128 && heads.kv != KV_F32 &&
-          !qkv->parts->host && m->model->config.indexer.block == 0 && rows_heads_are_tiles(s, &heads) &&
+          !qkv->parts->host && rows_heads_are_tiles(&m->layers[layer], &heads) &&
           linear_makes_heads(m->linear, qkv->parts, call.act, n_rows, call.kernel);
   if (!*done) return STATUS_OK;
   call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};

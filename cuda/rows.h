@@ -31,7 +31,7 @@ Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error 
 QkvHeads rows_heads(const BackendState *s, int layer);
 
 /* True if a matmul's epilogue can do what rows_append() does: LINEAR_NEXT_HEADS. */
-bool rows_heads_are_tiles(const BackendState *s, const QkvHeads *heads);
+bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
 
 /* The norm of x, the layer's qkv, and what rows_append() does, in one kernel less; *done false: not for such
  * layers or so many rows, and nothing was enqueued. */

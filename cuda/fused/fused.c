@@ -97,7 +97,7 @@ void fused_release_head(BackendModel *loaded) {
 size_t fused_bytes(const ModelConfig *c) {
   const StepShape shape = step_shape(c);
   size_t bytes = 0;
-  if (!step_supports_config(c)) return 0;
+  if (step_supports_config(c, NULL)) return 0;
   for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
   return bytes;
 }

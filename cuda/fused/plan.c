@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/backend.h"
+#include "model/program.h"
 
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
@@ -258,58 +259,40 @@ static const char *unsupported_layer(const Model *model, int layer) {
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
     if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
   }
-  if (delta) return unsupported_delta(model, layer);
-  if (own.kind != LAYER_ATTENTION) return "layers without attention";
-  if (own.window != 0 || own.chunk != 0) return "sliding windows or chunks";
-  return own.rope == ROPE_GLOBAL ? NULL : "layers with another rope";
+  return delta ? unsupported_delta(model, layer) : NULL;
 }
 
-static const char *unsupported_config(const ModelConfig *c) {
+/* What the form's kernels do not take of sizes, or need. */
+static const char *unsupported_sizes(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
-  if (e->n_experts > 0 && (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
-                           e->sum_plus != 0 || e->choice_bias || e->biases || e->norms))
-    return "experts of this kind";
-  if (e->n_experts > 0 && e->shared_width != (hybrid ? e->width : 0))
-    return hybrid ? "experts without an MLP of their width beside them" : "experts with an MLP beside them";
-  if (e->shared_width > 0 && !e->shared_gate) return "an MLP beside experts without a gate";
   if (c->head_dim != 64 && c->head_dim != 128 && !hybrid) return "heads of another size than 64, 128 or 256";
-  if (c->rope.rotary_dim != (hybrid ? STEP_ROTARY_DIM : c->head_dim))
-    return hybrid ? "a rope over a part of the head that is not 64" : "a rope over a part of the head";
-  if (c->norms != NORM_BEFORE) return "norms of what is added";
-  if (norms_are_centred(c) || c->parallel) return "norms that subtract the mean, and an MLP beside attention";
-  if (c->head_bias) return "biases of norms and of the output head";
-  if (c->streams.n > 0 || c->altup.n > 0) return "several residual streams";
-  if (c->qk_norm == QK_NORM_WHOLE) return "a norm over all heads";
-  if (hybrid && (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS))
+  if (!hybrid) return NULL;
+  if (e->n_experts > 0 && e->shared_width != e->width)
+    return "experts without an MLP of their width beside them";
+  if (e->n_experts > 0 && !e->shared_gate) return "an MLP beside experts without a gate";
+  if (c->rope.rotary_dim != STEP_ROTARY_DIM) return "a rope over a part of the head that is not 64";
+  if (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS)
     return "heads of 256 without gates and norms";
-  if (!hybrid && c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
-  if (c->delta.rule == RULE_MAMBA2) return "Mamba-2 layers";
-  if (c->delta.form == DELTA_APART || c->delta.doubles_beta || c->delta.norm_eps != 0)
-    return "a delta rule of this kind";
   if (c->delta.n_key_heads > 0 &&
       (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK || c->delta.conv != STEP_DELTA_TAPS))
     return "a delta rule of these sizes";
-  if (c->qk_norm_after_rope) return "norms after the rope";
-  if (c->rope.neighbours) return "rotary pairs of neighbours";
-  if (c->qkv_clip != 0) return "limits of q, k and v";
-  if (c->attn_sinks) return "attention sinks";
-  if (c->value_dim > 0) return "values of another size than keys";
-  if (c->embedding_norm || c->qk_norm_plain) return "norms without weights";
-  if (c->query_scale_beta != 0) return "queries scaled by position";
-  if (c->activation != ACTIVATION_SILU) return "another activation than silu";
-  if (c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1) return "capped or divided scores";
-  if (c->gate_scale != 1 || c->mlp_scale != 1) return "factors of the gated product";
-  return c->residual_scale != 1 ? "a scaled residual stream" : NULL;
+  return NULL;
 }
 
-bool step_supports_config(const ModelConfig *c) {
-  return unsupported_config(c) == NULL;
+Status step_supports_config(const ModelConfig *c, Error *err) {
+  char words[FORM_WORDS];
+  const char *unsupported = unsupported_sizes(c);
+  TRY(form_refusal(c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP : FORM_STEP, c, words, err));
+  if (!unsupported && *words) unsupported = words;
+  if (!unsupported) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
 }
 
 Status step_supports(const Model *model, Error *err) {
   const ModelConfig *c = &model->config;
-  const char *unsupported = unsupported_config(c);
+  const char *unsupported = NULL;
+  TRY(step_supports_config(c, err));
   for (int i = 0; !unsupported && i < c->n_layers; i++) unsupported = unsupported_layer(model, i);
   if (!unsupported && (model->head.kind != LINEAR_DENSE || model->head.dtype == DTYPE_F32))
     unsupported = "a head that is not fp16 or bf16";

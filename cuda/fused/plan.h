@@ -444,8 +444,8 @@ Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err)
  * fp16 lm_head, no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
 
-/* False if a model's config alone has that reason. */
-bool step_supports_config(const ModelConfig *config);
+/* The same as far as a model's config alone says it. */
+Status step_supports_config(const ModelConfig *config, Error *err);
 
 /* The part of a shape that a config alone determines, and the group of a model's shape. */
 StepShape step_shape(const ModelConfig *config);

@@ -29,24 +29,16 @@ static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
 static bool takes_mlp(const BackendState *s, int layer) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
-  if (!l->mlp_norm || l->mlp_post_norm || l->scalar || m->model->config.per_layer_width > 0) return false;
   if (l->gate_up.n_parts != 1 || !l->gate_up.parts[0].interleaved) return false;
   return is_narrow(m, l->gate_up.parts) && is_narrow(m, &l->down);
 }
 
 bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
   const BackendModel *m = s->loaded;
-  const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
-  if (n_rows < LEAST_ROWS || n_rows > most_rows(l)) return false;
-  if (norms_are_centred(c) || c->parallel || c->qkv_clip != 0) return false;
-  if (m->kernel || s->options.invariant || s->peers.n > 0 || c->streams.n > 0 || c->altup.n > 0) return false;
-  const LayerConfig own = config_layer(c, layer);
-  if (own.kind != LAYER_ATTENTION || own.delta_beside || c->attn_gate != ATTN_GATE_NONE) return false;
-  /* o multiplies value_heads' outputs, not attention's; or a part of attention's. */
-  if (c->latent.kv_rank > 0 || c->value_dim > 0) return false;
-  if (!l->attn_norm || l->attn_post_norm || l->qkv.n_parts != 1) return false;
-  if (l->qkv.parts[0].n_in != c->hidden) return false; /* EAGLE-3: not the norm of x */
+  if (n_rows < LEAST_ROWS || n_rows > most_rows(l) || !(l->forms >> FORM_FIVE_KERNELS & 1)) return false;
+  if (m->kernel || s->options.invariant || s->peers.n > 0 || l->qkv.n_parts != 1) return false;
+  if (l->qkv.parts[0].n_in != m->model->config.hidden) return false; /* EAGLE-3: not the norm of x */
   return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) &&
          (l->experts.down.n_out > 0 || takes_mlp(s, layer));
 }
@@ -88,7 +80,7 @@ Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error
   LinearCall call =
       narrow_call(s, l->qkv.parts, NULL, n_rows, LINEAR_TO_F32, s->projections, s->projection_stride);
   take_norm(s, l->attn_norm, &call);
-  const bool ends = rows_heads_are_tiles(s, &heads) && heads.kv == KV_F16;
+  const bool ends = rows_heads_are_tiles(l, &heads) && heads.kv == KV_F16;
   if (ends) call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
   TRY(products_run(s, &call, err));
   return ends ? STATUS_OK : rows_append(s, layer, n_rows, err);

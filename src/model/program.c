@@ -1,7 +1,9 @@
 /* program.c - see program.h. Called by: engine/session.c, batch.c, drafters/published.c, cuda/backend.c,
- * commands/models/inspect_program.c. */
+ * cuda/fused/plan.c, commands/models/inspect_program.c. */
 #include "model/program.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -42,6 +44,47 @@ Status registers_print(unsigned set, Buffer *out, Error *err) {
   return STATUS_OK;
 }
 
+/* --- differences */
+
+#define ON(KIND)  (UINT32_C(1) << OP_##KIND)
+#define HAS(NAME) (UINT64_C(1) << DIFF_##NAME)
+
+/* own: zeros for operations beside the layers. */
+static uint64_t differences_of(const ModelConfig *c, const LayerConfig *own, OpKind kind) {
+  static const uint32_t operations[N_DIFFERENCES] = {
+#define DIFFERENCE(NAME, operations, ...) [DIFF_##NAME] = operations,
+#include "model/differences.def"
+  };
+  const bool there[N_DIFFERENCES] = {
+#define DIFFERENCE(NAME, operations, where, words, number, condition) [DIFF_##NAME] = condition,
+#include "model/differences.def"
+  };
+  uint64_t differences = 0;
+  for (int i = 0; i < N_DIFFERENCES; i++)
+    differences |= (uint64_t)(there[i] && operations[i] >> kind & 1) << i;
+  return differences;
+}
+
+Status difference_print(const ModelConfig *c, Difference difference, Buffer *out, Error *err) {
+  const struct {
+    const char *words;
+    double number;
+  } all[N_DIFFERENCES] = {
+#define DIFFERENCE(NAME, operations, where, words, number, condition) [DIFF_##NAME] = {words, number},
+#include "model/differences.def"
+  };
+  TRY(buffer_append_string(out, all[difference].words, err));
+  return all[difference].number != 0 ? buffer_printf(out, err, "%.6g", all[difference].number) : STATUS_OK;
+}
+
+DifferencePlace difference_place(Difference difference) {
+  static const DifferencePlace all[N_DIFFERENCES] = {
+#define DIFFERENCE(NAME, operations, where, ...) [DIFF_##NAME] = IN_##where,
+#include "model/differences.def"
+  };
+  return all[difference];
+}
+
 /* --- the list */
 
 enum { MOST_OF_A_LAYER = 16 };
@@ -50,7 +93,9 @@ enum { MOST_OF_A_LAYER = 16 };
 static void add(Program *program, const ModelConfig *config, OpKind kind, int layer, bool has) {
   const bool own_h =
       config->parallel || config->altup.n > 0; /* h is read again after the norm of attention */
-  Op op = {kind, layer, rows[kind].reads, rows[kind].writes};
+  const bool of_layer = layer >= 0 && layer < config->n_layers;
+  const LayerConfig own = of_layer && has ? config_layer(config, layer) : (LayerConfig){0};
+  Op op = {kind, layer, rows[kind].reads, rows[kind].writes, differences_of(config, &own, kind)};
   if (!has) return;
   switch (kind) {
   case OP_EMBED:
@@ -58,13 +103,13 @@ static void add(Program *program, const ModelConfig *config, OpKind kind, int la
     if (config->per_layer_width > 0) op.writes |= REGISTER_INPUTS;
     break;
   case OP_DELTA:
-    if (config_layer(config, layer).delta_beside) op.writes ^= A | REGISTER_BESIDE;
+    if (own.delta_beside) op.writes ^= A | REGISTER_BESIDE;
     break;
   case OP_QKV:
     if (own_h) op.writes |= H;
     break;
   case OP_OUT_PROJ:
-    if (config_layer(config, layer).delta_beside) op.reads |= REGISTER_BESIDE;
+    if (own.delta_beside) op.reads |= REGISTER_BESIDE;
     break;
   case OP_GATE_UP:
   case OP_EXPERTS:
@@ -137,4 +182,51 @@ Status program_make(const ModelConfig *config, Program *program, Error *err) {
 void program_release(Program *program) {
   free(program->ops);
   *program = (Program){0};
+}
+
+/* --- forms */
+
+static const struct {
+  const char *name;
+  uint32_t operations;
+  uint64_t differences;
+} forms[N_FORMS] = {
+#define ALL_BUT(differences)                       (~(differences))
+#define FORM(NAME, words, operations, differences) [FORM_##NAME] = {words, operations, differences},
+#include "model/forms.def"
+};
+
+const char *form_name(ProgramForm form) {
+  return forms[form].name;
+}
+
+bool form_takes(ProgramForm form, uint32_t operations, uint64_t differences) {
+  return (operations & ~forms[form].operations) == 0 && (differences & ~forms[form].differences) == 0;
+}
+
+/* Says what of an operation the form does not take. */
+static Status name_mismatch(ProgramForm form, const ModelConfig *config, const Op *op, Buffer *out,
+                            Error *err) {
+  const uint64_t others = op->differences & ~forms[form].differences;
+  const bool of_layer = op->layer >= 0 && op->layer < config->n_layers;
+  if (others != 0) TRY(difference_print(config, (Difference)__builtin_ctzll(others), out, err));
+  TRY(buffer_printf(out, err, others ? " (%s" : "%s", operation_name(op->kind)));
+  if (of_layer) TRY(buffer_printf(out, err, " of layer %d", op->layer));
+  return others ? buffer_append_string(out, ")", err) : STATUS_OK;
+}
+
+Status form_refusal(ProgramForm form, const ModelConfig *config, char words[FORM_WORDS], Error *err) {
+  Program program;
+  Buffer text = {0};
+  *words = 0;
+  Status status = program_make(config, &program, err);
+  for (const Op *op = program.ops; !status && op < program.ops + program.n; op++) {
+    if (form_takes(form, UINT32_C(1) << op->kind, op->differences)) continue;
+    status = name_mismatch(form, config, op, &text, err);
+    snprintf(words, FORM_WORDS, "%.*s", (int)text.size, text.data ? text.data : "");
+    break;
+  }
+  buffer_release(&text);
+  program_release(&program);
+  return status;
 }

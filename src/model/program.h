@@ -1,7 +1,8 @@
 /* program.h - a model as a program: the operations of a step, in their order, for every device.
  *
  * operations.def has a row for each kind with its formula; program_make() lists those of a config. The
- * engine runs the list (engine/forward.h), `auk inspect --program` prints it. */
+ * engine runs the list (engine/forward.h), `auk inspect --program` prints it. differences.def says by what an
+ * operation may differ from Llama's, and forms.def which of these each form of computing a program takes. */
 #pragma once
 
 #include "base/buffer.h"
@@ -31,10 +32,24 @@ typedef enum {
   N_REGISTERS = 13
 } Register;
 
+typedef enum {
+#define DIFFERENCE(NAME, ...) DIFF_##NAME,
+#include "model/differences.def"
+  N_DIFFERENCES
+} Difference;
+_Static_assert(N_DIFFERENCES <= 64 && N_OPERATIONS <= 32, "sets of them are bits of a number");
+
+typedef enum {
+#define FORM(NAME, ...) FORM_##NAME,
+#include "model/forms.def"
+  N_FORMS
+} ProgramForm;
+
 typedef struct {
   OpKind kind;
   int layer;              /* -1: before the layers; n_layers: after them */
   unsigned reads, writes; /* sets of REGISTER_... */
+  uint64_t differences;   /* bits of DIFF_... */
 } Op;
 
 typedef struct {
@@ -51,5 +66,18 @@ Status program_make(const ModelConfig *config, Program *program, Error *err);
 void program_release(Program *program);
 
 const char *operation_name(OpKind kind); /* "norm_gate_up" */
+
+/* Appends what a difference is: "scores capped at 30". */
+Status difference_print(const ModelConfig *config, Difference difference, Buffer *out, Error *err);
+typedef enum { IN_ARITHMETIC, IN_PROGRAM, IN_NUMBERS } DifferencePlace; /* differences.def, `where` */
+DifferencePlace difference_place(Difference difference);
+
+const char *form_name(ProgramForm form); /* "several GPUs" */
+/* True if the form takes such operations (bits of OP_...) with such differences. */
+bool form_takes(ProgramForm form, uint32_t operations, uint64_t differences);
+/* Why a form does not take a model, by the first operation that it does not: "latent attention
+ * (norm_qkv_rope_append of layer 0)"; "" if it takes it, as far as arithmetic goes. */
+enum { FORM_WORDS = 160 };
+Status form_refusal(ProgramForm form, const ModelConfig *config, char words[FORM_WORDS], Error *err);
 /* The registers of a set: "x, h". */
 Status registers_print(unsigned set, Buffer *out, Error *err);

@@ -8,6 +8,7 @@
 
 #include "model/layers.h"
 #include "model/loaders.h"
+#include "model/program.h"
 
 enum {
   HEAD_UNIT = 16,  /* rows of lm_head are divided by whole tiles of a GPU */
@@ -78,33 +79,6 @@ static int mlp_unit(Units units, LayerConfig layer) {
 }
 
 /* --- what can be divided */
-
-static bool has_single_blocks(const ModelConfig *c) {
-  for (int i = 0; i < c->n_layers; i++)
-    if (config_layer(c, i).kind == LAYER_MLP_ALONE || config_layer(c, i).no_mlp) return true;
-  return false;
-}
-
-/* A part of the model that hinders every division, or NULL. */
-static const char *undivided_part(const ModelConfig *c) {
-  const struct {
-    bool there;
-    const char *words;
-  } parts[] = {
-      {c->delta.rule == RULE_MAMBA2, "Mamba-2 layers"},
-      {c->delta.form == DELTA_INTERLEAVED, "layers of the gated delta rule that are stored by key head"},
-      {c->latent.kv_rank > 0, "latent attention"},
-      {c->parallel, "an MLP beside attention"},
-      {norms_are_centred(c), "norms that subtract the mean"},
-      {c->streams.n > 0 || c->altup.n > 0, "several residual streams"},
-      {has_single_blocks(c), "layers that are attention or an MLP alone"},
-      {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},
-      {c->per_layer_width > 0, "inputs of each layer"},
-  };
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-    if (parts[i].there) return parts[i].words;
-  return NULL;
-}
 
 /* The reason why a model cannot be divided, or "". */
 typedef struct {
@@ -215,9 +189,10 @@ static Obstacle possible_splits(const Model *model) {
 }
 
 Status model_check_split(const Model *model, int n, Error *err) {
+  char part[FORM_WORDS];
   if (n <= 1) return STATUS_OK;
-  const char *part = undivided_part(&model->config);
-  if (part)
+  TRY(form_refusal(FORM_SHARED, &model->config, part, err));
+  if (*part)
     return error_set(err, STATUS_MODEL, "--split %d: %s has %s, which several GPUs do not share yet", n,
                      model->config.architecture, part);
   const Obstacle why = find_obstacle(model, n);

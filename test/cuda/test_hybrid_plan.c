@@ -210,7 +210,7 @@ static void models_it_is_not_for_are_told_why(void **state) {
   ModelConfig *c = &model->config;
   ModelLayer *delta = &model->layers[1], *attention = &model->layers[3];
   assert_int_equal(step_supports(model, NULL), STATUS_OK);
-  REFUSED_WITH(model, c->head_dim, 128, "rope over a part");
+  REFUSED_WITH(model, c->head_dim, 128, "norm_delta_rule of layer 0");
   REFUSED_WITH(model, c->rope.rotary_dim, 128, "rope over a part");
   REFUSED_WITH(model, c->attn_gate, ATTN_GATE_NONE, "heads of 256 without gates");
   REFUSED_WITH(model, c->qk_norm, QK_NORM_NONE, "heads of 256 without gates and norms");

@@ -491,8 +491,8 @@ static const Flag flags[] = {
     FLAG_SWITCH("--tensors", Options, tensors, "also every tensor: dtype, shape, bytes, name, file"),
     FLAG_SWITCH(
         "--program", Options, program,
-        "in place of the report: the operations of a step in their order, what each reads and writes, and "
-        "the tensors that it takes"),
+        "in place of the report: the operations of a step in their order, what each reads and writes, how it "
+        "differs from Llama's, the tensors that it takes; and which forms of computing them take the model"),
 };
 static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
 static const FlagRule rules[] = {

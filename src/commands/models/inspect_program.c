@@ -103,7 +103,13 @@ static Status print_operation(Buffer *out, const Model *model, const Op *op, Err
     status = buffer_printf(out, err, "%s  %-22s %-22.*s", out->size > 0 ? "\n" : "", operation_name(op->kind),
                            (int)registers.size, registers.data);
   buffer_release(&registers);
+  const size_t before = out->size;
   if (!status && of_layer) status = print_numbers(out, &model->config, op, err);
+  for (int i = 0; !status && i < N_DIFFERENCES; i++) {
+    if (!(op->differences >> i & 1) || difference_place(i) == IN_NUMBERS) continue;
+    status = buffer_append_string(out, out->size > before ? ", " : "  ", err);
+    if (!status) status = difference_print(&model->config, i, out, err);
+  }
   while (!status && out->data[out->size - 1] == ' ') out->size--;
   if (status) return status;
   return of_layer ? print_tensors(out, model, op, err) : print_others(out, model, op->kind, err);
@@ -167,12 +173,23 @@ static Status print_layers(Buffer *out, const Model *model, const Program *progr
   return print_operation(out, model, end, err);
 }
 
+static Status print_forms(Buffer *out, const ModelConfig *config, Error *err) {
+  TRY(buffer_append_string(out, "\nforms, as far as arithmetic goes", err));
+  for (int form = 0; form < N_FORMS; form++) {
+    char words[FORM_WORDS];
+    TRY(form_refusal(form, config, words, err));
+    TRY(buffer_printf(out, err, "\n  %-33s%s%s", form_name(form), *words ? "no: " : "yes", words));
+  }
+  return STATUS_OK;
+}
+
 Status inspect_print_program(Buffer *out, const Model *model, Error *err) {
   Program program;
   int n = 0;
   Status status = program_make(&model->config, &program, err);
   Alike *groups = mem_alloc((size_t)model->config.n_layers, sizeof *groups, "program", err);
   if (!status) status = groups ? print_layers(out, model, &program, groups, &n, err) : STATUS_FAILED;
+  if (!status) status = print_forms(out, &model->config, err);
   for (int i = 0; i < n; i++) {
     buffer_release(&groups[i].text);
     buffer_release(&groups[i].layers);

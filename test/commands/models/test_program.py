@@ -14,10 +14,19 @@ TRANSCRIPT = DATA / "transcripts" / "programs.txt"
 OPERATION = re.compile(r"  (\w+) +([\w, ]+ -> [\w, ]+?)(?:  .*)?$")
 
 
-def printed(run, model):
+FORMS = "forms, as far as arithmetic goes"
+
+
+def whole(run, model):
     done = run("inspect", "--program", model)
     assert (done.returncode, done.stderr) == (0, b"")
     return done.stdout.decode().splitlines()
+
+
+def printed(run, model):
+    """The operations alone."""
+    lines = whole(run, model)
+    return lines[:lines.index(FORMS)]
 
 
 def summary(lines):
@@ -82,3 +91,24 @@ def test_drafters_and_other_forms_of_the_report_are_refused(run):
     assert (done.returncode, done.stderr) == (2, said)
     done = run("inspect", "--program", sorted((DATA / "drafters").glob("*eagle3*"))[0])
     assert done.returncode == 2 and b"is a drafter: --program is for models" in done.stderr
+
+
+# The first operation that a form does not take, and how it differs; "": it takes all.
+@pytest.mark.parametrize("name, form, words", [
+    ("qwen3-awq", "several GPUs", ""),
+    ("qwen3-awq", "one kernel a step", ""),
+    ("qwen3-awq", "five kernels a layer", ""),
+    ("qwen3-awq", "heads made by their matmul", ""),
+    ("gemma2-awq", "one kernel a step", "scores capped at 5 (attention of layer 0)"),
+    ("cohere2-bf16", "several GPUs", "norms that subtract the mean (embed)"),
+    ("deepseek-v3-bf16", "several GPUs", "latent attention (norm_qkv_rope_append of layer 0)"),
+    ("deepseek-v3-bf16", "five kernels a layer", "latent attention (norm_qkv_rope_append of layer 0)"),
+    ("lfm2-bf16", "one kernel a step", "norm_short_conv of layer 0"),
+    ("lfm2-bf16", "several GPUs", ""),
+    ("nemotron-h-moe-bf16", "several GPUs", "Mamba-2 layers (norm_delta_rule of layer 0)"),
+    ("gpt-oss-bf16", "one kernel a step", "a sink for each head of attention (attention of layer 0)"),
+])
+def test_a_form_says_what_it_does_not_take(run, name, form, words):
+    lines = whole(run, DATA / "miniatures" / name)
+    says = dict(line.strip().split("  ", 1) for line in lines[lines.index(FORMS) + 1:])
+    assert says[form].strip() == (f"no: {words}" if words else "yes")
