@@ -533,7 +533,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     for i in range(config.get("altup_num_inputs", 1) - 1):
         put(f"{body}altup_projections.{i}.weight", normal(hidden, hidden, std=1))
         put(f"{body}altup_unembed_projections.{i}.weight", normal(hidden, hidden, std=1))
-    for layer in range(config.get("num_hidden_layers") or config["num_layers"]):
+    for layer in range(config["num_hidden_layers"]):
         prefix = f"{body}layers.{layer}."
         for norm, width in norm_widths(config, layer).items():
             more = 1 if "gemma" in config["model_type"] and norm in LARGER else 0

@@ -100,7 +100,7 @@ def has_parts(config):
 def text_of(config):
     """The config of the text part: the whole where there are no others, or (Qwen2-VL) where it lies among them."""
     if not has_parts(config):
-        return config
+        return {"num_hidden_layers": config.get("num_layers"), **config}
     if "llm_config" in config:
         config = {"text_config": config["llm_config"], **config}
     if "text_config" not in config.get("thinker_config", config):
