@@ -54,14 +54,15 @@ SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "
 #   often     a token id that stands at OFTEN_AT of the reference's ids
 #   experts   "each": they lie one by one; else how tensors of all of them are stored (miniature_experts.py)
 MINIATURES = {
-    "llama-f16": dict(config=llama(**SMALL), matters=[{"rope_theta": 100.0}]),
-    "llama-bf16": dict(config=llama(**{**SMALL, "num_key_value_heads": 2}, torch_dtype="bfloat16",
+    "llama-f16": dict(tokens=32, config=llama(**SMALL), matters=[{"rope_theta": 100.0}]),
+    "llama-bf16": dict(tokens=32, config=llama(**{**SMALL, "num_key_value_heads": 2}, torch_dtype="bfloat16",
                                     tie_word_embeddings=False, head_dim=None), matters=[{"rms_norm_eps": 0.1}]),
-    "llama-f32-biases": dict(config=llama(torch_dtype="float32", attention_bias=True, mlp_bias=True, hidden_size=24,
+    "llama-f32-biases": dict(tokens=32, config=llama(torch_dtype="float32", attention_bias=True, mlp_bias=True,
+                                          hidden_size=24,
                                           num_attention_heads=2, num_key_value_heads=1, intermediate_size=40),
                              bias="qkvogud", matters=[]),
     "llama-head-34": dict(tokens=32, config=llama(**{**SMALL, "num_attention_heads": 4}, head_dim=34), matters=[]),
-    "llama-head-80": dict(config=llama(head_dim=80, num_attention_heads=2, num_key_value_heads=1,
+    "llama-head-80": dict(tokens=32, config=llama(head_dim=80, num_attention_heads=2, num_key_value_heads=1,
                                        quantization_config=awq(16)), matters=[]),
     "llama-head-256": dict(tokens=32, config=llama(**{**SMALL, "intermediate_size": 64}, head_dim=256,
                                                    quantization_config=AWQ32), matters=[]),
@@ -88,9 +89,10 @@ MINIATURES = {
         32, modules_to_not_convert=["model.layers.0.mlp.down_proj", "self_attn.v_proj"])), matters=[]),
     "mistral-window": dict(config=mistral(**SMALL, sliding_window=16, head_dim=None), matters=[
         {"sliding_window": None}, {"sliding_window": 15}, {"sliding_window": 17}]),
-    "mistral-awq-128": dict(config=mistral(sliding_window=None, hidden_size=128, intermediate_size=128, head_dim=32,
+    "mistral-awq-128": dict(tokens=32, config=mistral(sliding_window=None, hidden_size=128, intermediate_size=128,
+                                           head_dim=32,
                                            quantization_config=awq(128)), matters=[{"rope_theta": 100.0}]),
-    "qwen2-awq": dict(config=qwen2(quantization_config=AWQ32, use_sliding_window=False, sliding_window=16,
+    "qwen2-awq": dict(tokens=32, config=qwen2(quantization_config=AWQ32, use_sliding_window=False, sliding_window=16,
                                    max_window_layers=1), bias="qkv", matters=[
                                        {"use_sliding_window": True}]),
     "qwen2-window": dict(config=qwen2(**SMALL, use_sliding_window=True, sliding_window=16, max_window_layers=1,
@@ -104,7 +106,7 @@ MINIATURES = {
                                         {"rope_scaling": {**YARN, "beta_slow": 0.25}},
                                         {"rope_scaling": {**YARN, "attention_factor": 1.0}},
                                         {"rope_scaling": {**YARN, "original_max_position_embeddings": 64}}]),
-    "qwen3-awq": dict(config=qwen3(head_dim=32, quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
+    "qwen3-awq": dict(tokens=32, config=qwen3(head_dim=32, quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
     "qwen3-layer-types": dict(config=new_names(qwen3(
         **SMALL, num_hidden_layers=3, head_dim=24, use_sliding_window=True, sliding_window=16, max_window_layers=0,
         torch_dtype="bfloat16", tie_word_embeddings=False,
@@ -135,7 +137,7 @@ VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "n
 MINIATURES.update({
     "llama-gelu": dict(tokens=32, config=llama(hidden_act="gelu_pytorch_tanh", quantization_config=AWQ32),
                                   matters=[{"hidden_act": "silu"}]),
-    "mistral-nemo": dict(config=mistral(head_dim=32, sliding_window=None, tie_word_embeddings=False,
+    "mistral-nemo": dict(tokens=32, config=mistral(head_dim=32, sliding_window=None, tie_word_embeddings=False,
                                         quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
     "qwen3-biases": dict(
         tokens=32, config=qwen3(attention_bias=True, head_dim=24, quantization_config=AWQ32), bias="qkvo",
@@ -199,15 +201,15 @@ MINIATURES.update({
         num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
         per_layer_config={layer: {"head_dim": 32, "num_key_value_heads": 4} for layer in "12"},
         attention_k_eq_v=False, intermediate_size=40), matters=[{"sliding_window": 17}]),
-    "gemma4-text-part": dict(config=with_vision(
+    "gemma4-text-part": dict(tokens=32, config=with_vision(
         "Gemma4ForConditionalGeneration", "gemma4", gemma4(
             num_hidden_layers=3, head_dim=8, attention_k_eq_v=False, num_global_key_value_heads=None,
             torch_dtype="bfloat16"), None, audio_config=None),
         names=("model.language_model.", "lm_head"), matters=[]),
-    "gemma4-unified": dict(config={key: value for key, value in gemma4(
+    "gemma4-unified": dict(tokens=32, config={key: value for key, value in gemma4(
         architectures=["Gemma4UnifiedForCausalLM"], model_type="gemma4_unified_text", num_hidden_layers=3,
         quantization_config=AWQ32).items() if key != "hidden_size_per_layer_input"}, matters=[]),
-    "gemma4-unified-text-part": dict(config=with_vision(
+    "gemma4-unified-text-part": dict(tokens=32, config=with_vision(
         "Gemma4UnifiedForConditionalGeneration", "gemma4_unified", gemma4(
             model_type="gemma4_unified_text", num_hidden_layers=3, quantization_config=AWQ32), None,
         audio_config=None),
@@ -215,10 +217,10 @@ MINIATURES.update({
     "granite-awq": dict(tokens=32, config=granite(quantization_config=AWQ32), matters=[
         {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
         {"logits_scaling": 1.0}]),
-    "granite-biases": dict(config=granite(attention_bias=True, mlp_bias=True, torch_dtype="bfloat16", hidden_size=48,
-                                          intermediate_size=64, tie_word_embeddings=False), bias="qkvogud",
-                           matters=[]),
-    "olmo2-awq": dict(config=olmo2(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
+    "granite-biases": dict(tokens=32, config=granite(
+        attention_bias=True, mlp_bias=True, torch_dtype="bfloat16", hidden_size=48, intermediate_size=64,
+        tie_word_embeddings=False), bias="qkvogud", matters=[]),
+    "olmo2-awq": dict(tokens=32, config=olmo2(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
     "olmo3-yarn": dict(config=olmo3(rope_theta=1000.0, rope_scaling=OLMO3_YARN, quantization_config=AWQ32), matters=[
         {"sliding_window": 17}, {"sliding_window": 15}, {"rope_scaling": None}, {"rope_theta": 10000.0},
         {"layer_types": ["full_attention"] * 4}, {"layer_types": ["full_attention"] + ["sliding_attention"] * 3}]),
@@ -241,34 +243,35 @@ MINIATURES.update({
             torch_dtype="bfloat16").items() if key != "rope_theta"},
         {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
         names=("language_model.model.", "language_model.lm_head"), matters=[]),
-    "hunyuan-awq": dict(config=hunyuan(quantization_config=AWQ32), matters=[
+    "hunyuan-awq": dict(tokens=32, config=hunyuan(quantization_config=AWQ32), matters=[
         {"rope_scaling": None}, {"rope_scaling": {**ALPHA, "alpha": 40.0}}, {"rope_theta": 1000.0}]),
     "glm-awq": dict(tokens=32, config=glm(quantization_config=AWQ32), bias="qkv", matters=[
         {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
-    "glm4-awq": dict(config=glm4(quantization_config=AWQ32), bias="qkv", matters=[
+    "glm4-awq": dict(tokens=32, config=glm4(quantization_config=AWQ32), bias="qkv", matters=[
         {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
     "ernie-awq": dict(tokens=32, config=ernie(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
     "ernie-biases": dict(tokens=32, config=ernie(use_bias=True, torch_dtype="bfloat16"), bias="qkvogud", matters=[]),
-    "exaone4-awq": dict(config=exaone4(rope_scaling=LLAMA3, quantization_config=AWQ32), matters=[
+    "exaone4-awq": dict(tokens=32, config=exaone4(rope_scaling=LLAMA3, quantization_config=AWQ32), matters=[
         {"sliding_window": 17}, {"sliding_window": 15}, {"rope_scaling": None}, {"sliding_window_pattern": 2},
         {"sliding_window": None, "layer_types": ["full_attention"] * 4}]),
-    "exaone4-no-window": dict(config=exaone4(
+    "exaone4-no-window": dict(tokens=32, config=exaone4(
         num_hidden_layers=2, sliding_window=None, sliding_window_pattern=None, torch_dtype="bfloat16",
         layer_types=["full_attention"] * 2), matters=[{"sliding_window": 16}, {"rope_theta": 100.0}]),
-    "granite4-awq": dict(config=granite4(quantization_config=AWQ32), matters=[
+    "granite4-awq": dict(tokens=32, config=granite4(quantization_config=AWQ32), matters=[
         {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
         {"logits_scaling": 1.0}, {"position_embedding_type": None}, {"rope_theta": 100.0}]),
-    "granite4-no-rope": dict(config=granite4(position_embedding_type="nope", torch_dtype="bfloat16"), matters=[
+    "granite4-no-rope": dict(tokens=32, config=granite4(position_embedding_type="nope",
+                                                        torch_dtype="bfloat16"), matters=[
         {"position_embedding_type": "rope"}]),
-    "granite-swa-awq": dict(config=granite_swa(layer_rope_theta=[0, 50.0, 1000.0, 50.0],
+    "granite-swa-awq": dict(tokens=32, config=granite_swa(layer_rope_theta=[0, 50.0, 1000.0, 50.0],
                                                quantization_config=AWQ32), matters=[
         {"sliding_window": 17}, {"sliding_window": 15}, {"layer_rope_theta": None},
         {"layer_rope_theta": [0, 50.0, 50.0, 50.0]}, {"layer_rope_theta": [10000.0, 50.0, 1000.0, 50.0]},
         {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]}]),
-    "granite-swa-bf16": dict(config=granite_swa(
+    "granite-swa-bf16": dict(tokens=32, config=granite_swa(
         num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], torch_dtype="bfloat16"), matters=[
             {"layer_types": None}, {"rope_theta": 100.0}]),
-    "muse-glimmer-text-part": dict(config=with_vision(
+    "muse-glimmer-text-part": dict(tokens=32, config=with_vision(
         "MuseGlimmerForConditionalGeneration", "muse_glimmer", muse_glimmer(
             quantization_config=awq(32, modules_to_not_convert=["vision_tower", "lm_head"])),
         {**VISION, "model_type": "muse_glimmer_vision"}, out_hidden_size=64, projector_hidden_size=16),
@@ -277,7 +280,7 @@ MINIATURES.update({
                 {"qk_scale_factor": 2.5}, {"output_multiplier": 0.5}, {"post_norm_eps": 1e-8}, {"sliding_window": 17},
                 {"final_logit_softcapping": 20.0}, {"layer_rope_theta": [10000.0] * 4}, {"rms_norm_eps": 0.1},
                 {"layer_types": ["sliding_attention"] * 4})]),
-    "mistral3-text-part": dict(config=with_vision(
+    "mistral3-text-part": dict(tokens=32, config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
         {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
@@ -383,8 +386,8 @@ MINIATURES.update({
 
 # Short convolutions beside attention.
 MINIATURES.update({
-    "lfm2-bf16": dict(config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
-    "lfm2-awq": dict(config=lfm2(
+    "lfm2-bf16": dict(tokens=32, config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
+    "lfm2-awq": dict(tokens=32, config=lfm2(
         layer_types=["conv", "full_attention", "conv", "conv"], full_attn_idxs=None, conv_bias=True, conv_L_cache=4,
         block_ff_dim=64, block_auto_adjust_ff_dim=False, tie_embedding=False, torch_dtype="float16",
         quantization_config=AWQ32), bias="c", matters=[{"rope_theta": 100.0}]),
@@ -477,7 +480,7 @@ MINIATURES.update({
     "minicpm3-awq": dict(config=minicpm3(quantization_config=AWQ32), matters=[
         {"scale_emb": 1}, {"scale_depth": 1.0}, {"dim_model_base": 32}, {"rope_scaling": None},
         {"max_position_embeddings": 64}]),
-    "youtu-f16": dict(config=latent(
+    "youtu-f16": dict(tokens=32, config=latent(
         architectures=["YoutuForCausalLM"], model_type="youtu", tie_word_embeddings=True, qk_rope_head_dim=16,
         num_hidden_layers=1), matters=[
             {"rope_theta": 100.0}, {"rope_interleave": False}]),
@@ -612,7 +615,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     else:
         if config["model_type"] not in PLAIN_NORMS:
             put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
-    tied = config.get("tie_word_embeddings", "gemma" in config["model_type"])
+    tied = config.get("tie_word_embeddings", any(name in config["model_type"] for name in ("gemma", "cohere")))
     if not config.get("tie_embedding", tied):
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
         put(head + ".weight", normal(config["vocab_size"], hidden, std=length / hidden**0.5))

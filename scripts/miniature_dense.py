@@ -133,7 +133,7 @@ DENSE_MINIATURES = {
     "nanochat-bf16": dict(tokens=24, config=nanochat(), matters=[
         {"rms_norm_eps": 0.1}, {"final_logit_softcapping": 5.0}, {"rope_theta": 100.0}]),
     "apertus-awq": dict(config=apertus(), tokens=32, matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}]),
-    "arcee-awq": dict(config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
+    "arcee-awq": dict(tokens=32, config=arcee(rope_scaling=YARN), matters=[{"rope_scaling": None}]),
     "gemma-awq": dict(tokens=32, config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
     "vaultgemma-awq": dict(config=vaultgemma(), matters=[
         {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 96},
@@ -142,10 +142,10 @@ DENSE_MINIATURES = {
         {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
         {"logits_scaling": 1.25}]),
     "internlm3-awq": dict(tokens=32, config=internlm3(), matters=[{"rope_theta": 100.0}]),
-    "iquestcoder-awq": dict(config=iquestcoder(), matters=[{"rope_theta": 100.0}]),
+    "iquestcoder-awq": dict(tokens=32, config=iquestcoder(), matters=[{"rope_theta": 100.0}]),
     "helium-awq": dict(tokens=32, config=helium(), matters=[{"rope_theta": 100.0}]),
-    "cwm-awq": dict(config=cwm(), matters=[
+    "cwm-awq": dict(tokens=32, config=cwm(), matters=[
         {"sliding_window": 17}, {"rope_scaling": {**LLAMA3, "factor": 4.0}},
         {"layer_types": ["sliding_attention", "full_attention"]}]),
-    "ministral-awq": dict(config=ministral(), matters=[{"sliding_window": 17}, {"layer_types": None}]),
+    "ministral-awq": dict(tokens=32, config=ministral(), matters=[{"sliding_window": 17}, {"layer_types": None}]),
 }

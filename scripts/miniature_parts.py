@@ -115,13 +115,13 @@ PART_MINIATURES = {
         "AyaVisionForConditionalGeneration", "aya_vision", {**without(COHERE2, "layer_types", "sliding_window"),
                                                             "model_type": "cohere"}, SIGLIP),
         names=("language_model.model.", "language_model.lm_head"), matters=[]),
-    "qwen2-vl-text-part": dict(config=QWEN2_VL, names=LATER_NAMES, bias="qkv", matters=[
+    "qwen2-vl-text-part": dict(tokens=32, config=QWEN2_VL, names=LATER_NAMES, bias="qkv", matters=[
         {"text_config": {**QWEN2_VL["text_config"], **change}} for change in (
             {"sliding_window": 17}, {"max_window_layers": 0}, {"rope_theta": 1000.0})]),
-    "qwen2_5-vl-awq": dict(config=flat("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", qwen2_vl(
+    "qwen2_5-vl-awq": dict(tokens=32, config=flat("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", qwen2_vl(
         quantization_config=awq(32, modules_to_not_convert=["visual"]))), bias="qkv", matters=[
             {"rope_theta": 100.0}]),
-    "qwen2_5-omni-awq": dict(config=thinker("Qwen2_5OmniModel", "qwen2_5_omni", qwen2_vl(
+    "qwen2_5-omni-awq": dict(tokens=32, config=thinker("Qwen2_5OmniModel", "qwen2_5_omni", qwen2_vl(
         model_type="qwen2_5_omni_text", rope_scaling={**MROPE, "type": "default", "rope_type": "default"},
         quantization_config=AWQ32)), names=THINKER_NAMES, bias="qkv", matters=[]),
     "hunyuan-vl-awq": dict(tokens=32, config=flat("HunYuanVLForConditionalGeneration", "hunyuan_vl", hunyuan_vl(

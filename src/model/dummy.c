@@ -149,7 +149,7 @@ static Status place_experts(Arena *arena, const Model *model, int index, Error *
   return STATUS_OK;
 }
 
-static Status place_layer(Arena *arena, const Model *model, int index, Error *err) {
+static Status place_layer(Arena *arena, Model *model, int index, Error *err) {
   ModelLayer *layer = &model->layers[index];
   TRY(place_linears(arena, model, index, err));
   TRY(place_experts(arena, model, index, err));
@@ -159,6 +159,7 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
     const StoredVector stored = layer_vector_stored(&model->config, index, which);
     const int n = stored.n * (stored.taps ? stored.taps : 1);
     if (stored.name) layer->vector[which] = place_vector_of(arena, stored.usually, n);
+    if (stored.name && layer_vector_is_made(&model->config, which)) model->made_bytes += 2 * (size_t)n;
   }
   return STATUS_OK;
 }
@@ -168,6 +169,7 @@ static Status place_own(Arena *arena, Model *model, Error *err) {
   for (int which = 0; which < N_MODEL_VECTORS; which++) {
     const int n = model_vector_size(&model->config, which);
     if (n > 0) model->vector[which] = place_vector(arena, n);
+    if (model_vector_is_made(&model->config, which)) model->made_bytes += 2 * (size_t)n;
   }
   for (int which = MODEL_HEAD + 1; which < N_MODEL_LINEARS; which++)
     if (model->linear[which].n_out > 0) TRY(place_matrix(arena, model, &model->linear[which], err));
@@ -197,6 +199,7 @@ static Status place_ngrams(Arena *arena, Model *model, Error *err) {
 
 static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
+  model->made_bytes = 0; /* norms without weights; and keys' parts of heads, which model_prepare() makes */
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
   const int n_inputs = config->n_layers * config->per_layer_width;
@@ -209,7 +212,6 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
   if (config->head_bias) model->head.bias = place_vector(arena, config->vocab_size);
-  model->made_bytes = 0; /* a checkpoint has no keys' parts of heads: model_prepare() makes them */
   for (int i = 0; i < config->n_layers; i++) model->made_bytes += latent_heads_bytes(model, i);
   model->weight_bytes = arena->weight_bytes - model->made_bytes;
   return STATUS_OK;

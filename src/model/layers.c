@@ -443,6 +443,14 @@ Division layer_vector_division(int which) {
   return vectors[which].division;
 }
 
+bool layer_vector_is_made(const ModelConfig *config, int which) {
+  return config->norms_plain && (which == LAYER_ATTN_NORM || which == LAYER_MLP_NORM);
+}
+
+bool model_vector_is_made(const ModelConfig *config, int which) {
+  return config->norms_plain && which == MODEL_FINAL_NORM;
+}
+
 /* --- beside the layers */
 
 typedef struct {

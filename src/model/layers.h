@@ -62,6 +62,10 @@ typedef struct {
   Dtype usually;      /* DTYPE_F32 if checkpoints store it so beside fp16 and bf16 weights, else DTYPE_F16 */
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
+/* True of the weights of norms that have none (config.norms_plain), of a layer or beside the layers: they
+ * are ones, which no checkpoint has. */
+bool layer_vector_is_made(const ModelConfig *config, int which);
+bool model_vector_is_made(const ModelConfig *config, int which);
 
 /* --- beside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
 

@@ -109,7 +109,7 @@ static Status take_vectors(HfLoader *loader, int index) {
     int rank = stored.taps ? 3 : 1;
     Vector *out = &loader->model->layers[index].vector[which];
     char name[NAME_SIZE];
-    if (config->norms_plain && (which == LAYER_ATTN_NORM || which == LAYER_MLP_NORM)) {
+    if (layer_vector_is_made(config, which)) {
       TRY(take_ones(loader, stored.n, out));
       continue;
     }
@@ -166,7 +166,7 @@ Status hf_own_take(HfLoader *loader) {
     char name[LINEAR_NAME_SIZE];
     model_vector_name(&model->config, loader->body, which, name);
     const int n = model_vector_size(&model->config, which);
-    if (model->config.norms_plain && which == MODEL_FINAL_NORM)
+    if (model_vector_is_made(&model->config, which))
       TRY(take_ones(loader, n, &model->vector[which]));
     else if (n > 0)
       TRY(hf_norm_take(loader, name, "", n, &model->vector[which]));
