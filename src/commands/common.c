@@ -2,12 +2,15 @@
  * handler sets. */
 #include "commands/common.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -67,6 +70,20 @@ Status random_seed(uint64_t *seed, Error *err) {
   if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
     return error_set(err, STATUS_FAILED, "cannot get a random seed (give one with --seed)");
   *seed >>= 11;
+  return STATUS_OK;
+}
+
+Status size_parse(const char *flag, const char *text, uint64_t least, uint64_t *bytes, Error *err) {
+  static const char units[] = "KMGT";
+  char *end;
+  const double number = *text >= '0' && *text <= '9' ? strtod(text, &end) : NAN;
+  const char *unit = isnan(number) || !*end ? NULL : strchr(units, toupper((unsigned char)*end));
+  const char *rest = isnan(number) ? text : end + (unit != NULL);
+  const double all = unit ? ldexp(number, 10 * (int)(unit - units + 1)) : number;
+  const bool whole = !*rest || strcasecmp(rest, "B") == 0 || (unit && strcasecmp(rest, "iB") == 0);
+  if (!whole || !(all >= (double)least && all < 0x1p63))
+    return error_set(err, STATUS_USAGE, "%s is \"%s\", expected a size such as 12G or 800M", flag, text);
+  *bytes = (uint64_t)all;
   return STATUS_OK;
 }
 

@@ -34,6 +34,9 @@ Status append_json_member(Buffer *out, const char *key, const char *text, size_t
  * name) passes. */
 Status file_name_check(const char *what, const char *path, Error *err);
 
+/* Reads the size that a flag has: a number, perhaps K, M, G or T for powers of 1024, then B or iB. */
+Status size_parse(const char *flag, const char *text, uint64_t least, uint64_t *bytes, Error *err);
+
 /* "PATH: cannot WHAT: " and errno's text, STATUS_FAILED. */
 Status system_error(const char *path, const char *what, Error *err);
 

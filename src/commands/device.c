@@ -1,14 +1,12 @@
 /* device.c - see device.h. Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c. */
 #include "commands/device.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -29,6 +27,12 @@
 
 /* --- the choice */
 
+static Status check_gpus(const char *name, const char *text, Error *err);
+static Status check_memory(const char *name, const char *text, Error *err) {
+  size_t bytes;
+  return size_parse(name, text, 1, &bytes, err);
+}
+
 const Flag device_flags[] = {
     FLAG_INT("-t, --threads", "N", DeviceFlags, threads, 0, 4096,
              "CPU threads (default 0: all cores this process may use)"),
@@ -36,7 +40,7 @@ const Flag device_flags[] = {
     FLAG_CHOICE("--device", DEVICE_WORDS, DeviceFlags, device, "where to compute (default auto)"),
     FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
             "which GPU (default 0); several, 0,1,2 or all: for --split, or to answer the records of --map",
-            .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
+            .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool), .check = check_gpus),
     FLAG_STRING(
         "--split", "N", DeviceFlags, split,
         "share each layer of the model among N GPUs (2 to 8): those that --gpu names, or the first N; auto: "
@@ -47,7 +51,7 @@ const Flag device_flags[] = {
     FLAG_OF(KIND_STRING, const char *, "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
             "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
             "that do not fit stay in the host's memory",
-            .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_memory_is_usual, bool)),
+            .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_memory_is_usual, bool), .check = check_memory),
     FLAG_CHOICE("--act", ACT_WORDS, DeviceFlags, act,
                 "GPU: type of activations in matmuls with quantised weights; int8 is less exact; on "
                 "Hopper it reads long prompts faster than f16, and decodes one sequence slower"),
@@ -87,21 +91,6 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
 
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
-Status device_parse_size(const char *flag, const char *text, size_t *bytes, Error *err) {
-  static const char units[] = "KMGT";
-  char *end;
-  errno = 0;
-  const double number = *text >= '0' && *text <= '9' ? strtod(text, &end) : -1;
-  const char *unit = number < 0 || !*end ? NULL : strchr(units, toupper((unsigned char)*end));
-  const char *rest = number < 0 ? text : end + (unit != NULL);
-  const double all = unit ? ldexp(number, 10 * (int)(unit - units + 1)) : number;
-  const bool plain = !*rest || (unit && strcasecmp(rest, "iB") == 0) || strcasecmp(rest, "B") == 0;
-  if (!plain || errno || all < 1 || all >= 0x1p63)
-    return error_set(err, STATUS_USAGE, "%s: %s is not a size such as 12G or 800M", flag, text);
-  *bytes = (size_t)all;
-  return STATUS_OK;
-}
-
 /* --- which GPUs */
 
 enum { GPUS_MAX = 64, HIGHEST_GPU = 1023 };
@@ -109,20 +98,33 @@ typedef struct {
   int numbers[GPUS_MAX], count;
 } GpuList;
 
-static Status refuse_gpus(const DeviceFlags *values, const char *expected, Error *err) {
-  return error_set(err, STATUS_USAGE, "--gpu is \"%s\", expected %s", values->gpu, expected);
+static Status refuse_gpus(const char *all, const char *expected, Error *err) {
+  return error_set(err, STATUS_USAGE, "--gpu is \"%s\", expected %s", all, expected);
 }
 
-static Status add_gpu(const DeviceFlags *values, const char *text, size_t size, GpuList *gpus, Error *err) {
+static Status add_gpu(const char *all, const char *text, size_t size, GpuList *gpus, Error *err) {
   const bool is_number = size > 0 && size < 5 && strspn(text, "0123456789") >= size;
   const int number = is_number ? atoi(text) : HIGHEST_GPU + 1;
   if (number > HIGHEST_GPU)
-    return refuse_gpus(values, "a number from 0 to 1023, several with commas between them, or all", err);
+    return refuse_gpus(all, "a number from 0 to 1023, several with commas between them, or all", err);
   for (int i = 0; i < gpus->count; i++)
-    if (gpus->numbers[i] == number) return refuse_gpus(values, "each GPU once", err);
-  if (gpus->count == GPUS_MAX) return refuse_gpus(values, "at most 64 GPUs", err);
+    if (gpus->numbers[i] == number) return refuse_gpus(all, "each GPU once", err);
+  if (gpus->count == GPUS_MAX) return refuse_gpus(all, "at most 64 GPUs", err);
   gpus->numbers[gpus->count++] = number;
   return STATUS_OK;
+}
+
+static Status list_gpus(const char *all, GpuList *gpus, Error *err) {
+  const char *at = all;
+  for (const char *end; (end = strchr(at, ',')); at = end + 1)
+    TRY(add_gpu(all, at, (size_t)(end - at), gpus, err));
+  return add_gpu(all, at, strlen(at), gpus, err);
+}
+
+static Status check_gpus(const char *name, const char *text, Error *err) {
+  (void)name;
+  GpuList gpus = {.count = 0};
+  return strcmp(text, "all") == 0 ? STATUS_OK : list_gpus(text, &gpus, err);
 }
 
 /* "all": those that are visible. Without any, the first one's absence is reported. */
@@ -180,14 +182,11 @@ static Status check_split(const DeviceFlags *values, Error *err) {
 static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
   *gpus = (GpuList){.count = 0};
   TRY(check_split(values, err));
-  const char *at = values->gpu ? values->gpu : "0";
-  if (strcmp(at, "all") == 0) {
+  const char *text = values->gpu ? values->gpu : "0";
+  if (strcmp(text, "all") == 0)
     take_all(gpus);
-  } else {
-    for (const char *end; (end = strchr(at, ',')); at = end + 1)
-      TRY(add_gpu(values, at, (size_t)(end - at), gpus, err));
-    TRY(add_gpu(values, at, strlen(at), gpus, err));
-  }
+  else
+    TRY(list_gpus(text, gpus, err));
   if (device_split(values) != 1) return choose_shared(values, gpus, err);
   if (values->split_by != SUMS_AUTO) return error_set(err, STATUS_USAGE, "--split-by needs --split");
   if (values->gpu_is_usual && !values->several_gpus) gpus->count = 1;
@@ -234,7 +233,7 @@ static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
 static Status read_flags(const DeviceFlags *values, GpuList *gpus, size_t *limit, Error *err) {
   *limit = 0;
   TRY(read_gpus(values, gpus, err));
-  if (values->gpu_memory) TRY(device_parse_size("--gpu-memory", values->gpu_memory, limit, err));
+  if (values->gpu_memory) TRY(size_parse("--gpu-memory", values->gpu_memory, 1, limit, err));
 #if AUK_CUDA
   if (values->device == DEVICE_AUTO) return STATUS_OK;
   return values->device == DEVICE_CPU ? check_on_cpu(values, false, err) : STATUS_OK;

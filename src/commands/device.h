@@ -107,9 +107,6 @@ typedef struct {
 Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err);
 void device_shares_release(DeviceShares *shares);
 
-/* Reads a flag's size: a number, and K, M, G or T for powers of 1024. */
-Status device_parse_size(const char *flag, const char *text, size_t *bytes, Error *err);
-
 /* Predicts where a GPU with `limit` bytes of free memory would leave the weights beside a session. Measures
  * the rates of GPU 0, if there is one that can be used, and of this host if weights stay there. */
 Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,

@@ -99,14 +99,15 @@ static Status add_ints(const char *name, const char *text, const Flag *flag, IdL
   }
 }
 
-static Status check_path(const char *name, const char *text, Error *err) {
+Status flag_check_filled(const char *name, const char *text, Error *err) {
   if (*text) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is empty (is a variable unset?)", name);
 }
 
 /* `value` points at the flag's member, whose type MEMBER_OF_TYPE has checked. */
 static Status take_value(const Flag *flag, void *value, const char *name, const char *text, Error *err) {
-  if (flag->hint == VALUE_FILE || flag->hint == VALUE_DIRECTORY) TRY(check_path(name, text, err));
+  if (flag->hint == VALUE_FILE || flag->hint == VALUE_DIRECTORY) TRY(flag_check_filled(name, text, err));
+  if (flag->check) TRY(flag->check(name, text, err));
   switch (flag->kind) {
   case KIND_SWITCH: break;
   case KIND_INT: return read_int(name, text, strlen(text), flag, value, err);
@@ -502,7 +503,7 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
       TRY(take_flag(parse, argc, argv, &at, err));
     } else if (n < interface->max_operands) {
       if (interface->operands == VALUE_FILE || interface->operands == VALUE_DIRECTORY)
-        TRY(check_path("an argument", text, err));
+        TRY(flag_check_filled("an argument", text, err));
       operands[n++] = text;
     } else if (parse->unknown.size == 0) { /* else it may be the value of an unknown flag */
       return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (%.*s; --help says more)", text,

@@ -71,6 +71,7 @@ typedef struct {
   const char *words; /* "a|b": values allowed besides a file name; NULL: none */
   size_t offset;     /* of the value in the struct that the group refers to */
   double low, high;
+  Status (*check)(const char *name, const char *text, Error *err); /* of a string's own syntax, or NULL */
   bool once;    /* a second occurrence is refused: the first would be lost */
   size_t weak;  /* offset of a bool: true if the value is from the file of settings and no section of it that
                   this call names; 0: not kept */
@@ -250,5 +251,7 @@ Status flag_check_value(const Flag *flag, const char *name, const char *value, E
 
 /* Finds where -m goes in the options, and what the file of settings names; false: the command has no -m. */
 bool flags_model(const Interface *interface, void *options, const char ***path, const char ***usual);
+/* Refuses an empty value. */
+Status flag_check_filled(const char *name, const char *text, Error *err);
 /* Sets -m to an operand. Two models are STATUS_USAGE. */
 Status flags_take_model(const Interface *interface, void *options, const char *operand, Error *err);

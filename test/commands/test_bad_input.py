@@ -50,7 +50,7 @@ def refused(process, status, *parts):
     (["-m", "x", "--device", "cpu", "--kernel", "awq_plain"], "--kernel is for GPUs"),
     (["-m", "x", "--device", "cpu", "--no-graphs"], "--no-graphs is for GPUs"),
     (["-m", "x", "--device", "cpu", "--gpu-memory", "12G"], "--gpu-memory is for GPUs"),
-    (["-m", "x", "--device", "cpu", "--gpu-memory", "12 G"], "--gpu-memory: 12 G is not a size such as 12G"),
+    (["-m", "x", "--device", "cpu", "--gpu-memory", "12 G"], '--gpu-memory is "12 G", expected a size such as 12G'),
     (["-m", "x", "--device", "cpu", "--decode-step", "cluster"], "--decode-step is for GPUs"),
     (["-m", "x", "--device", "cpu", "--gpu", "1"], "--gpu is for GPUs"),
     (["tokenize", "-m", "x", "--skip-special", "a"], "--skip-special"),

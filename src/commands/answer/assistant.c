@@ -50,8 +50,8 @@ const Flag answer_flags[] = {
             "context: tokens of prompt and answer together; 0: the model's maximum (default: that, or fewer "
             "if they would take more than half of the memory that the weights leave free)",
             .low = 0, .high = INT_MAX, .weak = MEMBER_OF_TYPE(AnswerFlags, context_is_usual, bool)),
-    FLAG_STRINGS("--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
-                 "ends the answer before this text; may be repeated"),
+    FLAG_OF(KIND_STRINGS, StringList, "--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
+            "ends the answer before this text; may be repeated", .check = flag_check_filled),
     FLAG_SWITCH("--ignore-eos", AnswerFlags, ignore_eos, "goes on where the model ends"),
     FLAG_SWITCH("--plain", AnswerFlags, plain,
                 "on a terminal: no colours, bold or dim text (so does NO_COLOR=1)"),
@@ -76,11 +76,17 @@ const Flag sampling_flags[] = {
               "the same seed gives the same answer (default -1: a new one each time)"),
 };
 
+static Status check_time(const char *name, const char *text, Error *err) {
+  int seconds;
+  return keep_time(name, text, &seconds, err);
+}
+
 const Flag keep_flags[] = {
-    FLAG_STRING(
-        "--keep", "TIME", KeepFlags, time,
+    FLAG_OF(
+        KIND_STRING, const char *, "--keep", "TIME", KeepFlags, time,
         "leaves a background process with the model in memory, for later calls; it ends after this long "
-        "without one: 90s, 10m, 2h (default: $AUK_KEEP). Calls without --keep use it too; --keep 0 does not"),
+        "without one: 90s, 10m, 2h (default: $AUK_KEEP). Calls without --keep use it too; --keep 0 does not",
+        .check = check_time),
 };
 
 /* --- what to sample with, where to end */
@@ -144,10 +150,7 @@ static Status choose_ends(Assistant *a, Error *err) {
     TRY(add_end(a, usual[i], err));
   if (a->chat) TRY(chat_ends(a->chat, a->tokenizer, &a->ends, err));
   const StringList *stops = &a->flags->answer.stops;
-  for (size_t i = 0; i < stops->count; i++) {
-    if (!*stops->items[i]) return error_set(err, STATUS_USAGE, "--stop is empty");
-    TRY(add_end(a, stops->items[i], err));
-  }
+  for (size_t i = 0; i < stops->count; i++) TRY(add_end(a, stops->items[i], err));
   return STATUS_OK;
 }
 

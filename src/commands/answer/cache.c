@@ -3,7 +3,6 @@
  *              once; the first use of a checkpoint does so at the end, when the answer is complete. */
 #include "commands/answer/cache.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,11 @@
 
 static const uint64_t DEFAULT_LIMIT = (uint64_t)10 << 30;
 
+static Status check_limit(const char *name, const char *text, Error *err) {
+  uint64_t bytes;
+  return size_parse(name, text, 0, &bytes, err);
+}
+
 const Flag cache_flags[] = {
     FLAG_OF(KIND_SWITCH, bool, "--cache", NULL, CacheFlags, on,
             "keeps the keys and values of prompts of 256 tokens or more on disk; a later prompt that begins "
@@ -29,9 +33,10 @@ const Flag cache_flags[] = {
             .weak = MEMBER_OF_TYPE(CacheFlags, on_is_usual, bool)),
     FLAG_DIRECTORY("--cache-dir", "DIR", CacheFlags, directory,
                    "the same in this directory (default $XDG_CACHE_HOME/auk, or ~/.cache/auk)"),
-    FLAG_STRING("--cache-limit", "SIZE", CacheFlags, limit,
-                "what the cache may take, such as 500M or 20G (default 10G); what was unused the longest is "
-                "removed first"),
+    FLAG_OF(KIND_STRING, const char *, "--cache-limit", "SIZE", CacheFlags, limit,
+            "what the cache may take, such as 500M or 20G (default 10G); what was unused the longest is "
+            "removed first",
+            .check = check_limit),
     FLAG_SWITCH("--no-cache", CacheFlags, off, "no cache, whatever other flags or the settings say"),
 };
 
@@ -48,24 +53,8 @@ struct Cache {
   int n_prefilled;   /* prompt tokens in the session that are worth storing */
 };
 
-/* Parses a number with an optional K, M, G or T (powers of 1024), then B or iB. */
-static Status parse_limit(const char *text, uint64_t *bytes, Error *err) {
-  static const char letters[] = "KMGT";
-  char *end;
-  double value = *text >= '0' && *text <= '9' ? strtod(text, &end) : NAN;
-  const char *letter = isnan(value) || !*end ? NULL : strchr(letters, *end & ~0x20);
-  const char *rest = isnan(value) ? text : letter ? end + 1 : end;
-  if (letter) value = ldexp(value, 10 * (int)(letter - letters + 1));
-  bool whole = !isnan(value) && (!*rest || strcmp(rest, "B") == 0 || (letter && strcmp(rest, "iB") == 0));
-  if (!whole || !(value < 0x1p63))
-    return error_set(err, STATUS_USAGE, "--cache-limit is \"%s\", expected a size such as 500M or 20G", text);
-  *bytes = (uint64_t)value;
-  return STATUS_OK;
-}
-
 Status cache_directory(const char *flag, char **directory, Error *err) {
   *directory = NULL;
-  if (flag && !*flag) return error_set(err, STATUS_USAGE, "--cache-dir is empty");
   if (flag) {
     *directory = path_join("", flag, err); /* a copy */
     return *directory ? STATUS_OK : STATUS_FAILED;
@@ -96,7 +85,7 @@ static void note_lost(Cache *cache, const Error *err) {
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **out, Error *err) {
   *out = NULL;
   uint64_t limit = DEFAULT_LIMIT;
-  if (flags->limit) TRY(parse_limit(flags->limit, &limit, err));
+  if (flags->limit) TRY(size_parse("--cache-limit", flags->limit, 0, &limit, err));
   if (flags->off || !(flags->on || flags->directory)) return STATUS_OK;
   Cache *cache = mem_alloc(1, sizeof *cache, "a cache", err);
   if (!cache) return STATUS_FAILED;

@@ -1,6 +1,7 @@
 /* inspect_places.c - `auk inspect --gpu-memory SIZE`: which weights a GPU with so much memory would leave to
  * the CPU, and the speed that the bytes on each side allow. Called by: inspect.c. */
 #include "base/size_text.h"
+#include "commands/common.h"
 #include "commands/device.h"
 #include "commands/models/inspect.h"
 #include "engine/step_cost.h"
@@ -10,7 +11,7 @@ enum { CONTEXT = 4096 };
 Status inspect_predict(const Model *model, const char *size, Prediction *out, Error *err) {
   *out = (Prediction){.context = model->config.max_position < CONTEXT ? model->config.max_position : CONTEXT};
   if (!size) return STATUS_OK;
-  TRY(device_parse_size("--gpu-memory", size, &out->limit, err));
+  TRY(size_parse("--gpu-memory", size, 1, &out->limit, err));
   const StateOptions state = {
       .n_ctx = out->context, .max_chunk = out->context, .max_logit_rows = 1, .kv = KV_F16};
   TRY(device_predict(model, out->limit, &state, &out->memory, &out->rates, &out->host_rates, err));

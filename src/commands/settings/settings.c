@@ -15,6 +15,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/did_you_mean.h"
+#include "commands/input_text.h"
 #include "commands/map/map.h"
 #include "commands/model_flags.h"
 
@@ -298,11 +299,10 @@ static Status check_text(const Settings *settings, Error *err) {
 }
 
 Status settings_read(Settings *settings, Error *err) {
-  enum { MOST_BYTES = 1 << 20 };
   TRY(auk_path("XDG_CONFIG_HOME", ".config", "config", &settings->path, err));
   if (!settings->path || !file_is_named(settings->path)) return STATUS_OK;
   TRY(file_refuse_waiting(settings->path, err));
-  TRY(file_read(settings->path, MOST_BYTES, &settings->text, err));
+  TRY(text_read_source(settings->path, &settings->text, err));
   TRY(check_text(settings, err));
   TRY(buffer_append(&settings->text, "", 1, err));
   return take_lines(settings, err);

@@ -40,7 +40,7 @@ def answer(process):
 
 
 def test_lines_are_flags(settings, run, stories):
-    call = settings("# a comment\n\n  m = STORIES  \nn 6\r\n--temp 0\nkv=f32\nno_status\n")
+    call = settings("\ufeffn 6\r\n# a comment\n\n  m = STORIES  \n--temp 0\nkv=f32\nno_status\n")
     want = answer(run("-m", stories, "--raw", "-p", "Once", "-n", 6, "--temp", 0, "--kv", "f32"))
     assert answer(call("--raw", "-p", "Once")) == want
     assert answer(call("--raw", "-p", "Once", "-n", 2)) != want  # the command line wins
@@ -65,6 +65,11 @@ def test_a_quoted_value_is_a_json_string(settings, stories):
     ("n", "n needs a value (N)"),
     ("kv f61", 'kv is "f61", expected f16|f32|q8: did you mean f16?'),
     ("no-history yes", 'no-history takes no value, found "yes"'),
+    ("keep soon", 'keep is "soon", expected a time such as 90s, 10m or 2h, from 0 (not at all) to 11574d'),
+    ("gpu-memory 12Q", 'gpu-memory is "12Q", expected a size such as 12G or 800M'),
+    ("cache-limit 10X", 'cache-limit is "10X", expected a size such as 12G or 800M'),
+    ("gpu x", '--gpu is "x", expected a number from 0 to 1023, several with commas between them, or all'),
+    ('stop ""', "stop is empty (is a variable unset?)"),
     ("rope-theta 1e4", "this belongs to one model: a section [NAME] holds it"),
     ("[coder", "a section is [NAME]"),
     ("[ ]", "a section without a name"),
@@ -93,6 +98,9 @@ def test_what_is_no_file(settings, stories):
     call.path.mkdir()
     assert call("inspect", stories).returncode == 1
     call.path.rmdir()
+    call.path.write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    refused(call("inspect", stories), f"{call.path} is a PNG image, expected text")
+    call.path.unlink()
     os.mkfifo(call.path)
     refused(call("inspect", stories), f"{call.path} is a fifo, expected a regular file")
 
