@@ -136,6 +136,38 @@ static void constants_keep_branches_apart_where_they_are_required(void **state) 
   }
 }
 
+/* A keyword that is let go makes no valid text invalid, however deep it lies in what is negated or
+ * counted. */
+static void what_is_let_go_refuses_nothing(void **state) {
+  (void)state;
+  static const struct {
+    const char *before, *after, *text_before, *text_after;
+  } cases[] = {
+      {"{\"not\": ", "}", "", ""},
+      {"{\"if\": ", ", \"then\": false}", "", ""},
+      {"{\"oneOf\": [", ", {\"type\": [\"object\", \"string\"]}]}", "", ""},
+      {"{\"contains\": ", ", \"minContains\": 0, \"maxContains\": 0}", "[", "]"},
+      {"{\"items\": {\"not\": ", "}}", "[", "]"},
+      {"{\"not\": {\"not\": {\"not\": ", "}}}", "", ""},
+  };
+  static const char *const wraps[][2] = {{"{\"properties\": {\"a\": ", "}}"},
+                                         {"{\"allOf\": [{\"properties\": {\"a\": ", "}}]}"}};
+  const SchemaOptions before = options;
+  options.lenient = true;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t w = 0; w < 2; w++)
+      for (int depth = 0; depth <= 4; depth++) {
+        char schema[1000] = "", text[200] = "";
+        strcat(schema, cases[i].before), strcat(text, cases[i].text_before);
+        for (int d = 0; d < depth; d++) strcat(schema, wraps[w][0]), strcat(text, "{\"a\": ");
+        strcat(schema, "{\"pattern\": \"\\\\bx\"}"), strcat(text, "\"y\"");
+        for (int d = 0; d < depth; d++) strcat(schema, wraps[w][1]), strcat(text, "}");
+        strcat(schema, cases[i].after), strcat(text, cases[i].text_after);
+        if (taken_of(schema, text) != strlen(text) + 1) fail_msg("%s refuses %s", schema, text);
+      }
+  options = before;
+}
+
 static void keys_come_in_the_order_of_properties(void **state) {
   (void)state;
   const char *schema = "{\"properties\": {\"b\": {}, \"a\": {}, \"c\": {}}, \"required\": [\"a\", \"z\"], "
@@ -152,6 +184,33 @@ static void keys_come_in_the_order_of_properties(void **state) {
   assert_int_equal(taken_of(closed, "{\"ab\": 1, \"ad"), 12);
   assert_int_equal(taken_of(closed, "{\"ac\": 1, \"x\": 1,"), 16);
   assert_int_equal(taken_of(closed, "{\"ac\": 1, \"ad\": 1, \"x\": 1}"), 27);
+  options = any_order;
+}
+
+/* Wherever a subschema of the same value names keys, they come in its order. */
+static void keys_come_in_the_order_of_subschemas(void **state) {
+  (void)state;
+  static const char keys[] = "{\"properties\": {\"b\": {}, \"a\": {}}}";
+  static const char *const places[] = {
+      "%s",
+      "{\"allOf\": [%s]}",
+      "{\"anyOf\": [{\"required\": [\"b\"]}, %s]}",
+      "{\"oneOf\": [{\"required\": [\"q\"]}, %s]}",
+      "{\"$defs\": {\"d\": %s}, \"$ref\": \"#/$defs/d\"}",
+      "{\"if\": %s, \"then\": true}",
+      "{\"if\": {\"required\": [\"a\"]}, \"then\": %s}",
+      "{\"if\": {\"required\": [\"q\"]}, \"else\": %s}",
+      "{\"dependentSchemas\": {\"a\": %s}}",
+      "{\"allOf\": [{\"anyOf\": [{\"if\": true, \"then\": {\"allOf\": [%s]}}]}]}",
+      "{\"enum\": [{\"b\": 1, \"a\": 1}, {\"a\": 1}]}",
+      "{\"const\": {\"b\": 1, \"a\": 1}}"};
+  options = (SchemaOptions){.ordered_keys = true};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    char schema[300];
+    snprintf(schema, sizeof schema, places[i], keys);
+    if (taken_of(schema, "{\"b\": 1, \"a\": 1}") != 17) fail_msg("%s: in order", schema);
+    if (taken_of(schema, "{\"a\": 1, \"b\": 1}") >= 12) fail_msg("%s: against it", schema);
+  }
   options = any_order;
 }
 
@@ -447,6 +506,57 @@ static void exactly_one_with_a_true_part_keeps_its_parts(void **state) {
   formulas_close(&f);
 }
 
+/* Replaces one atom by a constant. */
+typedef struct {
+  uint32_t number;
+  bool value;
+} Known;
+
+static Formula put_known(void *user, const FormulaNode *atom, Formula itself) {
+  const Known *known = user;
+  return atom->a == known->number ? (Formula)known->value : itself;
+}
+
+/* Joins of four parts, equal and opposite ones among them, are true where so many of the parts are, whichever
+ * of the atoms is known first. */
+static void formulas_are_true_where_their_parts_say_so(void **state) {
+  (void)state;
+  enum { N = 8, KINDS = 3 };
+  Formulas f;
+  Error err;
+  assert_int_equal(formulas_open(&f, &err), STATUS_OK);
+  const Formula x = formula_atom(&f, ATOM_CHILD, 0, 0), y = formula_atom(&f, ATOM_CHILD, 1, 0);
+  const Formula all[N] = {FORMULA_FALSE,
+                          FORMULA_TRUE,
+                          x,
+                          y,
+                          formula_not(&f, x),
+                          formula_and(&f, x, y),
+                          formula_or(&f, x, formula_not(&f, y)),
+                          formula_one(&f, (const Formula[]){x, y}, 2)};
+  for (unsigned tuple = 0; tuple < N * N * N * N; tuple++)
+    for (int kind = 0; kind < KINDS; kind++) {
+      const unsigned which[4] = {tuple % N, tuple / N % N, tuple / N / N % N, tuple / N / N / N};
+      const Formula parts[4] = {all[which[0]], all[which[1]], all[which[2]], all[which[3]]};
+      const Formula made = kind == 0   ? formula_join(&f, FORMULA_AND, parts, 4)
+                           : kind == 1 ? formula_join(&f, FORMULA_OR, parts, 4)
+                                       : formula_one(&f, parts, 4);
+      for (unsigned values = 0; values < 8; values++) { /* of x, of y; the third bit: y is known first */
+        const bool a = values & 1, b = values >> 1 & 1;
+        const bool truths[N] = {false, true, a, b, !a, a && b, a || !b, a != b};
+        int n = 0;
+        for (int i = 0; i < 4; i++) n += truths[which[i]];
+        Known known[2] = {{0, a}, {1, b}};
+        Formula left = made;
+        for (unsigned i = 0; i < 2; i++)
+          left = formula_map(&f, left, ATOM_BIT(ATOM_CHILD), put_known, &known[values >> 2 ? 1 - i : i]);
+        assert_int_equal(left, kind == 0 ? n == 4 : kind == 1 ? n > 0 : n == 1);
+      }
+    }
+  assert_int_equal(formulas_check(&f, &err), STATUS_OK);
+  formulas_close(&f);
+}
+
 /* --- masks */
 
 /* Compares the mask after each byte of the text with what the machine makes of every token. */
@@ -706,7 +816,9 @@ int main(void) {
       cmocka_unit_test(many_objects_open_in_little_time),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(constants_keep_branches_apart_where_they_are_required),
+      cmocka_unit_test(what_is_let_go_refuses_nothing),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
+      cmocka_unit_test(keys_come_in_the_order_of_subschemas),
       cmocka_unit_test(rules_over_several_values_refuse_the_first_byte),
       cmocka_unit_test(const_and_enum_hold_together),
       cmocka_unit_test(keys_that_are_left_are_enough),
@@ -720,6 +832,7 @@ int main(void) {
       cmocka_unit_test(a_refusal_names_keyword_and_place),
       cmocka_unit_test(long_pieces_need_no_more_memory),
       cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
+      cmocka_unit_test(formulas_are_true_where_their_parts_say_so),
       cmocka_unit_test_setup_teardown(forced_tokens_are_those_of_the_tokenizer, open_vocabulary,
                                       close_vocabulary),
       cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),

@@ -465,6 +465,34 @@ static void masks_are_forgotten_with_their_states(void **state) {
   free(mask);
 }
 
+/* The same of a part of many states, whether the text may end with it or goes on. */
+static void masks_are_forgotten_with_states_of_parts(void **state) {
+  (void)state;
+  enum { DIGITS = 40, LINE = 1900, LINES = 12 };
+  static const char *const after[] = {"", " tail\ntail ::= \"(\" tail \")\" | \"!\""};
+  const int32_t digit = id_of("7"), letter = id_of("x");
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  for (size_t k = 0; k < sizeof after / sizeof *after; k++) {
+    char text[200];
+    Constraint c;
+    bool allowed;
+    snprintf(text, sizeof text, "root ::= [0-9]{%d} ([a-z]{0,%d} \"-\"){%d}%s\n", DIGITS, LINE, LINES,
+             after[k]);
+    open_it(text, false, &c);
+    for (int i = 0; i < DIGITS + LINES * LINE; i++) {
+      const bool is_digit = i < DIGITS;
+      assert_int_equal(constraint_mask(&c, mask, NULL), STATUS_OK);
+      if (mask_has(mask, digit) != is_digit || mask_has(mask, letter) == is_digit)
+        fail_msg("%d bytes of %s", i, text);
+      const char *next = is_digit ? "7" : (i - DIGITS) % LINE == LINE - 1 ? "-" : "x";
+      assert_int_equal(constraint_take_bytes(&c, next, 1, &allowed, NULL, NULL), STATUS_OK);
+      assert_true(allowed);
+    }
+    constraint_close(&c);
+  }
+  free(mask);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_a_grammar_are_taken_and_no_others),
@@ -481,6 +509,7 @@ int main(void) {
       cmocka_unit_test(a_mask_that_is_kept_needs_no_work),
       cmocka_unit_test(a_long_text_needs_no_more_memory),
       cmocka_unit_test(masks_are_forgotten_with_their_states),
+      cmocka_unit_test(masks_are_forgotten_with_states_of_parts),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

@@ -427,6 +427,11 @@ static void regular_expressions_match_as_ecma_has_it(void **state) {
                {"^(a($|/))*$", "aa", false},
                {"^[^\\d\\s]{2,3}$", "a1", false},
                {"^\\u{1f600}$", "\U0001f600", true},
+               {"^\\ud800\\udc00$", "\U00010000", true}, /* the ends of both halves of pairs */
+               {"^\\ud800\\udfff$", "\U000103ff", true},
+               {"^\\udbff\\udc00$", "\U0010fc00", true},
+               {"^\\udbff\\udfff$", "\U0010ffff", true},
+               {"^\\ud7ff\\ue000$", "\ud7ff\ue000", true},
                {"a{2", "a{2", true},
                {"^x(y$)?", "xz", true},
                {"^a(b$){0,2}$", "a", true},
