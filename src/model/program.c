@@ -46,6 +46,8 @@ Status registers_print(unsigned set, Buffer *out, Error *err) {
 
 /* --- differences */
 
+_Static_assert(N_DIFFERENCES <= 64 && N_OPERATIONS <= 32, "sets of them are bits of a number");
+
 #define ON(KIND)  (UINT32_C(1) << OP_##KIND)
 #define HAS(NAME) (UINT64_C(1) << DIFF_##NAME)
 
@@ -132,7 +134,8 @@ static void add(Program *program, const ModelConfig *config, OpKind kind, int la
 
 static void add_layer(Program *p, const ModelConfig *c, int layer) {
   const LayerConfig own = config_layer(c, layer);
-  const bool streams = c->streams.n > 0, altup = c->altup.n > 0, attends = own.kind == LAYER_ATTENTION;
+  const bool streams = c->streams.n > 0, altup = c->altup.n > 0, attends = own.kind == LAYER_ATTENTION,
+             mlp = own.mlp != MLP_NONE;
   add(p, c, OP_NGRAMS, layer, own.ngrams);
   add(p, c, OP_MIX_FOR_ATTENTION, layer, streams);
   add(p, c, OP_PREDICT, layer, altup);
@@ -143,11 +146,11 @@ static void add_layer(Program *p, const ModelConfig *c, int layer) {
   add(p, c, OP_ATTENTION, layer, attends);
   add(p, c, OP_OUT_PROJ, layer, own.kind != LAYER_MLP_ALONE);
   add(p, c, OP_INJECT, layer, streams);
-  add(p, c, OP_MIX_FOR_MLP, layer, streams && !own.no_mlp);
-  add(p, c, OP_EXPERTS, layer, !own.no_mlp && own.n_experts > 0);
-  add(p, c, OP_GATE_UP, layer, !own.no_mlp && own.n_experts == 0);
-  add(p, c, OP_DOWN, layer, !own.no_mlp && own.n_experts == 0);
-  add(p, c, OP_INJECT, layer, streams && !own.no_mlp);
+  add(p, c, OP_MIX_FOR_MLP, layer, streams && mlp);
+  add(p, c, OP_EXPERTS, layer, own.n_experts > 0);
+  add(p, c, OP_GATE_UP, layer, mlp && own.n_experts == 0);
+  add(p, c, OP_DOWN, layer, mlp && own.n_experts == 0);
+  add(p, c, OP_INJECT, layer, streams && mlp);
   add(p, c, OP_CORRECT, layer, altup);
   add(p, c, OP_LAYER_END, layer, c->layer_scalar || c->per_layer_width > 0);
 }

@@ -37,7 +37,6 @@ typedef enum {
 #include "model/differences.def"
   N_DIFFERENCES
 } Difference;
-_Static_assert(N_DIFFERENCES <= 64 && N_OPERATIONS <= 32, "sets of them are bits of a number");
 
 typedef enum {
 #define FORM(NAME, ...) FORM_##NAME,
