@@ -152,9 +152,9 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
   case WIDTH_NORM_OUT: return streams || own->norms == NORM_BEFORE ? 0 : hidden;
   case WIDTH_MLP_NORM_IN:
     if (streams) return streams;
-    return own->no_mlp || config->parallel || own->norms == NORM_AFTER ? 0 : hidden;
+    return own->mlp == MLP_NONE || config->parallel || own->norms == NORM_AFTER ? 0 : hidden;
   case WIDTH_MLP_NORM_OUT:
-    if (streams || own->no_mlp) return 0;
+    if (streams || own->mlp == MLP_NONE) return 0;
     if (config->experts.norms == EXPERTS_POST_NORM) return own->n_experts > 0 ? hidden : 0;
     return own->norms == NORM_BEFORE ? 0 : hidden;
   case WIDTH_Q_NORM:

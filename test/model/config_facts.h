@@ -131,7 +131,7 @@ static const Member members_of_layer[] = {
     L(no_qk_norm),
     L(k_as_v),
     L(shares_kv),
-    L(no_mlp),
+    L(mlp, "of_model dense none"),
     L(delta_beside),
     L(sparsity),
     L(ngrams),

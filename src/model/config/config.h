@@ -83,12 +83,16 @@ typedef enum {
  * (Phi-3); those of the gated delta rule (Lara 4 Mini). */
 typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
+/* What follows the part that mixes tokens: experts, if the model has some (ModelConfig.experts), else an MLP;
+ * an MLP, although the model has experts; or nothing (Nemotron-H). */
+typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
+
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
 typedef struct {
   LayerKind kind;
   int n_heads, n_kv_heads, head_dim; /* n_heads % n_kv_heads == 0 */
-  /* Width of the MLP, 0 with no_mlp; with experts of the MLP beside them, 0: there is none. */
+  /* Width of the MLP, 0 with MLP_NONE; with experts of the MLP beside them, 0: there is none. */
   int intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
   int chunk;  /* a position sees the positions of its own chunk of so many up to itself; 0: all */
@@ -98,8 +102,7 @@ typedef struct {
   bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
   bool shares_kv;  /* it has no keys and values: it uses those of kv_layer, before it (Gemma 3n and 4) */
   int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
-  bool dense;      /* it has no experts, although the model has (ModelConfig.experts) */
-  bool no_mlp;     /* it mixes tokens, and has neither an MLP nor experts (Nemotron-H) */
+  LayerMlp mlp;
   /* The layer computes the part of LAYER_DELTA as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
@@ -323,7 +326,7 @@ typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNo
 
 /* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
 typedef struct {
-  int n_experts;     /* of each layer but LayerConfig.dense ones; 0: the model has no experts */
+  int n_experts;     /* of each layer with MLP_OF_MODEL; 0: the model has no experts */
   int n_chosen;      /* of a token: 1 .. n_experts, at most MAX_CHOSEN */
   int width;         /* of an expert: outputs of its gate and up */
   int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */

@@ -18,7 +18,7 @@ Status config_parse_dense_prefix(const ConfigReader *r, const Architecture *arch
     LayerConfig *layer = &config->layers[i];
     const bool full = i < n_prefix ? (i + 1) % prefix_period == 0 : (i - n_prefix + 1) % period == 0;
     if (!listed) layer->window = full ? 0 : window;
-    const bool turned = layer->window > 0 || (layer->dense && prefix_period == 1);
+    const bool turned = layer->window > 0 || (layer->mlp == MLP_DENSE && prefix_period == 1);
     layer->rope = turned ? ROPE_GLOBAL : ROPE_NONE;
   }
   return STATUS_OK;

@@ -205,6 +205,10 @@ static Status parse_router(const ConfigReader *r, const Architecture *arch, Expe
 
 /* --- layers without experts */
 
+static void set_dense(ModelConfig *config, int layer, bool dense) {
+  config->layers[layer].mlp = dense ? MLP_DENSE : MLP_OF_MODEL;
+}
+
 /* decoder_sparse_step: every so many layers have experts, but those in mlp_only_layers. */
 static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char key[] = "mlp_only_layers";
@@ -215,7 +219,7 @@ static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch,
   TRY(reader_numbers_of_layers(r, key, list, config->n_layers, listed));
   for (int layer = 0; layer < config->n_layers; layer++) {
     const bool only_mlp = list ? listed[layer] : layer < arch->experts.dense_layers;
-    config->layers[layer].dense = (layer + 1) % step != 0 || only_mlp;
+    set_dense(config, layer, (layer + 1) % step != 0 || only_mlp);
   }
   return STATUS_OK;
 }
@@ -227,7 +231,7 @@ static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_int(r, "moe_layer_interval", 1, MAX_LAYERS, 1, &interval));
   if (last == -1) last = config->n_layers - 1;
   for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].dense = layer < first || layer > last || (layer + 1) % interval != 0;
+    set_dense(config, layer, layer < first || layer > last || (layer + 1) % interval != 0);
   return STATUS_OK;
 }
 
@@ -240,7 +244,7 @@ static Status parse_list(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_int(r, "interleave_moe_layer_step", 1, INT32_MAX, 1, &step));
   TRY(reader_numbers_of_layers(r, key, list, config->n_layers, listed));
   for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].dense = list ? !listed[layer] : (layer + 1) % step != 0;
+    set_dense(config, layer, list ? !listed[layer] : (layer + 1) % step != 0);
   return STATUS_OK;
 }
 
@@ -253,8 +257,8 @@ static Status parse_types(const ConfigReader *r, const Json *types, ModelConfig 
                          json_is_array(types) ? "of another length" : json_describe(types, found),
                          config->n_layers);
   for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    config->layers[layer].dense = json_string_is(type, "dense");
-    if (!config->layers[layer].dense && !json_string_is(type, "sparse"))
+    set_dense(config, layer, json_string_is(type, "dense"));
+    if (config->layers[layer].mlp != MLP_DENSE && !json_string_is(type, "sparse"))
       return reader_refuse(r, "mlp_layer_types[%d] is %s, expected dense or sparse", layer,
                            json_describe(type, found));
   }
@@ -278,7 +282,7 @@ static Status parse_layers(const ConfigReader *r, const Architecture *arch, Mode
     TRY(reader_int(r, arch->experts.dense.key, 0, MAX_LAYERS, arch->experts.dense.usual, &n_dense));
   if (has(arch, FREQUENCY_KEY)) TRY(reader_int(r, "moe_layer_freq", 1, MAX_LAYERS, 1, &frequency));
   for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].dense = layer < n_dense || layer % frequency != 0;
+    set_dense(config, layer, layer < n_dense || layer % frequency != 0);
   return STATUS_OK;
 }
 

@@ -260,9 +260,9 @@ static const struct {
   char letter;
   LayerConfig layer;
 } blocks[] = {
-    {"linear_attention", "mamba", 'M', {.kind = LAYER_DELTA, .no_mlp = true}},
-    {"full_attention", "attention", '*', {.kind = LAYER_ATTENTION, .no_mlp = true}},
-    {"mlp", "mlp", '-', {.kind = LAYER_MLP_ALONE, .dense = true}},
+    {"linear_attention", "mamba", 'M', {.kind = LAYER_DELTA, .mlp = MLP_NONE}},
+    {"full_attention", "attention", '*', {.kind = LAYER_ATTENTION, .mlp = MLP_NONE}},
+    {"mlp", "mlp", '-', {.kind = LAYER_MLP_ALONE, .mlp = MLP_DENSE}},
     {"moe", "moe", 'E', {.kind = LAYER_MLP_ALONE}},
 };
 enum { N_BLOCKS = sizeof blocks / sizeof *blocks };

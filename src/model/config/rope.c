@@ -100,9 +100,9 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   if (!own.n_kv_heads) own.n_kv_heads = config->n_kv_heads;
   if (!own.head_dim) own.head_dim = config->head_dim;
   own.n_cache_heads = own.n_kv_heads + (own.kind == LAYER_ATTENTION && config->indexer.block > 0);
-  own.n_experts = own.dense || own.no_mlp ? 0 : config->experts.n_experts;
+  own.n_experts = own.mlp == MLP_OF_MODEL ? config->experts.n_experts : 0;
   if (own.n_experts > 0) own.intermediate = config->experts.shared_width;
-  if (!own.n_experts && !own.intermediate && !own.no_mlp) own.intermediate = config->intermediate;
+  if (!own.n_experts && !own.intermediate && own.mlp != MLP_NONE) own.intermediate = config->intermediate;
   if (!own.shares_kv) own.kv_layer = layer;
   own.norms = own.norms_before ? NORM_BEFORE : config->norms;
   return own;
@@ -135,7 +135,7 @@ bool config_layer_is_alike(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
   return own.n_heads == config->n_heads && own.n_kv_heads == config->n_kv_heads &&
          own.head_dim == config->head_dim &&
-         (own.n_experts > 0 || own.no_mlp || own.intermediate == config->intermediate);
+         (own.n_experts > 0 || own.mlp == MLP_NONE || own.intermediate == config->intermediate);
 }
 
 size_t config_state_numbers(const ModelConfig *config, int layer) {

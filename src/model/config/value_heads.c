@@ -44,7 +44,7 @@ static int has_window(const LayerConfig *own) {
   return own->window > 0;
 }
 static int has_experts(const LayerConfig *own) {
-  return !own->dense;
+  return own->mlp != MLP_DENSE;
 }
 
 /* A list of 0 and 1 by layer that must say what `names`, a list of names by layer, or its default says. */
