@@ -131,6 +131,11 @@ Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err) 
 
 /* --- lines */
 
+Status text_begin_lines(const char *name, Buffer *first, Error *err) {
+  drop_mark(first, 0);
+  return content_expect_text(name, first->data ? first->data : "", first->size, false, STATUS_USAGE, err);
+}
+
 static Status take_lines(FILE *input, const char *name, LineSink take, void *user, const char *what,
                          Error *err) {
   Buffer line = {0};
@@ -140,9 +145,7 @@ static Status take_lines(FILE *input, const char *name, LineSink take, void *use
     bool found, failed = false;
     status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
     if (status != STATUS_OK || !found) break;
-    if (n_lines == 0) drop_mark(&line, 0);
-    if (n_lines == 0)
-      status = content_expect_text(name, line.data ? line.data : "", line.size, false, STATUS_USAGE, err);
+    if (n_lines == 0) status = text_begin_lines(name, &line, err);
     if (status != STATUS_OK) break;
     status = take(user, name, ++n_lines, &line, &failed, err);
     if (status != STATUS_OK) break;

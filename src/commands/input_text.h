@@ -34,6 +34,8 @@ Status text_check_bytes(const char *what, const char *text, size_t size, Error *
 bool text_is_blank(const char *text, size_t size); /* only white space */
 void text_drop_newline(Buffer *text);              /* the final newline of a file is not part of its text */
 
+/* Drops the byte order mark of the first of some lines, and refuses other formats by their name. */
+Status text_begin_lines(const char *name, Buffer *first, Error *err);
 /* Calls take(user, NAME, number from 1, line, &failed) for each line of a file (NULL or "-": standard input)
  * as it arrives, the first without its byte order mark. Failed lines do not stop the loop; at the end they
  * cause STATUS_FAILED with "NAME: 2 of 9 lines WHAT, line 3 first". */

@@ -116,13 +116,20 @@ static Status read_line(ChatInput *input, const char *prompt, LineResult *result
   bool found;
   TRY(stream_read_line(stdin, "standard input", TEXT_LIMIT, &input->line, &found, err));
   *result = found ? LINE_ENTERED : LINE_END;
+  if (!input->begun) TRY(text_begin_lines("standard input", &input->line, err));
+  input->begun = true;
   size_t size = input->line.size;
   if (size && input->line.data[size - 1] == '\r') size = --input->line.size;
-  size_t valid = size ? utf8_valid_prefix(input->line.data, size) : 0;
-  if (valid == size) return STATUS_OK;
-  return error_set(err, STATUS_USAGE,
-                   "standard input is not valid UTF-8: byte 0x%02x at offset %zu of a line",
-                   (unsigned char)input->line.data[valid], valid);
+  if (size == 0) return STATUS_OK;
+  const char *line = input->line.data, *nul = memchr(line, 0, size);
+  size_t valid = utf8_valid_prefix(line, size);
+  if (valid < size)
+    return error_set(err, STATUS_USAGE,
+                     "standard input is not valid UTF-8: byte 0x%02x at offset %zu of a line",
+                     (unsigned char)line[valid], valid);
+  if (!nul) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "standard input is no text: it has a NUL at offset %td of a line",
+                   nul - line);
 }
 
 static bool begins_block(const Buffer *line) {

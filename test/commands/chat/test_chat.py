@@ -121,7 +121,7 @@ def test_an_interrupted_form_is_told_as_interrupted(chat, saved, variant):
         terminal.wait("the")
         terminal.type("\x03")
         told = terminal.ready()
-        assert "interrupted" in told and "cut" not in told
+        assert "\ninterrupted" in told and "\ncut" not in told  # within a line, letters of the answer
         assert len(saved(terminal)) == 2 * n
 
 
@@ -706,8 +706,10 @@ def test_the_first_mistake_ends_a_script(pipe):
 
 
 def test_bytes_that_are_no_text_are_refused(run, stories, template):
-    done = run("chat", "-m", stories, "--chat-template", template, input=b"\xff\xfe\n")
-    assert done.returncode == 2 and b"not valid UTF-8" in done.stderr
+    for text, said in ((b"a\xff\n", b"not valid UTF-8"), (b"a\0b\n", b"is no text: it has a NUL at offset 1 of a line"),
+                       ("hi\n".encode("utf-16"), b"is UTF-16 text, expected UTF-8")):
+        done = run("chat", "-m", stories, "--chat-template", template, input=text)
+        assert (done.returncode, done.stdout) == (2, b"") and said in done.stderr
 
 
 def test_a_full_context_asks_nobody_in_a_script(pipe):

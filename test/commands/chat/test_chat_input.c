@@ -39,6 +39,8 @@ static const Case cases[] = {
     {Q "one\r\n" Q "\r\n", {"bone", "e"}},
     {Q "one\n", {"xstandard input ends within a block that " Q " began"}},
     {Q, {"xstandard input ends within a block that " Q " began"}},
+    {"\xef\xbb\xbf/x\n\xef\xbb\xbfy\n", {"l/x", "l\xef\xbb\xbfy", "e"}},
+    {"\x89PNG\r\n", {"xstandard input is a PNG image, expected text"}},
     {"ab\xff\n", {"xstandard input is not valid UTF-8: byte 0xff at offset 2 of a line"}},
     {"a\n" Q "\n\xc3\n", {"la", "xstandard input is not valid UTF-8: byte 0xc3 at offset 0 of a line"}},
 };
