@@ -154,27 +154,14 @@ static Status visit_small(Loader *loader, const Pass *pass, const float **to, co
   return pass->vector(loader, to, &numbers, (VectorUse){0, -0.1f, 0.1f, 0}, err);
 }
 
-static Status visit_held(Loader *loader, const Pass *pass, HeldMatrix held, DeviceLayer *to,
-                         const ModelLayer *from, Error *err) {
-  const ModelConfig *config = &loader->loaded->model->config;
-  const int which = held.which, i = loader->layer,
-            n_host = held.how == HELD_EXPERTS ? loader->host_experts : loader->host_layers;
-  const bool may_stay =
-      held.how == HELD_JOINED || held.how == HELD_ALONE || held.how == HELD_APART || held.how == HELD_EXPERTS;
-  loader->stays = may_stay && i >= config->n_layers - n_host;
-  switch (held.how) {
-  case HELD_JOINED: return visit_joined(loader, pass, which, to, from, err);
-  case HELD_EXPERTS: return visit_experts(loader, pass, &to->experts, from, err);
-  case HELD_HEADS: return visit_heads(loader, pass, to, from, err);
-  case HELD_SMALL:
+static Status visit_held(Loader *loader, const Pass *pass, int which, DeviceLayer *to, const ModelLayer *from,
+                         Error *err) {
+  const Holding held = parts_held(which);
+  if (held == HELD_JOINED || held == HELD_HEADS) return STATUS_OK;
+  if (held == HELD_SMALL)
     return visit_small(loader, pass, &to->small[which - LAYER_ALTUP_ROUTER], &from->linear[which], err);
-  case HELD_APART:
-    if (!parts_are_apart(config, which)) return STATUS_OK;
-    break;
-  default:
-    if (which == LAYER_DOWN && loader->joined) return STATUS_OK;
-    break;
-  }
+  if (held == HELD_APART && !parts_are_apart(&loader->loaded->model->config, which)) return STATUS_OK;
+  if (which == LAYER_DOWN && loader->joined) return STATUS_OK;
   return visit_matrix(loader, pass, &to->linear[which], &from->linear[which], err);
 }
 
@@ -186,8 +173,17 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   loader->joined = own.n_experts > 0 && shared_joins(loader, i, from);
   to->gate_deviations = own.sparsity > 0 ? (float)gaussian_quantile(own.sparsity) : 0;
   TRY(visit_vectors(loader, pass, to, from, err));
-  for (int k = 0; k < N_HELD; k++) TRY(visit_held(loader, pass, held_matrices[k], to, from, err));
-  return STATUS_OK;
+  const bool on_host = i >= loader->loaded->model->config.n_layers - loader->host_layers;
+  loader->stays = on_host;
+  for (int group = 0; group < N_JOINED; group++) TRY(visit_joined(loader, pass, group, to, from, err));
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    loader->stays = on_host && (parts_held(which) == HELD_ALONE || parts_held(which) == HELD_APART);
+    TRY(visit_held(loader, pass, which, to, from, err));
+  }
+  loader->stays = false;
+  TRY(visit_heads(loader, pass, to, from, err));
+  loader->stays = i >= loader->loaded->model->config.n_layers - loader->host_experts;
+  return visit_experts(loader, pass, &to->experts, from, err);
 }
 
 /* A drafter's head may be its target's. */

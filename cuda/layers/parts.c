@@ -3,25 +3,6 @@
 
 #include "model/layers.h"
 
-/* clang-format off */
-const HeldMatrix held_matrices[N_HELD] = {
-  {HELD_JOINED, JOINED_INPUTS},          {HELD_APART, LAYER_Q},
-  {HELD_HEADS, 0},                       {HELD_APART, LAYER_DELTA_Z},
-  {HELD_APART, LAYER_DELTA_A},           {HELD_ALONE, LAYER_DELTA_O},
-  {HELD_ALONE, LAYER_O},                 {HELD_ROUTER, LAYER_ROUTER},
-  {HELD_ROUTER, LAYER_SHARED_GATE},      {HELD_ON_DEVICE, LAYER_LATENT_IN},
-  {HELD_ON_DEVICE, LAYER_LATENT_OUT},    {HELD_EXPERTS, 0},
-  {HELD_JOINED, JOINED_GATE_UP},         {HELD_ALONE, LAYER_DOWN},
-  {HELD_JOINED, JOINED_ATTN_MIX},        {HELD_ALONE, LAYER_ATTN_MIX_UP},
-  {HELD_JOINED, JOINED_MLP_MIX},         {HELD_ALONE, LAYER_MLP_MIX_UP},
-  {HELD_ALONE, LAYER_NGRAM_KEY},         {HELD_ALONE, LAYER_NGRAM_VALUE},
-  {HELD_SMALL, LAYER_ALTUP_ROUTER},      {HELD_SMALL, LAYER_ALTUP_PREDICT},
-  {HELD_SMALL, LAYER_ALTUP_CORRECT},     {HELD_ALONE, LAYER_LAUREL_LEFT},
-  {HELD_ALONE, LAYER_LAUREL_RIGHT},      {HELD_ALONE, LAYER_INPUT_GATE},
-  {HELD_ALONE, LAYER_INPUT_PROJECTION},
-};
-/* clang-format on */
-
 /* The order of outputs; each list ends with N_LAYER_LINEARS. Among a layer's inputs b and a come first:
  * kernels of few tokens multiply them themselves if they are a matrix of their own (delta.h). With by_channel
  * a comes after z. */
@@ -35,6 +16,27 @@ static const int joined[N_JOINED][N_INPUTS + 1] = {
     [JOINED_ATTN_MIX] = {LAYER_ATTN_MIX_DOWN, LAYER_ATTN_INJECT, N_LAYER_LINEARS},
     [JOINED_MLP_MIX] = {LAYER_MLP_MIX_DOWN, LAYER_MLP_INJECT, N_LAYER_LINEARS},
 };
+
+Holding parts_held(int which) {
+  switch (which) {
+  case LAYER_Q:
+  case LAYER_DELTA_Z:
+  case LAYER_DELTA_A: return HELD_APART;
+  case LAYER_ROUTER:
+  case LAYER_SHARED_GATE: return HELD_ROUTER;
+  case LAYER_LATENT_IN:
+  case LAYER_LATENT_OUT: return HELD_ON_DEVICE;
+  case LAYER_KV_B: return HELD_HEADS;
+  case LAYER_ALTUP_ROUTER:
+  case LAYER_ALTUP_PREDICT:
+  case LAYER_ALTUP_CORRECT: return HELD_SMALL;
+  default: break;
+  }
+  for (int group = 0; group < N_JOINED; group++)
+    for (int i = 0; joined[group][i] < N_LAYER_LINEARS; i++)
+      if (joined[group][i] == which) return HELD_JOINED;
+  return HELD_ALONE;
+}
 
 bool parts_are_apart(const ModelConfig *config, int which) {
   if (which == LAYER_DELTA_A || which == LAYER_DELTA_Z) return config->delta.gate_rank > 0;

@@ -4,23 +4,17 @@
 #include "cuda/device_model.h"
 
 typedef enum {
-  HELD_JOINED,    /* DeviceLayer.joined[which] */
-  HELD_ALONE,     /* DeviceLayer.linear[which] */
-  HELD_APART,     /* the same where it multiplies another input than the layer's; else it is joined */
-  HELD_ON_DEVICE, /* the same, never in the host's memory */
+  HELD_ALONE,     /* DeviceLayer.linear[which], as any matrix that nothing is said of */
+  HELD_JOINED,    /* in one of DeviceLayer.joined */
+  HELD_APART,     /* alone where it multiplies another input than the layer's; else joined */
+  HELD_ON_DEVICE, /* alone, never in the host's memory */
   HELD_ROUTER,    /* likewise; kernels of the router's read it */
-  HELD_EXPERTS,   /* DeviceLayer.experts */
-  HELD_HEADS,     /* key_heads and value_heads */
+  HELD_HEADS,     /* in key_heads and value_heads */
   HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
 } Holding;
 
-/* All that a layer may have, in the order of memory. */
-typedef struct {
-  Holding how;
-  int which; /* JOINED_INPUTS .., or a linear layer */
-} HeldMatrix;
-enum { N_HELD = 27 };
-extern const HeldMatrix held_matrices[N_HELD];
+/* How a linear layer is held; experts are in DeviceLayer.experts. */
+Holding parts_held(int which);
 
 /* The matrices of joined[which], in the order of outputs: returns their number. */
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,

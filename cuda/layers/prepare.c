@@ -24,23 +24,14 @@ static Status visit_projections(const Visit *v, const DeviceProjections *p, int 
   return STATUS_OK;
 }
 
+/* Kernels of their own read the router and what is small. */
 static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
-  for (int i = 0; i < N_HELD; i++) {
-    const int which = held_matrices[i].which;
-    switch (held_matrices[i].how) {
-    case HELD_JOINED: TRY(visit_projections(v, &l->joined[which], v->rows, err)); break;
-    case HELD_ALONE:
-    case HELD_APART:
-    case HELD_ON_DEVICE: TRY(visit(v, &l->linear[which], v->rows, err)); break;
-    case HELD_EXPERTS:
-      if (l->experts.down.n_out == 0) break;
-      TRY(v->work(v->user, &l->experts.gate_up, true, v->rows, err));
-      TRY(v->work(v->user, &l->experts.down, true, v->rows, err));
-      break;
-    default: break; /* kernels of their own */
-    }
-  }
-  return STATUS_OK;
+  for (int group = 0; group < N_JOINED; group++) TRY(visit_projections(v, &l->joined[group], v->rows, err));
+  for (int which = 0; which < N_LAYER_LINEARS; which++)
+    if (parts_held(which) != HELD_ROUTER) TRY(visit(v, &l->linear[which], v->rows, err));
+  if (l->experts.down.n_out == 0) return STATUS_OK;
+  TRY(v->work(v->user, &l->experts.gate_up, true, v->rows, err));
+  return v->work(v->user, &l->experts.down, true, v->rows, err);
 }
 
 /* All matrices but a drafter's own (draft.c), up to the first that fails. */
