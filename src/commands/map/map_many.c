@@ -376,7 +376,6 @@ static Status give_back(Lane *lane, size_t *n, Error *err) {
     if (!worker->place) continue;
     TRY(mem_grow(&many->returned, &many->returned_capacity, many->n_returned + 1, sizeof *many->returned,
                  "records in flight", err));
-    worker->place->result.size = 0;
     many->returned[many->n_returned++] = (Returned){worker->record, worker->text, worker->place};
     worker->text = (Buffer){0};
     worker->place = NULL;

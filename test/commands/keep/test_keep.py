@@ -121,6 +121,23 @@ def test_other_flags_do_not_use_it(keeper, flags):
     assert "keeps the model" not in keeper.ask("-p", "x", "-n", "1", "-v", *flags).stderr.decode()
 
 
+@pytest.mark.parametrize("flags", [["--invariant"], ["-t", "1"], ["--kv", "q8"], ["--device", "cpu"], ["-c", "100"]])
+def test_it_has_the_flags_of_the_call_that_started_it(keeper, flags):
+    """So that the next call with these flags finds it."""
+    for said in (b"", b"keeps the model"):
+        done = keeper.ask("-p", "x", "-n", "1", "--keep", "20s", "-v", *flags)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stderr
+    assert f"process {keeper.pid()} keeps the model" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("flags", [["-n", "5"], ["--stop", "a"], ["--regex", "[a-z ]{3}"]])
+def test_what_was_there_already_is_counted_however_an_answer_ends(keeper, flags):
+    counts = [json.loads(keeper.ask("--raw", "-p", "One day, Tim went to the", "--temp", "0", "--json", "--keep", "20s",
+                                    *flags).stdout)["usage"] for _ in range(2)]
+    assert [usage["reused_tokens"] for usage in counts] == [0, counts[0]["prompt_tokens"] - 1]
+
+
 def test_records_go_to_the_process_with_and_without_no_invariant(keeper):
     keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
     for flags in ([], ["--no-invariant"]):
