@@ -565,7 +565,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         if streams_width(config):
             sharded = config["split_ngram_parts"] > 1
             stream_tensors(config, prefix, layer, sharded, is_delta(config, layer), put, normal, tensors)
-        if config["model_type"] == "apertus":  # numbers of the activation, as published: two lists, two scalars
+        # Numbers of the activation, as published: two lists, two scalars.
+        if config["model_type"] in ("apertus", "apertus1p5_text"):
             put(prefix + "mlp.act_fn.alpha_p", normal(1, std=0.5))
             put(prefix + "mlp.act_fn.alpha_n", normal(1, std=0.5))
             put(prefix + "mlp.act_fn.beta", np.float32(0.3 + 0.1 * layer))
@@ -618,7 +619,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     tied = config.get("tie_word_embeddings", any(name in config["model_type"] for name in ("gemma", "cohere")))
     if not config.get("tie_embedding", tied):
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
-        put(head + ".weight", normal(config["vocab_size"], hidden, std=length / hidden**0.5))
+        n_out = config.get("output_vocab_size", config["vocab_size"])
+        put(head + ".weight", normal(n_out, hidden, std=length / hidden**0.5))
     if config.get("lm_head_bias") or config["model_type"] == "phi":
         put(head + ".bias", normal(config["vocab_size"], std=1))
     if config["model_type"] in BIASED_NORMS:
@@ -677,7 +679,8 @@ def make(out, name, config, matters, quant="config", bias="", shards=1, names=("
     write_config(directory, config, quant)
     checkpoint.write_json(os.path.join(directory, "tokenizer.json"), tokenizer(), indent=None)
 
-    ids = np.random.default_rng(zlib.crc32(name.encode()) + salt).integers(0, VOCAB, tokens).astype(np.int32)
+    rng = np.random.default_rng(zlib.crc32(name.encode()) + salt)
+    ids = rng.integers(0, config.get("output_vocab_size", VOCAB), tokens).astype(np.int32)
     if often is not None:
         ids[OFTEN_AT] = often
     model = reference.load(directory)

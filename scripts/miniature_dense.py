@@ -117,6 +117,10 @@ def nanochat(**config):
 
 
 DENSE_MINIATURES = {
+    "apertus1p5-bf16": dict(tokens=24, config=tiny(
+        architectures=["Apertus1p5TextForCausalLM"], model_type="apertus1p5_text", hidden_act="xielu",
+        attention_bias=False, pad_token_id=96, rope_scaling=LLAMA3, output_vocab_size=100,
+        tie_word_embeddings=False), matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}, {"rms_norm_eps": 0.1}]),
     "exaone-bf16": dict(tokens=24, config=exaone(), matters=[
         {"rope_theta": 100.0}, {"layer_norm_epsilon": 0.1}, {"activation_function": "gelu"}, {"rope_scaling": None}]),
     "starcoder2-bf16": dict(tokens=24, config=starcoder2(), bias="qkvoud", matters=[

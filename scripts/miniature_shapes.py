@@ -31,10 +31,10 @@ BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2")
 # Kinds whose norms have no weights.
 PLAIN_NORMS = ("olmo", "nanochat")
 # Kinds whose MLP has no gate.
-UNGATED = ("arcee", "apertus", "starcoder2", "phi", "jais2", "nanochat")
+UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", "nanochat")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
-              "laguna", "apertus", "sarvam_moe", "lara_mini")
+              "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
@@ -380,7 +380,7 @@ def norm_widths(config, layer):
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind in ("bamba", "falcon_h1"):
         norms = ["input_layernorm", "pre_ff_layernorm"]
-    if kind == "apertus":
+    if kind in ("apertus", "apertus1p5_text"):
         norms = ["attention_layernorm", "feedforward_layernorm"]
     if kind == "vaultgemma":
         norms = ["input_layernorm", "pre_feedforward_layernorm"]

@@ -201,7 +201,9 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   model->made_bytes = 0; /* norms without weights; and keys' parts of heads, which model_prepare() makes */
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
-  model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
+  const size_t rows = (size_t)config_embedding_rows(config);
+  model->embedding =
+      (Matrix){place(arena, rows * (size_t)config->hidden, 2), DTYPE_F16, config->vocab_size, config->hidden};
   const int n_inputs = config->n_layers * config->per_layer_width;
   const size_t inputs = (size_t)config->per_layer_vocab * (size_t)n_inputs;
   if (inputs > 0)

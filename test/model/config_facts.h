@@ -64,7 +64,7 @@ typedef struct {
 static const Member members_of_config[] = {
     /* clang-format off */
   C(hidden), C(intermediate), C(n_layers), C(n_heads), C(n_kv_heads), C(head_dim),
-  C(value_dim), C(value_scale), C(vocab_size), C(max_position), C(norm_eps),
+  C(value_dim), C(value_scale), C(vocab_size), C(embedding_rows), C(max_position), C(norm_eps),
   C(norms, "before around after"), C(norm, "rms plus_one plus_one_inside centred centred_bias"),
   C(norms_plain), C(qkv_clip), C(head_bias), C(parallel), C(embedding_norm),
   C(post_norm_eps), C(qk_norm, "none heads whole"), C(qk_norm_plain),

@@ -495,6 +495,10 @@ const Architecture architectures[] = {
     { 131072, 4096, 14336, 32, 32,  0,   0,  65536,      1,      2, 1e-5, 12000000 },
     HAS(ATTENTION_BIAS, OWN_ROPE), .qk_norm = QK_NORM_HEADS, .activation = ACTIVATION_XIELU,
     .names = { .attn_norm = "attention_layernorm", .mlp_norm = "feedforward_layernorm" } },
+  { "Apertus1p5TextForCausalLM", "apertus1p5_text", /* and the text part of Apertus 1.5 */
+    { 266752, 4096, 14336, 32, 32,  0,   0,  65536,      1,      2, 1e-5, 12000000 },
+    HAS(ATTENTION_BIAS, OWN_ROPE, OUTPUT_VOCAB), .qk_norm = QK_NORM_HEADS, .activation = ACTIVATION_XIELU,
+    .names = { .attn_norm = "attention_layernorm", .mlp_norm = "feedforward_layernorm" } },
   { "NemotronHForCausalLM", "nemotron_h", /* Nemotron-H, Nano 2, 3 and 3.5 */
     { 131072, 4096, 21504,  4, 32,  8, 128,   4096,      1,      2, 1e-5,   10000 },
     HAS(MLP_BIAS, GROUPED, LATENT_EXPERTS), .layers = config_parse_blocks, .activation = ACTIVATION_RELU,

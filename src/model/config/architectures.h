@@ -62,6 +62,7 @@ typedef enum {
   OWN_ROPE,       /* rope parameters must be given: the default is a scaling of its own */
   MUP,            /* mup_enabled: as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
+  OUTPUT_VOCAB,   /* output_vocab_size: the tokens that the output head has, the first ones */
   OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */

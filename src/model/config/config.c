@@ -140,6 +140,10 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
                                           : reader_int(r, key_of(r, arch, "num_layers", "num_hidden_layers"),
                                                        1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
+  if (has(arch, OUTPUT_VOCAB)) {
+    const int rows = config->embedding_rows = config->vocab_size;
+    TRY(reader_int(r, "output_vocab_size", 1, rows, rows, &config->vocab_size));
+  }
   TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
   if (has(arch, KIMI_NAMES))
     TRY(reader_int(r, "model_max_length", 1, MAX_POSITION, config->max_position, &config->max_position));

@@ -407,7 +407,10 @@ typedef struct {
    * 0: head_dim, and 1. The cache has values of head_dim numbers, whose last ones are 0. */
   int value_dim;
   double value_scale;
-  int vocab_size;   /* rows of the embedding */
+  int vocab_size; /* rows of the embedding that are used, and of lm_head */
+  /* Rows that a checkpoint's embedding has, the others being tokens of images and sound (Apertus 1.5); 0:
+   * vocab_size. */
+  int embedding_rows;
   int max_position; /* max_position_embeddings: the longest context */
   double norm_eps;  /* rms_norm_eps */
 
@@ -485,6 +488,9 @@ Status config_load_draft(const char *directory, const ModelConfig *target, Model
 Status config_is_draft(const char *directory, bool *is_draft, Error *err);
 void config_release(ModelConfig *config);
 
+static inline int config_embedding_rows(const ModelConfig *config) {
+  return config->embedding_rows ? config->embedding_rows : config->vocab_size;
+}
 /* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
 /* Numbers of a head's value in a layer with attention, but for latent attention. */

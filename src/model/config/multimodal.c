@@ -10,6 +10,7 @@
 static const Multimodal multimodals[] = {
     /* clang-format off */
   /* architecture, model_type, the text part's model_type */
+  { "Apertus1p5ForConditionalGeneration", "apertus1p5", "apertus1p5_text", .is = ONE_TEXT },
   { "Gemma3ForConditionalGeneration", "gemma3", "gemma3_text", .is = ONE_TEXT }, /* 4B to 27B */
   { "Gemma3nForConditionalGeneration", "gemma3n", "gemma3n_text", .is = ONE_TEXT }, /* E2B, E4B */
   { "Gemma4ForConditionalGeneration", "gemma4", "gemma4_text", .is = ONE_TEXT }, /* E2B to 31B */

@@ -215,8 +215,9 @@ static Status take_head(HfLoader *loader) {
 
 static Status take_everything(HfLoader *loader) {
   Model *model = loader->model;
-  TRY(hf_table_take(loader, embedding_name(&model->config), model->config.vocab_size, model->config.hidden,
-                    &model->embedding));
+  TRY(hf_table_take(loader, embedding_name(&model->config), config_embedding_rows(&model->config),
+                    model->config.hidden, &model->embedding));
+  model->embedding.n_rows = model->config.vocab_size;
   if (model->config.per_layer_width > 0)
     TRY(hf_table_take(loader, "embed_tokens_per_layer", model->config.per_layer_vocab,
                       model->config.n_layers * model->config.per_layer_width, &model->input_table));

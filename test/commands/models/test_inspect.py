@@ -113,7 +113,7 @@ def test_says_what_the_files_say(run, directory):
     text = whole["text_config"] if several else config
     eps = (text[key] for key in ("norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon") if key in text)
     spelt = {"rms_norm_eps": next(eps, 1e-5), "num_hidden_layers": text.get("num_layers"), **text,
-             "intermediate_size": mlp_width(text)}
+             "intermediate_size": mlp_width(text), "vocab_size": text.get("output_vocab_size", text["vocab_size"])}
     if isinstance(spelt["intermediate_size"], list):
         assert [layer["intermediate_size"] for layer in report["layers"]] == spelt["intermediate_size"]
         spelt["intermediate_size"] = spelt["intermediate_size"][0]
