@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/config/architectures.h"
+#include "model/layers.h"
 #include "model/quant/quantization.h"
 
 /* --- architecture */
@@ -406,23 +407,18 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   return config_parse_quantization(r, &text, config);
 }
 
-/* Counts the linear layers of each layer, its experts, lm_head and, of per-layer embeddings, what makes the
- * inputs. A layer with attention has seven, one of the gated delta rule eight, or ten where q, k and v are
- * apart, and two more where gates are made by two matrices. With several streams a layer has up to nine more,
- * and the mix before lm_head two; with AltUp five, and each stream but the first has two. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
-  const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
-  const bool latent = config->experts.latent > 0, streams = config->streams.n > 0,
-             altup = config->altup.n > 0;
-  const bool delta = config->delta.n_key_heads > 0 && config->delta.rule == RULE_GATED_DELTA;
-  const size_t linears =
-      7 + (size_t)(gate || delta) + 2 * (size_t)inputs + 2 * (size_t)latent + 9 * (size_t)streams +
-      5 * (size_t)altup + 2 * (size_t)(config->delta.form == DELTA_APART) +
-      2 * (size_t)(config->delta.gate_rank > 0) + 4 * (size_t)config_layer(config, 0).delta_beside +
-      3 * (size_t)config->experts.n_experts;
-  const size_t more = altup ? (size_t)config->altup.n - 1 : 0;
-  const size_t others = 1 + (size_t)inputs + 2 * (size_t)streams + 2 * more;
-  return quantization_limit(&config->quant, linears * (size_t)config->n_layers + others, file, err);
+  size_t n = 0;
+  int n_in, n_out;
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    n += N_EXPERT_LINEARS * (size_t)config_layer(config, layer).n_experts;
+    for (int which = 0; which < N_LAYER_LINEARS; which++) n += layer_linear_exists(config, layer, which);
+  }
+  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    model_linear_sizes(config, which, &n_in, &n_out);
+    n += n_out > 0;
+  }
+  return quantization_limit(&config->quant, n, file, err);
 }
 
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err) {
