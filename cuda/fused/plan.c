@@ -262,7 +262,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
   return delta ? unsupported_delta(model, layer) : NULL;
 }
 
-/* What the form's kernels do not take of sizes, or need. */
+/* Names a size that the form's kernels do not take, or NULL. */
 static const char *unsupported_sizes(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;

@@ -2,7 +2,7 @@
  *
  * operations.def has a row for each kind with its formula; program_make() lists those of a config. The
  * engine runs the list (engine/forward.h), `auk inspect --program` prints it. differences.def says by what an
- * operation may differ from Llama's, and forms.def which of these each form of computing a program takes. */
+ * operation may differ from Llama's, and forms.def which differences each form of computing takes. */
 #pragma once
 
 #include "base/buffer.h"
