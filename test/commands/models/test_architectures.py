@@ -470,6 +470,24 @@ WRONG = {
         "qwen3-biases", None, without(LAYER + "self_attn.o_proj.bias")),
     "one layer has no gate": (
         "laguna-awq", None, without("model.layers.1.self_attn.g_proj.weight")),
+    "the bias of a last norm called otherwise is missing": (
+        "phi-bf16", None, without("model.final_layernorm.bias")),
+    "the bias of a norm before the MLP is missing": (
+        "starcoder2-bf16", None, without(LAYER + "post_attention_layernorm.bias")),
+    "a norm has weights where norms have none": (
+        "olmo-bf16", None, lambda tensors: {**tensors, LAYER + "input_layernorm.weight": np.ones(16, np.float32)}),
+    "a layer called otherwise holds a tensor that is not known": (
+        "exaone-bf16", None, lambda tensors: {**tensors, "transformer.h.1.ln_3.weight": np.ones(16, np.float32)}),
+    "a norm of a layer called otherwise is missing": (
+        "exaone-bf16", None, without("transformer.h.1.ln_2.weight")),
+    "q, k and v as one are too short": (
+        "sarvam-moe-bf16", with_config(num_key_value_heads=2), None),
+    "the matrices of the delta rule are not one": (
+        "lara-mini-bf16", None, renamed("linear_attn.in_proj.", "linear_attn.in_proj_qkv.")),
+    "the output head has more tokens than the config says": (
+        "apertus1p5-bf16", with_config(output_vocab_size=99), None),
+    "the embedding has as many rows as the output head": (
+        "apertus1p5-bf16", None, cut("model.embed_tokens.weight", 100)),
     "an activation's number is missing": (
         "apertus-awq", None, without(LAYER + "mlp.act_fn.alpha_n")),
     "an activation has two numbers of a kind": (
