@@ -83,7 +83,7 @@ typedef enum {
  * (Phi-3); those of the gated delta rule (Lara 4 Mini). */
 typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
-/* The part after the one that mixes tokens: experts, if the model has some (ModelConfig.experts), else an MLP;
+/* The part after the mixer of tokens: experts, if the model has some (ModelConfig.experts), else an MLP;
  * an MLP, although the model has experts; or nothing (Nemotron-H). */
 typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
 
