@@ -164,7 +164,7 @@ static void all_linear_layers_are_counted(void **state) {
   enum { PATTERNS = 1000 };
   static const struct {
     const char *members;
-    uint32_t linears; /* of 32 layers, of which 8 have attention if others have the delta rule */
+    uint32_t linears; /* of 32 layers; 8 have attention where the others have the delta rule */
   } cases[] = {{"'model_type': 'llama'", 32 * 7},
                {"'model_type': 'qwen3_5_text'", 24 * 8 + 8 * 7}, /* qkv, z, b, a, out; gate, up, down */
                {"'model_type': 'olmo_hybrid'", 24 * 10 + 8 * 7}, /* q, k, v, z, b, a, o; gate, up, down */
