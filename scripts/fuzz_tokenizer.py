@@ -18,6 +18,7 @@ import os
 import pathlib
 import random
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -328,6 +329,35 @@ def random_vocabulary(rng, byte_level):
     return dict(zip(tokens, ids)), merges, prefix, suffix
 
 
+def random_unigram(rng, byte_level):
+    """The model: pieces of few letters, so that there are many ways to cut a text, and scores that are often equal."""
+    alphabet = byte_alphabet() if byte_level else list("abcdeos019 .'\n▁é中") + ["\u0301", "😀", "fi"]
+    common = [c for c in alphabet if c in "aetonsi Ġ▁l"]
+    pieces = [c for c in alphabet if rng.random() < rng.choice((0.5, 0.9))]
+    for _ in range(rng.randrange(0, 120)):
+        pieces.append("".join(rng.choice(rng.choice((common, alphabet))) for _ in range(rng.randrange(2, 6))))
+    pieces += [c * n for c in rng.sample(common, min(len(common), 3)) for n in range(2, rng.choice((3, 9)))]
+    if rng.random() < 0.4:
+        pieces += [f"<0x{b:02X}>" for b in range(256) if rng.random() < rng.choice((1.0, 0.95))]
+    pieces += rng.sample(["<unk>", "<s>", "</s>", "the", "ing", "", "<|im_end|>"], rng.randrange(5))
+    pieces = list(dict.fromkeys(pieces)) or ["a"]
+    rng.shuffle(pieces)
+    kind = rng.randrange(4)
+    scores = {
+        0: lambda: rng.choice((-1, -2.5, -4, 0, -2.0, -1e1)),
+        1: lambda: -struct.unpack("f", struct.pack("f", rng.random() * 15))[0],
+        2: lambda: rng.choice((30, 31.5, 29, 1e-3, 25.25)),
+        3: lambda: -0.1 * rng.randrange(1, 40),
+    }
+    unk_id = rng.randrange(len(pieces)) if rng.random() < 0.9 else None
+    return {
+        "type": "Unigram",
+        "unk_id": pieces.index("<unk>") if "<unk>" in pieces and rng.random() < 0.7 else unk_id,
+        "byte_fallback": rng.random() < 0.5,
+        "vocab": [[piece, scores[kind]()] for piece in pieces],
+    }
+
+
 def random_added(rng, vocab):
     added, next_id = [], len(vocab)
     used = set(vocab.values())
@@ -355,8 +385,11 @@ def random_added(rng, vocab):
 
 def random_tokenizer(rng):
     pre_tokenizer = random_pre_tokenizer(rng) if rng.random() < 0.85 else None
+    unigram = random_unigram(rng, "ByteLevel" in json.dumps(pre_tokenizer)) if rng.random() < 0.5 else None
     vocab, merges, prefix, suffix = random_vocabulary(rng, byte_level="ByteLevel" in json.dumps(pre_tokenizer))
     legacy = rng.random() < 0.5 and not any(" " in side for merge in merges for side in merge)
+    if unigram:
+        vocab = {piece: i for i, (piece, _) in enumerate(unigram["vocab"])}
     added = random_added(rng, vocab)
     return {
         "version": "1.0",
@@ -367,7 +400,8 @@ def random_tokenizer(rng):
         "pre_tokenizer": pre_tokenizer,
         "post_processor": random_post_processor(rng, [a for a in added if a["special"]]),
         "decoder": random_decoder(rng) if rng.random() < 0.9 else None,
-        "model": {
+        "model": unigram
+        or {
             "type": "BPE",
             "dropout": None,
             "unk_token": rng.choice((None, "<unk>")),

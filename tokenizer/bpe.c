@@ -35,7 +35,7 @@ void bpe_scratch_release(BpeScratch *scratch) {
 /* --- symbols */
 
 static int32_t code_symbol(const Bpe *bpe, const char *character, size_t size, uint32_t code) {
-  return code < 0x10000 ? bpe->code_ids[code] : vocab_find(&bpe->vocab, character, size);
+  return code < 0x10000 ? bpe->code_ids[code] : vocab_find(bpe->vocab, character, size);
 }
 
 /* The state of reading a word. As in the reference an unknown token waits for the next known character, so
@@ -120,22 +120,11 @@ static Status read_affixed(SymbolReader *r, const char *word, size_t size, Error
     if (status == STATUS_OK && at == size)
       status = buffer_append(&symbol, bpe->suffix, bpe->suffix_size, err);
     if (status != STATUS_OK) break;
-    int32_t id = vocab_find(&bpe->vocab, symbol.data, symbol.size);
+    int32_t id = vocab_find(bpe->vocab, symbol.data, symbol.size);
     status = id >= 0 ? put_known(r, id, err) : put_unknown(r, symbol.data, symbol.size, err);
   }
   buffer_release(&symbol);
   return status;
-}
-
-/* Writes the word in ByteLevel's alphabet to scratch->text. */
-static Status map_word(BpeScratch *scratch, const char *word, size_t size, Error *err) {
-  scratch->text.size = 0;
-  for (size_t i = 0; i < size; i++) {
-    char mapped[4];
-    int n = utf8_encode(byte_level_char((uint8_t)word[i]), mapped);
-    TRY(buffer_append(&scratch->text, mapped, (size_t)n, err));
-  }
-  return STATUS_OK;
 }
 
 static Status read_symbols(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, Error *err) {
@@ -143,7 +132,7 @@ static Status read_symbols(const Bpe *bpe, BpeScratch *scratch, const char *word
   scratch->symbols.count = 0;
   if (bpe->prefix_size || bpe->suffix_size) {
     if (bpe->bytes) {
-      TRY(map_word(scratch, word, size, err));
+      TRY(byte_level_map(word, size, &scratch->text, err));
       word = scratch->text.data;
       size = scratch->text.size;
     }
@@ -284,11 +273,11 @@ static Status find_whole(const Bpe *bpe, BpeScratch *scratch, const char *word, 
   *id = -1;
   if (!bpe->ignore_merges) return STATUS_OK;
   if (bpe->bytes) {
-    TRY(map_word(scratch, word, size, err));
+    TRY(byte_level_map(word, size, &scratch->text, err));
     word = scratch->text.data;
     size = scratch->text.size;
   }
-  *id = vocab_find(&bpe->vocab, word, size);
+  *id = vocab_find(bpe->vocab, word, size);
   return STATUS_OK;
 }
 

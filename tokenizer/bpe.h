@@ -25,12 +25,8 @@ typedef struct {
 
 /* Read-only once loaded. Zero-initialise it. */
 typedef struct {
-  char *where; /* begins the messages */
-  /* [image_bytes] The mapping that holds all that is pointed at here but `where` (image.c); NULL: each is
-   * memory of its own. */
-  const void *image;
-  size_t image_bytes;
-  Vocab vocab;
+  const char *where; /* begins the messages */
+  const Vocab *vocab;
   Merge *merges; /* [merge_mask + 1], more than half of them empty */
   size_t merge_mask;
   uint64_t seed;
@@ -50,10 +46,10 @@ typedef struct {
   int32_t fallback_ids[256]; /* with byte_fallback: "<0x00>" and so on, or -1 */
 } Bpe;
 
-/* Loads the model's JSON, whose vocab and merges are given as spans; `bytes`: see Bpe. Release it also
- * after a failure. If bpe->image is set, the tables are there already, and only `where` is missing. */
-Status bpe_load(const char *where, const Json *json, JsonSpan vocab, JsonSpan merges, bool bytes, Bpe *bpe,
-                Error *err);
+/* Loads the model's JSON, whose merges are given as a span, over its vocabulary; that and `where` must stay.
+ * `bytes`: see Bpe. Release it also after a failure. */
+Status bpe_load(const char *where, const Json *json, const Vocab *vocab, JsonSpan merges, bool bytes,
+                Bpe *bpe, Error *err);
 void bpe_release(Bpe *bpe);
 
 /* The rule for two symbols, or NULL. */

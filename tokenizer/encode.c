@@ -25,6 +25,7 @@ typedef struct {
   SplitScratch split;
   RegexScratch regex;
   BpeScratch bpe;
+  UnigramScratch unigram;
 } EncodeScratch;
 
 static void scratch_release(EncodeScratch *s) {
@@ -35,15 +36,20 @@ static void scratch_release(EncodeScratch *s) {
   split_scratch_release(&s->split);
   regex_scratch_release(&s->regex);
   bpe_scratch_release(&s->bpe);
+  unigram_scratch_release(&s->unigram);
 }
 
 static Status encode_plain(EncodeScratch *s, Traced text, IdList *ids, Error *err) {
+  const Model *model = &s->tokenizer->model;
   const ByteSpanList *pieces;
   TRY(pre_tokenize(&s->tokenizer->pre_tokenizer, &s->split, &s->regex, &text, &pieces, err));
   regex_pause(&s->regex);
   for (size_t i = 0; i < pieces->count; i++) {
     ByteSpan piece = pieces->items[i];
-    TRY(bpe_encode(&s->tokenizer->bpe, &s->bpe, text.text + piece.start, piece.end - piece.start, ids, err));
+    const char *bytes = text.text + piece.start;
+    const size_t size = piece.end - piece.start;
+    TRY(model->is_unigram ? unigram_encode(&model->unigram, &s->unigram, bytes, size, ids, err)
+                          : bpe_encode(&model->bpe, &s->bpe, bytes, size, ids, err));
   }
   return STATUS_OK;
 }
@@ -148,7 +154,7 @@ Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pi
   if (!borders) goto done;
   if ((status = join_pieces(&s, pieces, n_pieces, &joined, borders, err))) goto done;
   s.regex.text_size = s.size;
-  s.regex.interrupted = s.bpe.interrupted = tokenizer->interrupted;
+  s.regex.interrupted = s.bpe.interrupted = s.unigram.interrupted = tokenizer->interrupted;
   if (tokenizer->pre_tokenizer.needs_origin || (tokenizer->normal_special && s.trust.n_borders > 0))
     if ((status = trace_origin(&s, err))) goto done;
   status = encode_template(&s, add_special, ids, err);

@@ -2,7 +2,7 @@
  * they are in memory, and the rest of tokenizer.json as text.
  *
  *   ImageHeader | contents, tokens, slots, token_of | merges | code_ids | joints | strings
- *               | JSON without tables | declared tokens
+ *               | scores, shorter, the matcher's arrays | JSON without tables | declared tokens
  *
  * Called by: commands/keep.   Calls: load.c.
  * Always true: an image is read by the build that wrote it, in a process of the same user, through a
@@ -30,6 +30,12 @@ enum {
   PREFIX,
   SUFFIX,
   UNKNOWN,
+  SCORES,
+  SHORTER,
+  EDGES,
+  CHILDREN,
+  FAIL,
+  LONGEST,
   JSON,
   DECLARED,
   N_PARTS
@@ -38,7 +44,7 @@ enum {
 typedef struct {
   char magic[8];
   uint64_t at[N_PARTS], size[N_PARTS]; /* bytes from the image's begin; size 0: the part is not there */
-  Bpe bpe;                             /* its pointers have no meaning */
+  Model model;                         /* its pointers have no meaning */
 } ImageHeader;
 
 /* --- making */
@@ -51,20 +57,30 @@ static Status add(Buffer *image, ImageHeader *header, int part, const void *byte
   return size ? buffer_append(image, bytes, size, err) : STATUS_OK;
 }
 
-static Status add_tables(Buffer *image, ImageHeader *header, const Bpe *bpe, Error *err) {
-  const Vocab *v = &bpe->vocab;
+static Status add_tables(Buffer *image, ImageHeader *header, const Model *model, Error *err) {
+  const Vocab *v = &model->vocab;
+  const Bpe *bpe = &model->bpe;
+  const Unigram *u = &model->unigram;
+  const Matcher *m = &u->matcher;
   const Joints *j = &bpe->joints;
   TRY(add(image, header, CONTENTS, v->bytes.data, v->bytes.size, err));
   TRY(add(image, header, TOKENS, v->tokens, v->count * sizeof *v->tokens, err));
   TRY(add(image, header, SLOTS, v->slots, v->slots ? (v->mask + 1) * sizeof *v->slots : 0, err));
   TRY(add(image, header, TOKEN_OF, v->token_of, (size_t)v->n_ids * sizeof *v->token_of, err));
-  TRY(add(image, header, MERGES, bpe->merges, (bpe->merge_mask + 1) * sizeof *bpe->merges, err));
+  TRY(add(image, header, MERGES, bpe->merges, bpe->merges ? (bpe->merge_mask + 1) * sizeof *bpe->merges : 0,
+          err));
   TRY(add(image, header, CODES, bpe->code_ids, bpe->code_ids ? 0x10000 * sizeof *bpe->code_ids : 0, err));
-  TRY(add(image, header, NEAR, j->near, 256 * 256 / 8, err));
+  TRY(add(image, header, NEAR, j->near, j->near ? 256 * 256 / 8 : 0, err));
   TRY(add(image, header, FAR, j->far, j->far ? (j->far_mask + 1) * sizeof *j->far : 0, err));
-  TRY(add(image, header, PREFIX, bpe->prefix, bpe->prefix_size + 1, err));
-  TRY(add(image, header, SUFFIX, bpe->suffix, bpe->suffix_size + 1, err));
-  return add(image, header, UNKNOWN, bpe->unk, bpe->unk_size + 1, err);
+  TRY(add(image, header, PREFIX, bpe->prefix, bpe->prefix ? bpe->prefix_size + 1 : 0, err));
+  TRY(add(image, header, SUFFIX, bpe->suffix, bpe->suffix ? bpe->suffix_size + 1 : 0, err));
+  TRY(add(image, header, UNKNOWN, bpe->unk, bpe->unk ? bpe->unk_size + 1 : 0, err));
+  TRY(add(image, header, SCORES, u->scores, u->scores ? v->count * sizeof *u->scores : 0, err));
+  TRY(add(image, header, SHORTER, u->shorter, u->shorter ? v->count * sizeof *u->shorter : 0, err));
+  TRY(add(image, header, EDGES, m->byte, m->n_nodes * sizeof *m->byte, err));
+  TRY(add(image, header, CHILDREN, m->first, m->n_nodes ? (m->n_nodes + 1) * sizeof *m->first : 0, err));
+  TRY(add(image, header, FAIL, m->fail, m->n_nodes * sizeof *m->fail, err));
+  return add(image, header, LONGEST, m->longest, m->n_nodes * sizeof *m->longest, err);
 }
 
 /* Appends the JSON text with null in place of the two tables. */
@@ -76,6 +92,7 @@ static Status add_rest(Buffer *image, ImageHeader *header, const char *text, siz
   Status status = STATUS_OK;
   for (int i = 0; i < 2 && status == STATUS_OK; i++) {
     const JsonSpan span = skips[in_order ? i : 1 - i].span;
+    if (!span.text) continue;
     status = buffer_append(&rest, at, (size_t)(span.text - at), err);
     if (status == STATUS_OK) status = buffer_append(&rest, "null", 4, err);
     at = span.text + span.size;
@@ -94,13 +111,13 @@ static Status make(const char *path, const char *text, size_t size, Buffer *imag
   TRY(tokenizer_open(path, &tokenizer, err));
   Status status = json_parse(path, STATUS_MODEL, text, size, skips, 2, NULL, err);
   if (status == STATUS_OK) status = buffer_append(image, &header, sizeof header, err);
-  if (status == STATUS_OK) status = add_tables(image, &header, &tokenizer->bpe, err);
+  if (status == STATUS_OK) status = add_tables(image, &header, &tokenizer->model, err);
   if (status == STATUS_OK) status = add_rest(image, &header, text, size, skips, err);
   const Buffer *declared = &tokenizer->declared;
   if (status == STATUS_OK) status = add(image, &header, DECLARED, declared->data, declared->size, err);
   if (status == STATUS_OK) {
     memcpy(header.magic, MAGIC, sizeof MAGIC);
-    header.bpe = tokenizer->bpe;
+    header.model = tokenizer->model;
     memcpy(image->data, &header, sizeof header);
   }
   tokenizer_close(tokenizer);
@@ -140,24 +157,35 @@ static Status check(const char *name, const unsigned char *image, size_t size, E
               : error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
 }
 
-/* The tables of the image, which belong to the Bpe from here on: it unmaps them. */
-static Bpe tables(const unsigned char *image, size_t size) {
-  Bpe bpe = ((const ImageHeader *)image)->bpe;
-  bpe.image = image;
-  bpe.image_bytes = size;
-  bpe.where = NULL;
-  bpe.vocab.bytes.data = part(image, CONTENTS);
-  bpe.vocab.tokens = part(image, TOKENS);
-  bpe.vocab.slots = part(image, SLOTS);
-  bpe.vocab.token_of = part(image, TOKEN_OF);
-  bpe.merges = part(image, MERGES);
-  bpe.code_ids = part(image, CODES);
-  bpe.joints.near = part(image, NEAR);
-  bpe.joints.far = part(image, FAR);
-  bpe.prefix = part(image, PREFIX);
-  bpe.suffix = part(image, SUFFIX);
-  bpe.unk = part(image, UNKNOWN);
-  return bpe;
+/* The model of the image, which belongs to *model from here on: it unmaps it. */
+static void tables(const unsigned char *image, size_t size, Model *model) {
+  *model = ((const ImageHeader *)image)->model;
+  model->image = image;
+  model->image_bytes = size;
+  Vocab *v = &model->vocab;
+  v->bytes.data = part(image, CONTENTS);
+  v->tokens = part(image, TOKENS);
+  v->slots = part(image, SLOTS);
+  v->token_of = part(image, TOKEN_OF);
+  Bpe *bpe = &model->bpe;
+  bpe->where = model->where.text;
+  bpe->vocab = v;
+  bpe->merges = part(image, MERGES);
+  bpe->code_ids = part(image, CODES);
+  bpe->joints.near = part(image, NEAR);
+  bpe->joints.far = part(image, FAR);
+  bpe->prefix = part(image, PREFIX);
+  bpe->suffix = part(image, SUFFIX);
+  bpe->unk = part(image, UNKNOWN);
+  Unigram *u = &model->unigram;
+  u->where = model->where.text;
+  u->vocab = v;
+  u->scores = part(image, SCORES);
+  u->shorter = part(image, SHORTER);
+  u->matcher.byte = part(image, EDGES);
+  u->matcher.first = part(image, CHILDREN);
+  u->matcher.fail = part(image, FAIL);
+  u->matcher.longest = part(image, LONGEST);
 }
 
 Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **out, Error *err) {
@@ -175,7 +203,7 @@ Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **out, E
     return status ? status : STATUS_FAILED;
   }
   const ImageHeader *header = (const ImageHeader *)image;
-  tokenizer->bpe = tables(image, size);
+  tables(image, size, &tokenizer->model);
   if (header->size[DECLARED])
     status = buffer_append(&tokenizer->declared, part(image, DECLARED), header->size[DECLARED], err);
   if (status == STATUS_OK)

@@ -6,14 +6,28 @@
 #include "tokenizer/decode.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/unigram.h"
 
 /* TemplateProcessing: special ids around the text, whose place is marked by TEMPLATE_TEXT. */
 #define TEMPLATE_TEXT (-1)
 
+/* The vocabulary, and what makes its tokens of pieces of text: one of the two others. */
+typedef struct {
+  Where where; /* begins the messages */
+  /* [image_bytes] The mapping that holds all that is pointed at here (image.c); NULL: each is memory of its
+   * own. */
+  const void *image;
+  size_t image_bytes;
+  Vocab vocab;
+  bool is_unigram;
+  Bpe bpe;
+  Unigram unigram;
+} Model;
+
 struct Tokenizer {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  Bpe bpe;
+  Model model;
   Buffer declared; /* tokens that files beside tokenizer.json add (declared.h) */
   AddedTokens added;
   Decoder decoder;
@@ -31,5 +45,5 @@ struct Tokenizer {
     .path = "model.merges"                                                                                   \
   }
 
-/* Fills a tokenizer from JSON text, zeroed but for `declared` and the tables of an image (bpe.h). */
+/* Fills a tokenizer from JSON text, zeroed but for `declared` and the model of an image. */
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err);

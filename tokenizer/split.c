@@ -15,6 +15,16 @@ void split_scratch_release(SplitScratch *scratch) {
   }
 }
 
+Status byte_level_map(const char *bytes, size_t size, Buffer *out, Error *err) {
+  out->size = 0;
+  for (size_t i = 0; i < size; i++) {
+    char mapped[4];
+    int n = utf8_encode(byte_level_char((uint8_t)bytes[i]), mapped);
+    TRY(buffer_append(out, mapped, (size_t)n, err));
+  }
+  return STATUS_OK;
+}
+
 /* --- behaviors */
 
 /* Merges the matches and the text between them in spans[from ..). As in the reference a match can be

@@ -73,6 +73,9 @@ static inline uint32_t byte_level_char(uint8_t byte) {
   return byte == 173 ? 323 : byte;
 }
 
+/* Replaces `out` by these bytes in the alphabet. */
+Status byte_level_map(const char *bytes, size_t size, Buffer *out, Error *err);
+
 /* The byte that `code` stands for, or -1. */
 static inline int byte_level_byte(uint32_t code) {
   if (code >= 256)

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/file.h"
 #include "tokenizer/internal.h"
@@ -51,11 +52,21 @@ JsonSpan tokenizer_declared(const Tokenizer *tokenizer) {
   return (JsonSpan){tokenizer->declared.data, tokenizer->declared.size};
 }
 
+static void model_release(Model *model) {
+  if (model->image) {
+    munmap((void *)(uintptr_t)model->image, model->image_bytes);
+    return;
+  }
+  vocab_release(&model->vocab);
+  bpe_release(&model->bpe);
+  unigram_release(&model->unigram);
+}
+
 void tokenizer_close(Tokenizer *tokenizer) {
   if (!tokenizer) return;
   normalizer_release(&tokenizer->normalizer);
   pre_tokenizer_release(&tokenizer->pre_tokenizer);
-  bpe_release(&tokenizer->bpe);
+  model_release(&tokenizer->model);
   buffer_release(&tokenizer->declared);
   added_release(&tokenizer->added);
   decoder_release(&tokenizer->decoder);
@@ -76,7 +87,7 @@ int tokenizer_n_ids(const Tokenizer *tokenizer) {
 
 int32_t tokenizer_find(const Tokenizer *tokenizer, const char *content) {
   const AddedToken *token = added_find(&tokenizer->added, content, strlen(content));
-  return token ? token->id : vocab_find(&tokenizer->bpe.vocab, content, strlen(content));
+  return token ? token->id : vocab_find(&tokenizer->model.vocab, content, strlen(content));
 }
 
 /* The added token with this id, or NULL. */
@@ -87,7 +98,7 @@ static const AddedToken *added_token(const Tokenizer *tokenizer, int32_t id) {
 
 const char *tokenizer_content(const Tokenizer *tokenizer, int32_t id, size_t *size) {
   const AddedToken *token = added_token(tokenizer, id);
-  if (!token) return vocab_content(&tokenizer->bpe.vocab, id, size);
+  if (!token) return vocab_content(&tokenizer->model.vocab, id, size);
   *size = token->size;
   return token->content;
 }
@@ -125,7 +136,7 @@ Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, 
                          err);
   }
   size_t size;
-  const char *content = vocab_content(&t->bpe.vocab, id, &size);
+  const char *content = vocab_content(&t->model.vocab, id, &size);
   return content ? decoding_push(&stream->decoding, content, size, text, err) : STATUS_OK;
 }
 

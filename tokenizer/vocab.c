@@ -1,10 +1,11 @@
 /* vocab.c - the vocabulary; see vocab.h.
  *
- * Called by: bpe.c, bpe_load.c, added.c, tokenizer.c, jinja/parse.c. Always true after loading: no two
+ * Called by: bpe.c, unigram.c, load/, added.c, tokenizer.c, jinja/parse.c. Always true after loading: no two
  * tokens have the same id (the reference accepts that, but then decodes unpredictably) or the same content,
  * as JSON with duplicate keys is refused. */
 #include "tokenizer/vocab.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,14 @@ const char *vocab_content(const Vocab *vocab, int32_t id, size_t *size) {
   const VocabToken *token = &vocab->tokens[vocab->token_of[id]];
   *size = token->size;
   return vocab->bytes.data + token->offset;
+}
+
+void vocab_fallback_ids(const Vocab *vocab, bool wanted, int32_t ids[256]) {
+  for (unsigned b = 0; b < 256; b++) {
+    char content[8];
+    snprintf(content, sizeof content, "<0x%02X>", b);
+    ids[b] = wanted ? vocab_find(vocab, content, 6) : -1;
+  }
 }
 
 /* --- loading */
@@ -113,7 +122,7 @@ Status vocab_add(Vocab *v, const char *content, size_t size, int32_t id, Error *
   return buffer_append(&v->bytes, "", 1, err);
 }
 
-static Status index_ids(const char *where, Vocab *v, Error *err) {
+Status vocab_index_ids(const char *where, Vocab *v, Error *err) {
   v->token_of = mem_alloc((size_t)v->n_ids, sizeof *v->token_of, "the vocabulary", err);
   if (!v->token_of) return STATUS_FAILED;
   memset(v->token_of, 0xff, (size_t)v->n_ids * sizeof *v->token_of);
@@ -154,5 +163,5 @@ Status vocab_load(const char *where, JsonSpan span, Vocab *v, Error *err) {
   Buffer unescaped = {0};
   Status status = read_tokens(where, cursor, &unescaped, v, err);
   buffer_release(&unescaped);
-  return status == STATUS_OK ? index_ids(where, v, err) : status;
+  return status == STATUS_OK ? vocab_index_ids(where, v, err) : status;
 }

@@ -75,7 +75,7 @@ def write_tokenizer(rng, definition, requests):
         return
     model = definition["model"]
     write("V", compact(model["vocab"], rng if "V" not in written else None))
-    write("M", compact(model["merges"], None))
+    write("M", compact(model.get("merges"), None))
     options = {k: v for k, v in model.items() if k not in ("type", "vocab", "merges")}
     write("O", "".join(f"{compact(k)}: {compact(v)}, " for k, v in options.items()))
     for letter, part in PARTS.items():
@@ -253,12 +253,44 @@ def behaviors(rng):
         write_tokenizer(None, definition, requests)
 
 
+def unigrams(rng, n_vocabularies, n_tokenizers, n_texts):
+    """The model Unigram, with all kinds of the other parts."""
+    for number in range(n_vocabularies):
+        byte_level = number % 6 == 5
+        model = fuzz.random_unigram(rng, byte_level)
+        while len(json.dumps(model)) > (8000 if number % 4 == 0 else 3000):
+            model = fuzz.random_unigram(rng, byte_level)
+        vocab = {piece: i for i, (piece, _) in enumerate(model["vocab"])}
+        for _ in range(n_tokenizers):
+            while True:
+                pre_tokenizer = fuzz.random_pre_tokenizer(rng) if rng.random() < 0.6 else None
+                if ("ByteLevel" in json.dumps(pre_tokenizer)) == byte_level:
+                    break
+            added = fuzz.random_added(rng, vocab)
+            definition = {
+                "version": "1.0",
+                "added_tokens": added,
+                "normalizer": fuzz.random_normalizer(rng) if rng.random() < 0.5 else None,
+                "pre_tokenizer": pre_tokenizer,
+                "post_processor": fuzz.random_post_processor(rng, [a for a in added if a["special"]]),
+                "decoder": fuzz.random_decoder(rng) if rng.random() < 0.8 else None,
+                "model": model | {"byte_fallback": rng.random() < 0.5},
+            }
+            requests = []
+            for _ in range(n_texts):
+                text = short_text(rng, [*vocab, *(a["content"] for a in added)])
+                requests.append({"text": text, "add_special": rng.random() < 0.4, "parse_special": rng.random() < 0.7})
+            requests += [{"ids": [rng.randrange(len(vocab) + 4) for _ in range(rng.randrange(9))]}]
+            write_tokenizer(rng, definition, requests)
+
+
 def main():
     rng = random.Random("small tokenizers")
     random_tokenizers(rng, 14, 16, 7)
     origins(rng, 60, 8)
     forms(rng)
     behaviors(rng)
+    unigrams(random.Random("small Unigram tokenizers"), 8, 3, 6)
 
 
 if __name__ == "__main__":

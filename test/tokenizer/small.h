@@ -21,8 +21,8 @@
 /* A tokenizer.json of the given parts, which are JSON; NULL: the part is null. */
 typedef struct {
   const char *added, *normalizer, *pre_tokenizer, *post_processor, *decoder;
-  const char *options; /* members of the model, each followed by ',' */
-  const char *vocab, *merges;
+  const char *options;        /* members of the model, each followed by ',' */
+  const char *vocab, *merges; /* a vocab that is an array: of the model Unigram */
 } Parts;
 
 static inline const char *or_null(const char *part) {
@@ -31,13 +31,17 @@ static inline const char *or_null(const char *part) {
 
 static inline Status open_parts(Parts p, Tokenizer **tokenizer, Error *err) {
   Buffer json = {0};
+  const bool unigram = p.vocab && p.vocab[0] == '[';
   Status status = buffer_printf(
       &json, err,
       "{\"version\": \"1.0\", \"added_tokens\": %s, \"normalizer\": %s, \"pre_tokenizer\": %s, "
-      "\"post_processor\": %s, \"decoder\": %s, \"model\": {\"type\": \"BPE\", %s \"vocab\": %s, \"merges\": "
+      "\"post_processor\": %s, \"decoder\": %s, \"model\": {\"type\": \"%s\", %s \"vocab\": %s, \"merges\": "
       "%s}}",
       or_null(p.added), or_null(p.normalizer), or_null(p.pre_tokenizer), or_null(p.post_processor),
-      or_null(p.decoder), p.options ? p.options : "", p.vocab ? p.vocab : "{}", p.merges ? p.merges : "[]");
+      or_null(p.decoder), unigram ? "Unigram" : "BPE", p.options ? p.options : "", p.vocab ? p.vocab : "{}",
+      p.merges  ? p.merges
+      : unigram ? "null"
+                : "[]");
   if (status == STATUS_OK) status = tokenizer_parse("file", json.data, json.size, tokenizer, err);
   buffer_release(&json);
   return status;

@@ -97,7 +97,7 @@ static void broken_models_are_refused_with_their_place(void **state) {
   refused((Parts){.vocab = "{\"a\": 16777216}"},
           "file: model.vocab: the id of \"a\" is 16777216, expected an integer from 0 to 16777215");
   refused((Parts){.vocab = "{\"a\": 1, \"b\": 1}"}, "file: model.vocab: \"a\" and \"b\" have the same id 1");
-  refused((Parts){.vocab = "[]"}, "file: model.vocab is [], expected an object");
+  refused((Parts){.vocab = "7"}, "file: model.vocab is 7, expected an object");
   refused((Parts){.merges = "{}"}, "file: model.merges is an object, expected an array");
   refused((Parts){.merges = "[\"a b\", \"a  b\"]"},
           "file: model.merges: merge 1: \"a  b\" is not two tokens with a space between them");
@@ -307,8 +307,8 @@ static void broken_files_are_refused(void **state) {
   parse_refused("{\"model\": 7}", "file: model is 7, expected an object");
   parse_refused("{\"version\": 1, \"model\": {}}", "file: version is 1, expected \"1.0\"");
   parse_refused("{\"version\": \"2.0\", \"model\": {}}", "file: version is \"2.0\", expected \"1.0\"");
-  parse_refused("{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]]}}",
-                "file: model: type \"Unigram\" is not supported");
+  parse_refused("{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}}}",
+                "file: model: type \"WordPiece\" is not supported");
   parse_refused("{\"model\": {\"type\": \"BPE\", \"merges\": []}}",
                 "file: model.vocab is missing, expected an object");
   parse_refused("{\"model\": {\"type\": \"BPE\", \"vocab\": {}}}",

@@ -1,10 +1,8 @@
 /* bpe_load.c - loads the model from its JSON: options, merge rules and the tables derived from them.
  *
  * Called by: load.c. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
@@ -13,13 +11,6 @@
 #include "tokenizer/split.h"
 
 void bpe_release(Bpe *bpe) {
-  free(bpe->where);
-  if (bpe->image) {
-    munmap((void *)(uintptr_t)bpe->image, bpe->image_bytes);
-    *bpe = (Bpe){0};
-    return;
-  }
-  vocab_release(&bpe->vocab);
   free(bpe->merges);
   free(bpe->code_ids);
   free(bpe->joints.near);
@@ -86,7 +77,7 @@ static const char *rule_text(const MergeText *rule, int which) {
 
 static Status find_ids(MergeReader *r, MergeText *rule, Error *err) {
   for (int i = 0; i < 3; i++) {
-    rule->id[i] = vocab_find_hashed(&r->bpe->vocab, rule_text(rule, i), rule->size[i], rule->hash[i]);
+    rule->id[i] = vocab_find_hashed(r->bpe->vocab, rule_text(rule, i), rule->size[i], rule->hash[i]);
     if (rule->id[i] >= 0) continue;
     return error_set(err, STATUS_MODEL, "%s: merge %u: \"%.*s\" is not in the vocabulary", r->where,
                      (unsigned)rule->rank, (int)(rule->size[i] < 80 ? rule->size[i] : 80),
@@ -103,10 +94,10 @@ static uint64_t rule_pair(const MergeText *rule) {
 static Status add_rules(MergeReader *r, Error *err) {
   Bpe *bpe = r->bpe;
   if ((r->rank + (size_t)BATCH) * 2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));
-  for (size_t i = 0; i < r->n_rules && bpe->vocab.count > 0; i++)
-    for (int k = 0; k < 3; k++) vocab_prefetch(&bpe->vocab, r->rules[i].hash[k], false);
-  for (size_t i = 0; i < r->n_rules && bpe->vocab.count > 0; i++)
-    for (int k = 0; k < 3; k++) vocab_prefetch(&bpe->vocab, r->rules[i].hash[k], true);
+  for (size_t i = 0; i < r->n_rules && bpe->vocab->count > 0; i++)
+    for (int k = 0; k < 3; k++) vocab_prefetch(bpe->vocab, r->rules[i].hash[k], false);
+  for (size_t i = 0; i < r->n_rules && bpe->vocab->count > 0; i++)
+    for (int k = 0; k < 3; k++) vocab_prefetch(bpe->vocab, r->rules[i].hash[k], true);
   for (size_t i = 0; i < r->n_rules; i++) {
     TRY(find_ids(r, &r->rules[i], err));
     __builtin_prefetch(&bpe->merges[hash_word(bpe->seed, rule_pair(&r->rules[i])) & bpe->merge_mask]);
@@ -141,8 +132,8 @@ static Status take_rule(MergeReader *r, const char *left, size_t left_size, cons
     TRY(buffer_append(&rule->text, right + bpe->prefix_size, right_size - bpe->prefix_size, err));
   }
   for (int k = 0; k < 3; k++) {
-    rule->hash[k] = vocab_hash(&bpe->vocab, rule_text(rule, k), rule->size[k]);
-    if (bpe->vocab.count > 0) __builtin_prefetch(vocab_slot(&bpe->vocab, rule->hash[k]));
+    rule->hash[k] = vocab_hash(bpe->vocab, rule_text(rule, k), rule->size[k]);
+    if (bpe->vocab->count > 0) __builtin_prefetch(vocab_slot(bpe->vocab, rule->hash[k]));
   }
   return ++r->n_rules == BATCH ? add_rules(r, err) : STATUS_OK;
 }
@@ -198,7 +189,7 @@ static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err
                      json_cursor_describe(json_cursor(span), found));
   bpe->seed = hash_seed();
   size_t size = 1024; /* most files have about as many rules as tokens */
-  while (size < bpe->vocab.count * 2) size *= 2;
+  while (size < bpe->vocab->count * 2) size *= 2;
   TRY(grow_merges(bpe, size, err));
   MergeReader reader = {.where = where, .bpe = bpe};
   Status status = read_merges(&reader, span, err);
@@ -215,7 +206,7 @@ static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err
  * it. */
 static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol) {
   size_t size;
-  const char *content = vocab_content(&bpe->vocab, id, &size);
+  const char *content = vocab_content(bpe->vocab, id, &size);
   if (size == 0) return false;
   size_t at = last ? utf8_before(content, size) : 0;
   if (utf8_decode(content + at, size - at, symbol) <= 0) return false;
@@ -230,7 +221,7 @@ static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol)
 static bool stands_for_itself(const Bpe *bpe, int32_t id) {
   if (bpe->has_unk && id == bpe->unk_id) return false;
   size_t size;
-  const char *content = vocab_content(&bpe->vocab, id, &size);
+  const char *content = vocab_content(bpe->vocab, id, &size);
   if (!bpe->byte_fallback || size != 6 || memcmp(content, "<0x", 3) != 0) return true;
   for (int b = 0; b < 256; b++)
     if (bpe->fallback_ids[b] == id) return false;
@@ -285,26 +276,23 @@ static Status load_joints(Bpe *bpe, Error *err) {
 
 static int32_t find_code(const Bpe *bpe, uint32_t code) {
   char bytes[4];
-  return vocab_find(&bpe->vocab, bytes, (size_t)utf8_encode(code, bytes));
+  return vocab_find(bpe->vocab, bytes, (size_t)utf8_encode(code, bytes));
 }
 
 static Status load_symbols(Bpe *bpe, Error *err) {
-  for (int b = 0; b < 256; b++) {
-    char content[8];
-    snprintf(content, sizeof content, "<0x%02X>", (unsigned)b);
+  for (int b = 0; b < 256; b++)
     bpe->byte_ids[b] = bpe->bytes ? find_code(bpe, byte_level_char((uint8_t)b)) : -1;
-    bpe->fallback_ids[b] = bpe->byte_fallback ? vocab_find(&bpe->vocab, content, 6) : -1;
-  }
-  bpe->unk_id = bpe->has_unk ? vocab_find(&bpe->vocab, bpe->unk, bpe->unk_size) : -1;
+  vocab_fallback_ids(bpe->vocab, bpe->byte_fallback, bpe->fallback_ids);
+  bpe->unk_id = bpe->has_unk ? vocab_find(bpe->vocab, bpe->unk, bpe->unk_size) : -1;
   if (bpe->bytes) return STATUS_OK;
   bpe->code_ids = mem_alloc(0x10000, sizeof *bpe->code_ids, "the vocabulary", err);
   if (!bpe->code_ids) return STATUS_FAILED;
   memset(bpe->code_ids, 0xff, 0x10000 * sizeof *bpe->code_ids);
-  for (size_t i = 0; i < bpe->vocab.count; i++) {
-    const VocabToken *token = &bpe->vocab.tokens[i];
+  for (size_t i = 0; i < bpe->vocab->count; i++) {
+    const VocabToken *token = &bpe->vocab->tokens[i];
     uint32_t code;
     if (token->size > 0 && token->size <= 3 &&
-        utf8_decode(bpe->vocab.bytes.data + token->offset, token->size, &code) == (int)token->size)
+        utf8_decode(bpe->vocab->bytes.data + token->offset, token->size, &code) == (int)token->size)
       bpe->code_ids[code] = token->id;
   }
   return STATUS_OK;
@@ -338,20 +326,11 @@ static Status load_options(const char *where, const Json *json, Bpe *bpe, Error 
   return string_or_empty(where, json, "unk_token", &bpe->unk, &bpe->unk_size, err);
 }
 
-Status bpe_load(const char *where, const Json *json, JsonSpan vocab, JsonSpan merges, bool bytes, Bpe *bpe,
-                Error *err) {
-  if (!bpe->image) *bpe = (Bpe){.bytes = bytes};
-  bpe->where = strdup(where);
-  if (!bpe->where) return error_set(err, STATUS_FAILED, "out of memory: the model");
-  if (bpe->image) return STATUS_OK;
-  const char *type;
-  TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", &type, err));
-  /* Older files omit the type; the reference then takes a model with vocab and merges for BPE. */
-  if (type && strcmp(type, "BPE") != 0) return field_unknown_type(where, type, err);
+Status bpe_load(const char *where, const Json *json, const Vocab *vocab, JsonSpan merges, bool bytes,
+                Bpe *bpe, Error *err) {
+  *bpe = (Bpe){.where = where, .vocab = vocab, .bytes = bytes};
   TRY(load_options(where, json, bpe, err));
-  Where in_vocab = where_in(where, "vocab", 0), in_merges = where_in(where, "merges", 0);
-  TRY(vocab_load(in_vocab.text, vocab, &bpe->vocab, err));
-  TRY(load_merges(in_merges.text, merges, bpe, err));
+  TRY(load_merges(where_in(where, "merges", 0).text, merges, bpe, err));
   TRY(load_symbols(bpe, err));
   return load_joints(bpe, err);
 }

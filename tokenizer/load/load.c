@@ -65,10 +65,27 @@ static Status add_post_processor(void *owner, const char *where, const char *typ
   return field_unknown_type(where, type, err);
 }
 
+/* --- the model */
+
+static Status load_model(const char *name, const Json *json, JsonSpan vocab, JsonSpan merges, bool bytes,
+                         Model *model, Error *err) {
+  model->where = where_copy(name);
+  const char *type, *where = model->where.text;
+  if (model->image) return STATUS_OK;
+  TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", &type, err));
+  /* Older files omit the type; the reference then goes by the members that are there. */
+  if (!type) type = vocab.text && *json_cursor(vocab).at == '[' ? "Unigram" : "BPE";
+  model->is_unigram = strcmp(type, "Unigram") == 0;
+  if (model->is_unigram) return unigram_load(where, json, vocab, bytes, &model->vocab, &model->unigram, err);
+  if (strcmp(type, "BPE") != 0) return field_unknown_type(where, type, err);
+  TRY(vocab_load(where_in(where, "vocab", 0).text, vocab, &model->vocab, err));
+  return bpe_load(where, json, &model->vocab, merges, bytes, &model->bpe, err);
+}
+
 /* --- the whole file */
 
 static Status index_added(Tokenizer *t, Error *err) {
-  t->n_ids = t->bpe.vocab.n_ids;
+  t->n_ids = t->model.vocab.n_ids;
   for (size_t i = 0; i < t->added.count; i++)
     if (t->added.tokens[i].id >= t->n_ids) t->n_ids = t->added.tokens[i].id + 1;
   t->skipped = mem_alloc(t->added.count, sizeof *t->skipped, "added tokens", err);
@@ -104,10 +121,10 @@ static Status load_parts(const char *name, const Json *root, const Json *declare
                       err));
   TRY(pre_tokenizer_load(part_of(name, "pre_tokenizer").text, json_member(root, "pre_tokenizer"),
                          &t->pre_tokenizer, err));
-  TRY(bpe_load(part_of(name, "model").text, model, skips[0].span, skips[1].span, t->pre_tokenizer.bytes,
-               &t->bpe, err));
+  TRY(load_model(part_of(name, "model").text, model, skips[0].span, skips[1].span, t->pre_tokenizer.bytes,
+                 &t->model, err));
   TRY(added_load(part_of(name, "added_tokens").text, json_member(root, "added_tokens"), declared,
-                 &t->bpe.vocab, &t->normalizer, &t->added, err));
+                 &t->model.vocab, &t->normalizer, &t->added, err));
   TRY(decoder_load(part_of(name, "decoder").text, json_member(root, "decoder"), &t->decoder, err));
   const Json *post = json_member(root, "post_processor");
   if (post)

@@ -22,6 +22,14 @@ def model(**changes):
     return members(NAME, lambda tree: tree["model"].update(changes))
 
 
+def unigram(pieces, **options):
+    return tokenizer(model={"type": "Unigram", "vocab": pieces, **options})
+
+
+def raw_score(text):
+    return put(NAME, '{"model": {"type": "Unigram", "vocab": [["a", %s]]}}' % text)
+
+
 def sequence(name, *steps):
     """A normalizer, a pre-tokenizer, ... that does these steps in a row."""
     plural = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders",
@@ -137,7 +145,6 @@ CASES = [
            model(vocab={"a": 0, "b": 1, "ab": 2}, merges=["a b"], continuing_subword_prefix="##")),
           command=TOKENIZE),
     *kind("the options of a model",
-          ("Unigram", model(type="Unigram")),
           ("WordPiece", model(type="WordPiece")),
           ("a number for a type", model(type=7)),
           ("chance", model(dropout=0.1)),
@@ -146,6 +153,27 @@ CASES = [
           ("byte_fallback that is text", model(byte_fallback="yes")),
           ("an unknown token that is a number", model(unk_token=0)),
           ("a prefix that is a list", model(continuing_subword_prefix=[])),
+          command=TOKENIZE),
+    *kind("pieces of Unigram",
+          ("an object", unigram({"a": 0})),
+          ("none", unigram([])),
+          ("text", unigram(["a"])),
+          ("a piece alone", unigram([["a"]])),
+          ("three in a piece", unigram([["a", 1, 1]])),
+          ("a piece that is a number", unigram([[1, 1]])),
+          ("a score that is text", unigram([["a", "-1"]])),
+          ("a score that is null", unigram([["a", None]])),
+          ("NaN", raw_score("NaN")),
+          ("a score beyond what a double holds", raw_score("-1e309")),
+          command=TOKENIZE),
+    *kind("the options of Unigram",
+          ("the same piece twice", unigram([["b", 0], ["a", 0], ["a", 0]])),
+          ("unk_id beyond the pieces", unigram([["a", 0]], unk_id=1)),
+          ("unk_id of -1", unigram([["a", 0]], unk_id=-1)),
+          ("unk_id that is text", unigram([["a", 0]], unk_id="a")),
+          ("no unk_id where it is needed", unigram([["a", 0]])),
+          ("byte_fallback that is text", unigram([["a", 0]], byte_fallback="yes")),
+          ("an option nobody knows", unigram([["a", 0]], alpha=1)),
           command=TOKENIZE),
     *kind("normalizers",
           ("one nobody knows", tokenizer(normalizer={"type": "BertNormalizer"})),

@@ -1,0 +1,47 @@
+/* unigram.h - the model "Unigram" of SentencePiece: of all ways to cut a text into pieces of the vocabulary,
+ * the one whose scores have the largest sum. */
+#pragma once
+
+#include "tokenizer/matcher.h"
+#include "tokenizer/vocab.h"
+
+/* Read-only once loaded. Zero-initialise it. */
+typedef struct {
+  const char *where;         /* begins the messages */
+  const Vocab *vocab;        /* ids are the places of the file's pieces, and of vocab->tokens */
+  bool bytes;                /* texts are bytes, to be mapped to ByteLevel's alphabet */
+  Matcher matcher;           /* finds the longest piece at each place; numbers are ids */
+  int32_t *shorter;          /* [vocab->n_ids] the longest piece that begins this one, or -1 */
+  double *scores;            /* [vocab->n_ids] */
+  double unk_score;          /* of a character that is no piece */
+  int32_t unk_id;            /* -1: none, an error once it is needed */
+  int32_t fallback_ids[256]; /* "<0x00>" and so on, -1 without byte_fallback */
+} Unigram;
+
+/* Loads the model's JSON and, from its vocab, given as a span, the vocabulary; that and `where` must stay.
+ * `bytes`: see Unigram. Release both also after a failure. */
+Status unigram_load(const char *where, const Json *json, JsonSpan pieces, bool bytes, Vocab *vocab,
+                    Unigram *unigram, Error *err);
+void unigram_release(Unigram *unigram);
+
+/* A place of a text: what the best way to cut the text before it ends with. */
+typedef struct {
+  double score;
+  uint32_t start; /* of its last piece */
+  uint32_t next;  /* on the best way for the whole text: the end of the piece that starts here */
+  int32_t id;     /* of its last piece; -1: no piece ends here */
+} UnigramPlace;
+
+/* Working memory of one thread. Zero-initialise it. */
+typedef struct {
+  const volatile int *interrupted; /* see tokenizer_heed() */
+  Buffer text;                     /* in ByteLevel's alphabet */
+  MatchList matches;
+  UnigramPlace *places; /* [capacity] */
+  size_t capacity;
+} UnigramScratch;
+void unigram_scratch_release(UnigramScratch *scratch);
+
+/* Appends the ids of a text. */
+Status unigram_encode(const Unigram *unigram, UnigramScratch *scratch, const char *text, size_t size,
+                      IdList *ids, Error *err);
