@@ -1,5 +1,5 @@
-"""The lines that README.md, --help and the manual page give as examples, typed: each must end with the status that
-the page names, write what the page says that it writes, and say nothing else on standard error.
+"""The lines that README.md, the pages to which it leads, --help and the manual page give as examples, typed: each must
+end with the status that the page names, write what the page says that it writes, and say nothing else on standard error.
 
 The lines come from the pages themselves. MODEL is a stand-in made of the tiny model, and for README.md also the demo's
 model where `make demo` has put it. The text of a model's answers is not compared, only its form. The lines of a block
@@ -19,6 +19,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "smollm2-135m-awq"
+PAGES = ["README.md", "src/commands/map/README.md", "src/constrain/README.md", "src/engine/drafters/README.md",
+         "cuda/ranks/README.md"]
 LIMIT_S = 120
 SENTENCE = 426  # the id of "." in the tiny model's tokenizer
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -62,10 +64,10 @@ def code(line):
     return re.sub(r"  +", " ", re.sub(r"\s+# .*", "", line.strip()))
 
 
-def blocks_of_readme():
-    """{heading: lines} of what README.md has in blocks of sh."""
+def blocks_of_pages():
+    """{heading: lines} of what PAGES have in blocks of sh."""
     blocks, heading, inside = {}, "", False
-    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+    for line in "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES).splitlines():
         if line.startswith("```"):
             inside = line == "```sh"
         elif inside and line:
@@ -103,7 +105,7 @@ def reasons(line):
     return [why for pattern, why in NOT_TYPED.items() if re.search(pattern, line)]
 
 
-BLOCKS = {heading: [line for line in lines if not reasons(line)] for heading, lines in blocks_of_readme().items()}
+BLOCKS = {heading: [line for line in lines if not reasons(line)] for heading, lines in blocks_of_pages().items()}
 BLOCKS = {heading: lines for heading, lines in BLOCKS.items() if lines}
 
 # --- what is expected of it
@@ -173,7 +175,7 @@ EXPECTED = [
     (r"--tools tools\.json", (0,), str, None),
     (r"--map reviews\.txt .*--regex", (0,), matching("([1-5]\n){3}"), None),
     (r"--json-schema .form", (0,), json_with("id", "value"), None),
-    (r"-x (-n \d+ )?>", (0, 1), nothing, NO_CODE),
+    (r"-x (-n \d+ )?>", (0, 1, 4), nothing, NO_CODE),
     (r"^auk merge|--shard|--claim", (0,), nothing, None),
     (r"--gpu all > ", (0,), nothing, r"auk: .*: computing on the CPU|auk: .*: the answer is cut: .*"),
     (r"--split 2$", (0, 1, 2), str, r"auk: --split .* (on the CPU|visible)"),
@@ -327,9 +329,21 @@ def place(auk, tmp_path):
     return make
 
 
+def test_the_front_page_is_short_and_its_links_lead_somewhere():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
+    for page in [*PAGES, "src/README.md"]:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for name, heading in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", text):
+            there = (ROOT / page).parent / name if name else ROOT / page
+            assert there.exists(), f"{page}: {name}"
+            titles = re.findall(r"(?m)^#+ (.*)", there.read_text(encoding="utf-8")) if heading else []
+            assert not heading or heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], \
+                f"{page}: {name}#{heading}"
+
+
 @pytest.mark.parametrize("model", ["standin", "demo"])
 @pytest.mark.parametrize("heading", BLOCKS)
-def test_every_line_of_the_readme_does_what_it_says(place, request, heading, model, sanitized):
+def test_every_line_of_the_pages_does_what_it_says(place, request, heading, model, sanitized):
     if sanitized:
         pytest.skip("the program without sanitizers has typed these lines")
     shell = place(request.getfixturevalue(model))
@@ -366,7 +380,7 @@ def test_every_line_of_help_and_manual_does_what_it_says(place, run, standin, sa
 
 
 def test_every_line_is_typed_or_in_the_list_of_those_that_are_not(run):
-    every = [line for lines in blocks_of_readme().values() for line in lines] + lines_of_help(run)
+    every = [line for lines in blocks_of_pages().values() for line in lines] + lines_of_help(run)
     assert len(every) > 80
     assert [line for line in every if not reasons(line) and not TYPED.match(line)] == []
     for pattern in NOT_TYPED:

@@ -283,7 +283,7 @@ def test_the_lines_of_the_readme(auk, environment, tmp_path, request, monkeypatc
     if starter == "srun":
         environment = {**request.getfixturevalue("slurm"), **environment}
         environment["SLURM_CONF"] = request.getfixturevalue("slurm")["SLURM_CONF"]
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "cuda" / "ranks" / "README.md").read_text(encoding="utf-8")
     lines = re.findall(rf"(?m)^{starter} .*--split auto.*", text)
     assert lines
     monkeypatch.setitem(random_models.KINDS, "four", ({**random_models.QWEN3, "num_attention_heads": 4}, 128))

@@ -1,6 +1,6 @@
 """Records over many processes as clusters start them: tasks of Slurm (some are killed), Open MPI's mpirun and
-GNU parallel; and the lines of README.md with these programs, as they stand there. The test starts a Slurm of its own: a
-controller and a node with four pretended GPUs, on the loopback interface.
+GNU parallel; and the lines of cuda/ranks/README.md with these programs, as they stand there. The test starts a Slurm of
+its own: a controller and a node with four pretended GPUs, on the loopback interface.
 """
 import getpass
 import os
@@ -183,9 +183,8 @@ def test_the_script_of_a_slurm_job_is_no_task(slurm, cluster):
 
 
 def lines_of_readme():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = re.search(r"(?ms)^## More than one GPU\n(.*?)^## ", text)
-    found = re.findall(r"(?m)^(?:srun|mpirun|parallel|auk merge) .*", section[1])
+    text = (ROOT / "cuda" / "ranks" / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"(?m)^(?:srun|mpirun|parallel|auk merge) .*", text)
     # test/cuda/test_ranks.py types those of --split.
     return [re.sub(r"  +#.*", "", line) for line in found if "--split" not in line]
 
