@@ -1,5 +1,6 @@
 """The lines that README.md, the pages to which it leads, --help and the manual page give as examples, typed: each must
-end with the status that the page names, write what the page says that it writes, and say nothing else on standard error.
+end with the status that the page names, write what the page says that it writes, and say nothing else on standard
+error.
 
 The lines come from the pages themselves. MODEL is a stand-in made of the tiny model, and for README.md also the demo's
 model where `make demo` has put it. The text of a model's answers is not compared, only its form. The lines of a block
@@ -337,8 +338,8 @@ def test_the_front_page_is_short_and_its_links_lead_somewhere():
             there = (ROOT / page).parent / name if name else ROOT / page
             assert there.exists(), f"{page}: {name}"
             titles = re.findall(r"(?m)^#+ (.*)", there.read_text(encoding="utf-8")) if heading else []
-            assert not heading or heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], \
-                f"{page}: {name}#{heading}"
+            anchors = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+            assert not heading or heading in anchors, f"{page}: {name}#{heading}"
 
 
 @pytest.mark.parametrize("model", ["standin", "demo"])
