@@ -220,6 +220,7 @@ void schema_close(SchemaSet *set) {
   free(set->keys);
   number_table_release(&set->keys_by_bytes);
   number_table_release(&set->schemas_by_json);
+  key_table_release(&set->members);
   free(set->resources);
   free(set->anchors);
   buffer_release(&set->let_go);

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "constrain/formula.h"
 #include "constrain/lang/lang.h"
+#include "constrain/store/key_table.h"
 
 typedef enum { DRAFT_4 = 4, DRAFT_6 = 6, DRAFT_7 = 7, DRAFT_2019 = 8, DRAFT_2020 = 9 } Draft;
 
@@ -122,6 +123,7 @@ typedef struct {
   Key *keys; /* [n_keys] */
   size_t n_keys, keys_capacity;
   NumberTable keys_by_bytes, schemas_by_json;
+  KeyTable members; /* of objects that pointers led through, by a hash of object and key */
   uint32_t root;
   int depth;            /* of schemas whose meaning is being made */
   bool is_proving;      /* schemas that are not is_proven count as `false` for what is still possible */

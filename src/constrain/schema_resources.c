@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash64.h"
 #include "constrain/schema_internal.h"
 
 #define MAX_URI 2000
@@ -269,8 +270,20 @@ static void decode_percent(char *text) {
   *out = '\0';
 }
 
+/* schema_find() of an object that a pointer leads through: its members are indexed the first time, since
+ * thousands of references may lead through one "$defs". Without memory for that they are searched. */
+static const Json *member_of(SchemaSet *set, const Json *object, const char *key) {
+  const uint64_t place = (uintptr_t)object; /* the object's own entry says that its members have theirs */
+  if (!key_table_find(&set->members, place) && key_table_add(&set->members, (KeyEntry){place, {object}}))
+    for (const Json *one = json_first(object); one; one = json_next(one))
+      key_table_add(&set->members, (KeyEntry){hash64(json_key(one), strlen(json_key(one)), place), {one}});
+  const KeyEntry *entry = key_table_find(&set->members, hash64(key, strlen(key), place));
+  return entry && strcmp(json_key(entry->value.pointer), key) == 0 ? entry->value.pointer
+                                                                   : schema_find(object, key);
+}
+
 /* The member or element that one token of a pointer names. */
-static const Json *step(const Json *json, char *token) {
+static const Json *step(SchemaSet *set, const Json *json, char *token) {
   char *out = token;
   for (const char *in = token; *in; in++) {
     bool escape = *in == '~' && (in[1] == '0' || in[1] == '1');
@@ -278,7 +291,7 @@ static const Json *step(const Json *json, char *token) {
     if (escape) in++;
   }
   *out = '\0';
-  if (json_is_object(json)) return schema_find(json, token);
+  if (json_is_object(json)) return member_of(set, json, token);
   if (!json_is_array(json) || !*token || strspn(token, "0123456789") != strlen(token) || strlen(token) > 8)
     return NULL;
   const Json *element = json_first(json);
@@ -287,14 +300,13 @@ static const Json *step(const Json *json, char *token) {
 }
 
 /* Follows a JSON pointer (modified) and the documents that begin on its way. */
-static const Json *follow(const SchemaSet *set, const Json *json, char *pointer, uint32_t *resource,
-                          Draft *draft) {
+static const Json *follow(SchemaSet *set, const Json *json, char *pointer, uint32_t *resource, Draft *draft) {
   char *at = pointer;
   while (json && *at == '/') {
     char *end = strchrnul(at + 1, '/');
     char after = *end;
     *end = '\0';
-    json = step(json, at + 1);
+    json = step(set, json, at + 1);
     *end = after;
     if (json) schema_enter(set, json, resource, draft);
     at = end;

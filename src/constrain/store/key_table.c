@@ -1,4 +1,4 @@
-/* key_table.c - see key_table.h. Called by: masks.c, grammar.c. */
+/* key_table.c - see key_table.h. Called by: masks.c, grammar.c, schema_resources.c. */
 #include "constrain/store/key_table.h"
 
 #include <stdlib.h>
