@@ -10,6 +10,7 @@
 
 #include "constrain/constraint.h"
 #include "constrain/explain.h"
+#include "test/constrain/random_schemas.h"
 
 /* The reasons, each followed by '\n'. */
 static void reasons_of(SchemaSet *set, const char *text, Buffer *out) {
@@ -251,7 +252,17 @@ static void at_most_a_thousand_reasons_are_given(void **state) {
   schema_close(&set);
 }
 
-/* One schema of JSON-Schema-Test-Suite: a reason for each text that is invalid, none for any other. */
+/* True if the machine takes all of the text, and it may end there. */
+static bool fits(Constraint *c, const char *text) {
+  Error err;
+  bool allowed;
+  assert_int_equal(constraint_begin(c, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(c, text, strlen(text), &allowed, NULL, &err), STATUS_OK);
+  return allowed && constraint_may_end(c);
+}
+
+/* One schema of JSON-Schema-Test-Suite: a reason for each text that is invalid, none for any other, and the
+ * machine takes those alone. */
 static size_t take_group(const char *line, size_t size) {
   SchemaSet set;
   Error err;
@@ -262,6 +273,10 @@ static size_t take_group(const char *line, size_t size) {
   assert_int_equal(json_parse("suite", STATUS_USAGE, line, size, &schema, 1, &group, &err), STATUS_OK);
   const bool opened =
       schema_open("schema", schema.span.text, schema.span.size, options, &set, &err) == STATUS_OK;
+  Constraint c;
+  const bool has_texts = opened && constraint_open("schema", schema.span.text, schema.span.size, options,
+                                                   NULL, &c, &err) == STATUS_OK;
+  if (opened && !has_texts && !strstr(err.text, "no text satisfies")) fail_msg("%s", err.text);
   const Json *test = opened ? json_first(json_member(group, "tests")) : NULL;
   for (; test; test = json_next(test), n++) {
     Buffer got = {0};
@@ -271,8 +286,10 @@ static size_t take_group(const char *line, size_t size) {
     json_bool(json_member(test, "valid"), &valid);
     if (valid != (got.size == 1)) print_error("%.*s\n%s\n%s", (int)size, line, text, got.data);
     assert_true(valid == (got.size == 1));
+    if (valid != (has_texts && fits(&c, text))) fail_msg("%.*s\n%s", (int)size, line, text);
     buffer_release(&got);
   }
+  if (has_texts) constraint_close(&c);
   if (opened) schema_close(&set);
   json_free(group);
   return n;
@@ -289,6 +306,64 @@ static void the_reasons_agree_with_the_verdicts_of_the_suite(void **state) {
   assert_true(n > 2000);
 }
 
+static void put_value(Buffer *out, int depth, uint64_t *seed) {
+  static const char *const scalars[] = {"0", "1", "0.5", "\"\"", "\"a\"", "\"ba\"", "null", "true"};
+  static const char *const keys[] = {"\"a\": ", "\"b\": ", "\"bc\": "};
+  const uint32_t kind = depth ? random_below(seed, 3) : 0;
+  if (kind == 0) put_text(out, scalars[random_below(seed, sizeof scalars / sizeof *scalars)]);
+  if (kind == 0) return;
+  put_text(out, kind == 1 ? "[" : "{");
+  const uint32_t n = random_below(seed, 4), first = random_below(seed, 3);
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) put_text(out, ", ");
+    if (kind == 2) put_text(out, keys[(first + i) % 3]);
+    put_value(out, depth - 1, seed);
+  }
+  put_text(out, kind == 1 ? "]" : "}");
+}
+
+/* The rules are judged twice in this room: byte by byte, and by the value. Neither knows of the other. */
+static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) {
+  (void)state;
+  uint64_t seed = 1;
+  const SchemaOptions options = {.exponents = true};
+  Buffer schema = {0}, text = {0}, got = {0};
+  Error err;
+  size_t n_taken = 0, n_refused = 0;
+  for (int i = 0; i < 4000; i++) {
+    SchemaSet set;
+    Constraint c;
+    schema.size = 0;
+    put_text(&schema, "{\"allOf\": [");
+    put_schema(&schema, 2, &seed);
+    put_text(&schema, "]}");
+    if (schema_open("schema", schema.data, schema.size, options, &set, &err) != STATUS_OK)
+      fail_msg("%.*s: %s", (int)schema.size, schema.data, err.text);
+    const bool has_texts =
+        constraint_open("schema", schema.data, schema.size, options, NULL, &c, &err) == STATUS_OK;
+    if (!has_texts && !strstr(err.text, "no text satisfies"))
+      fail_msg("%.*s: %s", (int)schema.size, schema.data, err.text);
+    for (int j = 0; j < 40; j++) {
+      text.size = got.size = 0;
+      put_value(&text, 2, &seed);
+      assert_int_equal(buffer_append(&text, "", 1, &err), STATUS_OK);
+      reasons_of(&set, text.data, &got);
+      const bool taken = has_texts && fits(&c, text.data);
+      if (taken != (got.size == 1))
+        fail_msg("%.*s\n%s is %s\n%s", (int)schema.size, schema.data, text.data, taken ? "taken" : "refused",
+                 got.data);
+      n_taken += taken;
+      n_refused += !taken;
+    }
+    if (has_texts) constraint_close(&c);
+    schema_close(&set);
+  }
+  assert_true(n_taken > 20000 && n_refused > 20000);
+  buffer_release(&schema);
+  buffer_release(&text);
+  buffer_release(&got);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_rule_says_why_it_fails),
@@ -299,6 +374,7 @@ int main(void) {
       cmocka_unit_test(work_is_bounded),
       cmocka_unit_test(at_most_a_thousand_reasons_are_given),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_the_suite),
+      cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_random_schemas),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

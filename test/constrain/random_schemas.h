@@ -1,0 +1,79 @@
+/* random_schemas.h - small random schemas of most keywords. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/buffer.h"
+
+static uint32_t random_below(uint64_t *seed, uint32_t n) {
+  *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (uint32_t)(*seed >> 33) % n;
+}
+
+static void put_text(Buffer *out, const char *text) {
+  Error err;
+  assert_int_equal(buffer_append(out, text, strlen(text), &err), STATUS_OK);
+}
+
+/* '@' stands for a subschema. */
+static const char *const keywords[] = {
+    "\"type\": [\"object\", \"integer\"]",
+    "\"enum\": [0, [0], {\"a\": 0}, \"a\", {}]",
+    "\"const\": 1",
+    "\"minimum\": 1",
+    "\"exclusiveMaximum\": 1",
+    "\"multipleOf\": 0.5",
+    "\"pattern\": \"^a\"",
+    "\"minLength\": 1",
+    "\"maxLength\": 1",
+    "\"properties\": {\"a\": @, \"b\": @}",
+    "\"patternProperties\": {\"^b\": @}",
+    "\"additionalProperties\": @",
+    "\"propertyNames\": {\"minLength\": 2}",
+    "\"required\": [\"a\"]",
+    "\"minProperties\": 2",
+    "\"maxProperties\": 1",
+    "\"dependentRequired\": {\"a\": [\"b\"]}",
+    "\"dependentSchemas\": {\"a\": @, \"bc\": @}",
+    "\"prefixItems\": [@, @]",
+    "\"items\": @",
+    "\"contains\": @",
+    "\"minContains\": 2",
+    "\"maxContains\": 1",
+    "\"minItems\": 2",
+    "\"maxItems\": 2",
+    "\"uniqueItems\": true",
+    "\"allOf\": [@, @]",
+    "\"anyOf\": [@, @]",
+    "\"oneOf\": [@, @]",
+    "\"not\": @",
+    "\"if\": @",
+    "\"then\": @",
+    "\"else\": @",
+    "\"unevaluatedProperties\": @",
+    "\"unevaluatedItems\": @",
+};
+enum { N_KEYWORDS = sizeof keywords / sizeof *keywords };
+
+static void put_schema(Buffer *out, int depth, uint64_t *seed) {
+  bool used[N_KEYWORDS] = {false};
+  if (random_below(seed, 8) == 0) {
+    put_text(out, random_below(seed, 2) ? "true" : "false");
+    return;
+  }
+  put_text(out, "{");
+  for (uint32_t n = 1 + random_below(seed, depth ? 3 : 2), i = 0; i < n;) {
+    const uint32_t which = random_below(seed, N_KEYWORDS);
+    if (used[which] || (depth == 0 && strchr(keywords[which], '@'))) continue;
+    used[which] = true;
+    if (i++) put_text(out, ", ");
+    for (const char *at = keywords[which]; *at; at++)
+      if (*at == '@')
+        put_schema(out, depth - 1, seed);
+      else
+        put_text(out, (char[]){*at, 0});
+  }
+  put_text(out, "}");
+}
