@@ -490,9 +490,21 @@ static const Frame *in_order(Machine *m, const Frame *frame) {
   return made->order ? made : frame;
 }
 
-static Closing search_object(Machine *m, const Frame *frame, Formula rest) {
+/* Keys and languages that the formulas of the frame mention. Which members are evaluated may depend on whether other
+ * goals of the value come true. */
+static Mentioned mentioned_of(Machine *m, const Frame *frame) {
   Mentioned found = {.n = 0};
+  const Formula rest = frame_rest(m, frame);
+  const bool on_others = formulas_of(m)->nodes[rest].atoms & ATOM_BIT(ATOM_SAME);
   mention(m, rest, true, false, &found);
+  for (uint32_t i = 0; on_others && i < frame->n_goals; i++)
+    for (int positive = 0; positive < 2; positive++)
+      mention(m, frame_goals(frame)[i], positive, true, &found);
+  return found;
+}
+
+static Closing search_object(Machine *m, const Frame *frame) {
+  Mentioned found = mentioned_of(m, frame);
   found.wants_more |= frame->hashing; /* another member makes another value */
   Closing best = found.too_many ? CLOSE_UNSURE : CLOSE_NEVER;
   frame = in_order(m, frame);
@@ -512,13 +524,6 @@ static Closing search_object(Machine *m, const Frame *frame, Formula rest) {
     if (named != LANG_NONE) best = CLOSE_SURE;
   }
   return best;
-}
-
-/* The frame's formulas for all keys. */
-static Mentioned mentioned_of(Machine *m, const Frame *frame) {
-  Mentioned found = {.n = 0};
-  mention(m, frame_rest(m, frame), true, false, &found);
-  return found;
 }
 
 /* `keys` without those that no keyword of the frame's schemas names and with which no member may begin; *all:
@@ -612,7 +617,7 @@ static Closing ending(Machine *m, const Frame *frame) {
   return closing;
 }
 
-static Closing search(Machine *m, const Frame *frame, Formula rest) {
+static Closing search(Machine *m, const Frame *frame) {
   const Closing ends = ending(m, frame);
   if (ends == CLOSE_SURE) return ends;
   if (is_at_limit(m)) return CLOSE_UNSURE;
@@ -623,7 +628,7 @@ static Closing search(Machine *m, const Frame *frame, Formula rest) {
   Closing found = CLOSE_NEVER;
   const ArenaMark mark = machine_mark(m);
   if (frame->kind == FRAME_OBJECT) {
-    found = search_object(m, frame, rest);
+    found = search_object(m, frame);
   } else {
     const Frame *next = frame_next_item(m, frame);
     if (next) found = next->is_unsure ? CLOSE_UNSURE : CLOSE_SURE;
@@ -687,7 +692,7 @@ Closing closing_of(Machine *m, const Frame *frame) {
   if (known && known->value.number < KEPT_UNSURE) return (Closing)known->value.number;
   const uint32_t budget = budget_of(m);
   if (known && budget <= known->value.number) return CLOSE_UNSURE;
-  const Closing found = frame_is_possible(m, frame) ? search(m, frame, rest) : CLOSE_NEVER;
+  const Closing found = frame_is_possible(m, frame) ? search(m, frame) : CLOSE_NEVER;
   if (!m->set->is_proving) keep(m, print, found == CLOSE_UNSURE ? budget : found);
   return found;
 }

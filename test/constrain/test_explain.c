@@ -322,6 +322,40 @@ static void put_value(Buffer *out, int depth, uint64_t *seed) {
   put_text(out, kind == 1 ? "]" : "}");
 }
 
+static bool schema_fits(const char *schema, const char *text) {
+  Constraint c;
+  Error err;
+  const SchemaOptions options = {.exponents = true};
+  if (constraint_open("schema", schema, strlen(schema), options, NULL, &c, &err) != STATUS_OK)
+    fail_msg("%s: %s", schema, err.text);
+  const bool taken = fits(&c, text);
+  constraint_close(&c);
+  return taken;
+}
+
+/* A branch evaluates the first member, and later members decide whether that branch fits. */
+static void later_members_decide_what_is_evaluated(void **state) {
+  (void)state;
+  static const char *const rest[] = {"false", "{\"enum\": [0]}", "{\"type\": \"null\"}"};
+  static const char *const conditions[] = {"\"minProperties\": 2", "\"required\": [\"c\"]",
+                                           "\"not\": {\"maxProperties\": 1}"};
+  static const char *const evaluates[] = {
+      "\"additionalProperties\": true", "\"unevaluatedProperties\": {\"minLength\": 1}",
+      "\"properties\": {\"b\": {}, \"c\": {}}", "\"patternProperties\": {\"^[bc]$\": true}"};
+  static const char *const joins[] = {"\"anyOf\": [{}, {%s, %s}]", "\"oneOf\": [false, {%s, %s}]",
+                                      "\"if\": {%s}, \"then\": {%s}", "\"if\": {%s, %s}",
+                                      "\"anyOf\": [{\"allOf\": [{%s, %s}]}, {\"required\": [\"x\"]}]"};
+  for (int i = 0; i < 3 * 3 * 4 * 5; i++) {
+    char schema[400], join[300];
+    const int which = i / 36;
+    snprintf(join, sizeof join, joins[which], conditions[i / 3 % 3], evaluates[i / 9 % 4]);
+    snprintf(schema, sizeof schema, "{\"unevaluatedProperties\": %s, %s}", rest[i % 3], join);
+    if (!schema_fits(schema, "{\"b\": \"ba\", \"c\": 0}")) fail_msg("%s takes no two members", schema);
+    if (schema_fits(schema, "{\"b\": \"ba\"}")) fail_msg("%s takes one member", schema);
+    assert_reasons(schema, "{\"b\": \"ba\", \"c\": 0}", "");
+  }
+}
+
 /* The rules are judged twice in this room: byte by byte, and by the value. Neither knows of the other. */
 static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) {
   (void)state;
@@ -374,6 +408,7 @@ int main(void) {
       cmocka_unit_test(work_is_bounded),
       cmocka_unit_test(at_most_a_thousand_reasons_are_given),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_the_suite),
+      cmocka_unit_test(later_members_decide_what_is_evaluated),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_random_schemas),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
