@@ -490,8 +490,8 @@ static const Frame *in_order(Machine *m, const Frame *frame) {
   return made->order ? made : frame;
 }
 
-/* Keys and languages that the formulas of the frame mention. Which members are evaluated may depend on whether other
- * goals of the value come true. */
+/* Keys and languages that the formulas of the frame mention. Which members are evaluated may depend on
+ * whether other goals of the value come true. */
 static Mentioned mentioned_of(Machine *m, const Frame *frame) {
   Mentioned found = {.n = 0};
   const Formula rest = frame_rest(m, frame);

@@ -217,6 +217,66 @@ static void every_kind_of_matrix_is_counted(void **state) {
   assert_equal(kv_cache_bytes(&model.config, KV_F16, 0), 0);
 }
 
+/* A layer with experts after one without, by hand: each matrix is one weight of 4 bytes. One row reads 2 of
+ * the 4 experts. Two rows miss an expert with probability 1/2 each, so they read 3. */
+static void experts_are_read_where_rows_choose_them(void **state) {
+  (void)state;
+  enum { N_EXPERTS = 4, N_CHOSEN = 2 };
+  static const float one = 1;
+  const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
+  Expert experts[N_EXPERTS];
+  for (int i = 0; i < N_EXPERTS; i++) experts[i] = (Expert){matrix, matrix, matrix};
+  LayerConfig configs[] = {{.mlp = MLP_DENSE}, {.mlp = MLP_OF_MODEL}};
+  ModelLayer layers[2];
+  for (int i = 0; i < 2; i++) layers[i] = (ModelLayer){.q = matrix, .o = matrix};
+  layers[0].gate = layers[0].up = layers[0].down = matrix;
+  layers[1].experts = experts;
+  layers[1].router = matrix;
+  const Model model = {.config = {.n_layers = 2,
+                                  .n_heads = 1,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 1,
+                                  .experts = {.n_experts = N_EXPERTS, .n_chosen = N_CHOSEN},
+                                  .layers = configs},
+                       .embedding = {&one, DTYPE_F32, 1, 1},
+                       .layers = layers,
+                       .head = matrix};
+  const double row = 4, kv = 2 * 2, seen = 4, dense = 5,
+               sparse = 3; /* matrices of the layers, and the head */
+  const StepCost single = step_cost(&model, KV_F16, 1, 1, 1), two = step_cost(&model, KV_F16, 1, 2, 2);
+  assert_equal(single.bytes, row + 4 * (dense + sparse + 3 * N_CHOSEN + 1) + 2 * kv);
+  assert_equal(two.bytes, 2 * row + 4 * (dense + sparse + 3 * 3 + 1) + 2 * kv);
+  assert_equal(single.flop, 2 * (dense + sparse + 3 * N_CHOSEN + 1) + 2 * 2 * seen);
+  assert_equal(two.flop, 2 * 2 * (dense + sparse + 3 * N_CHOSEN + 1) + 2 * (2 + 3) * seen);
+  /* Without logits nothing that follows attention in the last layer, so no expert. */
+  assert_equal(step_cost(&model, KV_F16, 1, 1, 0).bytes, row + 4 * (dense + 1) + 2 * kv);
+  /* In the host's memory: experts, as far as they are read; of whole layers all but the router. */
+  assert_equal(step_host_bytes(&model, 0, 0), 0);
+  assert_equal(step_host_bytes(&model, 1, 0), 4 * 3 * N_CHOSEN);
+  assert_equal(step_host_bytes(&model, 2, 0), 4 * 3 * N_CHOSEN);
+  assert_equal(step_host_bytes(&model, 1, 1), 4 * (3 * N_CHOSEN + 2));
+  assert_equal(step_host_bytes(&model, 2, 2), 4 * (3 * N_CHOSEN + 2 + dense));
+}
+
+/* Rows of tables that tokens are looked up in: one of each table for each row of the step. */
+static void each_row_reads_its_rows_of_tables(void **state) {
+  (void)state;
+  static const float one = 1;
+  NgramShard shards[2] = {{.rows = {&one, DTYPE_F32, 10, 3}}, {.rows = {&one, DTYPE_F32, 10, 3}}};
+  ModelLayer layers[2] = {{.shards = shards, .n_shards = 2}};
+  const Model model = {.config = {.n_layers = 2,
+                                  .n_heads = 1,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 1,
+                                  .per_layer_width = 7,
+                                  .ngrams = {.width = 12}},
+                       .embedding = {&one, DTYPE_F16, 20, 5},
+                       .input_table = {&one, DTYPE_F32, 20, 14},
+                       .layers = layers};
+  for (int n_rows = 1; n_rows <= 3; n_rows++)
+    assert_equal(step_cost(&model, KV_F16, 0, n_rows, 0).bytes, n_rows * (5 * 2 + 14 * 4 + 12 * 4));
+}
+
 static void layers_of_other_sizes_have_their_own_keys(void **state) {
   (void)state;
   LayerConfig layers[3] = {{0}, {.n_kv_heads = 1, .head_dim = 10}, {.head_dim = 8}};
@@ -238,6 +298,8 @@ int main(void) {
       cmocka_unit_test(windows_hide_what_is_far),
       cmocka_unit_test(blocks_that_are_not_chosen_are_not_read),
       cmocka_unit_test(every_kind_of_matrix_is_counted),
+      cmocka_unit_test(experts_are_read_where_rows_choose_them),
+      cmocka_unit_test(each_row_reads_its_rows_of_tables),
       cmocka_unit_test(states_are_read_whole),
       cmocka_unit_test(short_convolutions_read_their_states),
       cmocka_unit_test(layers_of_other_sizes_have_their_own_keys),

@@ -222,6 +222,27 @@ def test_other_choices_are_refused_by_name(run, stories, tmp_path):
         assert refused.returncode == 2 and words in refused.stderr.decode(), refused.stderr
 
 
+def test_other_forms_are_refused(run, talker, tmp_path):
+    """Each form differs from the one before it by one thing that decides what an answer may be or holds."""
+    (tmp_path / "in").write_text("Tim\nLily\n")
+    a, b = ('{"type": "object", "properties": {"%s": {"const": 1}}, "required": ["%s"]}' % (key, key) for key in "ab")
+    forms = [[], ["--json-schema", a], ["--json-schema", b], ["--json-schema", b, "--key-order", "any"],
+             ["--json-schema", b, "--key-order", "any", "--schema-lenient"], ["--regex", "nul"],
+             ["--regex", "nul+"]]
+    forms += [["--json", *flags] for flags in ([], ["--logprobs", 1], ["--logprobs", 2], ["--ids"], ["--n-best", 2],
+                                               ["--n-best", 3])]
+    job = ["-m", talker(), "-t", 1, "-n", 30, "-s", 9, "--temp", 0.5, "--map", tmp_path / "in", "--resume",
+           tmp_path / "out"]
+    for before, now in zip(forms, forms[1:]):
+        run(*job, *before)
+        kept = (tmp_path / "out").read_bytes()
+        refused = run(*job, *now)
+        assert refused.returncode == 2 and b"/out" in refused.stderr, (before, now, refused.stderr)
+        assert (tmp_path / "out").read_bytes() == kept and kept.count(b"\n") >= 2
+        for path in tmp_path.glob("out*"):
+            path.unlink()
+
+
 def test_texts_that_join_to_the_same_bytes_are_other_settings(run, stories, tmp_path):
     (tmp_path / "in").write_text("Tim\nLily\n")
     job = ["-m", stories, "--raw", "-t", 1, "--map", tmp_path / "in", "--resume", tmp_path / "out"]

@@ -73,7 +73,73 @@ static void rows_of_tokens_that_stay_are_taken_once(void **state) {
   assert_taken(20, 3, 2);
 }
 
+static DraftText text_seen;
+static int most_seen;
+
+static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  (void)self, (void)err;
+  text_seen = *text;
+  most_seen = most;
+  guesses->n = most;
+  guesses->rank = DRAFT_RANKS - 1;
+  return STATUS_OK;
+}
+
+/* Guesses that cost nothing are cut to those that pay; of others no more are asked for. n_same is
+ * what the drafter has seen of the text. */
+static void guesses_that_do_not_pay_are_not_made(void **state) {
+  (void)state;
+  static const int32_t ids[N_IDS];
+  for (int costs = 0; costs < 2; costs++) {
+    Drafter drafter = {.cost = costs ? 0.01 : 0, .propose = propose}, *idle[] = {&drafter};
+    DrafterPool pool = {.drafters = &drafter, .idle = idle, .n = 1, .n_idle = 1};
+    Drafting d = {.n_told = 0};
+    Error err;
+    drafting_lend(&pool, &d, 0);
+    guessing_begin(&d.guessing, DRAFT_MOST, &drafter, 0.01, false);
+    for (int n = 4; n <= 12; n += 4) {
+      d.guesses = (Guesses){.n = 0};
+      const DraftText text = {.ids = ids, .n = n};
+      assert_int_equal(drafting_guess(&d, &text, 3, &err), STATUS_OK);
+      assert_int_equal(text_seen.n_same, n - 4);
+      assert_int_equal(most_seen, 3);
+      assert_int_equal(d.guesses.n, 3);
+      assert_int_equal(d.guesses.rank, costs ? MODEL_RANK : DRAFT_RANKS - 1);
+    }
+    drafting_return(&pool, &d);
+    drafting_lend(&pool, &d, 0);
+    guessing_begin(&d.guessing, DRAFT_MOST, &drafter, 9, false); /* a row more is as dear as nine steps */
+    most_seen = 0;
+    const DraftText text = {.ids = ids, .n = 20};
+    assert_int_equal(drafting_guess(&d, &text, 3, &err), STATUS_OK);
+    assert_int_equal(d.guesses.n, 0);
+    assert_int_equal(most_seen, costs ? 0 : 3);
+  }
+}
+
+/* How guesses fared is forgotten, and what steps take is not. */
+static void a_new_text_is_guessed_as_the_first(void **state) {
+  (void)state;
+  Drafter drafter = {.cost = 0};
+  Guessing g;
+  guessing_begin(&g, DRAFT_MOST, &drafter, 0.05, true);
+  const int first = guessing_length(&g, 2, DRAFT_MOST);
+  for (int i = 0; i < 500; i++) {
+    guessing_note_step(&g, 4, 3, 2, 1, 0);
+    guessing_judge(&g, false);
+  }
+  g.row_cost = 0.05;
+  assert_true(guessing_length(&g, 2, DRAFT_MOST) < first && g.counts.n_guessed == 1500);
+  guessing_note_step(&g, 1, 0, 1, 7, 0);
+  guessing_forget(&g);
+  assert_int_equal(guessing_length(&g, 2, DRAFT_MOST), first);
+  assert_true(g.counts.n_steps == 0 && g.counts.n_guessed == 0 && g.rank == 0 && g.balance == 0);
+  assert_true(g.step_ms > 0 && g.row_cost == 0.05 && g.most == DRAFT_MOST);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_tokens_that_stay_are_taken_once)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_tokens_that_stay_are_taken_once),
+                                     cmocka_unit_test(guesses_that_do_not_pay_are_not_made),
+                                     cmocka_unit_test(a_new_text_is_guessed_as_the_first)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
