@@ -356,6 +356,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
     TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->projections, s->projection_stride, err));
   }
   TRY(rows_append(s, layer, n_rows, err));
+  if (c->parallel_norms) TRY(residual_norm_input(s, mlp_input_norm(l), n_rows, err));
   return c->indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
 }
 
@@ -536,8 +537,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(latent_values(s, layer, n_rows, err));
   if (config_layer(c, layer).delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
-  /* The router normalises its input itself, and streams are mixed before it is. */
-  const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0;
+  /* The router normalises its input itself, streams are mixed before it is, and an MLP beside has its own. */
+  const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
   void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
   if (span.n_kept > 0) {

@@ -544,8 +544,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
                 more = -0.3  # scores are not scaled
             if is_altup(config) and norm.startswith("self_attn."):
                 more = 0
-            put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
-            if config["model_type"] in BIASED_NORMS:
+            put(prefix + norm + ".weight", middle + more + normal(*np.atleast_1d(width), std=0.25))
+            if config["model_type"] in BIASED_NORMS and "self_attn" not in norm:
                 put(prefix + norm + ".bias", normal(width, std=0.5))
         if has_sinks(config, layer):
             put(prefix + SINKS[config["model_type"]], normal(config["num_attention_heads"], std=2))
@@ -616,7 +616,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     else:
         if config["model_type"] not in PLAIN_NORMS:
             put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
-    tied = config.get("tie_word_embeddings", any(name in config["model_type"] for name in ("gemma", "cohere")))
+    ties = ("gemma", "cohere", "falcon")
+    tied = config.get("tie_word_embeddings", any(name in config["model_type"] for name in ties))
     if not config.get("tie_embedding", tied):
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
         n_out = config.get("output_vocab_size", config["vocab_size"])

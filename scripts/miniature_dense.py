@@ -93,6 +93,29 @@ def stablelm(**config):
                       "use_parallel_residual": False, "qk_layernorm": False, "partial_rotary_factor": 0.5, **config})
 
 
+def gpt_neox(**config):
+    config = centred(**{"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_act": "gelu",
+                        "rotary_pct": 0.5, "use_parallel_residual": True, "tie_word_embeddings": False, **config})
+    config["rotary_emb_base"] = config.pop("rope_theta")
+    del config["num_key_value_heads"]
+    return config
+
+
+def falcon(**config):
+    """As published: of the 7B, or of the 40B with new_decoder_architecture."""
+    config = centred(**{"architectures": ["FalconForCausalLM"], "model_type": "falcon", "alibi": False, "bias": False,
+                        "multi_query": True, "new_decoder_architecture": False, "parallel_attn": True,
+                        "eps_key": "layer_norm_epsilon", **config})
+    for key in ("num_key_value_heads", "intermediate_size", "hidden_act", "tie_word_embeddings"):
+        config.pop(key, None)
+    return config
+
+
+def command_r_plus(**config):
+    return centred(**{"architectures": ["CohereForCausalLM"], "model_type": "cohere", "use_qk_norm": True,
+                      "logit_scale": 0.8, "attention_bias": False, **config})
+
+
 def phi(**config):
     return centred(**{"architectures": ["PhiForCausalLM"], "model_type": "phi", "hidden_act": "gelu_new",
                       "num_key_value_heads": 2, "qk_layernorm": False, "partial_rotary_factor": 0.75,
@@ -128,6 +151,19 @@ DENSE_MINIATURES = {
         {"rope_theta": 100.0}]),
     "stablelm-bf16": dict(tokens=24, config=stablelm(), bias="qkv", matters=[
         {"partial_rotary_factor": 0.25}, {"layer_norm_eps": 0.1}, {"rope_theta": 100.0}]),
+    "command-r-plus-bf16": dict(tokens=24, config=command_r_plus(), matters=[
+        {"rope_theta": 100.0}, {"layer_norm_eps": 0.1}, {"logit_scale": 0.5}]),
+    "stablelm-12b-bf16": dict(tokens=24, config=stablelm(
+        qk_layernorm=True, use_qkv_bias=False, use_parallel_residual=True, partial_rotary_factor=0.25), matters=[
+            {"partial_rotary_factor": 0.5}, {"layer_norm_eps": 0.1}]),
+    "gpt-neox-bf16": dict(tokens=24, config=gpt_neox(), bias="qoud", matters=[
+        {"rotary_pct": 0.25}, {"rotary_emb_base": 100.0}, {"layer_norm_eps": 0.1}, {"hidden_act": "relu"},
+        {"use_parallel_residual": False}]),
+    "falcon-bf16": dict(tokens=24, config=falcon(), matters=[
+        {"rope_theta": 100.0}, {"layer_norm_epsilon": 0.1}, {"activation": "relu"}]),
+    "falcon-new-bf16": dict(tokens=24, config=falcon(
+        num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True, ffn_hidden_size=24, bias=True),
+        bias="qoud", matters=[{"rope_theta": 100.0}, {"layer_norm_epsilon": 0.1}]),
     "phi-bf16": dict(tokens=24, config=phi(), bias="qkvoud", matters=[
         {"partial_rotary_factor": 0.5}, {"layer_norm_eps": 0.1}, {"hidden_act": "relu2"}]),
     "olmo-bf16": dict(tokens=24, config=olmo(), matters=[

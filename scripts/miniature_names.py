@@ -2,10 +2,17 @@
 miniature_experts.py."""
 
 # Names where those of Llama are others, in checkpoints and in transformers, and in checkpoints alone.
+BIG = {"mlp.up_proj": "mlp.dense_h_to_4h", "mlp.down_proj": "mlp.dense_4h_to_h"}
 FC = {"mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
 NAMES = {"phi": {"self_attn.o_proj": "self_attn.dense", "model.norm.": "model.final_layernorm.", **FC}, "nanochat": FC,
+         "gpt_neox": {
+             "model.": "gpt_neox.", "embed_tokens.": "embed_in.", "gpt_neox.norm.": "gpt_neox.final_layer_norm.",
+             "self_attn.o_proj": "attention.dense", "self_attn.": "attention.", **BIG},
+         "falcon": {
+             "model.": "transformer.", "embed_tokens.": "word_embeddings.", "transformer.norm.": "transformer.ln_f.",
+             ".layers.": ".h.", "self_attn.o_proj": "self_attention.dense", "self_attn.": "self_attention.", **BIG},
          "starcoder2": {"mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}}
-PUBLISHED = {"exaone": {
+PUBLISHED = {"gpt_neox": {"lm_head.": "embed_out."}, "exaone": {
     "model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.", "model.norm.": "transformer.ln_f.",
     "self_attn.o_proj": "self_attn.out_proj", "self_attn.": "attn.attention.", "input_layernorm.": "ln_1.",
     "post_attention_layernorm.": "ln_2.", "mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1",
@@ -15,14 +22,15 @@ PUBLISHED = {"exaone": {
         "self_attn.": "attention.", "mlp.gate.e_score_correction_bias": "mlp.gate.expert_bias"}}
 
 
-def renamed(tensors, names):
-    """The tensors with parts of their names replaced, in the order of `names`."""
-    def new(name):
-        for old, other in names.items():
-            name = name.replace(old, other)
-        return name
+def named(name, names):
+    """The name with parts of it replaced, in the order of `names`."""
+    for old, other in names.items():
+        name = name.replace(old, other)
+    return name
 
-    return {new(name): array for name, array in tensors.items()}
+
+def renamed(tensors, names):
+    return {named(name, names): array for name, array in tensors.items()}
 
 
 def published_names(kind):

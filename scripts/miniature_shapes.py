@@ -27,11 +27,12 @@ EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mix
                 "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid",
                 "sarvam_moe", "sarvam_mla", "lara_mini")
 # Kinds whose norms subtract the mean and have a bias.
-BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2")
+BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon")
 # Kinds whose norms have no weights.
 PLAIN_NORMS = ("olmo", "nanochat")
 # Kinds whose MLP has no gate.
-UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", "nanochat")
+UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", "nanochat",
+           "gpt_neox", "falcon")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini")
@@ -133,7 +134,9 @@ def shares_kv(config, layer):
 def head_sizes(config, layer):
     """head_dim and number of KV heads of a layer"""
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    kv_heads = config["num_key_value_heads"]
+    kv_heads = config.get("num_key_value_heads", config.get("num_kv_heads", config["num_attention_heads"]))
+    if config["model_type"] == "falcon" and not config["new_decoder_architecture"] and config["multi_query"]:
+        kv_heads = 1
     if "per_layer_config" in config:
         own = config["per_layer_config"].get(str(layer), {})
         return own.get("head_dim", head), own.get("num_key_value_heads", kv_heads)
@@ -215,6 +218,8 @@ def nemotron_shapes(config, layer):
 def mlp_shapes(config, layer):
     """The same for the part of a layer that follows attention."""
     kind, hidden, inner = config["model_type"], config["hidden_size"], config.get("intermediate_size")
+    if kind == "falcon":
+        inner = config.get("ffn_hidden_size", 4 * hidden)
     if has_experts(config, layer) and not is_gemma4(config):
         inner, name = shared_width(config), SHARED.get(kind)
         if not inner:
@@ -287,6 +292,8 @@ def linear_shapes(config, layer):
                   "mamba.out_proj": ("m", hidden, values)}
     elif is_conv(config, layer):
         shapes = {"conv.in_proj": ("c", 3 * hidden, hidden), "conv.out_proj": ("c", hidden, hidden)}
+    elif kind in ("gpt_neox", "falcon"):
+        shapes = {"self_attn.query_key_value": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     elif kind == "phi3":
         shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     elif config.get("kv_lora_rank"):
@@ -373,7 +380,12 @@ def norm_widths(config, layer):
         return {"input_layernorm": hidden, "post_attention_layernorm": hidden} if is_delta(config, layer) else {
             "post_attention_layernorm": hidden, "post_feedforward_layernorm": hidden,
             "self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head}
-    if kind in ("cohere", "cohere2", "cohere2_moe", "phi"):
+    if kind == "falcon" and config["new_decoder_architecture"]:
+        return {"ln_attn": hidden, "ln_mlp": hidden}
+    if kind == "cohere" and config.get("use_qk_norm"):
+        return {"input_layernorm": hidden, "self_attn.q_norm": (heads, head),
+                "self_attn.k_norm": (config["num_key_value_heads"], head)}
+    if kind in ("cohere", "cohere2", "cohere2_moe", "phi", "falcon"):
         return {"input_layernorm": hidden}
     if kind in PLAIN_NORMS:
         return {}
@@ -399,7 +411,12 @@ def norm_widths(config, layer):
         norms += ["pre_mlp_layernorm", "post_mlp_layernorm"]
     if kind == "kolibri1":
         norms += ["post_attn_norm", "post_ffn_norm"]
+    if config.get("use_parallel_residual") and kind == "stablelm":
+        norms = ["input_layernorm"]
     widths = {norm: hidden for norm in norms}
+    if config.get("qk_layernorm"):
+        widths.update({f"self_attn.{part}_layernorm.norms.{i}": head for part, n in (
+            ("q", heads), ("k", config["num_key_value_heads"])) for i in range(n)})
     if config.get("kv_lora_rank") and not is_delta(config, layer):
         block = "attention" if kind == "bailing_hybrid" else "self_attn"
         widths[block + ".kv_a_layernorm"] = config["kv_lora_rank"]

@@ -15,6 +15,7 @@ import transformers
 
 import checkpoint
 import miniature_experts
+import miniature_names
 import miniature_shapes
 import miniature_streams
 
@@ -31,7 +32,8 @@ def load(directory, **changes):
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
     several = "vision_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
-    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI}.get(config.model_type, {})
+    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI, "gpt_neox": {"embed_out.": "lm_head."}}.get(
+        config.model_type, {})
     tensors = miniature_experts.merged(miniature_streams.joined(checkpoint.dequantised(
         checkpoint.read_checkpoint(directory))), config.get_text_config().model_type)
     tensors = {text_name(name, several, renamed): array
@@ -43,7 +45,8 @@ def load(directory, **changes):
         config.tie_word_embeddings = False  # as from_pretrained() decides where both are there
     elif getattr(config, "tie_word_embeddings", False):
         body = "model.language_model." if several else "model."
-        tensors["lm_head.weight"] = tensors[body + "embed_tokens.weight"]
+        names = miniature_names.NAMES.get(config.model_type, {})
+        tensors["lm_head.weight"] = tensors[miniature_names.named(body + "embed_tokens.weight", names)]
     auto = transformers.AutoModelForMultimodalLM if several else transformers.AutoModelForCausalLM
     model = auto.from_config(config, dtype=torch.float32)
     state = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items() if not is_other_part(name)}

@@ -560,6 +560,8 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   if (gate_in_q) split_queries(state, range.n_tokens, layer);
   cpu_rotate_queries(state, range, layer);
   if (!config_layer(config, layer).shares_kv) cpu_append(state, range, layer);
+  if (config->parallel_norms)
+    cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
   return STATUS_OK;
 }
 
@@ -693,7 +695,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
   }
   Matmul matmul = cpu_gate_up(state->loaded, layer);
   matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
-  const bool parallel = state->loaded->model->config.parallel; /* h is what attention read */
+  const bool parallel = state->loaded->model->config.parallel; /* h is made with attention's input */
   const float *from =
       parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);

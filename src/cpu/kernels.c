@@ -119,6 +119,11 @@ static void gelu_alone(float *gate, const float *up, int n) {
   }
 }
 
+/* ACTIVATION_GELU_EXACT of config.h. */
+static void gelu_exact(float *gate, const float *up, int n) {
+  for (int i = 0; i < n; i++) gate[i] = 0.5f * erfcf((float)-M_SQRT1_2 * gate[i]) * up[i];
+}
+
 /* ACTIVATION_CLAMPED of config.h. */
 INLINE vf clamped(vf gate, vf up) {
   const vf limit = vf_set(7);
@@ -235,7 +240,8 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
                  [ACTIVATION_GELU_TANH] = gelu_multiply,
                  [ACTIVATION_CLAMPED] = clamped_multiply,
                  [ACTIVATION_RELU] = relu_multiply,
-                 [ACTIVATION_GELU_ALONE] = gelu_alone},
+                 [ACTIVATION_GELU_ALONE] = gelu_alone,
+                 [ACTIVATION_GELU_EXACT] = gelu_exact},
     .xielu = xielu,
     .sigmoid = sigmoid,
     .convolve = convolve,

@@ -246,6 +246,7 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   model->layout = LAYOUT_HF_DIRECTORY;
   model->theta_source = model->eps_source = "config.json";
   TRY(read_config(path, &model->config, err));
+  if (model->config.fused == FUSES_QKV_HEADS) model->config.fused = FUSES_QKV;
   if (model->config.delta.form == DELTA_INTERLEAVED)
     model->config.delta.form = DELTA_AS_ONE; /* as model_prepare() makes them, and the factors of taps */
   model->config.delta.q_scale = model->config.delta.k_scale = model->config.delta.v_scale = 1;

@@ -152,7 +152,7 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
   case WIDTH_NORM_OUT: return streams || own->norms == NORM_BEFORE ? 0 : hidden;
   case WIDTH_MLP_NORM_IN:
     if (streams) return streams;
-    return own->mlp == MLP_NONE || config->parallel || own->norms == NORM_AFTER ? 0 : hidden;
+    return own->mlp == MLP_NONE || mlp_shares_norm(config) || own->norms == NORM_AFTER ? 0 : hidden;
   case WIDTH_MLP_NORM_OUT:
     if (streams || own->mlp == MLP_NONE) return 0;
     if (config->experts.norms == EXPERTS_POST_NORM) return own->n_experts > 0 ? hidden : 0;
@@ -161,7 +161,7 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
   case WIDTH_K_NORM:
     if (config->qk_norm == QK_NORM_NONE || config->qk_norm_plain || own->no_qk_norm) return 0;
     if (own->shares_kv && width == WIDTH_K_NORM) return 0;
-    if (config->qk_norm != QK_NORM_WHOLE) return own->head_dim;
+    if (config->qk_norm == QK_NORM_HEADS) return own->head_dim;
     return own->head_dim * (width == WIDTH_Q_NORM ? own->n_heads : own->n_kv_heads);
   case WIDTH_INPUT_NORM: return config->per_layer_width > 0 ? hidden : 0;
   case WIDTH_EXPERT_NORM:
@@ -170,7 +170,7 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
   case WIDTH_NGRAM_NORM: return own->ngrams ? streams : 0;
   case WIDTH_ALTUP_NORM: return config->altup.n ? hidden : 0;
   default:
-    if (width == WIDTH_MLP_NORM_BIAS && config->parallel) return 0;
+    if (width == WIDTH_MLP_NORM_BIAS && mlp_shares_norm(config)) return 0;
     return config->norm == NORM_CENTRED_BIAS ? hidden : 0;
   }
 }
@@ -205,6 +205,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   const LatentConfig *latent = &config->latent;
   const LayerConfig own = config_layer(config, layer);
   const int heads = own.n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
+  const bool by_head = config->fused == FUSES_QKV_HEADS;
   switch (width) {
   case WIDTH_HEADS:
     if (own.kind == LAYER_CONV) return config->hidden;
@@ -213,10 +214,11 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
                            : own.n_heads * config_value_dim(config, &own);
   case WIDTH_QUERIES:
     if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
+    if (by_head) return heads + 2 * own.n_kv_heads * own.head_dim; /* the whole matrix */
     return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
-  case WIDTH_KEYS: return latent->kv_rank || own.shares_kv ? 0 : own.n_kv_heads * own.head_dim;
+  case WIDTH_KEYS: return latent->kv_rank || own.shares_kv || by_head ? 0 : own.n_kv_heads * own.head_dim;
   case WIDTH_VALUES:
-    if (latent->kv_rank || own.shares_kv || own.k_as_v) return 0;
+    if (latent->kv_rank || own.shares_kv || own.k_as_v || by_head) return 0;
     return own.n_kv_heads * config_value_dim(config, &own);
   case WIDTH_INTERMEDIATE: return own.intermediate;
   case WIDTH_GATED: return is_ungated(config->activation) ? 0 : own.intermediate;
@@ -281,6 +283,7 @@ static bool is_fused(const ModelConfig *config, int matrix) {
   static const FusedMatrices alone[] = {
       [FUSED_QKV] = FUSES_QKV, [FUSED_GATE_UP] = FUSES_GATE_UP, [FUSED_DELTA] = FUSES_DELTA};
   if (matrix == FUSED_MAMBA) return config->delta.rule == RULE_MAMBA2;
+  if (matrix == FUSED_QKV && config->fused == FUSES_QKV_HEADS) return true;
   return config->fused == alone[matrix] || (matrix != FUSED_DELTA && config->fused == FUSES_ALL);
 }
 

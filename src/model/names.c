@@ -81,6 +81,8 @@ static const NameRow own_vectors[] = {
   { LAYER_ATTN_POST_NORM, ALWAYS, OWN(attn_post_norm) },
   { LAYER_MLP_NORM,       ALWAYS, OWN(mlp_norm)       },
   { LAYER_MLP_POST_NORM,  ALWAYS, OWN(mlp_post_norm)  },
+  { LAYER_ATTN_NORM_BIAS, ALWAYS, OWN(attn_norm_bias) },
+  { LAYER_MLP_NORM_BIAS,  ALWAYS, OWN(mlp_norm_bias)  },
   { LAYER_Q_NORM,         ALWAYS, OWN(q_norm)         },
   { LAYER_K_NORM,         ALWAYS, OWN(k_norm)         },
   { LAYER_SINKS,          ALWAYS, OWN(sinks)          },

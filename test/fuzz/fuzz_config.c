@@ -80,7 +80,7 @@ static void check(const ModelConfig *c) {
   require(c->post_norm_eps >= 0 && c->post_norm_eps <= 1 &&
           in_range(c->attn_gate, ATTN_GATE_NONE, ATTN_GATE_HEADS));
   require(c->attention_cap >= 0 && c->attention_cap <= 1e6 && c->logit_cap >= 0 && c->logit_cap <= 1e6);
-  require(in_range(c->norms, NORM_BEFORE, NORM_AFTER) && in_range(c->qk_norm, QK_NORM_NONE, QK_NORM_WHOLE));
+  require(in_range(c->norms, NORM_BEFORE, NORM_AFTER) && in_range(c->qk_norm, QK_NORM_NONE, QK_NORM_CENTRED));
   require(activation_name(c->activation) && rope_kind_name(c->rope.kind));
   check_ropes(c);
   check_states(c);

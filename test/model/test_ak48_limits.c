@@ -220,6 +220,7 @@ static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
   CANNOT_HOLD(c->norms = NORM_AFTER, "norms of what comes out of attention");
   CANNOT_HOLD(c->norm = NORM_PLUS_ONE, "norms that multiply by 1 + weight");
   CANNOT_HOLD(c->qk_norm = QK_NORM_WHOLE, "q and k norms over all heads");
+  CANNOT_HOLD(c->qk_norm = QK_NORM_CENTRED, "q and k norms that subtract the mean");
   CANNOT_HOLD(c->activation = ACTIVATION_GELU_TANH, "an activation other than silu");
   CANNOT_HOLD(c->embedding_scale = 2, "a factor of the embedding");
   CANNOT_HOLD(c->attention_scale *= 2, "a factor of attention's scores");

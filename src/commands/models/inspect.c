@@ -94,8 +94,8 @@ static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
   return buffer_printf(out, err, "%d heads, %d for keys and values, head_dim %d%s", config->n_heads,
                        config->n_kv_heads, config->head_dim,
                        config->qk_norm == QK_NORM_NONE    ? ""
-                       : config->qk_norm == QK_NORM_HEADS ? ", q and k norms"
-                                                          : ", q and k norms over all heads");
+                       : config->qk_norm == QK_NORM_WHOLE ? ", q and k norms over all heads"
+                                                          : ", q and k norms");
 }
 
 static Status print_latent(Buffer *out, const ModelConfig *config, Error *err) {

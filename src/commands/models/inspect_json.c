@@ -86,8 +86,10 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
 static Status put_arithmetic(Writer *w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
-  static const char *const qk_norms[] = {
-      [QK_NORM_NONE] = NULL, [QK_NORM_HEADS] = "heads", [QK_NORM_WHOLE] = "whole"};
+  static const char *const qk_norms[] = {[QK_NORM_NONE] = NULL,
+                                         [QK_NORM_HEADS] = "heads",
+                                         [QK_NORM_WHOLE] = "whole",
+                                         [QK_NORM_CENTRED] = "heads, centred"};
   static const char *const attn_gates[] = {[ATTN_GATE_NONE] = NULL,
                                            [ATTN_GATE_NUMBERS] = "numbers",
                                            [ATTN_GATE_HEADS] = "heads",
@@ -101,6 +103,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_double(w, "clip_qkv", config->qkv_clip));
   TRY(put_bool(w, "lm_head_bias", config->head_bias));
   TRY(put_bool(w, "parallel_mlp", config->parallel));
+  TRY(put_bool(w, "parallel_norms", config->parallel_norms));
   TRY(put_bool(w, "norm_plus_one", norms_plus_one(config)));
   TRY(put_bool(w, "v_norm", config->v_norm));
   TRY(put_int(w, "v_head_dim", config->value_dim));
@@ -136,6 +139,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_bool(w, "fused_gate_up", config->fused == FUSES_GATE_UP));
   TRY(put_bool(w, "fused", config->fused == FUSES_ALL));
   TRY(put_bool(w, "fused_qkv", config->fused == FUSES_QKV));
+  TRY(put_bool(w, "fused_qkv_by_head", config->fused == FUSES_QKV_HEADS));
   TRY(put_bool(w, "fused_delta", config->fused == FUSES_DELTA));
   Error reason = {{0}};
   const bool known = model_check_known(model, &reason) == STATUS_OK;

@@ -57,6 +57,7 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED_EXPERT },
 #define FEED_FORWARD .gate = "feed_forward.gate_proj", .up = "feed_forward.up_proj", \
                      .down = "feed_forward.down_proj"
 #define FEED_FORWARD_W .gate = "feed_forward.w1", .up = "feed_forward.w3", .down = "feed_forward.w2"
+#define BIG_MLP .up = "mlp.dense_h_to_4h", .down = "mlp.dense_4h_to_h"
 #define GLM4_NAMES { .attn_post_norm = "post_self_attn_layernorm", .mlp_norm = "post_attention_layernorm", \
                      .mlp_post_norm = "post_mlp_layernorm" }
 #define LFM2_NAMES { .attn_norm = "operator_norm", .mlp_norm = "ffn_norm", .final_norm = "embedding_norm", \
@@ -177,10 +178,11 @@ const Architecture architectures[] = {
     { 100352, 3840, 11008, 32, 30,  0,   0,  65536,     -1, 100257, 1e-6,   10000 },
     HAS(ATTENTION_BIAS), .layers = config_parse_delta_apart, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE,
     .names = { .attn_norm = "attention_layer_norm", .mlp_norm = "feedforward_layer_norm" } },
-  { "CohereForCausalLM", "cohere", /* Command R, Aya 23, Aya Expanse */
+  { "CohereForCausalLM", "cohere", /* Command R, R+, Aya 23, Aya Expanse */
     { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,  500000 },
     HAS(ATTENTION_BIAS, USE_QK_NORM, PARALLEL, NEIGHBOURS, TIED), .norm = NORM_CENTRED,
-    .logit_scale = 0.0625, .eps_key = "layer_norm_eps", .length_key = "model_max_length" },
+    .qk_norm = QK_NORM_CENTRED, .logit_scale = 0.0625, .eps_key = "layer_norm_eps",
+    .length_key = "model_max_length" },
   { "Cohere2ForCausalLM", "cohere2", /* Command R7B, Command A */
     { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,   10000 },
     HAS(ATTENTION_BIAS, PARALLEL, NEIGHBOURS, TIED), .norm = NORM_CENTRED,
@@ -209,8 +211,26 @@ const Architecture architectures[] = {
     .names = { .up = "mlp.c_fc", .down = "mlp.c_proj" } },
   { "StableLmForCausalLM", "stablelm", /* StableLM 2 1.6B, Zephyr, 3B 4E1T, Code */
     {  50304, 2560,  6912, 32, 32, 32,   0,   4096,      0,      0, 1e-5,   10000 },
-    HAS(USE_QKV_BIAS, PARTIAL_ROTARY, PARALLEL_KEY), .norm = NORM_CENTRED_BIAS, .rotary_part = 0.25,
-    .eps_key = "layer_norm_eps", .off_key = "qk_layernorm" },
+    HAS(USE_QKV_BIAS, PARTIAL_ROTARY, PARALLEL_KEY, QK_LAYERNORM), .norm = NORM_CENTRED_BIAS,
+    .qk_norm = QK_NORM_CENTRED, .rotary_part = 0.25, .eps_key = "layer_norm_eps",
+    .names = { .q_norm = "self_attn.q_layernorm", .k_norm = "self_attn.k_layernorm" } },
+  { "GPTNeoXForCausalLM", "gpt_neox", /* GPT-NeoX-20B, Pythia, Dolly v2 */
+    {  50432, 6144, 24576, 44, 64,  0,   0,   2048,      0,      2, 1e-5,   10000 },
+    HAS(ATTENTION_BIAS, MLP_BIAS, BIASED, PARALLEL_KEY, PARALLEL, PARALLEL_NORMS, PARTIAL_ROTARY, NEOX_ROPE),
+    .norm = NORM_CENTRED_BIAS, .fused = FUSES_QKV_HEADS, .activation = ACTIVATION_GELU_EXACT,
+    .rotary_part = 0.25, .eps_key = "layer_norm_eps",
+    .names = { .attention = "attention", .o = "self_attn.dense", BIG_MLP, .qkv = "self_attn.query_key_value",
+               .final_norm = "final_layer_norm", .final_norm_bias = "final_layer_norm.bias",
+               .embedding = "embed_in", .body = "gpt_neox.", .head = "embed_out" } },
+  { "FalconForCausalLM", "falcon", /* Falcon 7B, 40B, 180B, Falcon2 11B */
+    {  65024, 4544,     0, 32, 71,  0,   0,   2048,     11,     11, 1e-5,   10000 },
+    HAS(TIED), .last = config_parse_falcon, .norm = NORM_CENTRED_BIAS, .fused = FUSES_QKV_HEADS,
+    .activation = ACTIVATION_GELU_EXACT, .intermediate_key = "ffn_hidden_size",
+    .activation_key = "activation", .eps_key = "layer_norm_epsilon",
+    .names = { .layers = "h", .attention = "self_attention", .attn_norm = "ln_attn", .mlp_norm = "ln_mlp",
+               .attn_norm_bias = "ln_attn.bias", .mlp_norm_bias = "ln_mlp.bias", .o = "self_attn.dense",
+               BIG_MLP, .qkv = "self_attn.query_key_value", .final_norm = "ln_f",
+               .final_norm_bias = "ln_f.bias", .embedding = "word_embeddings", .body = "transformer." } },
   { "PhiForCausalLM", "phi", /* Phi-1, 1.5, 2 */
     {  51200, 2048,  8192, 24, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
     HAS(USE_BIAS, HEAD_BIAS, BIASED, PARTIAL_ROTARY, PARALLEL), .norm = NORM_CENTRED_BIAS,
@@ -606,6 +626,7 @@ const char *activation_name(Activation activation) {
                                                    [ACTIVATION_CLAMPED] = "clamped silu",
                                                    [ACTIVATION_RELU] = "relu2",
                                                    [ACTIVATION_GELU_ALONE] = "gelu_pytorch_tanh",
+                                                   [ACTIVATION_GELU_EXACT] = "gelu",
                                                    [ACTIVATION_XIELU] = "xielu"};
   return names[activation];
 }

@@ -66,7 +66,9 @@ typedef enum {
   OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
-  PARALLEL_KEY,   /* use_parallel_residual: as PARALLEL */
+  PARALLEL_KEY,   /* use_parallel_residual: as PARALLEL, its default */
+  QK_LAYERNORM,   /* qk_layernorm: qk_norm below only if it is true */
+  NEOX_ROPE,      /* rotary_emb_base and rotary_pct in place of rope_theta and partial_rotary_factor */
   GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function count more than the usual names */
   BLOCK_WIDTH,    /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
   SANDWICH,       /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
@@ -88,6 +90,7 @@ typedef enum {
   QKV_BIAS,
   BIASED, /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
   PARALLEL,
+  PARALLEL_NORMS, /* with PARALLEL */
   NORMS_PLAIN,
   EMBEDDING_NORM,
   QK_NORM_PLAIN,
@@ -153,10 +156,10 @@ struct Architecture {
   /* architecture is NULL if this is the text part of multimodal models alone. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
 
-  struct { /* defaults of absent members */
-    int vocab_size, hidden, intermediate, n_layers, n_heads;
-    int n_kv_heads; /* 0: n_heads */
-    int head_dim;   /* 0: hidden / n_heads */
+  struct {                                                   /* defaults of absent members */
+    int vocab_size, hidden, intermediate, n_layers, n_heads; /* intermediate 0: 4 * hidden */
+    int n_kv_heads;                                          /* 0: n_heads */
+    int head_dim;                                            /* 0: hidden / n_heads */
     int max_position;
     int bos, eos; /* -1: none */
     double norm_eps, rope_theta;
@@ -291,6 +294,7 @@ ParsePart config_parse_value_heads;  /* value_dim, value_scale, KV heads and sin
 
 /* PRECOND all of the config is filled but for quantisation and special tokens. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
+ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
 ParsePart config_check_value_heads;  /* refuses members that contradict the config (value_heads.c) */
 
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */

@@ -131,10 +131,10 @@ static Status parse_heads(const ConfigReader *r, const Architecture *arch, Model
 static Status parse_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
   const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
-  config->intermediate = arch->intermediate;
+  const int usual = config->intermediate = arch->intermediate ? arch->intermediate : 4 * config->hidden;
   if (arch->sizes != config_parse_altup ||
       !json_is_array(json_member(r->object, width))) /* config_parse_altup() reads the list */
-    TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
+    TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, usual, &config->intermediate));
   if (arch->dense_key)
     TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
   TRY(arch->layers == config_parse_blocks ? config_count_blocks(r, &config->n_layers)
@@ -156,26 +156,32 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
 static Status parse_activation(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const struct {
     const char *name;
+    bool alone; /* without a gate */
     Activation activation;
-  } known[] = {{"silu", ACTIVATION_SILU},
-               {"swish", ACTIVATION_SILU},
-               {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
-               {"gelu_new", ACTIVATION_GELU_TANH}};
+  } known[] = {{"silu", false, ACTIVATION_SILU},
+               {"swish", false, ACTIVATION_SILU},
+               {"gelu_pytorch_tanh", false, ACTIVATION_GELU_TANH},
+               {"gelu_new", false, ACTIVATION_GELU_TANH},
+               {"gelu_pytorch_tanh", true, ACTIVATION_GELU_ALONE},
+               {"gelu_new", true, ACTIVATION_GELU_ALONE},
+               {"gelu_fast", true, ACTIVATION_GELU_ALONE},
+               {"gelu", true, ACTIVATION_GELU_EXACT}};
   const char *name, *key = key_of(r, arch, "activation_function",
                                   arch->activation_key ? arch->activation_key : "hidden_act");
   TRY(reader_string(r, key, &name));
   config->activation = arch->activation;
-  const bool ungated = is_ungated(arch->activation);
+  const bool ungated = is_ungated(arch->activation),
+             alone = arch->activation == ACTIVATION_GELU_ALONE || arch->activation == ACTIVATION_GELU_EXACT;
   const char *usual = activation_name(arch->activation);
   if (!name || (ungated && strcmp(name, usual) == 0)) return STATUS_OK;
-  if (arch->activation == ACTIVATION_GELU_ALONE && strcmp(name, "gelu_new") == 0) return STATUS_OK;
-  if (ungated) return reader_refuse(r, "%s %s is not supported, expected %s", key, name, usual);
+  if (ungated && !alone) return reader_refuse(r, "%s %s is not supported, expected %s", key, name, usual);
   if (has(arch, GELU_IS_TANH) && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     config->activation = known[i].activation;
-    if (strcmp(name, known[i].name) == 0) return STATUS_OK;
+    if (known[i].alone == alone && strcmp(name, known[i].name) == 0) return STATUS_OK;
   }
-  return reader_refuse(r, "%s %s is not supported, expected silu or gelu_pytorch_tanh", key, name);
+  return reader_refuse(r, "%s %s is not supported, expected %s or gelu_pytorch_tanh", key, name,
+                       alone ? "gelu" : "silu");
 }
 
 /* An absent member gives `fallback`, null gives no cap. */
@@ -291,7 +297,10 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   if (has(arch, OFF_ONLY)) TRY(reader_refuse_true(r, "use_sliding_window"));
   if (has(arch, OFF_ONLY)) TRY(reader_refuse_given(r, "clip_qkv"));
   if (has(arch, CLIP)) TRY(parse_cap(r, "clip_qkv", 0, &config->qkv_clip));
-  if (has(arch, PARALLEL_KEY)) TRY(reader_bool(r, "use_parallel_residual", false, &config->parallel));
+  if (has(arch, PARALLEL_KEY))
+    TRY(reader_bool(r, "use_parallel_residual", config->parallel, &config->parallel));
+  config->parallel_norms = config->parallel && has(arch, PARALLEL_NORMS);
+  if (has(arch, QK_LAYERNORM)) TRY(reader_bool(r, "qk_layernorm", false, &qk_norm));
   if (arch->off_key) TRY(reader_refuse_true(r, arch->off_key));
   if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", has(arch, QK_NORM_USUAL), &qk_norm));
   if (has(arch, USE_QK_NORM) && qk_norm && arch->qk_norm == QK_NORM_NONE)

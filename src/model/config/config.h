@@ -79,9 +79,10 @@ typedef enum {
   NORM_CENTRED_BIAS,
 } NormKind;
 
-/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); q, k and v (Sarvam); all these
- * (Phi-3); those of the gated delta rule (Lara 4 Mini). */
-typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_ALL, FUSES_DELTA } FusedMatrices;
+/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); q, k and v (Sarvam); these by
+ * KV head, each with its queries, its key and its value (GPT-NeoX), until model_prepare() orders them; q, k
+ * and v, and gate and up (Phi-3); those of the gated delta rule (Lara 4 Mini). */
+typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_QKV_HEADS, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
 /* The part after the mixer of tokens: experts, if the model has some (ModelConfig.experts), else an MLP;
  * an MLP, although the model has experts; or nothing (Nemotron-H). */
@@ -119,13 +120,15 @@ typedef struct {
   int n_cache_heads;
 } LayerConfig;
 
-/* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
-typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
+/* Norms of q and k before rope: none; RMSNorm over each head, or over all heads together; or LayerNorm of
+ * each head, without a bias and with weights of the head's own (StableLM 2 12B, Command R+). */
+typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
  * From ACTIVATION_RELU on MLPs and experts are ungated: there is no gate, up's output is both. f is
  * max(x, 0), so that g is the square of max(up, 0) (relu2); or (1 + tanh(...)) / 2 as above, so that g is the
- * GELU of up; or g is a function of up alone, with numbers of each layer's own (XieluLayer in model.h).
+ * GELU of up; or the exact one, up * Phi(up), Phi being the normal distribution's; or g is a function of up
+ * alone, with numbers of each layer's own (XieluLayer in model.h).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
 typedef enum {
@@ -134,6 +137,7 @@ typedef enum {
   ACTIVATION_CLAMPED,
   ACTIVATION_RELU,
   ACTIVATION_GELU_ALONE,
+  ACTIVATION_GELU_EXACT,
   ACTIVATION_XIELU,
   N_ACTIVATIONS
 } Activation;
@@ -148,6 +152,7 @@ typedef struct {
   const char *block;  /* stands for "self_attn", "mlp", "mamba" in all names: "mixer" gives "mixer.q_proj" */
   const char *attention, *delta; /* stand for "self_attn" and "linear_attn" */
   const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
+  const char *attn_norm_bias, *mlp_norm_bias;
   const char *q_norm, *k_norm;
   const char *o, *delta_o;                /* in layers with attention, and of DELTA_APART */
   const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
@@ -157,8 +162,9 @@ typedef struct {
   /* o, delta_o, gate, up and down have these names in some checkpoints of the family, the usual ones in
    * others. */
   bool in_some;
-  /* These name parts of the whole model. body: what names begin with if none begins with "model.". */
-  const char *final_norm, *final_norm_bias, *embedding, *body;
+  /* These name parts of the whole model. body: what names begin with if none begins with "model."; head: a
+   * name that lm_head has in some checkpoints of the family. */
+  const char *final_norm, *final_norm_bias, *embedding, *body, *head;
 } TensorNames;
 
 /* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
@@ -416,10 +422,12 @@ typedef struct {
 
   NormKind norm;
   NormPlacement norms;
-  bool norms_plain;    /* norms of x have no weights: the loader makes ones (OLMo 1, NanoChat) */
-  bool head_bias;      /* lm_head has a bias (PhiMoE) */
-  bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
-  bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
+  bool norms_plain; /* norms of x have no weights: the loader makes ones (OLMo 1, NanoChat) */
+  bool head_bias;   /* lm_head has a bias (PhiMoE) */
+  bool parallel;    /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
+  bool
+      parallel_norms; /* likewise, but with mlp_norm of what attn_norm reads; `parallel` is true (GPT-NeoX) */
+  bool embedding_norm;  /* embeddings are normalised, without weights (Muse Glimmer) */
   double post_norm_eps; /* epsilon of norms of outputs; 0: norm_eps */
   QkNorm qk_norm;
   bool qk_norm_plain;      /* q and k norms have no weights */
@@ -502,6 +510,10 @@ static inline bool layer_has(LayerConfig own, LayerKind kind) {
 /* True if norms, but perhaps the last, multiply by 1 + weight. */
 static inline bool norms_plus_one(const ModelConfig *config) {
   return config->norm == NORM_PLUS_ONE || config->norm == NORM_PLUS_ONE_INSIDE;
+}
+/* The MLP reads what attn_norm has made: it has no norm of its own. */
+static inline bool mlp_shares_norm(const ModelConfig *config) {
+  return config->parallel && !config->parallel_norms;
 }
 static inline bool norms_are_centred(const ModelConfig *config) {
   return config->norm >= NORM_CENTRED;

@@ -168,7 +168,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->conv.taps) return "layers with a short convolution";
   if (config->experts.n_experts) return "experts";
   if (config->text_part) return "the text part of a larger model";
-  if (config->fused == FUSES_ALL || config->fused == FUSES_QKV) return "q, k and v as one matrix";
+  if (config->fused >= FUSES_QKV && config->fused <= FUSES_ALL) return "q, k and v as one matrix";
   if (config->latent.kv_rank) return "latent attention";
   if (config->streams.n || config->altup.n) return "several residual streams";
   if (config->fused == FUSES_GATE_UP) return "gate and up as one matrix";
@@ -178,6 +178,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->norms != NORM_BEFORE) return "norms of what comes out of attention";
   if (norms_plus_one(config)) return "norms that multiply by 1 + weight";
   if (config->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";
+  if (config->qk_norm == QK_NORM_CENTRED) return "q and k norms that subtract the mean";
   if (config->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
   if (config->per_layer_width > 0) return "an input of each layer's own";
   if (config->v_norm) return "a norm of v";

@@ -72,6 +72,39 @@ static Status take_linears(HfLoader *loader, int index) {
 
 /* --- the model */
 
+/* Takes one of the parts that are joined to fp32 numbers at `to`. */
+static Status take_part(HfLoader *loader, const char *name, const char *suffix, int rank,
+                        const int64_t *shape, float *to) {
+  Vector own;
+  TRY(take_numbers(loader, name, suffix, rank, shape, &own));
+  const StoredTensor *tensor = hf_find(loader, name, suffix);
+  TRY(check_finite(own.data, own.dtype, (size_t)own.n, 1, tensor->file, tensor->name, loader->err));
+  floats_read(own.data, own.dtype, 0, (size_t)own.n, to);
+  return STATUS_OK;
+}
+
+/* Memory for n numbers of parts that lie apart, as a vector. */
+static float *make_joined(HfLoader *loader, int index, size_t n, Vector *out) {
+  Model *model = loader->model;
+  float *all = model_make_memory(model, n, sizeof *all, &model->layers[index].linear[0], loader->err);
+  if (all) model->made_bytes += n * sizeof *all;
+  *out = (Vector){all, DTYPE_F32, (int)n};
+  return all;
+}
+
+/* Takes the weights of norms of heads, which lie apart (StableLM 2 12B), as those of one. */
+static Status take_head_norms(HfLoader *loader, int index, const char *name, int n, Vector *out) {
+  const int64_t dim = config_layer(&loader->model->config, index).head_dim;
+  float *all = make_joined(loader, index, (size_t)n, out);
+  if (!all) return STATUS_FAILED;
+  for (int i = 0; i * dim < n; i++) {
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, ".norms.%d.weight", i);
+    TRY(take_part(loader, name, suffix, 1, &dim, all + i * dim));
+  }
+  return STATUS_OK;
+}
+
 /* Takes the taps of q's, k's and v's convolutions, which lie apart, as those of one. */
 static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *out) {
   static const char *const parts[] = {"linear_attn.q_conv1d.weight", "linear_attn.k_conv1d.weight",
@@ -81,20 +114,14 @@ static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *o
   const int keys = delta->n_key_heads * delta->key_dim,
             channels[] = {keys, keys, delta->n_value_heads * delta->value_dim};
   const size_t n = (size_t)delta_channels(delta) * (size_t)taps;
-  float *all = model_make_memory(model, n, sizeof *all, &model->layers[index].delta_qkv, loader->err);
+  float *all = make_joined(loader, index, n, out);
   if (!all) return STATUS_FAILED;
-  *out = (Vector){all, DTYPE_F32, (int)n};
-  model->made_bytes += n * sizeof *all;
   for (int i = 0; i < 3; i++) {
     const int64_t shape[] = {channels[i], 1, taps};
     char name[NAME_SIZE];
-    Vector own;
     layer_full_name(&model->config, loader->body, index, parts[i], name, sizeof name);
-    TRY(take_numbers(loader, name, "", 3, shape, &own));
-    const StoredTensor *tensor = hf_find(loader, name, "");
-    TRY(check_finite(own.data, own.dtype, (size_t)own.n, 1, tensor->file, tensor->name, loader->err));
-    floats_read(own.data, own.dtype, 0, (size_t)own.n, all);
-    all += own.n;
+    TRY(take_part(loader, name, "", 3, shape, all));
+    all += channels[i] * taps;
   }
   return STATUS_OK;
 }
@@ -117,6 +144,17 @@ static Status take_vectors(HfLoader *loader, int index) {
     const StoredTensor *tensor = hf_find(loader, name, stored.suffix);
     if (!tensor && (which == LAYER_XIELU_BETA || which == LAYER_XIELU_EPS)) continue;
     if (tensor && which >= LAYER_XIELU_ALPHA_P && tensor->rank == 0) rank = 0;
+    const bool centred =
+        config->qk_norm == QK_NORM_CENTRED && (which == LAYER_Q_NORM || which == LAYER_K_NORM);
+    if (centred && hf_find(loader, name, ".norms.0.weight")) {
+      TRY(take_head_norms(loader, index, name, stored.n, out));
+      continue;
+    }
+    if (centred) { /* Command R+ */
+      const int dim = config_layer(config, index).head_dim;
+      rank = 2;
+      memcpy(shape, (int64_t[]){stored.n / dim, dim}, 2 * sizeof *shape);
+    }
     if (which == LAYER_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
       rank = 2;
       shape[0] = 1;
@@ -243,6 +281,7 @@ static void find_names(HfLoader *loader) {
                {"model.language_model.model.", "model.language_model.lm_head"},
                {"language_model.backbone.", "language_model.lm_head"}};
   const ModelConfig *config = &loader->model->config;
+  const char *head = config->names.head;
   size_t n = config->text_part ? sizeof names / sizeof *names : 1;
   char embedding[NAME_SIZE];
   snprintf(embedding, sizeof embedding, "%s.weight", embedding_name(config));
@@ -252,6 +291,7 @@ static void find_names(HfLoader *loader) {
     if (hf_find(loader, loader->body, embedding)) return;
   }
   if (config->names.body) loader->body = config->names.body;
+  if (head && hf_has_linear(loader, head)) loader->head = head;
 }
 
 /* True if a layer has a matrix of this name, which may be NULL. */

@@ -15,6 +15,7 @@
 static bool is_idle(const char *name) {
   static const char *const parts[] = {".inv_freq",         ".cos_cached",
                                       ".sin_cached",       ".masked_bias",
+                                      ".attention.bias", /* the mask of GPT-NeoX */
                                       ".input_scale",      ".input_global_scale",
                                       ".input_zero_point", ".q_scale",
                                       ".k_scale",          ".v_scale",

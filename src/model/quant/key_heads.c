@@ -1,10 +1,12 @@
-/* key_heads.c - the matrices of the gated delta rule that Qwen3-Next stores by key head, put into the order
- * in which all other models store them.
+/* key_heads.c - the matrices of the gated delta rule that Qwen3-Next stores by key head, and those of
+ * attention that GPT-NeoX and Falcon store by KV head, put into the order in which all other models store
+ * them.
  *
  * Called by: repack.c (model_prepare), hf_directory.c (sizes).
  * Each key head has dk outputs of q, dk of k, n dv of v and n dv of z in one stored matrix, and n of b and n
  * of a in another; n value heads belong to a key head. Afterwards q, k and v of all heads are one matrix, and
- * z, b and a one each. No number changes. */
+ * z, b and a one each. In attention each KV head has its queries, its key and its value in one matrix;
+ * afterwards q, k and v are one each. No number changes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +210,23 @@ static void drop(Model *model, const Linear *l) {
   if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-static Status order_layer(Model *model, ModelLayer *layer, int n_threads, Error *err) {
+static Status order_attention(Model *model, ModelLayer *layer, const LayerConfig *own, int n_threads,
+                              Error *err) {
+  const Linear in = layer->q;
+  const int dim = own->head_dim, queries = own->n_heads / own->n_kv_heads * dim, step = queries + 2 * dim;
+  const struct {
+    Linear *to;
+    Series series;
+  } parts[] = {{&layer->q, {0, queries}}, {&layer->k, {queries, dim}}, {&layer->v, {queries + dim, dim}}};
+  for (int i = 0; i < 3; i++) {
+    const Gathering g = {model, &in, own->n_kv_heads, step, 1, {parts[i].series}, n_threads, err};
+    TRY(gather(&g, parts[i].to));
+  }
+  drop(model, &in);
+  return STATUS_OK;
+}
+
+static Status order_delta(Model *model, ModelLayer *layer, int n_threads, Error *err) {
   const DeltaConfig *c = &model->config.delta;
   const Linear in = layer->delta_qkv, gates = layer->delta_b;
   const int keys = c->key_dim, n = c->n_value_heads / c->n_key_heads, values = n * c->value_dim;
@@ -235,24 +253,29 @@ static Status order_layer(Model *model, ModelLayer *layer, int n_threads, Error 
 
 Status key_heads_order(Model *model, int n_threads, Error *err) {
   ModelConfig *config = &model->config;
-  if (config->delta.form != DELTA_INTERLEAVED) return STATUS_OK;
-  for (int i = 0; i < config->n_layers; i++)
-    if (config_layer(config, i).kind == LAYER_DELTA)
-      TRY(order_layer(model, &model->layers[i], n_threads, err));
-  config->delta.form = DELTA_AS_ONE;
+  const bool delta = config->delta.form == DELTA_INTERLEAVED, attention = config->fused == FUSES_QKV_HEADS;
+  for (int i = 0; i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    if (delta && own.kind == LAYER_DELTA) TRY(order_delta(model, &model->layers[i], n_threads, err));
+    if (attention && own.kind == LAYER_ATTENTION)
+      TRY(order_attention(model, &model->layers[i], &own, n_threads, err));
+  }
+  if (delta) config->delta.form = DELTA_AS_ONE;
+  if (attention) config->fused = FUSES_QKV;
   return STATUS_OK;
 }
 
 void key_heads_count(Model *model) {
   const ModelConfig *config = &model->config;
-  for (int i = 0; config->delta.form == DELTA_INTERLEAVED && i < config->n_layers; i++) {
+  const bool delta = config->delta.form == DELTA_INTERLEAVED, attention = config->fused == FUSES_QKV_HEADS;
+  for (int i = 0; (delta || attention) && i < config->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    if (config_layer(config, i).kind != LAYER_DELTA) continue;
-    const Linear *both[] = {&layer->delta_qkv, &layer->delta_b};
+    const Linear *ordered[] = {delta ? &layer->delta_qkv : &layer->q, &layer->delta_b};
     for (int k = 0; k < 2; k++) {
-      if (!both[k]->qweight && !both[k]->weight) continue; /* repack.c makes it, and then it is given back */
-      model->made_bytes += weight_bytes(both[k]);
-      model->replaced_bytes += weight_bytes(both[k]);
+      if (!ordered[k]->qweight && !ordered[k]->weight)
+        continue; /* none, or repack.c makes it and gives it back */
+      model->made_bytes += weight_bytes(ordered[k]);
+      model->replaced_bytes += weight_bytes(ordered[k]);
     }
   }
 }

@@ -67,8 +67,16 @@ def mlp_width(text):
         return text["prefix_dense_intermediate_size"]
     if "intermediate_size_mlp" in text:  # Llama 4
         return text["intermediate_size_mlp"]
+    if text["model_type"] == "falcon":
+        return text.get("ffn_hidden_size", 4 * text["hidden_size"])
     width, multiple = text.get("block_ff_dim", text.get("intermediate_size")), text.get("block_multiple_of")
     return -(-(2 * width // 3) // multiple) * multiple if text.get("block_auto_adjust_ff_dim") else width
+
+
+def kv_heads(text):
+    """The number in families whose configs do not have num_key_value_heads."""
+    one = text["model_type"] == "falcon" and not text["new_decoder_architecture"]
+    return 1 if one else text.get("num_kv_heads", text["num_attention_heads"])
 
 
 def of_experts(report):
@@ -112,7 +120,8 @@ def test_says_what_the_files_say(run, directory):
     several = "text_config" in whole
     text = whole["text_config"] if several else config
     eps = (text[key] for key in ("norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon") if key in text)
-    spelt = {"rms_norm_eps": next(eps, 1e-5), "num_hidden_layers": text.get("num_layers"), **text,
+    spelt = {"rms_norm_eps": next(eps, 1e-5), "num_hidden_layers": text.get("num_layers"),
+             "num_key_value_heads": kv_heads(text), **text,
              "intermediate_size": mlp_width(text), "vocab_size": text.get("output_vocab_size", text["vocab_size"])}
     if isinstance(spelt["intermediate_size"], list):
         assert [layer["intermediate_size"] for layer in report["layers"]] == spelt["intermediate_size"]
@@ -131,9 +140,9 @@ def test_says_what_the_files_say(run, directory):
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps"):
         assert report[key] == spelt[key], key
-    own_head = any(name.endswith("lm_head.weight") for name in stored)
+    own_head = any(name.endswith(("lm_head.weight", "embed_out.weight")) for name in stored)
     assert report["tie_word_embeddings"] == (not own_head if several else config.get(
-        "tie_embedding", config.get("tie_word_embeddings", False)))
+        "tie_embedding", config.get("tie_word_embeddings", text["model_type"] == "falcon")))
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
     layers = report["layers"]
     assert len(layers) == len(report["layer_kinds"]) == report["num_hidden_layers"]
@@ -175,7 +184,8 @@ def test_says_what_the_files_say(run, directory):
     assert {*report["attention_chunks"]} <= {0, text.get("attention_chunk_size")}
     linear = report["linear_layers"]
     own_gate = report["attn_gate"] in ("numbers", "heads")
-    matrices = 8 if own_gate else 7 - 3 * report["fused"] - report["fused_gate_up"] - 2 * report["fused_qkv"]
+    as_one = report["fused_qkv"] or report["fused_qkv_by_head"]
+    matrices = 8 if own_gate else 7 - 3 * report["fused"] - report["fused_gate_up"] - 2 * as_one
     matrices += 2 if report["hidden_size_per_layer_input"] else 0
     missing = [2 if layer["kv_layer"] != index else layer["k_as_v"] for index, layer in enumerate(layers)]
     delta = report["delta"]
@@ -246,7 +256,8 @@ def test_says_what_the_files_say(run, directory):
     assert linear["dense"] == len(linear["dense_layers"])
     assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored
                                       if not any(part in name for part in (
-                                              "vision", "visual", "conv.conv", "conv1d", "norm.bias", "lm_head")))
+                                              "vision", "visual", "conv.conv", "conv1d", "norm.bias", "ln_",
+                                              "lm_head")))
 
 
 def with_unit(size):
@@ -300,7 +311,8 @@ def arithmetic_of(report):
         (report["norm_bias"], "norms with a bias"),
         (report["norms_plain"], "norms without weights"),
         (report["lm_head_bias"], "an output head with a bias"),
-        (report["parallel_mlp"], "the gated product beside attention, of the same norm"),
+        (report["parallel_mlp"], "the gated product beside attention, of "
+         + ("a norm of its own" if report["parallel_norms"] else "the same norm")),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
         (report["embedding_norm"], "embeddings normalised"),
         (report["qk_norm_plain"], "q and k norms without weights"),
@@ -337,6 +349,7 @@ def arithmetic_of(report):
         (report["rope_neighbours"], "neighbouring numbers turned together"),
         (report["fused_gate_up"], "gate and up stored as one matrix"),
         (report["fused_qkv"], "q, k and v stored as one matrix"),
+        (report["fused_qkv_by_head"], "q, k and v stored as one matrix, by KV head"),
         (report["fused_delta"], "matrices of the delta rule stored as one"),
         (report["fused"], "q, k and v stored as one matrix, gate and up too")]
     return ", ".join(text for there, text in items if there)
@@ -460,7 +473,8 @@ def altup_of(report):
 
 def lines_of(report):
     """The report for people, made from the report for programs."""
-    norms = {None: "", "heads": ", q and k norms", "whole": ", q and k norms over all heads"}
+    norms = {None: "", "heads": ", q and k norms", "whole": ", q and k norms over all heads",
+             "heads, centred": ", q and k norms"}
     n_files = len({tensor["file"] for tensor in report["tensors"]})
     generation, unused = report["generation"], report["unused_tensors"]
     head = (f"of {report['head_bits']} bits" if report["head_dtype"] is None

@@ -1,0 +1,29 @@
+/* falcon.c - what members of Falcon's config say of its layers: attention and MLP one after another, beside
+ * each other with one norm (7B), or with one each (40B, "new"). Called by: config.c. */
+#include "model/config/architectures.h"
+
+Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  bool is_new, one_kv_head;
+  int n_norms;
+  (void)arch;
+  TRY(reader_refuse_true(r, "alibi"));
+  TRY(reader_bool(r, "new_decoder_architecture", false, &is_new));
+  TRY(reader_bool(r, "multi_query", true, &one_kv_head));
+  TRY(reader_bool(r, "parallel_attn", true, &config->parallel));
+  TRY(reader_bool(r, "bias", false, &config->o_bias));
+  TRY(reader_int(r, "num_kv_heads", 1, MAX_HEADS, config->n_heads, &config->n_kv_heads));
+  TRY(reader_int(r, "num_ln_in_parallel_attn", 1, 2, 2, &n_norms));
+  config->qkv_bias = config->mlp_bias = config->o_bias;
+  config->parallel |= is_new;
+  config->parallel_norms = is_new && n_norms == 2;
+  if (!config->parallel_norms) { /* Llama's */
+    TensorNames *names = &config->names;
+    names->attn_norm = names->mlp_norm = names->attn_norm_bias = names->mlp_norm_bias = NULL;
+  }
+  if (!is_new) config->n_kv_heads = one_kv_head ? 1 : config->n_heads;
+  if (config->n_heads % config->n_kv_heads != 0)
+    return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
+                         config->n_heads, config->n_kv_heads);
+  if (config->n_kv_heads == 1) config->fused = FUSES_QKV; /* the usual order */
+  return STATUS_OK;
+}
