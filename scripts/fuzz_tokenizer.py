@@ -12,6 +12,7 @@ that is needed to see it again; the exit status is 1 where there was one, or whe
 reason that is not known (EXPECTED_REFUSALS) or ended otherwise than it should."""
 
 import argparse
+import base64
 import gzip
 import json
 import os
@@ -188,6 +189,52 @@ def random_normalizer(rng, depth=0):
     if kind == 7:
         return {"type": "Strip", "strip_left": rng.random() < 0.5, "strip_right": rng.random() < 0.5}
     return {"type": "Sequence", "normalizers": [random_normalizer(rng, depth + 1) for _ in range(rng.randrange(4))]}
+
+
+def double_array(keys):
+    """The units of a trie of {bytes: value}, as darts-clone lays them out."""
+    root, units, taken = {}, {0: 0}, {0}
+    for key, value in keys.items():
+        node = root
+        for byte in key:
+            node = node.setdefault(byte, {})
+        node[None] = value
+    waiting = [(root, 0)]
+    for node, at in waiting:
+        offset = 1
+        while any(at ^ offset ^ (byte or 0) in taken for byte in node):
+            offset += 1
+        units[at] |= offset << 10 | (None in node) << 8
+        for byte, child in node.items():
+            place = at ^ offset ^ (byte or 0)
+            taken.add(place)
+            units[place] = 1 << 31 | child if byte is None else byte
+            if byte is not None:
+                waiting.append((child, place))
+    return [units.get(i, 0) for i in range((max(units) | 255) + 1)]
+
+
+def random_charsmap(rng):
+    """Precompiled: characters and some pairs of them, with shorter and longer replacements."""
+    characters = [*"aelt \r\n\t.", "ﬁ", "é", "Å", "\u0301", "\u200d", "½", "\u00a0", "中", "\u0600", "①", "😀", "\u093e"]
+    keys = [rng.choice(characters) for _ in range(rng.randrange(1, 12))]
+    seconds = ("\u0301", "\u0308", "\n", "a", "\u200d")
+    keys += [rng.choice(characters) + rng.choice(seconds) for _ in range(rng.randrange(6))]
+    values, texts = {}, b""
+    for key in keys:
+        values[key.encode()] = len(texts)
+        texts += rng.choice(("", " ", "x", "ab", "fi", "é", "▁", "中a", "a\u0301", "1⁄2")).encode() + b"\0"
+    units = double_array(values)
+    blob = struct.pack(f"<{len(units) + 1}I", 4 * len(units), *units) + texts
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(blob).decode()}
+
+
+def random_unigram_normalizer(rng):
+    if rng.random() < 0.5:
+        return random_normalizer(rng)
+    steps = [random_charsmap(rng), *(random_normalizer(rng, 2) for _ in range(rng.randrange(3)))]
+    rng.shuffle(steps)
+    return {"type": "Sequence", "normalizers": steps}
 
 
 def random_pre_tokenizer(rng, depth=0):
@@ -390,13 +437,14 @@ def random_tokenizer(rng):
     legacy = rng.random() < 0.5 and not any(" " in side for merge in merges for side in merge)
     if unigram:
         vocab = {piece: i for i, (piece, _) in enumerate(unigram["vocab"])}
+    normalizer = (random_unigram_normalizer if unigram else random_normalizer)(rng) if rng.random() < 0.6 else None
     added = random_added(rng, vocab)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": random_normalizer(rng) if rng.random() < 0.6 else None,
+        "normalizer": normalizer,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": random_post_processor(rng, [a for a in added if a["special"]]),
         "decoder": random_decoder(rng) if rng.random() < 0.9 else None,

@@ -9,6 +9,7 @@ only proposes candidates for case pairs and decompositions; what the reference d
 Takes about two minutes. Needed only to follow a new version of the reference."""
 
 import bisect
+import struct
 import sys
 import unicodedata
 
@@ -82,6 +83,30 @@ def partition(names, spell):
     missing = [c for c in ALL if c not in value]
     assert not missing, (len(missing), hex(missing[0]))
     return value.__getitem__
+
+
+def charsmap(bytes_to_x):
+    """A normalizer that replaces each character, or grapheme, that begins with one of the bytes by an x."""
+    units = [0] * 768  # the root's children at 256 ^ byte, the value 0 of each at 512 ^ byte
+    units[0] = 256 << 10
+    for byte in bytes_to_x:
+        units[256 ^ byte] = 768 << 10 | 256 | byte
+    return normalizers.Precompiled(struct.pack("<769I", 4 * len(units), *units) + b"x\0")
+
+
+def graphemes():
+    """Properties of characters that make graphemes: Precompiled replaces those of less than six bytes as one."""
+    letter, beginnings = charsmap(b"a"), charsmap({chr(c).encode()[0] for c in ALL} - {0, ord("a")})
+    joins = {c for c in ALL if letter.normalize_str("a" + chr(c)) == "x"}
+    # The mark begins with one of the bytes too: it is an x by itself after what ends a grapheme.
+    breaks = {0} | {c for c in ALL[1:0x10000 - 0x800] if beginnings.normalize_str(chr(c) + "\u0301") == "xx"}
+    prepended = {c for c in ALL[1:] if c != ord("a") and beginnings.normalize_str(chr(c) + "a") == "x"}
+    assert not (joins & breaks or joins & prepended or breaks & prepended)
+    # Two pictographs with a joiner between them have more than five bytes: then the joiner stays.
+    picture = charsmap({"©".encode()[0]})
+    pictures = {c for c in ALL if c not in joins and "\u200d" in picture.normalize_str("©\u200d" + chr(c))}
+    spacing = {c for c in joins if not picture.normalize_str("©" + chr(c) + "\u200d©\u0301").endswith("\u0301")}
+    return by_sets([(1, joins), (2, breaks), (4, prepended), (8, pictures), (16, spacing)])
 
 
 def flags():
@@ -282,6 +307,7 @@ def main():
     write_runs("unicode_scripts", runs_of(partition(SCRIPTS, lambda n: "\\p{%s}" % n)))
     write_runs("unicode_flags", runs_of(flags()))
     write_runs("unicode_normal", runs_of(normal_flags()))
+    write_runs("unicode_graphemes", runs_of(graphemes()))
     write_case("unicode_lower", lower_series())
     write_case("unicode_fold", fold_series())
     print("\nconst MultiFold unicode_multi_folds[] = {")

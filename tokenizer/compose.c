@@ -44,7 +44,7 @@ static uint8_t flags_of(const NormalStep *step, uint32_t code) {
 
 /* --- decomposing a run */
 
-static Status push(NormalScratch *s, Composed character, Error *err) {
+Status composed_push(NormalScratch *s, Composed character, Error *err) {
   TRY(mem_grow(&s->run, &s->capacity, s->n_run + 1, sizeof *s->run, "characters to compose", err));
   s->run[s->n_run++] = character;
   return STATUS_OK;
@@ -56,17 +56,17 @@ static uint8_t combining_class(const NormalStep *step, uint32_t code) {
 }
 
 static Status push_decomposed(const NormalStep *step, NormalScratch *s, uint32_t code, Error *err) {
-  if (!(flags_of(step, code) & NORMAL_KNOWN)) return push(s, (Composed){code, 0, 0}, err);
+  if (!(flags_of(step, code) & NORMAL_KNOWN)) return composed_push(s, (Composed){code, 0, 0}, err);
   bool compatible = step->kind == NORMAL_NFKC || step->kind == NORMAL_NFKD;
   int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   utf8proc_int32_t parts[32]; /* the longest, U+FDFA, has 18 */
   int bound = 0;
   utf8proc_ssize_t n =
       utf8proc_decompose_char((utf8proc_int32_t)code, parts, 32, (utf8proc_option_t)options, &bound);
-  if (n < 0 || n > 32) return push(s, (Composed){code, 0, 0}, err);
+  if (n < 0 || n > 32) return composed_push(s, (Composed){code, 0, 0}, err);
   for (utf8proc_ssize_t i = 0; i < n; i++) {
     uint32_t part = (uint32_t)parts[i];
-    TRY(push(s, (Composed){part, combining_class(step, part), i > 0}, err));
+    TRY(composed_push(s, (Composed){part, combining_class(step, part), i > 0}, err));
   }
   return STATUS_OK;
 }
@@ -140,9 +140,8 @@ static void compose(const NormalStep *step, NormalScratch *s) {
   s->n_run = kept;
 }
 
-/* Writes the run for text[start .. end). Origins are counted as in the reference. */
-static Status write_run(NormalScratch *s, const Traced *text, size_t start, size_t end, TracedBuffer *out,
-                        Error *err) {
+Status composed_write(NormalScratch *s, const Traced *text, size_t start, size_t end, TracedBuffer *out,
+                      Error *err) {
   size_t at = start, before = start; /* the next character of the text and the previous one */
   for (size_t i = 0; i < s->n_run; i++) {
     char bytes[4];
@@ -197,7 +196,7 @@ Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *
     }
     TRY(reorder(scratch, err));
     if (composes(step)) compose(step, scratch);
-    TRY(write_run(scratch, text, start, at, out, err));
+    TRY(composed_write(scratch, text, start, at, out, err));
     done = at;
     unsafe = next_unsafe(step, text, done);
   }

@@ -1,4 +1,5 @@
-/* compose.h - NFC, NFD, NFKC and NFKD as the reference implements them. */
+/* compose.h - NFC, NFD, NFKC and NFKD as the reference implements them, and Precompiled, which replaces by a
+ * table (charsmap.c). */
 #pragma once
 
 #include "tokenizer/normalize.h"
@@ -9,3 +10,15 @@ Status form_load(const char *where, NormalStep *step, Error *err);
 /* Appends the normal form to `out`; if the text is already in it, appends nothing and clears *changed. */
 Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err);
+
+/* Appends a character to the scratch's run. */
+Status composed_push(NormalScratch *scratch, Composed character, Error *err);
+/* Writes the run for text[start .. end), and empties it. Origins are counted as in the reference. */
+Status composed_write(NormalScratch *scratch, const Traced *text, size_t start, size_t end, TracedBuffer *out,
+                      Error *err);
+
+/* Decodes the table, base64, to step->content and sets step->n_units. */
+Status charsmap_load(const char *where, const char *base64, size_t size, NormalStep *step, Error *err);
+/* Appends the text with all replacements to `out`. STATUS_MODEL where the table leads out of itself. */
+Status charsmap_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
+                      Error *err);

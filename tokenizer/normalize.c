@@ -120,6 +120,7 @@ static Status run_step(const NormalStep *step, NormalScratch *scratch, RegexScra
     TRY(traced_put(out, step->content, step->content_size, text, 0, false, err));
     return traced_put(out, text->text, text->size, text, 0, true, err);
   case NORMAL_REPLACE: return replace(step, regex, text, out, err);
+  case NORMAL_CHARSMAP: return charsmap_apply(step, scratch, text, out, err);
   case NORMAL_STRIP: break; /* needs no buffer */
   }
   return STATUS_OK;

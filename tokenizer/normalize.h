@@ -1,5 +1,5 @@
-/* normalize.h - the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace and Strip, applied in
- * order. */
+/* normalize.h - the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Precompiled,
+ * applied in order. */
 #pragma once
 
 #include "tokenizer/load/fields.h"
@@ -17,6 +17,7 @@ typedef enum {
   NORMAL_PREPEND,
   NORMAL_REPLACE,
   NORMAL_STRIP,
+  NORMAL_CHARSMAP,
 } NormalKind;
 
 typedef struct {
@@ -24,8 +25,9 @@ typedef struct {
   KindMap forms;    /* NFC to NFKD: the characters to look at */
   uint8_t flags[4]; /* [kind of forms] NORMAL_KNOWN, and 1: unsafe in this form */
   Pattern pattern;  /* REPLACE */
-  char *content;    /* [content_size] PREPEND: the text; REPLACE: the replacement */
+  char *content;    /* [content_size] PREPEND: the text; REPLACE: the replacement; CHARSMAP: the table */
   size_t content_size;
+  size_t n_units;   /* CHARSMAP: of the trie */
   bool left, right; /* STRIP */
 } NormalStep;
 
@@ -65,7 +67,7 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
 void traced_clear(TracedBuffer *buffer, const char *where, size_t size, const volatile int *interrupted);
 void traced_release(TracedBuffer *buffer); /* leaves it empty */
 
-/* A character of a run that is decomposed and composed (compose.c). */
+/* A character of a run that is decomposed and composed (compose.c) or replaced (charsmap.c). */
 typedef struct {
   uint32_t code;
   uint8_t class;  /* canonical combining class */

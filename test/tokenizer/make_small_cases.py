@@ -253,6 +253,9 @@ def behaviors(rng):
         write_tokenizer(None, definition, requests)
 
 
+CHANGED = ["\r\n", "e\u0301", "½\u0308a", "é\u0301", "ﬁ\u0301ﬁ", "\u0600a", "a\u200d", "①", "\u00a0"]
+
+
 def unigrams(rng, n_vocabularies, n_tokenizers, n_texts):
     """The model Unigram, with all kinds of the other parts."""
     for number in range(n_vocabularies):
@@ -270,7 +273,7 @@ def unigrams(rng, n_vocabularies, n_tokenizers, n_texts):
             definition = {
                 "version": "1.0",
                 "added_tokens": added,
-                "normalizer": fuzz.random_normalizer(rng) if rng.random() < 0.5 else None,
+                "normalizer": fuzz.random_unigram_normalizer(rng) if rng.random() < 0.6 else None,
                 "pre_tokenizer": pre_tokenizer,
                 "post_processor": fuzz.random_post_processor(rng, [a for a in added if a["special"]]),
                 "decoder": fuzz.random_decoder(rng) if rng.random() < 0.8 else None,
@@ -278,7 +281,7 @@ def unigrams(rng, n_vocabularies, n_tokenizers, n_texts):
             }
             requests = []
             for _ in range(n_texts):
-                text = short_text(rng, [*vocab, *(a["content"] for a in added)])
+                text = short_text(rng, [*vocab, *(a["content"] for a in added), *CHANGED])
                 requests.append({"text": text, "add_special": rng.random() < 0.4, "parse_special": rng.random() < 0.7})
             requests += [{"ids": [rng.randrange(len(vocab) + 4) for _ in range(rng.randrange(9))]}]
             write_tokenizer(rng, definition, requests)
@@ -290,7 +293,7 @@ def main():
     origins(rng, 60, 8)
     forms(rng)
     behaviors(rng)
-    unigrams(random.Random("small Unigram tokenizers"), 8, 3, 6)
+    unigrams(random.Random("small Unigram tokenizers"), 7, 3, 6)
 
 
 if __name__ == "__main__":

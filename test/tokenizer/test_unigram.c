@@ -1,4 +1,4 @@
-/* test_unigram.c - the model "Unigram": which of equal sums counts, unknown characters, the time that it takes.
+/* test_unigram.c - the model "Unigram": which of equal sums counts, unknown characters, and its time.
  *
  * The reference is the Python package tokenizers 0.23.3, whose ids are expected here; test_small.c has many
  * more of them. */

@@ -22,6 +22,14 @@ static Status load_prepend(const char *where, const Json *json, NormalStep *step
   return field_string(where, json, "prepend", &step->content, &step->content_size, err);
 }
 
+static Status load_charsmap(const char *where, const Json *json, NormalStep *step, Error *err) {
+  const Json *map = json_member(json, "precompiled_charsmap");
+  if (!json_is_string(map)) return field_expected(where, "precompiled_charsmap", map, "a string", err);
+  size_t size;
+  const char *base64 = json_string(map, &size);
+  return charsmap_load(where, base64, size, step, err);
+}
+
 static Status load_form(const char *where, const Json *json, NormalStep *step, Error *err) {
   (void)json;
   return form_load(where, step, err);
@@ -40,6 +48,7 @@ static const struct {
     {"Prepend", "prepend", NORMAL_PREPEND, load_prepend},
     {"Replace", "pattern content", NORMAL_REPLACE, load_replace},
     {"Strip", "strip_left strip_right", NORMAL_STRIP, load_strip},
+    {"Precompiled", "precompiled_charsmap", NORMAL_CHARSMAP, load_charsmap},
 };
 
 static Status add_normalizer(void *owner, const char *where, const char *type, const Json *json, Error *err) {

@@ -51,6 +51,16 @@ enum {
 };
 extern const RunTable unicode_normal;
 
+/* Each value is a set of flags. */
+enum {
+  GRAPHEME_JOINS = 1,     /* belongs to the grapheme before it (Extend, SpacingMark, ZWJ) */
+  GRAPHEME_BREAKS = 2,    /* is one of its own (Control, CR, LF); known below U+10000 */
+  GRAPHEME_PREPENDED = 4, /* belongs to the grapheme after it (Prepend) */
+  GRAPHEME_PICTURE = 8,   /* Extended_Pictographic: U+200D joins it to another one */
+  GRAPHEME_SPACING = 16,  /* joins, but no pictograph is joined across it */
+};
+extern const RunTable unicode_graphemes;
+
 /* Code points first, first + stride, ... last, each mapped to itself + delta. Sorted by first, but
  * interleaved series (stride 2) may overlap: the one that holds a code is among the last CASE_WINDOW that
  * begin at or before it, which make_unicode_tables.py asserts. */

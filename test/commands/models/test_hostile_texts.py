@@ -1,5 +1,6 @@
 """Tokenizers, chat templates and packed files as hostile as they come: each is refused with the message in
 test/data/transcripts/hostile, in the time that one test may take."""
+import base64
 import os
 import struct
 
@@ -24,6 +25,22 @@ def model(**changes):
 
 def unigram(pieces, **options):
     return tokenizer(model={"type": "Unigram", "vocab": pieces, **options})
+
+
+def charsmap(*units, texts=b"x\0", size=None):
+    """A normalizer by a table: the units of a trie, and texts that replace its strings."""
+    table = struct.pack(f"<{1 + len(units)}I", 4 * len(units) if size is None else size, *units) + texts
+    return precompiled(base64.b64encode(table).decode())
+
+
+def precompiled(table):
+    return tokenizer(normalizer={"type": "Precompiled", "precompiled_charsmap": table})
+
+
+def every_byte(value, texts):
+    """A trie in which each byte by itself is a string, whose replacement begins at `value`."""
+    units = [256 << 10, *[0] * 255, *(768 << 10 | 256 | 256 ^ at for at in range(256, 512)), *[value] * 256]
+    return charsmap(*units, texts=texts)
 
 
 def raw_score(text):
@@ -165,6 +182,23 @@ CASES = [
           ("a score that is null", unigram([["a", None]])),
           ("NaN", raw_score("NaN")),
           ("a score beyond what a double holds", raw_score("-1e309")),
+          command=TOKENIZE),
+    *kind("a table of characters",
+          ("none", precompiled(None)),
+          ("a number", precompiled(1)),
+          ("no base64", precompiled("AAA-")),
+          ("cut within a byte", precompiled("AAAAB")),
+          ("cut within its size", precompiled("AAA=")),
+          ("without a trie", charsmap()),
+          ("cut within its trie", charsmap(0, texts=b"", size=2**32 - 4)),
+          ("a trie of 5 bytes", charsmap(0, size=5)),
+          ("texts that are no UTF-8", charsmap(0, texts=b"\xff\0")),
+          command=TOKENIZE),
+    *kind("what a table of characters does",
+          ("a trie that leads out of itself", charsmap(2**31 - 1)),
+          ("a replacement beyond the texts", every_byte(3, b"x\0")),
+          ("a replacement within a character", every_byte(1, "é\0".encode())),
+          ("a megabyte for each character", every_byte(0, b"x" * 2**20)),
           command=TOKENIZE),
     *kind("the options of Unigram",
           ("the same piece twice", unigram([["b", 0], ["a", 0], ["a", 0]])),
