@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -48,20 +49,25 @@ static void take(WrittenCall *call, AnswerForm *form, const char *text, Buffer *
   assert_int_equal(done, ends);
 }
 
+/* The schema of an argument is found whatever its key. */
+static const char *const keys[] = {"a", "a b", "a/b~0c", "50%25", "\303\244#", "{A}9_", "~1"};
+
 static void values_are_those_of_their_schemas(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const Case *it = &cases[i];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases * (sizeof keys / sizeof *keys); i++) {
+    const Case *it = &cases[i % (sizeof cases / sizeof *cases)];
+    const char *key = keys[i / (sizeof cases / sizeof *cases)];
     WrittenFunctions functions = {.marks = &marks};
     WrittenCall call = {.functions = NULL};
     AnswerForm form = {.given = false};
     Buffer schema = {0}, lines = {0}, text = {0}, want = {0};
     Error err = {{0}};
-    assert_int_equal(
-        buffer_printf(&schema, &err, "{\"properties\": {\"a\": %s}, \"required\": [\"a\"]}", it->schema),
-        STATUS_OK);
-    assert_int_equal(buffer_printf(&want, &err, "{\"name\": \"f\", \"arguments\": {\"a\":%s}}\n", it->value),
+    assert_int_equal(buffer_printf(&schema, &err, "{\"properties\": {\"%s\": %s}, \"required\": [\"%s\"]}",
+                                   key, it->schema, key),
                      STATUS_OK);
+    assert_int_equal(
+        buffer_printf(&want, &err, "{\"name\": \"f\", \"arguments\": {\"%s\":%s}}\n", key, it->value),
+        STATUS_OK);
     assert_int_equal(form_open_calls(&(FormFlags){.key_order = 0}, NULL, tokenizer, 512, &form, &err),
                      STATUS_OK);
     if (written_functions_add(&functions, "f.json", (JsonSpan){"\"f\"", 3},
@@ -69,7 +75,9 @@ static void values_are_those_of_their_schemas(void **state) {
                               &err) ||
         written_call_begin(&call, &functions, &form, &err))
       fail_msg("%s: %s", it->schema, err.text);
-    take(&call, &form, "f><a=", &lines, false);
+    char begin[40];
+    snprintf(begin, sizeof begin, "f><%s=", key);
+    take(&call, &form, begin, &lines, false);
     /* JSON ends by itself, a string where the mark comes, which is in its form. */
     const bool is_text = call.part == WRITTEN_TEXT;
     assert_int_equal(buffer_printf(&text, &err, "%s%s%c", it->text, is_text ? marks.after_value : "", 0),
