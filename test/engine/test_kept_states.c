@@ -57,6 +57,7 @@ static void the_end_of_the_last_prompt_stays(void **state) {
     KeptStates kept = {.n_slots = n_slots};
     for (int turn = 100; turn < 5000; turn += 700) {
       kept_states_add(&kept, turn, true);
+      assert_int_equal(kept_states_add(&kept, turn, false), -1); /* it is still the end of a prompt */
       for (int pos = turn + 10; pos < turn + 700; pos += 10) {
         kept_states_add(&kept, pos, false);
         assert_int_equal(position_found(&kept, pos), pos);
