@@ -77,17 +77,17 @@ MINIATURES = {
             {"rope_scaling": None}, {"rope_scaling": {**LLAMA3, "low_freq_factor": 2.0}},
             {"rope_scaling": {**LLAMA3, "high_freq_factor": 8.0}},
             {"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 64}}]),
-    "llama3-awq-whole": dict(config=new_names(llama(rope_scaling=LLAMA3, tie_word_embeddings=False,
+    "llama3-awq-whole": dict(tokens=32, config=new_names(llama(rope_scaling=LLAMA3, tie_word_embeddings=False,
                                                     quantization_config=awq(-1))),
                              matters=[{"rope_parameters": {**PLAIN, "rope_theta": 10000.0}}]),
-    "llama-yarn-mscale": dict(config=new_names(llama(**{**SMALL, "num_key_value_heads": 2},
+    "llama-yarn-mscale": dict(tokens=32, config=new_names(llama(**{**SMALL, "num_key_value_heads": 2},
                                                      rope_scaling=YARN_MSCALE)), matters=[
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "truncate": True}},
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "mscale": 1.0}},
         {"rope_parameters": {**YARN_MSCALE, "rope_theta": 10000.0, "beta_fast": 32.0}}]),
     "llama-awq-partly": dict(tokens=32, config=llama(quantization_config=awq(
         32, modules_to_not_convert=["model.layers.0.mlp.down_proj", "self_attn.v_proj"])), matters=[]),
-    "mistral-window": dict(config=mistral(**SMALL, sliding_window=16, head_dim=None), matters=[
+    "mistral-window": dict(tokens=32, config=mistral(**SMALL, sliding_window=16, head_dim=None), matters=[
         {"sliding_window": None}, {"sliding_window": 15}, {"sliding_window": 17}]),
     "mistral-awq-128": dict(tokens=32, config=mistral(sliding_window=None, hidden_size=128, intermediate_size=128,
                                            head_dim=32,
@@ -95,11 +95,12 @@ MINIATURES = {
     "qwen2-awq": dict(tokens=32, config=qwen2(quantization_config=AWQ32, use_sliding_window=False, sliding_window=16,
                                    max_window_layers=1), bias="qkv", matters=[
                                        {"use_sliding_window": True}]),
-    "qwen2-window": dict(config=qwen2(**SMALL, use_sliding_window=True, sliding_window=16, max_window_layers=1,
+    "qwen2-window": dict(tokens=32, config=qwen2(
+        **SMALL, use_sliding_window=True, sliding_window=16, max_window_layers=1,
                                       num_hidden_layers=3, torch_dtype="bfloat16"), bias="qkv", matters=[
                                           {"use_sliding_window": False}, {"max_window_layers": 0},
                                           {"max_window_layers": 2}]),
-    "qwen2-yarn": dict(config=qwen2(rope_scaling=YARN, rope_theta=1000.0, num_attention_heads=2,
+    "qwen2-yarn": dict(tokens=32, config=qwen2(rope_scaling=YARN, rope_theta=1000.0, num_attention_heads=2,
                                     num_key_value_heads=2, quantization_config=awq(64), intermediate_size=128,
                                     use_sliding_window=False, tie_word_embeddings=False), bias="qkv", matters=[
                                         {"rope_scaling": None}, {"rope_scaling": {**YARN, "factor": 2.0}},
@@ -107,12 +108,12 @@ MINIATURES = {
                                         {"rope_scaling": {**YARN, "attention_factor": 1.0}},
                                         {"rope_scaling": {**YARN, "original_max_position_embeddings": 64}}]),
     "qwen3-awq": dict(tokens=32, config=qwen3(head_dim=32, quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
-    "qwen3-layer-types": dict(config=new_names(qwen3(
+    "qwen3-layer-types": dict(tokens=32, config=new_names(qwen3(
         **SMALL, num_hidden_layers=3, head_dim=24, use_sliding_window=True, sliding_window=16, max_window_layers=0,
         torch_dtype="bfloat16", tie_word_embeddings=False,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"])), matters=[
             {"layer_types": ["full_attention"] * 3}, {"layer_types": ["sliding_attention"] * 3}]),
-    "qwen3-yarn": dict(config=new_names(qwen3(head_dim=32, rope_scaling={
+    "qwen3-yarn": dict(tokens=32, config=new_names(qwen3(head_dim=32, rope_scaling={
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "attention_factor": 1.5},
         rope_theta=1000.0, quantization_config=awq(16))), matters=[
             {"rope_parameters": {**PLAIN, "rope_theta": 1000.0}}]),
@@ -144,7 +145,7 @@ MINIATURES.update({
         matters=[]),
     "smollm3-awq": dict(config=smollm3(quantization_config=AWQ32), matters=[
         {"no_rope_layer_interval": 5}, {"no_rope_layer_interval": 2}]),
-    "smollm3-window": dict(config=smollm3(
+    "smollm3-window": dict(tokens=32, config=smollm3(
         num_hidden_layers=3, no_rope_layers=[0, 1, 0, 1], use_sliding_window=True, sliding_window=16,
         torch_dtype="bfloat16", **SMALL), matters=[
             {"no_rope_layers": None}, {"no_rope_layers": [1, 1, 0]}, {"use_sliding_window": False}]),
@@ -197,7 +198,7 @@ MINIATURES.update({
             intermediate_size=32, hidden_size_per_layer_input=32, quantization_config=awq(
                 32, modules_to_not_convert=["per_layer_model_projection"])), None, audio_config=None),
         names=("model.language_model.", "lm_head"), matters=[]),
-    "gemma4-layer-types": dict(config=gemma4(
+    "gemma4-layer-types": dict(tokens=32, config=gemma4(
         num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
         per_layer_config={layer: {"head_dim": 32, "num_key_value_heads": 4} for layer in "12"},
         attention_k_eq_v=False, intermediate_size=40), matters=[{"sliding_window": 17}]),
@@ -338,7 +339,7 @@ MINIATURES.update({
 
 # The same without multipliers, in every MLP a gate of its own, and a rope over half of a head.
 MINIATURES.update({
-    "bamba-bf16": dict(config=bamba(torch_dtype="bfloat16"), matters=[
+    "bamba-bf16": dict(tokens=32, config=bamba(torch_dtype="bfloat16"), matters=[
         {"rope_theta": 100.0}, {"rms_norm_eps": 0.1}, {"rope_parameters": {
             "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 1.0}}]),
 })

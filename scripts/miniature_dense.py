@@ -156,12 +156,12 @@ DENSE_MINIATURES = {
     "stablelm-12b-bf16": dict(tokens=24, config=stablelm(
         qk_layernorm=True, use_qkv_bias=False, use_parallel_residual=True, partial_rotary_factor=0.25), matters=[
             {"partial_rotary_factor": 0.5}, {"layer_norm_eps": 0.1}]),
-    "gpt-neox-bf16": dict(tokens=24, config=gpt_neox(), bias="qoud", matters=[
+    "gpt-neox-bf16": dict(tokens=16, config=gpt_neox(), bias="qoud", matters=[
         {"rotary_pct": 0.25}, {"rotary_emb_base": 100.0}, {"layer_norm_eps": 0.1}, {"hidden_act": "relu"},
         {"use_parallel_residual": False}]),
-    "falcon-bf16": dict(tokens=24, config=falcon(), matters=[
+    "falcon-bf16": dict(tokens=16, config=falcon(), matters=[
         {"rope_theta": 100.0}, {"layer_norm_epsilon": 0.1}, {"activation": "relu"}]),
-    "falcon-new-bf16": dict(tokens=24, config=falcon(
+    "falcon-new-bf16": dict(tokens=16, config=falcon(
         num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True, ffn_hidden_size=24, bias=True),
         bias="qoud", matters=[{"rope_theta": 100.0}, {"layer_norm_epsilon": 0.1}]),
     "phi-bf16": dict(tokens=24, config=phi(), bias="qkvoud", matters=[

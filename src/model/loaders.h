@@ -40,9 +40,9 @@ size_t float_scales_made_bytes(const StoredWeights *stored);
 Status float_scales_make(Model *model, const StoredWeights *stored, int n_threads, Error *err);
 
 /* key_heads_order() puts matrices of the gated delta rule that are stored by key head (DELTA_INTERLEAVED),
- * and those of attention that are stored by KV head (FUSES_QKV_HEADS), into the usual order, and the config says so from then on; it does nothing for
- * other models. PRECOND the matrices have their data. key_heads_count() adds the memory that this takes to
- * the model's made_bytes. */
+ * and those of attention that are stored by KV head (FUSES_QKV_HEADS), into the usual order, and
+ * the config says so from then on; it does nothing for other models. PRECOND the matrices have their data.
+ * key_heads_count() adds the memory that this takes to the model's made_bytes. */
 Status key_heads_order(Model *model, int n_threads, Error *err);
 void key_heads_count(Model *model);
 
