@@ -238,6 +238,16 @@ static void no_beginning_of_a_multiple_leads_nowhere(void **state) {
   options = any_order;
 }
 
+/* Behind the first half of a surrogate pair only the second: DC00 to DFFF. */
+static void second_halves_of_pairs_follow_first_ones(void **state) {
+  (void)state;
+  for (int digit = 0; digit < 16; digit++) {
+    char text[20];
+    snprintf(text, sizeof text, "\"\\ud8ff\\ud%x", (unsigned)digit);
+    assert_int_equal(taken_of("{}", text), digit < 12 ? 10 : 11);
+  }
+}
+
 /* No spelling of a number escapes a verdict that its value decides. */
 static void numbers_are_judged_by_value_where_it_decides_later(void **state) {
   (void)state;
@@ -871,6 +881,7 @@ int main(void) {
       cmocka_unit_test(const_and_enum_hold_together),
       cmocka_unit_test(keys_that_are_left_are_enough),
       cmocka_unit_test(no_beginning_of_a_multiple_leads_nowhere),
+      cmocka_unit_test(second_halves_of_pairs_follow_first_ones),
       cmocka_unit_test(numbers_are_judged_by_value_where_it_decides_later),
       cmocka_unit_test(ends_are_tried_at_the_beginning),
       cmocka_unit_test(text_without_a_choice_is_forced),
