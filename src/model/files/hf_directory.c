@@ -29,9 +29,9 @@ static Status take_ones(HfLoader *loader, int n, Vector *out) {
   if (!loader->ones) {
     loader->ones = model_make_memory(loader->model, (size_t)n, sizeof *loader->ones, &norms, loader->err);
     if (!loader->ones) return STATUS_FAILED;
-    loader->model->made_bytes += (size_t)n * sizeof *loader->ones;
     for (int i = 0; i < n; i++) loader->ones[i] = 1;
   }
+  loader->model->made_bytes += (size_t)n * sizeof *loader->ones; /* a GPU has them once for each norm */
   *out = (Vector){loader->ones, DTYPE_F32, n};
   return STATUS_OK;
 }
@@ -256,6 +256,9 @@ static Status take_everything(HfLoader *loader) {
   TRY(hf_table_take(loader, embedding_name(&model->config), config_embedding_rows(&model->config),
                     model->config.hidden, &model->embedding));
   model->embedding.n_rows = model->config.vocab_size;
+  model->replaced_bytes += (size_t)(config_embedding_rows(&model->config) - model->config.vocab_size) *
+                           (size_t)model->config.hidden *
+                           dtype_bytes(model->embedding.dtype); /* rows that are never read */
   if (model->config.per_layer_width > 0)
     TRY(hf_table_take(loader, "embed_tokens_per_layer", model->config.per_layer_vocab,
                       model->config.n_layers * model->config.per_layer_width, &model->input_table));
