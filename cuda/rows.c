@@ -67,12 +67,16 @@ static float *rows_queries(const BackendState *s, int layer) {
   return s->projections + (config_layer(c, layer).delta_beside ? delta_outputs(&c->delta) : 0);
 }
 
-/* RMSNorm of q and of k, each over all heads together. */
+/* The norms of q and of k over all heads together, or those that subtract each head's mean. */
 static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const LayerConfig own = config_layer(c, layer);
   const int n_q = own.n_heads * own.head_dim, n_k = own.n_kv_heads * own.head_dim;
+  if (c->qk_norm == QK_NORM_CENTRED)
+    return ops_centred_norm_heads(rows_queries(s, layer), (size_t)s->projection_stride, own.n_heads,
+                                  own.n_kv_heads, own.head_dim, l->q_norm, l->k_norm, (float)c->norm_eps,
+                                  n_tokens, s->loaded->stream, err);
   return ops_rms_norm_qk(rows_queries(s, layer), (size_t)s->projection_stride, n_q, n_k, l->q_norm, l->k_norm,
                          (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
@@ -82,7 +86,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const LayerConfig own = config_layer(c, layer);
-  const bool whole = c->qk_norm == QK_NORM_WHOLE;
+  const bool before = c->qk_norm > QK_NORM_HEADS; /* norm_q_k() */
   const Attention attention = state_attention(s, layer);
   return (QkvHeads){
       .n_heads = own.n_heads,
@@ -91,8 +95,8 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
       .n_ctx = attention.n_ctx,
       .eps = (float)c->norm_eps,
       .kv = s->options.kv,
-      .q_norm = whole ? NULL : l->q_norm,
-      .k_norm = whole ? NULL : l->k_norm,
+      .q_norm = before ? NULL : l->q_norm,
+      .k_norm = before ? NULL : l->k_norm,
       .rope_table = own.rope == ROPE_NONE ? NULL : s->rope_tables[own.rope],
       .pos = s->rows.pos,
       .pages = attention.pages,
@@ -154,7 +158,7 @@ Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
     TRY(ops_clip(s->projections, (size_t)s->projection_stride, qkv_outputs(c, &own), (float)c->qkv_clip,
                  n_rows, s->loaded->stream, err));
   if (c->value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
-  if (c->qk_norm == QK_NORM_WHOLE) TRY(norm_q_k(s, layer, n_rows, err));
+  if (c->qk_norm > QK_NORM_HEADS) TRY(norm_q_k(s, layer, n_rows, err));
   const QkvHeads heads = rows_heads(s, layer);
   return ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err);
 }

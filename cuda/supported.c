@@ -86,8 +86,6 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
-      {config->activation == ACTIVATION_GELU_EXACT, "the exact gelu"},
-      {config->qk_norm == QK_NORM_CENTRED, "norms of heads that subtract the mean"},
       {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
       {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
       {has_long_values(config), "values that are shorter than keys, and more than 12288 numbers of a token"},

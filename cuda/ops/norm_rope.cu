@@ -192,6 +192,23 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = threadIdx.x; i < n; i += kThreads) row[i] *= scale * weight[i];
 }
 
+/* Block (row, i) takes head i, those of q first. */
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    centred_norm_heads_kernel(float *rows, size_t stride, int n_q, int head_dim, const float *q_norm,
+                              const float *k_norm, float eps) {
+  begin_overlapping();
+  const int head = blockIdx.y;
+  float *x = rows + (size_t)blockIdx.x * stride + (size_t)head * head_dim, sum = 0;
+  const float *weight = head < n_q ? q_norm + head * head_dim : k_norm + (head - n_q) * head_dim;
+  for (int i = threadIdx.x; i < head_dim; i += kThreads) sum += x[i];
+  const float mean = block_sum<kThreads>(sum) / head_dim;
+  for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] -= mean;
+  __syncthreads(); /* the sum of squares may read other numbers than a thread wrote */
+  const float scale = rms_scale<kThreads>(x, head_dim, eps);
+  for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] *= scale * weight[i];
+}
+
 __device__ __forceinline__ void store(__half *to, float value) {
   *to = __float2half_rn(value);
 }
@@ -411,6 +428,7 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   const float product = kActivation == ACTIVATION_RELU         ? (gate < 0 ? 0 : gate) * up
                         : kActivation == ACTIVATION_XIELU      ? xielu(gate, a.xielu)
                         : kActivation == ACTIVATION_GELU_ALONE ? gated_product(ACTIVATION_GELU_TANH, gate, 1)
+                        : kActivation == ACTIVATION_GELU_EXACT ? 0.5f * gate * erfcf(-0.70710678f * gate)
                                                                : gated_product(kActivation, gate, up);
   ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] = clamp_half(product * factor);
 }
@@ -519,6 +537,12 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
                 rows, stride, n_q, n_k, q_norm, k_norm, eps);
 }
 
+Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int head_dim, const float *q_norm,
+                              const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err) {
+  return launch(centred_norm_heads_kernel<128>, dim3(n_tokens, n_q + n_k), 128, 0, stream, true,
+                "norms of heads", err, rows, stride, n_q, head_dim, q_norm, k_norm, eps);
+}
+
 template <typename T, Pairing kPairing, int kMaxPairs, int kHeads>
 static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int warps = kAppendWarps, groups = (heads->n_heads + 2 * heads->n_kv_heads) / kHeads;
@@ -564,6 +588,7 @@ Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *er
                 : call->activation == ACTIVATION_RELU       ? gated_kernel<ACTIVATION_RELU>
                 : call->activation == ACTIVATION_XIELU      ? gated_kernel<ACTIVATION_XIELU>
                 : call->activation == ACTIVATION_GELU_ALONE ? gated_kernel<ACTIVATION_GELU_ALONE>
+                : call->activation == ACTIVATION_GELU_EXACT ? gated_kernel<ACTIVATION_GELU_EXACT>
                                                             : gated_kernel<ACTIVATION_CLAMPED>;
   Gated part = *call;
   for (int first = 0; first < n_tokens; first += kMostRows) { /* rows of experts may be more than a grid's */

@@ -102,6 +102,11 @@ Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStr
 Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
                        float eps, int n_tokens, cudaStream_t stream, Error *err);
 
+/* LayerNorm in place of each of n_q and, after them, n_k heads of each row, with weights of their own: rows
+ * fp32 [n_tokens][stride], weights fp32 [n_q][head_dim] and [n_k][head_dim]. */
+Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int head_dim, const float *q_norm,
+                              const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err);
+
 /* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
  * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position pos[t] of
@@ -148,8 +153,9 @@ typedef struct {
 } DeviceXielu;
 
 /* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
- * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU and
- * ACTIVATION_GELU_ALONE are functions of gate alone, the former with the parameters `xielu`. */
+ * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU,
+ * ACTIVATION_GELU_ALONE and ACTIVATION_GELU_EXACT are functions of gate alone, the first with the parameters
+ * `xielu`. */
 typedef struct {
   Activation activation;
   float factor, up_factor;

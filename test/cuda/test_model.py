@@ -26,10 +26,7 @@ import compare  # noqa: E402  (from scripts/)
 DATA = ROOT / "test" / "data"
 DEMO = ROOT / "models" / "smollm2-135m-awq"
 MINIATURES = DATA / "miniatures"
-# GPUs refuse these (cuda/supported.c).
-REFUSED = [MINIATURES / name for name in ("command-r-plus-bf16", "falcon-bf16", "falcon-new-bf16", "gpt-neox-bf16",
-                                          "stablelm-12b-bf16")]
-MODELS = sorted([*({*MINIATURES.iterdir()} - {*REFUSED}), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
+MODELS = sorted([*MINIATURES.iterdir(), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # it takes about a second for a step of one token
 if EMULATED:  # each kind of arithmetic once
     MODELS = [DATA / "stories260K-awq", *(MINIATURES / name for name in (

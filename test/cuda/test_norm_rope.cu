@@ -177,6 +177,32 @@ static void test_norm_q_k() {
   expect("ops_rms_norm_qk", n_q, converted(device.host()), want, SINGLE);
 }
 
+/* Heads far from a mean of 0, each with weights of its own, in rows that hold other numbers behind them. */
+static void test_centred_heads() {
+  const int n_q = 3, n_k = 2, n_tokens = 3;
+  const float eps = 0.5f;
+  for (int dim : {8, 64, 128, 192}) {
+    const int n = (n_q + n_k) * dim, stride = n + 5;
+    const Floats rows = random_numbers((size_t)stride * n_tokens, 1, 4);
+    const Floats q = random_numbers((size_t)n_q * dim, 0.5f, 1.5f),
+                 k = random_numbers((size_t)n_k * dim, 0.5f, 1.5f);
+    Device<float> device(rows), q_device(q), k_device(k);
+    MUST(ops_centred_norm_heads(device.at, stride, n_q, n_k, dim, q_device.at, k_device.at, eps, n_tokens, 0,
+                                &error));
+    Row want = converted(rows);
+    for (int row = 0; row < n_tokens; row++)
+      for (int head = 0; head < n_q + n_k; head++) {
+        double *x = &want[(size_t)row * stride + (size_t)head * dim], mean = 0, squares = 0;
+        for (int i = 0; i < dim; i++) mean += x[i] / dim;
+        for (int i = 0; i < dim; i++) squares += (x[i] - mean) * (x[i] - mean);
+        for (int i = 0; i < dim; i++)
+          x[i] = (x[i] - mean) / sqrt(squares / dim + eps) *
+                 (head < n_q ? q[(size_t)head * dim + i] : k[(size_t)(head - n_q) * dim + i]);
+      }
+    expect("ops_centred_norm_heads", dim, converted(device.host()), want, SINGLE);
+  }
+}
+
 template <class T> static void test_embed(Dtype dtype, float scale) {
   const int hidden = 300, stride = 308, vocab = 9;
   const std::vector<int> ids = {8, 0, 5};
@@ -502,8 +528,8 @@ template <class T> static void test_layer_inputs(Dtype dtype) {
 static void test_gated() {
   const int n_tokens = 2;
   for (int n : {40, 256, 300})
-    for (Activation activation :
-         {ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_RELU, ACTIVATION_GELU_ALONE}) {
+    for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_RELU,
+                                  ACTIVATION_GELU_ALONE, ACTIVATION_GELU_EXACT}) {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
       Device<float> device(x);
       Rows out(n, n_tokens);
@@ -519,10 +545,11 @@ static void test_gated() {
                        up = up_factor * x[(size_t)row * 2 * n + n + i];
           const double silu = g / (1 + exp(-g)),
                        gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
-          want.push_back(activation == ACTIVATION_GELU_ALONE ? gelu
-                         : activation == ACTIVATION_RELU     ? std::max(g, 0.0) * (up_factor / factor * g)
-                         : activation == ACTIVATION_SILU     ? silu * up
-                                                             : gelu * up);
+          want.push_back(activation == ACTIVATION_GELU_ALONE   ? gelu
+                         : activation == ACTIVATION_GELU_EXACT ? g / 2 * erfc(-g / sqrt(2.0))
+                         : activation == ACTIVATION_RELU       ? std::max(g, 0.0) * (up_factor / factor * g)
+                         : activation == ACTIVATION_SILU       ? silu * up
+                                                               : gelu * up);
         }
       out.expect_numbers("ops_gated", n, want);
     }
@@ -654,6 +681,7 @@ static void test_logits() {
 int main() {
   test_norms();
   test_norm_q_k();
+  test_centred_heads();
   for (float scale : {1.0f, 1.5f}) {
     test_embed<float>(DTYPE_F32, scale);
     test_embed<__half>(DTYPE_F16, scale);
