@@ -177,7 +177,7 @@ static void test_norm_q_k() {
   expect("ops_rms_norm_qk", n_q, converted(device.host()), want, SINGLE);
 }
 
-/* Heads far from a mean of 0, each with weights of its own, in rows that hold other numbers behind them. */
+/* Heads far from a mean of 0, each with weights of its own, in rows that hold other numbers after them. */
 static void test_centred_heads() {
   const int n_q = 3, n_k = 2, n_tokens = 3;
   const float eps = 0.5f;
