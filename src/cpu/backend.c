@@ -299,8 +299,9 @@ static void lay_out(BackendState *state, const ModelConfig *config, Buffers *mem
   state->decays = take_rows(memory, rows, plan->delta_decays);
   for (int i = 0; i < 2; i++) state->gate_inputs[i] = take_rows(memory, rows, plan->gate_rank);
   state->betas = take_rows(memory, rows, plan->delta_heads);
-  state->recurrent =
-      buffers_take(memory, (size_t)plan->n_sequences + (size_t)options->n_slots, plan->recurrent_bytes);
+  /* A convolution of one tap has states of no bytes, which lie somewhere all the same. */
+  const size_t state_bytes = plan->recurrent_bytes > 0 ? plan->recurrent_bytes : 1;
+  state->recurrent = buffers_take(memory, (size_t)plan->n_sequences + (size_t)options->n_slots, state_bytes);
   state->pages = buffers_take(memory, buffers_product((size_t)plan->n_sequences, (size_t)plan->n_table),
                               sizeof(int32_t));
   state->positions = buffers_take(memory, rows, sizeof *state->positions);
