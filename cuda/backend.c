@@ -70,7 +70,7 @@ static void find_forms(BackendModel *loaded) {
   for (int i = 0; i < loaded->model->config.n_layers; i++) loaded->layers[i].forms = (1u << N_FORMS) - 1;
   for (const Op *op = loaded->program.ops; op < loaded->program.ops + loaded->program.n; op++)
     for (int form = 0; form < N_FORMS; form++)
-      if (op->layer >= 0 && op->layer < loaded->model->config.n_layers &&
+      if (op_is_of_layer(op, &loaded->model->config) &&
           !form_takes(form, UINT32_C(1) << op->kind, op->differences))
         loaded->layers[op->layer].forms &= ~(1u << form);
 }
@@ -318,8 +318,8 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   return ops_layer_inputs(&call, n_tokens, s->inputs, m->stream, err);
 }
 
-/* x is the residual stream divided by residual_scale, so that layers add to it without a factor. */
-/* rows_set() put the ids into device memory. */
+/* x is the residual stream divided by residual_scale, so that layers add to it without a factor.
+ * rows_set() put the ids into device memory. */
 static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err) {
   (void)layer;
   const BackendModel *m = s->loaded;

@@ -153,10 +153,11 @@ static Status spread_values(BackendState *s, int layer, int n_rows, Error *err) 
 
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const LayerConfig own = config_layer(c, layer);
-  if (c->qkv_clip != 0)
+  if (c->qkv_clip != 0) {
+    const LayerConfig own = config_layer(c, layer);
     TRY(ops_clip(s->projections, (size_t)s->projection_stride, qkv_outputs(c, &own), (float)c->qkv_clip,
                  n_rows, s->loaded->stream, err));
+  }
   if (c->value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
   if (c->qk_norm > QK_NORM_HEADS) TRY(norm_q_k(s, layer, n_rows, err));
   const QkvHeads heads = rows_heads(s, layer);

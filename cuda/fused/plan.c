@@ -283,9 +283,11 @@ static const char *unsupported_sizes(const ModelConfig *c) {
 Status step_supports_config(const ModelConfig *c, Error *err) {
   char words[FORM_WORDS];
   const char *unsupported = unsupported_sizes(c);
-  TRY(form_refusal(c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP : FORM_STEP, c, words, err));
-  if (!unsupported && *words) unsupported = words;
-  if (!unsupported) return STATUS_OK;
+  if (!unsupported) {
+    TRY(form_refusal(c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP : FORM_STEP, c, words, err));
+    if (!*words) return STATUS_OK;
+    unsupported = words;
+  }
   return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
 }
 

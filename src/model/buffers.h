@@ -1,7 +1,7 @@
 /* buffers.h - memory of a session's buffers from their lifetimes, for any backend.
  *
- * What an operation hands to a later one of the same layer, or needs by itself alone, lies where other
- * operations of a layer have theirs. Each buffer is taken twice, in the same order: first the sizes are
+ * A buffer that only some operations of a layer use shares its memory with buffers that other operations of
+ * the layer use. Each buffer is taken twice, in the same order: first the sizes are
  * counted, then buffers_fit() places them, then buffers_take() gives the addresses. */
 #pragma once
 

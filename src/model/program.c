@@ -89,29 +89,26 @@ DifferencePlace difference_place(Difference difference) {
 
 /* --- the list */
 
-enum { MOST_OF_A_LAYER = 16 };
+enum { MOST_OF_A_LAYER = 17 };
 
-/* Adds an operation if the model has it, with the registers that differ from those of its row. */
-static void add(Program *program, const ModelConfig *config, OpKind kind, int layer, bool has) {
+/* Adds an operation with the registers that differ from those of its row. own: as differences_of(). */
+static void add(Program *program, const ModelConfig *config, const LayerConfig *own, OpKind kind, int layer) {
   const bool own_h =
       config->parallel || config->altup.n > 0; /* h is read again after the norm of attention */
-  const bool of_layer = layer >= 0 && layer < config->n_layers;
-  const LayerConfig own = of_layer && has ? config_layer(config, layer) : (LayerConfig){0};
-  Op op = {kind, layer, rows[kind].reads, rows[kind].writes, differences_of(config, &own, kind)};
-  if (!has) return;
+  Op op = {kind, layer, rows[kind].reads, rows[kind].writes, differences_of(config, own, kind)};
   switch (kind) {
   case OP_EMBED:
     if (config->streams.n > 0 || config->altup.n > 0) op.writes |= STREAMS;
     if (config->per_layer_width > 0) op.writes |= REGISTER_INPUTS;
     break;
   case OP_DELTA:
-    if (own.delta_beside) op.writes ^= A | REGISTER_BESIDE;
+    if (own->delta_beside) op.writes ^= A | REGISTER_BESIDE;
     break;
   case OP_QKV:
     if (own_h) op.writes |= H;
     break;
   case OP_OUT_PROJ:
-    if (own.delta_beside) op.reads |= REGISTER_BESIDE;
+    if (own->delta_beside) op.reads |= REGISTER_BESIDE;
     break;
   case OP_GATE_UP:
   case OP_EXPERTS:
@@ -135,24 +132,31 @@ static void add(Program *program, const ModelConfig *config, OpKind kind, int la
 static void add_layer(Program *p, const ModelConfig *c, int layer) {
   const LayerConfig own = config_layer(c, layer);
   const bool streams = c->streams.n > 0, altup = c->altup.n > 0, attends = own.kind == LAYER_ATTENTION,
-             mlp = own.mlp != MLP_NONE;
-  add(p, c, OP_NGRAMS, layer, own.ngrams);
-  add(p, c, OP_MIX_FOR_ATTENTION, layer, streams);
-  add(p, c, OP_PREDICT, layer, altup);
-  add(p, c, OP_DELTA, layer, layer_has(own, LAYER_DELTA));
-  add(p, c, OP_CONV, layer, own.kind == LAYER_CONV);
-  add(p, c, OP_QKV, layer, attends);
-  add(p, c, OP_LAUREL, layer, altup);
-  add(p, c, OP_ATTENTION, layer, attends);
-  add(p, c, OP_OUT_PROJ, layer, own.kind != LAYER_MLP_ALONE);
-  add(p, c, OP_INJECT, layer, streams);
-  add(p, c, OP_MIX_FOR_MLP, layer, streams && mlp);
-  add(p, c, OP_EXPERTS, layer, own.n_experts > 0);
-  add(p, c, OP_GATE_UP, layer, mlp && own.n_experts == 0);
-  add(p, c, OP_DOWN, layer, mlp && own.n_experts == 0);
-  add(p, c, OP_INJECT, layer, streams && mlp);
-  add(p, c, OP_CORRECT, layer, altup);
-  add(p, c, OP_LAYER_END, layer, c->layer_scalar || c->per_layer_width > 0);
+             mlp = own.mlp != MLP_NONE, dense = mlp && own.n_experts == 0;
+  const struct {
+    OpKind kind;
+    bool has;
+  } all[MOST_OF_A_LAYER] = {
+      {OP_NGRAMS, own.ngrams},
+      {OP_MIX_FOR_ATTENTION, streams},
+      {OP_PREDICT, altup},
+      {OP_DELTA, layer_has(own, LAYER_DELTA)},
+      {OP_CONV, own.kind == LAYER_CONV},
+      {OP_QKV, attends},
+      {OP_LAUREL, altup},
+      {OP_ATTENTION, attends},
+      {OP_OUT_PROJ, own.kind != LAYER_MLP_ALONE},
+      {OP_INJECT, streams},
+      {OP_MIX_FOR_MLP, streams && mlp},
+      {OP_EXPERTS, own.n_experts > 0},
+      {OP_GATE_UP, dense},
+      {OP_DOWN, dense},
+      {OP_INJECT, streams && mlp},
+      {OP_CORRECT, altup},
+      {OP_LAYER_END, c->layer_scalar || c->per_layer_width > 0},
+  };
+  for (int i = 0; i < MOST_OF_A_LAYER; i++)
+    if (all[i].has) add(p, c, &own, all[i].kind, layer);
 }
 
 /* Program.cut and kept. */
@@ -172,12 +176,13 @@ static void find_cut(Program *p, int last) {
 }
 
 Status program_make(const ModelConfig *config, Program *program, Error *err) {
+  static const LayerConfig none; /* of operations beside the layers */
   *program = (Program){.cut = -1, .kept = -1};
   const size_t most = (size_t)config->n_layers * MOST_OF_A_LAYER + 2;
   if (!(program->ops = mem_alloc(most, sizeof *program->ops, "program", err))) return STATUS_FAILED;
-  add(program, config, config->draft.kind ? OP_DRAFT_EMBED : OP_EMBED, -1, true);
+  add(program, config, &none, config->draft.kind ? OP_DRAFT_EMBED : OP_EMBED, -1);
   for (int layer = 0; layer < config->n_layers; layer++) add_layer(program, config, layer);
-  add(program, config, OP_LOGITS, config->n_layers, true);
+  add(program, config, &none, OP_LOGITS, config->n_layers);
   find_cut(program, config->n_layers - 1);
   return STATUS_OK;
 }
@@ -211,10 +216,9 @@ bool form_takes(ProgramForm form, uint32_t operations, uint64_t differences) {
 static Status name_mismatch(ProgramForm form, const ModelConfig *config, const Op *op, Buffer *out,
                             Error *err) {
   const uint64_t others = op->differences & ~forms[form].differences;
-  const bool of_layer = op->layer >= 0 && op->layer < config->n_layers;
   if (others != 0) TRY(difference_print(config, (Difference)__builtin_ctzll(others), out, err));
   TRY(buffer_printf(out, err, others ? " (%s" : "%s", operation_name(op->kind)));
-  if (of_layer) TRY(buffer_printf(out, err, " of layer %d", op->layer));
+  if (op_is_of_layer(op, config)) TRY(buffer_printf(out, err, " of layer %d", op->layer));
   return others ? buffer_append_string(out, ")", err) : STATUS_OK;
 }
 

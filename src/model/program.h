@@ -60,6 +60,10 @@ typedef struct {
   int cut, kept;
 } Program;
 
+static inline bool op_is_of_layer(const Op *op, const ModelConfig *config) {
+  return op->layer >= 0 && op->layer < config->n_layers;
+}
+
 /* Fails if there is no memory. program_release() also after a failure. */
 Status program_make(const ModelConfig *config, Program *program, Error *err);
 void program_release(Program *program);

@@ -95,7 +95,7 @@ static Status print_numbers(Buffer *out, const ModelConfig *config, const Op *op
 
 static Status print_operation(Buffer *out, const Model *model, const Op *op, Error *err) {
   Buffer registers = {0};
-  const bool of_layer = op->layer >= 0 && op->layer < model->config.n_layers;
+  const bool of_layer = op_is_of_layer(op, &model->config);
   Status status = registers_print(op->reads, &registers, err);
   if (!status) status = buffer_append_string(&registers, " -> ", err);
   if (!status) status = registers_print(op->writes, &registers, err);
