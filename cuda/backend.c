@@ -59,7 +59,8 @@ void cuda_unload(BackendModel *loaded) {
   free(loaded);
 }
 
-/* DECODE_AUTO takes the fused step for models on which it was measured to be faster (LOG.md). */
+/* DECODE_AUTO takes the fused step for models on which it was measured to be faster (LOG.md, "Decode by
+ * kernels or by one kernel"). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted == DECODE_AUTO && !fused_preferred(loaded) ? DECODE_KERNELS : wanted;
   return wanted == DECODE_FUSED ? fused_check(loaded, err) : STATUS_OK;

@@ -10,7 +10,8 @@
 #include "cuda/state.h"
 
 /* Rows from which on a matrix on the host is streamed. For experts: rows that one of them meets on average,
- * and in any case more than MOST_CPU_ROWS of a step. Measured on a host of 16 cores (cuda/LOG.md). */
+ * and in any case more than MOST_CPU_ROWS of a step. Measured on a host of 16 cores (LOG.md, "Weights on
+ * the host"). */
 enum { STREAM_ROWS = 4, STREAM_EXPERT_ROWS = 8, MOST_CPU_ROWS = 256 };
 
 /* Most rows that the CPU multiplies at once. */

@@ -225,9 +225,8 @@ Status tokens_drain(BackendState *s, Error *err) {
  * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. The costs of hybrids are an H200's with
  * Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs of rows that
  * choose experts of their own are an H100's, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2
- * to 15 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps beside a
- * fused step of one row, and so are those of several GPUs that share the model (LOG.md, "Several GPUs share a
- * model"). */
+ * to 32 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps beside a
+ * fused step of one row, and so are those of several GPUs that share the model (LOG.md, "Several GPUs"). */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},

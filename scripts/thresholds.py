@@ -17,7 +17,8 @@ import statistics
 import sys
 
 NOISE = 1.03  # what clocks and caches make of the same kernel from run to run
-FAR = 2.0  # a kernel that is never nearer to the best than this has to say why it is kept (cuda/LOG.md)
+FAR = 2.0  # a kernel that is never nearer to the best than this says why it is kept (LOG.md, "Kernels kept
+# although others win")
 LIBRARY = "cublas fp16"  # stands beside quantised layers and is no row of their table
 SMALL_MI = int(re.search(r"#define DISPATCH_SMALL \((\d+)L << 20\)", (
     pathlib.Path(__file__).resolve().parent.parent / "cuda" / "linear" / "dispatch.h").read_text())[1])

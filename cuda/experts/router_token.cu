@@ -26,7 +26,7 @@ constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* of a clus
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
 constexpr int kStep = 4 * kThreads; /* inputs of a part */
 constexpr int kMostParts = 4;
-constexpr int kFewTokens = 32; /* more are faster in router.cu (cuda/LOG.md) */
+constexpr int kFewTokens = 32; /* more: router.cu (LOG.md, "The router of several tokens") */
 constexpr int kBatchNumbers =
     64; /* weights of 16 bits that a thread holds of a batch of rows; half as many floats */
 

@@ -291,7 +291,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
 
   /* Scales from n on may be anything: zeros take their place. The fence waits for the loads. Rows meet in a
    * bank, so that those of 16 warps queue up for a long time; the arrival at the barrier passes them by, and
-   * the next stage overwrote what they were still to read (LOG.md, 2026-11-26). */
+   * the next stage overwrote what they were still to read (LOG.md, "Faults that were hard to see"). */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
                                                 const float (&p)[4], int n, int lane, Taken taken, int own) {

@@ -3,8 +3,8 @@
  * almost twice the memory's rate.
  *
  * That is the SM's own half of L2. Data stays there after a load, but not after a prefetch (of either
- * kind) or cp.async (LOG.md), so this warp loads a word of each 32 bytes into a register. It brings one
- * stage at a time, since the exchange between clusters queues after the loads. */
+ * kind) or cp.async (LOG.md, "L2 and prefetches"), so this warp loads a word of each 32 bytes into a
+ * register. It brings one stage at a time, since the exchange between clusters queues after the loads. */
 #pragma once
 
 #include "cuda/fused/stages.cuh"

@@ -295,7 +295,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
-      if (!B::kExperts || !is_first) place(); /* in registers, it costs FP4 2% (cuda/LOG.md) */
+      if (!B::kExperts || !is_first) place(); /* registers for it would cost FP4 2% */
       take_inputs(in, b.smem + share.x_at, (const float2 *)(b.smem + share.x_scales_at), first, mine,
                   b.lane());
     }

@@ -1,5 +1,5 @@
-/* one_token.cu - a decode step of one token as one persistent kernel of clusters. step.h is its interface,
- * LOG.md has the measurements that led to this form.
+/* one_token.cu - a decode step of one token as one persistent kernel of clusters. step.h is its interface.
+ * Its cycles, and what led to this form: LOG.md, "Why one kernel".
  *
  *   layer     a cluster with a KV head                          a cluster without
  *   norm      residual += down of the previous layer            the same

@@ -383,7 +383,7 @@ STEP_BOTH static inline int step_value_bytes(const StepShape *s) {
 
 /* True if a block quantises its columns of x before it sends them to the cluster: with experts, where the
  * columns are whole groups of inputs. In a hybrid the last warp needs x as floats; without experts it was
- * slower (LOG.md). */
+ * slower (LOG.md, "Shares and stages"). */
 STEP_BOTH static inline bool step_owns_groups(const StepShape *s) {
   return s->n_experts > 0 && s->head_dim != STEP_WIDE_HEAD && s->hidden % (STEP_BLOCKS * STEP_GROUP) == 0;
 }
@@ -403,8 +403,8 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
 
 /* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one
  * at most, and the clusters without a KV head, which wait while the others attend, have the larger ones.
- * Giving clusters with a KV head fewer, so that all read the same number of bytes, is slower (LOG.md),
- * because the others cannot begin before attention has ended. */
+ * Giving clusters with a KV head fewer, so that all read the same number of bytes, is slower, because the
+ * others cannot begin before attention has ended (LOG.md, "Shares and stages"). */
 STEP_BOTH static inline int step_first_ffn_block(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);

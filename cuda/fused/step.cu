@@ -189,7 +189,8 @@ size_t step_bytes(const StepShape *s, int tokens) {
 }
 
 /* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
- * from 4% to -8% with 8 of 15, depending on the number of stages and the machine (LOG.md). */
+ * from 4% to -8% with 8 of 15, depending on the number of stages and the machine (LOG.md, "L2 and
+ * prefetches"). */
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
@@ -347,7 +348,7 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
   /* A pick follows another step. If this one began early, its clusters would be placed in the order in which
    * SMs become free. If all are free, the clusters that attend are spread over the chip, which is worth more
-   * (LOG.md, 2026-11-26). */
+   * (LOG.md, "Where clusters lie"). */
   if (call->pick.token) config.numAttrs = 1;
   const Kernel kernel = kernel_of(plan, debug != NULL, a.taps.n > 0, call->n_parts > 1);
   return cuda_status(cudaLaunchKernelEx(&config, kernel, a), "one kernel a step", err);

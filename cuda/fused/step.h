@@ -7,7 +7,7 @@
  * -infinity may differ.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
- * few/kernel.cuh, and LOG.md. */
+ * few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -89,7 +89,7 @@ template <class B, int kKind> struct Copier {
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
    * matrix. waits: first, but after all preparations, for the choice of experts. Pieces do not depend on the
    * choice, since an expert has an even number of groups. So a stage's piece is made before its loading warp
-   * waits for a slot, or for the choice (LOG.md). */
+   * waits for a slot, or for the choice (LOG.md, "Shares and stages"). */
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits) {
     constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;

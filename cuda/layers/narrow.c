@@ -8,9 +8,9 @@
 #include "cuda/residual.h"
 #include "cuda/rows.h"
 
-/* Numbers of rows for which this form was measured as the fastest (cuda/LOG.md), where no fused step takes
- * them: more are faster by narrow_wgmma, as 17 and more are in layers whose o has less than DISPATCH_MIDDLE
- * weights. */
+/* Numbers of rows for which this form was measured as the fastest (LOG.md, "A layer as five kernels"),
+ * where no fused step takes them: more are faster by narrow_wgmma, as 17 and more are in layers whose o has
+ * less than DISPATCH_MIDDLE weights. */
 enum { LEAST_ROWS = 2, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
 
 static int most_rows(const DeviceLayer *l) {

@@ -328,7 +328,7 @@ constexpr TileShape shape(int max_tokens) {
           {workspace<S4>, workspace<S8>, workspace<F4>, workspace<F8>, workspace<G4>, workspace<G8>}};
 }
 
-/* Order and thresholds are measured (cuda/LOG.md). */
+/* Order and thresholds are measured (LOG.md, "Shapes of awq_tensorcore"). */
 constexpr TileShape shapes[] = {
     /* kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled */
     shape<2, 4, 1, 1, 2, 5, 2, false>(8),      shape<2, 4, 1, 2, 2, 5, 3, false>(16),

@@ -40,7 +40,7 @@
 #define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
-/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
+/* The first match wins. Thresholds: LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
   /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
   /* Fewer and smaller ones where it computes the RMSNorm of its x, or takes or makes planes (linear.h). */

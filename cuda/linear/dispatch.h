@@ -1,9 +1,9 @@
 /* dispatch.h - which kernel multiplies which matrix: one table, in host code.
  *
- * The first entry that fits wins; the order and the thresholds are measured (cuda/LOG.md). Nothing here
- * includes or links CUDA, so that both sides of every threshold are tested without a GPU
- * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load), commands that
- * list kernels. */
+ * The first entry that fits wins; the order and the thresholds are measured (LOG.md, "Thresholds"). Nothing
+ * here includes or links CUDA, so that both sides of every threshold are tested without a GPU
+ * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load), commands
+ * that list kernels. */
 #pragma once
 
 #include <stdbool.h>

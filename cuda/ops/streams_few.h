@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { STREAMS_FEW_ROWS = 2 }; /* more are faster by ops/streams.h (cuda/LOG.md) */
+enum { STREAMS_FEW_ROWS = 2 }; /* with 7 ops/streams.h is faster (LOG.md, "Streams and n-grams") */
 
 /* The streams s become s + factors * x first, which is the injection after the block before; x NULL: they are
  * as they are. Then ranks, factors and h as ops/streams.h has them. S = n * hidden. */

@@ -5,7 +5,7 @@
 #include "model/layers.h"
 
 /* A quantised linear layer as stored: hf_quantised.c finds it, repack.c makes a Linear of it. The layouts to
- * the byte: models.md, under the names of quant_method_name(). Shapes were checked. */
+ * the byte: models.md, "Quantised layouts", under the names of quant_method_name(). Shapes were checked. */
 typedef struct {
   Linear *linear; /* the result; its kind, sizes, bits and group are set */
   QuantMethod method;

@@ -11,8 +11,8 @@
  *     out=FILE            all lines again
  *
  * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
- * "wall" is the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, the rates measured on an H200
- * (LOG.md). */
+ * "wall" is the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, the rates of an H200
+ * (LOG.md, "Walls"). */
 #include <algorithm>
 #include <string.h>
 #include <string>

@@ -15,7 +15,7 @@
  *     patience=N             a wait of so many cycles ends the step, which reports its place (profile: 2e9)
  *
  * Weights are random, the cache is zero. "wall": reading weights, lm_head and cache at 4,650 GB/s
- * (LOG.md). */
+ * (LOG.md, "Walls"). */
 #include <algorithm>
 #include <functional>
 #include <string.h>

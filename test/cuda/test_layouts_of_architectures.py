@@ -18,7 +18,8 @@ import test_every_layout as every  # noqa: E402  (from test/commands/models/)
 
 BOUND = 1e-4  # mean KL on a GPU
 # Its attention is so sharp that x and the weights of qkv in fp16 cost 6.9e-5 in the mean over texts of 64 tokens, as
-# this one is, with a standard deviation of 4.1e-5 (cuda/LOG.md, "Three miniatures"): three of them more.
+# this one is, with a standard deviation of 4.1e-5 (LOG.md, "Three miniatures
+# above a KL of 2e-5"): three of them more.
 SHARPEST = {"gemma3-awq": 6.9e-5 + 3 * 4.1e-5}
 # Two experts of this token are nearly tied: the router's outputs for the last one that is chosen and the first that is
 # not differ by 0.00095, and 0.00068, so that fp16 may choose the other one. Later tokens see it. All other pairs of

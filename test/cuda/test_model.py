@@ -41,7 +41,7 @@ TEXT = 2000  # tokens of the demo model's test, as far as its context goes
 BOUND = 2e-5
 # Random models whose attention is sharp: x and weights of the product qkv in fp16 cost 8.3e-5, 2.7e-5, 2.0e-5 there,
 # 2.4e-5 in qwen3_5 (the same token by token, where all but the inputs of matmuls is fp32),
-# by cuda/LOG.md, "Three miniatures" (an fp16 cache alone, on the CPU, up to 8.8e-6).
+# by LOG.md, "Three miniatures above a KL of 2e-5" (an fp16 cache alone, on the CPU, up to 8.8e-6).
 # In deepseek-v2-awq, whose scores have YaRN's factor twice, queries and their products in fp16 cost 2.4e-5.
 # Theirs is the bound of all layouts and architectures on GPUs.
 SHARP = dict.fromkeys(["deepseek-v2-awq", "gemma3-awq", "gemma4-bf16", "gemma4-e", "ministral3-text-part",

@@ -1,7 +1,7 @@
 /* models.cuh - models whose sizes a kernel of one token is compiled for. Their plan (plan_one.h) is a
  * constant: the compiler folds offsets and strides, and unrolls or drops loops and branches, so that the
- * phases of a layer, which are chains of latencies, get shorter (LOG.md). Every other plan runs by the
- * kernel of its form, which reads it from its arguments.
+ * phases of a layer, which are chains of latencies, get shorter (LOG.md, "Plans as constants"). Every other
+ * plan runs by the kernel of its form, which reads it from its arguments.
  *
  * A model is taken if all of its shape is the same, the chip's clusters and shared memory included. For
  * another one write a struct, and name it in SizedModels; its kernel costs nvcc two to four seconds.

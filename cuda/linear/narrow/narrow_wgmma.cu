@@ -43,7 +43,7 @@ struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
   static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
 
   /* The last tile ends with the last token and computes some of the tile before again, because a copy of
-   * tokens past the end takes longer (cuda/LOG.md). */
+   * tokens past the end takes longer (LOG.md, "Copies past the last row"). */
   static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
     return max(0, min(token_tile * kTokens, n_tokens - kTokens));
   }
@@ -205,8 +205,9 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
                                  shape<64>(), shape<96>(), shape<128>()};
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
-/* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (cuda/LOG.md): if
- * tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the two. `wide` as below. */
+/* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (LOG.md, "Two
+ * tiles of tokens"): if tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the
+ * two. `wide` as below. */
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;
   const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;

@@ -54,7 +54,8 @@ struct ShapeOf {
    * slots a group, since a group releases a slot only after it has its next one. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
   /* Stages whose weights are loaded before x of the first one has come. The small kernels before this one,
-   * and that x, take longer while all SMs load; above 16 tokens it pays all the same (cuda/LOG.md). */
+   * and that x, take longer while all SMs load; above 16 tokens it pays all the same (LOG.md, "Early
+   * loads"). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");

@@ -29,7 +29,7 @@ struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBl
   typedef std::bool_constant<kPairs> InPairs;
 
   /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
-   * because a copy of tokens past the end takes longer (cuda/LOG.md). */
+   * because a copy of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
   static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
     return max(0, min(token_tile * kTokens, n_tokens - kTokens));
   }
@@ -98,7 +98,7 @@ constexpr bool needs_groups_of_128(int tokens, int warpgroups) {
 }
 
 /* Up to this many tokens a block loads its first weights before the previous kernel has ended. With more,
- * that kernel became slower (cuda/LOG.md). */
+ * that kernel became slower (LOG.md, "Early loads"). */
 constexpr int kMostEarly = 256;
 
 template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bool whole, Error *err) {
@@ -190,8 +190,8 @@ constexpr TimedShape shape(double fixup_us, double step_us) {
   return {launch_weights<kTokens, kK, kStages, kWarpgroups>, 4 * kWarpgroups, kTokens, kK, fixup_us, step_us};
 }
 
-/* Times as measured on an H200 with 4 bits in groups of 128 (cuda/LOG.md); those of fix-ups are of an earlier
- * form of the loop. */
+/* Times as measured on an H200 with 4 bits in groups of 128 (LOG.md, "awq_wgmma"); those of fix-ups are of
+ * an earlier form of the loop. */
 constexpr TimedShape shapes[] = {
     /* kTokens, kK, kStages, kWarpgroups (2); fixup_us, step_us */
     shape<64, 2, 7>(6, 0.241),     shape<96, 2, 6>(7, 0.32),       shape<128, 2, 5>(8, 0.383),
@@ -226,7 +226,8 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   return {&s, is_whole, is_whole ? whole : cut};
 }
 
-constexpr int kLowRows = 40; /* experts with fewer rows on average get low tiles (cuda/LOG.md) */
+/* Experts with fewer rows on average get low tiles (LOG.md, "Experts of many tokens"). */
+constexpr int kLowRows = 40;
 
 /* Experts: low tiles if they have few rows on average, else high ones. A stage has 128 inputs, of FP8 64: its
  * weights take twice the memory, and too few stages of 128 would fit. */

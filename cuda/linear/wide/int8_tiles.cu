@@ -414,7 +414,8 @@ double expected_us(const LinearArgs &args, double unit_us, double cut_us, double
 /* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be faster. */
 Status launch_tokens(const LinearArgs &args, Error *err) {
   if (args.w->group % kUnitIn != 0) return launch_shape<Shape<128, 2>>(args, err);
-  /* Fitted to an H200 (cuda/LOG.md). The end of a tile of 256 tokens takes too long for fewer inputs. */
+  /* Fitted to an H200 (LOG.md, "int8_tiles"). The end of a tile of 256 tokens takes too long for fewer
+   * inputs. */
   const bool longer = args.n_tokens >= 512 && args.w->n_in >= 2560 &&
                       expected_us<Long>(args, 1.45, 1.5, 14) < expected_us<Short>(args, 0.765, 0.87, 3);
   return args.variant == 2 || (args.variant == 0 && longer) ? launch_shape<Long>(args, err)

@@ -162,7 +162,7 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
 }
 
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
- * brings the weights, since a bulk copy for each tile row takes longer (cuda/LOG.md). Results of tile rows
+ * brings the weights, since a bulk copy for each tile row takes 5% longer. Results of tile rows
  * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x. x_bytes(area)
  * bytes of x come to this block's stage, in a pair half of them from the other block's copies. Weights of the
  * first stages may come while the kernel before this one still runs (early); x may be what that one makes. */
@@ -459,7 +459,8 @@ inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens,
 
 constexpr int kMostNarrow = 128; /* tokens that narrow_wgmma is meant for */
 
-/* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (cuda/LOG.md). */
+/* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (LOG.md, "Rows left to
+ * narrow_wgmma"). */
 inline double narrow_us(const LinearArgs &args, int n_tokens) {
   const double weights = (double)args.w->n_in * args.w->n_out * 1e-6, n = ceil_div(n_tokens, 16) * 16;
   return 3 + 0.04 * n + weights * ((args.w->type == WEIGHT_FP8 ? 0.23 : 0.12) + 0.0022 * n);

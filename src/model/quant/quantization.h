@@ -14,7 +14,7 @@
 
 struct ConfigReader; /* reader.h */
 
-/* models.md has a section on each. */
+/* models.md, "Quantised layouts", has a section on each. */
 typedef enum {
   QUANT_NONE,   /* dense */
   QUANT_AWQ,    /* AutoAWQ gemm */
