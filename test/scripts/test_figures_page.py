@@ -1,0 +1,69 @@
+"""scripts/figures_page.py on a small project: what it prints between the marks, and when --check refuses a page."""
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+SPEED = """what,date,commit,card,command,auk,llama.cpp
+GPU,2026-11-26,0d16afb9,H200,auk bench,849,314*
+"CPU, decode",2026-11-20,,2 cores,auk bench,264,
+many,2026-11-20,,2 cores,"(by hand, twice)",a; b,
+"""
+PAGE = "before\n<!-- figures: speed{} -->\nold\n<!-- end of figures -->\nafter\n"
+
+
+@pytest.fixture
+def project(root, tmp_path):
+    (tmp_path / "scripts/figures").mkdir(parents=True)
+    shutil.copy(root / "scripts/figures_page.py", tmp_path / "scripts")
+    (tmp_path / "scripts/figures/speed.csv").write_text(SPEED)
+    (tmp_path / "README.md").write_text(PAGE.format(": CPU, decode; GPU"))
+    (tmp_path / "scripts/FIGURES.md").write_text(PAGE.format(""))
+
+    def run(*flags):
+        return subprocess.run([sys.executable, tmp_path / "scripts/figures_page.py", *flags], capture_output=True,
+                              text=True)
+
+    return tmp_path, run
+
+
+def test_tables_come_between_the_marks_with_how_they_were_measured(project):
+    folder, run = project
+    assert run().returncode == 0
+    assert (folder / "scripts/FIGURES.md").read_text() == PAGE.format("").replace("old\n", """\
+|  | auk | llama.cpp |  |
+| --- | --- | ---: | --- |
+| GPU | 849 | 314* | a |
+| CPU, decode | 264 |  | b |
+| many | a; b |  | c |
+
+- a: 2026-11-26, H200, `auk bench`
+- b: 2026-11-20, 2 cores, `auk bench`
+- c: 2026-11-20, 2 cores, (by hand, twice)
+""")
+    assert (folder / "README.md").read_text() == PAGE.format(": CPU, decode; GPU").replace("old\n", """\
+|  | auk | llama.cpp |
+| --- | ---: | ---: |
+| CPU, decode | 264 |  |
+| GPU | 849 | 314* |
+""")
+    drawn = (folder / "scripts/figures/speed.svg").read_text()
+    assert '<rect x="270" y="40" width="400"' in drawn and '<rect x="270" y="56" width="148"' in drawn
+    assert "CPU" not in drawn and run("--check").returncode == 0
+
+
+@pytest.mark.parametrize("file, old, new, says", [
+    ("scripts/figures/speed.csv", "849", "850", "README.md is not what scripts/figures give"),
+    ("scripts/figures/speed.svg", "849", "850", "speed.svg is not what"),
+    ("README.md", "CPU, decode; GPU", "decode", "speed.csv has no row decode"),
+    ("scripts/figures/speed.csv", "2026-11-26", "", "speed.csv:2: expected a value"),
+    ("scripts/figures/speed.csv", ",264,", ",264", "speed.csv:3: expected a value"),
+])
+def test_other_tables_than_the_files_give_are_refused(project, file, old, new, says):
+    folder, run = project
+    assert run().returncode == 0
+    path = folder / file
+    path.write_text(path.read_text().replace(old, new))
+    done = run("--check")
+    assert done.returncode == 1 and says in done.stderr
