@@ -7,12 +7,12 @@
 
 #include "base/buffer.h"
 
-static uint32_t random_below(uint64_t *seed, uint32_t n) {
+static inline uint32_t random_below(uint64_t *seed, uint32_t n) {
   *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   return (uint32_t)(*seed >> 33) % n;
 }
 
-static void put_text(Buffer *out, const char *text) {
+static inline void put_text(Buffer *out, const char *text) {
   Error err;
   assert_int_equal(buffer_append(out, text, strlen(text), &err), STATUS_OK);
 }
@@ -57,7 +57,7 @@ static const char *const keywords[] = {
 };
 enum { N_KEYWORDS = sizeof keywords / sizeof *keywords };
 
-static void put_schema(Buffer *out, int depth, uint64_t *seed) {
+static inline void put_schema(Buffer *out, int depth, uint64_t *seed) {
   bool used[N_KEYWORDS] = {false};
   if (random_below(seed, 8) == 0) {
     put_text(out, random_below(seed, 2) ? "true" : "false");

@@ -223,6 +223,14 @@ static const DeadEnd dead_ends[] = {
      "[-1999, 1999, 199", "9"},
     {true, "{\"items\": {\"type\": \"string\", \"pattern\": \"^[a-z/]{3}$\"}, \"uniqueItems\": true}",
      "[\"a\\/b\", \"a/", "b"},
+    /* numbers that are or are not multiples, beside bounds that leave none */
+    {true, "{\"type\": \"number\", \"not\": {\"anyOf\": [{\"minimum\": 1}, {\"multipleOf\": 0.5}]}}", "",
+     "1"},
+    {true,
+     "{\"type\": \"number\", \"anyOf\": [{\"multipleOf\": 7}, {\"minimum\": 2200}], \"minimum\": 217, "
+     "\"maximum\": 79}",
+     NULL, NULL},
+    {true, "{\"type\": \"number\", \"multipleOf\": 100000, \"maximum\": 2965769}", "4", "3"},
     /* a key whose schema has no text is not begun */
     {false, "{\"properties\": {\"a\": " REFUSED_ITEM ", \"b\": {}}, \"additionalProperties\": false}", "{\"",
      "a"},

@@ -17,6 +17,7 @@
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* where it speaks of multiples */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* among them, texts that end in a multiple are tried */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes that are taken out one after the other */
 #define MAX_RUNS               64                /* parts of a union among which repetitions are united */
 
@@ -585,33 +586,71 @@ static bool multiple_part(const Langs *langs, Lang a, LangNode *part) {
   return part->kind == MULTIPLE;
 }
 
-/* Tries texts that end in a multiple, which a search would find late. *multiple: `a` has such a part. */
-static bool has_witness(Langs *langs, Lang a, bool *multiple) {
+/* Tries texts that end in a multiple, which a search would find late. */
+static bool has_witness(Langs *langs, Lang a) {
   LangNode part;
-  *multiple = multiple_part(langs, a, &part);
+  if (!multiple_part(langs, a, &part)) return false;
   char text[80];
   size_t size;
-  for (int i = 0; *multiple && multiple_witness(langs, part, i, text, &size); i++)
+  for (int i = 0; multiple_witness(langs, part, i, text, &size); i++)
     if (size > 0 && lang_contains(langs, a, text, size)) return true;
   return false;
 }
 
-/* True if an AND has a MULTIPLE that only an exponent could still make true, and its parts that do not speak
- * of multiples have no string with one. */
-static bool lacks_exponent(Langs *langs, Lang a) {
-  LangNode part;
+/* A language that does not speak of multiples, of at least the strings of `a` (`above`; else of at most them).
+ * What only an exponent could still make a multiple is none where no exponent may come. */
+static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) {
   const LangNode node = langs->nodes[a];
-  if (node.kind != AND || !multiple_part(langs, a, &part) || !multiple_needs_exponent(langs, part))
-    return false;
-  Lang others = LANG_ALL;
+  if (!node.multiples) return a;
+  if (node.kind == NOT) return lang_not(langs, without_multiples(langs, node.a, !above, exponents));
+  if (node.kind != OR && node.kind != AND)
+    return above && (exponents || node.kind != MULTIPLE || !multiple_needs_exponent(langs, node)) ? LANG_ALL
+                                                                                                  : LANG_NONE;
+  Lang made = node.kind == OR ? LANG_NONE : LANG_ALL;
   for (uint32_t i = 0; i < node.b; i++) {
-    const Lang other = langs->lists[node.a + i];
-    if (!langs->nodes[other].multiples) others = lang_and(langs, others, other);
+    const Lang part = without_multiples(langs, langs->lists[node.a + i], above, exponents);
+    made = node.kind == OR ? lang_or(langs, made, part) : lang_and(langs, made, part);
   }
+  return made;
+}
+
+/* False if `a` has no string whatever is a multiple. */
+static bool may_be_alive(Langs *langs, Lang a) {
   const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
   const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
-  return !lang_is_alive(langs,
-                        lang_and(langs, others, lang_then(langs, digits, lang_then(langs, e, LANG_ALL))));
+  const Lang exponents = lang_then(langs, digits, lang_then(langs, e, LANG_ALL));
+  return lang_is_alive(langs, without_multiples(langs, a, true, false)) ||
+         lang_is_alive(langs, lang_and(langs, without_multiples(langs, a, true, true), exponents));
+}
+
+/* True if a MULTIPLE of whole numbers alone leaves no text, where what else is asked for takes any digits, so
+ * many at most. */
+static bool lacks_multiple(Langs *langs, Lang a) {
+  LangNode part;
+  char text[80];
+  size_t size;
+  if (!multiple_part(langs, a, &part) || !multiple_is_whole(langs, part)) return false;
+  Lang rest = without_multiples(langs, a, true, true);
+  if (lang_next(langs, rest, '-') != LANG_NONE) return false;
+  for (int i = 0; lang_next(langs, rest, 'e') == LANG_NONE && multiple_witness(langs, part, i, text, &size);
+       i += 2) {
+    if (lang_has_empty(langs, rest) && (size > 0 || part.has_empty)) return false;
+    const Lang next = lang_next(langs, rest, '0');
+    for (unsigned char digit = '1'; digit <= '9'; digit++)
+      if (lang_next(langs, rest, digit) != next) return false;
+    if (next == LANG_NONE) return true;
+    rest = next;
+  }
+  return false;
+}
+
+/* `alive` of what speaks of multiples, 0: only a search knows. */
+static uint8_t alive_by_multiples(Langs *langs, Lang a, bool witnesses) {
+  const LangNode node = langs->nodes[a];
+  if (!node.multiples || node.alive) return node.alive;
+  if (node.has_empty || (witnesses && has_witness(langs, a))) return 1;
+  const bool dead = (witnesses && lacks_multiple(langs, a)) || !may_be_alive(langs, a);
+  return dead && !has_failed(&langs->failure) ? 2 : 0;
 }
 
 bool lang_is_alive(Langs *langs, Lang a) {
@@ -626,10 +665,9 @@ bool lang_is_alive(Langs *langs, Lang a) {
     if (!has_failed(&langs->failure)) langs->nodes[a].alive = found ? 1 : 2;
     return found;
   }
-  bool multiple;
-  if (has_witness(langs, a, &multiple)) return langs->nodes[a].alive = 1, true;
-  if (multiple && lacks_exponent(langs, a)) return langs->nodes[a].alive = 2, false;
-  const size_t most = multiple || langs->nodes[a].multiples ? MAX_SEARCHED_MULTIPLES : MAX_SEARCHED;
+  const uint8_t alive = alive_by_multiples(langs, a, true);
+  if (alive) return (langs->nodes[a].alive = alive) == 1;
+  const size_t most = langs->nodes[a].multiples ? MAX_SEARCHED_MULTIPLES : MAX_SEARCHED;
   Reached *reached = NULL;
   size_t count = 0, capacity = 0;
   uint32_t round = ++langs->round;
@@ -644,11 +682,10 @@ bool lang_is_alive(Langs *langs, Lang a) {
       if (next == last) continue;
       last = next;
       if (next == LANG_NONE || langs->nodes[next].alive == 2 || langs->nodes[next].round == round) continue;
-      if (most < MAX_SEARCHED && lacks_exponent(langs, next)) {
-        langs->nodes[next].alive = 2;
-        continue;
-      }
+      const uint8_t known = alive_by_multiples(langs, next, count < MAX_WITNESSES);
       LangNode *node = &langs->nodes[next];
+      if (known) node->alive = known;
+      if (node->alive == 2) continue;
       node->round = round;
       found = node->plain || node->has_empty || node->alive == 1;
       if (found) {

@@ -59,9 +59,11 @@ Lang lang_node(Langs *langs, LangNode node);
 bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` the bytes that have the same. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
-/* True if digits cannot make the rest of a MULTIPLE's texts multiples: its fraction is too long. */
+/* True if no digits make a multiple of what the state of a MULTIPLE has read: its fraction is too long. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
-/* The n-th text, in out[0..size), that would make a multiple of what the state of a MULTIPLE has read;
- * false for n after the last one. */
+/* True if the state of a MULTIPLE has read whole digits alone, and no fraction could be a multiple. */
+bool multiple_is_whole(const Langs *langs, LangNode node);
+/* The n-th text, in out[0..size), that would make a multiple of what the state of a MULTIPLE has read, for an
+ * even n with n / 2 more digits; size 0: there is none. False for n after the last one. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

@@ -125,7 +125,12 @@ Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cel
 
 bool multiple_needs_exponent(const Langs *langs, LangNode node) {
   const Place place = unpack(node.min);
-  return place.phase == FRACTION && place.fraction > langs->divisors[node.a].scale;
+  return place.phase == FRACTION && !node.has_empty &&
+         place.fraction + place.zeros >= langs->divisors[node.a].scale;
+}
+
+bool multiple_is_whole(const Langs *langs, LangNode node) {
+  return unpack(node.min).phase == INTEGER && langs->divisors[node.a].scale == 0;
 }
 
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size) {
