@@ -129,6 +129,11 @@ def code_of(name):
     return STRING_OR_COMMENT.sub(blank, TEXTS[name])
 
 
+def comments_alone(name):
+    """The text of a C file with strings blanked out."""
+    return STRING_OR_COMMENT.sub(lambda match: match[0] if match[0].startswith("/") else blank(match), TEXTS[name])
+
+
 def matches(pattern, text, name):
     for match in re.finditer(pattern, text, flags=re.MULTILINE):
         yield f"{name}:{text.count(chr(10), 0, match.start()) + 1}", match
@@ -265,6 +270,63 @@ def check_names():
                     yield f"{name}:{line}: there is no {match[0]}"
 
 
+def headings_of(page):
+    """The headings of a page of Markdown, as they are written."""
+    text = re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.MULTILINE | re.DOTALL)
+    return [re.sub(r"[`*]", "", line).strip() for line in re.findall(r"^#+ +(.*)$", text, flags=re.MULTILINE)]
+
+
+def anchor_of(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def page_of(name, pointer):
+    """The page that a file means by README.md: of its folder, the folder that a test mirrors, one above, or the only
+    one of that name. None: it is no page of the project."""
+    folders = [re.sub("^test/", start, name) for start in ("test/", "")] if name.startswith("test/") else [name]
+    for folder in folders:
+        while folder:
+            folder = folder.rpartition("/")[0]
+            if (path := f"{folder}/{pointer}".lstrip("/")) in TEXTS:
+                return path
+    found = [path for path in TEXTS if path.endswith("/" + pointer)]
+    return found[0] if len(found) == 1 else None
+
+
+# A pointer in prose: LOG.md, "Walls", whose heading may go on after the mark of the next line of a comment.
+TURN = r"(?:[ \t]*\n[ \t]*(?:\*|#|//)?[ \t]*|[ \t]+)"
+POINTER = rf'(?<![\w*~./-])((?:[\w-]+/)*[\w-]+\.md)\b(?!\))(?:,{TURN}"([^"]+)")?'
+LONG_PAGE = 3000  # words: a comment that leads to such a page says under which heading
+
+
+def check_pages():
+    """pages, headings and anchors to which comments and pages point are there; of a long page a comment names one"""
+    for name in (name for name in TEXTS if name.endswith(".md")):
+        for place, match in matches(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", TEXTS[name], name):
+            path = os.path.normpath(os.path.join(os.path.dirname(name), match[1])) if match[1] else name
+            if not (ROOT / path).exists():
+                yield f"{place}: there is no {path}"
+            elif match[2] and match[2] not in map(anchor_of, headings_of(path) if path in TEXTS else []):
+                yield f"{place}: {path} has no heading #{match[2]}"
+    product = [name for name in C_FILES if not name.startswith("test/")]
+    for name in C_FILES + PYTHON_FILES + SHELL_FILES + [name for name in TEXTS if name.endswith(".md")]:
+        text = comments_alone(name) if name in C_FILES else TEXTS[name]
+        for place, match in matches(POINTER, text, name):
+            page = page_of(name, match[1])
+            if page and match[2] and re.sub(TURN, " ", match[2]) not in headings_of(page):
+                yield f'{place}: {page} has no heading "{re.sub(TURN, " ", match[2])}"'
+            elif page and name in product and not match[2] and len(TEXTS[page].split()) > LONG_PAGE:
+                yield f"{place}: {page} is long: name a heading of it"
+
+
+def check_figures():
+    """tables of figures are those of scripts/figures"""
+    if (ROOT / "scripts/figures_page.py").exists():
+        done = run(sys.executable, "scripts/figures_page.py", "--check")
+        if done.returncode:
+            yield done.stdout.strip()
+
+
 def check_python():
     """every Python file compiles"""
     for name in PYTHON_FILES:
@@ -314,7 +376,8 @@ def check_shell():
 def main():
     passed = failed = skipped = 0
     checks = [check_includes, check_environment, check_quiet, check_length, check_functions, check_words,
-              check_comments, check_names, check_python, check_format, check_shell, check_cppcheck]
+              check_comments, check_names, check_pages, check_figures, check_python, check_format, check_shell,
+              check_cppcheck]
     for check in checks:
         says = check.__doc__.splitlines()[0]
         try:

@@ -1,5 +1,5 @@
 /* chosen.h - attention of each row to the positions that it has chosen (ops/index.h), for a cache in fp16:
- * softmax(scale * q k) v. Reference: src/cpu/mixers/sparse.c; models.md, "Chosen positions".
+ * softmax(scale * q k) v. Reference: src/cpu/mixers/sparse.c.
  *
  * Grids depend on the number of rows and on sizes alone, and kernels read positions from device memory, so a
  * captured launch serves every step. A row has the same bits whichever rows are beside it. A row of position

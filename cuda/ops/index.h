@@ -1,6 +1,6 @@
 /* index.h - index keys, and the choice of the positions that a row sees (config.h, IndexerConfig), with a
  * cache in fp16. attention/chosen.h attends to them.
- * Reference: src/cpu/mixers/sparse.c; models.md, "Chosen positions". Everything only enqueues.
+ * Reference: src/cpu/mixers/sparse.c. Everything only enqueues.
  *
  *   index_append    the raw index key of each row, and the keys of the blocks that end at one of the rows
  *   index_choose    scores of blocks, then the positions that each row sees
