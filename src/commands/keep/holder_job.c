@@ -44,6 +44,17 @@ static bool counts_fit(const WireAsk *ask, size_t size) {
          ask->n_scored <= ask->n_ids && ask->n_ids > 0;
 }
 
+/* True if all are tokens of the model. */
+static bool ids_fit(const Holder *h, const char *bytes, size_t n) {
+  bool fit = true;
+  for (size_t i = 0; i < n; i++) {
+    int32_t id;
+    memcpy(&id, bytes + i * sizeof id, sizeof id);
+    fit &= id >= 0 && id < h->assistant->model->config.vocab_size;
+  }
+  return fit;
+}
+
 static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
   const ModelConfig *config = &h->assistant->model->config;
   WireAsk ask;
@@ -51,7 +62,9 @@ static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size,
   if (*broken) return STATUS_OK;
   memcpy(&ask, body, sizeof ask);
   size -= sizeof ask;
-  *broken = !counts_fit(&ask, size);
+  const char *ids = body + sizeof ask, *end = ids + size; /* an end token may be one that the model has not */
+  *broken = !counts_fit(&ask, size) || !ids_fit(h, ids, (size_t)ask.n_ids) ||
+            !ids_fit(h, end - (size_t)ask.n_forced * sizeof(int32_t), (size_t)ask.n_forced);
   if (*broken) return STATUS_OK;
   TRY(mem_grow(&h->requests, &h->requests_capacity, h->n_requests + 1, sizeof(Request *), "requests", err));
   Request *r = mem_alloc(1, sizeof *r, "a request", err);
@@ -66,7 +79,7 @@ static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size,
     free_request(r);
     return STATUS_FAILED;
   }
-  memcpy(r->ids, body + sizeof ask, size);
+  memcpy(r->ids, ids, size);
   if (ask.lockstep && ask.n_scored == 0 && ask.n_forced == 0) await_reply(r);
   h->requests[h->n_requests++] = r;
   return STATUS_OK;
@@ -86,13 +99,13 @@ static Status take_reply(Request *r, const char *body, size_t size, bool *broken
   if (*broken) return STATUS_OK;
   memcpy(&reply, body, sizeof reply);
   const size_t forced = reply.n_forced > 0 ? (size_t)reply.n_forced * sizeof(int32_t) : 0;
-  *broken = reply.n_forced < 0 || size != sizeof reply + forced + (reply.has_mask ? mask_bytes : 0);
+  *broken = reply.n_forced < 0 || size != sizeof reply + forced + (reply.has_mask ? mask_bytes : 0) ||
+            !ids_fit(r->holder, body + sizeof reply, forced / sizeof(int32_t));
   if (*broken) return STATUS_OK;
   r->forced.count = 0;
   for (int i = 0; i < reply.n_forced; i++) {
     int32_t id;
     memcpy(&id, body + sizeof reply + (size_t)i * sizeof id, sizeof id);
-    *broken |= id < 0 || id >= r->holder->assistant->model->config.vocab_size;
     TRY(id_list_append(&r->forced, id, err));
   }
   r->has_forced = reply.n_forced > 0;

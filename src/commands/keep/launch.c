@@ -218,7 +218,7 @@ static Status await_ready(const int pipes[2][2], Error *err) {
     }
   }
   text[n] = 0;
-  char *begin = strncmp(text, "auk: ", 5) == 0 ? text + 5 : text;
+  char *own = strstr(text, "auk: "), *begin = own ? own + 5 : text + strspn(text, "\n");
   begin[strcspn(begin, "\n")] = 0;
   return error_set(err, STATUS_FAILED, "%s",
                    *begin ? begin : "the process that keeps the model did not start");

@@ -19,5 +19,6 @@ int remote_image(const Remote *remote);
 
 /* batch_run() with up to n_at_once requests at a time; `alone`: which this call would compute in a session,
  * one after another. A request whose generate.interrupted is set ends with
- * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. */
+ * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. A sink forces tokens only once it
+ * has had those that it forced before; score() is not called for an end token. */
 Status remote_run(Remote *remote, int n_at_once, bool alone, const BatchJob *job, Error *err);

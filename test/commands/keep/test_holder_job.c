@@ -134,6 +134,22 @@ static void counts_of_a_request_fit_its_ids(void **state) {
   end();
 }
 
+static void a_request_has_tokens_of_the_model(void **state) {
+  (void)state;
+  const int none[] = {-1};
+  const int32_t tokens[] = {-1, 0, vocab_size - 1, vocab_size, INT32_MIN, INT32_MAX};
+  begin(1, none);
+  for (int place = 0; place < 3; place++)
+    for (int i = 0; i < 6; i++) {
+      Ask made = ask_of((uint32_t)i, false);
+      made.ask.n_ids = made.ask.n_eos = made.ask.n_forced = 1;
+      made.ids[place] = tokens[i];
+      assert_int_equal(take(holder.callers[0], WIRE_ASK, &made, sizeof made.ask + 3 * sizeof *made.ids),
+                       place == 1 || (tokens[i] >= 0 && tokens[i] < vocab_size)); /* 1: an end token */
+    }
+  end();
+}
+
 static void a_reply_has_tokens_of_the_model(void **state) {
   (void)state;
   const int none[] = {-1};
@@ -309,6 +325,7 @@ static void who_ends_the_process_may_wait(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(counts_of_a_request_fit_its_ids),
+      cmocka_unit_test(a_request_has_tokens_of_the_model),
       cmocka_unit_test(a_reply_has_tokens_of_the_model),
       cmocka_unit_test(a_call_with_one_request_waits_for_none_of_many),
       cmocka_unit_test(requests_are_answered_in_their_order),

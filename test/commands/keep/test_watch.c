@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -68,8 +69,44 @@ static void one_that_sleeps_or_is_stopped_is_silent(void **state) {
   assert_true(watch_is_silent(&none, 0));
 }
 
+/* A connection that has ended owes nothing. */
+static void who_has_gone_is_not_waited_for(void **state) {
+  int sockets[2];
+  WireKind kind;
+  const char *body;
+  size_t size;
+  Error err;
+  (void)state;
+  for (int read_before = 0; read_before < 2; read_before++) {
+    bool came = true, silent = true;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    Wire wire = wire_on(sockets[0]);
+    close(sockets[1]);
+    if (read_before) assert_int_equal(wire_receive(&wire, &err), STATUS_OK);
+    assert_int_equal(wire_await(&wire, &kind, &body, &size, &came, read_before ? NULL : &silent, &err),
+                     STATUS_OK);
+    assert_false(came);
+    assert_int_equal(silent, read_before);
+    wire_close(&wire);
+  }
+}
+
+static void what_it_computes_is_seen(void **state) {
+  (void)state;
+  Watch watch = watch_own(0, 0);
+  const unsigned long long before = watch.progress;
+  assert_true(before > 0);
+  const clock_t began = clock();
+  while (clock() - began < CLOCKS_PER_SEC / 20) continue;
+  watch.since_ms -= 3000;
+  assert_false(watch_is_silent(&watch, 0));
+  assert_true(watch.progress > before);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(one_that_computes_is_waited_for_to_a_limit),
-                                     cmocka_unit_test(one_that_sleeps_or_is_stopped_is_silent)};
+                                     cmocka_unit_test(one_that_sleeps_or_is_stopped_is_silent),
+                                     cmocka_unit_test(what_it_computes_is_seen),
+                                     cmocka_unit_test(who_has_gone_is_not_waited_for)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,12 +184,56 @@ static void a_message_that_is_too_large_ends_the_connection(void **unused) {
   }
 }
 
+/* Random messages of up to the largest size, sent in pieces of any size: each arrives whole, in its order. */
+static void messages_cut_anywhere_arrive_whole(void **unused) {
+  enum { MOST = 40000, N = 60 };
+  static char bytes[N][MOST];
+  uint32_t seed = 1, sizes[N];
+  Wire wires[2];
+  Error err;
+  (void)unused;
+  open_pair(wires);
+  wires[1].largest = MOST;
+  for (int i = 0; i < N; i++) {
+    seed = seed * 1664525 + 1013904223;
+    sizes[i] = i % 4 == 0 ? MOST : i % 4 == 1 ? 16384 - sizeof(WireHead) : (seed >> 16) % 99;
+    memset(bytes[i], 'a' + i % 26, sizes[i]);
+    const size_t first = sizes[i] ? (seed >> 8) % (sizes[i] + 1) : 0;
+    assert_int_equal(wire_put(&wires[0], (WireKind)(1 + i % WIRE_STOP), bytes[i], first, bytes[i] + first,
+                              sizes[i] - first, &err),
+                     STATUS_OK);
+  }
+  const Buffer *out = &wires[0].out;
+  int n = 0;
+  for (size_t at = 0; n < N;) {
+    seed = seed * 1664525 + 1013904223;
+    size_t piece = seed >> 30 ? (seed >> 16) % 30000 : 1 + (seed >> 16) % 9;
+    if (piece > out->size - at) piece = out->size - at;
+    if (piece) assert_int_equal(send(wires[0].socket, out->data + at, piece, 0), piece);
+    at += piece;
+    WireKind kind;
+    const char *body;
+    size_t size;
+    bool came = wire_wait(&wires[1], piece ? 1000 : 0, &kind, &body, &size, &err);
+    for (; came; came = wire_take(&wires[1], &kind, &body, &size), n++) {
+      assert_int_equal(kind, 1 + n % WIRE_STOP);
+      assert_int_equal(size, sizes[n]);
+      if (size) assert_memory_equal(body, bytes[n], size);
+    }
+  }
+  assert_int_equal(wires[1].in.size, 0);
+  assert_false(wires[1].ended);
+  wire_close(&wires[0]);
+  wire_close(&wires[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_sent_before_the_end_is_read),
                                      cmocka_unit_test(one_descriptor_is_kept),
                                      cmocka_unit_test(memory_grows_with_what_was_sent_and_shrinks),
                                      cmocka_unit_test(a_message_that_is_too_large_is_not_put),
                                      cmocka_unit_test(a_message_that_is_too_large_ends_the_connection),
+                                     cmocka_unit_test(messages_cut_anywhere_arrive_whole),
                                      cmocka_unit_test(messages_arrive_in_order)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
