@@ -80,6 +80,10 @@ def plot():
 
 def main():
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
+    printed = {match[2] for text in pages.values() for match in MARKS.finditer(text)}
+    for path in sorted((ROOT / "scripts/figures").glob("*.csv")):
+        if path.stem not in printed:
+            sys.exit(f"scripts/figures/{path.name}: no page prints it")
     made = {name: MARKS.sub(lambda m: m[1] + table(m[2], m[3].split("; ") if m[3] else None) + m[4], text)
             for name, text in pages.items()}
     made[PLOT] = plot()
