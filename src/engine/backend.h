@@ -28,10 +28,11 @@ typedef struct BackendState BackendState; /* KV cache and intermediate values */
 typedef struct BackendProbe BackendProbe;
 
 /* Types of the KV cache. KV_Q8 is int8 with fp16 scales: x = q * scale, q = round(x / scale). A key has a
- * scale for each KEY_SCALE_DIMS numbers, since a few of its channels are far larger than the rest; a value
- * has one for each head (latent attention's on a GPU are its keys, with theirs). scale = largest |x| / 127,
- * rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs read the byte q + 128 as the
- * half 1024 + 128 + q and subtract 1152 (cuda/attention/q8.cuh). */
+ * scale for each KEY_SCALE_DIMS numbers, since a few of its channels are far larger than the rest: the mean
+ * KL of SmolLM2-135M is 9e-4 with one scale for a key, 4.1e-4 for 32 numbers, 3.4e-4 for 16. A value has
+ * one for each head, which alone makes 6e-5 (latent attention's on a GPU are its keys, with theirs).
+ * scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs
+ * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/attention/q8.cuh). */
 typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
 
 static inline const char *kv_type_name(KvType kv) {

@@ -21,7 +21,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "smollm2-135m-awq"
 PAGES = ["README.md", "src/commands/map/README.md", "src/constrain/README.md", "src/engine/drafters/README.md",
-         "cuda/ranks/README.md"]
+         "cuda/ranks/README.md", "models.md"]
 LIMIT_S = 120
 SENTENCE = 426  # the id of "." in the tiny model's tokenizer
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -199,6 +199,8 @@ EXPECTED = [
     (r"^auk eval", (0,), has("tokens=", "ppl="), None),
     (r"^auk bench .*-o json", (0,), has('"avg_ts"'), None),
     (r"^auk bench", (0,), has("pp512", "tg128"), None),
+    (r"^auk inspect --architectures", (0,), has("Phi3ForCausalLM"), None),
+    (r"^auk inspect --program", (0,), has("norm_qkv_rope_append", "lm_head"), None),
     (r"^auk inspect", (0,), has("LlamaForCausalLM", "context", "weights", "kv cache"), None),
     (r"^auk models(?!.*json)", (0,), has("Qwen/Qwen3-8B-AWQ", "yes"), None),
     (r"^auk cache", (0,), has("TOKENS", "MiB"), r"auk: .*/\.cache/auk: .* MiB"),

@@ -475,7 +475,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
 
 typedef struct {
   ModelFlags model;
-  bool json, tensors, program;
+  bool json, tensors, program, architectures;
   const char *gpu_memory;
   int split; /* 0: not given */
 } Options;
@@ -493,17 +493,23 @@ static const Flag flags[] = {
         "--program", Options, program,
         "in place of the report: the operations of a step in their order, what each reads and writes, how it "
         "differs from Llama's, the tensors that it takes; and which forms of computing them take the model"),
+    FLAG_SWITCH("--architectures", Options, architectures,
+                "without MODEL: the models that auk knows, by the names that config.json gives"),
 };
 static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
 static const FlagRule rules[] = {
     {"--split", EXCLUDES, "--gpu-memory", "GPUs that share a model hold all of its weights"},
     {"--program", EXCLUDES, "--json", "a program is printed as lines"},
-    {"--program", EXCLUDES, "--tensors", "a program names its tensors"}};
+    {"--program", EXCLUDES, "--tensors", "a program names its tensors"},
+    {"--architectures", EXCLUDES, "--json", "architectures are printed as lines"},
+    {"--architectures", EXCLUDES, "--tensors", "it is not about one model"},
+    {"--architectures", EXCLUDES, "--program", "it is not about one model"}};
 
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;
   ModelPlace place = {0};
   Model *model = NULL;
+  if (options->architectures) return inspect_print_architectures(&call->out, err);
   Status status = model_place_find(&options->model, &place, err);
   if (status == STATUS_OK && drafts_is_drafter(place.path)) {
     status = options->tensors || options->split || options->program
@@ -543,7 +549,8 @@ const Interface inspect_interface = {
              "only vectors are read, such as those of norms. For a drafter (--draft) it shows its kind and\n"
              "the models that it fits.",
     .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
-                "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
+                "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes\n"
+                "auk inspect --architectures | grep -i phi     # is there support for Phi?",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,

@@ -155,6 +155,7 @@ typedef struct {
 struct Architecture {
   /* architecture is NULL if this is the text part of multimodal models alone. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
+  const char *models;                    /* published ones, for `auk inspect --architectures` */
 
   struct {                                                   /* defaults of absent members */
     int vocab_size, hidden, intermediate, n_layers, n_heads; /* intermediate 0: 4 * hidden */
@@ -251,11 +252,15 @@ typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 typedef struct {
   const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
   const char *text;                      /* model_type of its text part, also where text_config has none */
+  const char *models;                    /* published ones */
   TextPlace is;
   const char *old_text;     /* another name of `text`, or NULL */
   const char *text_key;     /* config.json's key for the text part; NULL: "text_config" */
   const char *old_text_key; /* its key where that one is absent, or NULL */
 } Multimodal;
+
+extern const Multimodal multimodals[];
+extern const size_t n_multimodals;
 
 /* The row of this architecture, of several the one of this model_type, else the first; without an
  * architecture that of this model_type. NULL if there is no such row. */

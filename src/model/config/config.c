@@ -52,7 +52,8 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
                          "%s %.60s is not supported: it is a model of several parts (%s); take a model of "
                          "text alone",
                          kind, name, sign);
-  return reader_refuse(r, "%s %.60s is not supported; models.md lists those that are", kind, name);
+  return reader_refuse(r, "%s %.60s is not supported; `auk inspect --architectures` lists those that are",
+                       kind, name);
 }
 
 /* Finds the text part's config, and in *arch its row. */

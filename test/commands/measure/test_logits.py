@@ -84,21 +84,9 @@ def over(models):
     return pytest.mark.parametrize("checkpoint", models, indirect=True)
 
 
-def test_every_architecture_has_a_miniature(run):
-    """models.md, "Architectures": its rows are those of src/model/config/architectures.c, and name all miniatures."""
-    page = (ROOT / "models.md").read_text().split("## Architectures")[1].split("\n## ")[0]
-    rows = [row.split("|") for row in page.splitlines() if row.startswith("| ") and "tested by" not in row]
-    named = {name for row in rows for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0])}
-    assert named == {path.name for path in MINIATURES.iterdir()}
-    table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
-    wholes = (ROOT / "src" / "model" / "config" / "multimodal.c").read_text()
-    written = re.findall(r'^  { "(\w+)", ', table + wholes, re.MULTILINE)
-    assert set(re.findall(r"`(\w+For[A-Z]\w+|\w+OmniModel|\w+ChatModel|\w+_V3)`", page)) == set(written)
-    for row in rows:  # and what runs them is what inspect says
-        for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0]):
-            report = json.loads(run("inspect", MINIATURES / name, "--json").stdout)
-            assert report["runs_on"] == ["cpu"] + ["cuda"] * ("GPU" in row[4]), name
-            assert row[1].strip() in ("the same with f = gelu", f"`{report['architecture']}`"), name
+def test_every_miniature_runs_on_both(run):
+    for path in MINIATURES.iterdir():
+        assert json.loads(run("inspect", path, "--json").stdout)["runs_on"] == ["cpu", "cuda"], path.name
 
 
 def test_every_miniature_has_a_reference():

@@ -232,7 +232,7 @@ def test_minicpm_is_granite_by_other_factors(changed, logits):
 TEXTS = {"llama": "llama3-awq", "mistral": "mistral-nemo", "qwen2": "qwen2-awq", "qwen3": "qwen3-awq",
          "lfm2": "lfm2-awq", "lfm3": "lfm3-awq", "exaone4": "exaone4-awq", "qwen3_5_text": "qwen3_5-awq",
          "deepseek_v3": "deepseek-v3-bf16", "nemotron_h": "nemotron-h-awq"}
-WHOLES = re.findall(r'^  { "(\w+)", "(\w+)", "(\w+)", \.is = ANY_TEXT', (
+WHOLES = re.findall(r'^  { "(\w+)", "(\w+)", "(\w+)",\s+"[^"]+",\s+\.is = ANY_TEXT', (
     ROOT / "src" / "model" / "config" / "multimodal.c").read_text(), re.MULTILINE)
 
 
@@ -644,6 +644,51 @@ def test_what_is_wrong_is_named(case, changed, run, transcript):
     folder = changed(*WRONG[case])
     done = run("inspect", folder)
     compare(done, folder, transcript, case, MODEL)
+
+
+# `auk inspect --architectures`
+
+ELSEWHERE = {"minicpm", "granite4_vision_text"}  # Granite by other names, as tests above have it
+
+
+@pytest.fixture
+def listed(run):
+    """(architecture, model_type, text part, models) of each line after the first, whose columns these are."""
+    done = run("inspect", "--architectures")
+    assert done.returncode == 0 and done.stderr == b""
+    head, *rows = [re.split("  +", line) for line in done.stdout.decode().splitlines()]
+    assert head == ["architecture", "model_type", "text part", "models"] and {len(row) for row in rows} == {4}
+    return rows
+
+
+def test_the_list_has_the_rows_of_the_tables(listed):
+    tables = [(ROOT / "src/model/config" / name).read_text() for name in ("architectures.c", "multimodal.c")]
+    rows = [row for table in tables for row in re.findall(r'^  { "(\w+)", "(\w+)",', table, re.MULTILINE)]
+    others = re.findall(r'\.other_(?:name|type) = "(\w+)"', tables[0])
+    assert len(listed) == len(rows) + len(others) > 150
+    assert set(rows) <= {(name, kind) for name, kind, _, _ in listed}
+    assert set(others) <= {word for name, kind, _, _ in listed for word in (name, kind)}
+
+
+def test_what_is_listed_is_known(listed, run, tmp_path):
+    """A config.json with these names is refused for what it lacks, not for its names."""
+    for name, kind, part, _ in listed:
+        text = {"text_config": {} if " " in part else {"model_type": part}}
+        parts = {} if part == "-" else {"llm_config": {}, "thinker_config": text, **text}
+        config = {"architectures": [name], "model_type": kind, **parts}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        done = run("inspect", tmp_path)
+        assert done.returncode == MODEL and b"--architectures" not in done.stderr, (name, kind, done.stderr)
+        assert b"model_type" not in done.stderr, (name, kind, done.stderr)
+
+
+def test_every_architecture_has_a_miniature(listed):
+    """Each text model has one, by itself or as a part of another."""
+    kinds = {kind for path in MINIATURES.glob("*/config.json")
+             for kind in re.findall(r'"model_type": "(\w+)"', path.read_text())}
+    missing = {kind if part == "-" else part for _, kind, part, _ in listed if " " not in part}
+    missing -= {part for _, kind, part, _ in listed if kind in kinds} | kinds
+    assert missing - {"kimi_k2", "AXK1"} == ELSEWHERE  # other names of DeepSeek-V3 and A.X-K1
 
 
 def test_only_the_table_of_architectures_knows_their_names():
