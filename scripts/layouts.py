@@ -1,6 +1,7 @@
 """layouts.py - GPTQ's, compressed-tensors' and ModelOpt's layouts of linear layers, with numpy alone.
 
-Used by: make_layouts.py, check_layouts.py. Layouts: models.md. Weights are q [n_out][n_in], zero points
+Used by: make_layouts.py, check_layouts.py. Layouts: models.md, "Quantised layouts".
+Weights are q [n_out][n_in], zero points
 [n_out][n_groups], both as they are subtracted (0 .. 15 or 0 .. 255), scales [n_out][n_groups] fp32:
 
     w[o][i] = (q[o][i] - zero[o][i / group]) * scale[o][i / group]

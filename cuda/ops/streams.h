@@ -1,8 +1,7 @@
 /* streams.h - residual streams and n-grams of tokens (operations.def, MIX_FOR_..., INJECT,
  * add_ngrams), but for their matmuls. Called by: layers/streams.c.
  *
- * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. Source of
- * the formulas: models.md, "Residual streams, n-grams and chosen positions". */
+ * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. */
 #pragma once
 
 #include <cuda_runtime_api.h>

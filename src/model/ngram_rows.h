@@ -5,7 +5,6 @@
 #include "model/model.h"
 
 /* to[ngrams->width] = the table's rows, one after another, of the n-grams of tokens[ngrams->longest]: the
- * token, then the one before it, and so on. Source: models.md, "Residual streams, n-grams and chosen
- * positions". */
+ * token, then the one before it, and so on. See add_ngrams in operations.def. */
 void ngram_read_rows(const NgramConfig *ngrams, const NgramHash *hash, const ModelLayer *table,
                      const int32_t *tokens, float *to);

@@ -1,6 +1,6 @@
 /* sparse.c - attention to the best blocks of positions (config.h, IndexerConfig).
  *
- * Called by: backend.c, attention.c. Source: models.md, "Residual streams, n-grams and chosen positions".
+ * Called by: backend.c, attention.c. See norm_qkv_rope_append and attention in model/operations.def.
  * Always true: a row's choice depends on the cache alone, so that chunks and threads change no bit. The index
  *              keys of a layer are a KV head of the cache (LayerConfig.n_cache_heads): values are the keys as
  *              the matrix gives them; the key at the last position of a block is the block's, the mean of its
