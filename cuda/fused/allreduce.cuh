@@ -12,22 +12,20 @@
  *              in units of 2^-26        | (all modulo 2^64: nothing is ever cleared)
  *
  * A contribution is one atomic addition of 32 * fixed + 1. A sum is complete when the word has grown by as
- * many contributions as there are contributors; there are at most 24, so their number modulo 32
- * distinguishes some from all. The sum is the growth less that number, carries and overflows included.
- * Value and number share a word, so neither fence nor flag is needed, and integers add up to the same bits
- * in any order.
+ * many contributions as there are contributors; there are at most 24, so their number modulo 32 distinguishes
+ * some from all. The sum is the growth less that number, carries and overflows included. Value and number
+ * share a word, so neither fence nor flag is needed, and integers add up to the same bits in any order.
  *
- * A buffer is used again only after every reader has contributed to a sum that the next writer waits for.
- * For o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since
+ * A buffer is used again only after every reader has contributed to a sum that the next writer waits for. For
+ * o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since
  * clusters without a KV head do not contribute to o. Logits of the next layer may come before its o: a block
- * adds to them when its columns of down are complete. A cluster adds to down only with the gated product of
- * all of its blocks, and so their experts, for which they have read the logits before. `last` is kept for
+ * adds to them when its columns of down are complete. A cluster adds to down only once it has the gated
+ * product of all its blocks, and those have read the logits before, to know their experts. `last` is kept for
  * the next launch: after a launch each word is as all clusters last found it.
  *
- * A contribution is rounded to 2^-26, the last place of floats from 1/8 on. Infinity, NaN, and values of
- * 2^22 and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27,
- * where no sum of proper values is, and is read as NaN. So NaN reaches the logits, and the words stay
- * valid. */
+ * A contribution is rounded to 2^-26, the last place of floats from 1/8 on. Infinity, NaN, and values of 2^22
+ * and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27, where no
+ * sum of proper values is, and is read as NaN. So NaN reaches the logits, and the words stay valid. */
 #pragma once
 
 #include "cuda/fused/plan.h"

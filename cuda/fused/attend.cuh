@@ -52,7 +52,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   /* The maximum of no score: finite, so that -INFINITY less it is no NaN. */
   static constexpr float kLowest = -1e30f;
   float o[kTiles][4], maximum[2], sum[2];
-  uint4 query[kQ8 ? kDim / 32 : 1]; /* of kQ8 */
+  uint4 query[kQ8 ? kDim / 32 : 1]; /* with kQ8 alone */
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
@@ -290,8 +290,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* Scales from n on may be anything: zeros take their place. The fence waits for the loads. Rows meet in a
-   * bank, so that those of 16 warps queue up for a long time; the arrival at the barrier passes them by, and
-   * the next stage overwrote what they were still to read (LOG.md, "Faults that were hard to see"). */
+   * bank, so the loads of 16 warps queue up for long; the arrival at the barrier overtook them, and the next
+   * stage overwrote what they had yet to read (LOG.md, "Faults that were hard to see"). */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
                                                 const float (&p)[4], int n, int lane, Taken taken, int own) {
@@ -354,7 +354,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     }
   }
 
-  /* Stores the result as state `state` of so many queries; this warp has the first `mine`. */
+  /* Stores the result as state `state` of `queries` queries: the warp's first `mine` columns. */
   __device__ __forceinline__ void store(const States &to, int state, int queries, int mine, int lane) const {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -373,7 +373,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 };
 
-/* Eight dimensions of a head as halves, and the bits of its weight (States). */
+/* Eight dimensions of a head as halves, and the bits of its States.weights. */
 struct MergedState {
   uint4 values;
   uint2 weight;
@@ -407,8 +407,8 @@ __device__ __forceinline__ MergedState merge_states(const States &from, int n, i
           make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y))};
 }
 
-/* From the heads, which are in shared memory, to the states of this block's keys, on their way to the
- * cluster. attend_keys() and send_states() are those of the block's kernel. */
+/* Attends from the heads in shared memory to this block's keys, and sends the states to the cluster.
+ * attend_keys() and send_states() are those of the block's kernel. */
 template <class B> __device__ __forceinline__ void attend_with_heads(B &b) {
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend_keys(b);

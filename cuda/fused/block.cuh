@@ -26,11 +26,12 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES };
 struct Layer {
   Matrix matrices[MATRICES];
   const unsigned char *router;      /* fp16 or bf16 [n_experts][router_stride] */
-  const unsigned char *shared_gate; /* of the router's type, [hidden]: of the MLP beside the experts */
+  const unsigned char *shared_gate; /* gate of the MLP beside the experts: [hidden], of the router's type */
   const float *folded_router;       /* folded_router.h; one token */
 };
 
-/* The best logit of a block's rows of lm_head (ranked()), and the lowest one (ranking.cuh). */
+/* The greatest logit of a block's rows of lm_head with its token (ranked()), and the lowest one
+ * (ranking.cuh). */
 struct StepBest {
   unsigned long long greatest;
   unsigned int lowest;
@@ -60,7 +61,7 @@ struct Args {
   const Layer *layers;
   const float *vectors; /* [n_layers + 1][vectors_stride], below */
   int vectors_stride;
-  bool head_norms, bias;        /* whether the model has them */
+  bool head_norms, bias;        /* whether qkv has norms of heads, a bias */
   const unsigned char *lm_head; /* half [vocab_size][hidden] */
   const void *embedding;
   size_t embedding_stride;
@@ -68,9 +69,9 @@ struct Args {
   int router_stride;
   bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
-  int in_flight, most_in_flight;               /* stages; from STEP_LONG on one more, up to most_in_flight */
+  int in_flight, most_in_flight;               /* stages; from position STEP_LONG on one more */
   uint64_t *totals;                            /* allreduce.cuh */
-  int prefetch_stages;         /* one token: how far prefetches may be ahead of loads; 0: not at all */
+  int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
   float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
   unsigned *launches;          /* several tokens: how many launches precede this one */
   StepBest *best;              /* one token: [blocks], of the last step's logits */
@@ -84,8 +85,8 @@ struct Args {
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
- * tokens. taps: those that copy the residual stream, which have none for debugging; else a step without a
- * drafter would have to pass over the copies. */
+ * tokens. taps: kernels that copy the residual stream, none of them for debugging. They are separate, since a
+ * step without a drafter would otherwise have to pass over the copies. */
 typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
@@ -103,8 +104,8 @@ struct Vectors {
 };
 
 /* full and empty belong to the slots of the ring. The others count bytes from the cluster's blocks, in one
- * phase a layer; but x has in the kernel of one token a phase before each matmul that reads it, and in those
- * of several tokens a single one, before lm_head; columns and routed count arrivals of this block's warps. */
+ * phase a layer. Except: x has, with one token, a phase for each matmul that reads x, and with several tokens
+ * a single phase, before lm_head; columns and routed count arrivals of this block's warps. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
@@ -153,12 +154,12 @@ struct Share {
 struct Vars {
   Barriers barriers;
   unsigned launches; /* several tokens: how many launches precede this one */
-  int pos;         /* position of the first token; several tokens: of the one whose heads this block makes */
-  int page;        /* where the pages of its sequence begin in the step's */
-  unsigned loaded; /* stages of the step whose first loads have begun: prefetches, wait_until_loading() */
-  float inverse;   /* one token: 1 / rms of the last x of qkv, or of gate and up */
-  uint32_t sink;   /* l2_prefetch.cuh */
-  int id;          /* one token: the step's */
+  int pos;           /* position of the token; several tokens: of the one whose heads this block makes */
+  int page;          /* index in StepCall.pages of the first page of that token's sequence */
+  unsigned loaded;   /* stages whose first loads have begun, for prefetches and wait_until_loading() */
+  float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
+  uint32_t sink;     /* l2_prefetch.cuh */
+  int id;            /* one token: the step's input */
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
 };
@@ -169,7 +170,7 @@ struct MixVars {
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
   StepMix mixes[2];                  /* of layers of attention, of the delta rule */
   int contributors[2];               /* step_mix_clusters() of them */
-  int first_stage[MATRICES + 2];     /* of a share_at() in the table of stages */
+  int first_stage[MATRICES + 2];     /* of each share_at(), in the table of stages */
   RingRun states_run;                /* stages of this block's states */
   float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */
   float decay[STEP_DELTA_HEADS], beta[STEP_DELTA_HEADS];
@@ -213,7 +214,7 @@ struct Form {
   static constexpr bool kSeveral = kOfSeveral;
 };
 
-/* The part of the context that both kernels share. */
+/* The part of the context that kernels of one token and of several share. */
 template <bool kDebug, class TheForm> struct Thread {
   using Sizes = typename TheForm::Sizes;
   static constexpr bool kIsDebug = kDebug;
@@ -246,7 +247,7 @@ template <bool kDebug, class TheForm> struct Thread {
       return sized_plan<Sizes>;
   }
 
-  /* Read from special registers at each use, here and below: kept, they would take up registers. */
+  /* Read from special registers at each use, here and below, since kept values would take up registers. */
   __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
   __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
   __device__ __forceinline__ int thread() const { return threadIdx.x; }
@@ -310,7 +311,8 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ float *exchange() const { return (float *)(smem + plan.off.exchange); }
   __device__ __forceinline__ __half *heads() const { return (__half *)(smem + plan.off.heads); }
 
-  /* The row of the KV cache where the current layer and the cluster's KV head begin; of pages, the layer. */
+  /* The row of the KV cache where the cluster's KV head begins in the current layer; with pages, where the
+   * layer begins. */
   __device__ __forceinline__ size_t first_cache_row() const {
     const StepCall &c = args.call;
     const int cached = kHybrid ? __popcll(~plan.shape.delta_layers & step_layers_before(layer())) : layer(),
@@ -330,7 +332,8 @@ template <bool kDebug, class TheForm> struct Thread {
     return first_cache_row() + (args.call.pages ? row_in_pages(vars().page, position) : position);
   }
 
-  /* The recurrent state of the current layer: inputs of the convolution; the block's rows of a value head. */
+  /* The recurrent state of the current layer: inputs of the convolution. delta_state(): the block's rows of a
+   * value head. */
   __device__ __forceinline__ float *delta_inputs() const {
     const int before = __popcll(plan.shape.delta_layers & step_layers_before(layer()));
     return args.call.states + before * args.mixers.state_floats;
@@ -360,7 +363,8 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ void wait(uint64_t &barrier, int parity, StepPlace place, int number = 0) const {
     wait_at(shared_address(&barrier), parity, place, number);
   }
-  /* Waits for phase n, from 0, and announces the bytes of the next. For warps that include the first one. */
+  /* Waits for phase n, from 0, and announces the bytes of the next one. The block's first thread has to be
+   * among the callers. */
   __device__ __forceinline__ void wait_again(uint64_t &barrier, int n, int bytes, StepPlace place) const {
     wait(barrier, n & 1, place);
     if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
@@ -398,7 +402,7 @@ template <bool kDebug, class TheForm> struct Thread {
     return smem + plan.ring_at + (int)cursor.slot * plan.slot_bytes;
   }
 
-  /* Waits until that stage is loaded, and returns its shared_address. */
+  /* Waits until the stage at the cursor is loaded, and returns its shared_address. */
   __device__ __forceinline__ uint32_t wait_for_stage(const RingCursor &cursor) {
     long long since = kDebug ? clock64() : 0;
     wait(barriers().full[cursor.slot], cursor.parity, STEP_AT_STAGE, cursor.slot);
@@ -423,8 +427,8 @@ __device__ __forceinline__ void sync_warpgroup(int warpgroup) {
   }
 }
 
-/* Sends 16 bytes of each lane to all blocks of the cluster: 1 << kLog lanes have different ones, which the
- * others hold, too. */
+/* Sends 16 bytes of each of 1 << kLog neighbouring lanes to all blocks of the cluster. The other lanes hold
+ * the same in the same order, and send to other blocks. */
 template <int kLog>
 __device__ __forceinline__ void send_to_cluster(const void *to, uint4 v, uint64_t &barrier, int lane) {
 #pragma unroll
@@ -450,7 +454,7 @@ __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPl
   s.n_groups = matrix == O ? packs : step_first_ffn_block(&shape, cluster + 1) - first;
 }
 
-/* The part of a row's sequence. */
+/* The StepPart that a row belongs to. */
 template <class B> __device__ __forceinline__ const StepPart &part_of(const B &b, int row) {
   const StepCall &c = b.args.call;
   int part = B::kSeveral ? c.n_parts - 1 : 0;
@@ -494,9 +498,9 @@ template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
 }
 
 /* Goes through the stages of keys of a block in the order in which they are loaded: the first one of each
- * sequence, then the second one of each that has so many, and so on. */
+ * sequence, then the second one of each that has two, and so on. */
 template <class B> struct KeyWalk {
-  int part, round; /* the stage `round` of that sequence */
+  int part, round; /* the block's stage `round` of the keys of sequence `part` */
 
   __device__ __forceinline__ explicit KeyWalk(const B &b)
       : part(B::kSeveral ? b.args.call.n_parts - 1 : 0), round(-1) {}
@@ -536,9 +540,9 @@ template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int he
                            : p.shape.n_heads + p.shape.n_kv_heads + b.kv_head();
 }
 
-/* The words of layout.cuh that one mma multiplies: 0 and 2, then 1 and 3, which are loaded where the operand
- * wants them; with parts of 32 inputs 0 and 1, then 2 and 3, since a sum must not go beyond a part. x is
- * stored in this order. */
+/* The words of layout.cuh that the mma of a step multiplies: 0 and 2 in step 0, 1 and 3 in step 1, without
+ * moves between registers; with parts of 32 inputs 0 and 1, then 2 and 3, since a sum must not go beyond a
+ * part. x is stored in this order. */
 template <int kParts>
 __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t (&operand)[4]) {
   const uint32_t one = step ? (kParts == 4 ? tile.z : tile.y) : tile.x,
@@ -564,8 +568,8 @@ template <int kParts> constexpr bool kIsFp4 = kParts == STEP_FP4_PARTS;
 /* step_x_scales() */
 template <int kParts> constexpr int kXScales = kIsFp4<kParts> ? 1 : kParts;
 
-/* The offset of the lane's word within a group of quantised x, whose 64 inputs take half_bytes: 16 bytes
- * of each lane t, four words of layout.cuh in the order of operand_of(). FP4: 8 bytes of each lane. */
+/* The offset of the lane's word within a group of quantised x. 64 inputs take half_bytes, with 16 bytes for
+ * each lane t: four words of layout.cuh in the order of operand_of(). FP4: 8 bytes for each lane. */
 template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
   if (kIsFp4<kParts>) return lane * 8;
   const int t = lane & 3, g = lane >> 2;
@@ -576,7 +580,7 @@ template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_
 constexpr float kLargestHalf = 16384.0f;
 
 /* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.
- * Returns their scale, multiplied by kOfScale, as FP4 weights' scales are read divided by it. */
+ * Returns their scale times kOfScale, since FP4 weights' scales are read divided by kOfScale. */
 __device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)[2]) {
   const float top = segment_max<32>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])))),
               inverse = __fdividef(kLargestHalf, fmaxf(top, 1e-30f));
@@ -608,8 +612,8 @@ __device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned 
   }
 }
 
-/* Quantises a group and stores its words; what group_words() returns of part i goes to scales[i * stride], in
- * FP4 the scale alone. */
+/* Quantises a group and stores its words. The result of group_words() for part i goes to scales[i * stride];
+ * FP4: the scale alone to scales->x. */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {
@@ -624,8 +628,8 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
     scales[lane / kLanes * stride] = scale;
 }
 
-/* Experts of a block, at most. They are neighbours; the block multiplies their rows of the folded router, and
- * waits for their logits. */
+/* Neighbouring experts of a block, at most, whose rows of the folded router it multiplies and for whose
+ * logits it waits. */
 template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
@@ -643,12 +647,12 @@ template <class B> __device__ __forceinline__ int folded_row(const B &b, int sta
 }
 
 /* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
- * rows agree, since every matrix has an even number of groups. */
+ * rows agree, since every matrix has an even number of groups; else kOddBlocks. */
 template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return kParts == 1 && (share.group + g0) % 2 != 0;
 }
 
-/* Logarithms of the bytes of a group's tiles and, but for FP4, of its parts, in a tile row of 16 outputs. */
+/* Logarithms of the bytes of a group's tiles in a tile row of 16 outputs, and of kScaleBytes / 32. */
 constexpr int kLogTiles = 10;
 template <int kParts> constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
 

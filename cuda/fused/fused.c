@@ -7,7 +7,7 @@
 #include "cuda/fused/halves.h"
 #include "cuda/fused/screen/screen.h"
 
-/* lm_head in 8 bits is made if so many times its bytes are free. */
+/* lm_head in 8 bits is made if this many times its bytes are free. */
 enum { SCREEN_MARGIN = 8 };
 
 struct FusedStep {
@@ -22,7 +22,7 @@ static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPla
   StepShape shape = step_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   shape.group = step_group(loaded->model);
-  shape.vocab_size = loaded->model->head.n_out; /* of one of several GPUs a part */
+  shape.vocab_size = loaded->model->head.n_out; /* of several GPUs: this one's rows */
   shape.q8 = kv == KV_Q8;
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
@@ -57,7 +57,7 @@ int fused_clusters(const BackendModel *loaded) {
 /* Makes fp16 of an lm_head in bf16, or lets separate kernels run. */
 static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
   if (loaded->decode_step == DECODE_KERNELS || loaded->head.type != WEIGHT_BF16) return STATUS_OK;
-  const bool tied = loaded->embedding == loaded->head.dense; /* then a row is the embedding of a token */
+  const bool tied = loaded->embedding == loaded->head.dense; /* a row is a token's embedding, too */
   bool done;
   TRY(linear_to_halves(&loaded->head, tied, loaded->stream, &done, err));
   if (done && tied) loaded->embedding_type = DTYPE_F16;
@@ -182,7 +182,7 @@ void fused_close(FusedStep *f) {
   free(f);
 }
 
-/* The smallest kernel that takes so many tokens, or NULL. */
+/* The kernel for the fewest tokens that takes n_tokens, or NULL. */
 static const Step *step_for(const FusedStep *f, int n_tokens) {
   for (int i = 0; f && i < STEP_KERNELS; i++)
     if (n_tokens <= 1 << i && f->steps[i]) return f->steps[i];

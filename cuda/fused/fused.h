@@ -1,5 +1,5 @@
-/* fused.h - the fused steps (step.h) of up to eight tokens of a loaded model, for a session, or for one of
- * several sequences when no other has rows in the step.
+/* fused.h - the fused steps (step.h) of a loaded model that a session opens: up to eight tokens of one
+ * sequence or of several.
  *
  * Called by: backend.c. */
 #pragma once
@@ -13,51 +13,52 @@ typedef struct FusedStep FusedStep;
  * shared_bytes, but no weights. */
 Status fused_check(const BackendModel *loaded, Error *err);
 
-/* True if the fused step supports the model on this GPU and was measured there to be faster than separate
- * kernels for models with so few KV heads. */
+/* True if the fused step supports the model, was measured on GPUs like this one, and enough clusters attend
+ * for it to be faster than separate kernels. */
 bool fused_preferred(const BackendModel *loaded);
 
-/* The clusters of the step of one token; 0: there is no such step. GPUs that share a model need as many. */
+/* The number of clusters of the step of one token; 0: there is no such step. GPUs that share a model need
+ * equal numbers. */
 int fused_clusters(const BackendModel *loaded);
 
-/* If loaded->decode_step may be the fused step: makes fp16 of an lm_head in bf16, as that step reads it, and
- * lm_head in 8 bits (screen.h) if eight times its bytes are free. Where fp16 does not hold the numbers,
- * separate kernels run, or it is an error if the fused step is `demanded`. */
+/* If loaded->decode_step may be the fused step: converts an lm_head in bf16 to fp16, which that step reads,
+ * and copies it in 8 bits (screen.h) if eight times the copy's bytes are free. If fp16 does not hold the
+ * numbers, separate kernels run, or, with `demanded`, it is an error. */
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
 void fused_release_head(BackendModel *loaded);
 
-/* The most bytes of device memory that a session takes for them; 0 if they do not serve the config. */
+/* Bytes of device memory that a session's fused steps take, at most; 0 if they do not support the config. */
 size_t fused_bytes(const ModelConfig *config);
 
-/* Opens the kernels for steps of up to options->max_chunk tokens; those of several tokens only if they
- * serve the model. Each step keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel
- * does so, *fused is NULL, or with decode_step DECODE_FUSED it is an error. Refuses keys and values that are
- * not fp16. */
+/* Opens the kernels for steps of up to options->max_chunk tokens, as far as they support the model. Each step
+ * keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel does so, *fused is NULL, or
+ * with decode_step DECODE_FUSED it is an error. Refuses KV_F32. */
 Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **fused,
                   Error *err);
 void fused_close(FusedStep *fused);
 
-/* For GPUs that share the model: the memory that the others send to, NULL without a kernel; and the addresses
- * of all GPUs' (fused_connect()). */
+/* For GPUs that share the model: this GPU's memory that the others write to, or NULL without a kernel.
+ * fused_connect() takes the addresses of all GPUs' memory. */
 uint64_t *fused_mail(const FusedStep *fused);
 void fused_connect(FusedStep *fused, const StepPeers *peers);
 
-/* True if a kernel is open for a step of so many tokens, and with DECODE_AUTO the position is one where it is
- * faster; false if `fused` is NULL. */
+/* True if a kernel is open for a step of span.n_tokens, and span.pos is one where it is faster or
+ * DECODE_FUSED was demanded; false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
-/* True if steps of one token leave their best token. The next one takes it (StepCall.pick), or fused_pick()
- * enqueues a kernel that does. */
+/* True if steps of one token leave their best token in device memory. The next such step takes it
+ * (StepCall.pick), or a kernel that fused_pick() enqueues. */
 bool fused_leaves_pick(const FusedStep *fused);
 Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Error *err);
 
 /* True if steps of one token can find their best logits without most of lm_head in fp16 (StepCall.n_best).
- * fused_all_logits() enqueues all logits, with the step's bits, from the input of lm_head that it leaves. */
+ * fused_all_logits() enqueues the computation of all logits, with the same bits, from the input of lm_head
+ * that the step leaves (StepCall.head_x). */
 bool fused_screens(const FusedStep *fused);
 Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
                         Error *err);
 
-/* Bytes that such a step at `pos` does not read; 0 if there is none. */
+/* Bytes less that such a step at `pos` reads of lm_head; 0 if there is no such step. */
 size_t fused_head_spares(const FusedStep *fused, int pos);
 
 /* Enqueues a step. */

@@ -2,7 +2,7 @@
  * ring is full, memory is idle. This warp then brings the next stages' tiles to where its SM reads them at
  * almost twice the memory's rate.
  *
- * That is the SM's own half of L2. Data stays there after a load, but not after a prefetch (of either
+ * That place is the SM's own half of L2. Data stays there after a load, but not after a prefetch (of either
  * kind) or cp.async (LOG.md, "L2 and prefetches"), so this warp loads a word of each 32 bytes into a
  * register. It brings one stage at a time, since the exchange between clusters queues after the loads. */
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace step::one {
 
-/* The address of the lane-th KB of a stage's tiles; past the last one, of the first. */
+/* The address of the lane-th KB of a stage's tiles; past the last KB, that of the first. */
 __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t stage, const unsigned char *tiles,
                                                             int lane) {
   const uint32_t first = load_shared_4(stage);
@@ -22,8 +22,8 @@ __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t stage, cons
   return (unsigned long long)tiles + (size_t)index * 1024;
 }
 
-/* Reads kN KB whose addresses lanes `first` and on hold. No load has a condition, so that all are in
- * flight before one is waited for. */
+/* Reads the kN KB whose addresses are in lanes first, first + 1, ... No load has a condition, so that all are
+ * in flight before one is waited for. */
 template <int kN>
 __device__ __forceinline__ uint32_t load_lines(unsigned long long from, int first, int lane) {
   uint32_t word[kN], all = 0;

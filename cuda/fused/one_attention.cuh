@@ -47,8 +47,8 @@ template <class B> __device__ __forceinline__ void send_projections(B &b) {
   }
 }
 
-/* Factors that make the heads of a pack of a matmul's outputs, for the lane's four: lane + 32 i. They are
- * read while the outputs are under way. */
+/* Bias and norm weights that make the heads of a pack of a matmul's outputs, for the lane's four outputs lane
+ * + 32 i. They are read while the outputs are under way. */
 struct HeadFactors {
   float bias[4], norm[4];
 };
@@ -88,8 +88,7 @@ __device__ __forceinline__ void norm_heads(const B &b, float (&v)[4], const floa
   }
 }
 
-/* Rounds the new key, value or both of a pack to what the cache in 8 bits holds; one block stores them there.
- */
+/* Rounds the new key, value or both of a pack to what a cache in 8 bits holds; one block appends them. */
 template <class B> __device__ __forceinline__ void append_q8(const B &b, int pack, float (&v)[4]) {
   constexpr int kDim = B::kDim, kOwn = kDim / 32;
   const StepCall &c = b.args.call;
@@ -254,8 +253,8 @@ template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
     b.wait_again(b.barriers().states, b.layer(), b.states_bytes(), STEP_AT_STATES);
 }
 
-/* Merges the states of the cluster's blocks of the warp's pack, times its gates in a hybrid. Lane (g, t) has
- * outputs 16 g + 2 t, + 8, + 1 and + 9. */
+/* Merges the states of the cluster's blocks into outputs of the warp's pack; in a hybrid also multiplies
+ * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. */
 template <class B> __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4]) {
   constexpr int kDim = B::kDim;
   const int pack = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
@@ -311,7 +310,7 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
   b.mark(STEP_MARK_MERGED);
 }
 
-/* From the cluster's q, k and v, which are under way, to the states of this block's keys, sent to it. */
+/* Waits for the cluster's q, k and v, attends to this block's keys, and sends the states to the cluster. */
 template <class B> __device__ __forceinline__ void attend(B &b) {
   const HeadFactors factors = head_factors(b);
   b.mark(STEP_MARK_QKV_SENT);

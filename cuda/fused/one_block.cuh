@@ -32,12 +32,11 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   /* x of qkv, gate and up. */
   __device__ __forceinline__ unsigned char *x_planes() const { return smem + plan.off.x_planes; }
   __device__ __forceinline__ float2 *x_scales() const { return (float2 *)(smem + plan.off.x_scales); }
-  /* Kernels of other forms have no code for it. */
+  /* step_owns_groups(), and constant false for forms that never do. */
   __device__ __forceinline__ bool owns_groups() const {
     return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
   }
-  /* Attention's output has planes of its own, since it is made from states that lie in the place of the
-   * others. */
+  /* Attention's output has planes of its own, since the states that it is made from lie at planes(). */
   __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
   __device__ __forceinline__ float2 *value_scales() const {
     return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
@@ -88,18 +87,18 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
               planes = 2 * hidden + hidden / STEP_GROUP * kXScales<Base::kParts> * 8;
     return (of_lm_head || !owns_groups() ? hidden * 4 : planes) + hidden / kColumns * 4;
   }
-  /* The same of the phase that follows x of a matrix of this layer. */
+  /* x_bytes() of the phase that follows the one of `matrix` in this layer. */
   __device__ __forceinline__ int x_bytes_after(int matrix) const {
     return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
   }
-  /* Bytes of q, k and v, and of states; gated_bytes() and logits_bytes(): of the gated product, of logits. */
+  /* Bytes of q, k and v; of softmax states. */
   __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
   }
-  /* The same in the first layer from `layer` on where the cluster has heads. A hybrid's layers of the delta
-   * rule have projections with gates, and outputs of heads with their sums of squares. If there is no such
-   * layer, 4 bytes, which never come, so that the phase does not end. */
+  /* Both in the first layer from `layer` on where the cluster has heads. A hybrid's layers of the delta rule
+   * have projections with gates, and outputs of heads with their sums of squares. If there is no such layer,
+   * 4 bytes, which never come, so that the phase does not end. */
   __device__ __forceinline__ int projection_bytes_from(int layer) const {
     if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
     const bool delta = is_delta_from(layer);
@@ -120,7 +119,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
 };
 
-/* Called by one thread for each share_at(), before a barrier of the block. */
+/* Makes share_at(index). Called by one thread for each, before a barrier of the block. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int index) {
   const StepPlan &p = b.plan;
   const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : index;
@@ -167,7 +166,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   b.share_at(index) = s;
 }
 
-/* A hybrid's cluster: what it has of each kind of layers. For one thread, before a barrier of the block. */
+/* Sets what a hybrid's cluster has of each kind of layers. For one thread, before a barrier of the block. */
 template <class B> __device__ __forceinline__ void begin_mixers(const B &b) {
   const StepShape &s = b.plan.shape;
   MixVars &v = b.mix_vars();

@@ -13,7 +13,7 @@
 
 namespace step::one {
 
-constexpr int kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* of a warp */
+constexpr int kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* spans of a warp, at most */
 
 /* Blocks take stages of lm_head in turns, so that all of them together read one run of memory: a block has
  * every head_turn()-th one, from blockIdx.x on. */
@@ -26,8 +26,8 @@ template <class B> __device__ __forceinline__ bool screens(const B &b) {
   return B::kLeavesBest && b.args.call.n_best > 0;
 }
 
-/* Loads this block's stages of lm_head, by the first loading warp. If they have 8 bits the second one loads
- * the tails of their rows, which follow all rows in a stage. */
+/* Loads this block's stages of lm_head, by the first loading warp. With lm_head in 8 bits the second loading
+ * warp loads the rows' tails, which follow all rows in a stage. */
 template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
   const B &b = loader.b;
   const StepPlan &p = b.plan;
@@ -49,7 +49,7 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
   }
 }
 
-/* Leaves the best of the block's logits. Each lane has seen some of them, or none: {0, ~0}. */
+/* Stores the best of the block's logits in Args.best. Each lane has seen some of them, or none: {0, ~0}. */
 template <class B>
 __device__ __forceinline__ void keep_best(const B &b, unsigned long long greatest, unsigned int lowest) {
   StepBest *of_warps = (StepBest *)b.exchange(); /* free since the last down */
@@ -71,7 +71,7 @@ template <class B> __device__ __forceinline__ uint4 eight_inputs(const B &b, int
       pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
 }
 
-/* PRECOND the last x has come. */
+/* Computes this block's logits. PRECOND the last x has come. */
 template <class B> __device__ __forceinline__ void multiply_lm_head(B &b) {
   const float inverse = inverse_of_x(b);
   const StepPlan &p = b.plan;

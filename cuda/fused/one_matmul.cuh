@@ -2,9 +2,9 @@
  *
  *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
  *
- * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a
- * time, unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each of
- * its warps takes a tile row by at most four groups:
+ * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a time,
+ * unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each of its
+ * warps takes a tile row by at most four groups:
  *
  *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
  *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |
@@ -12,12 +12,12 @@
  *       row 2  | warp 2 |
  *       row 3  | warp 3 |
  *
- * With groups of 128 x of the four is operand b of mma_u8s8_m16n8k32, in the same registers for all of
- * them: columns 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes
- * t = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of
- * 128 inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same
- * split of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble
- * below: subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh. */
+ * With groups of 128, x of the four groups is operand b of mma_u8s8_m16n8k32, in the same registers for all
+ * four: columns 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes t
+ * = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of 128
+ * inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split
+ * of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble below:
+ * subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh. */
 #pragma once
 
 #include "cuda/fused/experts/one_experts.cuh"
@@ -44,8 +44,8 @@ template <class B> __device__ __forceinline__ void make_planes(const B &b, const
 }
 
 /* x of a warp's groups, whose parts form sets of four. While set i is multiplied, column g of an mma is plane
- * g % 2 of part 4 i + g / 2. In lane t scale[i] and scaled_sum[i] are part 4 i + t's, 0 if the warp has no
- * such part. */
+ * g % 2 of part 4 i + g / 2. In lane t scale[i] and scaled_sum[i] are those of part 4 i + t, or 0 if the warp
+ * has no such part. */
 template <int kParts> struct Inputs {
   uint4 x[2];
   float scale[kParts], scaled_sum[kParts];
@@ -136,7 +136,7 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
                                           Between between) {
   const int t = lane & 3;
   float2 rows = {0, 0};
-  float of_group[4]; /* with one part: of the lane's group, of whichever pair it is */
+  float of_group[4]; /* with one part: sums of the lane's group, in whichever pair it is */
 #pragma unroll
   for (int pair = 0; pair < 2; pair++) {
     int acc[2][4];
@@ -168,11 +168,11 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
 /* The bit of a task's entry with which its offset of sums begins. */
 template <class B> constexpr int kSumsBit = B::kOddBlocks ? 14 : 11;
 
-/* Where a warp finds zeros of its groups of down, for its task's entry: the groups from `skipped` on of the
- * stage whose first group is the share's g0, in the share's tile row i. Bit 0: the stage's begin at an odd
- * group. Bits 1 to 3: the number of the warp's groups before those of the next expert, whose zeros begin 8
- * bytes after the place where the first expert's end (weight_ring.cuh), as its number of groups is odd; or 7.
- */
+/* The bits of a task's entry that tell where a warp finds the zeros of its groups of down: the groups from
+ * `skipped` on of the stage whose first group is the share's g0, in the share's tile row i. Bit 0: the
+ * stage's zeros begin at an odd group. Bits 1 to 3: the number of the warp's groups before those of the next
+ * expert, whose zeros begin 8 bytes after the place where the first expert's end (weight_ring.cuh), as its
+ * number of groups is odd; or 7. */
 template <class B>
 __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, int g0, int skipped) {
   const int blocks = b.plan.expert_blocks, group = (share.group + g0) % blocks;
@@ -181,13 +181,13 @@ __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, 
   return is_odd | before << 1;
 }
 
-/* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions
- * as a third of the matmul:
+/* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions as
+ * a third of the matmul:
  *
  *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
  *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums}
  *
- * With kOddBlocks odd_zeros() and 18 bits are in place of the last two. */
+ * With kOddBlocks the last two are 4 bits odd_zeros(), 18 bits offset of sums. */
 template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   int at = b.plan.off.tasks;
 #pragma unroll 1
@@ -212,14 +212,14 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   }
 }
 
-/* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it
- * if it came as floats. Then all warps may read the sums.
+/* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it if
+ * it came as floats. Afterwards all warps may read the sums.
  *
  * A warp loads its part of a stage into registers at once, and does so before x has come if the stage is
- * there: four more stages are in flight during that wait. Half of the warpgroups begin half a matmul of
- * a stage later, so that some warps load from shared memory while others multiply (2%). In place of
- * groups that a warp does not have it multiplies what follows in memory, with scales of 0; tile rows
- * past the last leave sums that are not read. */
+ * there: four more stages are in flight during that wait. Half of the warpgroups begin half a matmul of a
+ * stage later, so that some warps load from shared memory while others multiply (2%). In place of groups that
+ * a warp does not have it multiplies what follows in memory, with scales of 0; tile rows past the last leave
+ * sums that are not read. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>;
   constexpr bool kFp4 = kIsFp4<kParts>;
@@ -295,7 +295,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
-      if (!B::kExperts || !is_first) place(); /* registers for it would cost FP4 2% */
+      if (!B::kExperts || !is_first) place(); /* again: keeping it in registers would cost FP4 2% */
       take_inputs(in, b.smem + share.x_at, (const float2 *)(b.smem + share.x_scales_at), first, mine,
                   b.lane());
     }

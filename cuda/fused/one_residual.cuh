@@ -1,13 +1,13 @@
 /* one_residual.cuh - the residual stream of one token: all-reduce across clusters, and the normalised x to
  * the blocks of a cluster.
  *
- * The block of rank r owns columns r * slice .. of the residual stream, and its warp i the spans i and i +
- * 16 of 32 columns, with the same bits in every cluster. It contributes its cluster's partial sums of o or
- * down through L2 (allreduce.cuh), and reads the totals.
+ * The block of rank r owns columns r * slice .. of the residual stream, and its warp i the spans i and i + 16
+ * of 32 columns, with the same bits in every cluster. It contributes its cluster's partial sums of o or down
+ * through L2 (allreduce.cuh), and reads the totals.
  *
- * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms
- * follows after the matmul. If the columns are whole groups of 128, they go quantised, so that no block waits
- * until all of x is there and quantises it; else, and for lm_head, as floats. */
+ * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms follows
+ * after the matmul. If the columns are whole groups of 128, they go quantised, so that no block has to wait
+ * for all of x and then quantise it; else, and for lm_head, as floats. */
 #pragma once
 
 #include "cuda/fused/allreduce.cuh"
@@ -69,11 +69,11 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
  *           of each GPU, by sender                 the sum  | the tag
  *
  * The sums are floats, added in the order of the GPUs: all get the same bits. The clusters of a GPU send its
- * sums in turn, 32 words each. The tag is the word's number of contributions modulo 32. All GPUs count
- * alike, as split.c lets only parts with as many clusters do this, and each use of a buffer adds 1 to 24, so
- * the tag differs from that of the buffer's last use. A buffer is used again only after every reader of every
- * GPU has contributed to a sum that the sender had to wait for. With experts all GPUs choose the same ones,
- * since the router's logits are such sums. */
+ * sums in turn, 32 words each. The tag is the word's number of contributions modulo 32. All GPUs count alike,
+ * as split.c requires equal numbers of clusters, and each use of a buffer adds 1 to 24, so the tag differs
+ * from that of the buffer's last use. A buffer is used again only after every reader of every GPU has
+ * contributed to a sum that the sender had to wait for. With experts all GPUs choose the same ones, since the
+ * router's logits are such sums. */
 template <class B>
 __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int column, float own,
                                              uint32_t tag) {
@@ -148,7 +148,7 @@ __device__ __forceinline__ uint4 four_lanes(uint32_t v, int first, int step = 1)
                     __shfl_sync(~0u, v, first + 2 * step), __shfl_sync(~0u, v, first + 3 * step));
 }
 
-/* Copies what this thread has just added to the residual stream, after a layer's down. */
+/* Copies this thread's columns of the residual stream after a layer's down, if the layer has a tap. */
 template <class B> __device__ __forceinline__ void keep_tap(const B &b, int layer) {
   const StepTaps &taps = b.args.taps;
   const int tap = tap_of(b, layer), spans = b.plan.slice / kColumns;
@@ -164,13 +164,13 @@ struct GroupNorm {
   float2 low, high;
 };
 
-/* The lane's k. */
+/* The lane's k in GroupNorm. */
 template <class B> __device__ __forceinline__ int input_of_lane(const B &b) {
   return (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;
 }
 
-/* Quantises a group of the block's x, once the warpgroup has written its residual stream, and sends it to the
- * cluster. Each of the four warps makes all of it, and sends it to two blocks. */
+/* Quantises a group of the block's x, once the warpgroup has written the group's residual stream, and sends
+ * it to the cluster. Each of the four warps quantises the whole group, and sends it to two blocks. */
 template <class B> __device__ __forceinline__ void send_planes(const B &b, const GroupNorm &norm, int group) {
   constexpr int kScales = kXScales<B::kParts>, kLanes = 32 / kScales;
   const float2 *r = (const float2 *)(b.residual() + group * STEP_GROUP + input_of_lane(b));
@@ -194,8 +194,8 @@ template <class B> __device__ __forceinline__ void send_planes(const B &b, const
 }
 
 /* Before qkv (and lm_head) and before gate and up: adds the output of down or o to the residual stream, which
- * the embedding begins (make_tables()), and if `wanted`, sends x = residual * norm of this block's columns to
- * the cluster. */
+ * begins as the embedding (take_input()), and if `wanted`, sends x = residual * norm of this block's columns
+ * to the cluster. */
 template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
   const int layer = matrix == QKV ? b.layer() - 1 : b.layer(); /* of down or o; -1: before the first */
   const int spans = b.plan.slice / kColumns, first_column = b.rank() * b.plan.slice;

@@ -49,7 +49,7 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
     b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
 }
 
-/* The step's token, in all threads that multiply: as the host gives it, or the best one of the step before,
+/* The step's token, in all threads that multiply: ids[0], or with a pick the best one of the step before,
  * which one warp of each block finds among the best ones of that step's blocks. */
 template <class B> __device__ __forceinline__ int take_token(B &b) {
   const StepPick &pick = b.args.call.pick;
@@ -88,8 +88,8 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
 }
 
-/* The last warp's work: with neither recurrent layers nor experts, whose places are known too late, it
- * prefetches. */
+/* The last warp's work: rows of the delta rule's gates in a hybrid, and routing with experts; else it
+ * prefetches. (Where experts' weights lie is known too late for that.) */
 template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   if constexpr (!B::kHybrid && !B::kExperts) {
     prefetch_stages(b);
@@ -126,7 +126,7 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
 
-/* Sends a matmul's outputs to the cluster, or to all clusters. */
+/* Sends a matmul's outputs to the cluster, or to all clusters. After qkv it also attends. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
   case QKV:
@@ -149,8 +149,8 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
-/* Each kernel takes nvcc seconds, so forms with heads of 64 or 256, a cache in 8 bits, taps or several GPUs
- * have none for debugging, and heads of 64 and caches in 8 bits none for several GPUs. */
+/* Each kernel takes nvcc seconds. So forms with heads of 64 or 256, a cache in 8 bits, taps or several GPUs
+ * have no kernel for debugging, and heads of 64 and caches in 8 bits have none for several GPUs. */
 template <int kGroup, int kHeadDim, bool kQ8, bool kExperts> static Kernel kernel_of(int n_gpus, bool debug) {
   using Usual = Form<kGroup, kHeadDim, kQ8, kExperts>;
   if constexpr (kHeadDim != 64 && !kQ8)

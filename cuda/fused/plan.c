@@ -14,7 +14,7 @@
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
   /* A warpgroup without a head of the delta rule skips the heads' stages, and polls its next stage before
-   * they are read. The slot's previous stage must come before the heads', so that parity is valid. */
+   * they are read. The slot's previous stage must come before the heads' stages, so that parity is valid. */
   LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
 
@@ -34,7 +34,7 @@ static int share_stages(int tile_rows, int n_groups) {
   return ceil_div(tile_rows, STEP_WARPGROUP_WARPS) * step_few_stages(n_groups);
 }
 
-/* The most inputs of lm_head that a stage may hold: an equal part of hidden, a multiple of 64. */
+/* Inputs in a stage of lm_head: the largest equal part of hidden up to `most` that is a multiple of 64. */
 static int lm_head_width(int hidden, int most) {
   int splits = ceil_div(hidden, most);
   while (hidden % splits != 0 || hidden / splits % 64 != 0) splits++;
@@ -97,8 +97,8 @@ static const char *const step_of[] = {
 static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / STEP_GROUP;
   const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD;
-  /* Zero points are copied by 16 bytes, those of two groups of 128, so every row of a matrix has an even
-   * number of groups, but those of an expert on one of several GPUs (kOddBlocks of block.cuh). */
+  /* Zero points are copied in units of 16 bytes, those of two groups of 128, so every row of a matrix must
+   * have an even number of groups; experts on several GPUs need not (kOddBlocks in block.cuh). */
   const int even = experts && s->n_gpus > 1 ? 1 : 2;
   const struct {
     bool refused;
@@ -133,7 +133,7 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {experts && s->head_dim != 128 && !hybrid, "size of heads"},
       {experts && s->n_chosen > STEP_MAX_CHOSEN, "number of chosen experts"},
       {experts && s->intermediate % (even * STEP_GROUP * s->n_chosen) != 0, "width of experts"},
-      /* a stage of down is of two experts at most */
+      /* a stage of down has inputs of two experts at most */
       {experts && ceil_div(ffn_blocks, s->n_clusters) > ffn_blocks / s->n_chosen, "width of experts"},
   };
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -204,7 +204,7 @@ int step_group(const Model *model) {
   return group_of(&model->layers[0].o);
 }
 
-/* A dense matrix of b or a, without bias and of the type of the first layer's. */
+/* True for a dense b or a in fp16 or bf16, without bias and of the type of `first`. */
 static bool is_gate(const Linear *l, const Linear *first) {
   return l->kind == LINEAR_DENSE && l->dtype == first->dtype && !l->bias.data &&
          (l->dtype == DTYPE_F16 || l->dtype == DTYPE_BF16);
@@ -220,7 +220,8 @@ static const char *unsupported_delta(const Model *model, int layer) {
   return l->delta_qkv.bias.data || l->delta_z.bias.data ? "a bias of the delta rule" : NULL;
 }
 
-/* The router, and what the MLP beside the experts needs in order to be one of them. */
+/* Names what the kernels do not take of the router, or of the MLP beside the experts, which has to be like an
+ * expert; or NULL. */
 static const char *unsupported_experts(const Model *model, int layer) {
   const ExpertConfig *e = &model->config.experts;
   const ModelLayer *l = &model->layers[layer];
@@ -245,7 +246,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
   const bool experts = c->experts.n_experts > 0;
   const char *unsupported = unsupported_experts(model, layer);
   if (unsupported) return unsupported;
-  const Expert *expert = experts ? &l->experts[0] : NULL; /* a GPU's are alike (supported.c) */
+  const Expert *expert = experts ? &l->experts[0] : NULL; /* all on a GPU are alike (supported.c) */
   const LayerConfig own = config_layer(c, layer);
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
   const Linear *matrices[] = {delta ? &l->delta_qkv : &l->q,     delta ? &l->delta_z : &l->k,

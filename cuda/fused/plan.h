@@ -1,5 +1,5 @@
-/* plan.h - how a fused step (step.h) divides a layer's weights among clusters and blocks. Host only, needs
- * no GPU.
+/* plan.h - how a fused step (step.h) divides a layer's weights among clusters and blocks. Planning needs no
+ * GPU.
  *
  * The GPU runs C clusters of 8 blocks, one block on each SM. A block of the one-token kernel multiplies:
  *
@@ -10,23 +10,23 @@
  *   down      hidden / 8 outputs                               the FFN blocks of its cluster
  *
  * A pack is a head of 128, or two heads of 64: two queries, or key and value. An FFN block is 128 features of
- * the gated product. Cluster c < n_kv_heads has KV head c and its query
- * heads (with experts two or more clusters may share a KV head, see StepPlan); the FFN blocks are divided
- * among all clusters. A block streams stages through a ring of slots in
- * shared memory: a stage is `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their
- * values (64 in 8 bits), or a few rows of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
+ * the gated product. Cluster c < n_kv_heads has KV head c and its query heads (or several clusters share a KV
+ * head: step_sharers()); the FFN blocks are divided among all clusters. A block streams stages through a ring
+ * of slots in shared memory: a stage is `rows` tile rows of a matrix by one split of the inputs, or 32 keys
+ * and their values (64 in 8 bits), or a few rows of lm_head. Four warpgroups take stages in turn
+ * (one_matmul.cuh).
  *
  * The kernels of up to 2, 4 and 8 tokens divide heads and FFN blocks among clusters in the same way. Each
- * block owns some groups of 128 columns of hidden (20 groups: two or three a block), and only this block
- * sees x there:
+ * block owns some groups of 128 columns of hidden (20 groups: two or three a block), and only this block sees
+ * x there:
  *
  *   qkv       all tile rows of its cluster's heads             its columns
  *   gate, up  all tile rows of its cluster's FFN blocks        its columns
  *   o, down   its columns as outputs                           its cluster's heads, FFN blocks
  *
- * Each token's partial sums of qkv, gate and up are added up by one block: token t of eight by block t.
- * Four tokens have two blocks each, t and t + 4, which take heads and FFN blocks alternately; two tokens
- * have four blocks each.
+ * Each token's partial sums of qkv, gate and up are added up by one block: token t of eight by block t. Of
+ * four tokens each has two blocks, t and t + 4, which take heads and FFN blocks alternately; of two tokens
+ * each has four blocks.
  *
  *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_STAGE_GROUPS groups
  *   wave      16 tile rows, 4 a warpgroup; its stages: the first groups of each warpgroup, then the next
@@ -48,14 +48,14 @@ enum {
   STEP_BLOCKS = 8, /* in a cluster */
   STEP_WARPGROUPS = 4,
   STEP_WARPGROUP_WARPS = 4,
-  STEP_WARPS = STEP_WARPGROUPS * STEP_WARPGROUP_WARPS, /* that multiply; four more load and prefetch */
+  STEP_WARPS = STEP_WARPGROUPS * STEP_WARPGROUP_WARPS, /* warps that multiply; four more load and prefetch */
   STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
   STEP_GROUP = 128,    /* inputs: a group of the weights, or 2 groups of 64, or 4 of 32; FP4: 8 of 16 */
-  STEP_FP4_GROUP = 16, /* a shape's group for FP4 weights, which MXFP4's 32 are laid out as, too */
+  STEP_FP4_GROUP = 16, /* StepShape.group of FP4 weights; MXFP4's groups of 32 become two of 16 */
   STEP_FP4_PARTS = STEP_GROUP / STEP_FP4_GROUP,
-  STEP_FACTOR_BYTES = 64, /* FP4: factors of a tile row, in each stage in the place of zero points */
+  STEP_FACTOR_BYTES = 64, /* FP4: a tile row's factors, which each stage has in place of zero points */
   STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
@@ -66,18 +66,18 @@ enum {
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
-  STEP_KEYS_Q8 = 64,         /* of one in 8 bits, which makes as many bytes */
-  STEP_KEYS_256 = 16,        /* of one with heads of 256, in halves */
+  STEP_KEYS_Q8 = 64,         /* the same of a cache in 8 bits: as many bytes */
+  STEP_KEYS_256 = 16,        /* of an fp16 cache with heads of 256 */
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
-  STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* of a block's rows of the folded router */
+  STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages of a block's rows of the folded router */
   STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* a hybrid: twice as many */
   STEP_MAX_CHOSEN = 16,
-  STEP_VARS_BYTES = 784,      /* barriers and variables, with which shared memory begins (block.cuh) */
-  STEP_ENTRY_BYTES = 16,      /* an entry of the table of stages (stages.cuh; with experts four), or of tasks
-                          * (one_matmul.cuh) */
+  STEP_VARS_BYTES = 784,      /* bytes of Vars, with which shared memory begins (block.cuh) */
+  STEP_ENTRY_BYTES = 16,      /* bytes of a stage in the table of stages (stages.cuh; with experts four times
+                               * as many), or of tasks (one_matmul.cuh) */
   STEP_LONG = 4096,           /* from this position on reading the cache limits attention */
-  STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, where so many fit */
+  STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, at most */
   STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
   STEP_SCREEN_ROWS = 16,      /* rows in a stage of lm_head in 8 bits, at most */
   STEP_SCREEN_TAIL = 16,      /* bytes of such a row's tail; tails follow all rows (screen.h) */
@@ -105,7 +105,7 @@ enum {
  * stage k_warps warps of a warpgroup divide the inputs, and the other warps take other tile rows. */
 typedef struct {
   int n_groups; /* groups of inputs */
-  int splits;   /* 1 .. STEP_MAX_SPLITS: split s has groups s n_groups / splits up to the next one */
+  int splits;   /* 1 .. STEP_MAX_SPLITS: split s begins with group s n_groups / splits */
   int groups;   /* groups of the largest split */
   int k_warps;  /* warps of a warpgroup that share a tile row: 1, 2 or 4 */
   int span;     /* groups of a warp, at most STEP_SPAN */
@@ -115,18 +115,18 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
+  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; FP4: STEP_FP4_GROUP */
   int head_dim;        /* 64 or 128; 256: a hybrid, below */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   size_t shared_bytes; /* the most that one block may have */
-  int max_slots;       /* at most so many slots in the ring; 0: as many as fit */
-  /* n_experts 0: dense; else `intermediate` is that of all chosen experts together. The last of a hybrid's is
+  int max_slots;       /* slots of the ring, at most; 0: as many as fit */
+  /* n_experts 0: dense; else `intermediate` is that of all chosen experts together. A hybrid's last choice is
    * the MLP beside its experts, which every token takes. */
   int n_experts, n_chosen;
-  int n_gpus; /* > 1: they share each layer, and these are the sizes of one's part */
+  int n_gpus; /* > 1: GPUs that share each layer; all sizes are those of one GPU's part */
   bool q8;    /* the KV cache is KV_Q8; else fp16 */
   /* A hybrid: layers of attention with heads of 256, whose outputs have gates, and layers of the gated delta
-   * rule with heads of 128: bit l of delta_layers is layer l. */
+   * rule with heads of 128: layer l is one if bit l of delta_layers is set. */
   int n_key_heads, n_value_heads;
   uint64_t delta_layers;
 } StepShape;
@@ -139,19 +139,20 @@ typedef struct {
   int total;
 
   /* one token */
-  int x;        /* float [hidden]: x of lm_head; of qkv, gate and up, too, unless a block owns whole groups
-                  * (step_owns_groups()); then partial sums; states of warps.
-                  * Several tokens: [groups of hidden], x of lm_head as integers, then halves */
-  int x_planes; /* [groups][256]: x of qkv, gate and up, like planes; where x is if a block owns whole groups,
-                  * else where planes are. Its scales: x_scales */
+  int x;        /* float [hidden]: x of lm_head and, unless a block owns whole groups (step_owns_groups()), of
+                 * qkv, gate and up; at other times partial sums, or states of warps. Several tokens: [groups
+                 * of hidden], x of lm_head as integers, then halves */
+  int x_planes; /* [groups][256]: x of qkv, gate and up as in `planes`; at the offset of x if a block owns
+                 * whole groups, else of planes. Its scales: x_scales */
   int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
                   * Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
   int planes;   /* [groups][256]: x of a matmul as two int8 planes; with FP4 as halves. If a block owns whole
                   * groups: x of down alone, and scratch of each warp [16][256] */
-  int attention; /* same place: half [8][heads of KV head][head_dim], then float2 {maximum, sum} [8][heads] */
+  int attention; /* at the offset of planes: half [8][heads of KV head][head_dim], then float2 {maximum, sum}
+                  * [8][heads] */
   int scales;    /* float2 [groups][step_x_scales()] {scale, scale * sum} */
-  int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
+  int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
   int experts;   /* int ids, float logits [n_chosen]; weights [most_ffn_blocks]; keys of logits
@@ -160,19 +161,19 @@ typedef struct {
   int mixers;    /* a hybrid: MixVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
-  int long_sums; /* float: partial sums of qkv, gate and up; in the place of x, but in a hybrid, and if a
-                  * block owns whole groups, after it */
+  int long_sums; /* float: partial sums of qkv, gate and up; at the offset of x, or after x in a hybrid and
+                  * where a block owns whole groups */
 
   /* several tokens */
-  int squares;    /* float [tokens][groups of hidden]: sums of squares of the residual stream */
-  int x_scales;   /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`, of the last x.
-                 * One token: of x_planes */
-  int in_scales;  /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
-  int rope;       /* float2 [64]: for the token that this block adds up */
-  int spans;      /* KeySpans (few/block.cuh) */
-  int chunks;     /* barriers of chunks */
-  int chunk_sums; /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
-  int slice;      /* [groups of the block's columns]: x of qkv, gate and up as integers; FP4: as halves */
+  int squares;      /* float [tokens][groups of hidden]: sums of squares of the residual stream */
+  int x_scales;     /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`, then of x of
+                   * lm_head. One token: of x_planes */
+  int in_scales;    /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
+  int rope;         /* float2 [64]: of this block's token (chunk_sums) */
+  int spans;        /* KeySpans (few/block.cuh) */
+  int chunks;       /* barriers of chunks */
+  int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
+  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers; FP4: as halves */
   int warp_values;  /* half [states][queries][head_dim]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
   int states; /* half [packs of the block][8][128], then float2 {maximum, sum} [packs][8][heads of a pack] */
@@ -183,18 +184,19 @@ typedef struct {
   StepShape shape;
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv; /* query heads of a cluster that attends; in a hybrid at most */
-  int packs; /* of a cluster's queries; its qkv has all_packs with key and value. A hybrid: groups of o,
-                     * and packs of projections, at most */
+  int packs; /* packs of a cluster's queries; all_packs: of key and value, too. A hybrid: groups of inputs of
+              * o, and packs of projections, at most */
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
   int states;           /* softmax states that a block's warps leave, at most; one token: and the new key's */
   int lm_head_rows;     /* rows in a stage of lm_head */
-  int n_lm_head_stages; /* in all blocks; several tokens: each in hidden / lm_head_width parts */
+  int n_lm_head_stages; /* of all blocks; several tokens: each in hidden / lm_head_width parts */
   int n_slots;          /* slots of the ring */
-  int stage_bytes;      /* of a full stage of weights */
+  int stage_bytes;      /* bytes of a full stage of weights */
   int slot_bytes;       /* a multiple of 128 */
-  int ring_at;          /* after the areas; one token: before them, since reads past the ring occur */
+  int ring_at;          /* offset of the ring: after the areas; one token: before them, as some reads go
+                         * beyond the ring */
   StepOffsets off;
 
   /* one token */
@@ -205,7 +207,7 @@ typedef struct {
   int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
   int n_screen_stages; /* in all blocks */
   KSplit full, o;
-  KSplit down[2]; /* in a cluster with most_ffn_blocks, and in one with one less */
+  KSplit down[2]; /* of a cluster with most_ffn_blocks FFN blocks, and of one with one less */
 
   /* several tokens */
   int queries;       /* heads_per_kv * tokens */
@@ -221,7 +223,7 @@ typedef struct {
 #define STEP_BOTH
 #endif
 
-/* Every field of a StepShape. */
+/* True if all fields are equal. */
 STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape *b) {
   return a->hidden == b->hidden && a->intermediate == b->intermediate && a->n_layers == b->n_layers &&
          a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->vocab_size == b->vocab_size &&
@@ -246,11 +248,12 @@ STEP_BOTH static inline size_t screen_tails_at(const StepShape *s) {
 
 enum {
   STEP_WIDE_HEAD = 256,                      /* head_dim of a hybrid: two packs */
-  STEP_ROTARY_DIM = 64,                      /* of a hybrid's heads: the dimensions that rope rotates */
-  STEP_DELTA_TAPS = 4,                       /* of the convolution */
+  STEP_ROTARY_DIM = 64,                      /* dimensions of a hybrid's heads that rope rotates */
+  STEP_DELTA_TAPS = 4,                       /* taps of the convolution */
   STEP_DELTA_HEADS = 4,                      /* value heads of a cluster, at most: one for each warpgroup */
-  STEP_DELTA_ROWS = STEP_PACK / STEP_BLOCKS, /* values of a head: a block has their state */
-  STEP_DELTA_ROW_BYTES = STEP_PACK * 4,      /* the state of a value: a number for each key */
+  STEP_DELTA_ROWS = STEP_PACK / STEP_BLOCKS, /* value dimensions of a head whose state one block has */
+  STEP_DELTA_ROW_BYTES = STEP_PACK * 4,      /* bytes of the state of a value dimension: a float for each key
+                                              * dimension */
   STEP_HYBRID_LAYERS = 64,
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
   STEP_HYBRID_POSITIONS = 40960, /* longer contexts: separate kernels, which read keys and values once */
@@ -263,10 +266,10 @@ typedef struct {
   int first, n, first_key, n_keys;
 } StepMix;
 
-/* The number of clusters that share a KV head: they divide its query heads, and each makes its key and value.
- * Clusters without a head wait for the others: long with experts, which have few bytes, and where KV heads
- * are few, in hybrids and on one of several GPUs. Except in hybrids, every cluster that attends gets as many
- * heads. */
+/* The number of clusters that share a KV head: they divide its query heads, and each computes its key and
+ * value. Without sharing, clusters that have no head would wait long with experts, whose weights are few
+ * bytes, and with few KV heads, in hybrids and on one of several GPUs. Except in hybrids, all clusters that
+ * attend have the same number of query heads. */
 STEP_BOTH static inline int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
@@ -275,9 +278,9 @@ STEP_BOTH static inline int step_sharers(const StepShape *s) {
   return n;
 }
 
-/* Layers of attention: step_sharers() clusters share a KV head, and each of them computes the same key
- * and value. Layers of the delta rule: value heads are divided among all clusters, and those that share a key
- * head compute its q and k each for itself. So that no numbers pass between clusters before o. */
+/* Layers of attention: step_sharers() clusters share a KV head, and each of them computes the same key and
+ * value. Layers of the delta rule: value heads are divided among all clusters, and those that share a key
+ * head compute its q and k each for itself. So no numbers pass between clusters before o. */
 STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int cluster) {
   StepMix m = {0, 0, 0, 0};
   if (delta) {
@@ -297,8 +300,8 @@ STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int clu
   return m;
 }
 
-/* Packs of the cluster in the matrix of projections (q with gates, k, v, or q, k, v, z), and groups of inputs
- * of o, which begin at that of head `first`. */
+/* Packs of the cluster in the matrix of projections (q with gates, k, v, or q, k, v, z). step_mix_groups():
+ * groups of inputs of o, which begin with head `first`. */
 STEP_BOTH static inline int step_mix_packs(StepMix m, bool delta) {
   return m.n == 0 ? 0 : delta ? 2 * m.n_keys + 2 * m.n : 4 * m.n + 4;
 }
@@ -317,7 +320,7 @@ STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool de
   return 2 * s->n_key_heads + m.first + i % m.n + i / m.n * s->n_value_heads;
 }
 
-/* How many clusters add to the sum of o in such a layer. */
+/* How many clusters add to the sum of o in a layer of that kind. */
 STEP_BOTH static inline int step_mix_clusters(const StepShape *s, bool delta) {
   if (delta) return s->n_value_heads < s->n_clusters ? s->n_value_heads : s->n_clusters;
   const int heads = s->n_heads / s->n_kv_heads, clusters = step_sharers(s);
@@ -337,7 +340,8 @@ static inline bool step_reaches(const StepShape *s, bool demanded, int pos) {
   return demanded || s->head_dim != STEP_WIDE_HEAD || pos < STEP_HYBRID_POSITIONS;
 }
 
-/* FFN blocks of an expert. The chosen experts follow one another: block b is of choice b / these. */
+/* FFN blocks of an expert. The chosen experts follow one another: block b belongs to choice b /
+ * step_expert_blocks(). */
 STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
   return s->intermediate / STEP_GROUP / s->n_chosen;
 }
@@ -382,8 +386,8 @@ STEP_BOTH static inline int step_value_bytes(const StepShape *s) {
 }
 
 /* True if a block quantises its columns of x before it sends them to the cluster: with experts, where the
- * columns are whole groups of inputs. In a hybrid the last warp needs x as floats; without experts it was
- * slower (LOG.md, "Shares and stages"). */
+ * columns are whole groups of inputs. In a hybrid the last warp needs x as floats; without experts quantising
+ * first was slower (LOG.md, "Shares and stages"). */
 STEP_BOTH static inline bool step_owns_groups(const StepShape *s) {
   return s->n_experts > 0 && s->head_dim != STEP_WIDE_HEAD && s->hidden % (STEP_BLOCKS * STEP_GROUP) == 0;
 }
@@ -393,7 +397,7 @@ STEP_BOTH static inline int step_keys(const StepShape *s) {
   return s->head_dim == STEP_WIDE_HEAD ? STEP_KEYS_256 : s->q8 ? STEP_KEYS_Q8 : STEP_KEYS;
 }
 
-/* Packs of a cluster's queries, and of its key and value. */
+/* Packs of a KV head's queries; of its key and value. */
 STEP_BOTH static inline int step_packs(const StepShape *s) {
   return s->n_heads / s->n_kv_heads * s->head_dim / STEP_PACK;
 }
@@ -425,8 +429,8 @@ STEP_BOTH static inline int step_few_span(int n_groups) {
   return (n_groups + stages - 1) / stages;
 }
 
-/* Floats between the sums of neighbouring warps along k, which begin 4 banks apart: for so many tile rows
- * and those that fill the last stage. */
+/* Floats between the sums of neighbouring warps along k, which begin 4 banks apart: for n_tile_rows and those
+ * that fill up the last stage. */
 STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
   return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }
@@ -441,12 +445,12 @@ Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err)
 
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
  * attention and the FFN only, 4 bits in groups of 32, 64 or 128 or FP4, head_dim 64 or 128 (hybrids: 256), an
- * fp16 lm_head, no caps and no windows. */
+ * lm_head in fp16 or bf16, no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
 
-/* The same as far as a model's config alone says it. */
+/* step_supports() as far as a model's config alone tells. */
 Status step_supports_config(const ModelConfig *config, Error *err);
 
-/* The part of a shape that a config alone determines, and the group of a model's shape. */
+/* The part of a shape that a config alone determines; StepShape.group of a model. */
 StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);

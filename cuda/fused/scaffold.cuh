@@ -19,8 +19,8 @@ __device__ __forceinline__ void begin_barrier(uint64_t &barrier, int bytes) {
   barrier_expect(&barrier, bytes);
 }
 
-/* Initialises barriers, tables and the step's constants in shared memory, before a peer may send. It reads
- * nothing that an earlier kernel writes, since that may still be running. */
+/* Initialises barriers, tables and the step's constants in shared memory, before a peer may send. Reads
+ * nothing that an earlier kernel writes, since that kernel may still be running. */
 template <class B> __device__ __forceinline__ void begin(B &b) {
   const StepCall &c = b.args.call;
   const StepPart part = part_of(b, b.rope_token());
@@ -108,7 +108,7 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
-    constexpr bool kOne = B::kTokens == 1; /* threads take input for themselves alone */
+    constexpr bool kOne = B::kTokens == 1; /* each thread reads input for itself alone */
     if (kOne) cluster_arrive();
     wait_for_previous();
     b.mark_whole(0);

@@ -4,12 +4,12 @@
  *
  *     [stages of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits first group, 5 bits groups}
  *
- * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles,
- * 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
+ * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles, 32
+ * of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
  *
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
- * begin with the last groups of one choice and end with the first of the next: {what it is in expert 0,
- * 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
+ * begin with the last groups of one choice and end with the first of the next: {the first word as in expert
+ * 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
  * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. */
 #pragma once
 
@@ -49,8 +49,7 @@ __device__ __forceinline__ uint32_t first_word(uint32_t entry) {
   return entry;
 }
 
-/* The first group and the number of groups of a copy, from its entry: of experts, once they are chosen, and
- * of any model. */
+/* The first group and the number of groups of a copy, from its entry; with experts, once they are chosen. */
 template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &b, const uint2 &entry) {
   return entry.x + ((uint32_t)b.ids()[entry.y & 15] * (entry.y >> 4) << 5); /* 0, 0: no copy */
 }
@@ -65,8 +64,8 @@ __device__ __forceinline__ int tile_row(const Share &share, int i) {
   return share.tile[second] + (i >> share.log_run) * share.stride[second] + (i & ((1 << share.log_run) - 1));
 }
 
-/* The same of share_at(index). A hybrid's block has in qkv the tile row of its rank in each of the cluster's
- * packs. */
+/* tile_row() of share_at(index). In qkv a hybrid's block has the tile row of its rank in each of the
+ * cluster's packs. */
 template <class B> __device__ __forceinline__ int tile_of(const B &b, int index, const Share &share, int i) {
   if constexpr (B::kHybrid) {
     const bool delta = index >= MATRICES;
@@ -78,7 +77,7 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
   return tile_row(share, i);
 }
 
-/* An entry of a mixture of experts. */
+/* The entry of a copy from experts. */
 __device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, int choice) {
   static_assert(STEP_MAX_CHOSEN <= 16, "a choice has 4 bits");
   return make_uint2(first << 5 | groups, of_expert << 4 | choice);
@@ -102,7 +101,8 @@ __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const S
                                 : make_uint2(0, 0);
 }
 
-/* Called by all threads of the block after make_share(). stage_of(b, share, i) is the share's i-th stage. */
+/* Makes the table of stages. All threads of the block call it after make_share(). stage_of(b, share, i) is
+ * the share's i-th stage. */
 template <class B> __device__ __forceinline__ void make_stages(const B &b) {
   constexpr int kCopies = kStageCopies<B>;
   uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table);

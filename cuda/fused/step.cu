@@ -61,8 +61,7 @@ int step_clusters(int gpu, size_t shared) {
   int n = 0;
   if (major_of(gpu) < 9) return 0;
   StepShape any = {};
-  any.group = STEP_GROUP,
-  any.head_dim = STEP_MAX_HEAD_DIM; /* all kernels have as many threads and as much shared memory */
+  any.group = STEP_GROUP, any.head_dim = STEP_MAX_HEAD_DIM; /* all kernels have equal threads and memory */
   const Kernel kernel = step::one_token_kernel(any, false, false);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) != cudaSuccess)
     return 0;
@@ -93,12 +92,13 @@ static size_t deltas_bytes(const StepShape &s) {
   return s.delta_layers == 0 ? 0 : align_up((size_t)s.n_layers * sizeof(StepDelta));
 }
 
-/* b and a are a matrix of their own, before the others (weights.c), or one each if they are no slabs. */
+/* The matrix of projections. In layers of the delta rule b and a come before it (weights.c): as one matrix,
+ * or as two if their rows are no whole slabs. */
 static const DeviceLinear *projections_of(const DeviceLayer *l) {
   return &l->qkv.parts[l->delta_conv ? l->qkv.n_parts - 1 : 0];
 }
 
-/* How many rows after b's first that of a lies. */
+/* Rows from the first of b to the first of a. */
 static long first_row_of_a(const DeviceLayer *l, const StepShape &s) {
   const DeviceLinear *gates = l->qkv.parts;
   return l->qkv.n_parts == 2
@@ -124,7 +124,7 @@ static Layer layer_of(const DeviceLayer *from, const float *folded) {
   return l;
 }
 
-/* Waits for the stream. folded: the memory of folded routers. */
+/* Copies the table of layers, and waits for the stream. folded: the memory of folded routers. */
 static Status copy_layers(const DeviceLayer *from, const StepShape &s, float *folded, void *to,
                           cudaStream_t stream, Error *err) {
   const int n = s.n_layers;
@@ -177,7 +177,7 @@ static size_t routers_bytes(const StepShape &s, int tokens) {
   return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
 }
 
-/* A step of one token: the blocks' best logits, then Args.bounds. */
+/* A step of one token: bytes of the blocks' best logits, then of Args.bounds. */
 static constexpr size_t kBestBytes = STEP_MAX_CLUSTERS * STEP_BLOCKS * sizeof(step::StepBest);
 static size_t best_bytes(int tokens) {
   return tokens == 1 ? kBestBytes + STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS * sizeof(uint64_t) : 0;
@@ -194,7 +194,7 @@ size_t step_bytes(const StepShape *s, int tokens) {
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
-  if (plan.shape.n_experts > 0) *prefetch_stages = 0;              /* their places are known too late */
+  if (plan.shape.n_experts > 0) *prefetch_stages = 0;              /* the chosen experts are known too late */
   if (plan.shape.head_dim == STEP_WIDE_HEAD) *prefetch_stages = 0; /* the last warp does something else */
   if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 || plan.shape.head_dim == STEP_WIDE_HEAD ||
       2 * plan.shape.n_kv_heads >= plan.shape.n_clusters)
@@ -346,7 +346,7 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   if (debug) a.debug = *debug;
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
-  /* A pick follows another step. If this one began early, its clusters would be placed in the order in which
+  /* A pick follows another step. If this step began early, its clusters would be placed in the order in which
    * SMs become free. If all are free, the clusters that attend are spread over the chip, which is worth more
    * (LOG.md, "Where clusters lie"). */
   if (call->pick.token) config.numAttrs = 1;

@@ -48,30 +48,30 @@ typedef struct {
 
 /* A sequence's rows in a step: neighbours, at consecutive positions. */
 typedef struct {
-  int pos;        /* of its first row: so many of its keys and values are in the cache */
-  int first;      /* its first row */
-  int first_page; /* where its pages begin in those of the step */
+  int pos;        /* position of its first row, and the number of its positions in the cache */
+  int first;      /* the number of its first row in the step */
+  int first_page; /* index of its first page in StepCall.pages */
 } StepPart;
 
 /* The greedy pick of a step's input: the best token by the logits of the step before, which had one token,
- * too. With it no kernel lies between the two steps. step_pick() makes the same pick by a kernel. */
+ * too. With a pick no kernel lies between the two steps. step_pick() makes the same pick by a kernel. */
 typedef struct {
-  int32_t *token; /* device, where it goes; NULL: there is no pick, and a step's input is ids[0] */
-  Sampled *slot;  /* mapped host memory, where it goes, too; or NULL */
+  int32_t *token; /* device: where the token goes; NULL: no pick, a step's input is ids[0] */
+  Sampled *slot;  /* mapped host memory where the token goes, too; or NULL */
 } StepPick;
 
 /* Input and output of a step: pointers to device memory, and counts. */
 typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
-  int n_parts;                     /* without `pages` 1 */
+  int n_parts;                     /* 1 without `pages` */
   const int *ids;                  /* [n_tokens] */
   StepPick pick;                   /* of the step before; an error without step_leaves_pick() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
-  /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`, those of the
-   * sequences' positions, [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
+  /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
+   * [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
   void *k, *v;
-  const int *pages; /* or NULL; of each sequence every page up to that of its last row */
+  const int *pages; /* page numbers: of each sequence those up to its last row's; or NULL */
   int n_ctx, n_pages;
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
@@ -81,8 +81,8 @@ typedef struct {
    * fp16 [hidden], from which screen_all_logits() makes all logits. */
   int n_best;
   void *head_x;
-  /* With int8 fp16, where k and v have head_dim numbers: of keys kv_key_scales() of them, of values one.
-   * Without pages n_ctx % 64 is 0. */
+  /* int8: fp16 scales, laid out like k and v, but with kv_key_scales() numbers for a key and one for a value
+   * in place of head_dim. Without pages n_ctx % 64 is 0. */
   void *k_scales, *v_scales;
   float
       *states; /* a hybrid: recurrent states of the layers of the delta rule, one after the other (delta.h) */
@@ -162,12 +162,12 @@ typedef struct {
 /* A hybrid's layers of the delta rule. */
 typedef struct {
   const StepDelta *layers; /* device: [n_layers]; only those of layers of the delta rule count */
-  int gates_stride;        /* of all layers */
+  int gates_stride;        /* numbers in a row; the same in all layers */
   bool gates_bf16;         /* else fp16 */
-  size_t state_floats;     /* of a layer: first input_floats */
+  size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
   size_t input_floats;
   float q_scale;
-  int first_a; /* the row of a's first, counted from b's; of one GPU n_value_heads */
+  int first_a; /* rows from b's first to a's first; with one GPU n_value_heads */
 } StepMixers;
 
 typedef struct Step Step;
@@ -200,16 +200,16 @@ Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *er
 /* True if the step can find its best logits without most of lm_head in fp16 (StepCall.n_best). */
 bool step_screens(const Step *step);
 
-/* Where the others send to, of a plan for several GPUs; and what this GPU needs of all of them, before its
- * first step. Their plans have to be alike. */
+/* For several GPUs, whose plans have to be alike: this one's memory that the others write to; and, before its
+ * first step, all GPUs' (StepPeers). */
 uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
-/* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
- * time goes. There are such kernels of several tokens for groups and heads of 128 and an fp16 cache alone.
- * Steps run one after another: each launch reads what the previous one left in `memory`. A step
- * lets the kernel after it start early (ptx/launch.cuh), and begins early itself unless it has a pick. A CUDA
- * graph cannot hold it: each launch has a number of its own. */
+/* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where time
+ * goes. Of several tokens only groups and heads of 128 with an fp16 cache have such a kernel. Steps run one
+ * after another: each launch reads what the previous one left in `memory`. A step lets the kernel after it
+ * start early (ptx/launch.cuh), and begins early itself unless it has a pick. A CUDA graph cannot hold a
+ * step: each launch has a number of its own. */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
                 Error *err);
 

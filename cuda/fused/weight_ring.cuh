@@ -1,14 +1,14 @@
-/* weight_ring.cuh - the loading warps. They copy the weights, keys and values of the whole step, in the
- * order of use, through a ring of stages in shared memory.
+/* weight_ring.cuh - the loading warps. They copy the weights, keys and values of the whole step, in the order
+ * of use, through a ring of stages in shared memory.
  *
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
- * issue. One loads tiles, one scales, one zeros of weights; one keys, one values of the cache, one the
- * scales of both (8 bits); the first all of lm_head. A stage is full when all three warps have arrived and
- * all bytes have come. The warps wait for the kernels before this one when they come to keys or states, else
- * only for free slots, and the first warp also for earlier stages: no more than `in_flight` are under way,
- * because the exchange between blocks and clusters queues after them.
- * The ring fills while the other warps wait. In a step of one token a fourth warp then prefetches the next
- * stages into L2 (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
+ * issue. The first loads tiles of weights, keys, and lm_head; the second scales of weights, and values; the
+ * third zero points, and the scales of keys and values in 8 bits. A stage is full when all three warps have
+ * arrived and all bytes have come. The warps wait for the kernels before this one when they come to keys or
+ * states, else only for free slots, and the first warp also for earlier stages: no more than `in_flight` are
+ * under way, because the exchange between blocks and clusters queues after them. The ring fills while the
+ * other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
+ * (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
 #pragma once
 
 #include "cuda/attention/q8.cuh"
@@ -54,8 +54,9 @@ template <class B, int kKind> struct Copier {
     to.move(1, n_slots);
   }
 
-  /* A lane's part of a stage of weights: `bytes` that begin `odd` bytes before the entry's place (zeros of an
-   * odd group begin 8 bytes after a multiple of 16), and lie at `to` in the stage; `all` is of all lanes. */
+  /* A lane's part of a stage of weights: `bytes` that begin `odd` bytes before the entry's place (zeros of
+   * an odd group begin 8 bytes after a multiple of 16), and lie at `to` in the stage. `all`: bytes of all
+   * lanes. */
   struct Piece {
     int bytes, odd, to, all;
     bool mine;
@@ -87,9 +88,9 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
-   * matrix. waits: first, but after all preparations, for the choice of experts. Pieces do not depend on the
-   * choice, since an expert has an even number of groups. So a stage's piece is made before its loading warp
-   * waits for a slot, or for the choice (LOG.md, "Shares and stages"). */
+   * matrix. waits: true to wait, after all preparations, until experts are chosen. Pieces do not depend on
+   * the choice, since an expert has an even number of groups. So a stage's piece is made before its loading
+   * warp waits for a slot, or for the choice (LOG.md, "Shares and stages"). */
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits) {
     constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;
@@ -109,7 +110,7 @@ template <class B, int kKind> struct Copier {
 #pragma unroll 1
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
-      entry = load_entry<B>(at); /* after the last stage: what lies there, unused */
+      entry = load_entry<B>(at); /* after the last stage: whatever lies there, unused */
       const uint32_t after = place_of_entry(b, entry) >> 5;
       const unsigned char *from = kKind == ZEROS && kIsFp4<kParts>
                                       ? from0 + (int)index / share.all_groups * STEP_FACTOR_BYTES
@@ -130,7 +131,7 @@ template <class B, int kKind> struct Copier {
     const size_t first = b.first_cache_row();
     const int n_parts = B::kSeveral ? c.n_parts : 1, at_once = by_parts(b, 32);
     unsigned rows = 0;
-    KeyWalk<B> walk(b), known(b); /* known.round: the first stages that are not looked up */
+    KeyWalk<B> walk(b), known(b); /* known.round: the first round that is not looked up */
     known.part = b.lane() - by_parts(b, b.lane()) * n_parts, known.round = 0;
 #pragma unroll 1
     for (int n = all_key_stages(b); n > 0; n--) {

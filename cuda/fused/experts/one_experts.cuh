@@ -36,7 +36,7 @@ template <class B> __device__ __forceinline__ Sum sum_of_logits(const B &b) {
   return sum;
 }
 
-/* The word of a logit: they follow those of the columns of o. */
+/* The word of a logit. Words of logits follow those of the columns of o. */
 template <class B> __device__ __forceinline__ int word_of_logit(const B &b, int logit) {
   return b.plan.shape.hidden + logit;
 }
@@ -45,7 +45,8 @@ template <class B> __device__ __forceinline__ void contribute_logit(const B &b, 
   contribute(sum_of_logits(b).totals + word_of_logit(b, logit), part);
 }
 
-/* Lanes that differ in kBit exchange halves of their 2 kN sums; each keeps one half, and adds the other's. */
+/* Lanes that differ in kBit exchange halves of their 2 kN sums; each lane keeps one half, and adds the other
+ * lane's to it. */
 template <int kBit, int kN, int kAll> __device__ __forceinline__ void halve(float (&v)[kAll]) {
   const bool upper = threadIdx.x & kBit;
 #pragma unroll
@@ -79,7 +80,7 @@ __device__ __forceinline__ void add_eight(float &sum, const uint4 &v, const floa
   sum += low(v.z) * x[4], sum += high(v.z) * x[5], sum += low(v.w) * x[6], sum += high(v.w) * x[7];
 }
 
-/* The same for each of n rows. Only this code is compiled for both types. */
+/* add_eight() for each of n rows. Only this code is compiled for both types. */
 template <int n, class B>
 __device__ __forceinline__ void add_rows(const B &b, float (&sum)[n], const uint4 (&v)[n],
                                          const float (&x)[8]) {
@@ -233,8 +234,8 @@ __device__ __forceinline__ float logit_of(uint32_t key) {
   return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
-/* Waits for this block's share of the logits, those of neighbours, and sends their keys to the cluster. The
- * last block has the gate of the MLP beside the experts, too. */
+/* Waits for this block's share of the logits, of neighbouring experts, and sends their keys to the cluster.
+ * The last block has the gate of the MLP beside the experts, too. */
 template <class B> __device__ __forceinline__ void send_logits(const B &b) {
   const int n_experts = b.plan.shape.n_experts, first = folded_share(b) * b.rank(),
             n = min(folded_share(b), n_experts - first); /* a multiple of 4 */

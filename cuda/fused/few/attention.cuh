@@ -3,13 +3,13 @@
  *   a[r][h] = softmax(scale q[r][h] k) v,  over the positions of r's sequence: those in the cache, and the
  *                                           new ones up to token r
  *
- * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there are
- * more, other warps take the others for the same keys. Stages of a sequence's keys go to the blocks in turn,
+ * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); if there are more,
+ * other warps take the further ones for the same keys. Stages of a sequence's keys go to the blocks in turn,
  * and in a block to four sets of warps in turn (KeyWalk has the order). Eight queries may be of two sequences
- * or more. Keys of one have the weight 0 for the others, and values are finite (finite_value(),
+ * or more. Keys of one sequence have weight 0 for queries of another, and values are finite (finite_value(),
  * keep_finite()). A block merges its warps' states and sends those of pack i (a query of 128, or two of 64)
- * to block i % 8. That block merges all eight with the new keys and values, and sends the quantised output,
- * x of o, to the cluster. All orders are fixed. */
+ * to block i % 8. That block merges the states of all eight blocks with the new keys and values, and sends
+ * the quantised output, x of o, to the cluster. All orders are fixed. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
@@ -31,7 +31,7 @@ template <class B> __device__ __forceinline__ States block_states(const B &b) {
 }
 
 /* A warp's place among those that attend: a member of a set has one column of queries, and all keys of a
- * stage or every second 16 of them. */
+ * stage or every second run of 16. */
 struct Attendant {
   int set, column, half, halves;
   __device__ __forceinline__ Attendant(const StepPlan &p, int warp) {
@@ -41,8 +41,8 @@ struct Attendant {
   }
 };
 
-/* The warp's part of the stage at `cursor`, of n_keys positions. In a step of several sequences the lane's
- * first query, 2 t of the column, attends to them if own & 1, and the second if own & 2. */
+/* Attends to the warp's part of the stage at `cursor`, of n_keys positions. In a step of several sequences
+ * the lane's first query, 2 t of the column, attends to them if own & 1, and the second if own & 2. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Attendant &w,
                                              const RingCursor &cursor, int n_keys, int own) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Atten
   __syncwarp();
 }
 
-/* Attends to the stages of the only sequence: its set takes every fourth one. */
+/* Attends to the stages of the only sequence: the warp's set takes every fourth one. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;
@@ -81,8 +81,8 @@ __device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Atten
 }
 
 /* Waits until loads of the step's stage `number` have begun. A wait for a barrier sees the parity of a phase
- * alone. A warp that has passed over many stages could be two phases ahead of the barrier, and would take
- * the stage before the last for its own. */
+ * alone. A warp that has passed over many stages could be two phases ahead of the barrier, and would take an
+ * earlier stage in the slot for its own. */
 template <class B> __device__ __forceinline__ void wait_until_loading(const B &b, unsigned number) {
   const long long since = B::kIsDebug ? clock64() : 0;
   while (!__all_sync(~0u, *(volatile const unsigned *)&b.vars().loaded > number)) {
@@ -139,7 +139,8 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   return sets * w.halves;
 }
 
-/* Merges the states of the block's warps, and sends each query's to the block that has its pack. */
+/* Merges the states of the block's warps, and sends each query's result to the block that has the query's
+ * pack. */
 template <class B> __device__ __forceinline__ void send_states(const B &b, int n_states) {
   constexpr int kDim = B::kDim, kItems = kDim / 8, kPackHeads = B::kPackHeads;
   const int queries = b.plan.queries;
@@ -169,7 +170,8 @@ struct Four {
   }
 };
 
-/* kDim: of a pack, or of a head, which then serves the lanes of both heads of a pack. */
+/* The lane's four of a pack (kDim STEP_PACK), or of a head, which serves the lanes of both heads of a
+ * pack. */
 template <int kDim> __device__ __forceinline__ Four four_of(const __half *from, int lane) {
   from += ((lane >> 2) * 16 + 2 * (lane & 3)) % kDim;
   return {*(const uint32_t *)from, *(const uint32_t *)(from + 8)};
@@ -208,7 +210,7 @@ template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
   }
 #pragma unroll
   for (int i = 0; i < kTokens; i++) {
-    if (i > token) break; /* a weight of 0 would not do: the values of others may be infinite */
+    if (i > token) break; /* a weight of 0 would not do: later values may be infinite */
     if (i < first) continue;
     const float factor = power_of_2(score[i] - maximum);
     total += factor;
@@ -220,7 +222,7 @@ template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
   send_group(b, v, p.off.in, p.off.in_scales, pack, token, b.barriers().values);
 }
 
-/* From q, k and v, under way to the cluster, to x of o, on its way to the cluster. */
+/* Waits for the cluster's q, k and v, attends, and sends x of o to the cluster. */
 template <class B> __device__ __forceinline__ void attend(B &b) {
   b.mark(STEP_MARK_QKV_SENT);
   b.wait_again(b.barriers().projections, b.layer(), b.projection_bytes(), STEP_AT_PROJECTIONS);

@@ -17,7 +17,8 @@ template <int N, int kParts> struct Layout {
   static __device__ __forceinline__ int token_at(int token) {
     return token * (N == 8 || kIsFp4<kParts> ? 64 : 128);
   }
-  /* The offset of a lane's four values, k .. k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on, of token 0. */
+  /* The offset of a lane's four values of token 0: k, k + 8, k + 1, k + 9, k = 16 (lane / 4) + 2 (lane %
+   * 4). */
   static __device__ __forceinline__ int word_at(int lane) {
     if (!kIsFp4<kParts>) return step::word_at<kParts>(lane, kHalf);
     constexpr int kSetParts = STEP_FP4_PARTS / N;
@@ -26,16 +27,17 @@ template <int N, int kParts> struct Layout {
   }
 };
 
-/* A sequence's keys in a block. `arrivals` has 4 bits for each set of eight queries: how often its warp
+/* A sequence's keys in a block. `arrivals` has 4 bits for each set of eight queries: how often the set's warp
  * arrives at the `empty` barrier of a stage to which it has attended. Sets without queries of the sequence
  * have 0, and the first of the others arrives in their place. */
 struct alignas(16) KeySpan {
-  int stages;         /* of this block */
-  int pos, first_row; /* StepPart's */
+  int stages;         /* the block's stages of the sequence's keys */
+  int pos, first_row; /* pos and first of the StepPart */
   uint32_t arrivals;
 };
-/* Every part of the step. `all` counts their stages, `positions` their cached positions in all blocks;
- * inverse is 256 / n_parts, rounded up. `firsts` has 4 bits for each row: the first row of its sequence. */
+/* The keys of all sequences of the step. `all` counts the block's stages, `positions` the cached positions in
+ * all blocks; inverse is 256 / n_parts, rounded up. `firsts` has 4 bits for each row: the first row of its
+ * sequence. */
 struct KeySpans {
   int all, positions, inverse;
   uint32_t firsts;
@@ -50,7 +52,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
 
   /* Blocks of a token, which take its heads and FFN blocks by turns. */
   static constexpr int kTurns = STEP_BLOCKS / N;
-  /* Bytes of {scale, scale * sum} of a group's parts, of a token's group, planes and these, and of a pack's
+  /* Bytes of {scale, scale * sum} of a group's parts; of a token's group, planes and scales; of a pack's
    * states of attention. */
   static constexpr int kScalesBytes = 8 * kXScales<TheForm::kParts>,
                        kGroupBytes = 2 * STEP_GROUP + kScalesBytes,
@@ -82,8 +84,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return (float *)(smem + plan.off.squares) + token * (plan.shape.hidden / STEP_GROUP) + group;
   }
 
-  /* The barrier of chunk n's bytes, and the one at which the blocks of a turn arrive that have added it
-   * up. */
+  /* The barrier that counts chunk n's bytes; the one at which the blocks of `turn` arrive once they have
+   * added chunk n up. */
   __device__ __forceinline__ uint64_t &chunk_came(int n) const {
     return ((uint64_t *)(smem + plan.off.chunks))[n & (STEP_CHUNKS - 1)];
   }
@@ -91,7 +93,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return ((uint64_t *)(smem + plan.off.chunks))[(1 + turn) * STEP_CHUNKS + (n & (STEP_CHUNKS - 1))];
   }
 
-  /* The first group of this block's columns of hidden, up to the next block's. */
+  /* The first group of this block's columns of hidden; the first of the next block's. */
   __device__ __forceinline__ int first_columns() const {
     return step_first_column_group(&plan.shape, rank());
   }
@@ -119,8 +121,8 @@ __device__ __forceinline__ int warpgroups_of(const Share &share, int row0) {
   return min((int)STEP_WARPGROUPS, (share.n_rows - row0 + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS);
 }
 
-/* Called by one thread for each matrix, before a barrier of the block. qkv, gate and up are all tile rows
- * of the cluster by the block's own columns of hidden. */
+/* Makes share(matrix). Called by one thread for each matrix, before a barrier of the block. qkv, gate and up
+ * are all tile rows of the cluster by the block's own columns of hidden. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
   const StepPlan &p = b.plan;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */

@@ -21,13 +21,13 @@
 
 namespace step::few {
 
-/* A lane's results; Sums<B> of few/matmul.cuh has the general form. Until finish() a lane has outputs g and
- * g + 8 of tokens 2 t and 2 t + 1, modulo kTokens, by its own parts. */
+/* A lane's results; Sums<B> of few/matmul.cuh has the general form. Until finish() a lane has outputs g and g
+ * + 8 of tokens 2 t and 2 t + 1, modulo kTokens, summed over its own parts. */
 template <class B> struct Fp4Sums {
   static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1, kParts = B::kParts;
   static constexpr int kSetParts = kParts / kTokens; /* parts of a set */
   static constexpr bool kShared = kTokens == 2;      /* lanes t and t + 2 have the same results */
-  static constexpr int kAtOnce = 1;                  /* groups of add() */
+  static constexpr int kAtOnce = 1;                  /* groups that add() takes at once */
   float y[2][2];
   float factor[2];
 
@@ -36,8 +36,8 @@ template <class B> struct Fp4Sums {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };
 
-  /* Offsets of the lane's part in a group's scales, in a tile row's factors, in x, and in its scales. Scales
-   * are read as the word that holds two parts; with two and four tokens one half of it is the lane's. */
+  /* Offsets of the lane's part in a group's scales, in a tile row's factors, in x, and in the scales of x. A
+   * word has the scales of two parts; with two and four tokens one half of the word is the lane's. */
   static __device__ __forceinline__ int scales_at(int lane) {
     return (lane >> 2) * 8 + (kTokens == 2 ? (lane & 2) * 2 : 0);
   }

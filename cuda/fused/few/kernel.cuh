@@ -16,15 +16,15 @@
  *
  * One more warp adds up gate and up, while the others still multiply.
  *
- * Areas of StepOffsets that serve in turn: chunks and the warps' states; x of lm_head over these, x of the
- * block's columns, heads and states; x of o, then of down, then lm_head's sums. A peer writes only after it
- * has received what this block makes after its last read there: chunks of gate and up after o (and so the
- * states), chunks of qkv after the gated product, heads after chunks, states after heads, values after
- * states, the gated product after chunks. The block's own barriers, before qkv and before gate and up,
- * separate two matmuls. x of lm_head does not wait so long: a peer needs only down from this block's
- * neighbours in other clusters, and may send x while this block still multiplies x of down.
+ * Areas of StepOffsets that use the same memory in turn: chunks and the warps' states; x of lm_head over
+ * these, x of the block's columns, heads and states; x of o, then of down, then lm_head's sums. A peer writes
+ * to an area only after it has received what this block makes after its last read of the area: chunks of gate
+ * and up after o (and so the states), chunks of qkv after the gated product, heads after chunks, states after
+ * heads, values after states, the gated product after chunks. The block's own barriers, before qkv and before
+ * gate and up, separate two matmuls. x of lm_head does not wait so long: a peer needs only down from this
+ * block's neighbours in other clusters, and may send x while this block still multiplies x of down.
  *
- * PRECOND  all clusters of the launch run at once (step_clusters). */
+ * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once
 
 #include "cuda/fused/few/block.cuh"
@@ -52,7 +52,7 @@ template <class B> __device__ __forceinline__ void begin_keys(B &b) {
     KeySpan span;
     span.stages = key_stages(b, i, c.parts[i].pos), span.pos = c.parts[i].pos,
     span.first_row = c.parts[i].first;
-    /* Sets of eight queries with some of the sequence's: the first, and how many follow. */
+    /* Sets of eight queries that include some of the sequence: the first set, and how many follow. */
     const int column = span.first_row * heads / 8, others = (end * heads - 1) / 8 - column;
     span.arrivals = STEP_WARPGROUP_WARPS / Attendant(b.plan, 0).halves - others;
     for (int k = 1; k <= others; k++) span.arrivals |= 1u << 4 * k;
@@ -80,12 +80,12 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
 }
 
-/* The residual stream begins with the embedding in normalise(). */
+/* Reads the number of launches. The embedding is read in normalise(). */
 template <class B> __device__ __forceinline__ void take_input(B &b) {
   if (threadIdx.x == 0) b.vars().launches = *(volatile const unsigned *)b.args.launches;
 }
 
-/* matmul() has sent the outputs, those of qkv to the warps that make heads. */
+/* After qkv attends. matmul() has sent all outputs, and has made heads of qkv's. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   if (matrix == QKV) attend(b);
 }

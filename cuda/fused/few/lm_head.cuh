@@ -35,7 +35,7 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
       }
 }
 
-/* Turns quantised x into halves / rms in place. A group becomes [32 inputs][token][64 bytes]. */
+/* Turns quantised x into halves, divided by rms, in place. A group becomes [32 inputs][token][64 bytes]. */
 template <class B> __device__ __forceinline__ void make_halves(const B &b) {
   constexpr int kTokens = B::kTokens;
   constexpr int kParts = B::kParts;
@@ -126,7 +126,7 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
 #pragma unroll 1
     for (int i = 0; i < splits; i++) wave.move(warpgroups, p.n_slots);
   }
-  /* All blocks have read the number, since this one has had sums from each of them. */
+  /* All blocks have read `launches`, since this block has had sums from each of them. */
   if (blockIdx.x == 0 && threadIdx.x == 0) *b.args.launches = b.vars().launches + 1;
 }
 

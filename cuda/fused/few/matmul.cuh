@@ -12,11 +12,12 @@
  * Chunks are numbered through the whole step. A block has room for STEP_CHUNKS of them, and informs its peers
  * when it has added one up.
  *
- * The columns of mma_u8s8_m16n8k32 are both planes of two tokens for two groups, or of four tokens, or one
- * plane of eight tokens, in two mma that share the weights. Lane (g, t) ends with outputs g and g + 8 of
- * token t (with two tokens t % 2), or of tokens 2 t and 2 t + 1. A warp takes all groups of a tile row
- * from one stage after another, two at a time to hide latency, and sends the result without a barrier of
- * the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). FP4: few/fp4.cuh. */
+ * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each for two groups; with four, both
+ * planes of each; with eight, one plane of each, in two mma that share the weights. Lane (g, t) ends with
+ * outputs g and g + 8 of token t (with two tokens t % 2; with eight, of tokens 2 t and 2 t + 1). A warp takes
+ * all groups of a tile row from one stage after another, two at a time to hide latency, and sends the result
+ * without a barrier of the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). FP4:
+ * few/fp4.cuh. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
@@ -45,7 +46,7 @@ template <class B> struct IntegerSums {
   /* With two tokens, two groups are columns of the same mma: lanes t = 0 and 1 use the result of the
    * first group's tile, lanes 2 and 3 that of the second's. */
   static constexpr bool kShared = kTokens == 2;
-  static constexpr int kAtOnce = 2; /* groups of add() */
+  static constexpr int kAtOnce = 2; /* groups that add() takes at once */
   float y[2][kLaneTokens];
 
   /* Where a lane reads its part of a group: shared_addresses, but x_scales is an offset from smem. */
@@ -53,7 +54,7 @@ template <class B> struct IntegerSums {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };
 
-  /* Offsets of the lane's part in a group's scales and zeros, in x, and in its scales. */
+  /* Offsets of the lane's part in a group's scales and zeros, in x, and in the scales of x. */
   static __device__ __forceinline__ int scales_at(int lane) { return (lane >> 2) * 4; }
   static __device__ __forceinline__ int zeros_at(int lane) { return lane >> 2; }
   static __device__ __forceinline__ int planes_at(int lane) {
@@ -229,8 +230,8 @@ template <class B> struct Outlet {
   }
 };
 
-/* 1 / rms of this block's token, once all groups' squares have come. announces: announce those of the
- * next layer. */
+/* 1 / rms of this block's token, once all groups' squares have come. announces: this thread announces the
+ * squares of the next layer. */
 template <class B> __device__ __forceinline__ float inverse_of_token(const B &b, int matrix, bool announces) {
   uint64_t &squares = b.barriers().squares[matrix == GATE_UP];
   b.wait(squares, b.layer() & 1, STEP_AT_X);
@@ -249,7 +250,7 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
     const float4 more = *(const float4 *)(from + i * (STEP_CHUNK_BYTES / STEP_BLOCKS));
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
-  /* Opaque: the whole chunk has been read before peers may overwrite it, since it is in these sums. */
+  /* Opaque, so that these sums are complete, and all of the chunk read, before peers may overwrite it. */
   v.x = __uint_as_float(opaque(__float_as_uint(v.x))), v.y = __uint_as_float(opaque(__float_as_uint(v.y)));
   v.z = __uint_as_float(opaque(__float_as_uint(v.z))), v.w = __uint_as_float(opaque(__float_as_uint(v.w)));
   __syncwarp();
@@ -281,7 +282,7 @@ template <int kDim> __device__ __forceinline__ float inverse_of_head(const float
   return inverse_of_squares<kDim>(squares, eps);
 }
 
-/* The numbers k, k + 8, k + 1 and k + 9 of a new key or value in 8 bits; four lanes have 16. */
+/* The numbers k, k + 8, k + 1 and k + 9 of a new key or value in 8 bits. Four lanes have 16 neighbours. */
 struct Four8 {
   uint8_t q[4];
   __half scale;
@@ -302,7 +303,7 @@ template <class B> __device__ __forceinline__ Four8 round_q8(float (&v)[4], bool
   return f;
 }
 
-/* to: number k in the cache. */
+/* Stores the lane's four numbers. to: the place of number k in the cache. */
 __device__ __forceinline__ void store_q8(const Four8 &f, bool is_key, uint8_t *to, __half *scales, int k) {
   *(uint16_t *)to = (uint16_t)(f.q[0] | f.q[2] << 8);
   *(uint16_t *)(to + 8) = (uint16_t)(f.q[1] | f.q[3] << 8);
@@ -355,7 +356,8 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   if (B::kQ8 && pack >= b.plan.packs) small = round_q8<B>(v, head == heads);
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
   const int to =
-      kDim == 64 ? heads + (lane >> 3 & 1) : head; /* of keys and values: the one of the lane's run */
+      kDim == 64 ? heads + (lane >> 3 & 1) : head; /* with keys and values: the head of the run that the lane
+                                                    * sends */
   send_pack(b, near, far,
             pack < b.plan.packs ? b.heads() + token * heads * kDim + pack * STEP_PACK
             : to == heads       ? b.new_keys() + token * kDim
@@ -399,7 +401,8 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   }
 }
 
-/* Multiplies the whole share; x of qkv, gate and up is this block's own, of o and down it waits for x. */
+/* Multiplies the whole share; x of qkv, gate and up is in this block already; for o and down it waits for
+ * x. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kTokens = B::kTokens, kParts = B::kParts, kScale = kScaleBytes<kParts>,
                 kZero = kZeroBytes<kParts>, kAtOnce = Sums<B>::kAtOnce;
@@ -414,7 +417,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   }
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
-  /* Offsets in a stage, and of x of its first groups. */
+  /* Offsets in a stage; of x and its scales, from the first group on. */
   const uint32_t tiles_at = opaque(wg_warp * span * 1024 + b.lane() * 16),
                  scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * kScale +
                                     Sums<B>::scales_at(b.lane())),

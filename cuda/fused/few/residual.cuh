@@ -79,7 +79,7 @@ __device__ __forceinline__ float4 four_embedded(const Args &a, int token, int co
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* FP4: the same as halves. A lane has one of 16 runs of 16 bytes (pair of sets, part of a set, t). */
+/* send_group() of FP4, as halves. A lane has one of 16 runs of 16 bytes (pair of sets, part of a set, t). */
 template <class B>
 __device__ __forceinline__ void send_halves(const B &b, const float (&v)[4], int planes, int scales,
                                             int group, int token, uint64_t &barrier) {
@@ -129,7 +129,7 @@ __device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int 
            make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(&barrier, peer));
 }
 
-/* From four neighbouring columns a lane to the order of quantise_values(). */
+/* Brings four neighbouring columns a lane into the order of quantise_values(). */
 __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane) {
   const int near = (lane & ~3) + (lane >> 1 & 1), far = near + 2;
   const bool odd = lane & 1;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane)
   v[0] = odd ? n2 : n0, v[1] = odd ? f2 : f0, v[2] = odd ? n3 : n1, v[3] = odd ? f3 : f1;
 }
 
-/* Copies what this thread has just added to the residual stream, after a layer's down. */
+/* Copies this thread's columns of the residual stream after a layer's down, if the layer has a tap. */
 template <class B> __device__ __forceinline__ void keep_tap(const B &b, int layer) {
   const StepTaps &taps = b.args.taps;
   const int hidden = b.plan.shape.hidden, end = b.end_columns() * B::kTokens, tap = tap_of(b, layer);

@@ -1,5 +1,5 @@
 /* few/tokens.cu - the kernels of several tokens of one sequence (few/kernel.cuh). Each takes nvcc seconds, so
- * only one form has kernels for debugging, and one those that copy the residual stream. */
+ * only one form has kernels for debugging, and only one has kernels that copy the residual stream. */
 #include "cuda/fused/few/kernel.cuh"
 
 namespace step {

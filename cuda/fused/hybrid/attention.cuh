@@ -17,11 +17,11 @@ namespace step::one {
 
 constexpr int kWideOwn = STEP_WIDE_HEAD / 32; /* the lane's dimensions of a head: lane + 32 i */
 
-/* A warp makes one of them. */
+/* What a warp makes from the projections. */
 enum WideRole { WIDE_QUERY, WIDE_GATE, WIDE_KEY, WIDE_VALUE, WIDE_NONE };
 struct WideHead {
   WideRole role;
-  int head, pack; /* of queries and gates; the first of its packs */
+  int head, pack; /* head: of queries, gates; pack: its first one */
 };
 
 template <class B> __device__ __forceinline__ WideHead wide_head(const B &b) {
@@ -32,7 +32,7 @@ template <class B> __device__ __forceinline__ WideHead wide_head(const B &b) {
   return {WIDE_NONE, 0, 0};
 }
 
-/* Factors of the warp's head, which are read while the projections are under way. */
+/* Norm weights of the warp's head, which are read while the projections are under way. */
 struct WideFactors {
   float norm[kWideOwn];
 };
@@ -48,7 +48,7 @@ template <class B> __device__ __forceinline__ WideFactors wide_factors(const B &
   return f;
 }
 
-/* Norm, rope and rounding of the cluster's heads, and the factors that are its gates. */
+/* Makes the cluster's heads (norm, rope, rounding), and the sigmoids of its gates. */
 template <class B> __device__ __forceinline__ void make_wide_heads(const B &b, const WideFactors &f) {
   const WideHead own = wide_head(b);
   if (own.role == WIDE_NONE) return;

@@ -29,7 +29,7 @@ static_assert(STEP_DELTA_ROWS == 4 * STEP_WARPGROUP_WARPS, "a warp has four valu
 
 /* --- b and a */
 
-/* The lane's part of the product of a row and x. Only the conversions are there for both types. */
+/* The lane's part of the product of a row and x. Only the conversions are compiled for both types. */
 template <class B>
 __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned char *row, bool is_bf16) {
   float sum = 0;
@@ -53,8 +53,8 @@ __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned ch
 }
 
 /* In a layer of the delta rule: multiplies x by this block's row, that of b or a of one of the cluster's
- * value heads, and sends the result to the cluster. For the last warp. n: how many such layers came before.
- */
+ * value heads, and sends the result to the cluster. For the last warp. n: layers of the delta rule before
+ * this one. */
 template <class B> __device__ __forceinline__ void send_gate_row(B &b, int n) {
   const StepMixers &m = b.args.mixers;
   const StepMix mix = b.mix_vars().mixes[1];
@@ -159,7 +159,7 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
     const float *from = (const float *)b.stage(cursor) + at;
     float4 s[4], keys[4];
     float known = 0, seen = 0, both = 0;
-    const bool empty = b.vars().pos == 0; /* what lies there is no state */
+    const bool empty = b.vars().pos == 0; /* at position 0 memory holds no state yet */
 #pragma unroll
     for (int m = 0; m < 4; m++) s[m] = empty ? make_float4(0, 0, 0, 0) : *(const float4 *)(from + 32 * m);
     __syncwarp();
@@ -198,7 +198,8 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
   b.advance(b.mix_vars().states_run);
 }
 
-/* From the cluster's projections, which are under way, to the outputs of this block's values, sent to it. */
+/* Waits for the cluster's projections, advances the states of this block's values, and sends their outputs to
+ * the cluster. */
 template <class B> __device__ __forceinline__ void apply_delta_rule(B &b) {
   const DeltaFactors factors = delta_factors(b);
   wait_for_projections(b);

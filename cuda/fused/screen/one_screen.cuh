@@ -28,7 +28,7 @@ constexpr int kMostZ = 127 * 128 - 1; /* greatest |z|; z = 128 * high + low, |hi
  * fields are the same in all warps of a warpgroup. */
 struct ScreenInput {
   uint2 high[kSpans], low[kSpans];
-  float t, length, rounding; /* |x|; bound of |x - t z|, and of fp32 rounding over norm */
+  float t, length, rounding; /* scale of z; |x|; bound of |x - t z| plus fp32 rounding / norm */
 };
 
 /* Numbers that the block's warps exchange, in the memory of Thread::exchange(), which is free by then. */
@@ -102,7 +102,7 @@ template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &
   return to;
 }
 
-/* q z of the warp's spans of a row, in every lane. ScreenInput.rounding has room for that of the sum to
+/* q z of the warp's spans of a row, in every lane. ScreenInput.rounding allows for rounding the sum to
  * fp32. */
 template <class B>
 __device__ __forceinline__ float screen_dot(const B &b, const unsigned char *row, const ScreenInput &x) {
@@ -157,7 +157,7 @@ template <class B> __device__ __forceinline__ float make_bounds(B &b, const Scre
   return greatest;
 }
 
-/* The n-th greatest of the lower bounds that warpgroups have published in this step; -infinity if they are
+/* The n-th greatest of the lower bounds that warpgroups have published in this step; -infinity if there are
  * fewer. Called by one warp. With n = 1 it does not wait: any report is a bound, only a looser one, so that
  * the candidates may differ from run to run. Else it waits for all reports. */
 template <class B> __device__ __forceinline__ float reported_bound(const B &b, int n) {

@@ -1,6 +1,6 @@
-/* screen.h - the screen: lm_head in 8 bits, which a step of one token reads in place of fp16 if only its n
+/* screen.h - the screen: lm_head in 8 bits, which a step of one token reads in place of fp16 if only the n
  * greatest logits are needed (one_screen.cuh). These logits are the same as from fp16: for each row the step
- * has a bound of what 8 bits lose, and multiplies the rows that may be among the greatest in fp16.
+ * bounds what 8 bits lose, and multiplies in fp16 the rows that may be among the greatest.
  *
  *     q: int8 [vocab_size][hidden] | tails: float [vocab_size][4] {scale, lost, norm, 0}
  *
@@ -10,8 +10,8 @@
  *     lost      |w - scale q|, the Euclidean norm
  *     norm      |scale q| + lost, which is at least |w|
  *
- * lost and norm are some 2^-10 too large, so that rounding of their sums does not matter; rounding of
- * products, some 2^-23 of w, is among what a step allows for. Where w has a NaN or an infinity, lost is NaN.
+ * lost and norm are some 2^-10 too large, to make up for rounding of their sums; rounding of products, some
+ * 2^-23 of w, is among what a step allows for. Where w has a NaN or an infinity, lost is NaN.
  *
  * Called by: fused.c, test_step.cu. */
 #pragma once
@@ -28,11 +28,12 @@ extern "C" {
 /* Bytes of the screen, rows and tails. */
 size_t screen_bytes(const StepShape *shape);
 
-/* Enqueues the screen of lm_head, fp16 [n_out][n_in] without gaps. PRECOND n_in is a multiple of 512. */
+/* Enqueues a kernel that makes the screen of lm_head, fp16 [n_out][n_in] without gaps. PRECOND n_in is a
+ * multiple of 512. */
 Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
 
-/* Enqueues all logits of lm_head's input x, fp16 [n_in], 16-byte aligned, with the bits that a fused step of
- * one token gives them: for a step that made only the greatest ones. */
+/* Enqueues the computation of all logits from lm_head's input x, fp16 [n_in], 16-byte aligned, with the bits
+ * that a fused step of one token gives them: for after a step that made only the greatest ones. */
 Status screen_all_logits(const DeviceLinear *lm_head, const void *x, float *logits, cudaStream_t stream,
                          Error *err);
 

@@ -1,11 +1,11 @@
 /* models.cuh - models whose sizes a kernel of one token is compiled for. Their plan (plan_one.h) is a
  * constant: the compiler folds offsets and strides, and unrolls or drops loops and branches, so that the
- * phases of a layer, which are chains of latencies, get shorter (LOG.md, "Plans as constants"). Every other
- * plan runs by the kernel of its form, which reads it from its arguments.
+ * phases of a layer, which are chains of latencies, get shorter (LOG.md, "Plans as constants"). Any other
+ * plan is run by the kernel of its form, which reads the plan from its arguments.
  *
- * A model is taken if all of its shape is the same, the chip's clusters and shared memory included. For
- * another one write a struct, and name it in SizedModels; its kernel costs nvcc two to four seconds.
- * Qwen3-8B has none: it is slower so.
+ * Such a kernel runs if the whole shape is equal, the chip's clusters and shared memory included. For another
+ * one write a struct, and name it in SizedModels; its kernel costs nvcc two to four seconds. Qwen3-8B has
+ * none, as it was slower with one.
  *
  * Called by: block.cuh, one_token.cu. */
 #pragma once
@@ -60,7 +60,8 @@ struct Qwen3_8_27B {
 };
 
 #ifdef EMULATED_ARCH
-/* "experts" and "hybrid with experts" of test_one_kernel.py, for which the emulator runs such kernels. */
+/* "experts" and "hybrid with experts" of test_one_kernel.py, for which the emulator runs kernels with
+ * constant plans. */
 struct TestExperts {
   static constexpr StepShape shape() {
     StepShape s = shape_of_hopper();

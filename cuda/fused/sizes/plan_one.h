@@ -15,7 +15,7 @@
 #endif
 
 enum {
-  STEP_PLANE_BYTES = 2 * STEP_GROUP, /* bytes of a token's group */
+  STEP_PLANE_BYTES = 2 * STEP_GROUP, /* bytes of a group of a token's x as two planes */
   STEP_X_SCALE_BYTES = 8,
 };
 
@@ -51,15 +51,15 @@ STEP_PLANNING KSplit step_split(int n_groups) {
   }
 }
 
-/* Bytes of tiles, scales and zeros. With one part zeros begin at a multiple of 8 bytes, their copies at one
- * of 16. FP4 has a byte for each scale, and factors in place of zeros. */
+/* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, their
+ * copies at one of 16. FP4 has a byte for each scale, and factors in place of zeros. */
 STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
   const int zeros = parts == 1 ? step_align_up(groups * 8 + 8, 16) : groups * parts * 8;
   return rows * (groups * (1024 + 32 * parts) + zeros);
 }
 
-/* Bytes of a stage, of the largest split, where each group has so many parts (step_parts()). */
+/* Bytes of a stage of the largest split; parts: step_parts(). */
 STEP_PLANNING int step_stage_bytes(KSplit cut, int parts) {
   return step_bytes_of(cut.rows, cut.groups, parts);
 }
@@ -69,7 +69,7 @@ STEP_PLANNING int step_stages(KSplit cut, int n_tile_rows) {
   return ceil_div(n_tile_rows, cut.rows) * cut.splits;
 }
 
-/* How clusters divide heads; those of a hybrid's clusters are the largest of all. Also of several tokens. */
+/* Plans how clusters divide heads: in a hybrid the largest shares. Also for several tokens. */
 STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
   const int sharers = step_sharers(s);
@@ -95,8 +95,8 @@ STEP_PLANNING int step_sums_bytes(KSplit cut, int tile_rows) {
   return cut.splits * cut.k_warps * step_sums_stride(tile_rows) * (int)sizeof(float);
 }
 
-/* Places everything in shared memory, once step_plan_heads() has been called. keys_bytes: of a stage of
- * keys and values. */
+/* Places everything in shared memory. keys_bytes: bytes of a stage of keys and values. PRECOND
+ * step_plan_heads(). */
 STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan *plan) {
   StepOffsets *off = &plan->off;
   const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,
@@ -162,7 +162,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
   off->stage_table = step_align_up(off->residual + plan->slice * 4, 16);
-  /* With experts a stage has copies from two of them, and entries of two words. */
+  /* With experts a stage has copies from two experts, and entries of two words. */
   off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 4 : 1);
   off->total = step_align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
   if (hybrid) {
@@ -177,7 +177,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   off->total = step_align_up(off->experts + words * 4, 16);
 }
 
-/* The ring takes what the areas leave. Also of several tokens. */
+/* Plans the ring, which takes what the areas leave. Also for several tokens. */
 STEP_PLANNING void step_plan_ring(const StepShape *s, StepPlan *plan) {
   plan->n_lm_head_stages = ceil_div(s->vocab_size, plan->lm_head_rows);
   plan->n_slots = ((int)s->shared_bytes - plan->off.total) / plan->slot_bytes;
@@ -186,7 +186,7 @@ STEP_PLANNING void step_plan_ring(const StepShape *s, StepPlan *plan) {
   plan->ring_at = plan->tokens == 1 ? -plan->n_slots * plan->slot_bytes : plan->off.total;
 }
 
-/* The plan of a shape that step_plan() does not refuse; it refuses plans with too few slots. */
+/* The plan of a shape that refuse() (plan.c) accepts. step_plan() then refuses plans with too few slots. */
 STEP_PLANNING StepPlan step_plan_one(const StepShape *s, int keys_bytes) {
   StepPlan plan = {};
   plan.shape = *s;
