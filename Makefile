@@ -250,6 +250,10 @@ $(BUILD)/cuda/ops/sample.o $(BUILD)/cuda/ops/sample_top_k.o: private AUK_NVCCFLA
 test: $(BUILD)/auk $(TESTS)
 	@$(if $(ONE_LINE),printf '\033[K';) $(PYTHON) scripts/run_tests.py $(BUILD) $(TESTS)
 
+# The part of the tests that the sanitized form leaves out or shortens, and all C tests, whose kernels are -O3 here.
+test-plain: $(BUILD)/auk $(TESTS)
+	@$(PYTHON) scripts/run_tests.py $(BUILD) --plain $(TESTS)
+
 test-unit: $(TESTS)
 	@$(PYTHON) scripts/run_tests.py $(BUILD) --only-c $(TESTS)
 

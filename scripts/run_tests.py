@@ -1,8 +1,8 @@
 """run_tests.py - runs every test there is and says in one line how many passed.
 
-usage: run_tests.py BUILD [--only-c] PROGRAM...
+usage: run_tests.py BUILD [--only-c | --plain] PROGRAM...
 
-Called by `make test`. PROGRAMs are cmocka programs, read in their TAP form. As many run at a time as there are cores,
+Called by `make test`; with --only-c no pytest runs, with --plain those that are marked so in test/conftest.py. PROGRAMs are cmocka programs, read in their TAP form. As many run at a time as there are cores,
 and half as many more. Then as many pytests run over test/ with AUK=BUILD/auk (unless AUK already names
 another program): tests of terminals and signals mostly wait. The pytests take the tests in turns (pytest_turns.py), so
 that all are done at about the same time. Skipped tests are named,
@@ -159,7 +159,7 @@ def why_skipped(element):
     return message.strip().split("\n")[0]
 
 
-def run_pytest(build, environment, turns, i, progress):
+def run_pytest(build, environment, turns, i, which, progress):
     """One of several pytests, whose turns are kept in the folder `turns`."""
     environment = {"AUK": shlex.quote(str(build / "auk")), **environment, "PYTHONDONTWRITEBYTECODE": "1",
                    "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
@@ -167,7 +167,7 @@ def run_pytest(build, environment, turns, i, progress):
     report, totals = build / f"pytest-{i}.xml", Totals()
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "pytest_turns", "-o", "console_output_style=classic",
-               f"--junitxml={report}", "test"]
+               f"--junitxml={report}", *which, "test"]
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, check=False)
     progress.say(done.stdout.decode(errors="replace"), matters=done.returncode)
@@ -188,15 +188,16 @@ def run_pytest(build, environment, turns, i, progress):
 
 def main():
     build, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    only_c = programs[:1] == ["--only-c"]
+    form = programs.pop(0) if programs[:1] in (["--only-c"], ["--plain"]) else ""
     totals, reports = Totals(), Reports(build / "reports")
     environment, n_at_a_time = reports.environment(), (3 * len(os.sched_getaffinity(0)) + 1) // 2
     sys.stdout.reconfigure(line_buffering=True)
     with tempfile.TemporaryDirectory() as turns, concurrent.futures.ThreadPoolExecutor(n_at_a_time) as pool:
-        progress = Progress(turns, len(programs) - only_c)
-        runs = [pool.submit(run_c, program, environment, progress) for program in programs[only_c:]]
-        runs += [pool.submit(run_pytest, build, environment, turns, i, progress)
-                 for i in range(0 if only_c else n_at_a_time)]
+        progress = Progress(turns, len(programs))
+        runs = [pool.submit(run_c, program, environment, progress) for program in programs]
+        which = ["-m", "plain"] if form == "--plain" else []
+        runs += [pool.submit(run_pytest, build, environment, turns, i, which, progress)
+                 for i in range(0 if form == "--only-c" else n_at_a_time)]
         for run in runs:
             totals.add(run.result())
         progress.close()

@@ -60,6 +60,12 @@ def pytest_ignore_collect(collection_path, config):
         return has_sanitizers(pathlib.Path(program()[-1])) or None
 
 
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "sanitized" in item.fixturenames or ROOT / "test" / "scripts" in item.path.parents:
+            item.add_marker("plain")
+
+
 @pytest.fixture(scope="session")
 def sanitized(auk):
     """True if the program has sanitizers in it, which make it start and run several times as long. Tests that repeat

@@ -1,6 +1,8 @@
 """.ci/run over a stand-in for bootstrap.sh: which steps there are, what makes one fail, and what the last lines say."""
 import os
+import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -16,19 +18,21 @@ KERNELS = [f"test-gpu EMULATE=1 EMULATED_ARCH={arch} PARTS={parts}"
 
 @pytest.fixture
 def run(root, tmp_path):
-    """run(body, steps): status and lines, where `body` of a shell script is what makes a target: $1 is its name."""
+    """run(body, steps, kernels_sum): status and lines, where `body` of a shell script is what makes a target: $1 is its
+    name; kernels_sum stands in for scripts/kernels_sum.py."""
 
-    def run_it(body, *steps):
+    def run_it(body, *steps, kernels_sum="[ $# = 1 ]"):  # it knows no hash, and can write one
         make, calls = tmp_path / "make", tmp_path / "calls"
         make.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{body}\n')
         make.chmod(0o755)
-        nvcc = tmp_path / "nvcc"
-        nvcc.write_text("#!/bin/sh\n")
-        nvcc.chmod(0o755)
+        for name, text in (("nvcc", ""), ("kernels_sum", kernels_sum)):
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / name).chmod(0o755)
         environment = {name: value for name, value in os.environ.items() if name != "FUZZ_SECONDS"}
         done = subprocess.run(["bash", root / ".ci" / "run", *steps], capture_output=True, text=True, timeout=60,
                               check=False, stdin=subprocess.DEVNULL,
-                              env={**environment, "MAKE_TARGET": str(make), "PATH": f"{tmp_path}:/usr/bin:/bin"})
+                              env={**environment, "MAKE_TARGET": str(make), "KERNELS_SUM": str(tmp_path / "kernels_sum"),
+                                   "PATH": f"{tmp_path}:/usr/bin:/bin"})
         return done.returncode, done.stdout.splitlines(), calls.read_text().splitlines() if calls.exists() else []
 
     return run_it
@@ -37,10 +41,41 @@ def run(root, tmp_path):
 def test_all_steps_run_and_are_added_up(run):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
-    assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture TORTURE=--every 12", "fuzz FUZZ_SECONDS=2", *BUILT]
+    assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 12", "fuzz FUZZ_SECONDS=2",
+                         *BUILT]
     assert sorted(calls[7:10]) == KERNELS  # side by side
     assert calls[10:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"]
     assert lines[-1] == "40 passed, 0 failed, 0 skipped"
+
+
+def test_kernels_that_have_passed_are_not_tested_again(run, tmp_path):
+    status, lines, calls = run(GOOD, "emulated", "nvcc", kernels_sum="true")
+    assert status == 0 and not calls
+    assert lines[-3:] == ["1 skipped: the kernels have not changed since emulated passed (test/cuda/kernels.sum)",
+                          "1 skipped: the kernels have not changed since nvcc passed (test/cuda/kernels.sum)",
+                          "0 passed, 0 failed, 2 skipped"]
+    kernels_sum = f'[ "$1" = --write ] && touch {tmp_path}/written'
+    for body, written in ((f"case $* in *PARTS=test_step*) echo '0 passed, 1 failed'; exit 1 ;; *) {GOOD} ;; esac", False),
+                          (GOOD, True)):
+        run(body, "emulated", kernels_sum=kernels_sum)
+        assert (tmp_path / "written").exists() == written
+
+
+def test_the_hash_is_of_all_that_kernels_include(root, tmp_path):
+    for folder in ("cuda", "test/cuda", "scripts", "src"):
+        shutil.copytree(root / folder, tmp_path / folder)
+    command = [sys.executable, tmp_path / "scripts" / "kernels_sum.py"]
+    subprocess.run([*command, "--write"], check=True)
+    for name, counts in (("src/model/tensors.def", True), ("cuda/state.c", True), ("test/cuda/test_ranks.py", True),
+                         ("scripts/emulate.sed", True), ("test/cuda/emulator/emulator.h", True),
+                         ("src/engine/batch.c", False), ("scripts/lint.py", False)):
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text + "int more;\n")
+        assert subprocess.run(command, check=False).returncode == counts, name
+        (tmp_path / name).write_text(text)
+    name = tmp_path / "cuda" / "state.c"
+    name.write_text("/* A comment's word. */\n" + name.read_text().replace(" ", "  "))
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_named_steps_run_alone(run):
@@ -62,7 +97,7 @@ def test_named_steps_run_alone(run):
     ("echo '14 skipped: no clang'; echo '0 passed, 0 failed, 14 skipped'", "FAILED: lint passed no test"),
 ])
 def test_a_step_fails_and_ends_the_run(run, body, reason):
-    status, lines, calls = run(body, "lint", "test")
+    status, lines, calls = run(body, "lint", "plain")
     assert status == 1 and calls == ["lint"]
     assert reason in lines
     assert " 0 failed" not in lines[-1] and " failed, " in lines[-1]
@@ -71,7 +106,7 @@ def test_a_step_fails_and_ends_the_run(run, body, reason):
 def test_skipped_tests_are_told_by_reason_over_all_steps(run):
     status, lines, _ = run("echo '3 skipped: needs a GPU: none'\n"
                            "[ $1 != lint ] || { echo '7 passed, 0 failed, 3 skipped'; exit 0; }\n"
-                           "echo '1 skipped: root reads all'; echo '1 passed, 0 failed, 4 skipped'", "lint", "test")
+                           "echo '1 skipped: root reads all'; echo '1 passed, 0 failed, 4 skipped'", "lint", "plain")
     assert status == 0
     assert lines[-3:] == ["6 skipped: needs a GPU: none", "1 skipped: root reads all",
                           "8 passed, 0 failed, 7 skipped"]
