@@ -1,6 +1,12 @@
 /* test_dispatch.c - the table of linear kernels on the host: both sides of every threshold, refusals,
  * forcing.
  *
+ * test/data/transcripts/dispatch/kernels.txt has a line for a matrix on a chip, CHIP SMS KB WEIGHTS/GROUP
+ * ACTIVATIONS INxOUT and perhaps "experts", "copy" (LinearQuery.rotated) and "names". The indented lines
+ * below it say which kernel is chosen for which numbers of tokens, which under LINEAR_INVARIANT and in
+ * launches of how many rows, and with "names" how many tokens each kernel takes where it is forced. A line
+ * says "as above" where it would repeat the one of the matrix above. `make goldens` writes them anew.
+ *
  * An H200 has 132 SMs and 227 KB of shared memory a block; the other chips are as NVIDIA's tables of compute
  * capabilities say (64 KB on 7.5, 99 KB on 8.6). */
 // clang-format off
@@ -14,6 +20,7 @@
 
 #include "cuda/linear/dispatch.h"
 #include "cuda/linear/skinny_plan.h"
+#include "test/transcript.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -40,217 +47,100 @@ static const char *chosen(LinearQuery query) {
   return linear_dispatch(&query, NULL, &entry, &err) == STATUS_OK ? entry->name : "none";
 }
 
-static const char *chosen_for(LinearQuery query, WeightType weights, int group, ActType act) {
-  query.weights = weights;
-  query.group = group;
-  query.act = act;
-  return chosen(query);
-}
-
 static const char *chosen_of_size(LinearQuery query, int n_in, int n_out) {
   query.n_in = n_in;
   query.n_out = n_out;
   return chosen(query);
 }
 
-static void rows_of_x_choose_on_hopper(void **state) {
-  (void)state;
-  assert_string_equal(chosen(h200(1)), "awq_planes");
-  assert_string_equal(chosen(h200(2)), "narrow_wgmma");
-  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 32, ACT_F16), "awq_planes");
-  assert_string_equal(chosen_for(h200(2), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
-  assert_string_equal(chosen_of_size(h200(2), 1024, 1024), "narrow_wgmma");
-  assert_string_equal(chosen(h200(16)), "narrow_wgmma");
-  assert_string_equal(chosen(h200(17)), "planes_wgmma");
-  assert_string_equal(chosen_for(h200(17), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
-  assert_string_equal(chosen(h200(24)), "planes_wgmma");
-  assert_string_equal(chosen(h200(25)), "narrow_wgmma");
-  assert_string_equal(chosen_of_size(h200(17), 4096, 4096), "narrow_wgmma");
-  assert_string_equal(chosen(h200(128)), "narrow_wgmma");
-  assert_string_equal(chosen(h200(129)), "awq_wgmma");
-  assert_string_equal(chosen(h200(100000)), "awq_wgmma");
+enum { MOST_TOKENS = 5000, MANY = 1 << 20 };
+
+static LinearQuery query_of(const char *line) {
+  LinearQuery query = {.device.shared_bytes = 1024};
+  int major, minor, shared_kb;
+  char a[2] = "", weights[16], act[16];
+  const bool is_a = sscanf(line, "%d.%d%1[a]", &major, &minor, a) == 3;
+  const char *rest = strchr(line, ' ');
+  if (sscanf(rest, " %d %d %15[^/]/%d %15s %dx%d", &query.device.n_sms, &shared_kb, weights, &query.group,
+             act, &query.n_in, &query.n_out) != 7)
+    fail_msg("%s: expected CHIP SMS KB WEIGHTS/GROUP ACTIVATIONS INxOUT", line);
+  query.device.arch = SM(major, minor) + is_a;
+  query.device.shared_bytes *= (size_t)shared_kb;
+  query.act = strcmp(act, "int8") ? ACT_F16 : ACT_INT8;
+  while (strcmp(weight_type_name(query.weights), weights)) query.weights++;
+  query.n_experts = strstr(line, "experts") ? 128 : 0;
+  query.rotated = strstr(line, "copy") != NULL;
+  return query;
 }
 
-/* A matrix of less than 16 Mi weights has too few tiles for many tokens; one of 20 Mi has enough for any
- * count. */
-static void small_matrices_turn_to_the_library_earlier(void **state) {
-  (void)state;
-  assert_string_equal(chosen_of_size(h200(256), 4096, 4088), "awq_wgmma");
-  assert_string_equal(chosen_of_size(h200(257), 4096, 4088), "awq_dequant");
-  assert_string_equal(chosen_of_size(h200(257), 4096, 4096), "awq_wgmma");
-  assert_string_equal(chosen_of_size(h200(3072), 4096, 5112), "awq_wgmma");
-  assert_string_equal(chosen_of_size(h200(3073), 4096, 5112), "awq_dequant");
-  assert_string_equal(chosen_of_size(h200(3073), 4096, 5120), "awq_wgmma");
-  assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 112), 4096, 4096), "awq_tensorcore");
-  assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 113), 4096, 4096), "awq_dequant");
+/* The kernel's name, under LINEAR_INVARIANT with the rows of its launches, or "none". */
+static void name_for(LinearQuery query, int n_tokens, const char *forced, char name[64]) {
+  const LinearEntry *entry;
+  const LinearInvariant *how;
+  query.n_tokens = n_tokens;
+  strcpy(name, "none");
+  if (linear_dispatch(&query, forced, &entry, NULL) != STATUS_OK) return;
+  strcpy(name, entry->name);
+  if (!forced || strcmp(forced, LINEAR_INVARIANT)) return;
+  const LinearEntry *same = entry;
+  assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
+  assert_ptr_equal(entry, same);
+  if (how->rows < INT_MAX) sprintf(name + strlen(name), " by %d", how->rows);
+  if (how->variant == LINEAR_WHOLE) strcat(name, " whole");
 }
 
-/* Qwen3-0.6B's gate and up, its qkv, and Qwen3-1.7B's o: 96 full tiles are 2, 3 and 6 for the tokens. */
-static void small_matrices_come_back_where_tiles_are_many(void **state) {
-  (void)state;
-  static const int ends[][3] = {{1024, 6144, 257}, {1024, 4096, 385}, {2048, 2048, 769}};
-  for (size_t i = 0; i < COUNT(ends); i++) {
-    const int n_in = ends[i][0], n_out = ends[i][1], first = ends[i][2];
-    assert_string_equal(chosen_of_size(h200(256), n_in, n_out), "awq_wgmma");
-    if (first > 257) assert_string_equal(chosen_of_size(h200(257), n_in, n_out), "awq_dequant");
-    if (first > 257) assert_string_equal(chosen_of_size(h200(first - 1), n_in, n_out), "awq_dequant");
-    assert_string_equal(chosen_of_size(h200(first), n_in, n_out), "awq_wgmma");
-    assert_string_equal(chosen_of_size(h200(3072), n_in, n_out), "awq_wgmma");
-    assert_string_equal(chosen_of_size(h200(3073), n_in, n_out), "awq_dequant");
+static void print_ranges(FILE *out, const LinearQuery *query, const char *forced) {
+  char name[64], last[64] = "";
+  for (int n = 1; n <= MOST_TOKENS; n++) {
+    name_for(*query, n, forced, name);
+    if (strcmp(name, last)) fprintf(out, n == 1 ? " %s" : ", from %2$d %1$s", name, n);
+    strcpy(last, name);
   }
 }
 
-static void rows_of_x_choose_without_wgmma(void **state) {
-  (void)state;
-  assert_string_equal(chosen(chip(SM(9, 0), 132, 227, 64)), "awq_tensorcore");
-  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 8)), "awq_planes");
-  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 9)), "awq_tensorcore");
-  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 192)), "awq_tensorcore");
-  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 193)), "awq_dequant");
-  assert_string_equal(chosen(chip(SM(12, 0), 170, 99, 192)), "awq_tensorcore");
-}
-
-static void old_chips_have_a_row_for_any_count(void **state) {
-  (void)state;
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 1)), "awq_tensorcore_sm75");
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 9)), "awq_tensorcore_sm75");
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 192)), "awq_tensorcore_sm75");
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 193)), "awq_dequant");
-}
-
-static void eight_bits_take_what_there_is_for_them(void **state) {
-  (void)state;
-  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ8, 128, ACT_F16), "awq_planes");
-  assert_string_equal(chosen_for(h200(33), WEIGHT_AWQ8, 128, ACT_F16), "awq_tensorcore");
-  assert_string_equal(chosen_for(h200(193), WEIGHT_AWQ8, 128, ACT_F16), "awq_dequant");
-}
-
-/* FP4 in groups of 16 as laid out, FP8 in blocks of 128 or with one scale for all inputs. */
-static void floats_take_what_there_is_for_them(void **state) {
-  (void)state;
-  static const struct {
-    WeightType weights;
-    int group;
-  } cases[] = {{WEIGHT_FP4, 16}, {WEIGHT_FP8, 128}, {WEIGHT_FP8, 4096}};
-  for (size_t i = 0; i < COUNT(cases); i++) {
-    const WeightType weights = cases[i].weights;
-    const int group = cases[i].group;
-    assert_string_equal(chosen_for(h200(1), weights, group, ACT_F16), "float_mma");
-    assert_string_equal(chosen_for(h200(2), weights, group, ACT_F16), "narrow_wgmma");
-    assert_string_equal(chosen_for(chip(SM(9, 0), 132, 227, 8), weights, group, ACT_F16), "float_mma");
-    assert_string_equal(chosen_for(h200(128), weights, group, ACT_F16), "narrow_wgmma");
-    assert_string_equal(chosen_for(h200(129), weights, group, ACT_F16), "awq_wgmma");
-    assert_string_equal(chosen_for(chip(SM(9, 0), 132, 227, 9), weights, group, ACT_F16), "awq_tensorcore");
-    assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, 1), weights, group, ACT_F16), "float_mma");
-    assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, 193), weights, group, ACT_F16), "awq_dequant");
-    assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 1), weights, group, ACT_F16),
-                        "awq_tensorcore_sm75");
-    assert_string_equal(chosen_for(h200(1), weights, group, ACT_INT8), "none");
-  }
-  /* Groups of FP8 that are no multiple of 128, and of 64. */
-  assert_string_equal(chosen_for(h200(1), WEIGHT_FP8, 64, ACT_F16), "awq_tensorcore");
-  assert_string_equal(chosen_for(h200(33), WEIGHT_FP8, 64, ACT_F16), "narrow_wgmma");
-  assert_string_equal(chosen_for(h200(1), WEIGHT_FP8, 96, ACT_F16), "awq_plain");
-  assert_string_equal(chosen_for(h200(64), WEIGHT_FP8, 96, ACT_F16), "awq_dequant");
-}
-
-/* Multiples of 16 have fast kernels on every chip; other groups, in which no checkpoint is published, have
- * the plain kernel and for many tokens the library. */
-static void odd_groups_are_never_refused(void **state) {
-  (void)state;
-  for (int n = 1; n < 5000; n = n * 3 / 2 + 1) {
-    const char *name = chosen_for(h200(n), WEIGHT_AWQ4, 16, ACT_F16);
-    assert_string_equal(name, n <= 1     ? "float_mma"
-                              : n <= 128 ? "narrow_wgmma"
-                              : n <= 192 ? "awq_tensorcore"
-                                         : "awq_dequant");
-    for (int group = 16; group <= 48; group += 32) {
-      const char *few = n <= 8 ? "float_mma" : n <= 192 ? "awq_tensorcore" : "awq_dequant";
-      assert_string_equal(chosen_for(h200(n), WEIGHT_AWQ8, group, ACT_F16), few);
-      assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, n), WEIGHT_AWQ4, group, ACT_F16), few);
-      assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, n), WEIGHT_AWQ4, group, ACT_F16),
-                          n <= 192 ? "awq_tensorcore_sm75" : "awq_dequant");
+/* The most tokens that each kernel takes where it is forced. */
+static void print_limits(FILE *out, const LinearQuery *query) {
+  const LinearEntry *entry;
+  for (int i = 0; (entry = query->n_experts ? linear_expert_entry(i) : linear_entry(i)); i++) {
+    char name[64] = "";
+    int most = 0;
+    for (int n = 1; n <= MANY && strcmp(name, "none"); n = n < 130 ? n + 1 : n * 2) {
+      name_for(*query, n, entry->name, name);
+      if (strcmp(name, "none")) most = n;
     }
-    name = chosen_for(h200(n), WEIGHT_AWQ4, 24, ACT_F16);
-    assert_string_equal(name, n < 64 ? "awq_plain" : "awq_dequant");
+    if (most > 130) fprintf(out, " %s", entry->name);
+    if (most && most <= 130) fprintf(out, " %s %d", entry->name, most);
   }
-  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 96, ACT_F16), "awq_planes");
 }
 
-static void int8_activations_are_asked_for(void **state) {
-  (void)state;
-  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 128, ACT_INT8), "int8_gemv");
-  assert_string_equal(chosen_for(h200(4), WEIGHT_AWQ4, 128, ACT_INT8), "int8_gemv");
-  assert_string_equal(chosen_for(h200(5), WEIGHT_AWQ4, 128, ACT_INT8), "int8_mma");
-  LinearQuery small = h200(8);
-  small.act = ACT_INT8;
-  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_gemv");
-  small.n_tokens = 9;
-  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_wgmma");
-  assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ4, 128, ACT_INT8), "int8_mma");
-  assert_string_equal(chosen_for(h200(64), WEIGHT_AWQ4, 64, ACT_INT8), "int8_wgmma");
-  assert_string_equal(chosen_for(h200(65), WEIGHT_AWQ4, 64, ACT_INT8), "int8_tiles");
-  small.n_tokens = 4096;
-  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_tiles");
-  small.rotated = true; /* a copy in bytes */
-  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_bytes");
-  small.n_tokens = 65;
-  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_bytes");
-  small.n_tokens = 64;
-  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_wgmma");
-  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_INT8), "int8_mma");
-  assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ8, 64, ACT_INT8), "int8_mma");
-  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_INT8), "none");
-  assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_INT8), "none");
-}
-
-/* linear.cu asks for int8 activations where weights are int8, whatever the user says. */
-static void int8_weights_have_a_row_of_their_own(void **state) {
-  (void)state;
-  assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
-  assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 4096), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
-  assert_string_equal(chosen_for(h200(47), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
-  assert_string_equal(chosen_for(h200(48), WEIGHT_INT8, 0, ACT_INT8), "int8_bytes");
-  assert_string_equal(chosen_for(chip(SM(9, 0), 132, 227, 4096), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
-  assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_F16), "none");
-}
-
-static void dense_weights_choose_by_type(void **state) {
-  (void)state;
-  assert_string_equal(chosen_for(h200(2), WEIGHT_F16, 0, ACT_F16), "dense_rows");
-  assert_string_equal(chosen_for(h200(3), WEIGHT_F16, 0, ACT_F16), "dense_cublas");
-  for (int n = 1; n <= 9; n++) { /* a tiny matrix does not wait for the library */
-    LinearQuery tiny = h200(n);
-    tiny.weights = WEIGHT_F16;
-    assert_string_equal(chosen_of_size(tiny, 64, 512), n < 8    ? "dense_rows"
-                                                       : n == 8 ? "dense_wgmma"
-                                                                : "dense_cublas");
+static void write_choices(const char *old, FILE *out) {
+  static const char *const labels[] = {"", "invariant:", "forced:"};
+  char line[TRANSCRIPT_LINE], *last[3] = {NULL};
+  while (transcript_next_line(&old, line)) {
+    if (*line == ' ') continue;
+    fprintf(out, "%s\n", line);
+    if (*line < '0' || *line > '9') continue;
+    const LinearQuery query = query_of(line);
+    for (int i = 0; i < 2 + (strstr(line, "names") != NULL); i++) {
+      char *now = NULL;
+      size_t size;
+      FILE *text = open_memstream(&now, &size);
+      if (i == 2)
+        print_limits(text, &query);
+      else
+        print_ranges(text, &query, i == 1 ? LINEAR_INVARIANT : NULL);
+      fclose(text);
+      fprintf(out, "    %s%s\n", labels[i], last[i] && !strcmp(now, last[i]) ? " as above" : now);
+      free(last[i]);
+      last[i] = now;
+    }
   }
-  assert_string_equal(chosen_for(h200(7), WEIGHT_BF16, 0, ACT_F16), "dense_rows");
-  assert_string_equal(chosen_for(h200(8), WEIGHT_BF16, 0, ACT_F16), "dense_wgmma");
-  assert_string_equal(chosen_for(chip(SM(8, 6), 84, 99, 8), WEIGHT_BF16, 0, ACT_F16), "dense_rows");
-  assert_string_equal(chosen_for(chip(SM(8, 6), 84, 99, 9), WEIGHT_BF16, 0, ACT_F16), "dense_converted");
-  assert_string_equal(chosen_for(h200(8), WEIGHT_F32, 0, ACT_F16), "dense_rows");
-  assert_string_equal(chosen_for(h200(9), WEIGHT_F32, 0, ACT_F16), "dense_converted");
+  for (int i = 0; i < 3; i++) free(last[i]);
 }
 
-/* A long input and many tokens do not fit beside the weights' ring: the next entry takes them. */
-static void x_that_does_not_fit_goes_elsewhere(void **state) {
+static void kernels_are_those_of_the_transcript(void **state) {
   (void)state;
-  LinearQuery query = h200(8);
-  query.n_in = 25600;
-  query.n_out = 5120;
-  query.device.arch = SM(9, 0);
-  assert_string_equal(chosen(query), "awq_planes");
-  query.device.arch = SM(8, 6);
-  query.device.shared_bytes = 99 * 1024;
-  assert_string_equal(chosen(query), "awq_tensorcore");
-  query.n_tokens = 1;
-  assert_string_equal(chosen(query), "awq_planes");
-  query = h200(2);
-  query.weights = WEIGHT_F16;
-  query.n_in = 60000;
-  assert_string_equal(chosen(query), "dense_converted");
+  check_transcripts("test/data/transcripts/dispatch", write_choices);
 }
 
 /* x of a token in fp16 with room for padding, and two parts of a row pair for each of 16 warps; tokens
@@ -287,167 +177,6 @@ static void int8_takes_half_the_memory_of_int16(void **state) {
     query.device.shared_bytes--;
     assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_MODEL);
   }
-}
-
-/* Every entry by its name: the most tokens it takes, its groups, and the first chip it runs on. */
-static void each_row_takes_what_it_says_and_no_more(void **state) {
-  (void)state;
-  enum { MANY = 1 << 20 };
-  static const struct {
-    const char *name;
-    WeightType weights;
-    ActType act;
-    int most, group, arch, last;
-  } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
-               {"float_mma", WEIGHT_AWQ4, ACT_F16, 8, 16, SM(8, 0), 0},
-               {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
-               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 32, 64, SM_90A, SM_90A},
-               {"narrow_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 16, SM_90A, SM_90A},
-               {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
-               {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 16, SM(8, 0), 0},
-               {"awq_small_batch", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(7, 5), 0},
-               {"awq_tensorcore_sm75", WEIGHT_AWQ4, ACT_F16, MANY, 16, SM(7, 5), SM(7, 9)},
-               {"awq_dequant", WEIGHT_AWQ8, ACT_F16, MANY, 1, SM(7, 5), 0},
-               {"awq_pipelined", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM(7, 5), 0},
-               {"awq_plain", WEIGHT_AWQ8, ACT_F16, MANY, 1, SM(7, 5), 0},
-               {"awq_dequant_plain", WEIGHT_AWQ4, ACT_F16, MANY, 1, SM(7, 5), 0},
-               {"int8_gemv", WEIGHT_AWQ8, ACT_INT8, 8, 32, SM(7, 5), 0},
-               {"int8_wgmma", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
-               {"int8_tiles", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
-               {"int8_mma", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM(7, 5), 0},
-               {"int8_bytes", WEIGHT_AWQ4, ACT_INT8, MANY, 1, SM_90A, SM_90A},
-               {"int8_dp4a", WEIGHT_AWQ8, ACT_INT8, MANY, 32, SM(7, 5), 0},
-               {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
-               {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
-               {"dense_rows", WEIGHT_F32, ACT_F16, 8, 0, SM(7, 5), 0},
-               {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0},
-               {"dense_tensorcore", WEIGHT_BF16, ACT_F16, 128, 0, SM(8, 0), 0},
-               {"dense_wgmma", WEIGHT_F16, ACT_F16, MANY, 0, SM_90A, SM_90A},
-               {"chain_mma", WEIGHT_AWQ4, ACT_F16, CHAIN_TOKENS, 32, SM_90A, SM_90A}};
-  for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_entry((int)i) != NULL, i < COUNT(cases));
-  for (size_t i = 0; i < COUNT(cases); i++) {
-    const char *name = cases[i].name;
-    const LinearEntry *entry;
-    LinearQuery query = h200(cases[i].most);
-    query.weights = cases[i].weights, query.act = cases[i].act, query.device.arch = cases[i].arch;
-    query.group = cases[i].group == 16 ? 384 : 6 * cases[i].group; /* FP8 wants multiples of 128 */
-    query.n_in = 1920;
-    if (!strcmp(name, "int8_bytes")) { /* 4 bits need a copy in bytes */
-      assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_MODEL);
-      query.rotated = true;
-    }
-    assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_OK);
-    assert_string_equal(entry->name, name);
-    LinearQuery other = query;
-    other.n_tokens++;
-    assert_int_equal(linear_dispatch(&other, name, &entry, NULL),
-                     cases[i].most == MANY ? STATUS_OK : STATUS_MODEL);
-    other = query, other.device.arch--;
-    assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
-    other = query, other.device.arch = cases[i].last ? cases[i].last : SM_ANY;
-    assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_OK);
-    other.device.arch++;
-    if (cases[i].last) assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
-    for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++)
-      for (int act = ACT_F16; act <= ACT_INT8; act++) {
-        const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
-                       integers = 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8,
-                       floats = 1u << WEIGHT_FP4 | 1u << WEIGHT_FP8;
-        const unsigned takes =
-            cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
-            : cases[i].weights > WEIGHT_INT8
-                ? (!strcmp(name, "dense_cublas")                  ? 1u << WEIGHT_F16
-                   : strstr("dense_tensorcore dense_wgmma", name) ? all & ~(1u << WEIGHT_F32)
-                                                                  : all)
-            : !strcmp(name, "int8_bytes")                        ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_INT8
-            : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
-            : strstr("narrow_wgmma awq_wgmma chain_mma", name)   ? 1u << WEIGHT_AWQ4 | floats
-            : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
-                                                                                        : integers;
-        other = query, other.weights = (WeightType)type, other.act = (ActType)act;
-        const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
-        assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
-      }
-    if (cases[i].group < 2) continue;
-    other = query, other.group = cases[i].group > 16 ? 48 : 24;
-    assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
-  }
-}
-
-/* Under LINEAR_INVARIANT one kernel takes every count, in launches of so many rows at most; where there is
- * another one with the same bits, that takes few rows. */
-static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state) {
-  (void)state;
-  static const struct {
-    WeightType weights;
-    int group, arch, rows;
-    const char *few, *name;
-  } cases[] = {{WEIGHT_AWQ4, 128, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
-               {WEIGHT_AWQ4, 32, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
-               {WEIGHT_FP4, 16, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
-               {WEIGHT_FP8, 128, SM_90A, INT_MAX, "chain_mma", "awq_wgmma"},
-               {WEIGHT_AWQ8, 128, SM_90A, 32, NULL, "awq_tensorcore"},
-               {WEIGHT_AWQ4, 16, SM_90A, 32, NULL, "awq_tensorcore"},
-               {WEIGHT_AWQ4, 32, SM(8, 6), 32, NULL, "awq_tensorcore"},
-               {WEIGHT_AWQ4, 16, SM(8, 6), 32, NULL, "awq_tensorcore"},
-               {WEIGHT_AWQ8, 24, SM(8, 6), INT_MAX, NULL, "awq_plain"},
-               {WEIGHT_FP8, 64, SM(7, 5), 8, NULL, "awq_tensorcore_sm75"},
-               {WEIGHT_F16, 0, SM(8, 0), 128, NULL, "dense_tensorcore"},
-               {WEIGHT_F16, 0, SM_90A, INT_MAX, NULL, "dense_wgmma"},
-               {WEIGHT_BF16, 0, SM_90A, INT_MAX, NULL, "dense_wgmma"},
-               {WEIGHT_BF16, 0, SM(8, 0), 128, NULL, "dense_tensorcore"},
-               {WEIGHT_BF16, 0, SM(7, 5), 8, NULL, "dense_rows"},
-               {WEIGHT_F32, 0, SM_90A, 8, NULL, "dense_rows"},
-               {WEIGHT_INT8, 0, SM_90A, INT_MAX, "int8_token", "int8_bytes"},
-               {WEIGHT_INT8, 0, SM(8, 9), INT_MAX, NULL, "int8_token"}};
-  for (size_t i = 0; i < COUNT(cases); i++)
-    for (int n = 1; n < 3000; n += n < 140 ? 1 : 97)
-      for (int n_out = 6144; n_out <= 24576; n_out += 24576 - 6144) {
-        const LinearInvariant *how;
-        const LinearEntry *entry, *same;
-        LinearQuery query = h200(n);
-        query.weights = cases[i].weights, query.group = cases[i].group, query.device.arch = cases[i].arch;
-        query.act = cases[i].weights == WEIGHT_INT8 ? ACT_INT8 : ACT_F16;
-        query.n_out = n_out;
-        assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
-        const bool is_int8 = cases[i].weights == WEIGHT_INT8;
-        const bool few =
-            cases[i].few && (is_int8 ? n < 48 : n <= CHAIN_TOKENS && n_out <= CHAIN_ROWS * 16 * 132);
-        assert_string_equal(entry->name, few ? cases[i].few : cases[i].name);
-        assert_int_equal(how->rows, few && !is_int8 ? CHAIN_TOKENS : cases[i].rows);
-        assert_int_equal(how->variant == LINEAR_WHOLE, !strcmp(entry->name, "awq_wgmma"));
-        assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &same, NULL), STATUS_OK);
-        assert_ptr_equal(same, entry);
-      }
-  const LinearEntry *entry;
-  LinearQuery query = h200(4);
-  query.act = ACT_INT8;
-  assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);
-}
-
-static void one_kernel_serves_all_counts_of_experts_too(void **state) {
-  (void)state;
-  static const struct {
-    WeightType weights;
-    int group, arch;
-    const char *name;
-  } cases[] = {{WEIGHT_AWQ4, 32, SM_90A, "awq_wgmma"},      {WEIGHT_FP4, 16, SM_90A, "awq_wgmma"},
-               {WEIGHT_FP8, 128, SM_90A, "awq_wgmma"},      {WEIGHT_AWQ4, 16, SM_90A, "experts_plain"},
-               {WEIGHT_AWQ8, 128, SM_90A, "experts_plain"}, {WEIGHT_AWQ4, 128, SM(8, 6), "experts_plain"},
-               {WEIGHT_BF16, 0, SM_90A, "experts_plain"},   {WEIGHT_F32, 0, SM(7, 5), "experts_plain"}};
-  for (size_t i = 0; i < COUNT(cases); i++)
-    for (int n = 1; n < 3000; n += n < 20 ? 1 : 97) {
-      const LinearInvariant *how;
-      const LinearEntry *entry, *same;
-      LinearQuery query = h200(n);
-      query.weights = cases[i].weights, query.group = cases[i].group, query.device.arch = cases[i].arch;
-      query.n_experts = 8;
-      assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
-      assert_string_equal(entry->name, cases[i].name);
-      assert_true(how->rows == INT_MAX && how->variant == 0);
-      assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &same, NULL), STATUS_OK);
-      assert_ptr_equal(same, entry);
-    }
 }
 
 static void the_next_count_is_no_further_than_a_threshold_can_be(void **state) {
@@ -525,36 +254,11 @@ static void the_table_has_no_dead_rows(void **state) {
         for (int group = 16; group <= 128; group *= 8)
           for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++) {
             LinearQuery query = chip(chips[c].arch, chips[c].n_sms, chips[c].shared_kb, tokens);
-            found |= !strcmp(chosen_for(query, (WeightType)type, group, entry->act), entry->name);
+            query.weights = (WeightType)type, query.group = group, query.act = entry->act;
+            found |= !strcmp(chosen(query), entry->name);
           }
     if (found == (entry->max_tokens == 0))
       fail_msg("%s is %s", entry->name, found ? "a reference form, but chosen" : "never chosen");
-  }
-}
-
-/* A reference form runs what it can: one token for awq_gemv, up to eight for awq_small_batch. */
-static void reference_forms_are_reached_by_name(void **state) {
-  (void)state;
-  static const struct {
-    const char *name;
-    ActType act;
-    int most; /* tokens */
-  } forms[] = {{"awq_gemv", ACT_F16, 1},
-               {"awq_small_batch", ACT_F16, 8},
-               {"awq_pipelined", ACT_F16, 4096},
-               {"awq_dequant_plain", ACT_F16, 4096},
-               {"int8_dp4a", ACT_INT8, 4096}};
-  const LinearEntry *entry;
-  Error err;
-  for (size_t i = 0; i < COUNT(forms); i++) {
-    LinearQuery query = h200(forms[i].most);
-    query.act = forms[i].act;
-    assert_int_equal(linear_dispatch(&query, forms[i].name, &entry, &err), STATUS_OK);
-    assert_string_equal(entry->name, forms[i].name);
-    assert_int_equal(entry->max_tokens, 0);
-    query.n_tokens++;
-    if (forms[i].most <= SKINNY_MAX_TOKENS)
-      assert_int_equal(linear_dispatch(&query, forms[i].name, &entry, &err), STATUS_MODEL);
   }
 }
 
@@ -665,61 +369,16 @@ static void plans_of_experts_go_by_units(void **state) {
   assert_int_equal(skinny_plan(&shape, SKINNY_F16).ring_batches, SKINNY_SHALLOW);
 }
 
-/* Experts have a table of their own: one token's as one matrix, more tokens' in tiles. */
-static void experts_choose_by_tokens(void **state) {
-  (void)state;
-  const WeightType ints[] = {WEIGHT_AWQ4, WEIGHT_AWQ8}, floats[] = {WEIGHT_FP4, WEIGHT_FP8},
-                   dense[] = {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32};
-  LinearQuery query = h200(1), old = chip(SM(7, 5), 40, 64, 1);
-  query.n_experts = old.n_experts = 128;
-  for (int i = 0; i < 2; i++) {
-    assert_string_equal(chosen_for(query, ints[i], 32, ACT_F16), "awq_planes");
-    assert_string_equal(chosen_for(query, ints[i], 48, ACT_F16), "awq_tensorcore");
-    assert_string_equal(chosen_for(query, ints[i], 24, ACT_F16), "experts_plain");
-    assert_string_equal(chosen_for(old, ints[i], 32, ACT_F16), "awq_tensorcore_sm75");
-    assert_string_equal(chosen_for(query, floats[i], 128, ACT_F16), "float_mma");
-  }
-  for (int i = 0; i < 3; i++) assert_string_equal(chosen_for(query, dense[i], 0, ACT_F16), "dense_rows");
-  query.n_tokens = 2;
-  assert_string_equal(chosen_for(query, WEIGHT_BF16, 0, ACT_F16), "experts_plain");
-  for (query.n_tokens = 2; query.n_tokens < 16; query.n_tokens += 13)
-    for (int i = 0; i < 2; i++) {
-      assert_string_equal(chosen_for(query, ints[i], 128, ACT_F16), "awq_tensorcore");
-      assert_string_equal(chosen_for(query, floats[i], 128, ACT_F16), "awq_tensorcore");
-    }
-  query.n_tokens = 16;
-  assert_string_equal(chosen_for(query, WEIGHT_AWQ4, 32, ACT_F16), "awq_wgmma");
-  assert_string_equal(chosen_for(query, WEIGHT_FP4, 16, ACT_F16), "awq_wgmma");
-  assert_string_equal(chosen_for(query, WEIGHT_AWQ8, 128, ACT_F16), "awq_tensorcore");
-  assert_string_equal(chosen_for(query, WEIGHT_INT8, 0, ACT_INT8), "none");
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(experts_choose_by_tokens),
-      cmocka_unit_test(rows_of_x_choose_on_hopper),
-      cmocka_unit_test(small_matrices_turn_to_the_library_earlier),
-      cmocka_unit_test(small_matrices_come_back_where_tiles_are_many),
-      cmocka_unit_test(rows_of_x_choose_without_wgmma),
-      cmocka_unit_test(old_chips_have_a_row_for_any_count),
-      cmocka_unit_test(eight_bits_take_what_there_is_for_them),
-      cmocka_unit_test(floats_take_what_there_is_for_them),
-      cmocka_unit_test(odd_groups_are_never_refused),
-      cmocka_unit_test(int8_activations_are_asked_for),
-      cmocka_unit_test(int8_weights_have_a_row_of_their_own),
-      cmocka_unit_test(dense_weights_choose_by_type),
-      cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
+      cmocka_unit_test(kernels_are_those_of_the_transcript),
       cmocka_unit_test(dense_rows_take_what_shared_memory_holds),
       cmocka_unit_test(int8_takes_half_the_memory_of_int16),
-      cmocka_unit_test(each_row_takes_what_it_says_and_no_more),
-      cmocka_unit_test(one_kernel_serves_all_counts_of_experts_too),
-      cmocka_unit_test(one_kernel_serves_all_counts_where_bits_must_not_change),
       cmocka_unit_test(the_next_count_is_no_further_than_a_threshold_can_be),
       cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),
       cmocka_unit_test(a_row_can_be_forced_beyond_its_range),
       cmocka_unit_test(what_cannot_run_is_refused_with_the_shape),
       cmocka_unit_test(the_table_has_no_dead_rows),
-      cmocka_unit_test(reference_forms_are_reached_by_name),
       cmocka_unit_test(plans_cover_the_matrix),
       cmocka_unit_test(plans_split_what_does_not_fit),
       cmocka_unit_test(plans_of_experts_go_by_units),
