@@ -31,8 +31,8 @@ def run(root, tmp_path):
         environment = {name: value for name, value in os.environ.items() if name != "FUZZ_SECONDS"}
         done = subprocess.run(["bash", root / ".ci" / "run", *steps], capture_output=True, text=True, timeout=60,
                               check=False, stdin=subprocess.DEVNULL,
-                              env={**environment, "MAKE_TARGET": str(make), "KERNELS_SUM": str(tmp_path / "kernels_sum"),
-                                   "PATH": f"{tmp_path}:/usr/bin:/bin"})
+                              env={**environment, "MAKE_TARGET": str(make), "PATH": f"{tmp_path}:/usr/bin:/bin",
+                                   "KERNELS_SUM": str(tmp_path / "kernels_sum")})
         return done.returncode, done.stdout.splitlines(), calls.read_text().splitlines() if calls.exists() else []
 
     return run_it
@@ -55,8 +55,8 @@ def test_kernels_that_have_passed_are_not_tested_again(run, tmp_path):
                           "1 skipped: the kernels have not changed since nvcc passed (test/cuda/kernels.sum)",
                           "0 passed, 0 failed, 2 skipped"]
     kernels_sum = f'[ "$1" = --write ] && touch {tmp_path}/written'
-    for body, written in ((f"case $* in *PARTS=test_step*) echo '0 passed, 1 failed'; exit 1 ;; *) {GOOD} ;; esac", False),
-                          (GOOD, True)):
+    bad = f"case $* in *PARTS=test_step*) echo '0 passed, 1 failed'; exit 1 ;; *) {GOOD} ;; esac"
+    for body, written in ((bad, False), (GOOD, True)):
         run(body, "emulated", kernels_sum=kernels_sum)
         assert (tmp_path / "written").exists() == written
 
