@@ -3,7 +3,7 @@
 usage: run_tests.py BUILD [--only-c | --plain] PROGRAM...
 
 Called by `make test`. With --only-c no pytest runs, with --plain those that test/conftest.py marks so.
- PROGRAMs are cmocka programs, read in their TAP form. As many run at a time as there are cores,
+PROGRAMs are cmocka programs, read in their TAP form. As many run at a time as there are cores,
 and half as many more. Then as many pytests run over test/ with AUK=BUILD/auk (unless AUK already names
 another program): tests of terminals and signals mostly wait. The pytests take the tests in turns (pytest_turns.py), so
 that all are done at about the same time. Skipped tests are named,
