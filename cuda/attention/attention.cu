@@ -10,17 +10,18 @@ static const int kDecodeBlocks = 264;
 static const int kMaxColumns = 32;
 static const double kLog2E = 1.4426950408889634;
 
-/* Up to so many tokens after so short a past prefill takes 3 to 5.6 us, wgmma 6 (H200, Qwen3-8B's heads). */
+/* With up to kShortTokens tokens after a past of up to kShortPast, prefill takes 3 to 5.6 us, wgmma 6 (H200,
+ * Qwen3-8B's heads). */
 static const int kShortTokens = 64, kShortPast = 64;
 
-/* Cost model of decode against prefill for chips without wgmma. Its unit is a past position in prefill
- * (25 ns). Decode in one launch: kColumnCost for each column (token times query heads of a KV head); in
- * several, each launch: kLaunchCost plus the positions / kLaunchShare. Measured on an H200 with Qwen3-8B's
- * heads (LOG.md, "When to prefill, when to decode"), where prefill of up to 64 tokens takes 4 us plus 25 ns
- * per past position. */
+/* Cost model of decode against prefill for chips without wgmma. Its unit is a past position in prefill (25
+ * ns). Decode in one launch costs kColumnCost for each column (token times query heads of a KV head); in
+ * several, each launch costs kLaunchCost plus the past positions / kLaunchShare. Measured on an H200 with
+ * Qwen3-8B's heads (LOG.md, "When to prefill, when to decode"), where prefill of up to 64 tokens takes 4 us
+ * plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
-/* Heads of 512 fill an SM's shared memory with one block. */
+/* Splits of decode. With heads of 512 one block fills an SM's shared memory. */
 static int decode_splits(int n_kv_heads, int head_dim) {
   const int blocks = head_dim == 512 ? kDecodeBlocks / 2 : kDecodeBlocks;
   return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
@@ -31,8 +32,8 @@ static int places_of(int asked) {
   return std::max((int)ATTENTION_UNITS, asked);
 }
 
-/* Layers of other sizes share the workspace, whose tickets stay zero between launches: their place does not
- * depend on the layer. */
+/* Bytes of the tickets. Layers of other sizes share the workspace, and tickets stay zero between launches, so
+ * their place must not depend on the layer. */
 static size_t tickets_bytes(int unit_places) {
   return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
 }
@@ -63,8 +64,8 @@ static AttentionArgs kernel_args(const Attention *a) {
   return args;
 }
 
-/* Columns of a block of decode: its accumulators are in registers. With latent attention: rows of wgmma's
- * tile, or any number where its sizes have only the plain kernel. */
+/* Columns of a block of decode, as many as have accumulators in registers. With latent attention: rows of
+ * wgmma's tile, or any number for sizes that only the plain kernel takes. */
 static int columns_per_block(const Attention *a) {
   if (a->value_dims > 0) {
     const int rows = attention_wgmma_rows(kernel_args(a));
@@ -74,8 +75,8 @@ static int columns_per_block(const Attention *a) {
 }
 
 /* Blocks among which decode, or with latent attention wgmma, divides the query heads of a KV head, because a
- * block has too few columns: the least divisor of their count with which they fit. Each of them reads the
- * keys and values. */
+ * block has too few columns: the least divisor of the number of query heads with which they fit. Each of
+ * these blocks reads the keys and values. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
@@ -88,7 +89,7 @@ static int tokens_per_launch(const Attention *a) {
   return columns_per_block(a) / (a->n_heads / a->n_kv_heads / kv_sharers(a));
 }
 
-/* The kernel's argument with the KV heads of the blocks that share them (AttentionArgs.kv_sharers). */
+/* kernel_args() where a KV head counts once for each block that shares it (AttentionArgs.kv_sharers). */
 static AttentionArgs shared_args(const Attention *a) {
   AttentionArgs args = kernel_args(a);
   args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
@@ -125,8 +126,8 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   return shared.n_kv_heads <= MAX_HEADS && attention_decode_shared(shared, at_once) <= a->shared_bytes;
 }
 
-/* A single token always takes decode, whose launch does not depend on `past`: its step is captured in a
- * graph. */
+/* True if decode is faster than prefill. One token that needs one launch takes decode whatever `past` is, as
+ * its step is captured in a graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   const int launches = ceil_div(n_tokens, tokens_per_launch(a)) * kv_sharers(a);
   const int seen = a->chunk > 0 ? a->past % a->chunk : a->window > 0 ? std::min(a->window, a->past) : a->past;
@@ -187,7 +188,7 @@ static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, c
   return STATUS_OK;
 }
 
-/* Before wgmma and prefill, which read fp16: unpacks a cache in 8 bits, and lets args point there. */
+/* Before wgmma and prefill, which read fp16: unpacks a cache in 8 bits, and points args to the result. */
 static Status unpack(const Attention *a, AttentionArgs *args, int n_tokens, int n_tiles, cudaStream_t stream,
                      Error *err) {
   if (a->kv != KV_Q8) return STATUS_OK;
@@ -213,7 +214,7 @@ Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, c
 
 /* --- several sequences */
 
-/* The family of tiles; plain: of all tokens. */
+/* The family that takes tiles; plain takes all tokens. */
 static AttentionFamily tile_family(const Attention *a) {
   if (a->value_dims > 0) return attention_can_run(ATTENTION_WGMMA, a, 1) ? ATTENTION_WGMMA : ATTENTION_PLAIN;
   if (!attention_can_run(ATTENTION_DECODE, a, 1)) return ATTENTION_PLAIN;
@@ -264,9 +265,10 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
 }
 
 /* SMs for tiles while decode's units run beside them on the others, so that both end together. An SM takes
- * kTileKey for a key of a tile and kTile besides, kUnitKey for a key of a unit; and all SMs at once can read
- * no faster than one key in kKeyRead of an SM's time (in 8 bits the first). All in ns for a KV head with
- * heads of 128, at the clock that the power limit leaves an H200 (LOG.md, "Answers beside prompts"). */
+ * kTile for a tile and kTileKey for each of its keys, kUnitKey for a key of a unit; and however many SMs
+ * read, a key takes at least kKeyRead (of a cache in 8 bits; in fp16) of one SM's time. All in ns for a KV
+ * head with heads of 128, at the clock that the power limit leaves an H200 (LOG.md, "Answers beside
+ * prompts"). */
 static int tile_sms(const Attention *a, const AttentionWork *work) {
   const double kTileKey = 16.4, kTile = 2000, kUnitKey = 7, kKeyRead[] = {9.3, 17.3};
   const double tiles = kTileKey * (double)work->tile_keys + kTile * work->n_tiles,

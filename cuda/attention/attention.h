@@ -1,5 +1,5 @@
 /* attention.h - causal attention over the KV cache on a GPU: a[row] = softmax(cap(scale * q k)) v, where
- * cap(s) = cap * tanh(s / cap), or s.
+ * cap(s) = cap * tanh(s / cap), or s without a cap.
  *
  * Four families, chosen by attention_choose() (host only, no GPU needed) and forced by number for tests:
  *   decode   few tokens; tensor cores; keys split over the whole GPU, merged in the same launch
@@ -33,37 +33,38 @@ typedef enum {
   ATTENTION_FAMILIES
 } AttentionFamily;
 
-/* A unit of decode, or of wgmma with latent attention: one token with one of n_splits parts of its keys. */
+/* A unit of work of decode, or of wgmma with latent attention: one token with one of n_splits parts of its
+ * keys. */
 typedef struct {
-  int row;             /* the token's; -1: none */
+  int row;             /* the token's row; -1: no unit */
   int split, n_splits; /* the units of a token follow one another */
-  int first;           /* its token's first place among the partial results; 0 if n_splits is 1 */
+  int first;           /* place of the token's first partial result; 0 if n_splits is 1 */
 } AttentionUnit;
 
 /* Tokens of one sequence at consecutive positions, at most attention_tile_tokens(). */
 typedef struct {
   int row, n_tokens;
-  int length; /* the keys that the step leaves in the sequence's cache */
-  int keys;   /* up to the tile's last token: its position + 1 */
+  int length; /* keys in the sequence's cache after the step */
+  int keys;   /* keys up to the tile's last token: its position + 1 */
 } AttentionTile;
 
 typedef struct {
   int n_heads, n_kv_heads, head_dim;
   int n_ctx;  /* positions of a page */
   int window; /* a token sees itself and window - 1 positions before; 0: all */
-  int chunk;  /* a power of two: a token sees its own chunk of so many positions, up to itself; 0: all */
+  int chunk;  /* positions of a chunk, a power of two: a token sees its own chunk, up to itself; 0: all */
   KvType kv;
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   int wgmma_sms;       /* attention_wgmma_sms() of the GPU */
   const int *pos;      /* device: [n_tokens] a token at position p sees keys 0 .. p */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
-  /* Latent attention's: the last value_dims numbers of a key are its value (v is not read), and out has rows
-   * of so many numbers. 0: values are v's. */
+  /* Latent attention's: the last value_dims numbers of a key are its value (v is not read), and out has
+   * value_dims numbers for each head. 0: values are v's. */
   int value_dims;
-  /* With KV_Q8, on the device: fp16 scales [n_pages][n_kv_heads][n_ctx], of keys each kv_key_scales() of
-   * them, n_ctx a multiple of 64; and memory for a cache of k's and v's shape in fp16, into which wgmma and
-   * prefill unpack what their tokens see. */
+  /* With KV_Q8, on the device: fp16 scales [n_pages][n_kv_heads][n_ctx], for each key kv_key_scales(), n_ctx
+   * a multiple of 64; and memory for a cache of k's and v's shape in fp16, into which wgmma and prefill
+   * unpack what their tokens see. */
   const void *k_scales, *v_scales;
   void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
@@ -73,7 +74,7 @@ typedef struct {
   void *planes;
   int planes_tokens;
   void *workspace;    /* device: attention_workspace_bytes(), zeroed once when it was allocated */
-  int unit_places;    /* as it was given for the workspace */
+  int unit_places;    /* as given to attention_workspace_bytes() */
   double scale;       /* > 0 */
   double cap;         /* soft cap of scores; 0: none */
   const float *sinks; /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
@@ -93,8 +94,8 @@ typedef struct {
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 
-/* A number that two steps of as many tokens share only if the same launches serve them: the family, and how
- * it divides the keys. */
+/* A number for the family and how it divides the keys: equal for two steps of n_tokens only if the same
+ * launches serve both. */
 int attention_division(const Attention *attention, int n_tokens);
 
 /* SMs of a GPU that runs the wgmma family, else 0. */
@@ -123,26 +124,27 @@ bool attention_many_make_planes(const Attention *attention);
 
 /* Tokens of a tile; 0: plain takes all tokens, and there are neither units nor tiles. */
 int attention_tile_tokens(const Attention *attention);
-/* KV heads of the blocks that a unit gets. */
+/* Blocks of a unit: one for each KV head, or several if they share it. */
 int attention_unit_blocks(const Attention *attention);
 /* Keys of a unit (a multiple of KV_PAGE_TOKENS), from the blocks of a unit and the sum of the keys of all
- * single rows. With it units with several splits are at most ATTENTION_UNITS / n_blocks; a token has at most
- * ATTENTION_SPLITS. */
+ * single rows. With so many keys, units with several splits are at most ATTENTION_UNITS / n_blocks; a token
+ * has at most ATTENTION_SPLITS. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
 /* The other way to divide keys, which does not depend on other tokens: units of FIXED_UNIT_KEYS, or
- * FIXED_SPLITS of a longer text. These places are enough for n_tokens tokens of n_ctx positions. */
+ * FIXED_SPLITS of a longer text. attention_fixed_places(): places that suffice for n_tokens tokens of n_ctx
+ * positions. */
 enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
 int attention_fixed_splits(int n_keys);
 int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
 
-/* Enqueues. PRECOND attention->pages.table is set; n_tokens are all rows. A row of position -1 is none. */
+/* Enqueues. PRECOND attention->pages.table is set; n_tokens are all rows. Rows of position -1 are padding. */
 Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,
                           cudaStream_t stream, Error *err);
 
-/* Where something of a layer's pages lies, in bytes from the beginning of a memory. */
+/* Where a part of a layer's cache lies, in bytes from the beginning of a memory. */
 typedef struct {
-  size_t first, page_bytes; /* page_bytes 0: there is nothing */
+  size_t first, page_bytes; /* page_bytes 0: the layer has no such part */
 } CachePlace;
 
 /* Copies a page to another one, at all places of the memory. places: device [n]. */

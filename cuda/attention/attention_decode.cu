@@ -33,12 +33,12 @@
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kSettle = 8;                      /* tiles, see settle() */
+constexpr int kSettle = 8;                      /* tiles from one settle() to the next */
 constexpr int kOwn = 16, kKeys = kOwn * kWarps; /* keys of a tile: of one warp, and of all */
 
 template <typename T> constexpr bool kIsQ8 = sizeof(T) == 1;
 
-/* One mma subtracts the constant's part of so many scales of a key: 128 dims. */
+/* Scales of a key whose constant's part one mma subtracts: those of 128 dims. */
 constexpr int kGroup = 8;
 __host__ __device__ constexpr int groups_of(int head_dim) {
   return (key_scales(head_dim) + kGroup - 1) / kGroup;
@@ -48,7 +48,7 @@ __host__ __device__ constexpr int groups_of(int head_dim) {
 template <typename T> __host__ __device__ constexpr int row_stride(int head_dim) {
   return kIsQ8<T> ? padded_bytes(head_dim) : padded_stride(head_dim);
 }
-/* The same of queries: with 8 bits 2 kGroup halves for each group follow one (load_sixteen()). */
+/* Row stride of queries: with 8 bits 2 kGroup halves for each group follow a query (load_sixteen()). */
 template <typename T> __host__ __device__ constexpr int query_stride(int head_dim) {
   return padded_stride(head_dim + (kIsQ8<T> ? 2 * kGroup * groups_of(head_dim) : 0));
 }
@@ -131,7 +131,7 @@ __device__ __forceinline__ void load_keys(T *to, const AttentionArgs &a, const O
     copy_own_scales<key_scales(kHeadDim)>(to + kKeys * own.kStride, a.k_scales, row, warp, lane);
 }
 
-/* The same for values. */
+/* load_keys() for values. */
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_values(T *to, const AttentionArgs &a, const OwnRows<T, kHeadDim> &own,
                                             unsigned row, int n, int warp, int lane) {
@@ -191,7 +191,8 @@ __device__ __forceinline__ void load_queries(__half *queries, const AttentionArg
   }
 }
 
-/* The first n of four scales of a key as floats. kScales: of a whole key, whose alignment they have. */
+/* The first n of four scales of a key as floats. kScales: the number of a whole key's scales, which
+ * determines their alignment. */
 template <int kScales>
 __device__ __forceinline__ void scales_as_floats(const __half *from, int n, float (&to)[4]) {
   using Word =
@@ -213,7 +214,7 @@ template <int N> __device__ __forceinline__ uint32_t scale_pair(const __half *sc
   return low | high << 16;
 }
 
-/* A token sees keys up to its own and to length - 1, inside its window or chunk. */
+/* What the block's tokens see: each sees keys up to its own and to length - 1, inside its window or chunk. */
 struct Seen {
   int pos, length, group;
   int begin, end; /* keys that all tokens of the block see */
@@ -292,7 +293,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* The same for 8 bits, from dim 16 kGroup kFirst on. */
+  /* score() for 8 bits, from dim 16 kGroup kFirst on. */
   template <int kFirst>
   static __device__ __forceinline__ void score_group(const __half *queries, const T *keys,
                                                      const __half *scales, float (&s)[kTiles][4], int lane) {
@@ -351,8 +352,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* Raises the shift of columns that in some lane are not `good`. Scores are times `factor`; v: the scales of
-   * their values. Shifts are integers, so that nothing is rounded. */
+  /* Raises the shift of columns that in some lane are not `good`. Scores are s times `factor`; v: the scales
+   * of their values. Shifts are integers, so that nothing is rounded. */
   __device__ __forceinline__ void raise(int n, const float (&s)[4], float factor, const float (&v)[2],
                                         const bool (&good)[2], int t) {
 #pragma unroll
@@ -393,7 +394,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
       for (int n = 0; n < kTiles; n++) hide_unseen(a, seen, position, n, s[n], t);
 #pragma unroll
       for (int h = 0; h < 2; h++)
-        if (position + 8 * h >= seen.length) v[h] = 0; /* not a value's: it may be NaN */
+        if (position + 8 * h >= seen.length) v[h] = 0; /* no value's scale: it may be NaN */
     }
 #pragma unroll
     for (int n = 0; n < kTiles; n++) {
@@ -551,7 +552,8 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
   }
 }
 
-/* Returns true in the last of n_used blocks to take the ticket. It then sees what the other blocks wrote. */
+/* Returns true in the last of n_used blocks to take the ticket. That block then sees what the others
+ * wrote. */
 __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   __shared__ bool last;
   __threadfence();
@@ -565,7 +567,7 @@ __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   return last;
 }
 
-/* Merges the splits, in the last block. First come their weights[kColumns][kMaxSplits]: a warp takes a
+/* Merges the splits, in the last block. First it computes their weights[kColumns][kMaxSplits]: a warp takes a
  * column, a lane two splits. */
 template <int kHeadDim, int kColumns, bool kPlanes>
 __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Columns &columns,
@@ -617,9 +619,9 @@ template <typename T> constexpr int blocks_wanted(int head_dim, int n_tiles) {
   return n_tiles == 1 ? 4 : (head_dim == 128 ? 4 : 5) - n_tiles / 2;
 }
 
-/* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
- * multiplied; with one the next keys load while the values are multiplied, and the next values while the keys
- * are. */
+/* Attends to one split of the keys of one KV head, with kTiles * 8 columns. With two stages the next tile
+ * loads while one is multiplied; with one the next keys load while the values are multiplied, and the next
+ * values while the keys are. */
 template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole, bool kPlanes>
 __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_tokens) {
   constexpr int kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim), kOfKeys = room_of_keys<T>(kHeadDim),

@@ -18,7 +18,7 @@ struct AttentionArgs {
   const __half *k_scales, *v_scales; /* of a cache in 8 bits (q8.cuh); else NULL */
   AttentionPages pages;
   int value_dims; /* > 0: the last numbers of a key are its value: Attention.value_dims */
-  /* decode, and wgmma with value_dims: of the launch's blocks; NULL: one token, or several at consecutive
+  /* decode, and wgmma with value_dims: the units of the launch; NULL: one token, or several at consecutive
    * positions */
   const AttentionUnit *units;
   const AttentionTile *tiles; /* wgmma, prefill: of several sequences; or NULL */
@@ -26,10 +26,10 @@ struct AttentionArgs {
   unsigned char *planes; /* in the place of out, or NULL: Attention.planes */
   int planes_tokens;
   int *tickets;        /* [MAX_HEADS, or as many as unit_places if more] zero between launches */
-  void *partials;      /* decode: see Partials */
+  void *partials;      /* decode, wgmma: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
-  int whole;           /* not prefill: attention.h */
+  int whole;           /* Attention.whole; not in prefill */
   const float *sinks;  /* [n_heads] or NULL */
   bool is_beside;      /* decode: it needs nothing from the launch before it, and runs beside it */
   int kv_sharers;      /* blocks that share a KV head, each for some of its query heads. n_kv_heads counts
@@ -40,13 +40,13 @@ struct AttentionArgs {
   };
 };
 
-/* The newest position before its window or chunk, which a token at `pos` does not see; negative: there is
- * none. A window of w: pos - w. A chunk of c, a power of two: (pos & -c) - 1. Neither: -1. */
+/* The newest position that a token at `pos` does not see, as it is before the token's window or chunk;
+ * negative: none. A window of w: pos - w. A chunk of c, a power of two: (pos & -c) - 1. Neither: -1. */
 __host__ __device__ __forceinline__ int newest_unseen(const AttentionArgs &a, int pos) {
   return (pos & a.unseen_mask) - a.unseen_back;
 }
 
-/* The first position of the step of kKeys positions with the oldest one that a token at `pos` sees. */
+/* Where the step of kKeys positions begins that holds the oldest position that a token at `pos` sees. */
 template <int kKeys> __device__ __forceinline__ int first_step(const AttentionArgs &a, int pos) {
   return max(0, newest_unseen(a, pos) + 1) / kKeys * kKeys;
 }
@@ -98,8 +98,8 @@ __host__ __device__ constexpr int padded_stride(int head_dim) {
   return head_dim + 8;
 }
 
-/* The same for the rows of a cache in 8 bits, in bytes: eight rows of four lanes each, or four pairs of rows
- * with eight lanes each, are in different banks. */
+/* Stride, in bytes, of rows of a cache in 8 bits: eight rows of four lanes each, or four pairs of rows with
+ * eight lanes each, are in different banks. */
 __host__ __device__ constexpr int padded_bytes(int head_dim) {
   return head_dim % 32 ? head_dim : head_dim + 16;
 }
@@ -139,14 +139,14 @@ __device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a,
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionArgs &a);
 
-/* The same of wgmma, and rows of its tile, tokens x query heads per KV head. SIZE_MAX and 0 if it has no
- * kernel for such heads. */
+/* Bytes of shared memory that wgmma takes; rows of its tile, tokens x query heads per KV head. SIZE_MAX and 0
+ * if it has no kernel for such heads. */
 size_t attention_wgmma_shared(const AttentionArgs &a);
 int attention_wgmma_rows(const AttentionArgs &a);
 
-/* n_blocks: of each KV head. They are splits of the keys, or with a.units units of one token each. */
+/* n_blocks: blocks of each KV head: splits of the keys or, with a.units, units of one token each. */
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err);
-/* n_tiles: with a.tiles; else 0. */
+/* n_tiles: number of a.tiles; 0 without them. */
 Status attention_prefill(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err);
 /* Splits of the keys that attention_wgmma() chooses. */
 int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past);
@@ -160,8 +160,8 @@ Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, 
 Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
-/* Writes the keys and values that a step's tokens see from a cache in 8 bits to the same rows of k and v.
- * With a.tiles or a.units those of their sequences, n_tiles the number of either. With a.value_dims keys
+/* Unpacks the keys and values that a step's tokens see from a cache in 8 bits to the same rows of k and v,
+ * fp16. With a.tiles or a.units: what their sequences see; n_tiles is their number. With a.value_dims keys
  * alone. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

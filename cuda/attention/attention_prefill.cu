@@ -102,7 +102,7 @@ template <int kHeadDim> struct OnlineSoftmax {
     }
   }
 
-  /* values: from the warp's first dim on. */
+  /* Adds the weighted values. values: from the warp's first dim on. */
   __device__ __forceinline__ void accumulate(const __half *values, const float (&weights)[kKeys / 8][4],
                                              int lane) {
 #pragma unroll

@@ -45,7 +45,7 @@ template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_, int kValues_ = 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses a number that the code for another chip does not use */
   static constexpr bool kTurns = kTurns_;
 #endif
-  static constexpr int kDims = kValues < 256 ? kValues : 256; /* of a warpgroup's output */
+  static constexpr int kDims = kValues < 256 ? kValues : 256; /* dims of a warpgroup's output */
   static constexpr int kSharers = kValues / kDims;            /* warpgroups with the same rows */
   static constexpr int kRows = 64 * kWarpgroups / kSharers;
   static constexpr int kQueryBytes = kRows * kHeadDim * 2, kTileBytes = kKeys * kHeadDim * 2;
@@ -56,7 +56,7 @@ template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_, int kValues_ = 
 };
 
 /* The division of the work, computed on the host. With tiles or units of several sequences n_splits is 1;
- * n_tiles is then the number of them. */
+ * n_tiles is then the number of tiles or units. */
 struct Division {
   int n_tokens, tile_tokens, n_tiles, n_splits;
 };
@@ -65,17 +65,17 @@ struct Args {
   CUtensorMap q, k, v;
   AttentionArgs a;
   Division by;
-  int box_keys; /* of a copy from the cache: a step's, or a part that lies in one page */
+  int box_keys; /* keys of a copy from the cache: a step's, or a part of them that lies in one page */
 };
 
 /* A tile of queries with the keys of one split, in steps of kKeys keys. */
 struct Unit {
   int kv_head, first_token, n_tokens;
-  int pos;        /* of the first token */
+  int pos;        /* position of the first token */
   int length;     /* keys in the sequence's cache */
   int begin, end; /* steps */
   int used;       /* splits that have keys */
-  size_t place;   /* among the parts of all units, each with partial_stride() rows */
+  size_t place;   /* among the partial results of all units, each of partial_stride() rows */
 };
 
 /* Tile `tile` of the launch. */
@@ -121,8 +121,8 @@ template <class S> [[maybe_unused]] __device__ __forceinline__ Unit unit_of(cons
   return unit_at<S>(args, tile, kv_head, split);
 }
 
-/* Rows of a place: those of a tile that are not padding, an even number, so that what follows the states of
- * any number of places is 16-byte aligned. */
+/* Rows of a place: a tile's without padding, rounded up to an even number, so that the outputs, which follow
+ * the states of all places, are 16-byte aligned. */
 __host__ __device__ inline int partial_stride(const Args &args) {
   return (args.by.tile_tokens * (args.a.n_heads / args.a.n_kv_heads) + 1) / 2 * 2;
 }
@@ -178,7 +178,8 @@ __device__ __forceinline__ void load_tile_of(const CUtensorMap &map, unsigned ch
   }
 }
 
-/* Producer thread: keys of a step before the values of the step before, as they are multiplied. */
+/* The producer thread's work: loads in the order of use, the keys of a step before the values of the previous
+ * step. */
 template <class S>
 __device__ __forceinline__ void load_units(const Args &args, unsigned char *shared, const Barriers &bar,
                                            int n_units) {
@@ -273,7 +274,7 @@ template <class S> struct Rows {
   }
 
   /* Sets the scores of keys that a row does not see to -inf. first: position of the step's first key; pos:
-   * that of the tile's first token. whole > 0: all rows see what the last of so many tokens sees. */
+   * that of the tile's first token. whole > 0: all rows see what the last of `whole` tokens sees. */
   __device__ __forceinline__ void mask(const AttentionArgs &a, float (&s)[S::kKeys / 2], int first, int pos,
                                        int whole) const {
     const int column = first + threadIdx.x % 4 * 2;
@@ -399,7 +400,7 @@ __device__ __forceinline__ void zero_values(unsigned char *values, int first, in
   warpgroup_sync(warpgroup);
 }
 
-/* Consumer warpgroup. */
+/* A consumer warpgroup's work. */
 template <class S, bool kCapped, bool kWhole, bool kPlanes>
 __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *shared, const Barriers &bar,
                                                int n_units) {
@@ -592,9 +593,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
 }
 
-/* The same for latent attention: a block has kMergeDims numbers of a row, its warps each some of the splits,
- * whose weights they know before they ask for their numbers. blockIdx.y: a token, or with units a unit: the
- * first of a token merges. */
+/* The same for latent attention. A block has kMergeDims numbers of a row, and each warp some of the splits,
+ * whose weights it knows before it loads their numbers. blockIdx.y: a token, or with units a unit: the first
+ * one of a token merges. */
 constexpr int kMergeDims = 128;
 static_assert(kSplitUnits <= kMergeWarps * 64, "a lane has the states of two splits");
 template <class S>
@@ -731,7 +732,7 @@ template <class Run> Status with_shape(const AttentionArgs &a, Error *err, Run r
   return error_set(err, STATUS_FAILED, "attention: no kernel for latents of %d", a.value_dims);
 }
 
-/* Calls division(shape), which divides the work, and launches it. */
+/* Launches the kernels with the division of work that division(shape) returns. */
 template <class DivisionOf>
 Status launch_divided(const AttentionArgs &a, int n_sms, cudaStream_t stream, Error *err,
                       DivisionOf division) {

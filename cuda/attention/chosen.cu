@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kPart = 64;     /* chosen positions of a thread block */
-constexpr int kKeys = 4;      /* that a warp multiplies at once */
+constexpr int kKeys = 4;      /* keys that a warp multiplies at once */
 constexpr int kMostHeads = 8; /* query heads of a thread block */
 constexpr int kMostDims = 256;
 constexpr float kLog2E = 1.4426950408889634f;
@@ -26,7 +26,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 struct Parts {
   float2 *states;
   float *outputs;
-  int n; /* of a row */
+  int n; /* parts of a row, at most */
 };
 
 size_t state_bytes(int n_heads, int n_parts, int n_rows) {
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kMergeThreads = kMostDims / 4;
 
-/* Block (head, row). A warp finds the maximum and the sum of all parts, each warp for itself; then a thread
- * takes four dimensions. */
+/* Block (head, row). Each warp finds the maximum and the sum of all parts for itself; then a thread takes
+ * four dimensions. */
 __global__ void __launch_bounds__(kMergeThreads)
     merge_parts_kernel(ChosenAttention a, Parts parts, int first_row) {
   begin_overlapping();

@@ -24,14 +24,14 @@ typedef struct {
   const void *k, *v;       /* device: fp16 [n_pages][n_kv_heads][n_ctx][head_dim] */
   AttentionPages pages;
   int n_ctx;                          /* positions of a page */
-  const int *pos, *chosen, *n_chosen; /* device; chosen: [n_rows][most_chosen] */
+  const int *pos, *chosen, *n_chosen; /* device: [n_rows], but chosen: [n_rows][most_chosen] positions */
   int most_chosen;
   void *out;                /* device: fp16 [n_rows][out_stride] */
   int q_stride, out_stride; /* multiples of 8 */
   float *workspace;         /* device: chosen_workspace_bytes() */
 } ChosenAttention;
 
-/* Bytes for partial results of at most max_rows rows; more than CHOSEN_ROWS need no more. */
+/* Bytes for partial results of at most max_rows rows. More rows than CHOSEN_ROWS need no more bytes. */
 enum { CHOSEN_ROWS = 32 };
 size_t chosen_workspace_bytes(int n_heads, int head_dim, int most_chosen, int max_rows);
 

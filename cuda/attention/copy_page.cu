@@ -1,11 +1,11 @@
-/* copy_page.cu - copies a page of the cache in all layers, for a sequence that goes on with a part of
- * another's page. */
+/* copy_page.cu - copies a page of the cache in all layers, for a sequence that goes on with a part of another
+ * sequence's page. */
 #include "cuda/attention/attention.h"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 8; /* of a place */
+constexpr int kThreads = 256, kBlocks = 8; /* blocks of a place */
 
 __global__ void __launch_bounds__(kThreads)
     copy_page_kernel(char *memory, const CachePlace *places, int from, int to) {

@@ -14,7 +14,8 @@ struct Rescale {
   float shift; /* subtracted from new scores */
 };
 
-/* Raises the maximum to `high`, that of new scores. kMayBeEmpty: so far all may be -infinity (masked). */
+/* Raises the maximum to `high`, the maximum of new scores. kMayBeEmpty: all scores so far may be -infinity
+ * (masked). */
 template <bool kMayBeEmpty> __device__ __forceinline__ Rescale rescale(float &maximum, float high) {
   const float now = fmaxf(maximum, high), shift = kMayBeEmpty && now == -INFINITY ? 0 : now;
   const Rescale r = {power_of_2(maximum - shift), shift};

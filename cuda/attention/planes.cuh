@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_planes(const AttentionArgs &a, int token, 
   pair[2 + own % 2] = (uint32_t)total;
 }
 
-/* The same by a warp whose lanes have four consecutive dims each. */
+/* store_planes<1>() by a warp whose lanes have four consecutive dims each. */
 __device__ __forceinline__ void store_planes_of_four(const AttentionArgs &a, int token, int head,
                                                      float4 value) {
   const int lane = threadIdx.x % 32, t = lane % 4;

@@ -38,15 +38,15 @@ template <bool kLast> __device__ __forceinline__ uint32_t key_halves(uint32_t by
   return prmt < kLast ? 0x4342 : 0x4140 > (bytes, 0x34343434u);
 }
 
-/* The same of values: bytes kByte and kByte + 2 as kValueUnit (128 + q). Subnormal halves have the least
- * constant. */
+/* Two numbers of values likewise: bytes kByte and kByte + 2 as kValueUnit (128 + q). Subnormal halves have
+ * the least constant. */
 constexpr float kValueUnit = 0x1p-24f;
 constexpr uint32_t kValueOffsets = 0x00800080; /* 128 kValueUnit, twice */
 template <int kByte> __device__ __forceinline__ uint32_t value_halves(uint32_t bytes) {
   return prmt < kByte ? 0x4341 : 0x4240 > (bytes, 0);
 }
 
-/* Number i of a cache in fp16, fp32 or 8 bits. scale: where the number's is. */
+/* Number i of a cache in fp16, fp32 or 8 bits. scale: the place of the number's scale. */
 __device__ __forceinline__ float cached(const __half *numbers, size_t i, const __half *) {
   return __half2float(numbers[i]);
 }
@@ -67,8 +67,8 @@ template <int kLanes> __device__ __forceinline__ uint32_t largest_size(uint32_t 
   return size;
 }
 
-/* The scale of numbers with this largest size: / 127 rounded up to 7 bits (an fp16 stores all but the first),
- * or NaN if one is not finite. */
+/* The scale of numbers whose largest size is `size`: size / 127, rounded up to 7 bits (an fp16 stores all but
+ * the first), or NaN if a number is not finite. */
 __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   const float wanted = size < 0x7f800000u ? __uint_as_float(size) / 127 : NAN;
   const __half half = __float2half_rn(wanted);
@@ -77,11 +77,11 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
 }
 
 /* Rounds x / scale to fp32, as a division does, and that to the nearest integer, by multiplications alone.
- * inverse + rest is 1 / scale with an error of at most 2^-43 of it. That could round otherwise than x / scale
- * only if the middle m of two neighbouring floats lay between the two. But m has 25 bits, the last one 1, and
- * scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24. The two differ by 2^-32 of x at
- * least, the last bit of 32. So x / scale is farther from m than the error reaches. A scale of 0, infinity or
- * NaN makes every number 0. */
+ * inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum could round otherwise than x /
+ * scale only if the middle m of two neighbouring floats lay between the two. But m has 25 bits, the last one
+ * 1, and scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24: they differ by 2^-32 of x
+ * at least, the last bit of 32. So x / scale is farther from m than the error reaches. A scale of 0, infinity
+ * or NaN makes every number 0. */
 struct ToQ8 {
   float inverse, rest;
   bool usable;
