@@ -10,8 +10,8 @@
 static const size_t staging_bytes = (size_t)64 << 20;
 
 typedef struct {
-  const char *kernel; /* BackendOptions' */
-  char *memory;       /* NULL: to measure */
+  const char *kernel; /* BackendOptions.kernel */
+  char *memory;       /* NULL: bytes are only counted */
   size_t used;
   void *staging;
   cudaStream_t stream;

@@ -4,10 +4,10 @@
 
 #include "cuda/device_model.h"
 
-/* Bytes of the copies of a model that load() with these options puts on one GPU as a whole; 0: it needs none,
- * or the chip has no kernel for them. */
+/* Bytes of the copies for a model that is loaded with these options; 0: none are needed, the model is not on
+ * one GPU as a whole, or the chip has no kernel for them. */
 Status copies_bytes(const Model *model, const BackendOptions *options, size_t *bytes, Error *err);
 
-/* Makes them, after the weights have been loaded, or none where there is no memory for them. */
+/* Makes the copies, after the weights have been loaded; none if memory does not suffice. */
 Status copies_make(BackendModel *loaded, Error *err);
 void copies_release(BackendModel *loaded);

@@ -5,7 +5,7 @@
 #include "cuda/ops/index.h"
 #include "cuda/rows.h"
 
-/* Rows whose scores and positions have memory at once: those of a long text are large. */
+/* Rows that have memory for scores and chosen positions at once: in a long text a row needs much. */
 enum { ROWS_AT_ONCE = 128 };
 
 static int rows_at_once(const BackendState *s) {
@@ -44,14 +44,14 @@ bool index_selects(const BackendState *s, TokenRange span) {
   const SequenceRows only = {0, span.pos, span.n_tokens, false, false};
   const SequenceRows *parts = span.parts ? span.parts : &only;
   /* Attention to chosen positions sums in another order, and a row's bits must not depend on whether another
-   * row of the step needs it. */
+   * row of the step has to choose. */
   bool selects = i->block > 0 && s->options.invariant;
   for (int part = 0; i->block > 0 && part < (span.parts ? span.n_parts : 1); part++)
     selects = selects || (parts[part].pos + parts[part].n_tokens) / i->block > i->budget / i->block;
   return selects;
 }
 
-/* The rows from `row` on. */
+/* The call for the rows from `row` on. */
 static IndexCall call_of(const BackendState *s, int layer, int row) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;

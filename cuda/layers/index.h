@@ -1,5 +1,5 @@
-/* index.h - layers whose rows choose the positions that they see (IndexerConfig). Called by: backend.c,
- * state.c. */
+/* index.h - attention layers in which each row chooses the positions that it sees (IndexerConfig). Called by:
+ * backend.c, state.c. */
 #pragma once
 
 #include "cuda/state.h"
@@ -10,10 +10,10 @@ void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 /* Clears the cache of index keys: not all of its numbers are written, and kv_read() copies all. */
 Status index_open(BackendState *s, Error *err);
 
-/* True if a row of the step has more blocks than it may see. */
+/* True if a row of the step has more blocks than it may see; with StateOptions.invariant always. */
 bool index_selects(const BackendState *s, TokenRange span);
 
-/* index_keys(): the rows' index keys go to the cache, from the layer's projections, which stay.
- * index_attend(): attention, where each row sees the positions that it has chosen. Both only enqueue. */
+/* index_keys(): appends the rows' index keys, made from s->projections, to the cache. index_attend(): chooses
+ * each row's positions, and attends to these alone. Both only enqueue. */
 Status index_keys(BackendState *s, int layer, int n_rows, Error *err);
 Status index_attend(BackendState *s, int layer, int n_rows, Error *err);

@@ -1,9 +1,9 @@
 /* latent.c - see latent.h.   Calls: ops/latent.h, products.h, residual.h.
  *
- *     residual ─norm─► q_a, kv_a ─norm─► q ─┬─► rotated part ──────────────► q ┐
- *                            │              └─► x ─key_heads─► the rest of q ──┤
- *                            └─norm, rope─► a row of the cache ────────────────┴─► attention
- *     attention ─value_heads─► a */
+ *     residual -norm-> q_a, kv_a -norm-> q -+-> rotated part ---------------> q -+
+ *                             |             +-> x -key_heads-> the rest of q ----+
+ *                             +-norm, rope-> a row of the cache -----------------+-> attention
+ *     attention -value_heads-> a */
 #include "cuda/layers/latent.h"
 
 #include "cuda/ops/latent.h"
@@ -38,7 +38,7 @@ static bool has_latent(const ModelConfig *c, int layer) {
   return c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION;
 }
 
-/* Memory for heads' matrices in fp16: their own if they are that already. */
+/* Memory for heads' matrices in fp16: the weights themselves if they are fp16 already. */
 static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
   const size_t stride = linear_heads_stride(heads->n_in);
   if (heads->type == WEIGHT_F16 && heads->stride == stride) return heads->dense;
@@ -72,7 +72,7 @@ Status latent_fill_halves(BackendModel *loaded, Error *err) {
   return STATUS_OK;
 }
 
-/* The operations' argument. */
+/* The argument of the operations in ops/latent.h. */
 static Latent latent_call(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

@@ -54,7 +54,7 @@ Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err
 
 static Norms mlp_norms(const BackendModel *m, int layer) {
   const DeviceLayer *l = &m->layers[layer];
-  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end comes */
+  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end() follows */
   return (Norms){l->mlp_post_norm, is_last ? l->scalar : NULL, is_last ? next_attn_norm(m, layer) : NULL};
 }
 
@@ -69,8 +69,8 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
 
 /* --- experts */
 
-/* The router's input in fp32 where it does not normalise x itself, or NULL: a mix of streams, what attention
- * has read, or a norm with a bias. */
+/* *x: the router's input in fp32, or NULL if the router normalises the residual stream itself. It is a mix of
+ * streams, what attention has read, or the output of a norm with a bias. */
 static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -111,8 +111,8 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
   return experts_scale_input(&s->choices, s->h, s->h_stride, n_tokens, s->expert_h, m->stream, err);
 }
 
-/* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: their matmul by gate and up,
- * or by up alone, of n_rows rows of expert_g. */
+/* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: the call that multiplies by
+ * gate and up, or by up alone. n_rows: rows of expert_g. */
 static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_rows, const float *factors,
                                       Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -136,7 +136,7 @@ static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_row
   return ops_gated(&gated, n_rows, s->loaded->stream, err);
 }
 
-/* The same as sum_experts() by experts_few(). */
+/* sum_experts() by experts_few(). */
 static Status sum_few_experts(BackendState *s, int layer, const void *h, int stride, int n_tokens, bool add,
                               float *to, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -156,7 +156,7 @@ static Status sum_few_experts(BackendState *s, int layer, const void *h, int str
   return experts_few(&call, &limits, s->loaded->stream, err);
 }
 
-/* True if experts_few() multiplies a layer's experts for so many tokens. */
+/* True if experts_few() multiplies a layer's experts for n_tokens tokens. */
 static bool few_take(const BackendState *s, const DeviceExperts *e, int n_tokens) {
   const BackendModel *m = s->loaded;
   const DeviceLimits limits = linear_limits(m->linear);
@@ -180,7 +180,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const bool as_one = n_tokens == 1 && !s->options.invariant &&
                       linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
-  ExpertConfig all = c->experts; /* and the MLP beside them, if it is one of them */
+  ExpertConfig all = c->experts; /* with the MLP beside the experts if it is stored as one */
   all.n_experts = e->gate_up.n_experts, all.n_chosen = e->gate_up.n_chosen;
   if (!as_one) TRY(experts_order(&all, choices, n_tokens, m->stream, err));
   const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens, products_kernel(s));
@@ -208,7 +208,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                 : experts_sum(choices, all.n_chosen, s->expert_y, width, n_tokens, add, to, m->stream, err);
 }
 
-/* The same with a latent space: to = latent_out of the sum of the chosen experts of latent_in h; `to` has
+/* sum_experts() in a latent space: to = latent_out (the sum of the chosen experts of latent_in h); `to` has
  * rows of hidden. */
 static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
@@ -248,7 +248,7 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   TRY(route(s, n_tokens, layer, err));
   TRY((c->experts.latent > 0 ? sum_latent_experts : sum_experts)(s, n_tokens, layer,
                                                                  !to_branch && s->peers.rank == 0, to, err));
-  if (l->gate_up.n_parts > 0) { /* the MLP beside them */
+  if (l->gate_up.n_parts > 0) { /* the MLP beside the experts */
     const bool scaled = l->shared_gate.n_out > 0 || c->experts.halves_shared;
     const float *factors = scaled ? s->choices.shared_factors : NULL;
     float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;

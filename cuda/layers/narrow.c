@@ -8,9 +8,9 @@
 #include "cuda/residual.h"
 #include "cuda/rows.h"
 
-/* Numbers of rows for which this form was measured as the fastest (LOG.md, "A layer as five kernels"),
- * where no fused step takes them: more are faster by narrow_wgmma, as 17 and more are in layers whose o has
- * less than DISPATCH_MIDDLE weights. */
+/* Numbers of rows for which five kernels a layer were measured as the fastest (LOG.md, "A layer as five
+ * kernels") where no fused step runs. More rows are faster by narrow_wgmma; in layers whose o has less than
+ * DISPATCH_MIDDLE weights, 17 and more. */
 enum { LEAST_ROWS = 2, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
 
 static int most_rows(const DeviceLayer *l) {
@@ -25,7 +25,7 @@ static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
          linear_choice(m->linear, w, m->act, LEAST_ROWS, "planes_wgmma", &entry, NULL) == STATUS_OK;
 }
 
-/* True if the MLP after attention, which has no experts, is computed so, too. */
+/* True if narrow matmuls compute the layer's MLP, too. PRECOND the layer has no experts. */
 static bool takes_mlp(const BackendState *s, int layer) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
@@ -54,14 +54,14 @@ static LinearCall narrow_call(const BackendState *s, const DeviceLinear *w, cons
   return call;
 }
 
-/* The call multiplies the RMSNorm of the residual stream. */
+/* Makes the call multiply the RMSNorm of the residual stream. */
 static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
   call->norm = (LinearNorm){s->x, weight, residual_eps(&s->loaded->model->config)};
   if (s->normed == NORMED_PLANES) call->planes = s->planes[PLANES_H];
   s->normed = NOT_NORMED;
 }
 
-/* The call, which adds to the residual stream, makes planes of it for the matmul after the next norm. */
+/* Makes a call that adds to the residual stream leave planes of it for the matmul after the next norm. */
 static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
   *next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
   s->normed = NORMED_PLANES;
@@ -69,7 +69,7 @@ static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
 
 void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next) {
   const BackendModel *m = s->loaded;
-  if (m->layers[layer].scalar || m->model->config.per_layer_width > 0) return; /* they change x after this */
+  if (m->layers[layer].scalar || m->model->config.per_layer_width > 0) return; /* these change x afterwards */
   if (layer + 1 < m->model->config.n_layers && narrow_takes_attention(s, layer + 1, n_rows))
     give_norm(s, m->layers[layer + 1].attn_norm, next);
 }

@@ -13,16 +13,17 @@
 #include "cuda/attention/attention.h"
 #include "cuda/state.h"
 
-/* True if the layer is computed so. Then the four operations of its matmuls are those below. */
+/* True if the layer is computed as five kernels. Then its four matmuls are the operations below. */
 bool narrow_takes(const BackendState *s, int layer, int n_rows);
-/* True if its first three kernels are: those of any layer that narrow_takes(), and of layers with experts. */
+/* True if its first three kernels (qkv, attention, o) are of this form: if narrow_takes() is true, or, in a
+ * layer with experts, would be but for these. */
 bool narrow_takes_attention(const BackendState *s, int layer, int n_rows);
 
-/* If the first matmul of the layer after this one takes planes of the residual stream, sets *next so that
- * what adds to that stream makes them. */
+/* If the first matmul of the layer after this one takes planes of the residual stream, sets *next so that the
+ * call that adds to that stream makes these planes. */
 void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next);
 Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err);
-/* The layer's attention writes planes, if its kernels can. */
+/* Makes the layer's attention write planes, if its kernels `can`. */
 void narrow_attention(BackendState *s, int n_rows, bool can, Attention *attention);
 Status narrow_out_proj_residual(BackendState *s, int layer, int n_rows, Error *err);
 Status narrow_norm_gate_up(BackendState *s, int layer, int n_rows, Error *err);

@@ -4,11 +4,11 @@
 #include "cuda/device_model.h"
 
 typedef enum {
-  HELD_ALONE,     /* DeviceLayer.linear[which], as any matrix that nothing is said of */
+  HELD_ALONE,     /* the default: in DeviceLayer.linear[which] */
   HELD_JOINED,    /* in one of DeviceLayer.joined */
-  HELD_APART,     /* alone where it multiplies another input than the layer's; else joined */
+  HELD_APART,     /* alone if parts_are_apart(); else joined */
   HELD_ON_DEVICE, /* alone, never in the host's memory */
-  HELD_ROUTER,    /* likewise; kernels of the router's read it */
+  HELD_ROUTER,    /* alone, never in the host's memory; only kernels of the router read it */
   HELD_HEADS,     /* in key_heads and value_heads */
   HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
 } Holding;

@@ -6,8 +6,9 @@
 #include "cuda/weights.h"
 #include "model/layers.h"
 
-/* A function that is called for each matrix. `is_special`: neither the matrix's kernel nor the type of its
- * activations, which is fp16, is the user's choice. rows: the most that it meets in a step. */
+/* A function that is called for each matrix. is_special: the user's choices of a kernel and of int8
+ * activations do not apply to the matrix; its activations are fp16. rows: rows that it multiplies in a step,
+ * at most. */
 typedef struct {
   const BackendModel *model;
   int rows, logit_rows; /* the most rows of a step, and those whose logits it makes */
@@ -24,7 +25,7 @@ static Status visit_projections(const Visit *v, const DeviceProjections *p, int 
   return STATUS_OK;
 }
 
-/* Kernels of their own read the router and what is small. */
+/* Visits a layer's matrices but for the router and HELD_SMALL, which kernels of their own read. */
 static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
   for (int group = 0; group < N_JOINED; group++) TRY(visit_projections(v, &l->joined[group], v->rows, err));
   for (int which = 0; which < N_LAYER_LINEARS; which++)
@@ -34,7 +35,7 @@ static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
   return v->work(v->user, &l->experts.down, true, v->rows, err);
 }
 
-/* All matrices but a drafter's own (draft.c), up to the first that fails. */
+/* Visits all matrices but a drafter's own (draft.c), up to the first that fails. */
 static Status visit_all(const Visit *v, Error *err) {
   const BackendModel *m = v->model;
   for (int i = 0; i < m->model->config.n_layers; i++) TRY(visit_layer(v, &m->layers[i], err));

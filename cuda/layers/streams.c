@@ -3,7 +3,7 @@
  * Always true: x is 0 where a block begins, so that what the block adds to it is its result; the block reads
  *              h, its router `mixed`. With few rows x is injected into the streams by the next mix, or by
  *              settle() before anything else reads them. Rows of the table of n-grams come from the mapped
- *              file by a function on the host, which the stream calls: a captured step has them, too. */
+ *              file by a host function that the CUDA stream calls: a captured step calls it, too. */
 #include "cuda/layers/streams.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "cuda/rows.h"
 #include "model/ngram_rows.h"
 
-/* The host's part of a layer's n-grams, for so many rows. */
+/* The host's part of a layer's n-grams, for n_rows rows. */
 struct NgramCall {
   const BackendState *state;
   int layer, n_rows;
@@ -71,8 +71,8 @@ Status streams_open(BackendState *s, Error *err) {
                   err));
   TRY(cuda_status(cudaHostAlloc((void **)&to->host_rows, rows, cudaHostAllocDefault), "cannot pin memory",
                   err));
-  memset(to->tokens, 0, tokens); /* rows that pad a step have the tokens of an earlier one */
-  for (size_t i = 0; i < rows / sizeof *to->host_rows; i++) /* numbers of a table that is not there */
+  memset(to->tokens, 0, tokens); /* rows that pad a step have the tokens of an earlier step */
+  for (size_t i = 0; i < rows / sizeof *to->host_rows; i++) /* a dummy model has no table: made-up numbers */
     to->host_rows[i] = s->loaded->model->dummy ? (float)(i * 37 % 101) / 50 - 1 : 0;
   if (!(to->calls = mem_alloc(n_layers * chunk, sizeof *to->calls, "session", err)) ||
       !(to->hashes = mem_alloc(n_layers, sizeof *to->hashes, "session", err)))
@@ -100,7 +100,7 @@ Status streams_begin(BackendState *s, int n_rows, Error *err) {
   return ops_streams_begin(s->x, c->streams.n, c->hidden, n_rows, s->stream.streams, s->loaded->stream, err);
 }
 
-/* Injects what is pending. */
+/* Injects x into the streams if that is pending. */
 static Status settle(BackendState *s, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   if (!s->stream.pending) return STATUS_OK;
@@ -112,7 +112,7 @@ static Status settle(BackendState *s, int n_rows, Error *err) {
 /* --- mixes */
 
 typedef struct {
-  const DeviceProjections *in; /* down and what is injected */
+  const DeviceProjections *in; /* down, then the matrix of the factors of injection */
   const DeviceLinear *up;
   StreamRows rows;
   void *h;
@@ -230,7 +230,7 @@ Status cuda_mix_for_mlp(BackendState *s, TokenRange span, int layer, Error *err)
 
 Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n_rows, void *out,
                           Error *err) {
-  const bool all = !span.parts && n_rows == span.n_tokens; /* then run_mix() settles what is pending */
+  const bool all = !span.parts && n_rows == span.n_tokens; /* then run_mix() injects a pending x */
   if (!all) TRY(settle(s, rows_of(s, span), err));
   Mix mix = {
       .in = &s->loaded->mix, .up = &s->loaded->mix_up, .rows = rows_from(s, s->loaded->final_norm), .h = out};
@@ -263,7 +263,7 @@ static void read_rows(void *user) {
                     s->stream.host_rows + (size_t)r * (size_t)n->width);
 }
 
-/* The call for consecutive rows of a session, or of a part of the step's from `row` on. */
+/* The call for consecutive rows, from `row` on, of a session or of a part of the step. */
 static Ngrams ngrams_of(const BackendState *s, int layer, int sequence, int row) {
   const ModelConfig *c = &s->loaded->model->config;
   const StreamState *own = &s->stream;

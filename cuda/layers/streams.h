@@ -6,13 +6,13 @@
 
 /* Points s->stream at its device memory; without memory it only counts bytes. */
 void streams_place(BackendState *s, const ModelConfig *config, Buffers *memory);
-/* Takes its pinned memory, and makes the hashes of n-grams. */
+/* Takes the pinned memory of s->stream, and makes the hashes of n-grams. */
 Status streams_open(BackendState *s, Error *err);
 void streams_close(BackendState *s);
 
-/* Each only enqueues. streams_begin(): every stream of the rows is x. streams_mix_logits(): `out`, fp16
- * [n_rows][h_stride], is what the head reads, for the step's rows from first_row on or, with span.parts, the
- * rows in rows.logit_rows. */
+/* Each function only enqueues. streams_begin(): every stream of the rows becomes x. streams_mix_logits():
+ * `out`, fp16 [n_rows][h_stride], is what the head reads, for the step's rows from first_row on or, with
+ * span.parts, the rows in rows.logit_rows. */
 Status streams_begin(BackendState *s, int n_rows, Error *err);
 Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n_rows, void *out, Error *err);
 
