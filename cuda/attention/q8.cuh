@@ -77,11 +77,11 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
 }
 
 /* Rounds x / scale to fp32, as a division does, and that to the nearest integer, by multiplications alone.
- * inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum could round otherwise than x /
- * scale only if the middle m of two neighbouring floats lay between the two. But m has 25 bits, the last one
- * 1, and scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24: they differ by 2^-32 of x
- * at least, the last bit of 32. So x / scale is farther from m than the error reaches. A scale of 0, infinity
- * or NaN makes every number 0. */
+ * inverse + rest is 1 / scale with a relative error of at most 2^-43. Their product with x could round
+ * otherwise than x / scale only if the middle m of two neighbouring floats lay between the two. But m has 25
+ * bits, the last one 1, and scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24. They
+ * differ by 2^-32 of x at least, the last bit of 32. So x / scale is farther from m than the error reaches. A
+ * scale of 0, infinity or NaN makes every number 0. */
 struct ToQ8 {
   float inverse, rest;
   bool usable;
