@@ -35,11 +35,13 @@ def formulas():
     """Each operation's name, what it reads and writes, and its comment."""
     text = (MODEL / "operations.def").read_text().split("/* clang-format off */")[1]
     out = ["```"]
+    names = dict(re.findall(r"^OPERATION\((\w+), (\w+),", text, re.M))
     row = r"/\*((?:(?!\*/).)*)\*/\s*OPERATION\(\w+, (\w+), ([^,]*), ([^)]*)\)"
     for comment, name, reads, writes in re.findall(row, text, re.S):
         sets = [", ".join(registers.lower().split(" | ")) for registers in (reads, writes)]
         out += [f"{name:<24}{sets[0]} -> {sets[1]}"]
-        out += [re.sub(r"^ \*", "   ", line).rstrip() for line in (" * " + comment.strip()).split("\n")]
+        comment = re.sub(r"\b[A-Z_]+\b", lambda word: names.get(word[0], word[0]), comment.strip())
+        out += [re.sub(r"^ \*", "   ", line).rstrip() for line in (" * " + comment).split("\n")]
     return out + ["```"]
 
 

@@ -1,6 +1,6 @@
 /* inspect_architectures.c - `auk inspect --architectures`: the models that auk knows, a line for each name
  * that config.json may give. Called by: inspect.c.   Calls: model/config/architectures.h.
- * scripts/models_page.py prints these lines as a table into models.md. */
+ * scripts/models_page.py makes a table of these lines: models.md, "Architectures". */
 #include "commands/models/inspect.h"
 #include "model/config/architectures.h"
 
