@@ -35,7 +35,8 @@ namespace step {
 
 constexpr float kFixedOne = 1 << 26; /* 1.0 in fixed point */
 constexpr float kMaxPart = 1 << 22, kMaxSum = 1 << 27, kNotANumber = 1 << 28;
-/* Clusters, and for a logit the blocks of the cluster that multiplies its row of the router. */
+/* Contributors of a word, at most: all clusters, and for a logit all blocks of the cluster that multiplies
+ * its row of the router. */
 constexpr int kMaxContributors = STEP_MAX_CLUSTERS + STEP_BLOCKS;
 static_assert(STEP_SUM_BUFFERS == 3 && kMaxContributors < 32,
               "the count distinguishes some contributors from all");
@@ -44,9 +45,9 @@ static_assert(kMaxContributors * kMaxPart <= kMaxSum &&
                   kNotANumber * kFixedOne * 32 == 0x1p59f,
               "one to 31 parts that are no number are beyond any sum of numbers, modulo 2^64 too");
 
-/* The sum of matrix O or DOWN in a layer, or of the logits. */
+/* A sum over clusters: of the outputs of matrix O or DOWN in a layer, or of the router's logits. */
 struct Sum {
-  uint64_t *totals; /* its buffer */
+  uint64_t *totals; /* the sum's buffer */
   int contributors;
 };
 

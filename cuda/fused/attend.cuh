@@ -43,13 +43,14 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
  * kMasked: keys may be those of some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for 2 t + 1). */
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
-                       kTiles = kValues / 16, kVector = kValues / 8, /* bytes that a lane reads at once */
+                       kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes that a lane reads at
+                                                                      * once */
       kKeys = kDim > 128 ? STEP_KEYS_256
               : kQ8      ? STEP_KEYS_Q8
                          : STEP_KEYS,
                        kKeyScales = 2 * kKeys * kRow,
                        kValueScales = kKeyScales + kKeys * key_scales(kDim) * KV_SCALE_BYTES;
-  /* The maximum of no score: finite, so that -INFINITY less it is no NaN. */
+  /* The maximum before any score: finite, so that -INFINITY minus it is not NaN. */
   static constexpr float kLowest = -1e30f;
   float o[kTiles][4], maximum[2], sum[2];
   uint4 query[kQ8 ? kDim / 32 : 1]; /* with kQ8 alone */
@@ -60,7 +61,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     maximum[0] = maximum[1] = kLowest, sum[0] = sum[1] = 0;
   }
 
-  /* With kQ8 the scales of a stage's keys, and of its values, from key0 on. */
+  /* With kQ8 the scales of a stage's keys, and of its values, from key0 on; else NULL. */
   static __device__ __forceinline__ const __half *scales_of_keys(const unsigned char *stage, int key0) {
     return kQ8 ? (const __half *)(stage + kKeyScales) + key0 * key_scales(kDim) : nullptr;
   }
@@ -116,8 +117,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       query[i] = *(const uint4 *)(queries + g * kDim + (4 * (i / 2) + t) * 16 + i % 2 * 8);
   }
 
-  /* Keys g and g + 8: vectors t and, with heads of 128, 4 + t. Rows meet in a bank, and so do those of
-   * values: exchanging vectors, as score_halves() does, takes longer than the loads that this saves. */
+  /* Keys g and g + 8: vectors t and, with heads of 128, 4 + t. Rows of keys, and of values, conflict in
+   * banks: exchanging vectors, as score_halves() does, costs more time than it saves. */
   __device__ __forceinline__ void score_q8(const unsigned char *keys, const __half *scales, float (&s)[4],
                                            int lane) const {
     constexpr int kVectors = kDim / 64;
@@ -158,7 +159,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* Turns scores of 16 keys into weights p relative to the running maximum, and rescales o. The first n[0]
-   * are valid for head 2 t and the first n[1] for head 2 t + 1. */
+   * keys are valid for head 2 t, the first n[1] for head 2 t + 1. */
   __device__ __forceinline__ void to_weights(const float (&s)[4], float (&p)[4], const int (&n)[2],
                                              float scale_log2, int lane) {
     if constexpr (kQ8)
@@ -187,9 +188,9 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     }
   }
 
-  /* With 8 bits arithmetic limits attention. So the maximum is raised, by that of the 16 keys, only where a
-   * score lies more than kSlack above it, which after many keys is seldom. Weights up to 2^kSlack have the
-   * same relative error in fp16 as those up to 1. */
+  /* With 8 bits arithmetic limits attention. So the maximum is raised to that of the 16 keys only where a
+   * score lies more than kSlack above it, which is rare after many keys. Weights up to 2^kSlack have the same
+   * relative error in fp16 as those up to 1. */
   static constexpr float kSlack = 6;
   __device__ __forceinline__ void to_weights_q8(const float (&s)[4], float (&p)[4], const int (&n)[2],
                                                 float scale_log2, int lane) {
@@ -265,7 +266,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     }
   }
 
-  /* The scales of values `key` (even) and key + 1; from n on 0. */
+  /* The scales of values `key` (even) and key + 1; 0 for values from n on. */
   static __device__ __forceinline__ __half2 scales_of_pair(const __half *scales, int key, int n) {
     const uint32_t pair = *(const uint32_t *)(scales + key), valid = key + 1 < n ? pair
                                                                      : key < n   ? pair & 0xffffu
@@ -273,8 +274,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     return *(const __half2 *)&valid;
   }
 
-  /* kMasked: scales of values that unpacking would make infinite or NaN become 0, as other heads multiply
-   * them by a weight of 0; the heads that own them get NaN. */
+  /* For kMasked: zeroes scales with which unpacking would give infinity or NaN, as heads of other sequences
+   * multiply these values by a weight of 0. The sums of heads that own the values become NaN. */
   __device__ __forceinline__ void keep_finite(__half2 (&pair)[2], int own) {
     constexpr float kMost = 65504.0f / 1152; /* Scale8 */
     bool bad[2];
@@ -301,7 +302,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
     const Scale8 scale[2] = {Scale8(pair[0]), Scale8(pair[1])};
-    constexpr int kRuns = kDim / 64; /* of 64 dimensions */
+    constexpr int kRuns = kDim / 64; /* runs of 64 dimensions */
     uint2 value[4][kRuns];
     compiler_fence();
 #pragma unroll
@@ -315,7 +316,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     for (int j = 0; j < kTiles; j++) { /* bytes 2 j and 2 j + 1 of the eight */
       uint32_t a[4];
 #pragma unroll
-      for (int h = 0; h < 2; h++) { /* of two keys */
+      for (int h = 0; h < 2; h++) { /* two keys each */
         const uint2 &one = value[2 * h][j / 4], &two = value[2 * h + 1][j / 4];
         const uint32_t first = j % 4 / 2 ? one.y : one.x, second = j % 4 / 2 ? two.y : two.x;
         const uint32_t bytes = j % 2 ? prmt<0x7362>(first, second) : prmt<0x5140>(first, second);

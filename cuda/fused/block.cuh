@@ -37,7 +37,7 @@ struct StepBest {
   unsigned int lowest;
 };
 
-/* The best token of n blocks, in all lanes of a warp; 0 if there is none. */
+/* The best token of n blocks, in all lanes of a warp; token 0 if there is no best one. */
 __device__ __forceinline__ Sampled best_of_blocks(const StepBest *of_blocks, int n, int lane) {
   StepBest best = {0, ~0u};
 #pragma unroll
@@ -59,7 +59,7 @@ struct Args {
   StepPlan plan;
   StepCall call;
   const Layer *layers;
-  const float *vectors; /* [n_layers + 1][vectors_stride], below */
+  const float *vectors; /* [n_layers + 1][vectors_stride]: struct Vectors */
   int vectors_stride;
   bool head_norms, bias;        /* whether qkv has norms of heads, a bias */
   const unsigned char *lm_head; /* half [vocab_size][hidden] */
@@ -117,7 +117,7 @@ struct Barriers {
 /* A position in the ring: stage n is in slot n % n_slots, with the parity of n / n_slots. */
 struct RingCursor {
   uint32_t slot, parity;
-  /* n <= n_slots. */
+  /* PRECOND n <= n_slots. */
   __device__ __forceinline__ void move(int n, int n_slots) {
     slot += n;
     if ((int)slot >= n_slots) slot -= n_slots, parity ^= 1;
@@ -143,14 +143,14 @@ struct Share {
   int tasks_at; /* offset in shared memory */
   int next;     /* floats from the sums of one stage to those of the warpgroup's next; 0: of another split */
   int all_groups, group; /* groups of the matrix's inputs, and the share's first */
-  int log_run, split;    /* tile_row() */
+  int log_run, split;    /* see tile_row() */
   int tile[2], stride[2];
   RingRun run;
   int x_at, x_scales_at;    /* offsets in shared memory of x as planes, and of its scales */
   int sums_at, sums_stride; /* offset in shared memory; floats between sums of warps along k */
 };
 
-/* Shared memory begins with these; StepOffsets has the rest. */
+/* The variables with which shared memory begins; StepOffsets has the rest. */
 struct Vars {
   Barriers barriers;
   unsigned launches; /* several tokens: how many launches precede this one */
@@ -165,11 +165,11 @@ struct Vars {
 };
 /* A hybrid's variables. */
 struct MixVars {
-  alignas(16) Share of_delta[2];     /* of qkv and o in layers of the delta rule */
+  alignas(16) Share of_delta[2];     /* shares of qkv and o in layers of the delta rule */
   uint64_t mine;                     /* bit l: the cluster has heads of layer l */
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
   StepMix mixes[2];                  /* of layers of attention, of the delta rule */
-  int contributors[2];               /* step_mix_clusters() of them */
+  int contributors[2];               /* step_mix_clusters() for the same two */
   int first_stage[MATRICES + 2];     /* of each share_at(), in the table of stages */
   RingRun states_run;                /* stages of this block's states */
   float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */
@@ -239,7 +239,7 @@ template <bool kDebug, class TheForm> struct Thread {
   uint32_t progress;
   long long waited; /* kDebug: cycles waited for stages */
 
-  /* The plan of the kernel's arguments, or the same as a constant. */
+  /* The plan of the kernel's arguments, or an equal one as a constant (models.cuh). */
   static __device__ __forceinline__ const StepPlan &plan_of_form(const Args &args) {
     if constexpr (std::is_void<Sizes>::value)
       return args.plan;
@@ -350,8 +350,8 @@ template <bool kDebug, class TheForm> struct Thread {
     report_hang(args.debug.hang, warp(), lane(), layer(), place, number, parity);
   }
 
-  /* Peers' stores count on this block's barriers as bulk copies do, so the plain wait suffices; one that
-   * acquires at cluster scope would invalidate L1 each time. */
+  /* Waits for a phase of a barrier. Peers' stores count on it as bulk copies do, so the plain wait suffices;
+   * a wait that acquires at cluster scope would invalidate L1 each time. */
   __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
                                           int number = 0) const {
     if (kDebug) {
@@ -385,7 +385,7 @@ template <bool kDebug, class TheForm> struct Thread {
     if (kDebug && args.debug.whole_marks && threadIdx.x == 0)
       args.debug.whole_marks[3 * blockIdx.x + i] = clock64();
   }
-  /* what: a matrix, or MATRICES for keys. */
+  /* Records the cycles waited for stages of `what`: a matrix, or MATRICES for keys. */
   __device__ __forceinline__ void mark_waited(int what) {
     if (kDebug) record(STEP_WAITED + what, waited);
     waited = 0;
@@ -504,7 +504,7 @@ template <class B> struct KeyWalk {
 
   __device__ __forceinline__ explicit KeyWalk(const B &b)
       : part(B::kSeveral ? b.args.call.n_parts - 1 : 0), round(-1) {}
-  /* PRECOND there is another stage. */
+  /* Goes to the next stage. PRECOND there is one. */
   __device__ __forceinline__ void next(const B &b) {
     if constexpr (B::kSeveral) {
       do
@@ -520,7 +520,7 @@ template <class B> struct KeyWalk {
   }
 };
 
-/* A block multiplies the stages of lm_head from this one up to the next block's first. */
+/* The first stage of lm_head that a block multiplies; its last one precedes the next block's first. */
 __device__ __forceinline__ int first_lm_head_stage(const StepPlan &p, int block) {
   return (int)((long long)block * p.n_lm_head_stages / (p.shape.n_clusters * STEP_BLOCKS));
 }
@@ -531,7 +531,7 @@ __device__ __forceinline__ float embedded(const Args &a, int id, int column) {
   return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
 }
 
-/* The number in qkv of a cluster's head: its queries, then its key and its value. */
+/* The number in qkv of this cluster's head `head`. A cluster's heads are its queries, then key and value. */
 template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int head) {
   const StepPlan &p = b.plan;
   const int queries = p.heads_per_kv;
@@ -551,7 +551,7 @@ __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t
   operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
 }
 
-/* The tap of a layer, or -1: only the first of the clusters, which all have the same x, copies it. */
+/* The number of a layer's tap, or -1: only the first cluster copies taps, since all have the same x. */
 template <class B> __device__ __forceinline__ int tap_of(const B &b, int layer) {
   const uint64_t layers = b.args.taps.layers;
   if (layer < 0 || b.cluster() > 0 || !(layers >> layer & 1)) return -1;
@@ -576,7 +576,7 @@ template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_
   return (g >> 2) * half_bytes + t * 16 + (kParts == 4 ? (g & 3) * 4 : (g & 1) * 8 + (g & 2) * 2);
 }
 
-/* The largest x of a group as an fp16. */
+/* What the largest x of a group becomes in fp16. */
 constexpr float kLargestHalf = 16384.0f;
 
 /* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.
@@ -647,7 +647,7 @@ template <class B> __device__ __forceinline__ int folded_row(const B &b, int sta
 }
 
 /* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
- * rows agree, since every matrix has an even number of groups; else kOddBlocks. */
+ * rows agree, since every matrix has an even number of groups, except with kOddBlocks (odd_zeros()). */
 template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return kParts == 1 && (share.group + g0) % 2 != 0;
 }

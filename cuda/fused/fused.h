@@ -58,7 +58,7 @@ bool fused_screens(const FusedStep *fused);
 Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
                         Error *err);
 
-/* Bytes less that such a step at `pos` reads of lm_head; 0 if there is no such step. */
+/* How many bytes less such a step at `pos` reads for lm_head; 0 if there is no such step. */
 size_t fused_head_spares(const FusedStep *fused, int pos);
 
 /* Enqueues a step. */

@@ -32,7 +32,8 @@ __global__ void to_halves(__nv_bfloat162 *w, size_t n) {
   if (i < n) ((__half2 *)w)[i] = __float22half2_rn(__bfloat1622float2(w[i]));
 }
 
-/* The bound is a five-hundredth of the tolerance of matmuls with weights rounded to fp16. False for NaN. */
+/* True if `lost` is below a five-hundredth of the tolerance of matmuls with weights rounded to fp16. False
+ * for NaN. */
 bool is_little(double lost, double all) {
   return lost <= 5e-10 * all;
 }
@@ -46,7 +47,7 @@ bool rows_fit(const float2 *lost, int n_rows, bool each_row) {
   return is_little(sum, all);
 }
 
-/* lost: [n_out] on the host. */
+/* Runs measure_rows(), and waits. lost: [n_out] on the host. */
 Status measure(const DeviceLinear *w, float2 *lost, cudaStream_t stream, Error *err) {
   const size_t bytes = (size_t)w->n_out * sizeof *lost;
   float2 *memory;

@@ -73,7 +73,7 @@ template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &
   return f;
 }
 
-/* Norm of the heads of a pack. A lane has its outputs lane + 32 i. */
+/* Normalises the heads of a pack. A lane has the pack's outputs lane + 32 i. */
 template <class B>
 __device__ __forceinline__ void norm_heads(const B &b, float (&v)[4], const float (&norm)[4]) {
   constexpr int kOwn = B::kDim / 32; /* the lane's dimensions of a head */
@@ -106,7 +106,7 @@ template <class B> __device__ __forceinline__ void append_q8(const B &b, int pac
   }
 }
 
-/* Norm and rope of the cluster's heads, one warp a pack. Queries, new key and new value go to shared
+/* Applies norm and rope to the cluster's heads, one warp a pack. Queries, new key and new value go to shared
  * memory as halves, key and value also to the cache. */
 template <class B> __device__ __forceinline__ void make_head(const B &b, const HeadFactors &f) {
   const StepPlan &p = b.plan;
@@ -151,7 +151,7 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
   }
 }
 
-/* The new key and value as a state: the maximum is the score, the sum is 1. For one warp. */
+/* Stores the new key and value as a state: the maximum is the score, the sum is 1. For one warp. */
 template <class B> __device__ __forceinline__ void attend_new(const B &b, int state) {
   constexpr int kDim = B::kDim;
   static_assert(kDim <= 128, "hybrid/attention.cuh has its own");
@@ -229,7 +229,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
 /* Merges the states of the block's warps, and sends the result to the cluster. A thread has eight
  * dimensions of a head, in as few warps as possible: more would slow these down. */
 template <class B> __device__ __forceinline__ void send_states(B &b, int n_states) {
-  constexpr int kDim = B::kDim, kItems = kDim / 8; /* of a head */
+  constexpr int kDim = B::kDim, kItems = kDim / 8; /* items of a head */
   const int n_heads = b.plan.heads_per_kv, item = b.thread();
   static_assert(STEP_MAX_SHARED_HEADS * kItems <= STEP_THREADS, "a thread has one");
   if (item >= n_heads * kItems) return;

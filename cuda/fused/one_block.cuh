@@ -51,9 +51,9 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *outputs() const {
     return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
   }
-  /* The chosen experts and their logits; the weight of each FFN block's choice; keys of the router's logits
-   * without the factor 1 / rms (key_of()), then the gate's logit; this block's columns of the residual stream
-   * for the router. */
+  /* ids(), chosen(): the chosen experts and their logits. block_weights(): the weight of each FFN block's
+   * choice. keys(): keys of the router's logits without the factor 1 / rms (key_of()), then the gate's logit.
+   * router_columns(): this block's columns of the residual stream. */
   __device__ __forceinline__ int *ids() const { return (int *)(smem + plan.off.experts); }
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
   __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }
@@ -72,8 +72,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
-  /* How many times this block has received an x before that of a matrix of the current layer, which is the
-   * phase of its barrier. Without a KV head it receives none for qkv. */
+  /* How many x this block receives before x of `matrix` in the current layer: the phase of barrier x. Without
+   * a KV head it receives none for qkv. */
   __device__ __forceinline__ int x_before(int matrix) const {
     if constexpr (Base::kHybrid)
       return layer() + this->layers_with_heads() + (matrix == GATE_UP && has_kv_head());
@@ -96,9 +96,9 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
   }
-  /* Both in the first layer from `layer` on where the cluster has heads. A hybrid's layers of the delta rule
-   * have projections with gates, and outputs of heads with their sums of squares. If there is no such layer,
-   * 4 bytes, which never come, so that the phase does not end. */
+  /* projection_bytes() and states_bytes() in the first layer from `layer` on where the cluster has heads. A
+   * hybrid's layers of the delta rule have projections with gates, and outputs of heads with their sums of
+   * squares. If there is no such layer, 4 bytes, which never come, so that the phase does not end. */
   __device__ __forceinline__ int projection_bytes_from(int layer) const {
     if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
     const bool delta = is_delta_from(layer);
@@ -111,7 +111,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   __device__ __forceinline__ bool is_delta_from(int layer) const {
     const uint64_t mine = this->mix_vars().mine & ~step_layers_before(layer);
-    return (mine & (0 - mine) & plan.shape.delta_layers) != 0; /* the lowest bit */
+    return (mine & (0 - mine) & plan.shape.delta_layers) != 0; /* tests the lowest bit of mine */
   }
   /* Sums of squares of a value head's outputs: one of each warp of each block. */
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;

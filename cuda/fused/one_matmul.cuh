@@ -287,7 +287,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     if constexpr (B::kExperts)
       if (matrix == GATE_UP) weigh(b, inverse);
   };
-  if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1) keep_inverse(); /* the weights are under way */
+  if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1) keep_inverse(); /* while the weights load */
   Inputs<kParts> in;
   bool is_new = true; /* a new split */
   bool is_first = true;

@@ -100,7 +100,7 @@ __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int col
   return all;
 }
 
-/* The lane's kN words, summed over the clusters. One block of each cluster polls a word. */
+/* Waits for the lane's kN words, summed over the clusters. One block of each cluster polls a word. */
 template <int kN, class B>
 __device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const int (&word)[kN],
                                           float (&sums)[kN]) {

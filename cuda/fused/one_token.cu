@@ -63,7 +63,7 @@ template <class B> __device__ __forceinline__ int take_token(B &b) {
   return b.vars().id;
 }
 
-/* The embedding begins the residual stream. */
+/* Begins the residual stream with the embedding. */
 template <class B> __device__ __forceinline__ void take_input(B &b) {
   const int id = take_token(b);
   for (int i = threadIdx.x; i < b.plan.slice; i += STEP_THREADS)

@@ -45,7 +45,7 @@
 #include "model/model.h"
 
 enum {
-  STEP_BLOCKS = 8, /* in a cluster */
+  STEP_BLOCKS = 8, /* blocks in a cluster */
   STEP_WARPGROUPS = 4,
   STEP_WARPGROUP_WARPS = 4,
   STEP_WARPS = STEP_WARPGROUPS * STEP_WARPGROUP_WARPS, /* warps that multiply; four more load and prefetch */
@@ -91,14 +91,14 @@ enum {
   STEP_KERNELS = 4, /* for up to 1, 2, 4 and 8 tokens */
   STEP_MAX_TOKENS = 1 << (STEP_KERNELS - 1),
   STEP_STAGE_GROUPS = 5,                        /* groups of a stage, at most */
-  STEP_SPANS_BYTES = 16 + 16 * STEP_MAX_TOKENS, /* KeySpans */
+  STEP_SPANS_BYTES = 16 + 16 * STEP_MAX_TOKENS, /* bytes of KeySpans */
   STEP_CHUNKS = 8,                              /* slots for chunks in a block, a power of 2 */
   STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64,      /* bytes: 8 blocks x 8 tile rows x 16 floats */
   STEP_SUM_TURNS = 4,                           /* buffers of the all-reduce: few/residual.cuh */
   STEP_MAX_QUERIES = 32,     /* columns of attention, at most: query heads of a KV head times tokens */
   STEP_LM_HEAD_ROWS = 8,     /* rows in a stage of lm_head */
   STEP_LM_HEAD_WIDTH = 1024, /* inputs in a stage of lm_head, at most */
-  STEP_LM_HEAD_PAD = 64,     /* bytes between its rows, which then begin in different banks */
+  STEP_LM_HEAD_PAD = 64,     /* bytes between a stage's rows, which then begin in different banks */
 };
 
 /* Split-K of a block's share of a matrix: the inputs are cut into `splits`, one stage each. Within a
@@ -205,7 +205,7 @@ typedef struct {
   int log_sharers;     /* experts and several GPUs: step_sharers() is 2^this */
   int expert_blocks;   /* step_expert_blocks() */
   int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
-  int n_screen_stages; /* in all blocks */
+  int n_screen_stages; /* of all blocks */
   KSplit full, o;
   KSplit down[2]; /* of a cluster with most_ffn_blocks FFN blocks, and of one with one less */
 
@@ -257,7 +257,7 @@ enum {
   STEP_HYBRID_LAYERS = 64,
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
   STEP_HYBRID_POSITIONS = 40960, /* longer contexts: separate kernels, which read keys and values once */
-  STEP_MIX_BYTES = 464,          /* MixVars (block.cuh) */
+  STEP_MIX_BYTES = 464,          /* bytes of MixVars (block.cuh) */
 };
 
 /* A cluster's part of a hybrid's layers of a kind: n query heads of one KV head, or n value heads and the
@@ -309,7 +309,7 @@ STEP_BOTH static inline int step_mix_groups(StepMix m, bool delta) {
   return delta ? m.n : 2 * m.n;
 }
 
-/* The number in the matrix of the cluster's pack i. */
+/* The number of the cluster's pack i in the matrix of projections. */
 STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool delta, int i) {
   if (!delta)
     return i < 4 * m.n
@@ -330,7 +330,7 @@ STEP_BOTH static inline int step_mix_clusters(const StepShape *s, bool delta) {
 STEP_BOTH static inline bool step_is_delta(const StepShape *s, int layer) {
   return layer < STEP_HYBRID_LAYERS && s->delta_layers >> layer & 1;
 }
-/* The bits of the layers before one. */
+/* Bits 0 to layer - 1. */
 STEP_BOTH static inline uint64_t step_layers_before(int layer) {
   return layer < STEP_HYBRID_LAYERS ? (UINT64_C(1) << layer) - 1 : ~UINT64_C(0);
 }

@@ -52,8 +52,8 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
   __syncthreads();
 }
 
-/* The layers, then lm_head, by the warps that multiply. A pass of the loop is one matmul with what precedes
- * and follows it, so that the instructions of all matmuls exist only once: the kernel must fit the
+/* Runs the layers, then lm_head, on the warps that multiply. A pass of the loop is one matmul with what
+ * precedes and follows it, so that the instructions of all matmuls exist only once: the kernel must fit the
  * instruction cache (LOG.md, "The instruction cache"). A layer from top to bottom:
  *
  *     QKV      normalise(): residual += down of the previous layer, x;   attend()

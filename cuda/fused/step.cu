@@ -156,7 +156,7 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
   return cuda_status(failed, "cannot copy the layers' norms", err);
 }
 
-/* Waits for the stream. */
+/* Copies what layers of the delta rule need (StepDelta), and waits for the stream. */
 static Status copy_deltas(const DeviceLayer *from, const StepShape &s, void *to, cudaStream_t stream,
                           Error *err) {
   if (s.delta_layers == 0) return STATUS_OK;
@@ -188,9 +188,9 @@ size_t step_bytes(const StepShape *s, int tokens) {
          align_up(step_memory(s, tokens)) + best_bytes(tokens);
 }
 
-/* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
- * from 4% to -8% with 8 of 15, depending on the number of stages and the machine (LOG.md, "L2 and
- * prefetches"). */
+/* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the others wait:
+ * prefetching gains 4% with 4 of 15, and from 4% to -8% with 8 of 15, depending on the number of stages and
+ * the machine (LOG.md, "L2 and prefetches"). */
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
@@ -243,9 +243,10 @@ static void set_model(Args *a, const StepModel *m) {
   a->taps = m->taps;
 }
 
-/* Loads finish in any order. A warpgroup waits for the stage four after its last one, and a barrier
- * distinguishes its present phase only from the previous one, so the previous stage in that slot must
- * have been loaded by then. Keys of several sequences are further apart: wait_until_loading(). */
+/* Sets how many stages may be in flight. Loads finish in any order. A warpgroup waits for the stage four
+ * after its last one, and a barrier distinguishes its present phase only from the previous one, so the
+ * previous stage in that slot must have been loaded by then. Keys of several sequences are further apart:
+ * wait_until_loading(). */
 static void set_in_flight(Args *a, const StepModel *m) {
   static_assert((int)STEP_KEY_SETS <= (int)STEP_WARPGROUPS, "sets that attend are no further apart");
   const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, stages = bytes / a->plan.stage_bytes;

@@ -65,7 +65,7 @@ typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
   int n_parts;                     /* 1 without `pages` */
   const int *ids;                  /* [n_tokens] */
-  StepPick pick;                   /* of the step before; an error without step_leaves_pick() */
+  StepPick pick;                   /* from the step before; an error without step_leaves_pick() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
@@ -147,7 +147,7 @@ typedef struct {
 
 /* Several GPUs that share each layer (allreduce.cuh). */
 typedef struct {
-  int n, rank;               /* GPUs, and which this one is */
+  int n, rank;               /* number of GPUs; this one's number */
   uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the others have sent it */
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
   uint64_t patience;         /* nanoseconds that a GPU waits for another */
@@ -162,7 +162,7 @@ typedef struct {
 /* A hybrid's layers of the delta rule. */
 typedef struct {
   const StepDelta *layers; /* device: [n_layers]; only those of layers of the delta rule count */
-  int gates_stride;        /* numbers in a row; the same in all layers */
+  int gates_stride;        /* numbers from row to row; the same in all layers */
   bool gates_bf16;         /* else fp16 */
   size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
   size_t input_floats;
@@ -186,7 +186,8 @@ bool step_keeps_taps(const StepShape *shape);
 /* Bytes of device memory that step_open() needs. */
 size_t step_bytes(const StepShape *shape, int tokens);
 
-/* `memory` is 256-byte aligned and has step_bytes() bytes. Waits for the stream. */
+/* Opens the kernels of a plan. `memory` is 256-byte aligned and has step_bytes() bytes. Waits for the
+ * stream. */
 Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cudaStream_t stream, Step **step,
                  Error *err);
 void step_close(Step *step);

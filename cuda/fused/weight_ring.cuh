@@ -21,7 +21,7 @@ enum { TILES, SCALES, ZEROS };
 template <class B, int kKind> struct Copier {
   B &b;
   const uint32_t base;   /* shared_address of Vars, shuffled so that it is not computed again */
-  RingCursor to, oldest; /* slot of the next stage; of the oldest one that may be in flight */
+  RingCursor to, oldest; /* slot of the next stage; of the oldest stage that may be in flight */
   unsigned number;       /* stages so far */
   const uint64_t once;   /* L2 policy: evict first */
 
