@@ -1,4 +1,4 @@
-/* attention.cu - which attention family runs, and its launch. Called by backend.c. */
+/* attention.cu - chooses and launches attention's families. Called by: backend.c, state.c, sequences.c. */
 #include <algorithm>
 
 #include "cuda/attention/attention_kernels.cuh"

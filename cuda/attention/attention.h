@@ -5,7 +5,8 @@
  *   decode   few tokens; tensor cores; keys split over the whole GPU, merged in the same launch
  *   wgmma    many tokens, or some after a long past, on sm_90a; FlashAttention-3; keys split if tiles are few
  *   prefill  many tokens; tensor cores of all chips; FlashAttention-2, one block for 64 tokens of a head
- *   plain    any even head_dim up to 512, any number of tokens, any type of cache; the reference
+ *   plain    any even head_dim up to 512 (latent attention: 640), any number of tokens, any type of cache; the
+ *            reference
  * Kernels read positions from device memory, so a captured launch serves every step.
  *
  * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
@@ -82,15 +83,15 @@ typedef struct {
   int past;           /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
-/* The fastest family that can run: decode for one token; for a block that is seen as a whole wgmma or
- * decode, with heads of 128 and an fp16 cache (wgmma: no window, and a block that is one tile); for more
- * wgmma, or, without it, decode for up to 64 after a long past, since it splits the keys over the whole
- * GPU, else prefill. All three need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma), 96
- * (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns,
- * tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several
- * launches, or several blocks for each KV head. Plain runs everything else, and chips with too little
- * shared memory for the others. Latent attention: wgmma, also for one token, if a row has 512 and 64 or 256
- * and 64 numbers and the cache is in fp16 or 8 bits; else plain. */
+/* The fastest family that can run: decode for one token; for a block that is seen as a whole wgmma or decode,
+ * with heads of 128 and an fp16 cache (wgmma: no window, and a block that is one tile); for more tokens wgmma
+ * or, where that cannot run, decode for up to 64 after a long past, since decode splits the keys over the
+ * whole GPU, else prefill. These three need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma),
+ * 96 (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns,
+ * tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several launches,
+ * or several blocks for each KV head. Plain runs everything else, and chips with too little shared memory for
+ * the others. Latent attention: wgmma, also for one token, if a row has 512 and 64 or 256 and 64 numbers and
+ * the cache is in fp16 or 8 bits; else plain. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 

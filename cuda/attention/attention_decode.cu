@@ -60,7 +60,7 @@ template <typename T> __host__ __device__ constexpr int room_of_values(int head_
   return kKeys * (row_stride<T>(head_dim) + (kIsQ8<T> ? KV_SCALE_BYTES : 0));
 }
 
-/* Shared memory: the queries, and stages of keys and values, which the warps' results overlay. */
+/* Bytes of shared memory: the queries, and stages of keys and values, which the warps' results overlay. */
 template <typename T> constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
   size_t tiles = stages * sizeof(T) * (room_of_keys<T>(head_dim) + room_of_values<T>(head_dim));
   size_t queries = (size_t)n_tiles * 8 * query_stride<T>(head_dim) * sizeof(__half);
@@ -206,7 +206,7 @@ __device__ __forceinline__ void scales_as_floats(const __half *from, int n, floa
   }
 }
 
-/* Scales 2 t and 2 t + 1 of N as they are; those from N on are zeros. */
+/* Scales 2 t and 2 t + 1 of N as a pair of halves; those from N on are zeros. */
 template <int N> __device__ __forceinline__ uint32_t scale_pair(const __half *scales, int t) {
   if constexpr (N % 2 == 0) return 2 * t < N ? *(const uint32_t *)(scales + 2 * t) : 0;
   const uint32_t low = 2 * t < N ? __half_as_ushort(scales[2 * t]) : 0,
@@ -226,9 +226,9 @@ struct Seen {
 /* A warp's online softmax of each column, in mma's layout: lane (g, t) has columns 8 n + 2 t + c. A key's
  * weight is 2^(score - shift), with 8 bits times the scale of its value. Raising a shift takes a maximum over
  * lanes and a product for each output, so a column's shift is raised only where one of its weights would be
- * too large for fp16. After the first keys that is seldom. */
+ * too large for fp16. After the first keys that is rare. */
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
-  static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* of 16 dims */
+  static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
   /* The largest weight is at most 2^kRaisedLog2 after its shift was raised, and kMostWeight before that: fp16
    * has 11 bits from 2^-14 to 2^16. The sum has a limit of its own, as scales of values may be 0. */
   static constexpr float kRaisedLog2 = 8, kMostWeight = 1 << 15, kMostSum = 1e30f;
@@ -652,7 +652,7 @@ __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_token
   if (kStages == 1) copy_async_commit();
   load_values<T, kHeadDim>(stages + kOfKeys, a, own, row, end - first, warp, lane);
   copy_async_commit();
-  if (first + kKeys < end) row = (unsigned)rows.at(first + kKeys); /* of the next keys, asked for early */
+  if (first + kKeys < end) row = (unsigned)rows.at(first + kKeys); /* row of the next keys, looked up early */
   load_queries<T, kHeadDim, kColumns>(queries, a, columns);
   __syncthreads();
 

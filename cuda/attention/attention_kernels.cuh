@@ -21,7 +21,7 @@ struct AttentionArgs {
   /* decode, and wgmma with value_dims: the units of the launch; NULL: one token, or several at consecutive
    * positions */
   const AttentionUnit *units;
-  const AttentionTile *tiles; /* wgmma, prefill: of several sequences; or NULL */
+  const AttentionTile *tiles; /* wgmma, prefill: tiles of several sequences; or NULL */
   __half *out;
   unsigned char *planes; /* in the place of out, or NULL: Attention.planes */
   int planes_tokens;
@@ -31,7 +31,7 @@ struct AttentionArgs {
   float cap_log2;      /* log2(e) * cap; 0: no cap */
   int whole;           /* Attention.whole; not in prefill */
   const float *sinks;  /* [n_heads] or NULL */
-  bool is_beside;      /* decode: it needs nothing from the launch before it, and runs beside it */
+  bool is_beside;      /* decode: runs beside the launch before it, of which it needs nothing */
   int kv_sharers;      /* blocks that share a KV head, each for some of its query heads. n_kv_heads counts
                    * the head once for each of them: kv_head / kv_sharers is its number in the cache */
   union {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void load_strided(T *shared, const T *from, size_t fr
   }
 }
 
-/* Rows of a head in fp16, padded. */
+/* load_strided() for rows of a head in fp16, padded. */
 template <int kHeadDim, int N, int kThreads>
 __device__ __forceinline__ void load_rows(__half *shared, const __half *from, size_t from_stride, int first,
                                           int end) {
@@ -150,7 +150,7 @@ Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cuda
 Status attention_prefill(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err);
 /* Splits of the keys that attention_wgmma() chooses. */
 int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past);
-/* past: a.pos[0], or a guess, which only divides the work. */
+/* past: a.pos[0] or a guess of it, which only decides how the work is divided. */
 Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
                        Error *err);
 /* The tiles of a.tiles, of a step of n_tokens. */

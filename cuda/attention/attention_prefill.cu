@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRows = kPrefillRows;
 
-/* Warps that share 16 rows: a warp's part of the output is in registers. */
+/* Warps that share 16 rows, so that a warp's part of the output fits registers. */
 __host__ __device__ constexpr int warps_of_rows(int head_dim) {
   return head_dim > 256 ? 2 : 1;
 }
@@ -28,7 +28,7 @@ __host__ __device__ constexpr int keys_of(int head_dim) {
   return head_dim > 128 ? 32 : 64;
 }
 
-/* Shared memory: the queries, and stages of keys and values. */
+/* Bytes of shared memory: the queries, and stages of keys and values. */
 constexpr size_t shared_bytes(int head_dim, int stages) {
   return (size_t)(kRows + stages * 2 * keys_of(head_dim)) * padded_stride(head_dim) * sizeof(__half);
 }
@@ -46,7 +46,7 @@ template <int kHeadDim> struct OnlineSoftmax {
     for (int d = 0; d < kDims / 8; d++) o[d][0] = o[d][1] = o[d][2] = o[d][3] = 0;
   }
 
-  /* s[n][2 h + c]: row g + 8 h with key 8 n + 2 t + c of the tile. */
+  /* Computes scores: s[n][2 h + c] is row g + 8 h with key 8 n + 2 t + c of the tile. */
   static __device__ __forceinline__ void score(const __half *queries, const __half *keys,
                                                float (&s)[kKeys / 8][4], int lane) {
 #pragma unroll

@@ -50,7 +50,7 @@ template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_, int kValues_ = 
   static constexpr int kRows = 64 * kWarpgroups / kSharers;
   static constexpr int kQueryBytes = kRows * kHeadDim * 2, kTileBytes = kKeys * kHeadDim * 2;
   static constexpr int kTiles = kOneRow ? kStages : 2 * kStages;
-  static constexpr size_t kSharedBytes = kQueryBytes + kTiles * kTileBytes + 1024; /* to align it */
+  static constexpr size_t kSharedBytes = kQueryBytes + kTiles * kTileBytes + 1024; /* 1024: to align them */
   static_assert(kKeys % 16 == 0 && kHeadDim % 64 == 0 && kValues % 64 == 0,
                 "operands are whole swizzle rows");
 };
@@ -73,7 +73,7 @@ struct Unit {
   int kv_head, first_token, n_tokens;
   int pos;        /* position of the first token */
   int length;     /* keys in the sequence's cache */
-  int begin, end; /* steps */
+  int begin, end; /* the first step and the one after the last */
   int used;       /* splits that have keys */
   size_t place;   /* among the partial results of all units, each of partial_stride() rows */
 };
@@ -217,7 +217,7 @@ __device__ __forceinline__ void load_units(const Args &args, unsigned char *shar
   }
 }
 
-/* Waits for the calling warpgroup's turn to issue products, and gives the turn to the other. */
+/* Waits for the calling warpgroup's turn to issue products. end_turn() gives the turn to the other. */
 template <class S> __device__ __forceinline__ void begin_turn(int warpgroup) {
   if (!S::kTurns) return;
   if (warpgroup == 0)
@@ -532,7 +532,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   if (threadIdx.x == kConsumers) prefetch_map(&args.q), prefetch_map(&args.k), prefetch_map(&args.v);
   __syncthreads();
   wait_for_previous();
-  dependents_may_start(); /* after the wait: decode beside this launch needs what it waited for */
+  dependents_may_start(); /* after the wait: decode, which runs beside, needs what this waited for */
   const int n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();
@@ -563,7 +563,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   float high = -INFINITY;
   for (int split = lane; split < unit.used; split += 32) high = fmaxf(high, states[split * stride].x);
   high = lanes_max<16, 8, 4, 2, 1>(high);
-  constexpr int kVectors = (S::kHeadDim / 4 + 31) / 32; /* of a lane */
+  constexpr int kVectors = (S::kHeadDim / 4 + 31) / 32; /* vectors of a lane */
   float total = 0;
   float4 o[kVectors] = {};
 #pragma unroll 4

@@ -59,7 +59,7 @@ template <int kHeads> struct WarpState {
   float maximum, sum, output[kHeads][8];
 
   __device__ __forceinline__ void add(float score, const uint4 (&values)[kKeys]) {
-    constexpr int kLanes = 8 / kHeads; /* with a head's score of a key */
+    constexpr int kLanes = 8 / kHeads; /* lanes with a head's score of a key */
     const Rescale r = rescale<true>(maximum, lanes_max<8, 16>(score));
     const float weight = power_of_2(score - r.shift);
     sum = sum * r.keep + lanes_sum<8, 16>(weight);
@@ -84,7 +84,7 @@ template <int kHeads> struct WarpState {
   }
 };
 
-/* The states of a thread block's warps. */
+/* Shared memory: the rows of a part's positions, and the warps' states. */
 template <int kHeads> struct PartMemory {
   size_t rows[kPart];
   float maxima[kWarps][kHeads], sums[kWarps][kHeads];
@@ -115,7 +115,7 @@ __device__ __forceinline__ void write_part(const PartMemory<kHeads> &m, const Ch
   }
 }
 
-/* Block (part, group of heads, row). */
+/* Attends to a part. Block (part, group of heads, row). */
 template <int kHeads>
 __global__ void __launch_bounds__(kThreads)
     attend_part_kernel(ChosenAttention a, Parts parts, int first_row, int groups_of_head) {
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kMergeThreads = kMostDims / 4;
 
-/* Block (head, row). Each warp finds the maximum and the sum of all parts for itself; then a thread takes
- * four dimensions. */
+/* Merges a row's parts. Block (head, row). Each warp finds the maximum and the sum of all parts for itself;
+ * then a thread takes four dimensions. */
 __global__ void __launch_bounds__(kMergeThreads)
     merge_parts_kernel(ChosenAttention a, Parts parts, int first_row) {
   begin_overlapping();

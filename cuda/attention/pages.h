@@ -7,5 +7,5 @@ enum { KV_PAGE_TOKENS = 64 }; /* a multiple of the keys that decode and prefill 
 typedef struct {
   const int *table; /* device; NULL: the cache is one page of n_ctx positions */
   const int *first; /* device: [n_tokens] */
-  int n_pages;      /* in the cache */
+  int n_pages;      /* pages in the cache */
 } AttentionPages;

@@ -57,7 +57,7 @@ __device__ __forceinline__ float cached(const uint8_t *numbers, size_t i, const 
   return __half2float(__float2half_rn((float)(numbers[i] - 128) * __half2float(*scale)));
 }
 
-/* --- making them, as the CPU backend does */
+/* --- making numbers in 8 bits, as the CPU backend does */
 
 /* The largest size among lanes whose numbers differ in the bits below kLanes. Sizes are compared as bits, so
  * that NaN is the largest. */

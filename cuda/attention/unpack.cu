@@ -24,7 +24,7 @@ struct Span {
   int first, end;
 };
 
-/* Eight numbers with one scale. */
+/* Unpacks eight numbers with one scale. */
 __device__ __forceinline__ uint4 unpack_8(uint2 packed, __half scale) {
   const Scale8 s(__half2half2(scale));
   return make_uint4(scaled_halves<false>(packed.x, s), scaled_halves<true>(packed.x, s),
@@ -51,7 +51,7 @@ struct Unpacking {
   uint4 *k, *v;
   int next; /* the block's next unit, counted from the span's first one */
 
-  /* n positions from row `begin` of the cache on, which are neighbours in memory. */
+  /* Unpacks n positions from row `begin` of the cache on, which are neighbours in memory. */
   __device__ __forceinline__ void run_unit(size_t begin, int n) const {
     const size_t at = begin * d.vectors;
     const uint2 *keys = (const uint2 *)a.k + at, *values = (const uint2 *)a.v + at;

@@ -1,17 +1,17 @@
-/* attend.cuh - the norm of a head, and a warp's attention over keys and values in shared memory for
- * eight queries of a KV head. Tensor cores take the queries as columns:
+/* attend.cuh - a warp's attention over keys and values in shared memory for eight queries of a KV head.
+ * Tensor cores take the queries as columns:
  *
  *     S^T [16 keys x 8 heads] = K [16 x kDim] Q^T     O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
  *
- * K and V lie in the ring as in the cache, in rows of kDim halves without padding. A dot product may take
- * the dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of
- * steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank.
- * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two
- * vectors is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead.
+ * K and V lie in the ring as in the cache, in rows of kDim halves without padding. A dot product may take the
+ * dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of steps 2
+ * s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank. From V
+ * the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two vectors
+ * is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead.
  *
  * With kQ8 K and V are rows of bytes, after which come the scales (attention/q8.cuh). A vector is 16
- * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g
- * .. 8 g + 7 of each 64 of V. All lanes load in the same order. */
+ * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g ..
+ * 8 g + 7 of each 64 of V. All lanes load in the same order. */
 #pragma once
 
 #include "cuda/attention/online_softmax.cuh"

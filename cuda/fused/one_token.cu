@@ -15,11 +15,12 @@
  *   lm_head   residual += down, x * norm -> cluster; some stages of rows a block
  *
  * "-> cluster" is st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
- * clusters" is allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), and the last one
- * does what run_last_warp() says.
+ * clusters" is allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), and the last one does
+ * what run_last_warp() says.
  *
- * Shared memory is the ring, then StepOffsets. Three areas serve several uses in turn. Uses do not collide,
- * because a peer writes only after it has received what this block makes after its last read:
+ * Shared memory is the ring, then Vars and the areas of StepOffsets. Three areas serve several uses in turn.
+ * Uses do not collide, because a peer writes only after it has received what this block makes after its last
+ * read:
  *   x         x of a matmul, then its partial sums (not those of o, down); where blocks own whole groups,
  *             x lies before the sums, as integers | states of the warps
  *   planes    x as integers (where blocks own whole groups: x of down alone, and scratch of each warp) |
@@ -27,7 +28,7 @@
  *   exchange  q, k, v | attention's output (experts: also as floats, for the router) || the gated product
  * An arriving x overwrites only what was read before this block's last contribution to it.
  *
- * PRECOND  all clusters of the launch run at once (step_clusters). */
+ * PRECOND all clusters of the launch run at once (step_clusters). */
 #include "cuda/fused/one_block.cuh"
 #include "cuda/fused/scaffold.cuh"
 

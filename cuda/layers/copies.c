@@ -1,6 +1,6 @@
 /* copies.c - see copies.h.
  *
- * Always true: the same matrices are visited to measure and to make, so that all copies fit in one
+ * Always true: copies_bytes() and copies_make() visit the same matrices, so that all copies fit in one
  *              allocation. */
 #include "cuda/layers/copies.h"
 

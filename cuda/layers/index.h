@@ -7,7 +7,7 @@
 /* Points s->index at its device memory; without memory it only counts bytes. */
 void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 
-/* Clears the cache of index keys: not all of its numbers are written, and kv_read() copies all. */
+/* Clears the caches of index keys: not all of their numbers are written, and kv_read() copies all. */
 Status index_open(BackendState *s, Error *err);
 
 /* True if a row of the step has more blocks than it may see; with StateOptions.invariant always. */

@@ -38,7 +38,7 @@ bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
   const DeviceLayer *l = &m->layers[layer];
   if (n_rows < LEAST_ROWS || n_rows > most_rows(l) || !(l->forms >> FORM_FIVE_KERNELS & 1)) return false;
   if (m->kernel || s->options.invariant || s->peers.n > 0 || l->qkv.n_parts != 1) return false;
-  if (l->qkv.parts[0].n_in != m->model->config.hidden) return false; /* EAGLE-3: not the norm of x */
+  if (l->qkv.parts[0].n_in != m->model->config.hidden) return false; /* EAGLE-3 reads more than x */
   return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) &&
          (l->experts.down.n_out > 0 || takes_mlp(s, layer));
 }

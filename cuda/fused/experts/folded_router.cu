@@ -13,7 +13,7 @@ constexpr int kRows = 16, kOutputs = 64, kThreads = 128;
 
 struct FoldArgs {
   QuantView o;
-  const unsigned char *router, *gate; /* fp16 or bf16 [n_experts][stride] and, or NULL, [n_out] */
+  const unsigned char *router, *gate; /* fp16 or bf16: [n_experts][stride]; [n_out] or NULL */
   int n_experts, n_rows, stride;
   bool is_bf16;
   const float *norm; /* [n_out] */

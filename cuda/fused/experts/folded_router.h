@@ -25,6 +25,6 @@ size_t folded_bytes(const StepShape *shape);
 /* Where a layer's folded router begins in the memory of all. */
 float *folded_router(const StepShape *shape, float *all, int layer);
 
-/* Computes the folded routers of all layers. Enqueued; o has 4 bits. */
+/* Enqueues the computation of all layers' folded routers. PRECOND o has 4 bits. */
 Status fold_routers(const StepShape *shape, const DeviceLayer *layers, float *all, cudaStream_t stream,
                     Error *err);

@@ -346,7 +346,7 @@ template <class B> __device__ __forceinline__ void start_prefetch(const B &b, co
   prefetch_bulk(own.matrix + ((size_t)(place >> 5) << log_unit), (int)(place & 31) << log_unit);
 }
 
-/* The last warp's part of a layer: the logits, and the first stages of the chosen experts. */
+/* The last warp's part of a layer: computes logits, and prefetches the first stages of the chosen experts. */
 template <class B> __device__ __forceinline__ void route(B &b) {
   b.wait(b.barriers().columns, b.layer() & 1, STEP_AT_ROUTES);
   route_residual(b);
@@ -370,7 +370,7 @@ template <class B> __device__ __forceinline__ void weigh(const B &b, float inver
   for (int i = 16; i > 0; i /= 2) best = fmaxf(best, __shfl_xor_sync(~0u, best, i));
   const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
   const float logit = chosen ? b.chosen()[b.lane()] : joined ? __uint_as_float(b.keys()[s.n_experts]) : 0;
-  /* The MLP beside the experts has the sigmoid 1 / (1 + exp(-logit)). */
+  /* The weight of the MLP beside the experts is the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
   if (!b.args.renormalise) {

@@ -13,7 +13,7 @@ template <int N, int kParts> struct Layout {
   static_assert(N == 2 || N == 4 || N == 8, "tokens, or planes of tokens, are columns of an mma");
   static constexpr int kTokens = N;
   static constexpr int kHalf = N * 128, kGroup = 2 * kHalf; /* bytes of 64 and of 128 inputs */
-  static constexpr int kPlane = N == 8 ? 512 : 64;          /* from one plane to the other */
+  static constexpr int kPlane = N == 8 ? 512 : 64;          /* bytes from one plane to the other */
   static __device__ __forceinline__ int token_at(int token) {
     return token * (N == 8 || kIsFp4<kParts> ? 64 : 128);
   }
@@ -60,7 +60,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
 
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int) { return shared; }
 
-  /* Opaque to the compiler, so that nothing derived from them is kept from phase to phase. */
+  /* These are opaque to the compiler, so that it keeps nothing derived from them from phase to phase. */
   __device__ __forceinline__ int thread() const { return opaque(threadIdx.x); }
   __device__ __forceinline__ int warp() const { return thread() >> 5; }
   __device__ __forceinline__ int lane() const { return thread() & 31; }
@@ -73,7 +73,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   __device__ __forceinline__ __half *new_keys() const { return heads() + plan.columns * 8 * Base::kDim; }
   __device__ __forceinline__ __half *new_values() const { return new_keys() + N * Base::kDim; }
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(smem + plan.off.rope); }
-  /* PRECOND kSeveral */
+  /* The keys of the step's sequences. PRECOND kSeveral */
   __device__ __forceinline__ KeySpans &spans() const { return *(KeySpans *)(smem + plan.off.spans); }
   /* The first row of a row's sequence; 0 for rows past the step's last one. PRECOND row < kTokens */
   __device__ __forceinline__ int first_row_of(int row) const {
@@ -108,7 +108,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   /* Bytes of a barrier's phase. */
   __device__ __forceinline__ int square_bytes() const { return plan.shape.hidden / STEP_GROUP * 4; }
   __device__ __forceinline__ int x_bytes() const {
-    return plan.shape.hidden / STEP_GROUP * N * (kGroupBytes + 4); /* and the sum of squares */
+    return plan.shape.hidden / STEP_GROUP * N * (kGroupBytes + 4); /* x, its scales, and the sum of squares */
   }
   __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * N * STEP_PACK * 2; }
   __device__ __forceinline__ int states_bytes() const { return own_packs() * STEP_BLOCKS * kStateBytes; }

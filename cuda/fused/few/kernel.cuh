@@ -41,7 +41,7 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
   make_stages(b);
 }
 
-/* One thread describes the keys of all sequences. */
+/* Describes the keys of all sequences (KeySpans). For one thread. */
 template <class B> __device__ __forceinline__ void begin_keys(B &b) {
   const StepCall &c = b.args.call;
   const int heads = b.plan.heads_per_kv;

@@ -112,7 +112,7 @@ template <class B> struct IntegerSums {
     if (kParts == 1) add_part(acc, at, smem, two, 0, lane);
   }
 
-  /* Scales the sums of a part of both groups. */
+  /* Scales the sums of part `part` of both groups, and adds them to y. */
   __device__ __forceinline__ void add_part(const Accumulators &acc, const At &at, const unsigned char *smem,
                                            bool two, int part, int lane) {
     const int more = two ? 1 : 0, second = kShared ? lane >> 1 & 1 : 0;
@@ -167,9 +167,9 @@ using Sums = typename std::conditional<kIsFp4<B::kParts>, Fp4Sums<B>, IntegerSum
 /* Where a warp sends its results. */
 template <class B> struct Outlet {
   static constexpr int kTokens = B::kTokens, kTurns = B::kTurns, kLaneTokens = Sums<B>::kLaneTokens;
-  int first;      /* the first chunk, if a token has one block */
+  int first;      /* number of the matmul's first chunk, if a token has one block */
   uint32_t place; /* offset of this block and lane in a chunk */
-  int peer;       /* the token's block of turn 0 */
+  int peer;       /* rank of the token's block of turn 0 */
   uint64_t *to;   /* o and down: word of the lane's first token and output */
 
   __device__ __forceinline__ void begin(const B &b, int matrix) {
@@ -230,8 +230,8 @@ template <class B> struct Outlet {
   }
 };
 
-/* 1 / rms of this block's token, once all groups' squares have come. announces: this thread announces the
- * squares of the next layer. */
+/* 1 / rms of this block's token, once all groups' squares have come. announces: this thread also announces
+ * the squares of the next layer. */
 template <class B> __device__ __forceinline__ float inverse_of_token(const B &b, int matrix, bool announces) {
   uint64_t &squares = b.barriers().squares[matrix == GATE_UP];
   b.wait(squares, b.layer() & 1, STEP_AT_X);
@@ -288,7 +288,7 @@ struct Four8 {
   __half scale;
 };
 
-/* Rounds v to what the cache holds. */
+/* Rounds v to what a cache in 8 bits holds, and returns that. */
 template <class B> __device__ __forceinline__ Four8 round_q8(float (&v)[4], bool is_key) {
   uint32_t size = 0;
 #pragma unroll

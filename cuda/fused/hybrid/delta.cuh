@@ -75,7 +75,7 @@ template <class B> __device__ __forceinline__ void send_gate_row(B &b, int n) {
 
 /* Factors and earlier inputs of a warp's pack; the lane has four channels. */
 struct DeltaFactors {
-  int channel;               /* of the convolution; -1: z, or no pack */
+  int channel;               /* the lane's first channel of the convolution; -1: z, or no pack */
   float4 taps[4], inputs[3]; /* the oldest input first; taps[0] of z: the norm's weight */
 };
 
@@ -125,7 +125,7 @@ template <class B> __device__ __forceinline__ void convolve_pack(const B &b, con
   *place = out;
 }
 
-/* Decay and beta of the cluster's value heads, a lane each. For one warp. */
+/* Computes decay and beta of the cluster's value heads, a lane each. For one warp. */
 template <class B> __device__ __forceinline__ void make_decays(const B &b) {
   const StepDelta &d = b.args.mixers.layers[b.layer()];
   const StepMix mix = b.mix();
@@ -174,7 +174,7 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
     const float decay = b.mix_vars().decay[head],
                 change = b.mix_vars().beta[head] * (v[value] - decay * known);
     const float out = decay * seen + change * both, x = out * z[value];
-    /* Four values of the warp to the eight blocks, a lane each. */
+    /* Four values of the warp go to the eight blocks, each sent by one lane. */
     const float squares = (part == 0 ? out * out : 0);
     const uint4 four = four_lanes(__float_as_uint(x), 0, 8);
     const float sum = lanes_sum<8, 16>(squares); /* in lanes 0, 8, 16 and 24 */

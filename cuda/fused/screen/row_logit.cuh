@@ -11,7 +11,7 @@
 
 namespace step {
 
-constexpr int kSpan = 256; /* inputs */
+constexpr int kSpan = 256; /* inputs of a span */
 
 __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w, uint32_t x) {
   low += f16_low(w) * f16_low(x);
