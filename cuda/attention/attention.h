@@ -5,8 +5,8 @@
  *   decode   few tokens; tensor cores; keys split over the whole GPU, merged in the same launch
  *   wgmma    many tokens, or some after a long past, on sm_90a; FlashAttention-3; keys split if tiles are few
  *   prefill  many tokens; tensor cores of all chips; FlashAttention-2, one block for 64 tokens of a head
- *   plain    any even head_dim up to 512 (latent attention: 640), any number of tokens, any type of cache; the
- *            reference
+ *   plain    any even head_dim up to 512 (latent attention: 640), any number of tokens, any type of cache;
+ *            the reference
  * Kernels read positions from device memory, so a captured launch serves every step.
  *
  * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share

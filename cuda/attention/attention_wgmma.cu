@@ -708,7 +708,7 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   }
 }
 
-/* Measured on an H200 (LOG.md, "Attention by wgmma"). The last two are latent attention's, by the width of
+/* Measured on an H200 (LOG.md, "Attention by wgmma"). The last two are for latent attention, by the width of
  * a row of the cache, whose first 64 numbers are no values. */
 template <int kHeadDim> struct ShapeFor;
 template <> struct ShapeFor<64> : Shape<64, 128, 4, false> {};

@@ -355,7 +355,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     }
   }
 
-  /* Stores the result as state `state` of `queries` queries: the warp's first `mine` columns. */
+  /* Stores the warp's first `mine` columns as state `state`; a state has `queries` queries. */
   __device__ __forceinline__ void store(const States &to, int state, int queries, int mine, int lane) const {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll

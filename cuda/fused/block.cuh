@@ -168,7 +168,7 @@ struct MixVars {
   alignas(16) Share of_delta[2];     /* shares of qkv and o in layers of the delta rule */
   uint64_t mine;                     /* bit l: the cluster has heads of layer l */
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
-  StepMix mixes[2];                  /* of layers of attention, of the delta rule */
+  StepMix mixes[2];                  /* the cluster's part of layers of attention; of the delta rule */
   int contributors[2];               /* step_mix_clusters() for the same two */
   int first_stage[MATRICES + 2];     /* of each share_at(), in the table of stages */
   RingRun states_run;                /* stages of this block's states */

@@ -14,7 +14,7 @@ struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
   const DeviceLinear *head;
-  StepShape shape; /* what a config alone determines */
+  StepShape shape; /* the part of it that a config alone determines */
   bool demanded;
 };
 

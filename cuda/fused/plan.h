@@ -191,7 +191,8 @@ typedef struct {
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
   int states;           /* softmax states that a block's warps leave, at most; one token: and the new key's */
   int lm_head_rows;     /* rows in a stage of lm_head */
-  int n_lm_head_stages; /* of all blocks; several tokens: each in hidden / lm_head_width parts */
+  int n_lm_head_stages; /* stages of lm_head in all blocks; several tokens: each in hidden / lm_head_width
+                         * parts */
   int n_slots;          /* slots of the ring */
   int stage_bytes;      /* bytes of a full stage of weights */
   int slot_bytes;       /* a multiple of 128 */
@@ -205,7 +206,7 @@ typedef struct {
   int log_sharers;     /* experts and several GPUs: step_sharers() is 2^this */
   int expert_blocks;   /* step_expert_blocks() */
   int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
-  int n_screen_stages; /* of all blocks */
+  int n_screen_stages; /* stages of lm_head in 8 bits, in all blocks */
   KSplit full, o;
   KSplit down[2]; /* of a cluster with most_ffn_blocks FFN blocks, and of one with one less */
 
@@ -370,7 +371,7 @@ STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
   return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
 }
 
-/* Parts of STEP_GROUP inputs with a scale and a zero point each; FP4: with a scale each. */
+/* The number of parts of STEP_GROUP inputs, each with a scale and a zero point (FP4: a scale). */
 STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
 }

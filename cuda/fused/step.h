@@ -162,7 +162,7 @@ typedef struct {
 /* A hybrid's layers of the delta rule. */
 typedef struct {
   const StepDelta *layers; /* device: [n_layers]; only those of layers of the delta rule count */
-  int gates_stride;        /* numbers from row to row; the same in all layers */
+  int gates_stride;        /* stride of rows of b and a in numbers, the same in all layers */
   bool gates_bf16;         /* else fp16 */
   size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
   size_t input_floats;

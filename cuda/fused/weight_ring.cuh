@@ -94,7 +94,7 @@ template <class B, int kKind> struct Copier {
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits) {
     constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;
-    constexpr int kBefore = /* bytes of a group */
+    constexpr int kBefore = /* bytes of a group before those of this kind */
         kKind == TILES    ? 0
         : kKind == SCALES ? 1024
                           : 1024 + kScaleBytes<kParts>;

@@ -256,8 +256,7 @@ static void read_rows(void *user) {
   const NgramHash *hash = &s->stream.hashes[config_layer(c, call->layer).ngrams - 1];
   const ModelLayer *table = &s->loaded->model->layers[call->layer];
   if (s->loaded->model->dummy) return;
-#pragma omp parallel for if (call->n_rows > 4)                                                               \
-    num_threads(s->loaded->n_threads) /* reads of the disk, at worst */
+#pragma omp parallel for if (call->n_rows > 4) num_threads(s->loaded->n_threads) /* these may read the disk */
   for (int r = 0; r < call->n_rows; r++)
     ngram_read_rows(n, hash, table, s->stream.tokens + (size_t)r * (size_t)n->longest,
                     s->stream.host_rows + (size_t)r * (size_t)n->width);

@@ -105,7 +105,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return (plan.packs * N - rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
   }
 
-  /* Bytes of a barrier's phase. */
+  /* Bytes that a phase of each barrier counts. */
   __device__ __forceinline__ int square_bytes() const { return plan.shape.hidden / STEP_GROUP * 4; }
   __device__ __forceinline__ int x_bytes() const {
     return plan.shape.hidden / STEP_GROUP * N * (kGroupBytes + 4); /* x, its scales, and the sum of squares */

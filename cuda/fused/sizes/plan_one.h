@@ -27,7 +27,7 @@ STEP_PLANNING int step_larger(int a, int b) {
   return a > b ? a : b;
 }
 
-/* Bytes of a state of attention. */
+/* Bytes of a head's softmax state. */
 STEP_PLANNING int step_state_bytes(const StepShape *s) {
   return s->head_dim * 2 + 8;
 }
