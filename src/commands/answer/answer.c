@@ -1,7 +1,7 @@
 /* answer.c - assistant_answer(): generates tokens and splits them into thought and answer; see
- * assistant.h. Called by: run.c, map_answer.c, dialogue.c; reply.c and chat_commands.c for figures.
- * A token of an answer with a form (bound.h) goes straight to the sink.
- * Always true: a token's text passes through the stream (whole characters), the splitter (thought or
+ * assistant.h. Called by: run.c, map.c, map_answer.c, dialogue.c; reply.c and chat_commands.c for figures.
+ * Text of an answer with a form (bound.h) goes straight to the sink.
+ * Always true: other text passes through the stream (whole characters), the splitter (thought or
  *              answer), the stop strings (answers only) and the sink; each stage holds back only what the
  *              next token may change. */
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 struct Answer {
   const Assistant *assistant;
-  SamplerSettings sampler; /* answer_ask()'s */
+  SamplerSettings sampler; /* of the request that answer_ask() makes */
   const AnswerSink *sink;
   AnswerResult *result;
   TokenizerStream *stream;
@@ -28,11 +28,11 @@ struct Answer {
   StopFilter stop;
   Buffer text, thought, answer, shown; /* of one token */
   IdList closing;                      /* token ids that close a thought, encoded on first use */
-  size_t n_closing;                    /* how many of them are still to come */
+  size_t n_closing;                    /* forced ids of a closing that are still to come */
   Bound bound;                         /* the form that the answer, or its calls, keep to */
   Calls calls;                         /* of functions, with --tools */
   Channels channels;                   /* of a model that writes messages with channels */
-  int n_spaces;                        /* tokens of white space after the thought of such an answer */
+  int n_spaces;                        /* white-space tokens between a thought and an answer with a form */
   int budget;                          /* limit on tokens of thought; -1: none, or the thought is closed */
   bool stopped;                        /* the sink asked to stop */
   bool calls_ended;                    /* the last call ended the answer */
@@ -129,7 +129,7 @@ static Status take_text(Answer *answer, bool end, Error *err) {
     if (end) TRY(thinking_end(splitter, &answer->thought, &answer->answer, err));
   }
   if (answer->bound.form && !answer->calls.tools && !has_channels)
-    answer->answer.size = 0; /* what a token has after a thought's mark */
+    answer->answer.size = 0; /* drops text that shares a token with the thought's closing mark */
   answer->text.size = 0;
   TRY(pass_on(answer, TEXT_THOUGHT, &answer->thought, err));
   TRY(stop_filter_push(&answer->stop, answer->answer.data, answer->answer.size, &answer->shown, err));
@@ -167,7 +167,7 @@ static int32_t opening(const Answer *answer) {
   return tokenizer_find(a->tokenizer, a->thinking.open);
 }
 
-/* White space may stand between a thought and the answer, whose form need not allow it. */
+/* True if more white space may follow a thought, even if the answer's form does not allow white space. */
 static bool may_be_spaced(const Answer *answer) {
   enum { MOST = 2 };
   return answer->splitter.state == THINKING_AFTER && !answer->bound.begun && answer->n_spaces < MOST;
@@ -197,7 +197,7 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
   return bound_mask(&answer->bound, opening(answer), may_be_spaced(answer), mask, err);
 }
 
-/* True if the token is of the answer: not of a thought, its marks, or the white space after it. */
+/* True if the token belongs to an answer with a form, not to a thought, its marks or white space after it. */
 static bool is_bound(Answer *answer, int32_t id) {
   if (!answer->bound.form || answer->calls.tools || answer->splitter.state == THINKING_INSIDE ||
       answer->n_closing)
@@ -228,7 +228,7 @@ static Status end_text(Answer *answer, Error *err) {
   return take_text(answer, true, err);
 }
 
-/* Takes a token of a call, or of text: *is_call is false then. */
+/* Takes a token if it belongs to a call (*is_call), else leaves it to the caller. */
 static Status take_call(Answer *answer, int32_t id, bool *is_call, TokenReply *reply, Error *err) {
   Calls *calls = &answer->calls;
   bool ended = false;
@@ -271,7 +271,7 @@ static Status take_argument(Answer *answer, int32_t id, TokenReply *reply, Error
   return pass_on(answer, TEXT_CALL, &answer->answer, err);
 }
 
-/* Takes a token of a header; the first one of a message's text comes next after the last one. */
+/* Takes a token of a header. The text of the message begins after the header's last token. */
 static Status take_header(Answer *answer, int32_t id, TokenReply *reply, Error *err) {
   Channels *c = &answer->channels;
   TRY(channels_take_header(c, id, answer->bound.form, err));
@@ -340,7 +340,7 @@ static Status finish_text(Answer *answer, Error *err) {
                                                             : calls_is_inside(&answer->calls);
   answer->result->in_call = in_call && !answer->calls_ended;
   if (answer->calls.state != CALLS_NONE) return STATUS_OK;
-  /* The channel of a call follows that of a thought without a text between them. */
+  /* The splitter's state is still INSIDE if a call's channel directly follows a thought's. */
   answer->result->in_thought = answer->splitter.state == THINKING_INSIDE && !in_call && !answer->calls_ended;
   TRY(tokenizer_stream_end(answer->stream, &answer->text, err));
   return take_text(answer, true, err);
@@ -383,7 +383,7 @@ static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
   return status;
 }
 
-/* Puts a token's scores after the list's; take_token() counts them, which an end token does not reach. */
+/* Writes a token's scores behind the list's end. take_token() counts them in; it never gets an end token. */
 static Status score(void *user, const TokenScore *scores, Error *err) {
   const Answer *answer = user;
   ScoreList *list = answer->sink->scores;
@@ -428,7 +428,7 @@ static void set_result(Answer *answer, const GenerateResult *generated) {
       answer->bound.form && answer->bound.form->is_json && answer->result->reason == FINISH_EOS;
   answer->result->in_form = is_cut_in_form(answer);
   answer->result->n_generated = generated->n_generated;
-  if (answer->assistant->flags->guess.most != 0) /* a process that keeps the model guesses all the same */
+  if (answer->assistant->flags->guess.most != 0) /* the process that keeps the model may guess nevertheless */
     answer->result->guesses = generated->guesses;
   answer->result->first_token_ms = generated->first_token_ms;
   answer->result->decode_ms = generated->decode_ms;
@@ -519,9 +519,9 @@ void answer_free(Answer *answer) {
 /* --- an answer of the batch alone, or of another process */
 
 typedef struct {
-  const BatchRequest *request; /* NULL: it was given */
+  const BatchRequest *request; /* NULL: the batch has it already */
   Answer *answer;
-  Status status; /* answer_end()'s */
+  Status status; /* of answer_end(), as `error` is */
   Error error;
 } Alone;
 
@@ -538,7 +538,7 @@ static Status done_alone(void *user, const BatchRequest *request, const BatchRes
   Alone *alone = user;
   BatchResult done = *result;
   (void)request, (void)err;
-  if (done.status == STATUS_INTERRUPTED) { /* a mask looked first */
+  if (done.status == STATUS_INTERRUPTED) { /* the mask's search noticed the interruption first */
     done.status = STATUS_OK;
     done.generated.reason = FINISH_INTERRUPTED;
   }
@@ -553,7 +553,8 @@ static void progress_alone(void *user, const BatchRequest *request, const BatchR
   prefilling(alone->answer, done, total);
 }
 
-/* An interruption is the request's own (GenerateOptions.interrupted), so that the answer ends whole. */
+/* Interruptions are watched by the request (GenerateOptions.interrupted), not by the job, so that the answer
+ * still gets its last text and result. */
 static Status answer_by_request(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
                                 AnswerResult *result, Error *err) {
   BatchRequest request;

@@ -1,4 +1,5 @@
-/* assistant.c - see assistant.h: opening, prompts, context. Called by: run.c, map.c, choose.c, chat.c. */
+/* assistant.c - see assistant.h: opening, prompts, context. Called by: files of answer/, chat/, keep/ and
+ * map/; run.c, measure/bench.c. */
 #include "commands/answer/assistant.h"
 
 #include <stdio.h>
@@ -108,8 +109,8 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Notes the given flags that select among several tokens. Penalties are not among them: they change which
- * token is likeliest. */
+/* Prints a note that the given flags which select among tokens have no effect at temperature 0. Penalties do
+ * have one: they change which token is likeliest. */
 static void note_idle(const SamplingFlags *flags, const char *before, const char *after) {
   const char *given[4];
   char names[64] = "";
@@ -242,7 +243,7 @@ static bool is_alone(const AssistantFlags *flags) {
          device_split(&flags->device) == 0;
 }
 
-/* -c: NOT_GIVEN, or 1 to the model's maximum, or more, which is refused later. */
+/* Tokens of context that -c asks for, or NOT_GIVEN. More than the model's maximum is refused later. */
 static int asked_context(const Assistant *a) {
   const AnswerFlags *flags = &a->flags->answer;
   const int maximum = a->model->config.max_position;
@@ -251,7 +252,7 @@ static int asked_context(const Assistant *a) {
                                                                                       : flags->context;
 }
 
-/* Looks for a process that keeps the model. That this fails is no failure of the call. */
+/* Looks for a process that keeps the model. If that fails, the call goes on without one. */
 static Status find_holder(Assistant *a, Error *err) {
   const AssistantFlags *flags = a->flags;
   const int asked = asked_context(a);
@@ -264,7 +265,7 @@ static Status find_holder(Assistant *a, Error *err) {
                             &silent, &reason);
   if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");
   if (status && (silent || flags->answer.verbose)) print_note("%s", reason.text);
-  if (silent) a->keep_seconds = 0; /* it would not answer this call a second time either */
+  if (silent) a->keep_seconds = 0; /* the holder would not answer a second time either */
   return a->remote ? device_elsewhere(&flags->device, remote_facts(a->remote)->backend, &a->device, err)
                    : STATUS_OK;
 }
@@ -297,7 +298,7 @@ Status assistant_open_engine(const AssistantFlags *flags, Assistant *a, Error *e
   return a->remote ? STATUS_OK : choose_device(a, err);
 }
 
-/* Opens the tokenizer: from the image that the process sends, which is of the same file. */
+/* Opens the tokenizer, preferably from the image of its file that the process which keeps the model sends. */
 static Status open_tokenizer(Assistant *a, Error *err) {
   const int image = a->remote ? remote_image(a->remote) : -1;
   if (image >= 0 && tokenizer_image_open(a->model->tokenizer_path, image, &a->tokenizer, err) == STATUS_OK)
@@ -327,8 +328,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
 Status assistant_check_output(const Assistant *a, const WrittenFile *output, Error *err) {
   const ChatFlags *flags = &a->flags->chat;
   const char *template = flags->chat_template;
-  if (!a->chat || !template || strcmp(chat_source(a->chat), template) != 0)
-    template = NULL; /* it is not a file */
+  if (!a->chat || !template || strcmp(chat_source(a->chat), template) != 0) template = NULL; /* not a file */
   TRY(written_file_is_not_model(output, a->model, err));
   TRY(written_file_is_not(output, "-sysf", flags->system_file, err));
   return written_file_is_not(output, "--chat-template", template, err);
@@ -501,7 +501,7 @@ static Status open_session(Assistant *a, Error *err) {
 
 /* --- several sequences */
 
-/* True if n sequences fit where more weights stay in the host's memory. */
+/* True if n sequences fit when more weights stay in the host's memory. */
 static bool fits_beside_fewer_weights(Assistant *a, int n) {
   if (!a->device.backend->memory) return false;
   const ModelConfig *config = &a->model->config;
@@ -511,34 +511,34 @@ static bool fits_beside_fewer_weights(Assistant *a, int n) {
 }
 
 /* True if a model's recurrent states are a reason to answer records one after another: the sequences of a
- * batch share no beginnings then. A GPU gains more by a step of many, which takes little longer than one of
- * one, unless there is no answer to generate (--choose). */
+ * batch cannot share prefixes then. On a GPU a batch gains more, since a step for many sequences takes little
+ * longer than a step for one, unless no answer is generated (--choose). */
 static bool states_prefer_one(const Assistant *a) {
   return (!a->device.backend->memory || a->chooses) && config_has_states(&a->model->config);
 }
 
-/* True if records are answered one after another where no number is asked for. A batch does not use the
- * prefix cache. */
+/* True if records are answered one after another when no flag gives a number of sequences. (A batch does not
+ * use the prefix cache.) */
 static bool prefers_one(const Assistant *a) {
   return a->device.backend->page_tokens == 0 || a->cache || states_prefer_one(a) ||
          guesser_is_for_one(&a->guesser, &a->model->config);
 }
 
-/* True if an answer that is made alone is computed as those beside others are: on a GPU a session rounds
- * otherwise. */
+/* True if a single sequence is computed in a batch too, so that its answer equals one in a larger batch: on a
+ * GPU a session rounds differently. */
 static bool is_always_batch(const Assistant *a) {
   return a->device.invariant && a->device.backend->memory;
 }
 
-/* True if a process that keeps the model has a session, too, for calls that come one at a time: a batch
- * rounds otherwise on a GPU, and goes on with no recurrent state. */
+/* True if a process that keeps the model also has a session, for calls that come one at a time: on a GPU a
+ * batch rounds differently, and a batch cannot continue from a recurrent state. */
 static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
   if (is_always_batch(a)) return false;
   return a->holds && (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
 }
 
-/* Bytes of the session beside a batch. */
+/* Bytes of the session that a process which keeps the model has beside a batch; 0: it has none. */
 static size_t session_beside(const Assistant *a) {
   const Backend *backend = a->device.backend;
   const ModelConfig *config = device_config(&a->device, a->model);
@@ -546,16 +546,16 @@ static size_t session_beside(const Assistant *a) {
   return holds_session(a) ? backend->state_bytes(config, &sizes) : 0;
 }
 
-/* Many sequences fill a GPU's steps, so they guess only if asked to. */
+/* Guesses per sequence and step of a batch. Many sequences fill a GPU's steps: there, only if flags ask. */
 static int n_batch_guesses(const Assistant *a) {
   const GuessFlags *flags = &a->flags->guess;
   const bool asked = flags->most >= 0 || flags->draft || !a->device.backend->memory;
   return asked ? a->session_options.n_guesses : 0;
 }
 
-/* The number of drafters for --draft; together they take at most a quarter of the memory that is left. With
- * more sequences a token of each costs less than guesses do (scripts/FIGURES.md, "Speculative decoding"). 0:
- * one for each sequence. */
+/* The number of drafters for --draft: at most MOST, which together take at most a quarter of `left` bytes.
+ * With more sequences, a step without guesses costs less per token (scripts/FIGURES.md, "Speculative
+ * decoding"). 0: no --draft, one drafter for each sequence. */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;
@@ -585,7 +585,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   const size_t beside = session_beside(a) + guesser_weights(&a->guesser);
   left = left > beside ? left - beside : 0;
   const DraftSource draft = guesser_source(&a->guesser, a->model, &a->device, &a->session_options);
-  const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* for all else */
+  const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* a reserve */
   *options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
                             .n_guesses = n_batch_guesses(a),
                             .draft = draft,
@@ -619,7 +619,8 @@ static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
   return choose_batch(a, n, err);
 }
 
-/* Sizes of sequences in another process; *fits is false if the prompt needs a longer context than it has. */
+/* Takes the sizes from the process that keeps the model; *fits is false if its context is too short for the
+ * prompt. */
 static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, Error *err) {
   const WireWelcome *facts = remote_facts(a->remote);
   const int asked = asked_context(a), maximum = a->model->config.max_position;
@@ -633,7 +634,7 @@ static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, E
   return STATUS_OK;
 }
 
-/* Starts a process that keeps the model, if that is asked for. If it cannot, this call computes itself. */
+/* Starts a process that keeps the model, if --keep asks for one. If that fails, this process computes. */
 static Status start_keeping(Assistant *a, Error *err) {
   Error reason = {{0}};
   if (a->keep_seconds <= 0 || a->model->dummy) return STATUS_OK;
@@ -646,7 +647,7 @@ static Status start_keeping(Assistant *a, Error *err) {
   return device_elsewhere(&a->flags->device, remote_facts(a->remote)->backend, &a->device, err);
 }
 
-/* The sizes, where memory that other processes keep without a call is given back if it is needed. */
+/* choose_sizes(); if that fails, ends idle processes that keep models, and tries again. */
 static Status choose_sizes_or_make_room(Assistant *a, size_t n_prompt, int n, Error *err) {
   Status status = choose_sizes(a, n_prompt, n, err);
   if (status != STATUS_FAILED || keep_make_room() == 0) return status;

@@ -18,7 +18,7 @@
 #include "tokenizer/chat/chat.h"
 
 enum { NOT_GIVEN = INT_MIN };
-enum { CHOICE_LOGIT_ROWS = 16 }; /* logits that a session makes at once to score choices */
+enum { CHOICE_LOGIT_ROWS = 16 }; /* rows of logits that a session computes at once to score choices */
 
 typedef struct {
   Seed seed;
@@ -29,7 +29,7 @@ typedef struct {
 
 /* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Notes flags that have no effect as the flags set temperature 0: scripts may always give them. */
+/* Prints a note on flags that --temp 0 leaves without effect; scripts may always give them. */
 void sampling_note_idle(const SamplingFlags *flags);
 /* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
@@ -41,17 +41,17 @@ typedef struct {
   bool parse_special;        /* special tokens in the user's text are recognised */
   const char *system;        /* -sys, or NULL */
   const char *system_file;   /* -sysf, or NULL */
-  bool system_is_usual;      /* from the file of settings: a model without a chat format goes without */
+  bool system_is_usual;      /* system is from the settings: ignored by a model without a chat format */
   bool think, no_think;
-  bool think_is_usual;               /* likewise */
-  bool hide_thinking, show_thinking; /* hide on a terminal; show elsewhere */
+  bool think_is_usual;               /* think is from the settings: no note if the template knows none */
+  bool hide_thinking, show_thinking; /* hide: on a terminal, in JSON; show: in a pipe or file */
   int think_budget;                  /* tokens of thought; -1: no limit */
 } ChatFlags;
 
 typedef struct {
   int max_tokens;        /* -n; -1: no limit */
   int context;           /* -c; NOT_GIVEN: choose; 0: the model's maximum */
-  bool context_is_usual; /* from the file of settings: the model's maximum is enough */
+  bool context_is_usual; /* context is from the settings: cut to the model's maximum */
   StringList stops;      /* --stop */
   bool ignore_eos;
   bool plain, no_wrap; /* on a terminal: no styles; words are not wrapped */
@@ -83,7 +83,7 @@ typedef struct {
 
 extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8], keep_flags[1];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* The ten groups, for a command whose options hold an AssistantFlags as `member`. */
+/* All of their groups, for a command whose options have an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
@@ -133,14 +133,13 @@ typedef struct {
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
   BatchOptions batch_options;
-  Batch
-      *batch; /* instead of the session, after assistant_start_many() and where a session rounds otherwise */
-  /* Instead of both: a process that keeps the model (commands/keep). NULL: none, or it is not started yet. */
+  Batch *batch; /* for several sequences, and on a GPU with device.invariant; else NULL */
+  /* In place of session and batch: a process that keeps the model (commands/keep). NULL: none, or not yet. */
   Remote *remote;
-  int keep_seconds; /* keep_asked() */
+  int keep_seconds; /* from keep_asked(); 0: such a process is not used; -1: none is started */
   bool holds;       /* this process keeps the model for others: batch, session, or both */
-  bool chooses;     /* it scores given answers (--choose) and generates none */
-  int n_held;       /* tokens of the last prompt and answer there */
+  bool chooses;     /* given answers are scored (--choose), none is generated */
+  int n_held;       /* tokens of the last prompt and answer, where there is no session */
   Cache *cache;     /* or NULL */
   const volatile int *interrupted;
 } Assistant; /* starts zeroed */
@@ -165,10 +164,9 @@ size_t assistant_messages(const Assistant *assistant, const char *text, size_t s
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
 
-/* The default of --map, before assistant_start_many(n): computes with device.invariant from here on if the
- * device prefers that, no flag stands against it, and all weights fit beside the sequences. Not where records
- * are answered one after another because n is 0. A process that keeps the model computes as it was started,
- * and so does one that this call is to start. */
+/* Sets device.invariant, the default of --map, before assistant_start_many(n), if the device prefers it, no
+ * flag forbids it, and all weights fit beside the sequences. Not if n is 0 and records are answered one after
+ * another, nor with a process that keeps the model, running or to be started: its own flags decide. */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
 /* Chooses the context: -c, or what fits into memory, but at least n_prompt and 256 more if the model can. */
@@ -182,28 +180,28 @@ Status assistant_check_weights(const Assistant *assistant, Error *err);
 /* Chooses the context, which the prompt must fit, checks memory, loads weights, opens the session. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
-/* Likewise for answers of up to `n` sequences at once; 0: as many as measurements favour and half of the free
- * memory holds. Opens the session if that is one, else the batch. */
+/* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and half of the free
+ * memory holds. Opens the batch; for one sequence the session, unless device.invariant needs a batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
-/* Likewise for a process that keeps the model: a batch, and where that computes otherwise a session too.
- * PRECOND assistant_open_engine() alone */
+/* assistant_start() in a process that keeps the model: opens a batch, and a session too where results of a
+ * session differ from a batch's. PRECOND only assistant_open_engine() was called */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
-/* Bytes of a device's own memory that such a process takes; 0: the device has none of its own. */
+/* Bytes of the device's own memory that a process which keeps the model takes; 0: it has no own memory. */
 size_t assistant_device_bytes(const Assistant *assistant);
 
-/* Before each answer: starts anew if the process that kept the model has ended since the last one. */
+/* Before each answer: starts anew if the process that kept the model has ended since the last answer. */
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 
-/* The tokens that a prompt and its answer can have, and that the last ones have. PRECOND it is started */
+/* Tokens that a prompt and its answer can have; that the last prompt and answer have. PRECOND started */
 int assistant_n_ctx(const Assistant *assistant);
 int assistant_n_held(const Assistant *assistant);
 bool assistant_is_started(const Assistant *assistant);
-/* True if several requests at a time can be answered: by assistant_run(), which is batch_run(). */
+/* True if assistant_run() (batch_run(), here or in the other process) can answer several requests at once. */
 bool assistant_takes_many(const Assistant *assistant);
 Status assistant_run(Assistant *assistant, const BatchJob *job, Error *err);
-/* The same for the requests of one answer, up to n_at_once together: to the batch, or to another process.
+/* assistant_run() for the requests that make up one answer, up to n_at_once of them at a time.
  * PRECOND no session */
 Status assistant_run_alone(Assistant *assistant, int n_at_once, const BatchJob *job, Error *err);
 
@@ -212,7 +210,7 @@ typedef enum { TEXT_ANSWER, TEXT_THOUGHT, TEXT_CALL } TextKind;
 
 /* Log-probabilities of the tokens of an answer. */
 typedef struct {
-  TokenScore *items; /* [count] n_best + 1 of each token, as log_probabilities() has them */
+  TokenScore *items; /* [count] n_best + 1 for each token, in the order of log_probabilities() */
   size_t count, capacity;
   int n_best;
 } ScoreList;
@@ -238,10 +236,10 @@ typedef struct {
   int n_forced;    /* how many followed by the answer's form, not by choice */
   GuessCounts guesses;
   bool thought;                                 /* the answer has a thought */
-  bool in_thought;                              /* the end came within it: no answer */
+  bool in_thought;                              /* the end came within the thought: no answer */
   bool in_call;                                 /* the end came within a call of a function */
   bool in_form;                                 /* the end came before the answer was complete in its form */
-  bool is_json;                                 /* the answer is complete, and JSON by its form */
+  bool is_json;                                 /* complete, and its form (form.h) is JSON */
   double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
 } AnswerResult;
 
@@ -255,9 +253,8 @@ bool assistant_goes_on(void *assistant, int done, int total);
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err);
 
-/* The same as a request to assistant->batch, from the ids to the last text. The ids, the sink and the result
- * that answer_ask() gets stay valid until answer_end(), which passes on the last text and completes the
- * result. */
+/* assistant_answer() as a request to assistant->batch: answer_ask() prepares `request`; answer_end() passes
+ * on the last text and completes `result`. Until then ids, sink and result must stay valid. */
 typedef struct Answer Answer;
 Status answer_ask(const Assistant *assistant, AnswerForm *form, const int32_t *ids, size_t n,
                   const AnswerSink *sink, AnswerResult *result, Answer **answer, BatchRequest *request,
@@ -267,14 +264,14 @@ void answer_free(Answer *answer); /* NULL is fine */
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
-/* The part of an answer that its end left incomplete: "the end came within the thought (length), there is no
- * answer"; empty: nothing. */
+/* Says which part of an answer is incomplete: "the end came within the thought (length), there is no
+ * answer"; empty: none. */
 typedef struct {
   char text[128];
 } AnswerLack;
 AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
-/* True if a limit cut an answer that was to be more than a text before that was complete: no success, since
- * its reader cannot use it. code: -x; in_block: the end came within its block. */
+/* True if a limit cut a form, a call or the code block of -x before it was complete: a failure, since the
+ * reader cannot use the answer. code: -x; in_block: the end came within the code block. */
 bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant, bool code, bool in_block);
 
 double answer_per_second(long long n, double ms); /* 0 if either is 0 */
@@ -284,7 +281,7 @@ typedef struct {
   char text[96];
 } AnswerFigures;
 AnswerFigures answer_figures(const AnswerResult *result, const Assistant *assistant);
-double answer_per_step(const AnswerResult *result); /* tokens; 0 if guesses were off */
+double answer_per_step(const AnswerResult *result); /* tokens per step; 0 if guesses were off */
 
 /* Prints the statistics of an answer to standard error, for -v and -u. */
 void answer_print_usage(const AnswerResult *result);

@@ -1,4 +1,4 @@
-/* cache.c - see cache.h. Called by: assistant.c, answer.c, choose.c, map.c, cache_list.c.
+/* cache.c - see cache.h. Called by: assistant.c, answer.c, choose.c, map.c, map_job.c, cache_list.c.
  * Always true: no file is used before the hash of the weights is known. Computing it reads all weights
  *              once; the first use of a checkpoint does so at the end, when the answer is complete. */
 #include "commands/answer/cache.h"
@@ -109,7 +109,7 @@ static Status program_content(const ContentSearch *search, ContentHash *hash, bo
 
 static const char *library_version(void) {
 #if defined(__GLIBC__)
-  return gnu_get_libc_version(); /* its sines and cosines affect every key */
+  return gnu_get_libc_version(); /* its sines and cosines affect every K */
 #else
   return "unknown";
 #endif

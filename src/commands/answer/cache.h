@@ -9,7 +9,7 @@
 
 typedef struct {
   bool on, off;          /* --cache, --no-cache; the latter wins */
-  bool on_is_usual;      /* `on` is from the file of settings: many records are answered at once instead */
+  bool on_is_usual;      /* `on` is from the settings: --map drops it, to answer many records at once */
   const char *directory; /* --cache-dir, or NULL */
   const char *limit;     /* --cache-limit, or NULL */
 } CacheFlags;
@@ -32,8 +32,8 @@ typedef struct Cache Cache; /* NULL: no cache, and every call does nothing */
  * STATUS_USAGE. */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
-/* Before the prefill of a prompt: restores what the cache has of its beginning into the session. Stores the
- * prefix that it shares with the prompt it replaces. */
+/* Before the prefill of a prompt: stores the prefix that it shares with the session's previous prompt, then
+ * restores the longest prefix of it that the cache has into the session. */
 void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n);
 /* After the prefill: the session's first n tokens are worth storing. */
 void cache_prefilled(Cache *cache, int n);
@@ -42,8 +42,8 @@ void cache_expect_many(Cache *cache);
 /* At the end, while the session is open: stores the last prompt and closes the cache. */
 void cache_close(Cache *cache, Session *session);
 
-/* Writes the key: everything besides the ids that determines the bits of keys and values, including the C
- * library, whose sines and cosines are in every key. */
+/* Writes the cache key: everything besides the ids that determines the bits of K and V, including the C
+ * library, whose sines and cosines are in every K. */
 enum { CACHE_KEY = 512 };
 void cache_key(ContentHash program, ContentHash model, const char *backend, const char *arithmetic, KvType kv,
                char out[CACHE_KEY]);

@@ -1,5 +1,5 @@
 /* cache_list.c - `auk cache`: lists or clears the prefix cache. A line covers all files of one key, i.e.
- * one checkpoint, program and device, which can serve one prompt. */
+ * of one checkpoint, program and device: a prompt can use all of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -303,8 +303,8 @@ BatchRequest choices_request(Choices *choices, size_t index) {
                         .user = choice};
 }
 
-/* The answers of a record share its prompt: what the first one found known was known to the record. The
- * lengths were checked, so that a failure is none of the record's. */
+/* The answers of a record share its prompt, so n_reused and prefill_ms are those of the first one. Lengths
+ * were checked, so a failure is not the fault of the record. */
 Status choices_take(Choices *choices, size_t index, const BatchResult *done, Error *err) {
   if (done->status) return error_set(err, STATUS_FAILED, "%s", done->error.text);
   if (index == 0) choices->n_reused = done->n_reused;

@@ -12,7 +12,7 @@ typedef enum { CHOOSE_BY_SUM, CHOOSE_BY_MEAN } ChooseBy;
 
 typedef struct {
   StringList lists;   /* --choose: comma-separated answers */
-  StringList answers; /* --choice: one each, with commas */
+  StringList answers; /* --choice: one answer each, which may have commas */
   int by;             /* ChooseBy */
   bool exit_choice;   /* exit status 10 for the first, 11 for the second ... */
 } ChooseFlags;        /* zero-initialise it; release the lists */
@@ -25,7 +25,7 @@ typedef struct {
   size_t size;
   IdList ids; /* ids of the prompt with this answer */
   int n_tokens;
-  size_t first; /* of its tokens' scores in log_p */
+  size_t first; /* index in Choices.log_p of its first token's score */
   double sum, mean;
   double probability; /* among the given answers, from their sums */
 } Choice;
@@ -36,7 +36,7 @@ typedef struct {
   ChooseBy by;
   double *log_p; /* [n_log_p] scores of the answers' tokens */
   size_t n_log_p;
-  IdList prompt; /* ids */
+  IdList prompt; /* ids of the common prefix */
 
   size_t best;            /* index; the first of equal ones */
   int n_prompt, n_reused; /* tokens of the common prefix; how many of them were in the session */
@@ -54,8 +54,9 @@ void choices_prepare(Assistant *assistant);
  * is STATUS_USAGE or STATUS_MODEL, as for assistant_encode(). */
 Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                      Error *err);
-/* The same in assistant->batch: choices_ask() encodes, and choices_request() gives the request of an answer,
- * whose user is its Choice. choices_take() takes its result; after the last one choices_rank() can follow. */
+/* choices_score() by requests to assistant->batch: choices_ask() encodes; choices_request() gives the request
+ * for an answer (its `user` is the Choice); choices_take() takes the result. After the last result,
+ * choices_rank() can follow. */
 Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessage *messages,
                    size_t n_messages, Error *err);
 BatchRequest choices_request(Choices *choices, size_t choice);

@@ -18,10 +18,9 @@ typedef struct {
   char fence;    /* '`' or '~' */
   size_t length; /* length of the opening fence */
   size_t indent; /* columns of its indentation */
-  bool
-      passing; /* the current line is not a fence: the rest of it is passed on, or before the block dropped */
-  Buffer line; /* received part of a line that may still be a fence */
-} CodeBlock;   /* starts zeroed; release it with code_block_release() */
+  bool passing;  /* the current line is no fence: inside the block its rest is passed on, before it dropped */
+  Buffer line;   /* received part of a line that may still be a fence */
+} CodeBlock;     /* starts zeroed; release it with code_block_release() */
 
 /* Takes text[0..size) and appends the block's text that is now certain. */
 Status code_block_push(CodeBlock *block, const char *text, size_t size, Buffer *out, Error *err);

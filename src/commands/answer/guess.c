@@ -42,8 +42,8 @@ static Status check_vocabulary(const Guesser *g, const Model *target, const Toke
 
 /* --- drafters that are trained for the target (engine/drafters/published.h) */
 
-/* Finds what --draft names: the layer inside the target's checkpoint, a drafter, or (*is_trained false) a
- * model. */
+/* Finds what --draft names: the target's own MTP layer, a drafter that is trained for a target, or
+ * (*is_trained false) another model. */
 static Status find_trained(Guesser *g, const Model *target, const char **path, bool *is_trained, Error *err) {
   *path = model_path(target);
   *is_trained = strcmp(g->flags->draft, "mtp") == 0;
@@ -54,8 +54,8 @@ static Status find_trained(Guesser *g, const Model *target, const char **path, b
   return file_is_directory(*path) ? config_is_draft(*path, is_trained, err) : STATUS_OK;
 }
 
-/* The drafter's device is its target's, but for what belongs to that one's model. It has no copies of its
- * weights: the memory that they would take is planned for the target's state. */
+/* The drafter's device is the target's without what belongs to the target's model. The drafter has no copies
+ * of weights: their memory is planned for the target's state. */
 static void take_device(Guesser *g, const Device *device) {
   g->device = *device;
   g->device.loaded = NULL;
@@ -77,8 +77,8 @@ static Status open_trained(Guesser *g, const char *path, const Model *target, co
   return check_split(g, device, err);
 }
 
-/* The time of a guess in steps of the target, by the bytes that both read; a block of guesses takes one
- * pass. */
+/* The time of a guess as a fraction of a target's step, estimated from the bytes that both read. DFlash makes
+ * a block of guesses in one pass. */
 static double cost_of_trained(const Model *model, const Model *target) {
   const DraftConfig *draft = &model->config.draft;
   const double head = model->draft.target_head || draft->kind == DRAFT_GEMMA4 ? 0.2 : 0;
@@ -86,7 +86,8 @@ static double cost_of_trained(const Model *model, const Model *target) {
   return draft->kind == DRAFT_DFLASH ? pass / (draft->block - 1) : pass;
 }
 
-/* The drafter runs where the target does, which may be the CPU although a GPU was meant at first. */
+/* Sets the options of published.h. The drafter runs on the target's device, which by now may have changed to
+ * the CPU. */
 static void describe_trained(Guesser *g, const Model *target, const Device *device,
                              const SessionOptions *target_options) {
   take_device(g, device);
@@ -104,7 +105,7 @@ static void describe_trained(Guesser *g, const Model *target, const Device *devi
 static Status prepare_trained(Guesser *g, const Device *device, Error *err) {
   const int n_threads = device->options.n_threads;
   TRY(model_prepare(g->model, n_threads, err));
-  /* A GPU reads the drafter for every step, and of half as many bits in less than half of the time. */
+  /* A GPU reads the drafter's weights for every step; with half as many bits in less than half the time. */
   return device->backend->memory ? model_round_draft(g->model, n_threads, err) : STATUS_OK;
 }
 
@@ -146,7 +147,7 @@ void guesser_choose(Guesser *g, const Backend *backend, SessionOptions *options)
   options->drafter = options->n_guesses > 0 ? &g->drafter : NULL;
 }
 
-/* The time of a token of the draft model, in steps of the target: by the bytes that both read. */
+/* The time of a draft model's step as a fraction of a target's step, estimated from the bytes both read. */
 static double cost_of(const Guesser *g, const Model *target, KvType kv) {
   const double own = step_cost(g->model, kv, 0, 1, 1).bytes, all = step_cost(target, kv, 0, 1, 1).bytes;
   return own / all;
@@ -190,7 +191,7 @@ static Status open_one(void *guesser, int n_ctx, Drafter *drafter, Error *err) {
   return draft_model_open(session, g->target_vocab, g->cost, drafter, err);
 }
 
-/* Notes for open_one() and bytes_of_one() what they need to know. */
+/* Sets what open_one() and bytes_of_one() use. */
 static void describe(Guesser *g, const Model *target, const Device *device,
                      const SessionOptions *target_options) {
   g->kv = target_options->kv;

@@ -21,10 +21,10 @@ typedef struct {
   ModelPlace place;
   Model *model; /* NULL: guesses are made from the text */
   Device device;
-  Drafter drafter; /* guesser_start()'s */
-  /* Each drafter is opened with these. */
-  PublishedOptions published; /* of one that is trained for the target; loaded NULL: not loaded yet */
-  KvType kv;                  /* of another model */
+  Drafter drafter; /* the session's, opened by guesser_start() */
+  /* Options for opening drafters. */
+  PublishedOptions published; /* for one that is trained for the target; loaded NULL: not loaded yet */
+  KvType kv;                  /* this and the following: for any other model */
   SamplerSettings sampler;
   int target_vocab;
   double cost;
@@ -36,17 +36,17 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
                     const Device *device, Guesser *guesser, Error *err);
 /* Sets the session's drafter and its number of guesses, before the session's sizes are known. */
 void guesser_choose(Guesser *guesser, const Backend *backend, SessionOptions *options);
-/* Drafters for several texts at once (batch.h), which guesser_load() makes ready to be opened. */
+/* A source of drafters for several texts at once (batch.h). They can be opened after guesser_load(). */
 DraftSource guesser_source(Guesser *guesser, const Model *target, const Device *device,
                            const SessionOptions *options);
-/* Why there is one drafter at most, or NULL. */
+/* The reason why there can be only one drafter at a time; NULL: there can be several. */
 const char *guesser_is_for_one(const Guesser *guesser, const ModelConfig *target);
 size_t guesser_weights(const Guesser *guesser); /* bytes; 0 without a model */
 /* Loads the model of --draft, if there is one, for n drafters. PRECOND the target is
  * loaded on `device`, and options->n_ctx is known */
 Status guesser_load(Guesser *guesser, const Model *target, const Device *device,
                     const SessionOptions *options, int n, Error *err);
-/* Loads it, and opens the session's drafter. PRECOND likewise */
+/* guesser_load() for one drafter, and opens the session's drafter. PRECOND as there */
 Status guesser_start(Guesser *guesser, const Model *target, const Device *device,
                      const SessionOptions *options, Error *err);
 void guesser_release(Guesser *guesser); /* after session and batch are closed; a zeroed one is fine */

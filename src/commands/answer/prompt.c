@@ -1,4 +1,4 @@
-/* prompt.c - see prompt.h. Called by: run.c, choose.c, map.c, map_answer.c. */
+/* prompt.c - see prompt.h. Called by: run.c, choose.c, reply.c, map.c, map_answer.c. */
 #include "commands/answer/prompt.h"
 
 #include <fcntl.h>
@@ -123,7 +123,7 @@ static size_t count_places(const char *frame) {
   return n;
 }
 
-/* Sets the frame of the prompt with one of the -p (NULL: none), or takes it as the input if there is none. */
+/* Makes `text`, one of the -p (NULL: none), the frame of the prompt, or, if there is no input, the input. */
 static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *err) {
   const bool is_empty = prompt->input.size == 0 && (!text || !*text);
   if (is_empty && text)
@@ -137,7 +137,7 @@ static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *
   return STATUS_OK;
 }
 
-/* Sets the parts of the prompt with one of the -p (NULL: none). With -P this is the end of the input. */
+/* Sets the parts of the prompt; `text` is one of the -p (NULL: none), with -P the end of the input. */
 static Status set_parts(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
                         Error *err) {
   if (!flags->name) return set_text(text, has_input, prompt, err);
@@ -162,7 +162,7 @@ Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {
 
 static Status add_prompt(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
                          Buffer *prompts, Error *err) {
-  const size_t size = has_input ? prompt->input.size : 0; /* of what all prompts share */
+  const size_t size = has_input ? prompt->input.size : 0; /* of the input that all prompts share */
   prompt->input.size = size;
   TRY(set_parts(flags, text, has_input, prompt, err));
   const char *input = prompt->input.data ? prompt->input.data : "";

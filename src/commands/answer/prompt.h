@@ -9,8 +9,8 @@ typedef enum { TRUNCATE_NONE, TRUNCATE_START, TRUNCATE_MIDDLE } Truncation;
 typedef struct {
   StringList texts;     /* -p */
   const char *name;     /* -P, or NULL */
-  Buffer named;         /* its text and a NUL, once prompt_read_named() was called */
-  char *named_path;     /* its file */
+  Buffer named;         /* text of -P and a NUL, once prompt_read_named() was called */
+  char *named_path;     /* file of -P */
   StringList files;     /* -f; "-" is standard input */
   int truncate;         /* Truncation */
   const char *messages; /* --messages, or NULL */
@@ -24,7 +24,7 @@ extern const Flag prompt_flags[5];
  *   -p with {}               the input in place of each {}; {{}} is {}
  *   -p without, and input    the input, a newline, and -p
  *   -p alone                 -p unchanged, with its braces
- * With -P its text is what -p is here, and -p is the last part of the input. */
+ * With -P, the named prompt takes the place of -p here, and -p is the last part of the input. */
 typedef struct {
   const char *frame; /* -p if there is an input, else NULL */
   size_t n_places;   /* number of {} in it */
@@ -45,7 +45,7 @@ void prompt_flags_release(PromptFlags *flags);
 /* The text of -P, or -p, where one is given, else NULL. */
 const char *prompt_text(const PromptFlags *flags);
 
-/* Reads the input likewise and appends the prompt that it makes with each -p, each with a NUL at its end. */
+/* Reads the input as prompt_read() does, and appends one prompt for each -p, each with a NUL at its end. */
 Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err);
 
 /* Refuses an output that is one of the files or standard input, which the answer would overwrite. */

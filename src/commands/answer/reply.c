@@ -176,7 +176,7 @@ static Status write_shown(void *user, const char *bytes, size_t size, Error *err
                           : output_write_shown(bytes, size, err);
 }
 
-/* Writes a line of JSON, unless making it failed, and releases it. */
+/* Ends a JSON object and writes it as a line if `status` is STATUS_OK; releases it in any case. */
 static Status write_line(const Reply *reply, Buffer *line, Status status, Error *err) {
   if (status == STATUS_OK) status = buffer_append(line, "}\n", 2, err);
   if (status == STATUS_OK)
@@ -315,7 +315,7 @@ static void report_cut(const Reply *reply, const AnswerResult *result) {
     fprintf(stderr, "auk: the answer is cut: it repeats itself (give -n N to allow that)\n");
 }
 
-/* Tells what the end came within. */
+/* Reports which part of the answer the end left incomplete, as an error or a message. */
 static Status check_complete(const Reply *reply, const AnswerResult *result, Error *err) {
   const bool in_block = reply->block.state == BLOCK_INSIDE;
   AnswerLack lack = answer_lack(result, reply->assistant);

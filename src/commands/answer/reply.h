@@ -37,7 +37,7 @@ typedef struct {
   Buffer text, thinking; /* the complete texts, for forms that need them at the end */
   Buffer part;           /* block text from one piece */
   Buffer calls;          /* of functions, for forms with tool_calls */
-  char last;             /* of the text so far; 0: none */
+  char last;             /* last byte of the text so far; 0: none */
   IdList ids;            /* ids of the answer */
   ScoreList scores;
   Spinner spinner; /* on standard error, until the first text */
@@ -48,13 +48,13 @@ Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, co
                           Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
-/* Ends the reply: held-back text, the JSON object, the last line. STATUS_INTERRUPTED if the answer was;
- * STATUS_FAILED if -x found no block; STATUS_CUT_SHORT if the answer was cut before its form, a call or the
- * block of -x was complete, or if --require-stop applies. */
+/* Ends the reply: held-back text, the JSON object, the last line. STATUS_INTERRUPTED if the answer was
+ * interrupted; STATUS_FAILED if -x found no block; STATUS_CUT_SHORT if the answer was cut before its form, a
+ * call or the block of -x was complete, or if --require-stop applies. */
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err);
 void reply_release(Reply *reply);
-/* Writes complete output to the same destination. */
+/* Writes complete output to the destination of the flags. */
 Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 
 /* Appends the JSON members of an answer, without braces; without thinking if that is empty. */

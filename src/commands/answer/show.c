@@ -1,4 +1,4 @@
-/* show.c - see show.h.   Called by: reply.c, map_answer.c, chat*.c, dialogue.c.   Calls: markdown.c,
+/* show.c - see show.h.   Called by: reply.c, map_answer.c, chat.c, dialogue.c.   Calls: markdown.c,
  * output.c. */
 #include "commands/answer/show.h"
 
@@ -48,7 +48,7 @@ static Status send(Show *show, Error *err) {
 
 /* --- on a terminal */
 
-/* Moves what the terminal is to get to `out`. */
+/* Moves the formatted text to `out`. */
 static Status take_shown(Show *show, Error *err) {
   Buffer *shown = &show->markdown.wrap.out;
   Status status = shown->size ? buffer_append(&show->out, shown->data, shown->size, err) : STATUS_OK;
@@ -74,7 +74,7 @@ static Status append(Show *show, const char *text, size_t size, Error *err) {
   return take_shown(show, err);
 }
 
-/* Ends the text of a kind, and what it holds back. */
+/* Ends the text of a kind: formats the text that is still held back. */
 static Status end_kind(Show *show, Error *err) {
   if (!show->terminal) return STATUS_OK;
   TRY(markdown_end(&show->markdown, err));

@@ -19,16 +19,16 @@ typedef struct {
   bool terminal;            /* control characters become pictures */
   int screen;               /* descriptor whose width counts; -1: no word is wrapped */
   bool styles;              /* thoughts are dim, Markdown has styles; PRECOND terminal */
-  bool source;              /* of an answer, Markdown has none and words are not wrapped */
+  bool source;              /* answers are source: no styles for Markdown, words are not wrapped */
   bool thoughts;            /* thoughts are shown */
-  bool exact;               /* elsewhere than on a terminal, the last line is left as it is */
+  bool exact;               /* in a pipe or file, the last line gets no newline */
   const char *open, *close; /* marks around a thought that is not dim; owned by the chat */
 
   TextKind kind;     /* kind of the previous text */
   bool begun;        /* something was written */
-  bool ends_line;    /* its last byte was a newline */
+  bool ends_line;    /* the last byte written was a newline */
   Markdown markdown; /* on a terminal */
-  Buffer safe;       /* text that is safe for it */
+  Buffer safe;       /* text that terminal_text() made safe */
   Buffer out;        /* buffer for one write */
 } Show;              /* set the upper part, zero the lower one; release with show_release() */
 

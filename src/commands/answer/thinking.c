@@ -77,7 +77,7 @@ static Status pass_thought(ThinkingSplitter *s, size_t size, Buffer *thought, Er
   return STATUS_OK;
 }
 
-/* `from`: earliest possible beginning of the mark, as earlier text was searched. */
+/* Takes text of a thought. The closing mark cannot begin before `from`: earlier text was searched already. */
 static Status think(ThinkingSplitter *s, size_t from, Buffer *thought, Error *err) {
   size_t at = find_close(s, from);
   if (at == s->held.size) return pass_thought(s, known_thought(s), thought, err);
