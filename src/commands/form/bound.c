@@ -23,8 +23,8 @@ void bound_release(Bound *b) {
   *b = (Bound){.form = NULL};
 }
 
-/* A form that was compiled and becomes too hard within an answer is no fault of the command line: the answer
- * is cut. */
+/* Passes on a failure of the constraint. If a form that could be compiled becomes too hard within an answer,
+ * the command line is not at fault: the answer is cut. */
 static Status check(const Bound *b, Status status, const Error *inner, Error *err) {
   if (status == STATUS_OK) return status;
   return error_set(err, status == STATUS_USAGE ? STATUS_CUT_SHORT : status,
@@ -129,7 +129,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
   Constraint *c = &b->form->constraint;
   Error inner;
   TRY(check(b, constraint_take(c, id, &allowed, &inner), &inner, err));
-  if (!allowed) return no_way_on(b, err); /* a mask allows what its search leaves unsettled */
+  if (!allowed) return no_way_on(b, err); /* masks allow tokens that the search did not decide on */
   const char *bytes = vocabulary_bytes(b->form->vocabulary, id, &size);
   TRY(buffer_append(&b->held, bytes, size, err));
   const size_t whole = b->held.size ? utf8_valid_prefix(b->held.data, b->held.size) : 0;
@@ -149,7 +149,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
 
 /* --- what follows by force */
 
-/* Asks for the tokens that follow the text of the last n tokens. */
+/* Sets b->forced to the tokens that must follow the text of the last n tokens. */
 static Status force_after(Bound *b, const Tokenizer *tokenizer, int n, Error *err) {
   Buffer before = {0};
   Status status = STATUS_OK;
@@ -173,7 +173,7 @@ Status bound_forced(Bound *b, const Tokenizer *tokenizer, const int32_t **ids, i
   if (b->n_forced > 0 || b->ended || b->n_last == 0 || b->held.size > 0) return STATUS_OK;
   const bool were_forced = b->forced.count > 0;
   b->forced.count = 0;
-  if (were_forced) return STATUS_OK; /* after them several tokens may come */
+  if (were_forced) return STATUS_OK; /* after forced tokens there is a choice */
   TRY(force_after(b, tokenizer, b->n_last, err));
   if (b->forced.count == 0) return STATUS_OK;
   b->n_forced = b->forced.count;

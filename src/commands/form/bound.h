@@ -1,4 +1,4 @@
-/* bound.h - an answer on its way that keeps to a form: which tokens may be next, and its text. */
+/* bound.h - an answer in progress that has a form: which tokens may be next, and its text. */
 #pragma once
 
 #include "commands/form/form.h"
@@ -19,27 +19,27 @@ typedef struct {
   size_t n_forced;
 } Bound; /* starts zeroed; release with bound_release() */
 
-/* A new answer. `form` may be one that is not given: the answer is free then. PRECOND it is open if given */
+/* Begins an answer, which is free if `form` is not given. PRECOND a given form is open */
 Status bound_begin(Bound *bound, AnswerForm *form, const IdList *ends, Error *err);
 void bound_release(Bound *bound);
 
 /* Sets *mask to the tokens that may be next: those of the form, the end tokens where the answer is complete,
  * and `also` (-1: none). With `space`, tokens of white space too. Fails where no token is left. */
 Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask, Error *err);
-/* The same within a thought, which is free: all tokens but the end tokens. */
+/* Sets *mask for a thought, which is free: all tokens but the end tokens. */
 void bound_mask_thought(Bound *bound, const uint64_t **mask);
-/* Only `also`, with `space` tokens of white space, and with `ends` end tokens. */
+/* Sets *mask to `also` (-1: none); if `space`, tokens of white space too; if `ends`, end tokens too. */
 void bound_mask_few(Bound *bound, int32_t also, bool space, bool ends, const uint64_t **mask);
 /* Adds a token to the mask that was set last. */
 void bound_allow(Bound *bound, int32_t id);
-/* All tokens but those that begin, after white space, with `first` and do not fit the form. */
+/* Sets *mask to all tokens but those that begin, after white space, with `first` and do not fit the form. */
 Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error *err);
-/* Begins the form anew: another part of the same answer is to have it. */
+/* Begins the form anew, for another part of the same answer. */
 Status bound_restart(Bound *bound, Error *err);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
-/* *ids: the tokens that come next without a choice, *n of them; 0 also while the last ones given are taken.
- * They stay valid until then. */
+/* *ids: [*n] the tokens that must come next. *n is 0 if there is a choice, and until the ids of the last
+ * call, which stay valid, are all taken. */
 Status bound_forced(Bound *bound, const Tokenizer *tokenizer, const int32_t **ids, int *n, Error *err);
 /* True for a token of white space alone. */
 bool bound_is_space(const Bound *bound, int32_t id);

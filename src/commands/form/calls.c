@@ -3,7 +3,7 @@
  *   text  <tool_call> \n {"name": ...}  \n</tool_call>  \n <tool_call> ...
  *   NONE  | INSIDE                      | MARKS         | BETWEEN | INSIDE
  *
- * A call in parts is INSIDE in each part, and in MARKS between them where something stands there.
+ * A call in parts is in INSIDE during each part, and in MARKS during forced tokens between two parts.
  */
 #include "commands/form/calls.h"
 
@@ -23,7 +23,7 @@ bool calls_is_inside(const Calls *c) {
   return c->state == CALLS_INSIDE || (c->state == CALLS_MARKS && c->after == CALLS_INSIDE);
 }
 
-/* The token that ends the part of a call where it may end, else -1. */
+/* The token that ends the current part of a call, if the part may end here, else -1. */
 static int32_t exit_of(const Calls *c, const Bound *bound) {
   const bool may = c->exit.count > 0 && bound->begun && constraint_may_end(&bound->form->constraint);
   return may ? c->exit.ids[0] : -1;
@@ -103,7 +103,7 @@ static Status begin_call(Calls *c, Bound *bound, const Tokenizer *tokenizer, con
   return STATUS_OK;
 }
 
-/* The second mark stands on a line of its own, as templates write it. */
+/* Forces the mark that ends a call, on a line of its own, as templates write it. */
 static Status close_call(Calls *c, const Tokenizer *tokenizer, const int32_t **forced, int *n_forced,
                          Error *err) {
   const bool on_line = c->call.size > 0 && c->call.data[c->call.size - 1] == '\n';
@@ -112,7 +112,7 @@ static Status close_call(Calls *c, const Tokenizer *tokenizer, const int32_t **f
   return STATUS_OK;
 }
 
-/* Ends a part of a call, n_taken tokens of what follows it were taken already. */
+/* Ends a part of a call. n_taken: how many tokens of c->exit were taken already. */
 static Status end_part(Calls *c, Bound *bound, const Tokenizer *tokenizer, size_t n_taken, Buffer *lines,
                        const int32_t **forced, int *n_forced, Error *err) {
   const IdList exit = c->exit;

@@ -15,13 +15,13 @@ typedef enum {
 typedef struct {
   const Tools *tools; /* or NULL: the answer has no calls */
   CallsState state, after;
-  bool begun;   /* the answer has text other than white space */
-  int n_spaces; /* tokens of white space since the last mark */
-  Buffer call;  /* text of the call, or of its part, so far */
-  IdList marks;
-  size_t n_marks; /* tokens of them that are still to come */
+  bool begun;     /* the answer has text other than white space */
+  int n_spaces;   /* tokens of white space since the last mark */
+  Buffer call;    /* text of the call, or of its part, so far */
+  IdList marks;   /* tokens that are forced around calls and their parts */
+  size_t n_marks; /* how many of `marks` are still to come */
   WrittenCall written;
-  IdList exit; /* what follows the part of it */
+  IdList exit; /* tokens that follow the current part of a call */
 } Calls;       /* starts zeroed */
 
 void calls_release(Calls *calls);
@@ -32,8 +32,7 @@ bool calls_is_inside(const Calls *calls);
 /* Sets *mask to the tokens that may be next, after a thought if there was one; NULL: all. */
 Status calls_mask(Calls *calls, Bound *bound, const uint64_t **mask, Error *err);
 
-/* Takes a token. *is_call: it is of a call or a mark, and not text. Appends to `lines` what
- * tools_read_calls() does as soon as a call is complete. *ended: nothing may follow. *forced: [*n_forced]
- * tokens that come next. */
+/* Takes a token. *is_call: it belongs to a call or a mark, not to text. Appends a complete call to `lines` as
+ * tools_read_calls() does. *ended: nothing may follow. *forced: [*n_forced] tokens that come next. */
 Status calls_take(Calls *calls, Bound *bound, const Tokenizer *tokenizer, int32_t id, bool *is_call,
                   Buffer *lines, bool *ended, const int32_t **forced, int *n_forced, Error *err);

@@ -88,7 +88,7 @@ void channels_mask_header(const Channels *c, Bound *bound, const uint64_t **mask
 
 /* --- taking a header */
 
-/* Keeps the headers that go on with the token. */
+/* Keeps the headers whose next token is `id`. */
 static void keep_headers(Channels *c, int32_t id) {
   size_t kept = 0;
   for (size_t i = 0; i < c->n_headers; i++) {
@@ -111,7 +111,7 @@ static const char *word_after(const Channels *c, const char *mark, size_t *size)
   return at;
 }
 
-/* Begins the message that the header speaks of. A message to others than the user is thought. */
+/* Begins the header's message. One with a recipient that is none of the functions counts as a thought. */
 static Status begin_message(Channels *c, AnswerForm *form, Error *err) {
   size_t n_channel = 0, n_to = 0;
   const char *channel = word_after(c, CHANNEL, &n_channel), *to = word_after(c, " to=", &n_to);

@@ -14,7 +14,7 @@
 
 typedef enum { CHANNEL_HEADER, CHANNEL_THOUGHT, CHANNEL_TEXT, CHANNEL_CALL } ChannelState;
 
-/* The tokens of a header that may come. */
+/* The tokens of a header that the next message may have. */
 typedef struct {
   size_t first, n; /* in Channels.ids */
 } ChannelHeader;
@@ -27,13 +27,13 @@ typedef struct {
   bool bound;         /* headers are chosen among `headers` */
   ChannelState state;
   bool is_first;          /* the header is the answer's first */
-  Buffer header;          /* its text, with its tokens' content */
-  IdList ids;             /* of all headers that may come */
-  ChannelHeader *headers; /* [n_headers] that go on from what was taken */
+  Buffer header;          /* text of the header so far, special tokens included */
+  IdList ids;             /* tokens of all headers that the message may have */
+  ChannelHeader *headers; /* [n_headers] those that begin with the tokens taken */
   size_t n_headers, capacity;
-  size_t n_taken;                  /* tokens of the header */
-  const WrittenFunction *function; /* that is called */
-  Buffer arguments;                /* so far */
+  size_t n_taken;                  /* tokens of the header taken so far */
+  const WrittenFunction *function; /* the function that the message calls, or NULL */
+  Buffer arguments;                /* text of the call's arguments so far */
 } Channels;                        /* starts zeroed; release with channels_release() */
 
 /* Finds the tokens of channels, if template and tokenizer have them. `form`: the answer's, or NULL. */
@@ -44,15 +44,14 @@ static inline bool channels_are_used(const Channels *channels) {
   return channels->tokenizer != NULL;
 }
 
-/* Begins the header of the message after this one; with `closing` <|end|> comes before it, and it is that of
- * the answer. */
+/* Begins the header of the next message. closing: <|end|> comes first, and the message is not a thought. */
 Status channels_next(Channels *channels, bool closing, Error *err);
-/* *ids: the tokens of the header that come next without a choice, *n of them. */
+/* Sets *ids to the [*n] tokens of the header that must come next; unchanged if there is none. */
 void channels_forced(const Channels *channels, const int32_t **ids, int *n);
 /* Sets *mask to the tokens of a header that may be next; NULL: all. PRECOND state CHANNEL_HEADER */
 void channels_mask_header(const Channels *channels, Bound *bound, const uint64_t **mask);
-/* Takes a token of a header; the state is another one afterwards if it was the last one. The form of a call's
- * arguments is that of `form` then. */
+/* Takes a token of a header; the last one changes the state. If the message is a call, `form` becomes that of
+ * its arguments. */
 Status channels_take_header(Channels *channels, int32_t id, AnswerForm *form, Error *err);
 /* Appends the call, {"name": ..., "arguments": ...} and a newline. */
 Status channels_write_call(const Channels *channels, Buffer *lines, Error *err);

@@ -29,41 +29,40 @@ extern const Flag form_flags[6];
 typedef struct {
   bool given;         /* answers have a form */
   bool is_json;       /* they are JSON */
-  bool is_calls;      /* the form is that of calls in them (tools.h); they are free otherwise */
+  bool is_calls;      /* only calls in answers have the form (tools.h); other text is free */
   const char *member; /* [member_size] {NAME}: each record has its own schema in this member; or NULL */
   size_t member_size;
   bool any_order;   /* keys of an object come in any order */
-  bool lenient;     /* keywords that cannot be held to are let go */
-  const char *flag; /* the one that was given */
+  bool lenient;     /* keywords that cannot be enforced are let go, i.e. ignored */
+  const char *flag; /* name of the flag that was given */
   Buffer text;      /* schema, expression or grammar */
   int vocab_size;   /* of the model */
   Vocabulary own;   /* the tokenizer's, unless the form is a copy */
   const Vocabulary *vocabulary;
   Constraint constraint; /* compiled from `text` if is_open is set */
   bool has_vocabulary, is_open;
-  const Tokenizer *tokenizer; /* of --grammar */
-  bool has_tokens;            /* the grammar names tokens: it is of all that the model writes, thoughts too */
-} AnswerForm;                 /* starts zeroed */
+  const Tokenizer *tokenizer; /* for tokens that --grammar names */
+  bool has_tokens; /* the grammar names tokens: it covers all that the model writes, thoughts too */
+} AnswerForm;      /* starts zeroed */
 
 /* True if an argument is a schema itself, not the name of a file. */
 bool form_schema_is_inline(const char *schema);
-/* Compiles what the flags name, which is refused (STATUS_USAGE) with its place, what is expected and what is
- * found. The tokenizer outlives the form. */
+/* Compiles the schema, expression or grammar of the flags. Refuses (STATUS_USAGE) an invalid one, with the
+ * place of the error, what is expected there and what is found. The tokenizer outlives the form. */
 Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
                  Error *err);
-/* The same for parts of answers, calls of functions, that fit a schema; NULL: form_set_part() says what each
- * part is. */
+/* Compiles the schema that calls of functions in answers have to fit; NULL: form_set_part() sets the form of
+ * each part of a call. */
 Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,
                        int vocab_size, AnswerForm *form, Error *err);
-/* Sets the form of the next part of a call: a text of the grammar, which the form closes, also after a
- * failure, or, where that is NULL, JSON that fits the schema. `name` is for messages. PRECOND
- * form->is_calls */
+/* Sets the form of the next part of a call: text that matches `grammar`, which the form then owns, also after
+ * a failure; grammar NULL: JSON that fits `schema`. `name` is for messages. PRECOND form->is_calls */
 Status form_set_part(AnswerForm *form, const char *name, Grammar *grammar, const Buffer *schema, Error *err);
 /* The options with which schemas of the form are compiled. */
 SchemaOptions form_schema_options(const AnswerForm *form);
-/* The schema of a record's answer. PRECOND form->member */
+/* Compiles the schema for a record's answer. PRECOND form->member */
 Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err);
-/* Begins a new text. A constraint that an interruption or a limit has ended is compiled again. */
+/* Begins a new text. Compiles the constraint again if an interruption or a limit had ended it. */
 Status form_begin(AnswerForm *form, Error *err);
 /* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */
 Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err);

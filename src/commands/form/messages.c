@@ -146,7 +146,7 @@ JsonSpan message_thinking(JsonSpan message) {
   return (JsonSpan){0};
 }
 
-/* Appends the thought under the names under which the message does not have it; the first always is. */
+/* Appends the thought under each of its names that the message does not have. */
 static Status append_thought(JsonSpan message, size_t start, Buffer *out, Error *err) {
   const JsonSpan thought = message_thinking(message);
   for (int i = 0; thought.text && i < N_THOUGHT_NAMES; i++) {

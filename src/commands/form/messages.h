@@ -1,16 +1,16 @@
-/* messages.h - messages as clients of OpenAI's API write them, made what chat templates read. */
+/* messages.h - converts messages as clients of OpenAI's API write them to what chat templates read. */
 #pragma once
 
 #include "base/buffer.h"
 #include "base/json.h"
 
-/* The thought of a message, "reasoning_content", "thinking" or "reasoning": the first that is there and not
- * null, NULL as text without one. These are the names that transformers takes (chat_template_utils.py). */
+/* The thought of a message: the first of its members "reasoning_content", "thinking" and "reasoning" that is
+ * not null; text NULL: none. These are the names that transformers takes (chat_template_utils.py). */
 JsonSpan message_thinking(JsonSpan message);
 
 /* Appends a list of calls of functions. Arguments that are a string with JSON, as the API has them, become
- * the object that templates read; none become {}. Refuses (STATUS_USAGE) other strings by the number of the
- * message and the call. Anything else is left as it is. */
+ * the object that templates read; missing ones become {}. Refuses (STATUS_USAGE) other strings, with the
+ * numbers of the message (index) and the call. Anything else is left as it is. */
 Status message_append_calls(JsonSpan calls, size_t index, Buffer *out, Error *err);
 
 /* Appends a JSON object with its "messages" as transformers gives them to templates: without members that are

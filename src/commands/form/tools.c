@@ -26,8 +26,8 @@ const Flag tool_flags[] = {
 
 typedef struct {
   ToolFormat format;
-  const char *writes[2]; /* what a template of this format has; the second may be NULL */
-  const char *lacks[2];  /* what it has not; each may be NULL */
+  const char *writes[2]; /* texts that a template of this format contains; the second may be NULL */
+  const char *lacks[2];  /* texts that it does not contain; each may be NULL */
 } KnownFormat;
 
 static const CallMarks
@@ -61,7 +61,7 @@ static const CallMarks
     channel_marks = {.before_name = "", .after_name = "", .before_object = "<|message|>"},
     mistral_marks = {.before_name = "", .after_name = "", .before_object = "[ARGS]"};
 
-/* The first that a template has. */
+/* The first of these formats that a template matches is its format. */
 static const KnownFormat known[] = {
     {{"<|channel|>", NULL, NULL, false, false, &channel_marks},
      {"<|channel|>commentary", "functions."},
@@ -124,10 +124,10 @@ static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *token
 
 /* --- functions */
 
-/* A function of the file. The spans are of its text. */
+/* A function, as spans of the file's text. */
 typedef struct {
   JsonSpan whole;            /* {"name": ...} */
-  JsonSpan name, parameters; /* no text: it takes none */
+  JsonSpan name, parameters; /* parameters without text: it takes none */
   bool renamed;              /* the parameters have the name of MCP or of Anthropic's API */
 } Function;
 
@@ -139,7 +139,7 @@ static bool is_object(JsonSpan value) {
   return value.text && value.text[0] == '{';
 }
 
-/* The parameters, which OpenAI's API calls "parameters". */
+/* The parameters of a function; *renamed: they have another name than in OpenAI's API. */
 static JsonSpan find_parameters(JsonSpan function, bool *renamed) {
   static const char *const names[] = {"parameters", "inputSchema", "input_schema"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -151,7 +151,7 @@ static JsonSpan find_parameters(JsonSpan function, bool *renamed) {
   return (JsonSpan){0};
 }
 
-/* True unless the schema names other types alone. */
+/* True unless the schema's "type" excludes objects. */
 static bool may_be_object(JsonSpan schema) {
   const JsonSpan type = json_span_member(schema, "type");
   JsonCursor cursor = json_cursor(type);
@@ -190,9 +190,9 @@ static Status read_function(const char *file, size_t number, JsonSpan item, Func
                    number, (int)function->name.size, function->name.text, (int)type.size, type.text);
 }
 
-/* Appends the schema of a function's arguments, which are an object also where the schema does not say so. {}
- * is what clients write for a function that takes none. With an id of its own the schema is a document of its
- * own, so that references in it begin at its root. */
+/* Appends the schema of a function's arguments, with the type "object" even if the schema has no type. {} is
+ * what clients write for a function without arguments. The $id makes the schema a document of its own, so
+ * that references in it begin at its root. */
 static Status append_parameters(const Function *function, size_t number, Buffer *out, Error *err) {
   const JsonSpan schema = function->parameters;
   JsonCursor cursor = json_cursor(schema);
@@ -224,7 +224,7 @@ static Status append_parameters(const Function *function, size_t number, Buffer 
   return buffer_append(out, "}", 1, err);
 }
 
-/* A call of the function, as a schema. */
+/* Appends the schema of a call of the function. */
 static Status append_call(const ToolFormat *format, const Function *function, size_t number, Buffer *out,
                           Error *err) {
   TRY(buffer_printf(
@@ -263,7 +263,7 @@ static Status add_call(const ToolFlags *flags, SchemaOptions options, const Func
   return status;
 }
 
-/* Refuses parameters that are no schema by the function's name and the keyword's own place. */
+/* Refuses parameters that are no schema, with the function's name and the keyword's place in them. */
 static Status check_parameters(const ToolFlags *flags, SchemaOptions options, const Function *function,
                                Error *err) {
   Constraint constraint;
@@ -282,7 +282,7 @@ static Status check_parameters(const ToolFlags *flags, SchemaOptions options, co
   return status;
 }
 
-/* Appends the function as templates read it, which know only "parameters". */
+/* Appends the function as templates read it: with its parameters under the name "parameters". */
 static Status append_listed(const Function *function, size_t number, Buffer *list, Error *err) {
   TRY(buffer_printf(list, err, "%s{\"type\": \"function\", \"function\": ", number > 1 ? ", " : ""));
   if (!function->renamed) {

@@ -1,4 +1,4 @@
-/* tools.h - --tools: functions that the model may call, and the form in which its chat template has calls. */
+/* tools.h - --tools: functions that the model may call, and the format of calls in its chat template. */
 #pragma once
 
 #include "commands/form/written_calls.h"
@@ -20,11 +20,11 @@ extern const Flag tool_flags[2];
     "--tools", EXCLUDES, "--raw", "the chat template tells the model of the tools"                           \
   }
 
-/* How a template has the model write calls: {"name": NAME, ARGUMENTS: {...}}, each between two marks, or all
- * of them as a list after one, or without a mark as the whole answer; or in parts (written_calls.h). */
+/* How a template has the model write calls: {"name": NAME, ARGUMENTS: {...}}, each call between two marks, or
+ * all as a list after one mark, or one as the whole answer, without marks; or in parts (written_calls.h). */
 typedef struct {
-  const char *begin;      /* the token before a call; of a format without marks one that may come before */
-  const char *end;        /* the mark after a call; NULL: the answer ends there, but for calls in parts */
+  const char *begin;      /* the token before a call; if `bare`, it may be missing */
+  const char *end;        /* the mark after a call; NULL: the answer ends there, or calls are in parts */
   const char *arguments;  /* the key of the arguments */
   bool is_list;           /* a list of calls follows `begin` */
   bool bare;              /* an answer that begins with { is a call */
@@ -36,7 +36,7 @@ typedef struct {
   const ToolFormat *format;
   int32_t begin;            /* id of format->begin, -1: none */
   Buffer list;              /* the functions as templates take them: a JSON array */
-  Buffer schema;            /* of a call, or of the list of them */
+  Buffer schema;            /* JSON Schema of a call, or of a list of calls */
   WrittenFunctions written; /* in place of the schema where calls are written in parts */
 } Tools;                    /* starts zeroed */
 
@@ -47,11 +47,10 @@ Status tools_open(const ToolFlags *flags, const FormFlags *schema_flags, const C
                   const Tokenizer *tokenizer, int vocab_size, Tools *tools, AnswerForm *form, Error *err);
 void tools_release(Tools *tools);
 
-/* Appends {"name": NAME, "arguments": {...}} for each call in a text that fits the schema, each followed by a
- * newline, on one line each. */
+/* Appends a line {"name": NAME, "arguments": {...}} for each call in a text that fits the schema. */
 Status tools_read_calls(const Tools *tools, const char *text, size_t size, Buffer *calls, Error *err);
 /* Appends the lines of calls as the value of "tool_calls" of a message, as chat templates take it. */
 Status tools_write_calls(const Buffer *calls, Buffer *out, Error *err);
-/* Appends what a message has of calls of functions, "tool_calls", "tool_call_id" and "name", as JSON members
- * without braces, as ChatMessage has them. */
+/* Appends the members "tool_calls", "tool_call_id" and "name", if the message has them, as JSON members
+ * without braces, as ChatMessage holds them. index: the message's number, for errors. */
 Status tools_append_members(JsonSpan message, size_t index, Buffer *out, Error *err);

@@ -37,7 +37,7 @@ static Status append_escaped(const char *key, size_t size, Buffer *out, Error *e
   return STATUS_OK;
 }
 
-/* Writes the schema of the value of an argument: a reference into that of the parameters. */
+/* Writes the schema of an argument's value: a reference into the schema of the parameters. */
 static Status make_schema(const WrittenFunction *function, const WrittenArgument *argument, Buffer *out,
                           Error *err) {
   out->size = 0;
@@ -48,7 +48,7 @@ static Status make_schema(const WrittenFunction *function, const WrittenArgument
   return buffer_append_string(out, "}}", err);
 }
 
-/* Keywords that say something of several arguments, or of ones that `properties` does not have. */
+/* Keywords about several arguments together, or about ones that `properties` does not have. */
 static const char *const joint_keywords[] = {"$ref",
                                              "$dynamicRef",
                                              "$recursiveRef",
@@ -85,7 +85,7 @@ static Status drop_without_value(const char *file, WrittenFunction *function, Sc
   WrittenArgument *argument = &function->arguments[function->n_arguments - 1];
   Buffer schema = {0};
   Constraint constraint;
-  if (argument->required) return STATUS_OK; /* the parameters were taken, so it has a value */
+  if (argument->required) return STATUS_OK; /* some arguments fit the schema, so it has a value */
   Status status = make_schema(function, argument, &schema, err);
   if (status == STATUS_OK)
     status = constraint_open(file, schema.data, schema.size, options, NULL, &constraint, err);
@@ -174,7 +174,7 @@ void written_call_release(WrittenCall *call) {
 
 /* --- words: names, keys and the end */
 
-/* Begins a word, which add_to_word() goes on with. */
+/* Begins a word, to which add_to_word() appends. */
 static Status begin_word(WrittenCall *call, size_t function, size_t key, Error *err) {
   TRY(mem_grow(&call->word_list, &call->words_capacity, call->n_words + 1, sizeof *call->word_list, "a call",
                err));
@@ -187,7 +187,7 @@ static Status add_to_word(WrittenCall *call, const char *text, size_t size, Erro
   return buffer_append(&call->words, text, size, err);
 }
 
-/* Adds a name, unless the call has one, and a key or the end. */
+/* Adds a word: the function's name, unless the call has it already, then a key or the end. */
 static Status add_word(WrittenCall *call, size_t function, size_t key, Error *err) {
   const CallMarks *marks = call->functions->marks;
   const WrittenFunction *it = &call->functions->items[function];
@@ -203,8 +203,8 @@ static Status add_word(WrittenCall *call, size_t function, size_t key, Error *er
   return add_to_word(call, marks->after_key, strlen(marks->after_key), err);
 }
 
-/* Adds words for what may follow: keys that were not used, in the order of `properties` those up to the next
- * required one; and the end unless a required one is missing. `used` may be NULL: none is. */
+/* Adds a word for each key that may follow, and one for the end unless a required key is missing. Unused keys
+ * may follow; without any_order those after the last used key, up to a required one. used NULL: none is. */
 static Status add_words(WrittenCall *call, size_t function, const bool *used, bool any_order, Error *err) {
   const WrittenFunction *it = &call->functions->items[function];
   bool missing = false;
@@ -219,7 +219,7 @@ static Status add_words(WrittenCall *call, size_t function, const bool *used, bo
   return missing ? STATUS_OK : add_word(call, function, WRITTEN_NO_KEY, err);
 }
 
-/* Makes one of the words the form. */
+/* Sets the form to a choice of the words. */
 static Status set_words(WrittenCall *call, AnswerForm *form, Error *err) {
   LangWord *words = mem_alloc(call->n_words, sizeof *words, "a call", err);
   if (!words) return STATUS_FAILED;
@@ -272,7 +272,7 @@ static Status begin_value(WrittenCall *call, AnswerForm *form, Error *err) {
   return form_set_part(form, form->flag, grammar, &call->schema, err);
 }
 
-/* True if the text, which fits the schema as a string, is JSON of another kind that fits it too: null. */
+/* *is_json: the text, which fits the schema as a string, also fits it as JSON of another type (null). */
 static Status reads_as_json(const WrittenCall *call, const AnswerForm *form, const char *text, size_t size,
                             bool *is_json, Error *err) {
   Constraint constraint;

@@ -5,8 +5,8 @@
  *     <parameter= city >\n Paris \n</parameter>\n </function>\n</tool_call>
  *   [TOOL_CALLS] get_weather [ARGS] {"city": "Paris"}
  *
- * Arguments that are strings stand there as they are, others as JSON; so do strings that only exist with the
- * mark after a value in them. */
+ * Strings are written as they are, other arguments as JSON. If all strings that the schema allows contain the
+ * mark after a value, they are written as JSON too. */
 #pragma once
 
 #include "base/json.h"
@@ -16,9 +16,9 @@
 typedef struct {
   const char *before_name, *after_name;
   const char *before_id;     /* before nine letters and digits; or NULL: a call has no id */
-  const char *before_object; /* before all arguments as one JSON object; or NULL: */
-  const char *before_key, *after_key, *after_value; /* around each of them, */
-  const char *end;                                  /* and after the last one */
+  const char *before_object; /* before all arguments as one JSON object; NULL: they are written one by one */
+  const char *before_key, *after_key, *after_value; /* around the key and after the value of an argument */
+  const char *end;                                  /* after the last argument */
 } CallMarks;
 
 typedef struct {
@@ -29,7 +29,7 @@ typedef struct {
 
 typedef struct {
   Buffer name;
-  Buffer parameters;          /* their schema, as a document of its own */
+  Buffer parameters;          /* schema of the arguments, as a document of its own */
   WrittenArgument *arguments; /* [n_arguments] in the order of `properties` */
   size_t n_arguments;
 } WrittenFunction;
@@ -40,9 +40,9 @@ typedef struct {
   size_t count, capacity;
 } WrittenFunctions; /* starts zeroed but for the marks */
 
-/* Adds a function. `schema` is a valid JSON Schema that some arguments fit; refused (STATUS_USAGE) is one
- * that says more of the arguments together than which of them there are, where they are written one by one,
- * and names that would be read as marks. Optional arguments that no value fits are never written. */
+/* Adds a function. `schema` is a valid JSON Schema that some arguments fit. Refuses (STATUS_USAGE) names that
+ * would be read as marks and, if arguments are written one by one, keywords about several of them together.
+ * Optional arguments that no value fits are never written. */
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,
                              const Buffer *parameters, SchemaOptions options, Error *err);
 void written_functions_release(WrittenFunctions *functions);
@@ -56,7 +56,7 @@ typedef enum {
   WRITTEN_JSON
 } WrittenPart;
 
-/* The meaning of one of the words of a part. */
+/* One of the words that a part may be, and its meaning. */
 typedef struct {
   size_t at, size; /* in WrittenCall.words */
   size_t function, key;
@@ -66,21 +66,21 @@ typedef struct {
 typedef struct {
   const WrittenFunctions *functions;
   WrittenPart part;
-  size_t function, key; /* once they are known */
-  bool *used;           /* [n_arguments] */
-  Buffer words;
+  size_t function, key;   /* once they are known */
+  bool *used;             /* [n_arguments] the argument was written */
+  Buffer words;           /* texts of word_list */
   WrittenWord *word_list; /* [n_words] */
   size_t n_words, words_capacity;
-  Buffer schema;    /* of the value */
+  Buffer schema;    /* of the argument's value */
   Buffer arguments; /* so far, "{"KEY":VALUE" */
 } WrittenCall;      /* starts zeroed */
 
 void written_call_release(WrittenCall *call);
-/* Begins a call: makes its first part that of the form. */
+/* Begins a call, and sets the form to that of its first part. */
 Status written_call_begin(WrittenCall *call, const WrittenFunctions *functions, AnswerForm *form, Error *err);
 /* The text that follows the part, NULL: none. It may come as soon as the part may end. */
 const char *written_call_after(const WrittenCall *call);
-/* Takes the text of the part, which fits the form, and makes the next part that of the form; or *done, and
- * the call is appended to `lines` as tools_read_calls() does. */
+/* Takes the text of the part, which fits the form, and sets the form to that of the next part. After the last
+ * part (*done) appends the call to `lines` as tools_read_calls() does. */
 Status written_call_take(WrittenCall *call, AnswerForm *form, const char *text, size_t size, bool *done,
                          Buffer *lines, Error *err);
