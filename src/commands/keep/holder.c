@@ -34,7 +34,7 @@ static Status listen_at(Holder *h, const char *path, Error *err) {
   h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (h->listener < 0) return system_error(path, "make a socket", err);
   struct stat state = {0};
-  const int lock = keep_lock_names(path); /* from the first name on: it is no leftover */
+  const int lock = keep_lock_names(path); /* so that no process removes the first name as a leftover */
   unlink(made);
   const bool listens = bind(h->listener, (struct sockaddr *)&address, sizeof address) == 0 &&
                        chmod(made, 0600) == 0 && stat(made, &state) == 0 &&
@@ -64,12 +64,12 @@ static void leave_name(Holder *h) {
 /* --- calls */
 
 enum {
-  GREETING_MS = 2000, /* who connects greets, looks or stops within this time, and goes after its last look */
+  GREETING_MS = 2000, /* time for a caller to greet, look or stop, and to leave after its last look */
   DEAF_MS = 100
 };
 
-/* Nothing that a call sends or takes of memory ends this process: at worst the call is closed, or has to wait
- * until others have gone. */
+/* Accepts the calls that wait. If memory or descriptors run out, this process goes on: a call is closed, or
+ * waits until others have gone. */
 static void accept_calls(Holder *h) {
   for (;;) {
     pid_t pid;
@@ -202,7 +202,7 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   return STATUS_OK;
 }
 
-/* True for a caller that has connected and says nothing; one that has ended this process waits for that. */
+/* True for a caller that has connected and says nothing, unless this process stops: it may await the end. */
 static bool has_no_business(const Holder *h, const Caller *caller) {
   return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;
 }
@@ -254,7 +254,9 @@ static bool is_over(const Holder *h) {
 }
 
 static Status serve(Holder *h, Error *err) {
-  enum { LOOK_MS = 10000 }; /* so often it looks whether its model or its name is another by now */
+  enum {
+    LOOK_MS = 10000
+  }; /* interval of checks whether the model's files or the socket's name have changed */
   while (!is_over(h)) {
     if (h->n_requests == 0) {
       if (!h->image_tried && n_greeted(h) == 0) make_image(h);
@@ -299,7 +301,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
 static void close_holder(Holder *h) {
   leave_name(h);
   if (h->listener >= 0) close(h->listener);
-  assistant_release(h->assistant); /* first: who waits for the end of a connection waits for the memory */
+  assistant_release(h->assistant); /* before connections close: calls wait for their end to have the memory */
   while (h->n_callers > 0) close_call(h, h->n_callers - 1);
   if (h->image >= 0) close(h->image);
   if (h->mark >= 0) close(h->mark);

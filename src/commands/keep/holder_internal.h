@@ -9,7 +9,7 @@
 typedef struct Caller {
   Wire wire;
   bool greeted;
-  double heard_ms; /* its last message before it greeted; at first, when it connected */
+  double heard_ms; /* time of its last message, at first of its connection */
   int n_running;   /* requests in the batch or the session */
 } Caller;
 
@@ -19,7 +19,7 @@ typedef struct Request {
   Caller *caller; /* NULL: it is gone, or has cancelled the request */
   WireAsk ask;
   int32_t *ids;  /* [ask.n_ids] then [ask.n_eos], then [ask.n_forced] */
-  IdList forced; /* of the last reply */
+  IdList forced; /* forced tokens of the last reply */
   uint64_t *mask;
   TokenScore *scores; /* [ask.n_best + 1] of the next token */
   double *log_p;      /* [ask.n_scored] */
@@ -27,8 +27,8 @@ typedef struct Request {
   bool has_mask;
   bool has_forced; /* `forced` is not in the batch yet */
   bool awaits;     /* in lockstep: the call has not said yet what comes next */
-  int n_forced;    /* tokens given to the batch that the sink has not had */
-  double asked_ms; /* when it began to await */
+  int n_forced;    /* forced tokens that the batch was given and the sink has not received yet */
+  double asked_ms; /* when it began to wait for the reply */
 } Request;
 
 /* The request in the session, and what the session holds. */
@@ -39,14 +39,14 @@ typedef struct {
   bool has_prompt, generates;
   Generating generating;
   double start_ms;
-  int first;   /* tokens of the prompt that were there */
-  int n_calls; /* of the progress function, in this part of the prompt */
-  Status listened;
-  Error err; /* of `listened` */
+  int first;       /* tokens of the prompt that the session had already */
+  int n_calls;     /* calls of prefilling() in this part of the prompt */
+  Status listened; /* of holder_listen() in prefilling() */
+  Error err;       /* of `listened` */
 
-  const Caller *owner; /* whose last text the session holds; NULL: it is gone */
-  int n_plain;         /* so many of its tokens were computed as a prompt, from the first on */
-  bool scored;         /* it has the logits after its tokens, and has scored what may follow */
+  const Caller *owner; /* the call whose last text the session holds; NULL: it is gone */
+  int n_plain;         /* how many tokens of the session, from the first on, were computed as a prompt */
+  bool scored;         /* the session has the logits after its tokens, and has scored continuations */
 } Alone;
 
 typedef struct Holder {
@@ -54,13 +54,13 @@ typedef struct Holder {
   int keep_seconds;
   Buffer key;
   char *path;  /* of the socket */
-  ino_t inode; /* its own; 0: it is not there yet */
+  ino_t inode; /* of the socket; 0: not made yet */
   int listener;
-  int mark;  /* keep_mark_holder(), or -1 */
-  int image; /* the tokenizer's, or -1 */
+  int mark;  /* descriptor from keep_mark_holder(), or -1 */
+  int image; /* descriptor of the tokenizer's image, or -1 */
   bool image_tried;
   bool stops;
-  double deaf_until_ms; /* no descriptors were left: until then none is accepted */
+  double deaf_until_ms; /* no call is accepted until then, since descriptors ran out */
   Caller **callers;     /* [n_callers] */
   size_t n_callers, callers_capacity;
   Request **requests; /* [n_requests] in the order in which they came */
@@ -68,12 +68,12 @@ typedef struct Holder {
   int n_running;
   Alone alone;
   uint64_t n_answered;
-  uint64_t device_bytes; /* of a device's own memory */
+  uint64_t device_bytes; /* bytes of the device's own memory in use; 0: it has none */
   int64_t since;
   double used_ms; /* when the last call left */
 } Holder;
 
-/* Takes a message of a call that concerns a request; a broken one sets *broken. */
+/* Takes a call's message about a request; *broken: the message breaks the rules of wire.h. */
 Status holder_take_request(Holder *holder, Caller *caller, WireKind kind, const char *body, size_t size,
                            bool *broken, Error *err);
 /* Drops the requests of a call that is gone. */
@@ -81,20 +81,20 @@ void holder_drop(Holder *holder, const Caller *caller);
 /* Computes until no request is left. */
 Status holder_compute(Holder *holder, Error *err);
 
-/* A request is done: its call gets the result, and the request is dropped. */
+/* Ends a request: sends the result to its call, and frees the request. */
 Status holder_done(Holder *holder, const BatchRequest *request, const BatchResult *result, Error *err);
-/* Reports a part of the prompt to the request's call, with n_reused and prefill_ms of the result. */
+/* Reports the progress of a prompt to the request's call, with n_reused and prefill_ms of the result. */
 void holder_put_progress(const Request *request, const BatchResult *result, int done, int total);
 
-/* Begins a request in the session, which has none. A mistake in it is its own. */
+/* Begins a request in the session, which has none. An invalid request fails by itself. */
 Status holder_session_take(Holder *holder, Request *r, const BatchRequest *request, Error *err);
 /* Computes a step of the session's request, if there is one and it does not await its call. A failure that is
  * no mistake in the request is reported to its call, and ends the holder. */
 Status holder_session_step(Holder *holder, Error *err);
-/* True if that would compute something. */
+/* True if holder_session_step() would compute something. */
 bool holder_session_may_go(const Holder *holder);
-/* The call is gone: what the session holds belongs to no call. */
+/* Notes that a call is gone: what the session holds belongs to no call. */
 void holder_session_disown(Holder *holder, const Caller *caller);
 
-/* Takes what has come on all sockets, and sends what waits to be sent; waits up to `ms` for something. */
+/* Receives and sends what is possible on all sockets; waits up to `ms` milliseconds for the first event. */
 Status holder_listen(Holder *holder, int ms, Error *err);

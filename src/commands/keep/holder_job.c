@@ -1,7 +1,7 @@
-/* holder_job.c - the requests of calls: a lone one goes to the session, where there is one
- * (holder_session.c), others to the batch (batch.h), beside it.
+/* holder_job.c - the requests of calls: a single one goes to the session, if there is one
+ * (holder_session.c), others meanwhile to the batch (batch.h).
  *
- * Called by: holder.c.
+ * Called by: holder.c, holder_session.c.
  * Always true: a request that its call has cancelled has no caller; it leaves the batch before the next
  * step. */
 #include <stdlib.h>
@@ -219,14 +219,14 @@ static BatchRequest begin(Holder *h, Request *r) {
   return batch_request(r);
 }
 
-/* True if the session is this request's place: it is free and the batch is empty (fill_session()), or it
- * computes another request of the same call, which would compute one after the other. */
+/* True if the request waits for the session: nothing is computed (fill_session() comes next), or the session
+ * computes another request of the same call, which expects one after the other. */
 static bool waits_for_session(const Holder *h, const Request *r) {
   if (!r->ask.alone || !h->assistant->session) return false;
   return h->n_running == 0 || (h->alone.request && h->alone.request->caller == r->caller);
 }
 
-/* The oldest waiting request of the calls with the fewest requests in the batch. */
+/* Gives the batch the oldest waiting request of the calls with the fewest running requests. */
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   Holder *h = user;
   Request *best = NULL;
@@ -308,8 +308,8 @@ static bool is_in_the_way(const Holder *h, const Request *r) {
   return false;
 }
 
-/* Ends calls in lockstep that have not replied for long, as they do if they are stopped, where others wait
- * for their places in the batch. */
+/* Ends calls in lockstep that have not replied for SLEEP_MS, perhaps because they are stopped, if other calls
+ * wait for their places. */
 static Status drop_sleepers(Holder *h, Error *err) {
   enum { SLEEP_MS = 5000 };
   static const char reason[] =
@@ -342,8 +342,8 @@ static Request *oldest_waiting(const Holder *h) {
   return NULL;
 }
 
-/* Gives the session the oldest request, if nothing else is computed. A call that asks for many at a time
- * would not compute them in a session by itself. */
+/* Gives the session the oldest request, if nothing else is computed. Requests of a call that sends many at a
+ * time are left to the batch, as in a process of their own. */
 static Status fill_session(Holder *h, Error *err) {
   Request *r = oldest_waiting(h);
   if (!h->assistant->session || h->n_running > 0 || !r) return STATUS_OK;
@@ -368,7 +368,7 @@ static Status compute(Holder *h, Error *err) {
   return STATUS_OK;
 }
 
-/* Drops all requests, after a failure with its reason to their calls. */
+/* Drops all requests. After a failure, their calls get its reason. */
 static void drop_all(Holder *h, Status status, const Error *reason) {
   while (h->n_requests > 0) {
     Request *r = h->requests[h->n_requests - 1];

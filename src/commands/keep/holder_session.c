@@ -4,15 +4,15 @@
  * Called by: holder_job.c.   Calls: session.c, generate.c.
  * There is a session where a batch computes otherwise: on a device whose kernels for several rows round
  * otherwise, and for models with a recurrent state, since a batch keeps no such state for later.
- * Always true: the session has at most one request. While it has one, the batch takes the others, and each
- * step of the one comes between two of the other. */
+ * Always true: the session has at most one request. While it has one, the batch takes the others, and steps
+ * of session and batch alternate. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "commands/common.h"
 #include "commands/keep/holder_internal.h"
 
-/* --- keys that are there */
+/* --- the part of a prompt that is computed already */
 
 /* True if the bits of a row depend on the number of rows in its step. */
 static bool rounds_by_rows(const Holder *h) {
@@ -20,7 +20,7 @@ static bool rounds_by_rows(const Holder *h) {
 }
 
 /* Keeps only those tokens of the session that this call, by itself, would have computed in the same steps:
- * its own, or those of a prompt in whole chunks from the first token on. */
+ * all if the call owns them, else those of a prompt, in whole chunks from the first token on. */
 static void keep_what_is_same(Holder *h, const Request *r, int n) {
   Alone *alone = &h->alone;
   Session *session = h->assistant->session;
@@ -29,7 +29,8 @@ static void keep_what_is_same(Holder *h, const Request *r, int n) {
     int common = session_common(session, r->ids, n);
     if (common > alone->n_plain) common = alone->n_plain;
     session_keep(session, common - common % chunk);
-    if (session_common(session, r->ids, n) % chunk) session_keep(session, 0); /* a recurrent state */
+    if (session_common(session, r->ids, n) % chunk)
+      session_keep(session, 0); /* recurrent states: not at a chunk */
   }
   if (alone->owner != r->caller) session_forget_guesses(session);
   alone->owner = r->caller;
@@ -59,8 +60,8 @@ static bool others_wait(const Holder *h) {
   return h->n_requests > 1;
 }
 
-/* Reports a step of the prompt. The first call comes before the first step. False ends this part: the call
- * is gone, or others have the next step. */
+/* Reports a step of the prompt; it also runs once before the first step. False ends this part of the prompt:
+ * the call is gone, or other requests have the next step. */
 static bool prefilling(void *user, int done, int total) {
   Holder *h = user;
   Alone *alone = &h->alone;
@@ -72,7 +73,7 @@ static bool prefilling(void *user, int done, int total) {
   return alone->n_calls == 1 || !others_wait(h);
 }
 
-/* True if the session has scored what follows this prompt for the same call, and has the logits. */
+/* True if the session has scored another continuation of this prompt for this call, and has the logits. */
 static bool is_scored_again(const Holder *h, const Request *r) {
   const Session *session = h->assistant->session;
   const size_t n = (size_t)n_prompt(r);

@@ -1,5 +1,5 @@
-/* keep.c - `auk keep`: shows the processes that keep models, starts one, ends them; or is one. Called by:
- * main.c. */
+/* keep.c - `auk keep`: shows the processes that keep models, starts one, ends them; or becomes one. Called
+ * by: main.c through the command table. */
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 enum { DEFAULT_SECONDS = 600 };
 
 typedef struct {
-  AssistantFlags assistant; /* model, device, context and --keep of it */
+  AssistantFlags assistant; /* used are model, device, context and --keep */
   bool stop, json, foreground, detached;
 } Options;
 
@@ -68,14 +68,14 @@ static Status put_line(List *list, const WireState *s, Error *err) {
   return buffer_append(list->out, "\n", 1, err);
 }
 
-/* The number of a process that does not answer, or has not even taken the connection; 0: not known. */
+/* The pid of a process that does not answer, or has not even accepted the connection; 0: not known. */
 static pid_t silent_process(const Wire *wire, const char *path) {
   pid_t pid = 0;
   if (wire->socket < 0) return keep_holder(path);
   return wire_is_own(wire->socket, &pid) ? pid : 0;
 }
 
-/* A process that does not answer: what it keeps is not known. */
+/* Appends a process that does not answer: which model it keeps is not known. */
 static Status put_silent(List *list, pid_t pid, Error *err) {
   if (list->json)
     return buffer_printf(list->out, err, "%s\n  {\"model\": null, \"pid\": %d, \"silent\": true}",
@@ -117,14 +117,14 @@ static bool await_silent(Wire *wire, const char *path, pid_t pid, int ms) {
   return keep_holder(path) != pid;
 }
 
-/* Ends a process that does not answer. While the connection is open, or the name is the process's, no other
- * process has its number. */
+/* Ends a process that does not answer. While the connection is open, or keep_holder() finds the process, no
+ * other process has its pid. */
 static Status end_silent(Wire *wire, const char *path, Error *err) {
   enum { TERMINATE_MS = 2000, KILL_MS = 10000 };
   const pid_t pid = silent_process(wire, path);
   if (pid <= 0 || kill(pid, SIGTERM) != 0)
     return error_set(err, STATUS_FAILED, "a process that keeps a model does not answer, and cannot be ended");
-  kill(pid, SIGCONT); /* a stopped one gets signals then */
+  kill(pid, SIGCONT); /* a stopped process handles SIGTERM after this */
   if (!await_silent(wire, path, pid, TERMINATE_MS) && !interrupt_came()) kill(pid, SIGKILL);
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (!await_silent(wire, path, pid, KILL_MS))
@@ -133,7 +133,7 @@ static Status end_silent(Wire *wire, const char *path, Error *err) {
   return STATUS_OK;
 }
 
-/* Waits for the end, after the answers that it is making. */
+/* Waits until the process has completed its answers and ended. */
 static Status await_end(Wire *wire, const char *path, Error *err) {
   WireState state;
   KeepReply reply = KEEP_REPLIED;
@@ -198,14 +198,14 @@ static Status start(const AssistantFlags *flags, int seconds, Error *err) {
 static Status hold(AssistantFlags *flags, int seconds, bool quiet, Error *err) {
   const HolderOptions options = {.keep_seconds = seconds, .quiet = quiet};
   Assistant assistant = {0};
-  prctl(PR_SET_NAME, "auk"); /* it was executed by another name of its file (launch.c) */
-  flags->keep.time = "0";    /* it is the process that others would look for */
+  prctl(PR_SET_NAME, "auk"); /* launch.c executes "/proc/self/exe": the name would be "exe" */
+  flags->keep.time = "0";    /* not to look for another such process */
   Status status = holder_run(flags, &options, &assistant, err);
   assistant_release(&assistant);
   return status;
 }
 
-/* Words that name no model, but what others do with those that are in memory. */
+/* Verbs of other programs that keep models, and what to type here. */
 static const struct {
   const char *word, *hint;
 } verbs[] = {
@@ -223,7 +223,7 @@ static const struct {
     {"run", "auk keep MODEL keeps one"},
 };
 
-/* Refuses a verb in place of the model, which may stand before one, and any second word. */
+/* Refuses a verb in place of the model, also if a model follows, and any other second operand. */
 static Status check_words(const CommandCall *call, const char *model, Error *err) {
   for (size_t i = 0; model && i < sizeof verbs / sizeof *verbs; i++)
     if (strcmp(model, verbs[i].word) == 0 && !model_is_there(model))
@@ -242,14 +242,14 @@ static Status run(CommandCall *call, Error *err) {
   if (o->stop && o->assistant.model.path)
     return error_set(err, STATUS_USAGE, "--stop ends all that is kept: it goes with no model");
   if (o->stop) return end_all(err);
-  /* Flags that describe a process ask for one; without -m, of the usual model. */
+  /* Any flag that describes a process starts one; without -m, with the model of the settings. */
   const bool starts = o->assistant.model.path || call->n_given > o->json;
   if (starts && o->json)
     return error_set(err, STATUS_USAGE, "--json lists all that is kept: it goes with no other flag");
   if (!starts) return show_all(o->json, &call->out, err);
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
-  /* The call that starts it has checked its flags; those from the file of settings mean nothing on a CPU. */
+  /* The call that started this process has checked the flags; a CPU ignores GPU flags of the settings. */
   if (o->detached) o->assistant.device.gpu_is_usual = o->assistant.device.gpu_memory_is_usual = true;
   if (o->foreground || o->detached) return hold(&o->assistant, seconds, o->detached, err);
   return start(&o->assistant, seconds, err);
@@ -300,7 +300,7 @@ const Interface keep_interface = {
                 "auk keep --stop",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
-    .max_operands = 2, /* a verb and a model, which are refused with the right words */
+    .max_operands = 2, /* a verb and a model: check_words() refuses them with a hint */
     .operands = VALUE_MODEL,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},

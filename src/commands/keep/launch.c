@@ -1,10 +1,10 @@
 /* launch.c - see launch.h. Called by: start.c.
  *
  * The process is the grandchild of the call, in a session of its own: a terminal that closes does not end it,
- * no process has to wait for it, and of the call's descriptors it has none, so that a reader of the call's
- * output sees its end. It is executed anew, since neither OpenMP's threads nor a CUDA context outlive a
- * fork. Other calls use it too: of the environment, the limits and the ignored signals of the call it has
- * nothing that those would suffer from. Niceness and cores stay, as they are part of the key (place.h). */
+ * no process has to wait for it, and it inherits no descriptors, so that a reader of the call's output sees
+ * the end of it. It is executed anew, since neither OpenMP's threads nor a CUDA context outlive a fork. Other
+ * calls use it too, so it does not inherit variables, limits and ignored signals of the call that would harm
+ * them. Niceness and cores stay, as they are part of the key (place.h). */
 #include "commands/keep/launch.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static Status put_double(Arguments *a, const char *flag, double value, Error *er
   return value > 0 ? put(a, flag, text, err) : STATUS_OK;
 }
 
-/* The word of a choice's index. */
+/* Adds a flag with its choice number `index` as a word; nothing for 0, the default. */
 static Status put_choice(Arguments *a, const char *flag, const char *words, int index, Error *err) {
   Word word = {"", 0};
   char text[32];
@@ -64,7 +64,7 @@ static Status put_choice(Arguments *a, const char *flag, const char *words, int 
   return index ? put(a, flag, text, err) : STATUS_OK;
 }
 
-/* A path that is as good in another directory. */
+/* Adds a flag with a path, made absolute since the process changes its directory. */
 static Status put_path(Arguments *a, const char *flag, const char *path, Error *err) {
   char *whole = realpath(path, NULL);
   Status status = put(a, flag, whole ? whole : path, err);
@@ -78,7 +78,7 @@ static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlac
   const ModelOverrides *o = &flags->model.overrides;
   TRY(put(a, "auk", "keep", err));
   TRY(put(a, "--detached", NULL, err));
-  TRY(put(a, "--no-config", NULL, err)); /* its settings are those of this call */
+  TRY(put(a, "--no-config", NULL, err)); /* the flags include the settings of this call */
   TRY(put_int(a, "--keep", hello->keep_seconds, err));
   if (strcmp(place->given, place->path) == 0)
     TRY(put_path(a, "-m", place->path, err));
@@ -105,7 +105,7 @@ static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlac
 /* --- the environment and the limits */
 
 /* Variables that the process gets: those that it and its libraries read, and no secret of the call. A name
- * that ends in '_' stands for all that begin so. */
+ * that ends in '_' stands for all names with this prefix. */
 static const char *const passed[] = {
     "HOME",          "PATH",    "TMPDIR", "LANG",   "LC_",   "XDG_",    "TZ",
     "LD_",           "OMP_",    "GOMP_",  "KMP_",   "CUDA_", "NVIDIA_", "MALLOC_",
@@ -120,7 +120,7 @@ static bool is_passed(const char *variable) {
   return false;
 }
 
-/* A list in new memory of strings that stay the environment's. */
+/* A new list; its strings still belong to the environment. */
 static char **passed_environment(Error *err) {
   size_t n = 0;
   while (environ[n]) n++;
@@ -131,7 +131,7 @@ static char **passed_environment(Error *err) {
   return list;
 }
 
-/* Raises what this call may use of memory, files and so on as far as it may be raised. Stacks (threads.c) and
+/* Raises this process's soft limits (memory, files, ...) to the hard limits. Those of stacks (threads.c) and
  * core files stay as they are. */
 static void raise_limits(void) {
   enum { MOST_FILES = 1 << 16 };
@@ -147,7 +147,7 @@ static void raise_limits(void) {
   }
 }
 
-/* A limit of CPU time that cannot be raised would end the process in the middle of another call's answer. */
+/* Refuses a hard limit of CPU time: it would end the process in the middle of another call's answer. */
 static Status check_limits(Error *err) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return STATUS_OK;
@@ -157,7 +157,7 @@ static Status check_limits(Error *err) {
 
 /* --- the process */
 
-/* Becomes the holder; only calls that are safe after fork(). */
+/* Becomes the holder; uses only functions that are safe after fork(). */
 static void become(const int pipes[2][2], char **arguments, char **environment) {
   static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
   const pid_t self = getpid();
@@ -192,8 +192,8 @@ static Status fork_twice(int pipes[2][2], char **arguments, char **environment, 
                      : error_set(err, STATUS_FAILED, "cannot start a process that keeps the model");
 }
 
-/* Waits for "ready" on the first pipe, after the number of the process. If it closes before, the second has
- * the reason. */
+/* Waits for "ready" on the first pipe (standard output), where the pid comes before. If that pipe closes
+ * first, the second one (standard error) has the reason. */
 static Status await_ready(const int pipes[2][2], Error *err) {
   char text[sizeof err->text] = "", unused[64];
   size_t n = 0;

@@ -1,4 +1,4 @@
-/* place.c - see place.h. Called by: start.c, holder.c. */
+/* place.c - see place.h. Called by: start.c, holder.c, keep.c; keep_time() by answer/assistant.c. */
 #include "commands/keep/place.h"
 
 #include <dirent.h>
@@ -33,12 +33,12 @@ static Status add_stamp(Buffer *key, const char *what, const char *path, Error *
   return buffer_append(key, "\n", 1, err);
 }
 
-/* How this process shares the machine with others, which a process that it starts inherits and may not be
- * able to change: calls compute at their own niceness, on their own cores. */
+/* Adds niceness and cores of this process, with which its calls compute: a process that it starts inherits
+ * them and may not be able to change them. */
 static Status add_share(Buffer *key, Error *err) {
   enum { MOST_CORES = 1 << 16 };
   unsigned long cores[MOST_CORES / 8 / sizeof(unsigned long)] = {0};
-  const long size = syscall(SYS_sched_getaffinity, 0, sizeof cores, cores); /* the size in use */
+  const long size = syscall(SYS_sched_getaffinity, 0, sizeof cores, cores); /* bytes in use */
   TRY(buffer_printf(key, err, "nice %d cores", getpriority(PRIO_PROCESS, 0)));
   for (long i = 0; i < size / (long)sizeof *cores; i++) TRY(buffer_printf(key, err, " %lx", cores[i]));
   return buffer_append(key, "\n", 1, err);
@@ -150,9 +150,9 @@ void keep_remove_leftovers(const char *directory) {
   if (entries) closedir(entries);
 }
 
-/* A holder has a record lock of KEY.lock at the byte that its socket's inode numbers: the kernel says whose
- * it is, and ends it with the process. (Starts lock the whole file, but with flock(), which sees no record
- * locks.) */
+/* Opens KEY.lock; *byte describes a holder's record lock in it, at the offset of its socket's inode number:
+ * the kernel tells who owns the lock, and ends it with the process. (Starts lock the whole file, but with
+ * flock(), which sees no record locks.) */
 static int open_for_holder(const char *path, ino_t inode, struct flock *byte) {
   char name[sizeof((struct sockaddr_un *)0)->sun_path];
   const size_t n = strlen(path) - strlen(".sock");
@@ -180,7 +180,7 @@ pid_t keep_holder(const char *path) {
 }
 
 Status keep_connect(const char *path, int *out, Error *err) {
-  static const struct timeval longest = {.tv_sec = 2}; /* until there is room among those that wait */
+  static const struct timeval longest = {.tv_sec = 2}; /* for room in the queue of connections */
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   pid_t pid;
   *out = -1;

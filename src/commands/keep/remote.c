@@ -1,4 +1,4 @@
-/* remote.c - see remote.h. Called by: assistant.c, answer.c and choose.c of answer/; start.c, keep.c.
+/* remote.c - see remote.h. Called by: answer/assistant.c, start.c, keep.c.
  * Always true: each request that was asked for and not ended has an entry in `asked`. Messages about other
  *              requests are passed over: this call has cancelled those. */
 #include "commands/keep/remote.h"
@@ -24,7 +24,7 @@ struct Remote {
   Wire wire;
   WireWelcome facts;
   uint32_t n_asked;
-  bool alone;   /* WireAsk */
+  bool alone;   /* for WireAsk.alone */
   Asked *asked; /* [n] */
   size_t n, capacity;
   Buffer body;
@@ -141,7 +141,7 @@ static Status send_request(Remote *r, const Asked *a, Error *err) {
   return wire_put(&r->wire, WIRE_ASK, r->body.data, r->body.size, NULL, 0, err);
 }
 
-/* Ends a request, whose entry is free afterwards. */
+/* Ends a request and removes its entry; cancel: tells the holder too. */
 static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *err) {
   const Asked ended = *a;
   GenerateResult *generated = &a->result.generated;
@@ -149,7 +149,7 @@ static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *
   generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
   if (generated->first_token_ms < 0) generated->first_token_ms = 0;
   generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
-  /* The steps of a request that ends here are not known, only how many there are without guesses. */
+  /* The steps of a cancelled request are not known: counts them as without guesses, one for each token. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
     generated->guesses.n_steps = generated->n_generated - r->alone;
   const BatchResult result = a->result;
@@ -159,7 +159,7 @@ static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *
   return job->done(job->user, &ended.request, &result, err);
 }
 
-/* The sinks' and masks' errors are the request's, as in a batch. */
+/* Sends a request. Errors of its sink and masks end this request alone, as in a batch. */
 static Status ask(Remote *r, const BatchRequest *request, const BatchJob *job, Error *err) {
   TRY(mem_grow(&r->asked, &r->capacity, r->n + 1, sizeof *r->asked, "requests", err));
   Asked *a = &r->asked[r->n++];
@@ -257,17 +257,16 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
   }
   if (kind != WIRE_TOKEN) return broken(err);
   a->result.status = take_token(r, a, body, size, &ended, &a->result.error);
-  ended = ended && a->result.generated.reason != FINISH_LENGTH; /* then the holder ends it, too */
+  ended = ended && a->result.generated.reason != FINISH_LENGTH; /* at the length limit the holder ends it */
   return a->result.status || ended ? end(r, a, job, true, err) : STATUS_OK;
 }
 
 /* --- all requests */
 
-/* When the holder was last heard. */
 typedef struct {
-  double heard_ms;
-  bool asked;  /* it was asked for its state since */
-  Watch watch; /* from then on */
+  double heard_ms; /* when the holder's last message came */
+  bool asked;      /* its state was asked for since then */
+  Watch watch;     /* from when it was asked for */
 } Hearing;
 
 static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {
@@ -281,8 +280,8 @@ static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* No message came. Asks for one after a second, which a holder answers between two steps; fails if it is
- * silent then. Such a holder counts as one that has ended. */
+/* To be called when no message came. After a second asks for the holder's state, which it sends between two
+ * steps; if the holder is silent then, fails, and treats it as one that has ended. */
 static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
   enum { ASK_MS = 1000 };
   if (hearing->asked && watch_is_silent(&hearing->watch, 0)) {
@@ -295,7 +294,7 @@ static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
 }
 
 static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
-  enum { POLL_MS = 100 }; /* the longest that a signal that comes between look and wait is not seen */
+  enum { POLL_MS = 100 }; /* longest delay of a signal that comes between check and wait */
   Hearing hearing = {.heard_ms = clock_ms()};
   for (;;) {
     WireKind kind;

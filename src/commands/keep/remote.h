@@ -6,18 +6,18 @@
 
 typedef struct Remote Remote;
 
-/* Greets a holder on a connected socket, which it takes over. *remote is NULL, without failure, if this is
- * not the holder that was looked for, or it has just ended; a failure with *silent, if it does not answer. */
+/* Greets a holder on a connected socket, which the remote then owns. *remote is NULL, without failure, if the
+ * holder refuses the key or has just ended. *silent: a failure, since the holder does not answer. */
 Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **remote, bool *silent,
                    Error *err);
 void remote_close(Remote *remote); /* NULL is fine; what the holder computes for this call ends */
 
 const WireWelcome *remote_facts(const Remote *remote);
 bool remote_is_alive(Remote *remote); /* false: the holder has ended */
-/* The image of the tokenizer that the holder has sent, or -1. It stays the remote's. */
+/* Descriptor of the tokenizer's image that the holder has sent, or -1; owned by the remote. */
 int remote_image(const Remote *remote);
 
-/* batch_run() with up to n_at_once requests at a time; `alone`: which this call would compute in a session,
+/* batch_run() with up to n_at_once requests at a time; alone: this process would compute them in a session,
  * one after another. A request whose generate.interrupted is set ends with
  * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. A sink forces tokens only once it
  * has had those that it forced before; score() is not called for an end token. */

@@ -9,11 +9,11 @@
 /* Seconds of --keep, else of $AUK_KEEP; -1 if neither says. 0: no holder is used. */
 Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err);
 
-/* Finds the holder of this model, with at least n_ctx tokens of context (0: any). *remote is NULL
- * without one. A failure with *silent: there is one that does not answer. */
+/* Finds the holder of this model, with at least n_ctx tokens of context (0: any), and sets its keep time (-1:
+ * unchanged). *remote is NULL without a holder. *silent: a failure, since the holder does not answer. */
 Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int seconds, Remote **remote,
                  bool *silent, Error *err);
-/* Starts a holder, unless another call is doing so, and waits until it is ready. A failure is its reason.
+/* Starts a holder, unless another call is doing so, and waits until it is ready. An error is the holder's.
  * `place` names the model; n_ctx may be NOT_GIVEN. */
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
                   int seconds, Remote **remote, Error *err);
@@ -21,14 +21,14 @@ Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Mo
 /* Ends the holders that no call is connected to, and waits until their memory is free; their number. */
 int keep_make_room(void);
 
-/* Calls visit() for each holder of this user, with a connection to its socket, visit()'s to close; -1:
- * it takes none, since as many calls wait as it has room for. Names without a listener are removed. */
+/* Calls visit() for each holder of this user, with a connection that visit() closes; socket -1: the holder's
+ * queue of connections is full. Removes names of sockets without a listener. */
 typedef Status KeepVisit(void *user, const char *path, int socket, Error *err);
 Status keep_each(KeepVisit *visit, void *user, Error *err);
 /* How a holder answers: with its state, by the end of the connection, or not at all (watch.h). */
 typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT } KeepReply;
-/* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if it replied. One
- * that takes no connection is silent. */
+/* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if it replied.
+ * Without a connection (socket -1) the holder is silent. */
 Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, KeepReply *reply,
                  Error *err);
 /* Waits until the holder has ended; false if it has not after ms. */

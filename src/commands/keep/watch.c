@@ -1,4 +1,4 @@
-/* watch.c - see watch.h. Called by: remote.c, start.c. */
+/* watch.c - see watch.h. Called by: launch.c, remote.c, start.c. */
 #include "commands/keep/watch.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ bool watch_is_silent(Watch *watch, double most_ms) {
   if (now - watch->since_ms < SILENT_MS) return false;
   const char state = look(watch->pid, &progress);
   const bool is_stopped = state == 'T' || state == 't';
-  /* 'R': it waits for a core, perhaps for long beside others. */
+  /* 'R' without progress: it is runnable, but other processes have the cores. */
   const bool computes = !is_stopped && (state == 'R' || progress != watch->progress);
   if (!computes || (most_ms > 0 && now - watch->begin_ms >= most_ms)) return true;
   watch->since_ms = now;

@@ -21,7 +21,7 @@ void wire_close(Wire *wire) {
   wire->ended = true;
 }
 
-/* A holder lives long: the memory of a large message goes back to the system. */
+/* Empties a buffer. A holder lives long, so memory of a large message goes back to the system. */
 static void empty(Buffer *buffer) {
   enum { SMALL = 1 << 20 };
   buffer->size = 0;

@@ -1,7 +1,7 @@
 /* wire.h - messages between a call and the process that keeps a model (holder.h), over a unix socket.
  *
- *   WireHead | body [head.size]      both processes are of one build, so a body is structs and arrays as they
- *                                    are in memory; place.h sees to that
+ *   WireHead | body [head.size]      a body is structs and arrays as they are in memory, since the key
+ *                                    (place.h) makes sure that both processes are of one build
  *
  *   a call                            the holder
  *   HELLO key                    ->
@@ -45,18 +45,18 @@ enum { WIRE_LARGEST = 1 << 28, WIRE_LARGEST_GREETING = 1 << 20, WIRE_NAME = 256 
 
 /* WIRE_HELLO; then the key's text. */
 typedef struct {
-  int32_t keep_seconds; /* how long the holder stays unused from now on; -1: as before */
+  int32_t keep_seconds; /* how long an unused holder stays, from now on; -1: as before */
   int32_t n_ctx;        /* tokens of context that are needed; 0: any */
 } WireHello;
 
 /* WIRE_WELCOME. */
 typedef struct {
   int32_t pid, n_ctx, n_sequences, vocab_size;
-  bool guesses; /* it computes guessed tokens */
+  bool guesses; /* speculative decoding is on */
   char backend[16];
 } WireWelcome;
 
-/* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. The fields are BatchRequest's. */
+/* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in BatchRequest. */
 typedef struct {
   uint32_t id; /* of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
@@ -121,7 +121,7 @@ typedef struct {
   int socket; /* non-blocking; -1: none */
   Buffer in, out;
   size_t in_used, out_sent;
-  size_t largest; /* bytes of a body that is taken: WIRE_LARGEST, or less from one who has not greeted */
+  size_t largest; /* most bytes of a body; fewer than WIRE_LARGEST before a caller has greeted */
   int descriptor; /* the last one received; -1: none */
   bool ended;     /* the other end is gone, or breaks the rules */
 } Wire;
@@ -129,12 +129,12 @@ typedef struct {
 Wire wire_on(int socket);
 void wire_close(Wire *wire);
 
-/* Appends a message to what is to be sent: its body in up to two parts. */
+/* Queues a message to be sent, with its body in up to two parts. */
 Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const void *more, size_t more_size,
                 Error *err);
 /* Sends what can be sent now; if the other end is gone, the rest is dropped. */
 void wire_send(Wire *wire);
-/* Sends all at once, with a descriptor (or -1) beside it. */
+/* wire_send(), with a descriptor attached (-1: none). */
 void wire_send_descriptor(Wire *wire, int descriptor);
 /* Receives what is there, up to a megabyte: memory grows with what is sent, not with what is announced. Sets
  * `ended` after the last of it, if the other end is gone. */
