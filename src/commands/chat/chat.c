@@ -163,13 +163,13 @@ static Status open_terminal(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Says what goes on; the template decides whether the messages are in a valid order. */
+/* Says which chat goes on, and encodes it: the template decides whether the order of messages is valid. */
 static Status show_continued(Dialogue *d, Error *err) {
   const Conversation *c = &d->conversation;
   char title[CONVERSATION_TITLE];
   IdList ids = {0};
   d->continued.keeps = !d->talk->no_history && (d->interactive || d->continued.goes_on);
-  d->continued.failed = d->input.history_fails; /* it is the same folder: one note is enough */
+  d->continued.failed = d->input.history_fails; /* chat and history are in one folder: one note is enough */
   if (!d->continued.goes_on) return STATUS_OK;
   Status status = c->count ? dialogue_encode(d, c, 0, &ids, err) : STATUS_OK;
   conversation_title(d->continued.kept.forgotten.count ? &d->continued.kept.forgotten : c, title);

@@ -220,7 +220,7 @@ static Status drop_attached(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Refuses a file that would overflow the context with any message. */
+/* Attaches a file's text to the next message. Refuses text that would overflow the context by itself. */
 static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *err) {
   const int n_ctx = assistant_n_ctx(&d->assistant);
   size_t n, n_waiting, n_message, before = d->attached.size;
@@ -290,7 +290,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
     d->conversation = before;
   } else {
     conversation_release(&before);
-    kept_release(&d->continued.kept); /* it is a chat of its own from here on */
+    kept_release(&d->continued.kept); /* it is kept as a new chat from here on */
     d->unsaved = true;
     size_t n = d->conversation.count;
     bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;

@@ -51,7 +51,7 @@ static int compare(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Appends the words in order, if there is nothing else to be done with several. Frees them. */
+/* Appends the words to `list`, sorted, if there are several and none of their text is common. Frees them. */
 static Status finish(Candidates *c, Status status, Buffer *list, Error *err) {
   StringList *words = &c->words;
   const bool listed = status == STATUS_OK && words->count > 1 && c->rest->size == 0;

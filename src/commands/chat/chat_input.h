@@ -19,8 +19,8 @@ typedef struct {
   Buffer kept;        /* lines typed before a question appeared, each with a NUL; they are read next */
 } ChatInput;          /* starts zeroed */
 
-/* For a terminal: PRECOND console_begin(). The user's lines have a style if it is `ansi`. Without this call,
- * input is the lines of standard input. */
+/* For a terminal: PRECOND console_begin(). The user's lines have a style if the terminal is `ansi`. Without
+ * this call, input is the lines of standard input. */
 Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
                        Error *err);
 void chat_input_close(ChatInput *input);

@@ -7,7 +7,7 @@
 
 #include "commands/common.h"
 
-/* In the order of the list; each is a flag without its dashes, except think and show-thinking. */
+/* In the order of /set's list; each is a flag without its dashes, except think and show-thinking. */
 const char *const chat_setting_names[] = {
     "temp", "top-k", "top-p", "min-p",        "repeat-penalty", "presence-penalty", "frequency-penalty",
     "seed", "n",     "think", "think-budget", "show-thinking",
@@ -26,7 +26,7 @@ static const FlagGroup groups[] = {
 };
 static const Interface settable = {INTERFACE_GROUPS(groups)};
 
-/* Finds the flag with this name without its dashes, and the spelling with them; NULL if none can be set. */
+/* Finds the flag with this name, given without dashes, and its spelling with them; NULL: /set has none. */
 static const Flag *find_flag(const char *name, size_t size, char spelling[64], size_t *offset) {
   for (int dashes = 2; dashes > 0; dashes--) {
     int length = snprintf(spelling, 64, "%.*s%.*s", dashes, "--", (int)size, name);

@@ -47,7 +47,7 @@ static ChatWord find_word(const char *text, size_t size) {
   return WORD_TEXT;
 }
 
-/* True if it has only letters, and dashes between them: paths and numbers have more. */
+/* True for letters, with - or _ after the first: paths and numbers have other characters. */
 static bool is_like_a_command(const char *text, size_t size) {
   for (size_t i = 0; i < size; i++) {
     const bool letter = (text[i] | 32) >= 'a' && (text[i] | 32) <= 'z';

@@ -38,7 +38,7 @@ typedef struct {
   size_t size;
   const char *name; /* [name_size] for WORD_UNKNOWN: the word, without the slash */
   size_t name_size;
-  const char *nearest; /* and the command that was probably meant, or NULL */
+  const char *nearest; /* for WORD_UNKNOWN: the command that was probably meant, or NULL */
 } ChatLine;
 
 /* Says what to type instead of exit, quit, help or !ls alone, commands of other programs; else NULL. */
@@ -46,5 +46,5 @@ const char *chat_bare_word(const char *text, size_t size);
 
 /* A command is a slash, a known name, and the argument if it takes one, on one line (/system and /tool take
  * several). A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN.
- * Others are text: "/usr/bin/env is what?", " /help", "/2 apples". */
+ * Other lines are text: "/usr/bin/env is what?", " /help", "/2 apples". */
 ChatLine chat_parse(const char *line, size_t size);

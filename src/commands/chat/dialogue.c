@@ -247,7 +247,7 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   return STATUS_OK;
 }
 
-/* The turns stay in the file of the chat. */
+/* Drops the forgotten turns from the conversation; they stay in the chat's file. */
 static Status forget(Dialogue *d, const Forgotten *forgotten, Error *err) {
   const int n = forgotten->n_turns;
   const size_t first = conversation_next_turn(&d->conversation, 0);
@@ -411,7 +411,7 @@ static Status answer_once(Dialogue *d, bool *answered, Error *err) {
   return STATUS_OK;
 }
 
-/* Results that have no answer are taken back with it. */
+/* If the results of tools get no answer, they are removed again. */
 Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   enum { MOST_ROUNDS = 64 };
   bool again = false;

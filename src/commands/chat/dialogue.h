@@ -1,5 +1,5 @@
 /* dialogue.h - a running chat: its messages, the session's ids, and how an answer is made. Private to chat.c,
- * chat_commands.c and dialogue.c. */
+ * chat_commands.c, dialogue.c and tool_results.c. */
 #pragma once
 
 #include "commands/answer/show.h"
@@ -22,8 +22,8 @@ typedef struct {
   ChatSettings settings;
   ChatInput input;
   Conversation conversation;
-  Continued continued;   /* the kept chat that the conversation is */
-  Error begin_note;      /* what continued_begin() has to say */
+  Continued continued;   /* the kept chat that the conversation continues */
+  Error begin_note;      /* note from continued_begin(); empty: none */
   bool unsaved;          /* the conversation has changed since it was kept */
   IdList held;           /* ids of the last prompt and its answer */
   Buffer attached;       /* text from /read for the next message */
@@ -34,7 +34,7 @@ typedef struct {
   Spinner spinner;       /* until the first text of an answer */
   AnswerResult result;   /* of the last answer */
   Buffer text, thinking; /* its texts */
-  Buffer calls;          /* its calls of functions, tools_read_calls() */
+  Buffer calls;          /* its calls of functions, lines of tools_read_calls() */
   bool has_result;
   Totals totals;
   int reported_percent; /* highest fullness of the context reported, in percent */
@@ -43,7 +43,7 @@ typedef struct {
   bool leaves;
 } Dialogue; /* starts zeroed */
 
-/* Frees the chat's memory, also of a chat that was opened in part; `input` is chat_input_close()'s. */
+/* Frees the chat's memory, also of a chat that was opened in part; chat_input_close() frees `input`. */
 void dialogue_release(Dialogue *dialogue);
 
 /* Prints a line for the user, or a note beside the chat. Without a terminal both go to standard error. */
@@ -86,7 +86,7 @@ Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, E
 /* Appends a line for each call that waits for a result. */
 Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
 /* Runs --tool-command for each call that waits, if it is given and may run, else says how to give results.
- * *answer: none waits any more, and the results are to be answered. */
+ * *answer: no call waits any more, and the results are to be answered. */
 Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
 /* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */
 void dialogue_keep(Dialogue *dialogue);

@@ -1,6 +1,6 @@
 /* history.c - see history.h. Called by: chat_input.c.
  * Always true: the file is written only under its exclusive lock, by one write or a rename; a process that
- *              waited for the lock of a renamed file opens the new one. */
+ *              waited for the lock of a file which was replaced opens the new file. */
 #include "commands/chat/history.h"
 
 #include <errno.h>

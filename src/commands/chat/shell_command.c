@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "commands/common.h"
 
-/* In the child: never returns. */
+/* In the child: becomes the shell; never returns. */
 static void become(const char *command, const ShellOptions *o, int input, int output) {
   signal(SIGTTOU, SIG_DFL);
   signal(SIGINT, SIG_DFL);
@@ -38,7 +38,7 @@ static void count_interrupt(int number) {
   n_interrupts++;
 }
 
-/* Reads what is there. *open becomes false at the end. A failure here does not end the reading. */
+/* Reads what is there. *open becomes false at the end. If `status` is a failure, drops what is read. */
 static Status read_some(int from, const ShellOptions *o, bool *open, Status status, Error *err) {
   char piece[1 << 14];
   const ssize_t n = read(from, piece, sizeof piece);
@@ -49,8 +49,8 @@ static Status read_some(int from, const ShellOptions *o, bool *open, Status stat
   return buffer_append(o->output, piece, (size_t)n, err);
 }
 
-/* Passes interrupts on: the first as it is, the second as the end of all that the command has begun. A
- * command that wants the terminal gets it, and with it the interrupts. */
+/* Passes interrupts on to the command's process group: the first as SIGINT, the second as SIGKILL. A command
+ * that was stopped because it uses the terminal gets the terminal, and its interrupts with it. */
 static void pass_on(pid_t child, int n_came, int *n_passed, int how) {
   if (n_came > *n_passed) kill(-child, (*n_passed)++ ? SIGKILL : SIGINT);
   if (!WIFSTOPPED(how)) return;
@@ -68,7 +68,7 @@ static void take_terminal(pid_t child) {
 }
 
 /* Reads until the shell has ended and the pipe is empty. A process that the command leaves running may keep
- * the pipe open: it gets a moment for its last words. */
+ * the pipe open: its output is read for LAST_WORDS_MS more. */
 static Status await_output(pid_t child, int from, const ShellOptions *o, int *how, Error *err) {
   enum { LOOK_MS = 50, LAST_WORDS_MS = 100 };
   Status status = STATUS_OK;
@@ -91,7 +91,7 @@ static Status await_output(pid_t child, int from, const ShellOptions *o, int *ho
   return status;
 }
 
-/* --- both */
+/* --- commands of both kinds */
 
 static Status run(const char *command, const ShellOptions *o, int input, int *how, Error *err) {
   int ends[2] = {-1, -1};
@@ -99,7 +99,7 @@ static Status run(const char *command, const ShellOptions *o, int input, int *ho
   const pid_t child = fork();
   if (child == 0) become(command, o, input, ends[1]);
   const int why = errno;
-  if (child > 0 && o->output) setpgid(child, child); /* as the child does, which may come later */
+  if (child > 0 && o->output) setpgid(child, child); /* as the child does, perhaps later */
   if (ends[1] >= 0) close(ends[1]);
   Status status = STATUS_OK;
   if (child > 0 && o->output)
@@ -111,7 +111,7 @@ static Status run(const char *command, const ShellOptions *o, int input, int *ho
   return status;
 }
 
-/* A file without a name that holds the input. */
+/* Makes an unnamed file that holds the input. */
 static Status make_input(const Buffer *text, int *file, Error *err) {
   FILE *made = tmpfile();
   if (!made) return system_error("a temporary file", "make it", err);

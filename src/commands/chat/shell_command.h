@@ -11,6 +11,6 @@ typedef struct {
   size_t most;          /* bytes of output; more are a failure (STATUS_FAILED) */
 } ShellOptions;
 
-/* Meanwhile only the command gets interrupts. *how is as wait() has it. Where the output is taken, the
- * command ends with its shell, whatever that leaves running, and a second interrupt kills all of it. */
+/* Runs the command, which alone gets interrupts meanwhile. *how: the status that wait() gives. With `output`,
+ * the command ends with its shell, whatever the shell leaves running, and a second interrupt kills both. */
 Status shell_command(const char *command, const ShellOptions *options, int *how, Error *err);

@@ -10,15 +10,15 @@
 
 enum { MOST_RESULT = 1 << 20 }; /* bytes that --tool-command may write */
 
-/* A call without a result. The spans are of the conversation. */
+/* A call without a result. The spans are of the buffer that find_waiting() fills. */
 typedef struct {
   JsonSpan function; /* {"name": ..., "arguments": ...} */
-  JsonSpan name, id; /* strings, or NULL */
-  size_t n;          /* calls that wait from this one on */
+  JsonSpan name, id; /* strings; without text: missing */
+  size_t n;          /* how many calls wait, from this one on; 0: this one does not exist */
 } WaitingCall;
 
-/* Finds a call of the last answer by its number among the calls without a result; call->n is 0 where it has
- * fewer. The spans are of `object`. */
+/* Finds a call of the last answer by its number among the calls without a result; call->n is 0 if there are
+ * fewer. `object` gets the text that the spans are of. */
 static void find_waiting(const Conversation *c, size_t index, Buffer *object, WaitingCall *call) {
   size_t at = c->count, n_results = 0, n = 0;
   *call = (WaitingCall){.n = 0};
