@@ -34,7 +34,7 @@ Status continued_refuse(const Continued *c, Status status, Error *err) {
   return error_set(err, status, "%s (the model of this chat; -m MODEL goes on with another)", reason.text);
 }
 
-/* True if the two name the same model: a link or another spelling may lead there. */
+/* True if `was` names the model at `place`, perhaps by a link or another spelling. */
 static bool same_model(const ModelFlags *flags, const char *was, const ModelPlace *place) {
   ModelFlags other = *flags;
   ModelPlace there = {0};
@@ -50,7 +50,7 @@ static bool same_model(const ModelFlags *flags, const char *was, const ModelPlac
   return same;
 }
 
-/* The value of --chat-template that means the same in any folder. */
+/* The value of --chat-template, a file's path made absolute, in new memory; NULL if it is not given. */
 static Status lasting_template(const Assistant *a, char **lasting, Error *err) {
   const char *given = a->flags->chat.chat_template;
   char *whole = given && file_exists(given) ? realpath(given, NULL) : NULL;

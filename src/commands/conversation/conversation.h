@@ -14,8 +14,8 @@ typedef struct {
   Role role;
   Buffer text;
   Buffer thinking; /* thought of the assistant; size 0: none */
-  Buffer members;  /* ChatMessage.members: calls of functions, or the call that it is the result of */
-  Buffer model;    /* what wrote it, if it is the assistant's; size 0: not said */
+  Buffer members;  /* ChatMessage.members: calls of functions, or which call this is the result of */
+  Buffer model;    /* the model that wrote an assistant's message; size 0: not said */
 } Message;
 
 /* A turn is a user message and all that follows up to the next one. Messages before the first turn (a system

@@ -40,7 +40,7 @@ static Status read_content(const char *path, size_t i, const Json *content, Buff
   return STATUS_OK;
 }
 
-/* Takes the calls of a message, or the call that it is the result of. `text` is the object's. */
+/* Reads the calls of a message, or which call it is the result of; text: the message as JSON. */
 static Status read_members(const char *path, size_t i, JsonSpan text, Message *message, Error *err) {
   Error inner;
   Status status = tools_append_members(text, i, &message->members, &inner);
@@ -164,8 +164,7 @@ Status conversation_load(const char *path, Conversation *conversation, Conversat
 
 /* --- the head alone */
 
-static const char before_messages[] =
-    "\"messages\": ["; /* as conversation_write() does it; no string contains it */
+static const char before_messages[] = "\"messages\": ["; /* no JSON string contains its quotes unescaped */
 
 /* Appends the first bytes of the file. */
 static Status read_beginning(const char *path, Buffer *text, Error *err) {
@@ -179,7 +178,7 @@ static Status read_beginning(const char *path, Buffer *text, Error *err) {
   return status;
 }
 
-/* A file that this program did not write may have its members elsewhere. */
+/* Reads the head from the whole file: another program may write the members in another order. */
 static Status load_whole_head(const char *path, ConversationHead *head, Error *err) {
   Conversation c = {0};
   char title[CONVERSATION_TITLE];
@@ -236,8 +235,8 @@ static Status put_message(Buffer *out, const Message *m, const char *model, Erro
   return buffer_append_string(out, "}", err);
 }
 
-/* Writes up to `most` characters of a text as one line without blanks at its ends; `line` has room for all of
- * them. *at: where the rest begins. Gives the size. */
+/* Writes up to `most` characters of a text to `line`, as one line without blanks at its ends. *at: where the
+ * rest of the text begins. Returns the size of the line. */
 static size_t put_line(const Buffer *text, size_t most, char *line, size_t *at) {
   size_t n = 0;
   for (*at = 0; *at < text->size && most > 0; most--) {

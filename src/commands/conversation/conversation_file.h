@@ -20,7 +20,7 @@ void conversation_head_release(ConversationHead *head);
 /* The beginning of the first message of the user, on one line; empty if there is none. */
 enum { CONVERSATION_TITLE = 256 };
 void conversation_title(const Conversation *conversation, char title[CONVERSATION_TITLE]);
-/* All of that message on one line, in new memory. */
+/* All of the first message of the user on one line, in new memory. */
 char *conversation_whole_title(const Conversation *conversation, Error *err);
 
 /* Appends the file's text. An answer whose model is not the head's has a member "model"; a thought is
@@ -33,11 +33,11 @@ Status conversation_write(const Conversation *conversation, const ConversationHe
 Status conversation_save(const Conversation *conversation, const ConversationHead *head, const char *path,
                          Error *err);
 
-/* Reads such a file, or its array of messages alone, into an empty conversation, and what it says beside into
- * a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string or a list
- * of parts of type "text". Content that cannot be kept (images) is refused by name (STATUS_USAGE). An
+/* Reads a file of this format, or an array of messages alone, into an empty conversation, and other members
+ * into a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string or a
+ * list of parts of type "text". Content that cannot be kept (images) is refused by name (STATUS_USAGE). An
  * answer that names no model has the head's. */
 Status conversation_load(const char *path, Conversation *conversation, ConversationHead *head, Error *err);
 
-/* Reads what the file of a kept chat says beside its messages, from its beginning. */
+/* Reads the head of a kept chat, if possible from the beginning of the file alone. */
 Status conversation_load_head(const char *path, ConversationHead *head, Error *err);

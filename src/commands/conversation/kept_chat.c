@@ -232,7 +232,7 @@ void kept_list_release(KeptList *list) {
 
 /* --- one of them */
 
-/* True if `part` is in a title that the head of the file does not have whole. */
+/* True if `part` is in the whole title, of which the head of the file has only the beginning. */
 static bool is_in_whole_title(const char *path, const char *part) {
   Conversation c = {0};
   char *title =
@@ -243,7 +243,7 @@ static bool is_in_whole_title(const char *path, const char *part) {
   return found;
 }
 
-/* True if `part` is in the entry's name, or `by_title` in its title, whatever the case of letters there. */
+/* True if `part` is in the entry's name, or, by_title, in its title in upper or lower case. */
 static bool matches(const KeptEntry *entry, const char *part, bool by_title) {
   ConversationHead head = {0};
   if (!*part) return false;
@@ -271,7 +271,7 @@ static Status refuse_several(const KeptList *list, const char *name, bool by_tit
   return status;
 }
 
-/* *found: the entry with this name or, if there is none, a part of it in its name or else in its title. */
+/* *found: the entry with this name, else the only one whose name, else whose title, contains `name`. */
 static Status choose(const KeptList *list, const char *name, bool whole, const KeptEntry **found,
                      Error *err) {
   *found = NULL;
@@ -313,7 +313,7 @@ Status kept_find(const char *name, bool whole, char **path, Error *err) {
   return status;
 }
 
-/* Moves the messages that the file says are forgotten from the conversation to `kept`. */
+/* Moves the first n_forgotten messages of turns from the conversation to `kept`. */
 static Status split(KeptChat *kept, Conversation *c, size_t n_forgotten, Error *err) {
   const size_t first = conversation_next_turn(c, 0);
   if (n_forgotten > c->count - first) n_forgotten = c->count - first;
@@ -324,7 +324,7 @@ static Status split(KeptChat *kept, Conversation *c, size_t n_forgotten, Error *
 
 Status kept_open(const char *name, KeptChat *kept, Conversation *c, ConversationHead *head, Error *err) {
   TRY(kept_find(name, false, &kept->path, err));
-  TRY(file_stamp(kept->path, &kept->stamp, err)); /* before reading: a later change makes it another's */
+  TRY(file_stamp(kept->path, &kept->stamp, err)); /* before reading: a later change is another process's */
   TRY(file_refuse_waiting(kept->path, err));
   TRY(conversation_load(kept->path, c, head, err));
   if (head->began && strlen(head->began) < sizeof kept->began) strcpy(kept->began, head->began);

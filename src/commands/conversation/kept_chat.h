@@ -18,19 +18,19 @@ typedef struct {
   char began[24];         /* "2026-11-22T15:10:00Z", or empty: now */
 } KeptChat;               /* starts zeroed */
 
-/* Writes the conversation, with what its head says beside. A conversation without a message of the user has
- * no file; one that is there is removed. `moved` becomes true if another process has written to the file: the
- * chat has another name now. */
+/* Writes the conversation and its head to the chat's file. A conversation without a message of the user has
+ * no file; an existing one is removed. *moved: another process has written to the file, so that the chat has
+ * another name now. */
 Status kept_save(KeptChat *kept, const Conversation *conversation, ConversationHead head, bool *moved,
                  Error *err);
-/* Lets go of the file: the next conversation gets one of its own. */
+/* Forgets the file: the next conversation gets a new one. */
 void kept_release(KeptChat *kept);
 
 /* Reads a kept chat, NULL: the one that was written last, into an empty conversation and a zeroed KeptChat.
- * The name may be a part of one that only one chat has, or of a whole title. Unknown ones: STATUS_USAGE. */
+ * The name may be a part of a name, or else of a title, that only one chat has. Unknown: STATUS_USAGE. */
 Status kept_open(const char *name, KeptChat *kept, Conversation *conversation, ConversationHead *head,
                  Error *err);
-/* The path of that chat, in new memory. `whole`: the name must be complete. */
+/* The path of the chat that kept_open() would read, in new memory. whole: the name must be complete. */
 Status kept_find(const char *name, bool whole, char **path, Error *err);
 
 typedef struct {
