@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Variables that say which of how many processes this one is, counted from 0. The first pair counts that is
- * complete: srun may have started torchrun on each machine; mpirun of a Slurm job passes on Slurm's, which
- * are the job script's, or those of one of its helpers. srun sets PMI's where it speaks PMI-1 or PMI-2. */
+/* Variables with the rank of this process, from 0, and the number of processes. The first complete pair
+ * counts: srun may have started torchrun on each machine, and mpirun in a Slurm job passes on Slurm's
+ * variables, which are of the job's script or of a helper. With PMI-1 or PMI-2, srun sets PMI_RANK too. */
 static const struct {
   const char *rank, *size;
-  const char *starter; /* set by the program whose pair this is: others use these names, too; or NULL */
+  const char *starter; /* variable that tells the pair's program from others with these names; or NULL */
   const char *step;    /* set in tasks, but not in the job's script; or NULL */
 } variables[] = {
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", NULL},
@@ -82,7 +82,7 @@ bool job_needs_no_network(void) {
   return is_on_one_machine() && (job_is_of_torchrun() || !getenv("MASTER_ADDR"));
 }
 
-/* The first host of a list of Slurm: "gpu[03-05,9],login" begins with gpu03. */
+/* Appends the first host of a Slurm list: "gpu[03-05,9],login" begins with gpu03. */
 static Status first_of(const char *list, Buffer *host, Error *err) {
   const size_t prefix = strcspn(list, "[,");
   TRY(buffer_append(host, list, prefix, err));

@@ -1,5 +1,5 @@
-/* join.c - see join.h.   Called by: device.c, commands.c. Always true: another process than rank 0 writes
- * nothing to standard output, and to standard error one line, if rank 0 cannot. */
+/* join.c - see join.h.   Called by: device.c, commands.c. Always true: a process other than rank 0 writes
+ * nothing to standard output, and to standard error at most one line, if rank 0 cannot write it. */
 #include "commands/ranks/join.h"
 
 #include <errno.h>
@@ -103,7 +103,7 @@ static Status find_key(int rank, int timeout_s, uint8_t key[SHA256_BYTES], Error
 
 /* --- joining */
 
-/* Ends the process where only that is left to do; `said`: where a reason goes. */
+/* Ends the process at once (RanksPlace.end); said: descriptor that the reason is written to. */
 static void end(int said, Status status, const char *reason) {
   if (reason) dprintf(said, "auk: %s\n", reason);
   _exit((int)status);

@@ -3,7 +3,7 @@
  * Environment, the same for all processes: MASTER_ADDR and MASTER_PORT say where rank 0 listens (by
  * default on the first host of Slurm's step, or on this machine if all processes are here; on a port that
  * depends on the job). AUK_RANKS_KEY is text that only they know (by default ranks-key in auk's directory
- * of settings, which rank 0 makes). AUK_RANKS_TIMEOUT: seconds. */
+ * of settings, which rank 0 makes). AUK_RANKS_TIMEOUT: seconds to wait for others. */
 #pragma once
 
 #include "base/status.h"
@@ -14,9 +14,9 @@
 Status ranks_find(int *rank, int *n, Error *err);
 /* Connects all processes; options get the ranks, and the GPU of this one. */
 Status ranks_connect(const DeviceFlags *flags, BackendOptions *options, Error *err);
-/* Compares the processes' programs, flags and models; the first call does. */
+/* Compares the programs, flags and models of all processes, once: later calls do nothing. */
 Status ranks_compare(Device *device, const Model *model, Error *err);
 
-/* A process other than rank 0: does what that one does, with the same flags. Returns only if it has failed
- * before it was connected. `dummy`: of bench. */
+/* In a process other than rank 0: repeats what rank 0 computes, with the same flags. Returns only if it has
+ * failed before it was connected. dummy: --dummy-weights of bench. */
 Status ranks_follow(const ModelFlags *model, const DeviceFlags *flags, bool dummy, Error *err);

@@ -63,7 +63,7 @@ static bool share_name(const char *names, const char *others) {
   return false;
 }
 
-/* Returns the flags that can be set in turn, then NULL. */
+/* Returns the next flag that can be set, NULL after the last one. *table and *index begin at 0. */
 static const Flag *next_settable(size_t *table, size_t *index, const Settable **entry) {
   for (; *table < N_SETTABLE; ++*table, *index = 0) {
     *entry = &settable[*table];
@@ -87,7 +87,7 @@ bool settings_matter(const Interface *interface) {
   return interface->lists_models;
 }
 
-/* True if the spelling, with its dashes, is `text`, with or without them. */
+/* True if `text` is the spelling, with its dashes or without them. */
 static bool is_spelling(Word spelling, const char *text, size_t size) {
   size_t dashes = 0;
   while (size && text[0] != '-' && dashes < spelling.size && spelling.text[dashes] == '-') dashes++;
@@ -163,7 +163,7 @@ static bool is_word_of(const Flag *flag, const char *value) {
   return false;
 }
 
-/* Expands "~/", and what begins at the folder of the settings. */
+/* Expands a path that begins with "~/", or that is relative, to the folder of the settings. */
 static Status expand_path(const Settings *settings, SettingLine *line, Error *err) {
   const char *value = line->value, *home = getenv("HOME");
   const bool is_model = line->flag->hint == VALUE_MODEL;
@@ -346,8 +346,8 @@ typedef struct {
   bool named;               /* the call names the model, and so the section */
 } Applying;
 
-/* Refuses a name that the call gives if it is no model and probably a section: one that is mistyped, or one
- * (a->section) that does not say which model it is for. */
+/* Refuses a name that the call gives, if it is no model and probably a section: a mistyped one, or one
+ * (a->section) without a line that names its model. */
 static Status check_name(const Applying *a, const char *name, Error *err) {
   const Settings *settings = a->settings;
   Suggestion nearest = suggestion_begin(name, strlen(name));
@@ -385,8 +385,8 @@ static bool command_takes(const Interface *interface, const Flag *wanted) {
   return false;
 }
 
-/* Sets the flags of a section (-1: those above all). A flag that needs another one may stand before it: the
- * second pass takes it. */
+/* Sets the flags of a section (-1: of the lines above all sections). A flag may stand before another one that
+ * it needs: the second pass sets it. */
 static Status apply_lines(const Applying *a, int section, bool weak, Error *err) {
   for (int pass = 0; pass < 2; pass++)
     for (size_t i = 0; i < a->settings->n_lines; i++) {

@@ -43,9 +43,9 @@ void settings_release(Settings *settings);
 
 /* True if the command takes any of the flags that can be set. */
 bool settings_matter(const Interface *interface);
-/* Sets the flags that the command line left. With -v each one is reported on standard error. */
+/* Sets flags that the command line does not set. With -v each one is reported on standard error. */
 Status settings_apply(Settings *settings, FlagParse *parse, Error *err);
-/* Puts FILE:LINE before what is said of a model that is not there, if a line names it. */
+/* Puts FILE:LINE before an error about a missing model, if that line names the model. */
 void settings_blame(const Settings *settings, Error *err);
-/* The model that holds where none is named, or NULL: AUK_MODEL's is not counted. */
+/* The model of the file for calls that name none, or NULL. AUK_MODEL does not count. */
 const char *settings_model(const Settings *settings);

@@ -33,7 +33,7 @@ static const char beginning[] =
     "complete -c auk -f\n"
     "complete -c auk -n 'test (count (commandline -opc)) -eq 1' -l version -d 'say which auk this is'\n";
 
-/* Options for the values of flags, and for operands; words follow the last two and the names of chats. */
+/* Options for the values of flags, and for operands; put_value() ends those with an open quote. */
 static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_TEXT] = " -x",
                                      [SHELL_FILE] = " -r -F",
@@ -59,7 +59,7 @@ static Status put_value(Buffer *out, const char *value, ShellValue kind, const c
   return buffer_append_string(out, kind == SHELL_CHAT ? ")'" : "'", err);
 }
 
-/* -s for a single letter, -l after two dashes, -o for a word after one dash. */
+/* Writes a flag's names: -s for a single letter, -l for two dashes, -o for a word after one dash. */
 static Status put_flag(Buffer *out, const char *command, const Flag *flag, Error *err) {
   TRY(buffer_printf(out, err, "complete -c auk -n '__auk_is %s'", command));
   Word name;

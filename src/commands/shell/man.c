@@ -107,7 +107,7 @@ static Status put_flags(Buffer *out, const FlagGroup *group, Error *err) {
   return STATUS_OK;
 }
 
-/* Counts the commands that have this table, and whether `command` is the first of them. */
+/* Counts the commands that have this table; *first: `command` is the first of them. */
 static int count_users(const Flag *flags, size_t command, bool *first) {
   int count = 0;
   *first = false;
@@ -133,7 +133,7 @@ static Status put_synopsis(Buffer *out, Error *err) {
   return buffer_append_string(out, ".fi\n", err);
 }
 
-/* Lists the shared groups of a command, except that of every command. */
+/* Lists the shared groups of a command, except the group that every command has. */
 static Status put_references(Buffer *out, const Interface *interface, size_t command, Error *err) {
   const char *before = "Also the flags, described below, of: ", *after = "";
   TRY(begin_paragraph(out, err));
