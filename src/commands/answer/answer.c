@@ -30,8 +30,8 @@ struct Answer {
   IdList closing;                      /* token ids that close a thought, encoded on first use */
   size_t n_closing;                    /* forced ids of a closing that are still to come */
   Bound bound;                         /* the form that the answer, or its calls, keep to */
-  Calls calls;                         /* of functions, with --tools */
-  Channels channels;                   /* of a model that writes messages with channels */
+  Calls calls;                         /* calls of functions, with --tools */
+  Channels channels;                   /* for a model that writes messages with channels */
   int n_spaces;                        /* white-space tokens between a thought and an answer with a form */
   int budget;                          /* limit on tokens of thought; -1: none, or the thought is closed */
   bool stopped;                        /* the sink asked to stop */
@@ -144,14 +144,14 @@ static Status end_message(Answer *answer, Error *err) {
   return take_text(answer, false, err);
 }
 
-/* Special tokens produce no text, except the marks of a thought. */
+/* True if the token produces text: special tokens do not, except the marks of a thought. */
 static bool has_text(const Assistant *a, int32_t id) {
   if (!tokenizer_is_special(a->tokenizer, id)) return true;
   return a->thinking.open && (id == tokenizer_find(a->tokenizer, a->thinking.open) ||
                               id == tokenizer_find(a->tokenizer, a->thinking.close));
 }
 
-/* Explicit limits on the answer or its thought disable the check for repetition. */
+/* True if a loop ends the answer: not with explicit limits on the answer or on its thought. */
 static bool obeys_repetition(const Answer *answer) {
   const Assistant *a = answer->assistant;
   bool thought_will_close = answer->splitter.state == THINKING_INSIDE && answer->budget >= 0;
@@ -383,7 +383,7 @@ static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
   return status;
 }
 
-/* Writes a token's scores behind the list's end. take_token() counts them in; it never gets an end token. */
+/* Writes a token's scores past the list's end. take_token() counts them in; it never gets an end token. */
 static Status score(void *user, const TokenScore *scores, Error *err) {
   const Answer *answer = user;
   ScoreList *list = answer->sink->scores;

@@ -23,7 +23,7 @@ enum { CHOICE_LOGIT_ROWS = 16 }; /* rows of logits that a session computes at on
 typedef struct {
   Seed seed;
   double temperature, top_p, min_p, repetition_penalty; /* NAN: value of generation_config.json */
-  int top_k;                                            /* NOT_GIVEN: likewise */
+  int top_k;                                            /* NOT_GIVEN: value of generation_config.json */
   double presence_penalty, frequency_penalty;
 } SamplingFlags;
 
@@ -120,9 +120,9 @@ typedef struct {
   Chat *chat;              /* NULL: raw, or no template */
   ChatThinking thinking;   /* the chat's marks; NULL if it has none */
   ThinkChoice think;       /* from --think and --no-think; may change between answers */
-  int think_budget;        /* likewise; -1: no limit */
-  int max_tokens;          /* likewise; -1: no limit */
-  SamplerSettings sampler; /* likewise; each answer starts at the seed's first draw */
+  int think_budget;        /* may change between answers; -1: no limit */
+  int max_tokens;          /* may change between answers; -1: no limit */
+  SamplerSettings sampler; /* may change between answers; each one starts at the seed's first draw */
   bool has_system;         /* -sys or -sysf */
   Buffer system;           /* their text */
   IdList ends;             /* end tokens */
@@ -177,7 +177,7 @@ Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n
  * not apply to devices with their own memory. */
 Status assistant_check_weights(const Assistant *assistant, Error *err);
 
-/* Chooses the context, which the prompt must fit, checks memory, loads weights, opens the session. */
+/* Chooses the context (the prompt must fit it), checks memory, loads weights, opens the session. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
 /* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and half of the free
@@ -232,8 +232,8 @@ typedef struct {
   int n_prompt;    /* tokens */
   int n_reused;    /* tokens of the prompt already in the session */
   int n_generated; /* thought, marks and answer, without the end token */
-  int n_thought;   /* how many were within a thought */
-  int n_forced;    /* how many followed by the answer's form, not by choice */
+  int n_thought;   /* part of n_generated: tokens of thought */
+  int n_forced;    /* part of n_generated: tokens that the answer's form left no choice for */
   GuessCounts guesses;
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within the thought: no answer */

@@ -231,7 +231,7 @@ void choices_rank(Choices *choices) {
   for (size_t i = 0; i < choices->n; i++) choices->items[i].probability /= total;
 }
 
-/* The answers as requests to the batch, or to another process. */
+/* Answers that are given one by one as requests to the batch, or to another process. */
 typedef struct {
   Choices *choices;
   size_t n_asked;

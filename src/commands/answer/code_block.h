@@ -18,7 +18,7 @@ typedef struct {
   char fence;    /* '`' or '~' */
   size_t length; /* length of the opening fence */
   size_t indent; /* columns of its indentation */
-  bool passing;  /* the current line is no fence: inside the block its rest is passed on, before it dropped */
+  bool passing;  /* the current line is no fence: its rest is passed on in the block, dropped before it */
   Buffer line;   /* received part of a line that may still be a fence */
 } CodeBlock;     /* starts zeroed; release it with code_block_release() */
 

@@ -254,7 +254,7 @@ static Status take_part(Reply *reply, Error *err) {
   return status;
 }
 
-/* Calls are lines after the text, or in the object at the end. */
+/* Writes calls as lines after the text, or keeps them for the object at the end. */
 static Status take_calls(Reply *reply, const char *lines, size_t size, Error *err) {
   if (reply->flags->json || reply->flags->jsonl) return buffer_append(&reply->calls, lines, size, err);
   if (reply->last && reply->last != '\n') TRY(take_answer(reply, "\n", 1, err));

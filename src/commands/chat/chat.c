@@ -123,7 +123,7 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
   return assistant_start(a, a->system.size, err); /* a token has at least one byte */
 }
 
-/* The model's name, how its weights are stored, where it runs, and how long a conversation can be. */
+/* Prints the model's name, how its weights are stored, where it runs, and how long a conversation can be. */
 static void print_banner(Dialogue *d) {
   const Assistant *a = &d->assistant;
   const QuantScheme *scheme = &a->model->config.quant.scheme;

@@ -271,7 +271,7 @@ void dialogue_keep(Dialogue *d) {
 
 /* --- an answer */
 
-/* Calls are lines after the text. */
+/* Shows calls as lines after the text. */
 static Status take_calls(Dialogue *d, const char *lines, size_t size, Error *err) {
   TRY(buffer_append(&d->calls, lines, size, err));
   spinner_end(&d->spinner);

@@ -5,9 +5,9 @@
 
 typedef struct {
   const char *argument; /* $1 in the command, or NULL */
-  const char *name;     /* $AUK_TOOL of its environment, or NULL */
-  const Buffer *input;  /* its standard input; NULL: that of this process */
-  Buffer *output;       /* gets its standard output; NULL: that of this process */
+  const char *name;     /* $AUK_TOOL in the command's environment, or NULL */
+  const Buffer *input;  /* the command's standard input; NULL: that of this process */
+  Buffer *output;       /* gets the command's standard output; NULL: it is that of this process */
   size_t most;          /* bytes of output; more are a failure (STATUS_FAILED) */
 } ShellOptions;
 

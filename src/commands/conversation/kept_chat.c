@@ -232,7 +232,7 @@ void kept_list_release(KeptList *list) {
 
 /* --- one of them */
 
-/* True if `part` is in the whole title, of which the head of the file has only the beginning. */
+/* True if `part` is in the whole title; the head of the file has only its beginning. */
 static bool is_in_whole_title(const char *path, const char *part) {
   Conversation c = {0};
   char *title =

@@ -5,8 +5,8 @@
  *   <|start|>assistant<|channel|>final<|message|> ANSWER <|return|>
  *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {...} <|call|>
  *
- * The prompt ends before the first header. Where the answer has a form or may have calls, a header has to be,
- * to the token, one that is allowed. */
+ * The prompt ends before the first header. Where the answer has a form or may have calls, a header has to
+ * consist of exactly the tokens of one that is allowed. */
 #pragma once
 
 #include "commands/form/bound.h"
@@ -36,7 +36,7 @@ typedef struct {
   Buffer arguments;                /* text of the call's arguments so far */
 } Channels;                        /* starts zeroed; release with channels_release() */
 
-/* Finds the tokens of channels, if template and tokenizer have them. `form`: the answer's, or NULL. */
+/* Finds the tokens of channels, if template and tokenizer have them, and begins the answer's first header. */
 Status channels_begin(Channels *channels, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
                       const AnswerForm *form, bool no_thought, Error *err);
 void channels_release(Channels *channels);

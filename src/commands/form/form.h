@@ -28,7 +28,7 @@ extern const Flag form_flags[6];
 
 typedef struct {
   bool given;         /* answers have a form */
-  bool is_json;       /* they are JSON */
+  bool is_json;       /* answers are JSON */
   bool is_calls;      /* only calls in answers have the form (tools.h); other text is free */
   const char *member; /* [member_size] {NAME}: each record has its own schema in this member; or NULL */
   size_t member_size;

@@ -61,7 +61,7 @@ static const CallMarks
     channel_marks = {.before_name = "", .after_name = "", .before_object = "<|message|>"},
     mistral_marks = {.before_name = "", .after_name = "", .before_object = "[ARGS]"};
 
-/* The first of these formats that a template matches is its format. */
+/* All formats, in the order in which a template is compared with them. */
 static const KnownFormat known[] = {
     {{"<|channel|>", NULL, NULL, false, false, &channel_marks},
      {"<|channel|>commentary", "functions."},

@@ -30,7 +30,7 @@ static void keep_what_is_same(Holder *h, const Request *r, int n) {
     if (common > alone->n_plain) common = alone->n_plain;
     session_keep(session, common - common % chunk);
     if (session_common(session, r->ids, n) % chunk)
-      session_keep(session, 0); /* recurrent states: not at a chunk */
+      session_keep(session, 0); /* a recurrent state amid a chunk */
   }
   if (alone->owner != r->caller) session_forget_guesses(session);
   alone->owner = r->caller;

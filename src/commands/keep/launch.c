@@ -2,7 +2,7 @@
  *
  * The process is the grandchild of the call, in a session of its own: a terminal that closes does not end it,
  * no process has to wait for it, and it inherits no descriptors, so that a reader of the call's output sees
- * the end of it. It is executed anew, since neither OpenMP's threads nor a CUDA context outlive a fork. Other
+ * end of file. It is executed anew, since neither OpenMP's threads nor a CUDA context outlive a fork. Other
  * calls use it too, so it does not inherit variables, limits and ignored signals of the call that would harm
  * them. Niceness and cores stay, as they are part of the key (place.h). */
 #include "commands/keep/launch.h"
@@ -131,7 +131,7 @@ static char **passed_environment(Error *err) {
   return list;
 }
 
-/* Raises this process's soft limits (memory, files, ...) to the hard limits. Those of stacks (threads.c) and
+/* Raises this process's soft limits (memory, files, ...) to the hard limits. Limits of stacks (threads.c) and
  * core files stay as they are. */
 static void raise_limits(void) {
   enum { MOST_FILES = 1 << 16 };

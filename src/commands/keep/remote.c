@@ -141,7 +141,7 @@ static Status send_request(Remote *r, const Asked *a, Error *err) {
   return wire_put(&r->wire, WIRE_ASK, r->body.data, r->body.size, NULL, 0, err);
 }
 
-/* Ends a request and removes its entry; cancel: tells the holder too. */
+/* Ends a request and removes its entry; cancel: sends WIRE_CANCEL too. */
 static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *err) {
   const Asked ended = *a;
   GenerateResult *generated = &a->result.generated;
@@ -266,7 +266,7 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
 typedef struct {
   double heard_ms; /* when the holder's last message came */
   bool asked;      /* its state was asked for since then */
-  Watch watch;     /* from when it was asked for */
+  Watch watch;     /* begun when the state was asked for */
 } Hearing;
 
 static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {

@@ -1,6 +1,6 @@
 /* watch.h - whether a process that owes an answer still runs. A holder answers between two of its steps, and
- * a step may take long: only a process that neither answers nor computes is silent: it is stopped,
- * frozen or traced, or sleeps without reading its socket. */
+ * a step may take long. Only a process that neither answers nor computes is silent: one that is stopped,
+ * frozen or traced, or that sleeps without reading its socket. */
 #pragma once
 
 #include "commands/keep/wire.h"

@@ -109,7 +109,7 @@ typedef struct {
 /* WIRE_STATE */
 typedef struct {
   int32_t pid, n_ctx, n_sequences, n_calls, n_running;
-  int32_t keep_seconds, left_seconds; /* until it ends; -1: calls are connected */
+  int32_t keep_seconds, left_seconds; /* left until the holder ends; -1: calls are connected */
   bool stops;                         /* it takes no more calls */
   uint64_t n_answered, memory_bytes;
   int64_t since; /* seconds since 1970 */

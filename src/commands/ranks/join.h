@@ -12,7 +12,7 @@
 
 /* Finds out which of the processes this is, without connecting: STATUS_USAGE if no job has started it. */
 Status ranks_find(int *rank, int *n, Error *err);
-/* Connects all processes; options get the ranks, and the GPU of this one. */
+/* Connects all processes; options get the ranks, and the GPU of this process. */
 Status ranks_connect(const DeviceFlags *flags, BackendOptions *options, Error *err);
 /* Compares the programs, flags and models of all processes, once: later calls do nothing. */
 Status ranks_compare(Device *device, const Model *model, Error *err);

@@ -163,7 +163,7 @@ static bool is_word_of(const Flag *flag, const char *value) {
   return false;
 }
 
-/* Expands a path that begins with "~/", or that is relative, to the folder of the settings. */
+/* Expands "~/", and puts the folder of the settings before a relative path. */
 static Status expand_path(const Settings *settings, SettingLine *line, Error *err) {
   const char *value = line->value, *home = getenv("HOME");
   const bool is_model = line->flag->hint == VALUE_MODEL;
@@ -319,7 +319,7 @@ void settings_release(Settings *settings) {
 
 /* --- applying them */
 
-/* The last line of a section that names a model, or NULL. */
+/* The last line in a section (-1: above all sections) that names a model, or NULL. */
 static const SettingLine *find_model(const Settings *settings, int section) {
   for (size_t i = settings->n_lines; i-- > 0;)
     if (settings->lines[i].section == section && settings->lines[i].flag->usual) return &settings->lines[i];
@@ -341,7 +341,7 @@ typedef struct {
   const Settings *settings;
   FlagParse *parse;
   SetResult *results;       /* [n_lines] */
-  const SettingLine *model; /* the line that names it, or NULL */
+  const SettingLine *model; /* the line that names the model, or NULL */
   int section;              /* -1: none */
   bool named;               /* the call names the model, and so the section */
 } Applying;
