@@ -173,8 +173,8 @@ void assistant_prefer_invariant(Assistant *assistant, int n);
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
-/* To be called after each answer: refuses it (STATUS_FAILED) if a weight file was written to meanwhile. Does
- * not apply to devices with their own memory. */
+/* To be called after each answer: refuses it (STATUS_FAILED) if a weight file was written to meanwhile, where
+ * files are read in each step: on a CPU, and for weights that a limit keeps out of a GPU's memory. */
 Status assistant_check_weights(const Assistant *assistant, Error *err);
 
 /* Chooses the context (the prompt must fit it), checks memory, loads weights, opens the session. */
@@ -194,7 +194,7 @@ size_t assistant_device_bytes(const Assistant *assistant);
 /* Before each answer: starts anew if the process that kept the model has ended since the last answer. */
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 
-/* Tokens that a prompt and its answer can have; that the last prompt and answer have. PRECOND started */
+/* Tokens that a prompt and its answer can have; that the last ones have. PRECOND assistant_is_started() */
 int assistant_n_ctx(const Assistant *assistant);
 int assistant_n_held(const Assistant *assistant);
 bool assistant_is_started(const Assistant *assistant);

@@ -35,7 +35,7 @@ typedef struct {
 /* Configures Show from the flags and the descriptor; the caller sets `write` and `user`. */
 Show show_to(const Assistant *assistant, int descriptor);
 
-/* Begin an answer, take its texts, end its last line, which may be empty. */
+/* In order: begin an answer, take its texts, end its last line, which may be empty. */
 void show_begin(Show *show);
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err);
 Status show_end(Show *show, Error *err);

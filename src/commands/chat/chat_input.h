@@ -13,7 +13,7 @@ typedef struct {
   FILE *screen;       /* output of the editor */
   TextStyle style;    /* of the user's lines */
   char *history;      /* path of the history file, or NULL */
-  bool history_fails; /* its failure was reported */
+  bool history_fails; /* a failure of the history was reported */
   bool begun;         /* a line of standard input was read */
   Buffer line, last;  /* the current line; the last one in the history */
   Buffer kept;        /* lines typed before a question appeared, each with a NUL; they are read next */

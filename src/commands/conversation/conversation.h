@@ -36,8 +36,8 @@ Status conversation_append(Conversation *conversation, const Conversation *from,
                            Error *err);
 void conversation_release(Conversation *conversation);
 
-/* Index of the first user message from `from` on, or of the last one of all; the number of messages if there
- * is none. */
+/* Index of the first user message from `from` on; of the last one of all. The number of messages if there is
+ * none. */
 size_t conversation_next_turn(const Conversation *conversation, size_t from);
 size_t conversation_last_turn(const Conversation *conversation);
 size_t conversation_n_turns(const Conversation *conversation);

@@ -237,7 +237,7 @@ Status holder_listen(Holder *h, int ms, Error *err) {
 
 /* --- the process */
 
-/* Makes the image that later calls open their tokenizers from; the first answer does not need it. */
+/* Makes the image that later calls open their tokenizers from; the first call opens its own. */
 static void make_image(Holder *h) {
   Error unused;
   h->image_tried = true;

@@ -1,7 +1,7 @@
 /* settings.h - the file of settings: $XDG_CONFIG_HOME/auk/config, or ~/.config/auk/config.
  *
  *   m Qwen/Qwen3-8B-AWQ        a flag per line, without its dashes; the value is the rest of the line
- *   temp = 0.7                 a '=' may stand between
+ *   temp = 0.7                 a '=' may stand between name and value
  *   stop "\n\n"                a value in double quotes is a JSON string
  *   [coder]                    a section: its lines hold where the model is called "coder", by -m coder,
  *   m ~/models/coder-awq       AUK_MODEL=coder, or "m coder" above. Its own m says which model that is;
