@@ -26,7 +26,7 @@ struct Answer {
   TokenizerStream *stream;
   ThinkingSplitter splitter;
   StopFilter stop;
-  Buffer text, thought, answer, shown; /* of one token */
+  Buffer text, thought, answer, shown; /* text of one token, stage by stage */
   IdList closing;                      /* token ids that close a thought, encoded on first use */
   size_t n_closing;                    /* forced ids of a closing that are still to come */
   Bound bound;                         /* the form that the answer, or its calls, keep to */

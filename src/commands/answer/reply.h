@@ -17,9 +17,9 @@ typedef struct {
   const char *path; /* -o, or NULL: standard output */
   bool json, jsonl;
   bool ids;       /* include ids in the object */
-  int logprobs;   /* the N best of each token, and its own, in the object; 0: none */
+  int logprobs;   /* log-probabilities of the N likeliest tokens in each place; 0: none */
   bool code;      /* -x */
-  bool no_stream; /* text only: JSON forms imply it */
+  bool no_stream; /* --no-stream, for text alone */
   bool exact;     /* --no-newline */
   bool usage;     /* -u */
   bool require_stop;
@@ -35,8 +35,8 @@ typedef struct {
   Show show;
   CodeBlock block;
   Buffer text, thinking; /* the complete texts, for forms that need them at the end */
-  Buffer part;           /* block text from one piece */
-  Buffer calls;          /* of functions, for forms with tool_calls */
+  Buffer part;           /* text of the code block in one piece of the answer */
+  Buffer calls;          /* lines of calls, for tool_calls in the object */
   char last;             /* last byte of the text so far; 0: none */
   IdList ids;            /* ids of the answer */
   ScoreList scores;

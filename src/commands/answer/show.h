@@ -16,7 +16,7 @@ bool terminal_has_colours(int descriptor);
 typedef struct {
   Status (*write)(void *user, const char *bytes, size_t size, Error *err); /* NULL: standard output */
   void *user;
-  bool terminal;            /* control characters become pictures */
+  bool terminal;            /* the output is a terminal: control characters become pictures */
   int screen;               /* descriptor whose width counts; -1: no word is wrapped */
   bool styles;              /* thoughts are dim, Markdown has styles; PRECOND terminal */
   bool source;              /* answers are source: no styles for Markdown, words are not wrapped */

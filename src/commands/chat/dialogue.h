@@ -30,7 +30,7 @@ typedef struct {
   Show show;             /* output of answers */
   bool interactive;      /* the user is at a terminal */
   FILE *screen;          /* the terminal of the user; for a pipe: standard error */
-  bool ansi, dim;        /* supports escape sequences; notes are dim */
+  bool ansi, dim;        /* ansi: the screen takes escape sequences; dim: notes are dim */
   Spinner spinner;       /* until the first text of an answer */
   AnswerResult result;   /* of the last answer */
   Buffer text, thinking; /* its texts */

@@ -28,7 +28,7 @@ typedef struct {
   const char *arguments;  /* the key of the arguments */
   bool is_list;           /* a list of calls follows `begin` */
   bool bare;              /* an answer that begins with { is a call */
-  const CallMarks *marks; /* of calls in parts, or NULL */
+  const CallMarks *marks; /* for calls in parts; NULL: a call is JSON */
 } ToolFormat;
 
 typedef struct {

@@ -18,7 +18,7 @@ typedef struct Request {
   struct Holder *holder;
   Caller *caller; /* NULL: it is gone, or has cancelled the request */
   WireAsk ask;
-  int32_t *ids;  /* [ask.n_ids] then [ask.n_eos], then [ask.n_forced] */
+  int32_t *ids;  /* [ask.n_ids] of the prompt, then [ask.n_eos] end tokens, then [ask.n_forced] forced ones */
   IdList forced; /* forced tokens of the last reply */
   uint64_t *mask;
   TokenScore *scores; /* [ask.n_best + 1] of the next token */

@@ -28,7 +28,7 @@ typedef struct {
   int n;
 } List;
 
-/* A time in its two largest units. */
+/* Writes a time in hours and minutes, or in minutes and seconds; negative: "-". */
 static void time_text(int seconds, char out[32]) {
   if (seconds < 0)
     snprintf(out, 32, "-");

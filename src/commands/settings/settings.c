@@ -25,7 +25,7 @@ typedef struct {
   const Flag *table; /* [n] */
   size_t n;
   const char *names;  /* the flags that can be set */
-  const Flag *beside; /* only commands that have this table, too; NULL: all */
+  const Flag *beside; /* set only for commands that have this table, too; NULL: for all */
   bool of_a_model;    /* only in a section */
 } Settable;
 #define TABLE(table) table, sizeof table / sizeof *table
