@@ -30,7 +30,7 @@ typedef struct {
   cudaEvent_t *events; /* [repetitions + 1] */
   double *runs_us;     /* [repetitions] */
   int n_sms, most_tokens;
-  size_t cold_bytes;  /* copies of a matrix of this size in all do not stay in L2 */
+  size_t cold_bytes;  /* of copies of a matrix, so many that they do not stay in L2 */
   MachineRates rates; /* ceilings */
 } Bench;
 
@@ -62,7 +62,8 @@ static Status launch_graph(Bench *b, void *exec, int n, Error *err) {
   return cuda_status(cudaGraphLaunch(exec, b->stream), "cannot launch", err);
 }
 
-/* Median of n runs, after one that loads the code. The host runs ahead, so the device never waits. */
+/* Sets *us to the median of n runs, after a run that loads the code. The host runs ahead, so the device never
+ * waits. */
 static Status time_runs(Bench *b, Enqueue run, void *what, int n, double *us, Error *err) {
   TRY(run(b, what, 0, err));
   for (int i = 0; i <= n; i++) {
@@ -106,7 +107,7 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-/* The group that linear_lay_out() was called with for `like`; it pads a single group. */
+/* The group that linear_lay_out() was called with for `like`: linear_lay_out() pads a single group. */
 static int given_group(const DeviceLinear *like) {
   if (!weight_is_quantised(like->type)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;
@@ -137,7 +138,7 @@ static void matrices_free(Matrices *m) {
   *m = (Matrices){0};
 }
 
-/* Call matrices_free() afterwards, also after a failure. */
+/* Makes random copies of a matrix like `like`, and activations. Call matrices_free() also after a failure. */
 static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Matrices *m, Error *err) {
   *m = (Matrices){.x_stride = (like->n_in + 7) / 8 * 8,
                   .y_stride = like->interleaved ? like->n_out / 2 : like->n_out};
@@ -300,9 +301,10 @@ static Status time_layer_and_free(Bench *b, const LayerMatrix *layer, Error *err
 
 /* --- the model's matrices */
 
-enum { MAX_MATRICES = MAX_PROJECTIONS + 4 }; /* of a layer: those of its input, o, gate, up, down */
+enum { MAX_MATRICES = MAX_PROJECTIONS + 4 }; /* of a layer: its input projections, o, gate, up, down */
 
-/* The name of part i of what multiplies a layer's input: "qkv", or the first of several: "in_proj_qkv". */
+/* Name of part i of a layer's input projections: "qkv" if there is one part, else its own, as
+ * "in_proj_qkv". */
 static const char *input_name(const DeviceProjections *inputs, int i) {
   const char *dot = strrchr(inputs->parts[i].name, '.');
   return inputs->n_parts == 1 || !dot ? "qkv" : dot + 1;
@@ -391,7 +393,7 @@ static Status measure_matmul(Bench *b, DeviceLinear *like, double *us, Error *er
   return STATUS_OK;
 }
 
-/* Measures both and reports them as the first two rows. */
+/* Measures the streaming read and the matmul, and reports them as the first two rows. */
 static Status time_machine(Bench *b, Error *err) {
   DeviceLinear like;
   double us = 0;

@@ -9,7 +9,7 @@
 namespace {
 
 constexpr int kThreads = 256, kBlocks = 2048, kStep = kBlocks * kThreads; /* of grid-stride loops */
-constexpr size_t kMostRows = 1 << 20;                                     /* that are made at once */
+constexpr size_t kMostRows = 1 << 20;                                     /* rows made at once */
 
 /* splitmix64 (Vigna, public domain) at its i-th step. */
 __device__ __forceinline__ uint64_t random_bits(uint64_t seed, size_t i) {
@@ -41,16 +41,16 @@ Status run(void (*kernel)(Parameters...), cudaStream_t stream, Error *err, Argum
   return launch(kernel, dim3(kBlocks), kThreads, 0, stream, false, "random weights", err, arguments...);
 }
 
-/* A matrix as a checkpoint would store it, stacked or interleaved parts as one. */
+/* A matrix as a checkpoint would store it, its stacked or interleaved parts as one layer. */
 struct Stored {
-  bool quantised;                 /* integers of 4 or 8 bits in groups, which lie by inputs */
+  bool quantised;                 /* integers of 4 or 8 bits in groups: a row is an input */
   size_t row_bytes;               /* of weights: a row has all outputs if quantised, else all inputs */
   size_t unit;                    /* rows are filled in multiples of it */
   size_t n_groups;                /* quantised: without padding */
   size_t zero_bytes, scale_bytes; /* of all groups, rounded up to 256 */
 };
 
-/* Matrices for linear_fill_bytes(). */
+/* True for matrices that linear_fill_bytes() fills. */
 bool lies_in_bytes(const DeviceLinear *w) {
   return w->type == WEIGHT_INT8 || weight_has_factors(w->type);
 }
@@ -78,7 +78,7 @@ LinearPart all_rows(const DeviceLinear *w) {
   return LinearPart{w->n_out, 0, 1};
 }
 
-/* Uniform numbers from -a to a have the variance a^2 / 3. */
+/* Dense weights are uniform from -a to a, which has the variance a^2 / 3: here 1 / n_in. */
 Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes,
                     uint64_t seed, cudaStream_t stream, Error *err) {
   const bool bytes = lies_in_bytes(w);
@@ -99,8 +99,8 @@ Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_
   return STATUS_OK;
 }
 
-/* Scales to outputs of about the inputs' variance: q - z of independent uniform nibbles has the variance
- * 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5; a uniform integer of -128 .. 127 has half of that. */
+/* Makes scales that give outputs about the inputs' variance: q - z of independent uniform nibbles has the
+ * variance 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5; a uniform integer of -128 .. 127 has half of that. */
 Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64_t seed, cudaStream_t stream,
                    Error *err) {
   const float variance = w->type == WEIGHT_AWQ4 ? 42.5f : s.quantised ? 10922.5f : 5461.25f;
@@ -115,8 +115,8 @@ Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64
   return linear_fill_groups(w, all_rows(w), staging, scales, false, stream, err);
 }
 
-/* All scales are 1 (0x38 in E4M3), but for the factor. The mean square of E2M1's numbers is 8.6, that of
- * E4M3's 1.15e4. */
+/* FP8: random scales. FP4: scales of 1 (0x38 in E4M3), times a factor for all. The mean square of E2M1's
+ * numbers is 8.6, that of E4M3's 1.15e4. */
 Status fill_float_scales(const DeviceLinear *w, char *staging, size_t staging_bytes, uint64_t seed,
                          cudaStream_t stream, Error *err) {
   const float scale = 1 / sqrtf((w->type == WEIGHT_FP4 ? 8.6f : 1.15e4f) * (float)w->n_in);

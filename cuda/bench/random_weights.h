@@ -15,7 +15,7 @@ extern "C" {
 size_t random_staging_bytes(const DeviceLinear *linear);
 
 /* Fills a placed matrix: any weights and zero points, positive scales, a small bias. `staging` is 256-byte
- * aligned device memory, in use until the stream has passed. */
+ * aligned device memory, in use until the stream has done the work. */
 Status random_linear(const DeviceLinear *linear, void *staging, size_t staging_bytes, uint64_t seed,
                      cudaStream_t stream, Error *err);
 

@@ -16,7 +16,7 @@ typedef struct {
   cudaEvent_t begin, end;
 } Part;
 
-/* By NCCL the addition to the residual stream is part of the sum. */
+/* With NCCL the addition to the residual stream is part of the all-reduce. */
 static Status enqueue_nccl_sums(BackendState *s, const float *next_weight, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -85,7 +85,7 @@ static int by_time(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The first run does not count. */
+/* Sets *microseconds to the median time of one sum. The first run does not count. */
 static Status time_parts(Part *parts, int n, double *microseconds, Error *err) {
   double times[RUNS];
   for (int run = -1; run < RUNS; run++) {

@@ -3,7 +3,7 @@
 
 #include "engine/backend.h"
 
-/* microseconds[i] = one of several sums one after another, in a graph, of rows[i] rows, as the separate
- * kernels of a step make them: with the addition to the residual stream and the next RMSNorm. The median of a
- * few runs. PRECOND loaded is shared by several GPUs. */
+/* microseconds[i] = the time of one sum of rows[i] rows, with the addition to the residual stream and the
+ * next RMSNorm, as the separate kernels of a step make it. The median of a few runs of a graph of many sums.
+ * PRECOND loaded is shared by several GPUs. */
 Status sums_bench(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err);

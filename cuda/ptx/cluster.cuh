@@ -11,7 +11,7 @@
 
 /* --- barriers in shared memory that count arrivals and bytes: 9.7.13 "mbarrier" */
 
-/* A barrier as its shared_address(), also given as a pointer. */
+/* A barrier's shared_address(), also converted from a pointer. */
 struct SharedBarrier {
   uint32_t address;
   __device__ __forceinline__ SharedBarrier(uint32_t at) : address(at) {}
@@ -31,9 +31,10 @@ __device__ __forceinline__ void barrier_arrive(SharedBarrier barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier.address) : "memory");
 }
 
-/* The same if `arrives`, not before `read` is known: a combination of numbers that came from shared memory,
- * whatever its value. An arrival does not wait for loads that the thread has in flight, though it is a
- * release, and ptxas moves it above their first use: the copy that it allows could overtake them. */
+/* barrier_arrive() if `arrives`, but not before the thread knows `read`, which it computed from numbers in
+ * shared memory; the value does not matter. A plain arrival, though a release, does not wait for the thread's
+ * loads in flight, and ptxas moves it above their first use: the copy that the arrival permits could overtake
+ * the loads. */
 __device__ __forceinline__ void barrier_arrive_after_reads(SharedBarrier barrier, bool arrives,
                                                            uint32_t read) {
   asm volatile("{\n.reg .pred arrives, any, none;\nsetp.ne.u32 arrives, %1, 0;\n"
@@ -61,8 +62,8 @@ __device__ __forceinline__ void barrier_arrive_after_copies(SharedBarrier barrie
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.address) : "memory");
 }
 
-/* True if the phase of this parity is complete. Only the current phase and the one before it can be asked
- * for. */
+/* True if the phase of this parity is complete. Only the current phase and the one before it can be
+ * tested. */
 __device__ __forceinline__ bool barrier_test(SharedBarrier barrier, int parity) {
   uint32_t done;
   asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
@@ -99,7 +100,7 @@ __device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes,
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
-/* The same with `to` and `barrier` as shared_address()es; policy: stream_policy(). */
+/* copy_bulk() with `to` and `barrier` as shared_address()es; policy: stream_policy(). */
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier,
                                           uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
@@ -113,7 +114,8 @@ __device__ __forceinline__ void prefetch_bulk(const void *from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-/* Address of this block's p in the shared memory of block `rank` of the cluster, for send_. 9.7.9 "mapa". */
+/* Address of p's counterpart in the shared memory of block `rank` of the cluster, for the send_ functions.
+ * 9.7.9 "mapa". */
 __device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
   uint32_t r;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(shared_address(p)), "r"(rank));
@@ -150,13 +152,13 @@ __device__ __forceinline__ int cluster_rank() {
   return (int)r;
 }
 
-/* A thread that waits goes on when all threads of the cluster have arrived. A thread arrives and waits
+/* cluster_wait() returns when all threads of the cluster have arrived. A thread arrives and waits
  * alternately, all lanes of a warp together. */
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-/* The same of a thread whose stores so far need not be seen after the wait. A release waits for all of them,
- * and for loads in flight. For initialised barriers, barrier_init_fence() is enough. */
+/* cluster_arrive() of a thread whose earlier stores need not be visible after the wait: a release would wait
+ * for the stores and for loads in flight. For initialised barriers, barrier_init_fence() is enough. */
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -180,8 +182,8 @@ template <int kId, int kThreads> __device__ __forceinline__ void named_barrier_a
   asm volatile("bar.arrive %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
 }
 
-/* The same of a barrier that is not known at compile time; a branch between barriers would make ptxas wait
- * for wgmma in flight. */
+/* The two functions above for an id that is not known at compile time: a branch between ids would make ptxas
+ * wait for wgmma in flight. */
 template <int kThreads> __device__ __forceinline__ void named_barrier_sync(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
@@ -192,8 +194,8 @@ template <int kThreads> __device__ __forceinline__ void named_barrier_arrive(int
 
 /* --- device memory that other clusters write while this one reads it: 9.7.9 "ld", 8 "memory model"
  *
- * Relaxed: each 8 bytes are read whole and past L1, but the access orders no other. The value itself must
- * show that it has been written. */
+ * Relaxed: each 8 bytes are read whole, bypassing L1, but the access does not order others. The value itself
+ * must show that it has been written. */
 __device__ __forceinline__ ulonglong2 load_relaxed_16(const void *p) {
   ulonglong2 v;
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");

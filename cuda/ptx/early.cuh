@@ -1,6 +1,5 @@
-/* early.cuh - loads of weights that a kernel begins before it waits for the one before it (launch.cuh).
- * ptxas moves load_once(), a load of constants, after that wait where it likes, but not these. 9.7.9
- * "ld". */
+/* early.cuh - loads of weights that a kernel issues before wait_for_previous() (launch.cuh). ptxas may move
+ * load_once(), a load of constants, below that wait; it keeps these above. 9.7.9 "ld". */
 #pragma once
 
 #include <cuda_runtime.h>

@@ -27,8 +27,9 @@ template <class T> __device__ __forceinline__ T warp_sum(T v) {
   return lanes_sum<16, 8, 4, 2, 1>(v);
 }
 
-/* The sums over the warp of n <= 32 numbers a lane, n a power of two: lane l returns that of number
- * l / (32 / n). In each turn a lane gives half of its numbers to another and takes the other half's. */
+/* The sums over the warp of n <= 32 numbers a lane, n a power of two: lane l returns that of number l / (32 /
+ * n). In each round two lanes exchange half of their numbers, and each adds what it gets to the half that it
+ * keeps. */
 template <int n, int kBit = 16> __device__ __forceinline__ float warp_sums(float (&v)[n]) {
   if constexpr (n == 1) {
 #pragma unroll

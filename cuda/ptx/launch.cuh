@@ -1,11 +1,11 @@
 /* launch.cuh - the checked launch that all kernels share.
  *
  * A `dependent` launch (programmatic dependent launch) may begin while the kernel before it ends. Its kernel
- * starts with begin_overlapping(), or with the two calls in it, and before wait_for_previous() touches
+ * calls begin_overlapping(), or the two functions in it. Until wait_for_previous() has returned it touches
  * nothing that an earlier kernel writes or still reads. Every kernel of a stream waits for the one before it,
- * so all earlier ones are complete then. (Decode that runs beside attention_wgmma.cu waits at its end, which
- * is enough for what comes after it.) This hides the launch latency between small kernels, and lets a matmul
- * fetch its first weights while a norm runs. */
+ * so all earlier ones are complete then. (attention_decode.cu, where it runs beside attention_wgmma.cu, waits
+ * only at its end: enough for the kernels after it.) A dependent launch hides the launch latency between
+ * small kernels, and lets a matmul fetch its first weights while a norm runs. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -93,7 +93,7 @@ Status launch_resident(void (*kernel)(Parameters...), dim3 grid, dim3 block, siz
                          std::forward<Arguments>(arguments)...);
 }
 
-/* The first statement of a kernel that needs nothing before its predecessor's results. */
+/* The first statement of a kernel that does no work before its predecessor's results are complete. */
 __device__ __forceinline__ void begin_overlapping() {
   dependents_may_start();
   wait_for_previous();

@@ -30,7 +30,7 @@ __device__ __forceinline__ Packet load_packet(const Packet *from) {
   return {__uint_as_float(a), tag_a, __uint_as_float(b), tag_b};
 }
 
-/* Four floats, or one, that another GPU wrote. */
+/* Loads four floats, or one, that another GPU wrote. */
 __device__ __forceinline__ float4 load_peer(const float4 *from) {
   float4 v;
   asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -46,7 +46,7 @@ __device__ __forceinline__ float load_peer(const float *from) {
   return v;
 }
 
-/* A word that is its own flag. */
+/* Stores or loads a word that is its own flag: its value shows that it has come. */
 __device__ __forceinline__ void store_peer(uint64_t *to, uint64_t v) {
   asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(to), "l"(v) : "memory");
 }
@@ -57,7 +57,7 @@ __device__ __forceinline__ uint64_t load_peer(const uint64_t *from) {
   return v;
 }
 
-/* A flag: everything before the store is seen by who loads it. */
+/* Stores or loads a flag: a thread that loads it sees everything stored before it. */
 __device__ __forceinline__ void store_flag(uint32_t *to, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }

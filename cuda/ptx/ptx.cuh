@@ -1,8 +1,8 @@
-/* ptx.cuh - instructions that C has no word for, one inline function each. Sections are of the PTX ISA 9.0
- * manual.
+/* ptx.cuh - one inline function for each PTX instruction that C++ cannot express. Sections are those of the
+ * PTX ISA 9.0 manual.
  *
- * Chips before sm_80 have neither cp.async nor the larger mma shapes: there the same functions copy at once
- * and build an mma from smaller ones, so a kernel written with them runs on sm_75 too. */
+ * Chips before sm_80 have neither cp.async nor the larger mma shapes: on them the same functions copy
+ * synchronously and build an mma from smaller ones, so a kernel that calls them runs on sm_75 too. */
 #pragma once
 
 #include <cuda_fp16.h>
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint32_t load_shared_1(uint32_t address) {
   return v;
 }
 
-/* Loads a word past L1. 9.7.9 "ld.global.cg". */
+/* Loads a word, bypassing L1. 9.7.9 "ld.global.cg". */
 __device__ __forceinline__ uint32_t load_past_l1(const void *from) {
   uint32_t v;
   asm volatile("ld.global.cg.b32 %0, [%1];" : "=r"(v) : "l"(from));
@@ -115,7 +115,8 @@ __device__ __forceinline__ void mma_f16_m16n8k16(float (&c)[4], const uint32_t (
 #endif
 }
 
-/* The same of bf16. Before compute capability 8.0 there is no such instruction: NaN. */
+/* mma_f16_m16n8k16() of bf16. Before compute capability 8.0, which brought the instruction, the sums become
+ * NaN. */
 __device__ __forceinline__ void mma_bf16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -128,9 +129,9 @@ __device__ __forceinline__ void mma_bf16_m16n8k16(float (&c)[4], const uint32_t 
 #endif
 }
 
-/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: as above
- * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16 + 4t +
- * 3. */
+/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: as of
+ * m16n8k16, with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16
+ * + 4t + 3. */
 __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -146,7 +147,7 @@ __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&
 #endif
 }
 
-/* The same with signed bytes in both operands. */
+/* mma_u8s8_m16n8k32() with signed bytes in both operands. */
 __device__ __forceinline__ void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -162,14 +163,15 @@ __device__ __forceinline__ void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&
 #endif
 }
 
-/* Four 8x8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8. 9.7.15 "ldmatrix". */
+/* Loads four 8x8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8. 9.7.15
+ * "ldmatrix". */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address));
 }
 
-/* The same, each matrix transposed. */
+/* ldmatrix_x4() with each matrix transposed. */
 __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -177,7 +179,7 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_
                : "memory");
 }
 
-/* Transposes an 8x8 matrix of halves that a warp holds, two of row lane / 4 in each lane. 9.7.15
+/* Transposes an 8x8 matrix of halves that a warp holds; each lane has two halves of row lane / 4. 9.7.15
  * "movmatrix". */
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t value) {
   uint32_t result;
@@ -271,7 +273,7 @@ template <int kNewest> __device__ __forceinline__ void copy_async_wait() {
 #endif
 }
 
-/* Loads 16 bytes that are read once: kept out of L1. 9.7.9 "ld". */
+/* Loads 16 or 8 bytes that are read once: kept out of L1. 9.7.9 "ld". */
 __device__ __forceinline__ uint4 load_once(const uint4 *p) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -291,9 +293,9 @@ __device__ __forceinline__ void prefetch_l1(const void *p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
-/* Increments a counter at device scope and returns its old value. After __syncthreads() it publishes what all
- * threads of the block wrote before; before __syncthreads() it lets them see, past L1, what the blocks that
- * counted earlier had written. 9.7.13 "atom", 8.10. */
+/* Increments a counter at device scope and returns its old value. Called after __syncthreads(), it publishes
+ * what all threads of the block wrote. After a __syncthreads() that follows it, they see, bypassing L1, what
+ * the blocks that counted earlier had written. 9.7.13 "atom", 8.10. */
 __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #if __CUDA_ARCH__ >= 700
   unsigned before;

@@ -7,14 +7,14 @@
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/ptx.cuh"
 
-/* A block's shared memory from the first address on that tensor copies in the 128-byte swizzle may fill: it
- * has up to 1,023 bytes less. */
+/* The first address of a block's shared memory that tensor copies in the 128-byte swizzle may fill: a
+ * multiple of 1,024, so up to 1,023 bytes further. */
 __device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared) {
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
 
-/* Makes the barriers of n stages: full[i] completes with so many arrivals and the bytes that are announced,
- * empty[i] with those of the readers. For all threads of a block. */
+/* Initialises the barriers of n stages: full[i] completes with `arrivals` arrivals and the announced bytes,
+ * empty[i] with `readers` arrivals. For all threads of a block. */
 __device__ __forceinline__ void open_ring(uint64_t *full, uint64_t *empty, int n, int arrivals, int readers) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < n; i++) {

@@ -17,7 +17,8 @@ __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *ba
                : "memory");
 }
 
-/* The same to both blocks of a cluster of two: to the same place in each, counted on that block's barrier. */
+/* copy_box() to both blocks of a cluster of two: to the same place in each block, counted on its own
+ * barrier. */
 __device__ __forceinline__ void copy_box_to_pair(void *to, const void *map, uint64_t *barrier, int column,
                                                  int row) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -26,7 +27,7 @@ __device__ __forceinline__ void copy_box_to_pair(void *to, const void *map, uint
                : "memory");
 }
 
-/* The box at (column, row, plane) of a stack of matrices. */
+/* Copies the box at (column, row, plane) of a stack of matrices. */
 __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row,
                                          int plane) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
@@ -66,7 +67,7 @@ __device__ __forceinline__ void fence_stores_for_wgmma() {
 
 /* Matrix descriptor of operand b, or a: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle
  * of the tensor copy, eight rows 1024 bytes apart. Fields: address / 16, stride / 16 from bit 32, swizzle
- * mode 1 from bit 62. Sixteen k further is 32 bytes, so 2, further. */
+ * mode 1 from bit 62. To advance by 16 k (32 bytes), add 2. */
 __device__ __forceinline__ uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
@@ -78,7 +79,7 @@ __device__ __forceinline__ uint64_t operand_b_at(uint32_t rows, int i) {
 }
 
 /* Matrix descriptor of operand b as rows of k, 64 columns contiguous, in the same swizzle: eight k are 1024
- * bytes apart, the next 64 columns `next` bytes. Sixteen k further is 2048 bytes, so 128, further. */
+ * bytes apart, the next 64 columns `next` bytes. To advance by 16 k (2048 bytes), add 128. */
 __device__ __forceinline__ uint64_t operand_b_columns(const void *rows, int next) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
@@ -92,13 +93,13 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Waits until at most kNewest groups are in flight; the registers of the others may be used again. */
+/* Waits until at most kNewest groups are in flight; the registers of completed groups may be used again. */
 template <int kNewest> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
 }
 
-/* Keeps the arithmetic that computes v above this point. The compiler would sink it past a wgmma_wait<>(),
- * where it no longer runs under the products. Its assembler does so too, unless a branch follows. */
+/* Keeps the arithmetic that computes v above this point. The compiler would sink it past a wgmma_wait<>(), so
+ * that it no longer overlaps wgmma in flight. ptxas does so too, unless a branch follows. */
 template <int kN> __device__ __forceinline__ void compute_now(float (&v)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) asm volatile("" : "+f"(v[i])::"memory");
@@ -109,21 +110,21 @@ template <int kN> __device__ __forceinline__ void compute_now(float (&v)[kN]) {
 template <int kColumns>
 __device__ void wgmma_f16(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
-/* The same with b from operand_b_columns(). */
+/* wgmma_f16() with b from operand_b_columns(). */
 template <int kColumns>
 __device__ void wgmma_f16_columns(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
-/* The same with a from shared memory, by operand_b(). */
+/* wgmma_f16() with `a` in shared memory: operand_b(). */
 template <int kColumns>
 __device__ void wgmma_f16_shared(float (&c)[kColumns / 2], uint64_t a, uint64_t b, int add);
 
 /* c[64][kColumns] (+)= a[64][32] b[32][kColumns], unsigned by signed bytes. Warp w has rows 16 w .. 16 w + 15
- * as in mma m16n8k32: a[i] are four bytes of row g + i % 2 * 8 from k 4 t + i / 2 * 16 on; c as above. b:
- * operand_b() of rows of 128 bytes; 32 k further is 32 bytes, so 2, further. */
+ * as in mma m16n8k32: a[i] are four bytes of row g + i % 2 * 8 from k 4 t + i / 2 * 16 on; c as in
+ * wgmma_f16(). b: operand_b() of rows of 128 bytes; to advance by 32 k (32 bytes), add 2. */
 template <int kColumns>
 __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
-/* The same with signed bytes in both. */
+/* wgmma_u8s8() with signed bytes in both operands. */
 template <int kColumns>
 __device__ void wgmma_s8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 

@@ -1,13 +1,13 @@
-/* wgmma_bytes.cuh - warpgroup matmuls of bytes with both operands in shared memory; flags in global memory.
- * PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.13 "red". */
+/* wgmma_bytes.cuh - warpgroup matmuls of bytes with both operands in shared memory, and an atomic OR in
+ * global memory. PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.13 "red". */
 #pragma once
 
 #include "cuda/ptx/wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* c[64][kColumns] (+)= a[64][32] b[32][kColumns], signed bytes, both by operand_b() of rows of 128 bytes: 32
- * inputs further is 32 bytes, so 2, further. c as in wgmma_f16(). */
+/* c[64][kColumns] (+)= a[64][32] b[32][kColumns], signed bytes, both described by operand_b() of rows of 128
+ * bytes: to advance by 32 k, add 2. c as in wgmma_f16(). */
 template <int kColumns>
 __device__ void wgmma_s8s8_shared(int (&c)[kColumns / 2], uint64_t a, uint64_t b, int add);
 
