@@ -24,8 +24,8 @@
 
 namespace {
 
-/* Integers whose groups are a multiple of 16 inputs but not of 32: the scales and zeros of a tile's four
- * times 16 inputs, each of its own group, as FP4 has them. */
+/* Integers in groups of a multiple of 16 inputs but not of 32: each 16 of a tile's 64 inputs have scales and
+ * zeros of their own, as with FP4. */
 template <class W> struct Sixteens {
   typedef typename W::Zero Zero;
   static constexpr int kVectors = W::kVectors, kLeastBlockIn = kTileIn;
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       });
 }
 
-/* The same for experts: how many tiles there are is known here first. */
+/* kernel() for experts: the number of tiles is known only on the device. */
 template <class S, int kBlockIn>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) experts_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];

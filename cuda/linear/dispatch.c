@@ -1,8 +1,8 @@
 /* dispatch.c - the table of linear kernels and the search in it, in host code.
  *
- * Called by: linear.cu, tests. Always true: for fp16 activations every weight type has an entry that takes
- * any token count, group and chip the program is built for, so a shape is refused only if an entry is forced
- * or int8 activations are asked for. */
+ * Called by: linear.cu, kernel_bench.c, tests. Always true: for fp16 activations every weight type has an
+ * entry that takes any token count, group and chip the program is built for, so a shape is refused only if an
+ * entry is forced or int8 activations are asked for. */
 #include "cuda/linear/dispatch.h"
 
 #include <limits.h>
@@ -27,7 +27,8 @@
 #define A16   ACT_F16
 #define A8    ACT_INT8
 
-/* Weights of a matrix that is too small for the library, and tokens that dense_rows takes in its place. */
+/* With fewer weights than DISPATCH_TINY and at most DENSE_MAX_TOKENS tokens cuBLAS is not loaded: dense_rows
+ * multiplies. */
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
@@ -43,7 +44,8 @@
 /* The first match wins. Thresholds: LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
   /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
-  /* Fewer and smaller ones where it computes the RMSNorm of its x, or takes or makes planes (linear.h). */
+  /* planes_wgmma also runs fewer tokens if it computes the RMSNorm of x, or takes or makes planes
+   * (linear.h). */
   {AWQ4,  A16, 17,24,  0,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {WIDE,  A16, 2,128,128,   0,ANY,16, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
   {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
@@ -75,7 +77,7 @@ static const LinearEntry entries[] = {
   {INTS,  A8,  0,  0,  0,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
 };
 
-/* Matrices of experts, whose products of few tokens are bound by reading the experts that these chose. Their
+/* Matrices of experts, whose products of few tokens are bound by reading the chosen experts. Their
  * activations are fp16, whatever is asked for other layers. */
 static const LinearEntry expert_entries[] = {
   {INTS,  A16, 1,  1,  1,   0,  1,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
@@ -110,7 +112,7 @@ static const LinearInvariant invariants[] = {
     {DENSE, ANY, 8, 0, "dense_rows"},
 };
 
-/* The same of matrices of experts. No tile of awq_wgmma's is cut, and experts_plain's have one order. */
+/* The rows for matrices of experts: awq_wgmma cuts no tile of experts, experts_plain sums in one order. */
 static const LinearInvariant expert_invariants[] = {
     {WIDE, ANY, ANY, 0, "awq_wgmma"},
     {QUANT | DENSE, ANY, ANY, 0, "experts_plain"},
@@ -137,7 +139,7 @@ static const LinearEntry *entry_for(const LinearQuery *query, int i) {
   return query->n_experts > 0 ? linear_expert_entry(i) : linear_entry(i);
 }
 
-/* True if the tokens' x fits in shared memory as fp16, beside the parts of sums of dense_rows. */
+/* True if the tokens' x fits in shared memory as fp16, beside the partial sums of dense_rows. */
 static bool f16_fits(const LinearQuery *query) {
   const size_t pad = (size_t)(query->n_experts > 0 ? LINEAR_MAX_CHOSEN : 1) * DENSE_UNIT,
                held = (size_t)skinny_held_tokens(query->n_tokens);
@@ -160,8 +162,8 @@ static bool x_fits(LinearHeld held, const LinearQuery *query) {
 }
 
 /* True if the entry's kernel takes the query's groups. FP4 always has four scales in a tile, which every
- * kernel reads. FP8's, of 128 inputs or one for all in practice, are taken in multiples of 64 (float_mma: of
- * 128) where those of integers are taken in multiples of 16 or 32. */
+ * kernel reads. Where integers need groups of a multiple of 16 or 32, FP8 needs a multiple of 64 (float_mma:
+ * of 128); in practice its groups have 128 inputs, or all. */
 static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {
   int multiple = entry->group_multiple;
   if (multiple == 0 || query->weights == WEIGHT_FP4) return true;
@@ -180,16 +182,16 @@ static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
 
-/* True if there are so many tiles that awq_wgmma's blocks pass on few parts of them, which with fewer costs
- * more than dequantising a small matrix. A last tile of tokens does not count, full or not, so that choices
- * end where linear_next_count() looks. */
+/* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles it takes
+ * longer than dequantising a small matrix. The last tile of tokens does not count, full or not, so that
+ * choices end where linear_next_count() looks. */
 static bool has_many_tiles(const LinearQuery *query) {
   const int full = (query->n_tokens - 1) / DISPATCH_TILE_TOKENS;
   return ceil_div(query->n_out, DISPATCH_TILE_OUT) * full >= DISPATCH_TILES;
 }
 
-/* The library loads a kernel when it is first needed, in 44 ms: a model of a few small matrices would wait
- * for it longer than it gains. */
+/* False for few tokens and weights: cuBLAS takes 44 ms to load a kernel on its first use, more than a model
+ * of a few small matrices gains by it. */
 static bool is_worth_the_library(const LinearQuery *query) {
   return (long)query->n_in * query->n_out >= DISPATCH_TINY || query->n_tokens > DENSE_MAX_TOKENS;
 }
@@ -260,7 +262,7 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
   return refuse(query, "no kernel", err);
 }
 
-/* No threshold of the table is finer than the first step, and tiles end at the second. */
+/* No threshold of the table lies between n_tokens and `next`; full tiles of tokens end at tile_end. */
 int linear_next_count(int n_tokens) {
   int next = n_tokens < 64 ? n_tokens + 1 : n_tokens + n_tokens / 64;
   int tile_end = (n_tokens / DISPATCH_TILE_TOKENS + 1) * DISPATCH_TILE_TOKENS;

@@ -21,7 +21,7 @@ typedef enum {
   WEIGHT_BF16,
   WEIGHT_F32
 } WeightType;
-/* Experts that a token may choose, and that a matrix may have. */
+/* Most experts that a token may choose, and that a matrix may have. */
 enum { LINEAR_MAX_CHOSEN = 32, LINEAR_MAX_EXPERTS = 1024 };
 
 typedef enum {
@@ -82,8 +82,8 @@ typedef enum {
   LAUNCH_COUNT
 } LinearLaunch;
 
-/* A matrix of fewer weights than this (Qwen3-8B: o, but not q, k and v together) is small: it leaves large
- * tiles without work unless there are many of them. */
+/* A matrix of fewer weights than this (Qwen3-8B: o, but not q, k and v together) is small: too few large
+ * tiles for the SMs, unless tokens are many. */
 #define DISPATCH_SMALL (20L << 20)
 
 /* A small matrix of this many weights (Qwen3-8B's o) has enough work for the smaller tiles of awq_wgmma. */
@@ -94,16 +94,16 @@ typedef enum {
 #define DISPATCH_TILE_TOKENS 128
 #define DISPATCH_TILES       96
 
-/* chain_mma multiplies up to so many tokens by up to so many tile rows of 16 outputs for each SM. */
+/* Most tokens that chain_mma multiplies, and most tile rows of 16 outputs for each SM. */
 #define CHAIN_TOKENS 32
 #define CHAIN_ROWS   6
 
-/* True if at least 85% of n SMs are busy. The idle ones cost less than blocks with parts of two tiles. */
+/* True if `busy` is at least 85% of n SMs: idle SMs then cost less than blocks with parts of two tiles. */
 static inline bool dispatch_busy_enough(int busy, int n) {
   return 20 * busy >= 17 * n;
 }
 
-/* dense_rows pads each row of x to a multiple of so many inputs. */
+/* dense_rows pads each row of x to a multiple of DENSE_UNIT inputs. */
 #define DENSE_UNIT 256
 
 /* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
@@ -118,10 +118,10 @@ typedef enum {
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
-  int min_tokens, max_tokens; /* tokens it is chosen for; 0: a reference form */
-  int small_tokens;           /* ... at most, if the matrix has less than DISPATCH_SMALL weights */
-  int tiled_tokens;           /* ... or so many, with DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
-  int limit_tokens;           /* tokens it can take at all, also when forced */
+  int min_tokens, max_tokens; /* tokens it is chosen for; 0: never chosen */
+  int small_tokens;           /* in place of max_tokens for a matrix of less than DISPATCH_SMALL weights */
+  int tiled_tokens;           /* or this many, with DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
+  int limit_tokens;           /* most tokens it can take, also when forced */
   int group_multiple;         /* quantised: group % group_multiple == 0 (see group_fits()) */
   LinearHeld held;
   int min_arch, max_arch;
@@ -141,14 +141,14 @@ typedef struct {
   int n_in, n_out; /* > 0 */
   int group;       /* quantised: inputs per scale, as laid out (linear.h); dense: 0 */
   int n_tokens;    /* > 0 */
-  int n_experts;   /* 0, or the matrix is that of one token's choice among so many (linear.h) */
+  int n_experts;   /* 0; else n_in and n_out are of the experts that one token chooses among n_experts */
   DeviceLimits device;
   bool rotated; /* 4 bits: the matrix has a copy in bytes (linear.h) */
 } LinearQuery;
 
 /* Entry i of the table in the order of choice; NULL past the last. */
 const LinearEntry *linear_entry(int i);
-/* The same of the table for matrices of experts. */
+/* linear_entry() of the table for matrices of experts. */
 const LinearEntry *linear_expert_entry(int i);
 
 /* The first entry that fits, or the entry named `forced` if it can run the shape; otherwise STATUS_MODEL with
@@ -159,23 +159,23 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
  * that give a row the same bits for any number of rows, LinearInvariant.rows of them at a time. */
 #define LINEAR_INVARIANT "invariant"
 
-/* LinearCall.variant of awq_wgmma: its own choice among the shapes, in whole tiles. Then each output is one
- * chain of products, with the same bits in every shape, and in chain_mma. */
+/* LinearCall.variant of awq_wgmma: the kernel chooses a shape and cuts no tile along the inputs. Each output
+ * is then one chain of products, with the same bits in every shape, and in chain_mma. */
 enum { LINEAR_WHOLE = -1 };
 
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   int most_rows;    /* of a call; larger calls go to the next entry that fits, which gives the same bits */
   int rows;         /* of a launch, at most */
-  int variant;      /* LinearCall's: a tile shape, LINEAR_WHOLE, or 0 if all shapes give the same bits */
+  int variant;      /* of LinearCall: a tile shape, LINEAR_WHOLE, or 0: all shapes give the same bits */
   const char *name; /* of an entry */
 } LinearInvariant;
 
-/* How the query's matrix is multiplied under that name: the first that can run it, and the entry for its
- * number of rows. STATUS_MODEL if there is none. */
+/* How the query's matrix is multiplied under LINEAR_INVARIANT: *how = the first LinearInvariant that can run
+ * it, *entry = its entry. STATUS_MODEL if none can. */
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err);
 
-/* The next token count to ask about, from 1: these counts include the last one of every interval with one
- * choice. */
+/* The token count to query after n_tokens. The counts from 1 on include the last one of every interval in
+ * which one entry is chosen. */
 int linear_next_count(int n_tokens);

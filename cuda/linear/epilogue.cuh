@@ -86,7 +86,7 @@ __device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int 
   }
 }
 
-/* v = c, multiplied by the factors of rows `row` and row + 8, plus their biases. */
+/* Multiplies fragments v by the factors of rows `row` and row + 8 and adds their biases. */
 template <int kN>
 __device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, int token0, int begin, int end,
                                                  float *v) {
@@ -107,9 +107,9 @@ __device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, i
 }
 
 /* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
- * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. The residual stream is added
- * to by an atomic without result, since then no thread waits for a load; each number has one sum. A kernel of
- * few tokens runs this once or twice and waits for its instructions, so the usual forms are short. */
+ * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. Adds to the residual stream by atomics
+ * without result, so that no thread waits for a load; each number gets one sum. A kernel of few tokens runs
+ * this code once or twice and waits for its instructions, so the usual forms are short. */
 template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {

@@ -88,9 +88,9 @@ template <class W> struct UnitRing {
 /* A walk through the units of a warp's run, in stretches: units of one tile row of one expert. */
 struct Walk {
   int tile, unit;        /* where the next stretch begins: tile row of the block, unit of its split */
-  int row, within, left; /* of this one: tile row of the matrix, its next unit there, how many are left */
+  int row, within, left; /* of this stretch: tile row of the matrix, next unit of that row, units left */
 
-  /* Finds the next stretch. id: the choice of the lane's number. For all lanes. */
+  /* Finds the next stretch. id: the expert of choice `lane`. For all lanes. */
   __device__ __forceinline__ void find(const Args &a, int id, int tile0, int unit0, int n_units) {
     const ChosenExperts &c = a.chosen;
     row = tile0 + tile, within = unit0 + unit;
@@ -161,7 +161,7 @@ __device__ __forceinline__ void prefetch_of_chosen(const Args &a, const int *ids
   }
 }
 
-/* The factors of a stretch's outputs; those of stacked experts are the epilogue's. */
+/* The factors of a stretch's outputs; 1 for stacked experts, by whose factors the epilogue multiplies. */
 __device__ __forceinline__ float2 factors_of(const Args &a, int row) {
   if (!a.chosen.summed || !a.out.factors) return make_float2(1, 1);
   const float *of = a.out.factors + row * kTileOut + threadIdx.x % 32 / 4;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   for (int slot = 0; slot < depth; slot++) {
     if (slot == early) {
       wait_for_previous();
-      dependents_may_start(); /* which know then that the choice is complete */
+      dependents_may_start(); /* after the wait: dependents find ids ready */
       request_x(a, unit0, n_units, x);
       copy_async_commit();
     }

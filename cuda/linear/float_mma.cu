@@ -28,7 +28,7 @@ constexpr int kSteps = kUnitIn / 16; /* of a unit, and columns */
 /* The scales of rows g and g + 8 for the columns 2t and 2t + 1 of a set, as a lane keeps them for a unit. */
 template <class W, int kTokens> struct ColumnScales;
 
-/* A word for the unit, as float_unit.cuh has it. */
+/* One word of scales for the unit, as in float_unit.cuh. */
 template <class W> struct WordOfScales {
   uint32_t word;
 
@@ -121,11 +121,11 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
   static_assert(kBlockIn == OfSums<W>::kBlockIn && kIntBytes == 2, "x in fp16, without scales");
   static constexpr bool kZeros = OfSums<W>::kZeros;
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens, kShared = 1, kLaneTokens = 4;
-  static constexpr int kSetSteps = kSteps / kTokens; /* whose sums are columns of one accumulator */
+  static constexpr int kSetSteps = kSteps / kTokens; /* steps whose sums are columns of one accumulator */
   static constexpr int kOwn = kTokens == 1 ? 1 : 2;  /* tokens in the lane's columns 2t and 2t + 1 */
   static constexpr int kSetBytes = 256;
   typedef ColumnScales<W, kTokens> Scales;
-  /* Registers permitting. */
+  /* Loads the next batch's scales early, if registers suffice. */
   static constexpr bool kScalesAhead = !kZeros || kTokens <= 2;
   float y[kOwn][2];
 

@@ -7,9 +7,9 @@
  *   int8_mma   any number: one kernel quantises x, the next multiplies tiles on mma m16n8k32
  *   int8_dp4a  the same tiles on dp4a, for chips without integer tensor cores, and to compare with
  *
- * The sum over a block of inputs is exact: the accumulators start at kIntBiasBits - z sum X (times 16 if the
- * weights are, layout.cuh), so that read as a float less kIntBias they are the finished sum. Stream-K divides
- * the work.
+ * The sum over a block of inputs is exact: the accumulators start at kIntBiasBits - z sum X (16 times that
+ * for row g + 8 of 4-bit weights, layout.cuh), so that read as a float less kIntBias they are the finished
+ * sum. Stream-K divides the work.
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / kBlockIn][tokens] {float d, int sum}
@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_blocks(const Args &a, unsigned char *stage,
 /* Scales and zeros of a lane for one tile row and group. */
 template <class W> struct LaneGroup {
   float s_low, s_high;
-  int z_low, z_high; /* times 16 if the weights are */
+  int z_low, z_high; /* z_high: 16-fold with 4 bits */
   __device__ __forceinline__ LaneGroup(uint32_t scale, uint32_t zero)
       : s_low(f16_low(scale)), s_high(f16_high(scale) * W::kHigh), z_low(W::zero_low(zero)),
         z_high(W::zero_high(zero) * (int)(1.0f / W::kHigh)) {}

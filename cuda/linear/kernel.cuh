@@ -22,7 +22,7 @@ struct LinearArgs {
   const Cublas *cublas;     /* open if LinearKernel.cublas */
   cudaStream_t stream;
   bool dependent;
-  int variant;    /* LinearCall's */
+  int variant;    /* as in LinearCall */
   float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL before sm_90a */
   const LinearExperts *experts; /* of a matrix of experts, else NULL */
   LinearNorm norm;              /* rows NULL: x is given */
@@ -49,11 +49,12 @@ extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kerne
     int8_wgmma_kernel, int8_tiles_kernel, narrow_wgmma_kernel, experts_plain_kernel, dense_tensorcore_kernel,
     dense_wgmma_kernel, chain_mma_kernel, int8_bytes_kernel;
 
-/* True if awq_wgmma can end so many tokens' tiles as heads, and that is expected to be faster than y and a
- * kernel of its own for them. */
+/* True if awq_wgmma can end with heads for n_tokens tokens, and is expected to be faster than with y and a
+ * separate kernel for heads. */
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device);
 
-/* For experts the matrix that one token multiplies: the chosen ones, stacked or, if summed, side by side. */
+/* The query for a call. Experts: of the matrix for one token, the chosen ones stacked or, if summed, side by
+ * side. */
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,
                                 const DeviceLimits &device) {
   LinearQuery query = {w.type,           w.type == WEIGHT_INT8 ? ACT_INT8 : act,
@@ -94,7 +95,8 @@ __host__ __device__ inline Epilogue expert_epilogue(Epilogue out, int first) {
   return out;
 }
 
-/* The experts that one token has chosen, as kernels look them up: together a matrix of n_tile_rows(). */
+/* The experts that one token has chosen, as kernels look them up: together a matrix of n_tile_rows() tile
+ * rows. */
 struct ChosenExperts {
   const int *ids;                 /* [n_chosen] */
   int n_chosen, tile_rows, units; /* tile rows of an expert; units of 128 inputs of a tile row */
@@ -122,8 +124,8 @@ struct ChosenExperts {
     }
   }
 
-  /* The same of summed experts; first(slot): the first tile row of a choice. Their biases are added here, as
-   * their factors differ; their products already have the matrix's factors. */
+  /* store() of summed experts; first(slot): the first tile row of a choice. Adds the experts' biases, each
+   * times the row factor of its choice; the sums have been multiplied by Epilogue.factors before. */
   template <class First>
   __device__ __forceinline__ void store_sum(const Epilogue &out, First first, int tile_row, int g, float low,
                                             float high) const {
@@ -145,12 +147,12 @@ inline ChosenExperts chosen_experts(const LinearArgs &args) {
           quant_tiles_in(w) / 2, w.summed,   args.experts->known};
 }
 
-/* Part of a tile: its places are [place, end), its expert's outputs begin at tile_row. */
+/* A tile of one expert's places [place, end); the expert's outputs begin at tile_row. */
 struct ExpertTile {
   int place, end, tile_row;
 };
 
-/* The experts of many tokens, as kernels look them up. Each has tiles of some of its places. */
+/* The experts of many tokens, as kernels look them up. Each expert's places are cut into tiles. */
 struct GroupedExperts {
   const int *begins, *choices;        /* LinearExperts */
   int n_experts, n_chosen, tile_rows; /* tile rows of an expert */
@@ -191,7 +193,7 @@ struct GroupedExperts {
     return {place, min(begins[expert + 1], place + tile_places), expert * tile_rows};
   }
 
-  /* Tiles at most: those that places fill, and a part of one for each expert that has any. */
+  /* Upper bound of the tiles: full ones, and a partial one for each expert that has places. */
   int most_tiles(int n_places, int tile_places) const {
     return n_places / tile_places + (n_places < n_experts ? n_places : n_experts);
   }

@@ -14,7 +14,7 @@
  *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high (8 bits: u16, two bytes)
  *
  * int8 weights with one scale per output lie as rows, [n_out rounded up to 16][n_in / 64][64 bytes], byte 16t
- * + 4j + i for k = tile_k(j, t, i), which wgmma reads too; scales fp32 [n_out rounded up to 16].
+ * + 4j + i for k = tile_k(j, t, i); wgmma reads these rows too. Scales are fp32 [n_out rounded up to 16].
  *
  * FP8 (E4M3) lies as 8 bits do, without zeros. FP4 (E2M1) has tiles of 512 bytes whose words hold the same
  * weights, in an order of bits that left shifts and a mask turn into fp16, with a scale for each 16 inputs.
@@ -94,7 +94,7 @@ struct HalfZeros {
   __half2 low, high;
 };
 
-/* The types below of weights W have in common:
+/* Each type W of weights below has:
  *   Meta               the scales and zeros of rows g and g + 8 for a block of inputs, in registers: for one
  *                      group, or for FP4 of a tile
  *   kMetaBytes         of a tile row and block in shared memory, brought by kMetaCopies of copy_meta(), each
@@ -103,7 +103,7 @@ struct HalfZeros {
  *   piece, copy_piece  for a warp that brings the same pieces of many blocks: the address of piece i of a
  *                      block, and its copy. Blocks are numbered tile row after tile row; piece i of the next
  *                      one is piece_step(i) bytes further
- *   staged_meta, meta  read them from there, and from the matrix for the block of input k
+ *   staged_meta, meta  read a Meta from shared memory, and from the matrix for the block of input k
  *   operand            operand a of mma_f16 for k 16j .. 16j + 15 of a tile, with or without the scales
  *   weights            row g's and g + 8's weight of byte i in word j, without the factor, in fp32
  * `v` are a lane's vectors of a tile, `lane` is their address. */
@@ -115,7 +115,7 @@ struct GroupMeta {
 /* Groups with scales and zeros: Bits4 and Bits8. */
 template <class W> struct GroupsOfIntegers {
   typedef GroupMeta Meta;
-  static constexpr int kLeastBlockIn = 32;               /* inputs of a block in tile kernels */
+  static constexpr int kLeastBlockIn = 32;               /* fewest inputs of a block in tile kernels */
   static constexpr int kMetaBytes = 48, kMetaCopies = 3; /* 32 bytes of scales, then 8 or 16 of zeros */
   static constexpr bool kAlwaysScaled = false;
 
@@ -198,7 +198,8 @@ struct Bits4 : GroupsOfIntegers<Bits4> {
     a[3] = w1 & 0xf0f0f0f0;
   }
 
-  /* Operand a of mma_f16 for k 16j .. 16j + 15 as fp16 subnormals: q * 2^-24, of row g + 8 q * 2^-20. */
+  /* Operand a of mma_f16 for k 16j .. 16j + 15 as fp16 subnormals: row g as q * 2^-24, row g + 8 as q *
+   * 2^-20. */
   static __device__ __forceinline__ void numbers(const uint4 (&v)[1], int j, uint32_t (&a)[4]) {
     uint32_t w = j == 0 ? v[0].x : j == 1 ? v[0].y : j == 2 ? v[0].z : v[0].w;
     a[0] = w & 0x000f000fu;
@@ -208,7 +209,7 @@ struct Bits4 : GroupsOfIntegers<Bits4> {
     a[3] = w & 0x00f000f0u;
   }
 
-  /* Zero points of rows g and g + 8 times the same powers of two. */
+  /* Zero points of rows g and g + 8 times the powers of two of numbers(). */
   static __device__ __forceinline__ void small_zeros(uint32_t z, float (&zero)[2]) {
     zero[0] = f16_low(z & 0x0fu);
     zero[1] = f16_low(z & 0xf0u);
@@ -282,7 +283,8 @@ struct Bits8 : GroupsOfIntegers<Bits8> {
   }
 };
 
-/* Two of the numbers that weights() of a floating-point type returns: byte i's of rows g and g + 8. */
+/* From the result of a floating-point type's numbers(): the weights of byte i (layout above) in rows g and g
+ * + 8. */
 __device__ __forceinline__ void pick_weights(const uint32_t (&a)[4], int i, float (&out)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -308,7 +310,7 @@ struct Fp8 : PiecesOfScales<Fp8> {
   static constexpr bool kAlwaysScaled = false;
   static constexpr float kOfScale = 1.0f; /* see Fp4 */
   struct Meta {
-    uint32_t scale; /* as GroupMeta has it */
+    uint32_t scale; /* as in GroupMeta */
   };
 
   static __device__ __forceinline__ size_t meta_at(const QuantView &w, int tile_row, int k) {
@@ -372,7 +374,7 @@ struct Fp4 : PiecesOfScales<Fp4> {
     uint32_t scale; /* 0, unused: kAlwaysScaled */
   };
 
-  /* Scales of a tile. */
+  /* Address of a tile's scales. */
   static __device__ __forceinline__ const unsigned char *meta_at(const QuantView &w, int tile_row,
                                                                  int tile_in) {
     return (const unsigned char *)w.scales + ((size_t)tile_row * w.n_tiles_in + tile_in) * kMetaBytes;

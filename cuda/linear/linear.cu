@@ -95,7 +95,7 @@ Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act,
 
 Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device, bool *fast, Error *err) {
   constexpr int kRows = 256;
-  constexpr long kSmall = 1 << 16; /* weights that any kernel multiplies soon */
+  constexpr long kSmall = 1 << 16; /* weights that any kernel multiplies fast */
   const LinearQuery query = linear_query(*w, ACT_F16, kRows, *device);
   const LinearInvariant *how;
   const LinearEntry *entry;
@@ -104,7 +104,7 @@ Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device,
   case LAUNCH_AWQ_WGMMA:
   case LAUNCH_DENSE_WGMMA:
   case LAUNCH_INT8_BYTES: *fast = true; break;
-  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* multiplied so as usual, too */
+  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* the usual kernel, too */
   default: *fast = w->n_experts == 0 && (long)w->n_in * w->n_out <= kSmall;
   }
   *fast = *fast && device->arch == SM_90A;
@@ -125,10 +125,10 @@ static bool is_invariant(const char *kernel) {
   return kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
 }
 
-/* int8_tiles, int8_bytes: a row fits in a block's registers. dense_rows holds a row in fp16 and in fp32, in
- * 48 KB. */
+/* Inputs of a row that int8_tiles and int8_bytes hold in a block's registers; of one that dense_rows holds in
+ * fp16 and in fp32 in 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
-constexpr int kMostNormed = 16; /* planes_wgmma: with 24 tokens a step takes 2% longer so */
+constexpr int kMostNormed = 16; /* tokens, of planes_wgmma: with 24 a step takes 2% longer than without */
 
 /* True if the kernel can compute the RMSNorm of its x. */
 static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n_tokens) {
@@ -142,8 +142,8 @@ static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n
   }
 }
 
-/* The entry that computes the RMSNorm of its x in such a call sooner than two kernels do; NULL: none. Up to
- * kMostNormed rows planes_wgmma does, though it multiplies more slowly than narrow_wgmma. */
+/* The entry that computes the RMSNorm of x and the product faster than two kernels do, or NULL. Up to
+ * kMostNormed rows that is planes_wgmma, though it multiplies more slowly than narrow_wgmma. */
 static const LinearEntry *entry_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act,
                                           int n_tokens, const char *kernel) {
   const LinearEntry *entry;
@@ -239,7 +239,7 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           call->next};
 }
 
-/* LINEAR_INVARIANT: one launch of any number of rows, or launches of a bounded number. */
+/* Runs a call under LINEAR_INVARIANT, in launches of at most LinearInvariant.rows rows. */
 static Status run_invariant(LinearContext *c, const LinearCall *call, Error *err) {
   const LinearQuery query = linear_query(*call->weights, call->act, call->n_tokens, c->device);
   const LinearInvariant *how;
@@ -262,7 +262,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if (is_invariant(call->kernel)) return run_invariant(c, call, err);
   const LinearEntry *entry;
   const DeviceLinear *w = call->weights;
-  const bool ordered = call->experts && call->experts->begins; /* kernels of one token do not look */
+  const bool ordered = call->experts && call->experts->begins; /* not used for one token */
   const int n_asked = ordered && call->n_tokens == 1 ? 2 : call->n_tokens;
   const bool normed = call->norm.rows && !call->kernel;
   entry = normed ? entry_with_norm(c, w, call->act, call->n_tokens, NULL) : NULL;

@@ -4,15 +4,15 @@
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ptx/tensor_map.cuh"
 
-/* x, n_rows rows of it, in boxes of 64 inputs of box_rows rows: as ldmatrix and wgmma read them. */
+/* Maps n_rows rows of x in boxes of box_rows rows of 64 inputs, swizzled as ldmatrix and wgmma read them. */
 inline Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMap *map, Error *err) {
   return map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
                    {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)box_rows, 1},
                    CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
 }
 
-/* Weights in pieces of 512 bytes, one for each of a lane's `vectors` vectors of a tile, and boxes of n_tiles
- * tiles of tile_rows tile rows. */
+/* Maps the weights as pieces of 512 bytes, one for each of a lane's `vectors` vectors of a tile, in boxes of
+ * n_tiles tiles of tile_rows tile rows. */
 inline Status map_tiles(const LinearArgs &args, int vectors, int n_tiles, int tile_rows, CUtensorMap *map,
                         Error *err) {
   const QuantView w = quant_view(*args.w);

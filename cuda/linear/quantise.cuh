@@ -16,8 +16,8 @@
 #include "cuda/linear/layout.cuh"
 #include "cuda/ptx/lanes.cuh"
 
-/* Maximum of non-negative numbers, and sum, over kWidth neighbouring lanes (8, 16 or 32); each of them gets
- * it. One instruction reduces a whole warp; parts of a warp would take turns. */
+/* segment_max() of non-negative numbers, segment_sum(): over kWidth neighbouring lanes (8, 16 or 32), each of
+ * which gets the result. One instruction reduces a whole warp; it would reduce parts of a warp in turn. */
 template <int kWidth> __device__ __forceinline__ float segment_max(float v) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kWidth == 32) return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
@@ -51,8 +51,8 @@ struct LaneInputs {
   }
 };
 
-/* The inputs of a lane, inputs 2 t, 2 t + 1 of 16 and those 8 further, where lanes have four neighbours each.
- * All lanes of a warp take part. */
+/* Exchanges 16 inputs among four lanes: lane t brings 4 t .. 4 t + 3, and gets 2 t, 2 t + 1, 8 + 2 t, 9 + 2
+ * t. All lanes of a warp take part. */
 __device__ __forceinline__ LaneInputs from_neighbours(const __half2 (&pair)[2]) {
   const int lane = threadIdx.x % 32, t = lane % 4;
   LaneInputs in;
@@ -126,8 +126,8 @@ __device__ __forceinline__ int quantise_by(float inverse, const float (&v)[4], u
   return total;
 }
 
-/* The same for a block of values in kBlockIn / 4 neighbouring lanes; all lanes of the warp take part. Returns
- * the scale d of the lane's block and sets *sum to the sum of its integers. */
+/* quantise_by() for a block of values in kBlockIn / 4 neighbouring lanes; all lanes of the warp take part.
+ * Returns the scale d of the lane's block and sets *sum to the sum of its integers. */
 template <int kIntBytes, int kBlockIn>
 __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (&word)[kIntBytes], int *sum) {
   constexpr float kLargest = kIntBytes == 2 ? 32512.0f : 127.0f;
@@ -183,19 +183,20 @@ template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
   }
 };
 
-/* A lane's inputs of a unit are this one and the one after it, and those 8 further. */
+/* First of a lane's four inputs of a unit; the others are the next one and the two that are 8 further. */
 __device__ __forceinline__ int first_input_of(int lane) {
   return lane / 4 * 16 + lane % 4 * 2;
 }
 
-/* The lane's inputs of a row of n numbers, from number k on; 0 from n on. */
+/* Reads numbers k, k + 1, k + 8 and k + 9 of a row of n; 0 from n on. */
 __device__ __forceinline__ void read_pairs(const float *row, int k, int n, float2 (&v)[2]) {
 #pragma unroll
   for (int j = 0; j < 2; j++) v[j] = k + 8 * j < n ? *(const float2 *)(row + k + 8 * j) : make_float2(0, 0);
 }
 
-/* Planes of a unit of one token of an RMSNorm's operand: v, the lane's inputs, times w, the norm's weights.
- * Returns the sum of the squares of v, from which the product computes 1 / rms. For a warp. */
+/* Stores planes of a unit of one token, the operand of a norm's matmul: v, the lane's inputs, times w, the
+ * norm's weights. Returns the warp's sum of the squares of v, from which the matmul computes 1 / rms. For a
+ * warp. */
 template <int kTokens, int kParts>
 __device__ __forceinline__ float store_normed_unit(unsigned char *planes, int unit, int token,
                                                    const float2 (&v)[2], const float2 (&w)[2]) {

@@ -1,5 +1,5 @@
-/* relayout.cu - from a checkpoint's layouts to the device's (layout.cuh), part by part as they are staged,
- * and matrices made from those on the device (linear_outputs_from, linear_round).
+/* relayout.cu - converts a checkpoint's layouts to the device's (layout.cuh), part by part as they are
+ * staged, and makes matrices from others on the device (linear_outputs_from, linear_round).
  *
  * Called by: the backend's loader, draft.c, tests. Always true: a fill writes only the rows of its part,
  * so the parts of a stacked or interleaved matrix can come in any order on one stream; padding stays 0. */
@@ -9,7 +9,7 @@
 
 #include "cuda/linear/kernel.cuh"
 
-/* Types in tiles: the quantised ones, which also have groups, and int8. */
+/* True for types that lie in tiles: the quantised ones, which also have groups, and int8. */
 static bool tiled(WeightType type) {
   return weight_is_quantised(type) || type == WEIGHT_INT8;
 }
@@ -114,7 +114,7 @@ Status linear_lay_out_experts(DeviceLinear *w, int n_experts, int n_chosen, bool
   return STATUS_OK;
 }
 
-/* n_out outputs from `first` on, a multiple of 16. */
+/* n_out outputs of `all` from `first` on, a multiple of 16, as a matrix of their own. */
 static DeviceLinear outputs_of(const DeviceLinear *all, size_t first, int n_out) {
   DeviceLinear w = *all;
   w.n_experts = 0;
@@ -153,7 +153,7 @@ __device__ __forceinline__ int awq_nibble(int c) {
   return c / 2 + 4 * (c % 2);
 }
 
-/* The weight of column g of a slab: from bytes [n_in][n_out], or from words as above. */
+/* The weight of column g of a slab: from bytes [n_in][n_out], or from words in AutoAWQ's order. */
 struct FromBytes {
   const uint8_t *staged;
   __device__ __forceinline__ uint32_t at(int k, int n_out, int slab, int g) const {
@@ -258,13 +258,13 @@ Status linear_fill_groups(const DeviceLinear *w, LinearPart part, const void *ze
                     : fill(fill_groups<uint16_t>, (const uint16_t *)scales);
 }
 
-/* Row of the matrix that row `row` of the part becomes; the same in a dense matrix of one part. */
+/* Row of the matrix that row `row` of the part becomes; `row` itself if the matrix has one part. */
 __device__ __forceinline__ int row_of_part(const LinearPart &part, int row) {
   return 8 * (part.first_slab + row / 8 * part.slab_step) + row % 8;
 }
 
-/* A thread writes one word of a tile, four inputs of one row, or if kRows of a row of bytes; a block of 256
- * covers 16 tiles of a row. */
+/* A thread writes one word, four inputs of one row: of a tile of 8 bits, or, if kRows, of a row of int8. A
+ * block of 256 threads covers 16 tiles of a row. */
 template <bool kRows>
 __global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int n_in,
                                  const uint8_t *staged) {
@@ -278,14 +278,14 @@ __global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart par
     int k = tile_in * kTileIn + tile_k(j, t, i);
     bytes |= (k < n_in ? (uint32_t)from[k] : 0) << (8 * i);
   }
-  /* vector j / 2 of the lane, word 2 (j % 2), the next for row g + 8 */
+  /* a tile's: vector j / 2 of the lane, word 2 (j % 2), or the next word for row g + 8 */
   size_t tile = (size_t)(row / kTileOut) * n_tiles_in + tile_in;
   tiles[kRows ? ((size_t)row * n_tiles_in + tile_in) * 16 + word
               : (tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
 }
 
-/* Bits of a code in half a word of FP4, for the weight of register a[operand] (layout.cuh). The bits of
- * all codes are combined by exclusive or. */
+/* Bits of a code in half a word of FP4, for the weight of register a[operand] (layout.cuh). The half word is
+ * the exclusive or of the bits of its codes. */
 __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
   const int sign[4] = {15, 12, 13, 14};
   const uint32_t bits = (code & 7) << (9 - 3 * operand) | (code >> 3 & 1) << sign[operand];
@@ -310,7 +310,7 @@ __global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, LinearPart part,
       const uint32_t code = k < n_in ? from[k / 2] >> (k % 2 * 4) & 15 : 0;
       word ^= fp4_bits(code, i % 2 * 2 + half) << (i / 2 * 16);
     }
-    *at ^= word; /* 0 at first */
+    *at ^= word; /* a word is 0 at first */
   }
 }
 
@@ -472,7 +472,7 @@ bool linear_can_round(const DeviceLinear *w) {
          w->n_experts == 0 && !w->bias && w->n_in % kRoundGroup == 0 && w->n_out % 8 == 0 && w->n_in <= 65408;
 }
 
-/* Fills a matrix that was placed, by way of the staging memory. */
+/* Rounds a dense matrix to `to`, which was placed, by way of the staging memory. */
 static Status round_to(const DeviceLinear *from, const DeviceLinear *to, unsigned char *staging,
                        cudaStream_t stream, Error *err) {
   const size_t n_groups = (size_t)(from->n_in / kRoundGroup), n_out = (size_t)from->n_out;

@@ -19,7 +19,7 @@
  *
  * One token of a mixture of experts (linear.h, LinearExperts) multiplies the chosen experts as one matrix. A
  * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
- * were chosen is known late, and a warp has few batches, so its ring holds two of them where it fits.
+ * were chosen is known late, and a warp has few batches, so its ring holds two batches where they fit.
  *
  * With one or two tokens several of the four lanes t of a row would hold the same sum. Instead kShared units
  * are multiplied before they are scaled, and each such lane keeps the sum of another unit: it reads and
@@ -50,13 +50,13 @@ inline Cut cut(int n, int n_parts) {
   return {n / n_parts, n % n_parts};
 }
 
-/* a / b for 0 <= a < 2^20, b > 0: the error of the quotient is below 2^-21 of it, and it is 0.5 / b or more
- * away from an integer. */
+/* a / b for 0 <= a < 2^20, b > 0: (a + 0.5) / b is 0.5 / b or more away from an integer, and its computed
+ * value errs by less than 2^-21 of it. */
 __device__ __forceinline__ int divide_small(int a, int b) {
   return (int)__fdividef((float)a + 0.5f, (float)b);
 }
 
-/* A batch of a block. */
+/* A batch of a block: its tile row and its number in that. */
 struct Cursor {
   int tile, batch;
 
@@ -69,7 +69,7 @@ struct Args {
   QuantView w;
   const __half *x;
   int x_stride, n_tokens;
-  int first_tile; /* tile row of this launch */
+  int first_tile; /* first tile row of this launch */
   Cut rows;       /* its tile rows over blocks */
   Cut batches;    /* of a tile row, over splits */
   SkinnyPlan plan;
@@ -89,7 +89,7 @@ struct Place {
  * expert, unit of the expert}. Then {first tile row} of each choice. */
 struct ExpertTable {
   int2 *entries; /* [n + n_chosen] in shared memory */
-  int first, n;  /* tile row or unit of entry 0 */
+  int first, n;  /* first: tile row or unit of entry 0; n: tile rows or units */
 
   /* For all threads of the block; the caller synchronises them. */
   __device__ __forceinline__ void fill(const ChosenExperts &c) const {
@@ -118,7 +118,7 @@ struct ExpertTable {
   }
 };
 
-/* Stores the sums of rows g and g + 8 of a tile row for one token. Experts: table.store() knows where. */
+/* Stores the sums of rows g and g + 8 of a tile row for one token; those of experts by table.store(). */
 template <bool kExperts, class Table>
 __device__ __forceinline__ void store_sums(const Args &a, const Table &table, int token, int tile_row, int g,
                                            float low, float high) {
@@ -493,7 +493,7 @@ template <class W, class Loop, bool kExperts> struct BlockWeights {
   typedef typename Loop::Scales Scales[kUnits / Loop::kShared];
   const Args &a;
   const ExpertTable &table;
-  int tile0, batch0; /* the block's first ones */
+  int tile0, batch0; /* the block's first tile row and first batch */
 
   /* Past the end of a tile row the last unit is read again: x is 0 there. */
   __device__ __forceinline__ Place place(const Cursor &of, int unit) const {
@@ -520,8 +520,8 @@ template <class W, class Loop, bool kExperts> struct BlockWeights {
   }
 };
 
-/* One block on an SM. Without that number the compiler leaves room for a second one: it gives a thread 64
- * registers, and decode of NVFP4 is a quarter slower. */
+/* One block on an SM: without that bound the compiler leaves room for a second block, with 64 registers a
+ * thread, and decode of NVFP4 is a quarter slower. */
 template <class W, class Loop, int kBlockIn, bool kExperts>
 __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
   constexpr int kIntBytes = Loop::kXIntBytes, kTokens = Loop::kXTokens, kShared = Loop::kShared;
@@ -567,7 +567,7 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   }
   if constexpr (kExperts) {
     if (a.chosen.known) wait_for_previous();
-    dependents_may_start(); /* which know then that the choice is complete */
+    dependents_may_start(); /* after the wait: dependents find ids ready */
   } else {
     wait_for_previous();
   }

@@ -25,15 +25,15 @@
 #define SKINNY_SHALLOW     4
 #define SKINNY_UNIT_SCALES 128
 
-/* Costs as batches of a block (0.13 us): combining the partial sums of splits, for each split, and a second
- * launch. */
+/* Costs in units of one batch of a block (0.13 us): of combining partial sums, of each split, of each launch
+ * after the first. */
 #define SKINNY_COMBINE_COST 20
 #define SKINNY_SPLIT_COST   2
 #define SKINNY_LAUNCH_COST  40
 
 typedef struct {
   int tokens;          /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
-  int block_in;        /* inputs per scale of x: 128, 64 or 32, within one group; x in fp16: 128, 32 */
+  int block_in;        /* inputs per scale of x, within one group; x in fp16: 128, with integer weights 32 */
   int splits;          /* split-K: blocks per tile row, each a part of the inputs; 0: does not fit */
   int blocks;          /* blocks along tile rows; the grid is blocks x splits */
   int launch_rows;     /* tile rows of one launch */
@@ -41,7 +41,7 @@ typedef struct {
   int n_batches;       /* of one tile row; the last may lack units */
   int max_batches;     /* of one split of a tile row */
   int slots;           /* tile rows that one warp may touch */
-  int ring_batches;    /* that a warp has in flight */
+  int ring_batches;    /* batches that a warp has in flight */
   size_t shared_bytes; /* rings, integers and scales of x, partial sums */
   size_t partial_bytes;
 } SkinnyPlan;
@@ -62,8 +62,8 @@ static inline int skinny_batch_units(const LinearQuery *query, int int_bytes) {
   return skinny_by_units(query, int_bytes) ? 1 : SKINNY_UNITS;
 }
 
-/* Batches that a warp has in flight: with `fits` the number to try first, else that for less shared memory.
- * Chosen experts have more, because they are requested late and a warp has few of them. */
+/* Batches that a warp has in flight: with `fits` the number to try first, else the one for less shared
+ * memory. Experts have more: they are known late, and a warp has few batches. */
 static inline int skinny_ring_batches(const LinearQuery *query, int int_bytes, bool fits) {
   if (!skinny_by_units(query, int_bytes)) return query->n_experts > 0 && fits ? 2 : 1;
   return weight_bits(query->weights) == 4 && fits ? SKINNY_DEEP : SKINNY_SHALLOW;
@@ -106,10 +106,10 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   return p;
 }
 
-/* The plan for x as integers of int_bytes (2, or 1 for int8 activations) and query->n_tokens <= 8 tokens.
- * Splits the inputs if whole tile rows would leave SMs idle or x does not fit: takes the split that finishes
- * first. Several launches are needed if the sums of a block's tile rows, which it holds to the end, do not
- * fit. */
+/* The plan for x as integers of int_bytes (2, or 1 for int8 activations), or SKINNY_F16, and query->n_tokens
+ * <= 8 tokens. Splits the inputs if whole tile rows would leave SMs idle or x does not fit: takes the split
+ * that finishes first. Several launches are needed if the sums of a block's tile rows, which the block holds
+ * to the end, do not fit. */
 static inline SkinnyPlan skinny_plan(const LinearQuery *query, int int_bytes) {
   SkinnyPlan best;
   memset(&best, 0, sizeof best);

@@ -36,7 +36,7 @@ template <class Sum> struct TileArgs {
   unsigned *counters;
 };
 
-/* Tiles of shape S over n_tokens tokens, each of n_steps steps, at least least_steps of them in a block. */
+/* Arguments for tiles of shape S over n_tokens tokens: n_steps steps a tile, at least least_steps a block. */
 template <class S, class Sum>
 TileArgs<Sum> tile_args(const LinearArgs &args, int n_tokens, int n_steps, int least_steps, Sum *partial) {
   const int n_token_tiles = ceil_div(n_tokens, S::kTokens),
@@ -63,7 +63,7 @@ struct TileShape {
   size_t (*workspace[kTileWeights])(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
 };
 
-/* Tokens that a tile should hold: all, or of experts more than one has on average. */
+/* Tokens that a tile should hold: all, or, with experts, 1.5 times what an expert has on average. */
 inline int tile_tokens(const LinearArgs &args) {
   if (!args.experts) return args.n_tokens;
   return (int)(1.5 * args.n_tokens * args.w->n_chosen / args.w->n_experts);

@@ -10,8 +10,9 @@
  *     units | row pair 0: u u u u u u | row pair 1: u u u u u u | ...
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *
- * A warp has kDepth units under way in registers, the first of them before x is available. It stores the row
- * pairs that it has whole. Parts of the others are added in shared memory, in the order of warps.
+ * A warp has kDepth units in flight in registers, and requests the first of them before x is available. It
+ * stores the row pairs that it has whole. Parts of the others are added in shared memory, in the order of
+ * warps.
  *
  * READS  the weights once. */
 #include "cuda/linear/kernel.cuh"
@@ -27,8 +28,8 @@ struct Args {
   const void *w;
   size_t stride;
   const __half *x;
-  int x_stride, n_tokens, n_in; /* summed experts: n_tokens is their number, which have a row of x each */
-  int row_units, pair_units;    /* of a row; of a row pair: summed experts lie side by side */
+  int x_stride, n_tokens, n_in; /* summed experts: n_tokens counts experts, each with a row of x */
+  int row_units, pair_units;    /* units of a row; of a row pair, where summed experts lie side by side */
   int each, longer;             /* row pairs of a block; the first `longer` blocks have one more */
   Epilogue out;
   LinearNorm norm;      /* of one token */
@@ -58,7 +59,7 @@ __device__ __forceinline__ float4 four_of(const float *from, int i, int n) {
   return i < n ? __ldcg((const float4 *)(from + i)) : make_float4(0, 0, 0, 0);
 }
 
-/* Copies the norm's weights to shared memory [padded]: in time for normalise(), as they do not wait for x. */
+/* Copies the norm's weights to shared memory [padded], for normalise(), while the kernel waits for x. */
 __device__ __forceinline__ void load_norm(const Args &a, float *weights, int padded) {
   for (int i = 4 * threadIdx.x; i < padded; i += 4 * kThreads)
     *(float4 *)(weights + i) = four_of(a.norm.weight, i, a.n_in);
@@ -185,7 +186,7 @@ __device__ __forceinline__ void prefetch_rows(const float *of, int first_pair, i
   for (int i = threadIdx.x; i < n; i += kThreads) prefetch_l1(of + (first + i) * kTileOut);
 }
 
-/* Registers for units under way, and few enough for blocks of the kernels before and after on the same SM. */
+/* Units in flight: few enough registers for blocks of the previous and the next kernel on the same SM. */
 template <class T, int kTokens> constexpr int kDepth = (kTokens > 2 ? 8 : 12) / (int)sizeof(T);
 
 template <class T, int kTokens, bool kExperts>
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   float *scaled = (float *)(x + padded); /* only with a.norm */
   if (!kExperts && kTokens == 1 && a.norm.rows) load_norm(a, scaled, padded);
   if (!kExperts || a.chosen.known) wait_for_previous();
-  if (kExperts) dependents_may_start(); /* which know then that the choice is complete */
+  if (kExperts) dependents_may_start(); /* after the wait: dependents find ids ready */
   if (!kExperts && kTokens == 1 && a.out.kind == LINEAR_ADD_F32)
     prefetch_rows((const float *)a.out.y, pair0, n_pairs);
   if (!kExperts && kTokens == 1 && a.norm.rows)
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
     }
   }
   __syncthreads();
-  /* The warp in which a row pair began adds up the parts of the later ones. */
+  /* The warp in which a row pair began adds up the parts of later warps. */
   if (unit == 0 || !began || lane >= kTokens || lane >= a.n_tokens || begin == end) return;
   float low = parts.tail[warp][lane][0], high = parts.tail[warp][lane][1];
   for (int w = warp + 1; w < kWarps; w++) {

@@ -20,7 +20,7 @@
 namespace {
 
 struct Shape : WarpGrid<2, 4, 2, 8> {
-  static constexpr int kBlocks = 2, kStages = 3, kIn = 64; /* blocks of an SM; inputs of a stage */
+  static constexpr int kBlocks = 2, kStages = 3, kIn = 64; /* kBlocks: of an SM; kIn: inputs of a stage */
   static constexpr int kWeightBytes = kTileRows * kTileOut * kIn * 2,
                        kStageBytes = kWeightBytes + kTokens * kIn * 2;
 };
@@ -29,7 +29,7 @@ struct Args {
   const void *w;
   size_t stride;
   const __half *x;
-  int x_stride, n_in, n_rows; /* rows of w that there are */
+  int x_stride, n_in, n_rows; /* n_rows: of w, rounded up to 16 */
   TileArgs<float> tiles;
 };
 
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint32_t vector_at(uint32_t matrix, int row, int vect
   return matrix + (uint32_t)(row * 128 + (vector ^ (row % 8)) * 16);
 }
 
-/* Adds a stage to the warp's sums; n: its fragments that have tokens. */
+/* Adds a stage to the warp's sums; n: the warp's fragments that have tokens. */
 template <class T>
 __device__ __forceinline__ void multiply_stage(const unsigned char *stage, int n, Shape::Sums &acc) {
   const int lane = threadIdx.x % 32, row = Shape::warp_tile_row() * kTileOut + lane % 16;

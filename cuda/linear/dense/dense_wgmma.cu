@@ -4,11 +4,11 @@
  *
  *     y[m][o] = sum_i w[o][i] x[m][i]          heads:  y[m][h][o] = sum_i w[h][o][i] x[m][h][i]
  *
- * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut. Blocks stay and take
- * every n-th tile; a producer thread loads kStages stages of 64 inputs ahead, also over the end of a tile;
- * its warpgroup gives registers to the others where they need them. One or two warpgroups have 64 outputs
- * each. Both operands of fp16 come from shared memory; bf16 becomes fp16 in registers (cublas_matmul.cu says
- * what that loses).
+ * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut. Persistent blocks
+ * take every n-th tile. A producer thread loads kStages stages of 64 inputs ahead, also across the end of a
+ * tile; its warpgroup gives registers to the consumers where they need them. One or two warpgroups have 64
+ * outputs each. Both operands of fp16 come from shared memory; bf16 becomes fp16 in registers
+ * (cublas_matmul.cu says what that loses).
  *
  *   stage  w [kRows][128 bytes], x [kTokens][128 bytes], both in the 128-byte swizzle of the tensor copy
  *   full   completes when w and x have landed
@@ -40,7 +40,7 @@ template <class T, int kRows_, int kTokens_> struct Shape {
 };
 
 struct Args {
-  CUtensorMap w, x; /* of each head: boxes of 64 inputs of kRows rows, of box_tokens tokens */
+  CUtensorMap w, x; /* of all heads, in boxes of 64 inputs: of kRows rows; of box_tokens tokens */
   int box_tokens, n_tokens, n_token_tiles, n_row_tiles, n_tiles, n_steps; /* n_row_tiles: of a head */
   int y_step;   /* numbers of y from a head to the next, in fp16 */
   Epilogue out; /* of the first head */
@@ -49,8 +49,8 @@ struct Args {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* Tiles of the same outputs follow each other, then those of the head's other outputs. The last tile of
- * tokens ends with the last one and computes some of the tile before again, because a copy of tokens past the
- * end takes longer. */
+ * tokens ends with the last token and computes some tokens of the tile before again, because a copy of tokens
+ * past the end takes longer. */
 template <class S> struct Tile {
   int head, row_tile, token_tile, first; /* first: its first token */
 
@@ -96,7 +96,7 @@ __device__ __forceinline__ void multiply_stage(float (&acc)[S::kTokens / 2], Ope
   } else {
     const int lane = threadIdx.x % 32, row = warp_of_block() * kTileOut + lane % 16;
     const uint32_t at = shared_address(stage) + row * 128;
-    Operands stored; /* read before the last products of the stage before are done */
+    Operands stored; /* read while the last products of the previous stage run */
 #pragma unroll
     for (int j = 0; j < kIn / 16; j++) ldmatrix_x4(stored[j], at + ((2 * j + lane / 16) ^ (row % 8)) * 16);
 #pragma unroll
@@ -115,7 +115,7 @@ __device__ __forceinline__ void multiply_stage(float (&acc)[S::kTokens / 2], Ope
   }
 }
 
-/* Multiplies and stores the block's tiles. A stage is free when the products of the next one run. */
+/* Multiplies and stores the block's tiles. A stage is freed once the products of the next stage run. */
 template <class S>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, uint64_t *full,
                                                uint64_t *empty) {
@@ -208,8 +208,8 @@ template <int kRows, int kTokens> constexpr TimedShape shape(double step_us) {
 constexpr TimedShape shapes[] = {shape<64, 64>(0.15), shape<64, 128>(0.2), shape<128, 64>(0.236),
                                  shape<128, 128>(0.32), shape<128, 256>(0.62)};
 
-/* The shape that is expected to be the fastest, by the time of 64 inputs in the block with the most tiles:
- * all shapes have as many of them. */
+/* The shape that is expected to be the fastest, by the time for 64 inputs of each tile of the block with the
+ * most tiles: all shapes have as many such steps. */
 const TimedShape &fastest(const Product &p) {
   const auto us = [&](const TimedShape &s) {
     const int n_tiles = p.n_heads * ceil_div(p.n_out, s.rows) * ceil_div(p.n_tokens, s.tokens);

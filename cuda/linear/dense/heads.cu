@@ -3,10 +3,10 @@
  *
  *     y[t][h][o] = sum_i w[h][o][i] x[t][h][i]      fp16, with fp32 sums
  *
- * Up to kFew tokens: mma, a block for 16 rows of a matrix, whose four warps divide the inputs. It asks for up
- * to 512 inputs of each row before it waits for the kernel that makes x. More tokens: cuBLAS, all heads in
- * one call. Where a token's bits must not depend on how many tokens there are: on Hopper dense_wgmma for any
- * number, elsewhere kFew tokens at a time.
+ * Up to kFew tokens: mma, a block for 16 rows of a matrix, whose four warps divide the inputs. A block
+ * requests up to 512 inputs of each row before it waits for the kernel that makes x. More tokens: cuBLAS, all
+ * heads in one call. Where a token's bits must not depend on how many tokens there are: on Hopper dense_wgmma
+ * for any number, elsewhere kFew tokens at a time.
  *
  * READS  the weights once. */
 #include "cuda/linear/dense/heads.h"
@@ -20,12 +20,12 @@
 namespace {
 
 constexpr int kFew = 8, kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 16, kChunk = 32; /* of weights that a warp multiplies at once */
-constexpr int kDeep = 4;               /* chunks that it has under way */
+constexpr int kRows = 16, kChunk = 32; /* rows and inputs that a warp multiplies at once */
+constexpr int kDeep = 4;               /* chunks that it has in flight */
 
 /* A warp's chunks of kRows rows of a head's matrix: every kWarps-th. Lane (g, t) loads inputs 8 t .. 8 t + 7
- * of a chunk of rows g and g + 8, 16 bytes each. mma wants other inputs there, but any order will do that x
- * has, too. */
+ * of a chunk of rows g and g + 8, 16 bytes each. mma expects other inputs in these registers; since x has the
+ * same order, sums are the same. */
 struct Chunks {
   const uint4 *rows[2];
   int vectors; /* of a row */
@@ -42,8 +42,8 @@ struct Chunks {
   }
 };
 
-/* A block takes kRows outputs of a head, for up to kFew tokens. Padding of weights is zeros, and so must x's
- * be. */
+/* A block takes kRows outputs of a head, for up to kFew tokens. The weights' padding is zeros, and x's must
+ * be zeros too. */
 __global__ void __launch_bounds__(kThreads) few_kernel(LinearHeads a) {
   __shared__ float parts[kWarps][kFew][kRows];
   dependents_may_start();

@@ -20,7 +20,7 @@ bool linear_heads_want_library(int max_tokens);
 Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, bool invariant,
                         const DeviceLimits *device, cudaStream_t stream, Error *err);
 
-/* dense_wgmma.cu: the same for any number of tokens, on sm_90a. */
+/* linear_heads_run() with `invariant` on sm_90a, for any number of tokens: dense_wgmma.cu. */
 Status heads_wgmma(const LinearHeads *call, int n_sms, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus

@@ -136,7 +136,7 @@ template <class S> struct Tile {
   uint4 v[W::kVectors];
   uint32_t x[S::kGroups][4][4];
 
-  /* weights and x_at: of the lane. */
+  /* weights, x_at: the lane's addresses in shared memory. */
   __device__ __forceinline__ void read(uint32_t weights, uint32_t x_at) {
     const int lane = threadIdx.x % 32;
 #pragma unroll

@@ -4,9 +4,9 @@
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
  * The work is cut and put together as wgmma_parts.cuh says: a block has four warpgroups, for 128 outputs and
- * every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. They take turns at
- * the tensor cores. A lane dequantises kBatch steps of 16 inputs into one of two sets of registers while
- * wgmma reads the other.
+ * every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. The warpgroups take
+ * turns at the tensor cores. A lane dequantises kBatch steps of 16 inputs into one of two sets of registers
+ * while wgmma reads the other.
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
@@ -29,7 +29,7 @@ template <class W> constexpr int tiles_of(int tokens, int out_groups) {
   return (tokens > 64 && out_groups == 1) || (tokens >= 64 && W::kVectors > 1) ? 1 : 2;
 }
 
-/* Many tokens are multiplied step by step, for their registers. */
+/* With many tokens a batch is one step: registers do not suffice for two. */
 template <class W, int kTokens, int kBlockIn, int kOutGroups>
 struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
                        tiles_of<W>(kTokens, kOutGroups) * kTileIn / kBlockIn, kOutGroups, 4 / kOutGroups,
@@ -38,12 +38,12 @@ struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr int kTiles = tiles_of<W>(kTokens, kOutGroups), kBatch = kTokens > 64 ? 1 : 2;
 #endif
-  /* Many sums need more registers, so the loaders are a whole warpgroup, which gives some. */
+  /* Many sums need more registers, so the loaders are a whole warpgroup, which gives away some of its own. */
   static constexpr bool kMovesRegisters = kTokens >= 48;
   static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
 
-  /* The last tile ends with the last token and computes some of the tile before again, because a copy of
-   * tokens past the end takes longer (LOG.md, "Copies past the last row"). */
+  /* The last tile ends with the last token and computes some tokens of the tile before again, because a copy
+   * of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
   static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
     return max(0, min(token_tile * kTokens, n_tokens - kTokens));
   }
@@ -73,8 +73,8 @@ __device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Bar
   });
 }
 
-/* State of a consumer thread. Shared memory is addressed by numbers of 32 bits, with what a lane adds to all
- * of them computed once: the compiler would do it again for each unit. */
+/* State of a consumer thread. Shared memory is addressed by 32-bit numbers, and a lane's offsets are computed
+ * once: the compiler would compute them again for each unit. */
 template <class S> struct Consumer : UnitCursor<S> {
   typedef typename S::W W;
   using UnitCursor<S>::stage;
@@ -82,7 +82,7 @@ template <class S> struct Consumer : UnitCursor<S> {
   using UnitCursor<S>::phase;
   using UnitCursor<S>::advance;
   const uint32_t weights_at;
-  const unsigned char *const groups; /* of the address 0 */
+  const unsigned char *const groups; /* of a stage at address 0 */
   float y[S::kSumFloats];            /* as store_fragments() takes it */
 
   __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
@@ -91,7 +91,7 @@ template <class S> struct Consumer : UnitCursor<S> {
         groups(stages + (int)opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * W::kMetaBytes -
                                           shared_address(stages)))) {}
 
-  /* Tells the loaders that this warp has read the unit with the barrier `of`. */
+  /* Tells the loaders that this warp has read the unit whose `full` barrier is `of`. */
   __device__ __forceinline__ void release(uint32_t of) {
     if (threadIdx.x % 32 == 0) barrier_arrive(of + S::kStages * 8);
   }
@@ -111,13 +111,13 @@ template <class S> struct Consumer : UnitCursor<S> {
 
   template <int kN> static __device__ __forceinline__ void normalise(float *, int) {}
 
-  /* y = the sums over this thread's next n units. A unit is released when products of the next one run. */
+  /* y = the sums over this thread's next n units. A unit is released once products of the next unit run. */
   __device__ __forceinline__ void multiply(int n) {
     uint32_t q[2][S::kBatch][4], used = 0;
 #pragma unroll
     for (int i = 0; i < S::kSumFloats; i++) y[i] = 0;
     for (int u = 0; u < n; u++) {
-      const uint32_t x = __shfl_sync(~0u, stage, 0); /* the compiler keeps its sums in uniform registers */
+      const uint32_t x = __shfl_sync(~0u, stage, 0); /* uniform: x + n stays in uniform registers */
       uint4 v[S::kTiles][W::kVectors];
       typename W::Meta meta[S::kParts];
       barrier_wait(full, phase);
@@ -220,8 +220,9 @@ void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide)
   *shape = s, *wide = of_128;
 }
 
-/* Launches the `variant`-th shape (each of 64 outputs, then of 128), or the one of the fewest tokens that
- * holds all or half of them, or the largest, of 128 outputs if there are as many such tiles as SMs. */
+/* Launches the `variant`-th shape (for each number of tokens that of 64 outputs, then that of 128). 0: the
+ * fewest tokens that hold all, or half of them (divide_tokens()), else the most; 128 outputs if that gives at
+ * least as many tiles as SMs. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   if (args.variant > 2 * kShapes)
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);

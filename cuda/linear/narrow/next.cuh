@@ -1,8 +1,8 @@
 /* next.cuh - ends of planes_wgmma's tiles that make the next kernel's operand (LinearCall.next).
  *
  * When all sums of a tile are in one block, its warps write them to shared memory as rows of tokens. Then a
- * warp takes a token: it has 128 results, a unit of the next matmul's x or a head. Its loads from device
- * memory are under way before the sums of other blocks come.
+ * warp takes a token, whose 128 results are a unit of the next matmul's x or a head. The warp's loads from
+ * device memory are in flight before the sums of other blocks come.
  *
  *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, after the exchange of wgmma_parts.cuh
  *
@@ -39,8 +39,8 @@ template <class S> constexpr int staging_bytes() {
  *   fetch(i, token)           loads what the warp's i-th token needs
  *   finish(i, token, sums)    stores the token, whose 128 results are `sums` */
 
-/* Adds to the residual stream. Then planes of it, times the weight of the norm before the next matmul, and
- * its sums of squares, as quantise_rows() makes them. */
+/* Adds to the residual stream, then makes planes of it times the weight of the next matmul's norm, and its
+ * sums of squares, as quantise_rows() does. */
 template <class S> struct NormEnd {
   static constexpr bool kGated = false;
   const Epilogue &out;
@@ -79,7 +79,7 @@ template <class S> struct NormEnd {
   }
 };
 
-/* Planes of the gated product, rounded to fp16 as it would be in memory. */
+/* Makes planes of the gated product, rounded to fp16 as it would be in memory. */
 template <class S> struct GatedEnd {
   static constexpr bool kGated = true;
   const NextArgs &next;
@@ -102,8 +102,8 @@ template <class S> struct GatedEnd {
   }
 };
 
-/* RMSNorm and rope of a head, as qk_norm_rope_append_kernel() has it for heads of 128 whose pairs are
- * (i, i + 64): q in fp16, k and v into the cache. */
+/* RMSNorm and rope of a head, as qk_norm_rope_append_kernel() computes them for heads of 128 whose pairs are
+ * (i, i + 64); stores q in fp16, k and v in the cache. */
 template <class S> struct HeadsEnd {
   static constexpr bool kGated = false;
   const QkvHeads &a;
@@ -138,7 +138,7 @@ template <class S> struct HeadsEnd {
       angle[i][p] = ((const float2 *)a.rope_table)[(size_t)row * 64 + threadIdx.x % 32 + 32 * p];
   }
 
-  /* Where the head of a token goes. */
+  /* Address of a token's head in q or in the cache. */
   __device__ __forceinline__ __half *place(int token, int position) const {
     if (is_query()) return (__half *)a.q + ((size_t)token * a.n_heads + head) * 128;
     const int kv_head = head - a.n_heads - (is_value() ? a.n_kv_heads : 0);
@@ -184,7 +184,7 @@ __device__ __forceinline__ void stage_results(const Epilogue &out, int tile, int
     }
 }
 
-/* In the place of finish(). */
+/* finish() of a call with LinearCall.next: the results end in an End. */
 template <class S, class End, class Consumer>
 __device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &next, const Consumer &c,
                                             float (&y)[4 * S::kMine], const Part &part, int group,
@@ -195,7 +195,7 @@ __device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &n
     return;
   }
   constexpr int kWarps = S::kGroupThreads / 32, kTokensOfWarp = (8 * S::kOwn + kWarps - 1) / kWarps;
-  constexpr int kBarrier = 4; /* and the next one: of the groups */
+  constexpr int kBarrier = 4; /* and the next one: a barrier for each group */
   static_assert(kTokensOfWarp <= S::kMine, "fetch() has room");
   const int tile = out_tile(a, part.tile), first = group * S::kOwn * 8, warp = threadIdx.x / 32 % kWarps;
   End end(a.out, next, tile, a.n_tokens);
@@ -207,7 +207,7 @@ __device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &n
   c.template normalise<S::kMine>(y, first);
   float *staging = (float *)(stages + S::kStages * S::kStageBytes + S::kExchangeBytes) +
                    group * 8 * S::kOwn * kStagingStride;
-  if constexpr (S::kInGroups == 1) named_barrier_sync<S::kGroupThreads>(kBarrier); /* of an earlier tile */
+  if constexpr (S::kInGroups == 1) named_barrier_sync<S::kGroupThreads>(kBarrier); /* staging has been read */
   stage_results<S, End::kGated>(a.out, tile, first, y, staging);
   named_barrier_sync<S::kGroupThreads>(kBarrier + group);
 #pragma unroll

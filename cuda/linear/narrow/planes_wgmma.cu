@@ -38,9 +38,9 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
   PlanesUnit<kTokens, kParts, kPlanes>::store(to, token / kTokens * n_units + unit, token % kTokens, lane, v);
 }
 
-/* Quantises rows of fp32, times the weight of their RMSNorm, in the same way. The product multiplies its sums
- * by 1 / rms, which it computes from squares [n_tokens][n_units], the sum of each unit's squares. The weight
- * is read before the wait. */
+/* quantise_x() of rows in fp32 times the weight of their RMSNorm. The matmul multiplies its sums by 1 / rms,
+ * which it computes from squares [n_tokens][n_units], each unit's sum of squares. The weight is read before
+ * the wait. */
 template <int kTokens, int kParts>
 __global__ void quantise_rows(const float *x, const float *weight, int n_tokens, int n_in, int n_units,
                               unsigned char *to, float *squares) {
@@ -107,8 +107,8 @@ __device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Bar
   });
 }
 
-/* State of a consumer thread. Shared memory is addressed by numbers of 32 bits, with what a lane adds to all
- * of them computed once: the compiler would do it again for each unit. */
+/* State of a consumer thread. Shared memory is addressed by 32-bit numbers, and a lane's offsets are computed
+ * once: the compiler would compute them again for each unit. */
 template <class S> struct Consumer : UnitCursor<S> {
   const float *inverse; /* [tokens] 1 / rms in shared memory, or NULL */
   using UnitCursor<S>::stage;
@@ -116,7 +116,7 @@ template <class S> struct Consumer : UnitCursor<S> {
   using UnitCursor<S>::phase;
   using UnitCursor<S>::advance;
   const uint32_t weights_at, groups_at, pairs_at;
-  uint32_t x_at; /* `stage`; if registers suffice, from one lane, so that descriptors are in uniform ones */
+  uint32_t x_at; /* `stage`; made uniform, for descriptors in uniform registers, if registers suffice */
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 
@@ -146,15 +146,15 @@ template <class S> struct Consumer : UnitCursor<S> {
     }
   }
 
-  /* Tells the loaders that the unit is used, and goes on to this thread's next one. read: what the warp read
-   * of the stage after its first product. */
+  /* Tells the loaders that the unit is used, and goes on to this thread's next one. read: a combination of
+   * the scales that add() read. */
   __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();
     barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);
     advance();
   }
 
-  /* Registers of sums that wgmma is about to write, or has written. */
+  /* Makes the compiler take sums as changed: before wgmma writes their registers, and after. */
   static __device__ __forceinline__ void touch(int (&c)[S::kSums]) {
 #pragma unroll
     for (int i = 0; i < S::kSums; i++) c[i] = opaque(c[i]);
@@ -221,7 +221,7 @@ template <class S> struct Consumer : UnitCursor<S> {
       sum = warp_sum(sum);
       if (threadIdx.x % 32 == 0) to[token] = rsqrtf(sum / (float)a.w.n_in + a.eps);
     }
-    if constexpr (S::kInGroups == 1) named_barrier_sync<S::kConsumers>(3); /* else exchange_sums() does it */
+    if constexpr (S::kInGroups == 1) named_barrier_sync<S::kConsumers>(3); /* else exchange_sums() syncs */
   }
 
   /* Multiplies finished sums of fragments from token `first` on by their tokens' 1 / rms. */
@@ -301,9 +301,9 @@ template <int kTokens, int kPlanes> Status launch_quantise(const LinearArgs &arg
                 args.x, args.x_stride, args.n_tokens, args.w->n_in, n_units, args.workspace);
 }
 
-constexpr int kTileMultiple = 96; /* of the tiles of all shapes with two planes */
+constexpr int kTileMultiple = 96; /* tokens: a multiple of the tiles of all shapes with two planes */
 
-/* Bytes of x in tiles of `tile` tokens, a multiple of the tiles of all shapes, since any may be forced. */
+/* Bytes of x for tokens rounded up to `tile`, a multiple of each shape's tile: any shape may be forced. */
 size_t x_bytes(const DeviceLinear *w, int n_tokens, int tile, int n_planes) {
   return (size_t)(quant_tiles_in(*w) / 2) * align_up((size_t)n_tokens, (size_t)tile) *
          (size_t)(n_planes * kUnitIn + 8 * parts_of(w->group));
@@ -318,12 +318,12 @@ template <int kTokens> Status launch_quantise_rows(const LinearArgs &args, float
                 squares);
 }
 
-/* Where the sums of squares lie in memory of linear_planes_bytes(). */
+/* Offset of the sums of squares in memory of linear_planes_bytes(). */
 size_t squares_at(int n_in) {
   return (size_t)ceil_div(n_in, kUnitIn) * kMostTokens * (2 * kUnitIn + 16);
 }
 
-/* The operand of a call: given, or quantised first. */
+/* Sets the operand of a call: the planes that it has, or x, which a launch quantises first. */
 template <int kTokens, int kPlanes> Status prepare_x(const LinearArgs &args, Args &a, Error *err) {
   if (args.planes) {
     a.x = (const unsigned char *)args.planes, a.eps = args.norm.eps;
@@ -337,7 +337,7 @@ template <int kTokens, int kPlanes> Status prepare_x(const LinearArgs &args, Arg
   return launch_quantise_rows<kTokens>(args, squares, err);
 }
 
-/* The end of the call, for the kernel. */
+/* LinearCall.next as arguments of the kernel. */
 NextArgs next_args(const LinearArgs &args) {
   const LinearNext &next = args.next;
   NextArgs a = {};
@@ -361,7 +361,7 @@ Status launch_shape(const LinearArgs &args, Error *err) {
                          args.w->name, err, a);
 }
 
-/* A call that hands planes on or takes them. */
+/* Launches a call with LinearCall.next or planes. */
 template <int kTokens> Status launch_next(const LinearArgs &args, Error *err) {
   typedef Shape<kTokens, 1, 2, 2, 2, kTokens> S;
   typedef Shape<kTokens, 1, 2, 4, 1, kTokens> Wide; /* a tile has 128 gated products, a unit of down's x */
@@ -376,7 +376,7 @@ template <int kTokens> Status launch_next(const LinearArgs &args, Error *err) {
 template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk>
 Status launch_tokens(const LinearArgs &args, Error *err) {
   constexpr int kOfHalves =
-      kPlanes == 2 && kTokens > 24 ? 16 : kTokens; /* two tiles: for want of registers */
+      kPlanes == 2 && kTokens > 24 ? 16 : kTokens; /* two tiles of 16, for want of registers */
   constexpr int kHalfChunk = kOfHalves < kChunk ? kOfHalves : kChunk;
   return parts_of(args.w->group) == 1
              ? launch_shape<Shape<kTokens, 1, kPlanes, kOutGroups, kInGroups, kChunk>>(args, err)

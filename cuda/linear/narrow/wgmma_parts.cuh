@@ -53,9 +53,9 @@ struct ShapeOf {
    * while phase n is incomplete: phase n - 1 has the same parity, so that the wait would end at once. Two
    * slots a group, since a group releases a slot only after it has its next one. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
-  /* Stages whose weights are loaded before x of the first one has come. The small kernels before this one,
-   * and that x, take longer while all SMs load; above 16 tokens it pays all the same (LOG.md, "Early
-   * loads"). */
+  /* Stages whose weights are loaded before x of the first one has come. While all SMs load, the small kernels
+   * before this one and the first x take longer; above 16 tokens loading all stages pays nevertheless
+   * (LOG.md, "Early loads"). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
@@ -91,7 +91,7 @@ __device__ __forceinline__ int last_block(const Cut &cut, int block, int end) {
 /* Part of a tile. */
 struct Part {
   int tile, first, n_units; /* its units are [first, first + n_units) of the tile */
-  bool last;                /* of the block */
+  bool last;                /* the block's last part */
 };
 
 /* Calls work(part) for the parts of this block in order. */
@@ -106,7 +106,7 @@ template <class Work> __device__ __forceinline__ void for_each_part(const PartAr
   }
 }
 
-/* Tiles of the same outputs follow each other. */
+/* Position of a tile along the outputs: tiles of the same outputs follow each other. */
 __device__ __forceinline__ int out_tile(const PartArgs &a, int tile) {
   return a.n_token_tiles == 1 ? tile : tile / a.n_token_tiles;
 }
@@ -126,8 +126,8 @@ struct Ring {
   }
 };
 
-/* The next unit of a consumer thread, and its barrier, as addresses in shared memory; `empty` of a barrier
- * lies S::kStages further. */
+/* Shared addresses of a consumer thread's next unit and of its `full` barrier; the unit's `empty` barrier
+ * lies S::kStages barriers further. */
 template <class S> struct UnitCursor {
   uint32_t stage, full;
   int phase;
@@ -148,8 +148,8 @@ template <class S> struct UnitCursor {
   }
 };
 
-/* One thread loads weights by tensor copies: one bulk copy a tile row takes longer than memory.
- * Rows past the matrix are 0. */
+/* One thread loads weights by tensor copies: a bulk copy for each tile row is slower than memory. Rows past
+ * the matrix are 0. */
 template <class S>
 __device__ __forceinline__ void load_weights(const PartArgs &a, unsigned char *stages, Barriers<S> &bar) {
   Ring ring = {0, 1};
@@ -210,7 +210,7 @@ template <class S> struct Mail {
 
   __device__ __forceinline__ float *vector(int i) const { return at + (size_t)i * S::kConsumers * 4; }
 
-  /* -0 for 0, which would say that there is none. */
+  /* Two sums as a word, -0 in place of 0, which would mean that a sum has not come. */
   static __device__ __forceinline__ uint64_t two(float low, float high) {
     return (uint64_t)__float_as_uint(low == 0 ? -0.0f : low) |
            (uint64_t)__float_as_uint(high == 0 ? -0.0f : high) << 32;
@@ -262,8 +262,8 @@ __device__ __forceinline__ void collect(float (&y)[4 * S::kMine], float *mailbox
     }
 }
 
-/* Finishes kMine fragments of a part of a tile: y has all sums of the block, which c.normalise() may multiply
- * by numbers of their tokens. */
+/* Finishes kMine fragments of a part of a tile: y has the block's sums. A part that does not begin its tile
+ * is sent to the block that does. c.normalise() may multiply finished sums by a number for each token. */
 template <class S, class Consumer>
 __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, float (&y)[4 * S::kMine],
                                        const Part &part, int group) {
@@ -323,7 +323,7 @@ __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats]
 }
 
 /* Multiplies and finishes all parts of this block: c.multiply(n) sums this thread's next n units in c.y;
- * end(y, part, group) is finish(), or does what it does. */
+ * end(c, y, part, group) finishes them, as finish() does. */
 template <class S, class Consumer, class End>
 __device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char *stages, Consumer &c,
                                                End end) {
@@ -375,7 +375,7 @@ __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stag
 
 /* Divides n_tiles tiles among the blocks. If they are not even over n_sms blocks, every j blocks get k tiles
  * where that uses 95% of the SMs: then few blocks have parts of two tiles (gate and up of Qwen3-8B: three
- * tiles for two blocks). least_units: fewer inputs a block would only fill its pipeline. */
+ * tiles for two blocks). With fewer than least_units a block would only fill its pipeline. */
 inline stream_k::Work divide(int n_tiles, int n_units, int least_units, int n_sms) {
   stream_k::Work work = stream_k::even_work(n_tiles, n_units, n_sms, least_units);
   if (work.n_blocks < n_sms) return work;
@@ -389,7 +389,7 @@ inline stream_k::Work divide(int n_tiles, int n_units, int least_units, int n_sm
   return work;
 }
 
-/* The work of a call by shape S, and its map of the weights. */
+/* Sets *a for a call by shape S: its work, and the map of the weights. */
 template <class S> Status part_args(const LinearArgs &args, PartArgs *a, Error *err) {
   const QuantView w = quant_view(*args.w);
   const int n_token_tiles = ceil_div(args.n_tokens, S::kTokens), n_units = w.n_tiles_in * kTileIn / S::kUnit,

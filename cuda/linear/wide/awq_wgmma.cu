@@ -28,8 +28,8 @@ struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBl
   typedef std::bool_constant<kHeads> MakesHeads;
   typedef std::bool_constant<kPairs> InPairs;
 
-  /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
-   * because a copy of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
+  /* First token of a tile. The last tile ends with the last token and computes some tokens of the tile before
+   * again, because a copy of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
   static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
     return max(0, min(token_tile * kTokens, n_tokens - kTokens));
   }
@@ -37,7 +37,7 @@ struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBl
 
 template <class S, bool kExperts> struct Args : TileWork {
   CUtensorMap
-      x[kExperts ? ExpertTiles<S::kTokens>::kHeights : 1]; /* boxes of 64 inputs; experts: each height */
+      x[kExperts ? ExpertTiles<S::kTokens>::kHeights : 1]; /* boxes of 64 inputs; experts: one a height */
   int box_tokens;                                          /* tokens of one copy of x, if not for experts */
 };
 
@@ -88,7 +88,7 @@ template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, 
   return STATUS_OK;
 }
 
-/* Shapes of so few tokens exist for the calls of few rows that ask for whole tiles (LINEAR_WHOLE). */
+/* Shapes of up to kFewTokens tokens with one or three warpgroups exist for LINEAR_WHOLE with few rows. */
 constexpr int kFewTokens = 64;
 
 /* True for shapes that exist only for 4 bits in groups that are a multiple of 128: others were not
@@ -127,10 +127,10 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bo
     return run(kernel<S, kTileIn, kExperts>);
 }
 
-/* Tiles of at least so many tokens may end as heads; smaller ones have no such kernel. */
+/* Tiles of at least kLeastHeadTokens tokens may end as heads; smaller tiles have no such kernel. */
 constexpr int kLeastHeadTokens = 128;
 
-/* Only tiles of exactly so many tokens are computed by pairs of blocks (wgmma_tiles.cuh). */
+/* Only tiles of exactly kPairTokens tokens are computed by pairs of blocks (wgmma_tiles.cuh). */
 constexpr int kPairTokens = 256;
 
 /* Launches pairs of blocks if there are several tiles of tokens (half of a single one could lie past the last
@@ -257,8 +257,9 @@ Choice fastest_of(const LinearArgs &args) {
   return best;
 }
 
-/* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is
- * what is expected to be the fastest, LINEAR_WHOLE that of whole tiles. */
+/* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is the
+ * one that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 is low tiles,
+ * 2 high ones. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   const int n = (int)std::size(shapes);
   if (args.variant > (args.experts ? 2 : 2 * n))
@@ -269,11 +270,11 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
   return fastest.shape->launch(args, fastest.whole, err);
 }
 
-constexpr double kWorthWhile = 0.96; /* what a second launch must make of the time */
+constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down to this share */
 
-/* How many tokens at the end narrow_wgmma multiplies, since they would fill little of a tile: 1,056 tokens
- * are four tiles of 256, whose weights are dequantised once more for 32 tokens. None where tiles of the
- * best shape are full: there the times above are not exact enough; and none of heads, which it does not
+/* The last tokens, which narrow_wgmma multiplies since they would fill little of a tile: of 1,056 tokens,
+ * four tiles of 256 leave 32, for which weights would be dequantised once more. 0 where the best shape's
+ * tiles are full, as the times above are not exact enough there, and for heads, which narrow_wgmma does not
  * make. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;

@@ -20,7 +20,7 @@ template <int kMost_> struct ExpertTiles {
 
   /* The list, in shared memory, sorted by height. Entry 2 e stands for all tiles of expert e but the last
    * one, entry 2 e + 1 for that; entries without tiles are left out. */
-  int first[kEntries + 1]; /* tiles before those of each entry of the list, and after the last entry all */
+  int first[kEntries + 1]; /* number of tiles before each entry's; first[n_entries] is n_tiles */
   unsigned short entries[kEntries];
   int n_tiles, n_entries;
 
@@ -28,7 +28,7 @@ template <int kMost_> struct ExpertTiles {
     return (n_rows + kStep - 1) / kStep * kStep;
   }
   static __device__ __forceinline__ int height(int n_rows) { return max(whole_steps(n_rows), kLeast); }
-  /* Which of the heights that is, from the lowest on. */
+  /* Index of height(n_rows) among the heights, the lowest first. */
   static __device__ __forceinline__ int which_height(int n_rows) { return (height(n_rows) - kLeast) / kStep; }
 
   /* How n rows are divided. */
@@ -41,7 +41,7 @@ template <int kMost_> struct ExpertTiles {
 
   /* Fills the list. For all threads of the block; scratch: shared memory of 16 bytes for each expert. */
   __device__ __forceinline__ void fill(const GroupedExperts &experts, void *scratch) {
-    int2 *found = (int2 *)scratch; /* of an entry: a key to sort by, height then entry; its tiles */
+    int2 *found = (int2 *)scratch; /* of an entry: {key, tiles}; the key sorts by height, then by entry */
     if (threadIdx.x == 0) n_entries = 0;
     __syncthreads();
     const auto add = [&](int entry, int rows, int tiles) {
@@ -72,8 +72,8 @@ template <int kMost_> struct ExpertTiles {
     __syncthreads();
   }
 
-  /* Where in the list the entry of `tile` is: at `from` or later, searched 32 at a time. Past the list's end
-   * `first` is undefined, but a lane before that has found the entry. For all lanes of a warp. */
+  /* Index in the list of the entry of `tile`, which is `from` or later; searches 32 entries at a time. Past
+   * the list's end `first` is undefined, but an earlier lane has found the entry. For all lanes of a warp. */
   __device__ __forceinline__ int place_of(int tile, int from) const {
     for (;; from += 32) {
       const int next = min(from + 1 + (int)threadIdx.x % 32, kEntries);

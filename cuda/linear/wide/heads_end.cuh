@@ -23,7 +23,8 @@ namespace heads_end {
 constexpr int kHead = 128, kWarps = 8, kRoundTokens = 32, kOwn = kRoundTokens / kWarps;
 constexpr int kSharedBytes = 2 * kRoundTokens * kHead * 4;
 
-/* Lanes (g, t) that write dims g of token 2 t, and lanes that read 16 bytes, are in different banks. */
+/* Index in a round's sums, swizzled: lanes (g, t) that write dim g of token 2 t hit different banks, as do
+ * lanes that read 16 bytes. */
 __device__ __forceinline__ int place(int token, int dim) {
   return token * kHead + (dim ^ token / 2 % 4 * 8);
 }
@@ -68,8 +69,8 @@ struct Part {
     return __float_as_uint(
         max_or_nan(max_or_nan(fabsf(x[0]), fabsf(x[1])), max_or_nan(fabsf(x[2]), fabsf(x[3]))));
   }
-  /* Stores the bytes of a cache in 8 bits (q8.cuh) at `head`, and their scales at `scales`: a key has one for
-   * 16 dims, which four lanes share, a value one in all. */
+  /* Stores the head as bytes of an 8-bit cache (q8.cuh) at `head`, and their scales at `scales`, if `wanted`:
+   * a key has a scale for each 16 dims, which four lanes share, a value has one. */
   __device__ __forceinline__ void store_q8(bool is_key, uint8_t *head, __half *scales, int dim,
                                            bool wanted) const {
     uint32_t size[2] = {largest_size<4>(largest_of(low)), largest_size<4>(largest_of(high))};
@@ -89,7 +90,7 @@ struct Part {
   }
 };
 
-/* The head of a tile, and where a token's goes. */
+/* The head that a tile computes, and where it is stored for a token. */
 struct Head {
   const QkvHeads &a;
   const int head;
@@ -156,7 +157,7 @@ __device__ __forceinline__ void store_heads(const QkvHeads &heads, int number,
     }
   };
   fetch_angles(0);
-  sync(); /* the memory has been read by the tile before */
+  sync(); /* the previous tile's sums have been read */
 #pragma unroll 1
   for (int round = 0; round < kRounds; round++) {
     float *const of_round = shared + round % 2 * (kRoundTokens * kHead);

@@ -10,7 +10,7 @@
  *
  *   W, X   rows of [n_in / 128][128 bytes], both in the same order
  *   stage  W [128][128 bytes], X [kTokens][128 bytes], in the 128-byte swizzle
- *   full   completes when they have landed
+ *   full   completes when W and X have landed
  *   empty  completes when the consumer warps have read the stage
  *
  * PRECOND  n_in 2^14 < 2^31, which linear_lay_out() sees to.
@@ -42,13 +42,13 @@ template <int kTokens_> struct Shape {
 constexpr int kPadTokens = 256; /* rows of X are padded to a multiple of it: whole tiles of any shape */
 
 struct Args {
-  CUtensorMap w, x; /* boxes of 128 bytes of kRows rows, and of kTokens */
+  CUtensorMap w, x; /* boxes of 128 bytes of kRows rows, and of kTokens rows */
   const float *w_scales, *x_scales;
   int n_tokens, n_token_tiles;
   stream_k::Work work;
   int across, down, full; /* tile_at() */
   Epilogue out;
-  bool vectors; /* 16 bytes of a row of y are aligned */
+  bool vectors; /* rows of y are 16-byte aligned */
   int *partial;
   unsigned *counters;
 };
@@ -81,7 +81,7 @@ __device__ __forceinline__ Tile tile_at(const Args &a, int place) {
   return {i / a.n_token_tiles, i % a.n_token_tiles};
 }
 
-/* The producer thread. */
+/* The producer thread: loads the stages of the block's steps [first, end). */
 template <class S>
 __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                            int first, int end) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void release(const Barriers &bar, int slot) {
   if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
 }
 
-/* Registers of sums that wgmma is about to write, or has written. */
+/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. */
 template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) c[i] = opaque(c[i]);
@@ -120,7 +120,7 @@ template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages,
   return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
 }
 
-/* y = the products of the next n stages, n > 0. A stage is free when the products of the next one run. */
+/* y = the products of the next n stages, n > 0. A stage is freed once the products of the next stage run. */
 template <class S>
 __device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], uint32_t stages, const Barriers &bar,
                                          Ring &ring, int n) {
@@ -147,7 +147,7 @@ __device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], uint32_t stag
   release(bar, before);
 }
 
-/* Multiplies the sums by both scales and stores them, so many tokens at a time as registers allow. d: scales
+/* Multiplies the sums by both scales and stores them, as many tokens at a time as registers allow. d: scales
  * of the tile's tokens. */
 template <class S>
 __device__ __forceinline__ void store(const Args &a, const Tile &tile, const float (&scale)[2],
@@ -243,7 +243,7 @@ inline int padded_tokens(int n_tokens) {
   return ceil_div(n_tokens, kPadTokens) * kPadTokens;
 }
 
-/* Workspace for the parts of tiles of the largest shape. */
+/* Bytes of workspace for partial sums of the largest shape. */
 inline size_t partial_bytes(const DeviceLimits &device) {
   typedef Shape<256> S;
   return stream_k::partial_bytes(device.n_sms, S::kConsumers, S::kTokens / 2);

@@ -15,7 +15,7 @@
 
 namespace int8_gemm {
 
-/* The rows that are rounded: fp16, or if `norm` the RMSNorm of fp32, rounded to fp16. */
+/* Rows to round: x in fp16, or, if norm.rows, the RMSNorm of fp32 rows, rounded to fp16. */
 struct Rows {
   const __half *x;
   size_t stride; /* of x; norm: n_in */
@@ -29,8 +29,7 @@ struct RoundedTo {
   int n_parts;
 };
 
-/* Inputs of a normalised row: lanes of a warp have four neighbours each, k .. k + 3, and then those of
- * LaneInputs. */
+/* Normalises inputs of a row: a lane brings k .. k + 3 of its warp's 128, and gets its LaneInputs of them. */
 __device__ __forceinline__ LaneInputs normed_inputs(const Rows &from, float4 v, int k, float scale) {
   const float4 w = k < from.n_in ? *(const float4 *)(from.norm.weight + k) : make_float4(0, 0, 0, 0);
   const __half2 pair[2] = {__floats2half2_rn(v.x * scale * w.x, v.y * scale * w.y),
@@ -38,8 +37,8 @@ __device__ __forceinline__ LaneInputs normed_inputs(const Rows &from, float4 v, 
   return from_neighbours(pair);
 }
 
-/* Inputs of a token in registers: a warp has every kThreads / 32-th part, at most kMost. Padding inputs are
- * 0. */
+/* Reads a token's inputs into registers: a warp every kThreads / 32-th part, at most kMost. Padding inputs
+ * are 0. */
 template <bool kNorm, int kThreads, int kMost>
 __device__ __forceinline__ void read_row(const Rows &from, LaneInputs (&in)[kMost]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, token = blockIdx.x;

@@ -169,7 +169,7 @@ template <class S> struct Packed {
   }
 };
 
-/* The same as operands of k 32 j .. 32 j + 31, and the scales of rows g and g + 8. */
+/* A lane's weights of a part as operands a of k 32 j .. 32 j + 31, and the scales of rows g and g + 8. */
 template <class S> struct Weights {
   uint32_t q[S::kSteps][4];
   float scale[2];
@@ -192,7 +192,7 @@ template <class S> struct Weights {
   }
 };
 
-/* Registers of sums that wgmma is about to write, or has written. */
+/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. */
 __device__ __forceinline__ void touch(Sums &c) {
 #pragma unroll
   for (int i = 0; i < kSlice / 2; i++) c[i] = opaque(c[i]);
@@ -262,7 +262,7 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
       }
       next.unpack(Packed<S>(stage, next_part));
     }
-    uint32_t read = 0; /* of the second slice, after all others */
+    uint32_t read = 0; /* of the second slice, whose scales are read last */
 #pragma unroll
     for (int slice = 0; slice < 2; slice++) {
       if (more || slice == 0)
@@ -279,10 +279,10 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
   }
 }
 
-/* Adds the next n units to y, by fewer registers than multiply_units(): one set of weights. At the end of a
+/* Adds the next n units to y, with fewer registers than multiply_units(): one set of weights. At the end of a
  * turn no product is in flight. The sums of its last slice cross the branch as floats: as registers that
- * wgmma wrote, they would have ptxas serialise all products. They are scaled while the next unit's first
- * product runs, and only then is their stage free. */
+ * wgmma wrote, they would have ptxas serialise all products. These sums are scaled while the next unit's
+ * first product runs, and only then is their stage freed. */
 template <class S>
 __device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
                                               Ring &ring, int n) {
@@ -402,8 +402,9 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-/* Microseconds of the block with the most work: unit_us for 128 inputs of a tile, or if tiles are cut cut_us
- * and the fix-up. Blocks with whole tiles read the same x at the same time. */
+/* Microseconds of the block with the most work: unit_us for 128 inputs of a tile, or, if tiles are cut,
+ * cut_us, plus fixup_us once. unit_us is less than cut_us, since blocks with whole tiles read the same x at
+ * the same time. */
 template <class S>
 double expected_us(const LinearArgs &args, double unit_us, double cut_us, double fixup_us) {
   const stream_k::Work work = work_of(args, S::kTileRows, S::kTokens, S::kK);

@@ -10,8 +10,8 @@
  * function of each ten bits: rows that are constant, which H alone makes an outlier of, become flat.
  *
  * A tile of 256 inputs is a matrix of 16 by 16. mma multiplies it from both sides by the Hadamard matrix of
- * 16: first H / 16 x, which fp16 holds whatever x is and which is rounded to it, then (H x / 16) H in fp32.
- * Tiles are added and subtracted in registers. A warp has kMostTiles of them.
+ * 16: first H / 16 x, which cannot exceed fp16's range and is rounded to fp16, then (H x / 16) H in fp32. H
+ * over several tiles adds and subtracts them in registers. A warp has kMostTiles tiles.
  *
  *   lane (g, t) = (lane / 4, lane % 4) reads inputs 32 g + 8 t + i of a tile: one 16-byte load
  *   first mma    sums over bits 0, 1, 3, 4 of the input (i and t), second over bits 2, 5, 6, 7 (i and g)
@@ -40,7 +40,7 @@ inline bool rotation_fits(int n_in) {
 
 struct Rotation {
   int n_tiles, mixed;
-  float orthonormal; /* by which the results have to be multiplied */
+  float orthonormal; /* factor by which results must be multiplied */
 };
 
 inline Rotation rotation_of(int n_in) {
@@ -52,8 +52,8 @@ inline Rotation rotation_of(int n_in) {
 struct Hadamard {
   uint32_t a[4], b[2][2];
 
-  /* +-1 or 0 in fp16: entry (row, column) of the Hadamard matrix of the bits in `mask`, of the others the
-   * identity. `flips` changes the sign. */
+  /* +-`one` or 0 in fp16: entry (row, column) of the Hadamard matrix over the bits in `mask` and the identity
+   * over the others. An odd `flips` changes the sign. */
   static __device__ __forceinline__ uint32_t entry(int row, int column, int mask, uint32_t one, int flips) {
     if ((row ^ column) & ~mask) return 0;
     return one | (uint32_t)((__popc(row & column & mask) + flips) & 1) << 15;
@@ -85,7 +85,7 @@ struct Hadamard {
       }
   }
 
-  /* Mixes a tile. A lane has eight of its inputs. */
+  /* Applies the part of R within a tile, of whose inputs a lane has eight in x. */
   __device__ __forceinline__ void mix(const uint4 &x, float (&y)[2][4]) const {
     float first[2][4] = {};
     mma_f16_m16n8k16(first[0], a, x.x, x.y);
@@ -102,7 +102,7 @@ struct Hadamard {
   }
 };
 
-/* The Hadamard matrices between tiles, and their signs. */
+/* Applies the part of R between tiles, over input bits 8 and higher, with its signs. */
 __device__ __forceinline__ void mix_tiles(float (&y)[kMostTiles][2][4], int mixed) {
 #pragma unroll
   for (int step = 1; step < kMostTiles; step *= 2) {
@@ -121,7 +121,7 @@ __device__ __forceinline__ void mix_tiles(float (&y)[kMostTiles][2][4], int mixe
   }
 }
 
-/* A lane's inputs of the warp's tiles, zeros past the end. */
+/* Reads a lane's inputs of the warp's tiles; zeros past the end. */
 template <bool kNorm>
 __device__ __forceinline__ void read_tiles(const Rows &from, float *sums, uint4 (&x)[kMostTiles]) {
   const int k0 = (int)threadIdx.x / 32 * kMostMixed + (int)threadIdx.x % 32 * 8, token = blockIdx.x;

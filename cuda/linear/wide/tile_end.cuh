@@ -28,13 +28,13 @@ inline bool whole_vectors(const Epilogue &out) {
 /* Results of the calling warpgroup: where they go. */
 struct Place {
   const Epilogue &out;
-  bool vectors;   /* 16 bytes of a row of y are aligned */
+  bool vectors;   /* rows of y are 16-byte aligned */
   int row0;       /* first of 64 rows of the matrix */
   int token0;     /* token of y for token 0 of the tile */
   int begin, end; /* tokens of the tile that are stored */
 };
 
-/* Barrier of the warpgroup: 2, 3, 4 or 5; 1 is that of all. */
+/* Barrier of the warpgroup: 2, 3, 4 or 5; 1 is the barrier of all consumers. */
 template <int kWarpgroups> __device__ __forceinline__ void sync_group() {
   if (threadIdx.x < 128)
     named_barrier_sync<2, 128>();
@@ -55,7 +55,7 @@ __device__ __forceinline__ uint32_t pack_clamped(float low, float high) {
   return (uint32_t)__half_as_ushort(clamp_half(low)) | (uint32_t)__half_as_ushort(clamp_half(high)) << 16;
 }
 
-/* The forms of a result below have in common:
+/* Each form of a result below has:
  *   kRowBytes     of a token of the warpgroup in staging
  *   kRows         rows of the matrix that one vector of 16 bytes comes from
  *   swizzle       where vector v of a token lies, so that stores and loads hit all banks
@@ -121,7 +121,7 @@ struct Floats {
   }
 };
 
-/* Stores one vector of a token's results; the first `inside` are of rows that exist. */
+/* Stores one vector of a token's results, of which the matrix has the first `inside`. */
 __device__ __forceinline__ void store_vector(const Place &p, __half *y, int inside, const uint4 &value) {
   if (inside >= 8 && p.vectors) {
     *(uint4 *)y = value;
@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_vector(const Place &p, float *y, int insid
     if (i < inside) y[i] = each[i] + (add ? y[i] : 0.0f);
 }
 
-/* Stores the staged tokens [begin, end) of the tile; token `first` lies first. */
+/* Stores the staged tokens [begin, end) of the tile; staging begins with token `first`. */
 template <class Form>
 __device__ __forceinline__ void store_staged(const Place &p, int first, int begin, int end,
                                              const unsigned char *staging) {
@@ -167,7 +167,7 @@ __device__ __forceinline__ void store_staged(const Place &p, int first, int begi
         *(const uint4 *)(staging + (token - first) * Form::kRowBytes + Form::swizzle(token - first, v) * 16));
 }
 
-/* Stores the fragments of kN groups, of tokens first .. of the tile. */
+/* Stores the fragments of kN groups of 8 tokens, which begin with token `first` of the tile. */
 template <int kWarpgroups, class Form, int kN>
 __device__ __forceinline__ void store_form(const Place &p, int first, const float *c,
                                            unsigned char *staging) {
@@ -191,8 +191,8 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
   return factors ? __ldg(factors + p.token0 + min(token, p.end - 1)) : 1.0f;
 }
 
-/* Multiplies gate and up, and the rows' factors, in the place of gate. The activation is known here, since
- * a branch for each number would keep their latencies from overlapping: it made the end of a tile as long as
+/* Replaces each gate by activation(gate) * up * its row's factor. The activation is a template parameter,
+ * since a branch for each number would keep latencies from overlapping: it made the end of a tile as long as
  * a third of its products. */
 template <Activation kActivation, int kN>
 __device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
@@ -210,8 +210,8 @@ template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
   compute_now(sums);
 }
 
-/* Multiplies by the factors of the outputs and adds their biases. Biases of experts are multiplied by the
- * factors of the rows first, unless these multiply the gated product. */
+/* Multiplies by the outputs' factors and adds the biases. Biases of experts are multiplied by row_factors
+ * first, except with LINEAR_SWIGLU_F16. */
 template <int kN, bool kExperts>
 __device__ __forceinline__ void factors_and_biases(const Place &p, int first, float (&c)[4 * kN]) {
   const Epilogue &out = p.out;

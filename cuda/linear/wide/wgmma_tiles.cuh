@@ -4,8 +4,8 @@
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
  * load kStages stages of 64 kK inputs ahead. Blocks take whole tiles in turn, or stream-K cuts the tiles
  * evenly (stream_k.cuh), whichever is expected to be faster. Experts (linear.h) have tiles of their own,
- * never cut (expert_tiles.cuh); x comes by places, so that a tile's rows lie one after another. Low tiles
- * take as long as their weights need to be dequantised, which four warpgroups do.
+ * never cut (expert_tiles.cuh); x is gathered by places, so that a tile's rows lie one after another. A low
+ * tile takes as long as dequantising its weights, so four warpgroups share that.
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
@@ -16,7 +16,7 @@
  * L2 is read half as often for x. That saves energy, which limits the clock where many tokens are multiplied.
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
- * Included by awq_wgmma.cu and int8_tiles.cu. */
+ * Included by awq_wgmma.cu, int8_tiles.cu and int8_gemm.cuh. */
 #pragma once
 
 #include <type_traits>
@@ -42,7 +42,7 @@ inline LinearArgs tokens_of(const LinearArgs &args, int first, int n) {
   return part;
 }
 
-/* Tokens of a launch of tiles of so many outputs and tokens: as many as there are counters for. */
+/* Most tokens of a launch in tiles of tile_outputs by tile_tokens: there must be a counter for each tile. */
 inline int most_tokens(const LinearArgs &args, int tile_outputs, int tile_tokens) {
   return std::max(kCounters / ceil_div(args.w->n_out, tile_outputs), 1) * tile_tokens;
 }
@@ -56,8 +56,8 @@ struct ShapeOf {
                        kThreads = kConsumers + 128;
   typedef std::false_type MakesHeads; /* its tiles end as heads (heads_end.cuh) */
   typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
-  /* Products (16 inputs each) that are waited for together. One warpgroup by itself waits less so, and so do
-   * four with few tokens. */
+  /* Products (16 inputs each) that are waited for together. With two, a single warpgroup waits less, and so
+   * do four with few tokens. */
   static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
   static constexpr int kTileRows = 4 * kWarpgroups, kEndBytes = kWarpgroups * kStagingBytes; /* of a block */
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
@@ -81,7 +81,7 @@ struct ShapeOf {
       (size_t)kStages * kStageBytes + kEndBytes + 1024; /* to align it to 1024 */
 };
 
-/* The part of a kernel's arguments that is the same for all. */
+/* The arguments that all kernels have. */
 struct TileWork {
   QuantView w;
   CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: a piece for each of a lane's vectors of a tile */
@@ -91,7 +91,7 @@ struct TileWork {
   bool whole;      /* block b has tiles b, b + n_blocks, ...; else stream-K cuts them */
   int wave_tokens; /* of kernels with InPairs: best_wave() */
   Epilogue out;
-  bool vectors; /* 16 bytes of a row of y are aligned */
+  bool vectors; /* rows of y are 16-byte aligned */
   float *partial;
   unsigned *counters;
   GroupedExperts experts; /* of kernels with kExperts; then work has the tiles of one tile of tokens */
@@ -162,10 +162,10 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
 }
 
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
- * brings the weights, since a bulk copy for each tile row takes 5% longer. Results of tile rows
- * past the matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x. x_bytes(area)
- * bytes of x come to this block's stage, in a pair half of them from the other block's copies. Weights of the
- * first stages may come while the kernel before this one still runs (early); x may be what that one makes. */
+ * brings the weights, since a bulk copy for each tile row takes 5% longer. Results of tile rows past the
+ * matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x. x_bytes(area) bytes of x
+ * come to this block's stage, in a pair half of them from the other block's copies. Weights of the first
+ * stages may come while the kernel before this one still runs (early); x may be that kernel's result. */
 template <class S, bool kExperts, class XBytes, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                            unsigned char *stages, const Barriers &bar, XBytes x_bytes,
@@ -205,10 +205,10 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     }
 }
 
-/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps where
- * those of the first group lie. Experts have short tiles, and their blocks of four warpgroups leave producers
- * few registers, so that it is found again for each stage. Past the matrix or the expert the last tile row is
- * read again. */
+/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps their
+ * addresses in the first group. Experts have short tiles, and their blocks of four warpgroups leave producers
+ * few registers: there addresses are computed for each stage. Past the matrix or the expert the last tile row
+ * is read again. */
 template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
                                             unsigned char *stages, const Barriers &bar) {
@@ -254,8 +254,8 @@ struct Ring {
 
 /* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each.
  * This must stay one instruction under one condition: with peer_address() called here, or a predicate inside
- * the asm, ptxas makes each product wait for the one before (its note C7513). The arrival at a pair may be
- * relaxed, since all that was read from the stage has gone into products that have been waited for. */
+ * the asm, ptxas makes each product wait for the one before (note C7513 of ptxas). The arrival at a pair may
+ * be relaxed, since all that was read from the stage has gone into products that have been waited for. */
 template <class S> __device__ __forceinline__ void release(const Barriers &bar, int slot) {
   const int lane = threadIdx.x % 32;
   if constexpr (S::InPairs::value) {
@@ -340,7 +340,7 @@ template <class S, int kBlockIn> struct LaneTile {
   uint4 v[W::kVectors];
   typename W::Meta meta[kPerTile];
 
-  /* Reads the n-th tile of a stage of weights. Its block may be that of the tile before. */
+  /* Reads a tile of a stage of weights. same_block: its scales and zeros are those of the tile before. */
   __device__ __forceinline__ void take(const unsigned char *weights, int tile, bool same_block) {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -360,7 +360,7 @@ template <class S, int kBlockIn> struct LaneTile {
 };
 
 /* acc = the sums (kAdd: acc += them) over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first
- * kRows tokens. A stage is free when products of the next one run. */
+ * kRows tokens. A stage is freed once products of the next stage run. */
 template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
 __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
                                                const Barriers &bar, Ring &ring, int n_steps) {
@@ -457,9 +457,9 @@ inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens,
                              w.n_tiles_in / tiles, args.device.n_sms, 4 / tiles);
 }
 
-constexpr int kMostNarrow = 128; /* tokens that narrow_wgmma is meant for */
+constexpr int kMostNarrow = 128; /* most tokens that narrow_wgmma is meant for */
 
-/* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (LOG.md, "Rows left to
+/* Time of narrow_wgmma for n_tokens, rounded up to 16, fitted to an H200 (LOG.md, "Rows left to
  * narrow_wgmma"). */
 inline double narrow_us(const LinearArgs &args, int n_tokens) {
   const double weights = (double)args.w->n_in * args.w->n_out * 1e-6, n = ceil_div(n_tokens, 16) * 16;
@@ -494,7 +494,7 @@ inline int blocks_of_whole(const stream_k::Work &work, int n_sms) {
   return ceil_div(work.n_tiles, ceil_div(work.n_tiles, n_sms));
 }
 
-/* The common arguments of a call in tiles and steps of a shape, whole or cut (TileWork). */
+/* Sets the TileWork of a call for shape S. whole: tiles are not cut (TileWork.whole). */
 template <class S> Status set_tile_work(const LinearArgs &args, bool whole, TileWork &to, Error *err) {
   const QuantView w = quant_view(*args.w);
   to.w = w;
