@@ -81,7 +81,7 @@ static Status time_runs(Bench *b, Enqueue run, void *what, int n, double *us, Er
   return STATUS_OK;
 }
 
-/* Microseconds per call; the calls of a graph cycle through n_different matrices. */
+/* Sets *us to the microseconds of a call; the calls of a graph cycle through n_different matrices. */
 static Status time_calls(Bench *b, Enqueue enqueue, void *what, int n_different, double *us, Error *err) {
   double about, graph;
   TRY(time_runs(b, enqueue, what, 1, &about, err));

@@ -7,7 +7,7 @@
 #include "cuda/ops/norm_rope.h"
 #include "cuda/split.h"
 
-enum { SUMS = 100, RUNS = 7 }; /* SUMS is even */
+enum { SUMS = 100, RUNS = 7 }; /* SUMS is even: peers.parts[] alternate */
 
 /* One GPU's graph of sums, and the events around it. */
 typedef struct {

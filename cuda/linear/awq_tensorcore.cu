@@ -75,7 +75,7 @@ struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef W_ W;
   typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
   static constexpr int kK = kK_, kStages = kStages_;
-  static constexpr int kBlocks = kBlocks_; /* per SM */
+  static constexpr int kBlocks = kBlocks_; /* blocks per SM */
   /* Scales the operand in fp16, else the sums in fp32. */
   static constexpr bool kScaled = kScaled_ || W::kAlwaysScaled;
   static constexpr int kXBytes = kK * Grid::kTokens * 128;
@@ -91,7 +91,7 @@ struct Args {
   const __half *x;
   int x_stride;
   TileArgs<float> tiles;
-  GroupedExperts experts; /* of kernels with kExperts */
+  GroupedExperts experts; /* set if kExperts */
 };
 
 /* Copies x of one stage to shared memory: a thread copies the same 8 inputs of every kTokenStep-th token. */
@@ -101,7 +101,7 @@ template <class S, bool kExperts> struct XStage {
   static_assert(kTokenStep % 8 == 0 || kThreadTokens == 1, "a thread's tokens have one swizzle");
   const __half *from;
   int n_inside, k, to;
-  int rows[kExperts ? kThreadTokens : 1]; /* of x */
+  int rows[kExperts ? kThreadTokens : 1]; /* rows of x */
 
   /* end: the first token past those of the tile, or past the last of x. */
   __device__ __forceinline__ void start(const Args &a, int token0, int end, int tile_in) {
@@ -239,10 +239,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) experts_kernel(const 
   float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
   begin_overlapping();
   a.experts.count_tiles(S::kTokens, first_tile);
-  stream_k::Work work = a.tiles.work; /* of one tile of tokens */
+  stream_k::Work work = a.tiles.work; /* n_tiles: of one tile of tokens */
   const int n_token_tiles = first_tile[a.experts.n_experts];
   work.n_tiles *= n_token_tiles;
-  QuantView w = a.w; /* up to the last tile row of the expert that is loaded */
+  QuantView w = a.w; /* ends at the last tile row of the expert that is loaded */
   stream_k::run<S::kStages, S::template stage_bytes<kBlockIn>(), S::kThreads>(
       work, n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
       [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {

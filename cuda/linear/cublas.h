@@ -46,7 +46,7 @@ Status cublas_load(const char *name, Cublas *cublas, Error *err);
 
 /* cublas_load(NULL), then creates the handle and its workspace, unless open already. */
 Status cublas_open(Cublas *cublas, cudaStream_t stream, Error *err);
-void cublas_close(Cublas *cublas); /* may be zeroed */
+void cublas_close(Cublas *cublas); /* *cublas may be all zeros */
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr size_t kSliceBytes = 64 << 20; /* of converted weights, and of sums */
+constexpr size_t kSliceBytes = 64 << 20; /* limit of converted weights, and of sums */
 
 /* Row-major y[n_tokens][y_stride] (+)= x[n_tokens][x_stride] w[n_rows][w_stride]^T. */
 struct Gemm {

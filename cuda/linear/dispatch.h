@@ -132,7 +132,7 @@ typedef struct {
 typedef struct {
   int arch; /* SM(...) or SM_90A */
   int n_sms;
-  size_t shared_bytes; /* that one block may use */
+  size_t shared_bytes; /* shared memory that one block may use */
 } DeviceLimits;
 
 typedef struct {
@@ -165,8 +165,8 @@ enum { LINEAR_WHOLE = -1 };
 
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
-  int most_rows;    /* of a call; larger calls go to the next entry that fits, which gives the same bits */
-  int rows;         /* of a launch, at most */
+  int most_rows;    /* most rows of a call; larger calls take the next row that fits, with the same bits */
+  int rows;         /* most rows of a launch */
   int variant;      /* of LinearCall: a tile shape, LINEAR_WHOLE, or 0: all shapes give the same bits */
   const char *name; /* of an entry */
 } LinearInvariant;

@@ -28,13 +28,13 @@
 namespace skinny_gemm {
 
 constexpr int kUnitX = kUnitIn * 2, kPieces = kUnitIn / 8; /* bytes, and pieces of 16 bytes, of a unit's x */
-constexpr int kEarlyBytes = 48 << 10; /* of weights that a block requests before x; more would delay it */
+constexpr int kEarlyBytes = 48 << 10; /* of weights that a block requests before x; more would delay x */
 
 /* Where a lane's parts of a unit lie, and its masks of x: computed once, in registers. */
 template <class W> struct LanePlaces {
-  int tiles, scales; /* in a slot of the ring, bytes */
+  int tiles, scales; /* byte offsets in a slot of the ring */
   int stored_scale;  /* UnitScale::own() */
-  int x[2];          /* in a unit's x: the inputs of column g, bytes */
+  int x[2];          /* byte offsets in a unit's x of the inputs of column g */
   uint32_t masks[4]; /* halves: 1 in columns i and 4 + i, else 0 */
 
   __device__ __forceinline__ LanePlaces() {
@@ -58,7 +58,7 @@ template <class W> struct UnitRing {
   const QuantView &w;
   const LanePlaces<W> &lane;
 
-  /* Requests a unit of a tile row of `units`. */
+  /* Requests unit `unit` of a tile row of `units` units. */
   __device__ __forceinline__ void request(int slot, int tile_row, int unit, int units) const {
     const unsigned char *from =
         (const unsigned char *)w.tiles + ((size_t)tile_row * units + unit) * (512 * kVectors) + lane.tiles;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void request_x(const Args &a, int first_unit, int n_u
   }
 }
 
-/* The sums of columns 2t and 2t + 1, of rows g (sum[0], sum[1]) and g + 8. */
+/* sum = a unit's sums of columns 2t and 2t + 1, of row g (sum[0], sum[1]) and row g + 8. */
 template <class W>
 __device__ __forceinline__ void multiply_unit(const uint4 (&v)[2][W::kVectors], const unsigned char *x,
                                               const LanePlaces<W> &lane, float (&sum)[4]) {
@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply_unit(const uint4 (&v)[2][W::kVectors], 
   for (int i = 0; i < 4; i++) sum[i] = threadIdx.x % 4 < 2 ? of[0][i] : of[1][i];
 }
 
-/* The table of combine_warps(). */
+/* The `table` of combine_warps(): stores by the ids of the chosen experts. */
 struct ChosenIds {
   const int *ids; /* in shared memory */
 
@@ -209,14 +209,14 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
     copy_async_commit();
   }
   if (warp == 0) ids[lane] = id;
-  if (a.chosen.known) /* for x */
+  if (a.chosen.known) /* waits for x */
     ring.template wait<UnitRing<W>::kEarly>(depth);
   else
     ring.template wait<0>(depth);
   __syncthreads();
   if (warp == kWarps - 1) prefetch_of_chosen(a, ids, tile0, n_tiles);
 
-  float y[2] = {}, sum_of_row[2] = {}; /* rows g and g + 8: of the stretch, of the tile row */
+  float y[2] = {}, sum_of_row[2] = {}; /* sums of rows g and g + 8: of the stretch; of the tile row */
   const unsigned char *x_at = x + now.unit * kUnitX;
   now.find(a, id, tile0, unit0, n_units);
   float2 by = factors_of(a, now.row);

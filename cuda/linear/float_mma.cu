@@ -61,7 +61,8 @@ template <int kTokens> struct ColumnScales<Fp4, kTokens> {
   }
 };
 
-/* Integers: the scales and zeros of the groups of the lane's steps. A unit has kTokens such steps, or two. */
+/* Integers: the scales and zeros of the groups of the lane's steps. A lane has kTokens such steps in a unit,
+ * or, with one token, two. */
 template <class W, int kTokens> struct IntegerColumns {
   static constexpr int kOwn = kTokens == 1 ? 2 : kTokens, kSetSteps = kSteps / kTokens;
   uint32_t scale[kOwn], zero[kOwn];

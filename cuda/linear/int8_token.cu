@@ -73,7 +73,7 @@ template <int kR, int kWarpsM, int kWarpsN, int kN, int kBlocks_>
 struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
   static constexpr int kBlocks = kBlocks_, kStages = 3;
-  static constexpr int kRowVectors = kK * 4; /* of a row: 16 bytes each */
+  static constexpr int kRowVectors = kK * 4; /* of a row in a stage, 16 bytes each */
   static constexpr int kXBytes = kK * Grid::kTokens * kTileIn;
   static constexpr int kStageBytes = kXBytes + Grid::kTileRows * kTileOut * kRowVectors * 16;
   typedef int IntSums[kR * kN][4];
@@ -84,7 +84,7 @@ struct Args {
   const float *w_scales; /* [n_tiles_out * 16] */
   Int8X x;
   const float *x_scales;                    /* [x.padded] */
-  int n_tiles_out, n_tiles_in, first_token; /* this launch: token tiles from first_token on */
+  int n_tiles_out, n_tiles_in, first_token; /* first_token: of this launch */
   TileArgs<int> tiles;
 };
 

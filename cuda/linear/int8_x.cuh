@@ -4,7 +4,7 @@
 #include "cuda/linear/quantise.cuh"
 #include "cuda/linear/tile_kernel.cuh"
 
-/* [n_in / 64][tokens][64 bytes] in the order of the weights; padding is 0. */
+/* x as int8: [n_in / 64][tokens][64 bytes] in the order of the weights; padding is 0. */
 struct Int8X {
   unsigned char *x;
   int padded; /* tokens, rounded up to 16 */

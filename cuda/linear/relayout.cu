@@ -139,7 +139,7 @@ DeviceLinear linear_outputs_from(const DeviceLinear *linear, int first_out) {
   return outputs_of(linear, (size_t)first_out, linear->n_out - first_out);
 }
 
-/* Slab of the part at slab `slab` of the matrix, or -1. */
+/* The part's slab that lies at slab `slab` of the matrix, or -1. */
 __device__ __forceinline__ int slab_of_part(const LinearPart &part, int slab) {
   int i = slab - part.first_slab;
   if (i < 0 || i % part.slab_step) return -1;
@@ -168,8 +168,8 @@ struct FromWords {
   }
 };
 
-/* A thread writes one lane of one tile of kBits: 16 inputs of rows g and g + 8, unless another part has
- * them. */
+/* A thread writes one lane's words of one tile of kBits bits: 16 inputs of rows g and g + 8, if the part has
+ * these rows. */
 template <int kBits, class From>
 __global__ void fill_tiles(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
                            From from, int n_tiles_out) {

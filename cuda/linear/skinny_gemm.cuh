@@ -70,13 +70,13 @@ struct Args {
   const __half *x;
   int x_stride, n_tokens;
   int first_tile; /* first tile row of this launch */
-  Cut rows;       /* its tile rows over blocks */
-  Cut batches;    /* of a tile row, over splits */
+  Cut rows;       /* the launch's tile rows over blocks */
+  Cut batches;    /* batches of a tile row over splits */
   SkinnyPlan plan;
   Epilogue out;
   float *partial; /* [n_tiles_out][splits][kTokens][16] */
   unsigned *counters;
-  ChosenExperts chosen; /* of kernels with kExperts */
+  ChosenExperts chosen; /* set if kExperts */
 };
 
 /* A tile row and a unit of it, in the memory of the matrix. */
@@ -145,7 +145,7 @@ template <class W> struct Ring {
       : slots((uint4 *)shared + threadIdx.x / 32 * (n_batches * kUnits * kUnitVectors) + threadIdx.x % 32),
         w(view) {}
 
-  /* Requests units `unit` and `second` of the matrix for a stage, unless not wanted. */
+  /* Requests units `unit` and `second` of the matrix for a stage, if `wanted`; always commits a group. */
   __device__ __forceinline__ void request(int stage, bool wanted, int unit, int second) {
     if (wanted) {
 #pragma unroll

@@ -10,9 +10,9 @@
 #include "cuda/linear/dispatch.h"
 #include "cuda/ptx/ceil_div.h"
 
-#define SKINNY_WARPS        16  /* of a block */
+#define SKINNY_WARPS        16  /* warps of a block */
 #define SKINNY_UNIT_IN      128 /* inputs of a unit: 16 outputs x 128 inputs */
-#define SKINNY_UNITS        4   /* units of a batch, what a warp has in flight */
+#define SKINNY_UNITS        4   /* units of a batch, which a warp has in flight */
 #define SKINNY_MAX_TOKENS   8
 #define SKINNY_TILE_OUT     16
 #define SKINNY_MAX_SPLITS   8
@@ -37,9 +37,9 @@ typedef struct {
   int splits;          /* split-K: blocks per tile row, each a part of the inputs; 0: does not fit */
   int blocks;          /* blocks along tile rows; the grid is blocks x splits */
   int launch_rows;     /* tile rows of one launch */
-  int n_units;         /* of one tile row */
-  int n_batches;       /* of one tile row; the last may lack units */
-  int max_batches;     /* of one split of a tile row */
+  int n_units;         /* units of one tile row */
+  int n_batches;       /* batches of one tile row; the last may lack units */
+  int max_batches;     /* most batches of one split of a tile row */
   int slots;           /* tile rows that one warp may touch */
   int ring_batches;    /* batches that a warp has in flight */
   size_t shared_bytes; /* rings, integers and scales of x, partial sums */
@@ -76,7 +76,7 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   memset(&p, 0, sizeof p);
   p.tokens = skinny_held_tokens(query->n_tokens);
   if (int_bytes == SKINNY_F16)
-    p.block_in = weight_has_zeros(query->weights) ? 32 : 128; /* float_mma.cu, OfSums */
+    p.block_in = weight_has_zeros(query->weights) ? 32 : 128; /* see OfSums in float_mma.cu */
   else
     p.block_in = query->group % 128 == 0 ? 128 : query->group % 64 == 0 ? 64 : 32;
   p.n_units = ceil_div(query->n_in, SKINNY_UNIT_IN);

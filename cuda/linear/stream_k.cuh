@@ -19,7 +19,7 @@
 namespace stream_k {
 
 struct Work {
-  int n_tiles, n_steps; /* n_steps: of one tile */
+  int n_tiles, n_steps; /* n_steps: steps of one tile */
   int n_blocks;
 };
 
@@ -66,7 +66,8 @@ struct Cursor {
   }
 };
 
-/* Workspace for the parts of two tiles per block, its first and its last; `floats` sums per thread. */
+/* Bytes of workspace for the parts of two tiles per block, its first and its last; `floats` sums per
+ * thread. */
 inline size_t partial_bytes(int n_blocks, int threads, int floats) {
   return (size_t)n_blocks * 2 * (size_t)threads * (size_t)floats * sizeof(float);
 }

@@ -58,7 +58,7 @@ inline int tile_weights(const DeviceLinear &w) {
  * and FP8 [3], of 4 bits [4] and 8 bits [5] in groups of 16 (Sixteens). */
 struct TileShape {
   int max_tokens;
-  size_t shared_bytes[kTileWeights]; /* of a block */
+  size_t shared_bytes[kTileWeights]; /* bytes of a block */
   Status (*launch[kTileWeights])(const LinearArgs &args, Error *err);
   size_t (*workspace[kTileWeights])(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
 };

@@ -18,7 +18,7 @@ __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int 
 
 template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct WeightStage {
   typedef W_ W;
-  static constexpr int kRowVectors = kK * 32 * W::kVectors; /* of a tile row */
+  static constexpr int kRowVectors = kK * 32 * W::kVectors; /* of a tile row in a stage */
   static constexpr int kMetaBytes = W::kMetaBytes, kMetaCopies = W::kMetaCopies;
   static constexpr int kGroups = kK * kTileIn / kBlockIn, kCopies = kTileRows * kGroups * kMetaCopies;
   static constexpr int kTileBytes = kTileRows * kRowVectors * 16;
@@ -29,7 +29,7 @@ template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct We
 
   const uint4 *from;
   size_t stride; /* vectors between the tile rows of a thread */
-  int n_inside;  /* how many of its kThreadRows tile rows exist */
+  int n_inside;  /* how many of the thread's kThreadRows tile rows exist */
   int tile_row0, tile_in;
 
   __device__ __forceinline__ void start(const QuantView &w, int first_tile_row, int first_tile_in) {

@@ -45,8 +45,8 @@ __device__ __forceinline__ void barrier_arrive_after_reads(SharedBarrier barrier
                : "memory");
 }
 
-/* Arrives at a barrier of a peer (peer_address). Relaxed: a release would wait for all memory operations that
- * the thread has in flight (1,000 cycles while weights stream). */
+/* Arrives at a barrier of a peer, given by its peer_address(). Relaxed: a release would wait for all memory
+ * operations that the thread has in flight (1,000 cycles while weights stream). */
 __device__ __forceinline__ void barrier_arrive_at_peer(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -122,8 +122,8 @@ __device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
   return r;
 }
 
-/* Stores 4, 8 or 16 bytes, aligned to their size, in a peer and counts them on a barrier of that peer (both
- * are peer_address). Stores arrive in any order. 9.7.9 "st.async". */
+/* Stores 4, 8 or 16 bytes, aligned to their size, in a peer's shared memory, and counts them on a barrier of
+ * that peer; `to` and `barrier` are peer_address()es. Stores arrive in any order. 9.7.9 "st.async". */
 __device__ __forceinline__ void send_4(uint32_t to, uint32_t v, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(v),
                "r"(barrier)

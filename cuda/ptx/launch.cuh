@@ -70,7 +70,7 @@ Status launch_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 gri
                        cudaStream_t stream, bool dependent, const char *name, Error *err,
                        Arguments &&...arguments) {
   cudaLaunchAttribute attributes[2] = {
-      cluster_attribute(cluster)}; /* of one block, too: so that the emulator runs all */
+      cluster_attribute(cluster)}; /* also of one block: keeps all blocks resident on the emulator */
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
   config.attrs = attributes, config.numAttrs = 1;

@@ -14,7 +14,7 @@ struct Packet {
   uint32_t tag_b;
 };
 
-/* 9.7.9 "st", "ld" with .relaxed.sys: past L1, and seen by all GPUs. */
+/* 9.7.9 "st", "ld" with .relaxed.sys: bypass L1, and are seen by all GPUs. */
 __device__ __forceinline__ void store_packet(Packet *to, float a, float b, uint32_t tag) {
   asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(__float_as_uint(a)),
                "r"(tag), "r"(__float_as_uint(b))

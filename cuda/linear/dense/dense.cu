@@ -32,8 +32,8 @@ struct Args {
   int row_units, pair_units;    /* units of a row; of a row pair, where summed experts lie side by side */
   int each, longer;             /* row pairs of a block; the first `longer` blocks have one more */
   Epilogue out;
-  LinearNorm norm;      /* of one token */
-  ChosenExperts chosen; /* of kernels with kExperts */
+  LinearNorm norm;      /* only with one token */
+  ChosenExperts chosen; /* set if kExperts */
 
   __device__ __forceinline__ int first_pair(int block) const { return block * each + min(block, longer); }
 };
@@ -107,7 +107,7 @@ template <class T, bool kExperts> struct Source {
   const Args &a;
   const int *ids; /* of the chosen experts, in shared memory */
   const T *low;   /* the unit's first weight of row g */
-  int pair, unit; /* unit of the row pair */
+  int pair, unit; /* row pair, and unit of that */
   int left = 0;   /* units of the row from this one on; 0: `low` is not known yet */
 
   __device__ __forceinline__ Source(const Args &args, const int *chosen, int first_pair, int at)
@@ -158,8 +158,8 @@ __device__ __forceinline__ void store_pair(const Args &a, const int *ids, int pa
 
 /* Sums of row pairs that several warps share. */
 template <int kTokens> struct Parts {
-  float head[kWarps][kTokens][2]; /* of the pair that began in an earlier warp; 0: there is none */
-  float tail[kWarps][kTokens][2]; /* of the pair that began here and ends in a later warp */
+  float head[kWarps][kTokens][2]; /* sums of the pair that began in an earlier warp; 0 if there is none */
+  float tail[kWarps][kTokens][2]; /* sums of the pair that began here and ends in a later warp */
 };
 
 /* Adds the sums of a warp's lanes for all tokens, and stores them: into y if the row pair is whole, else into

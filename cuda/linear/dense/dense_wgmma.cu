@@ -167,7 +167,7 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 /* A product's operands and result, of all heads. */
 struct Product {
   const void *w, *x;
-  size_t w_stride;                                    /* from a row to the next */
+  size_t w_stride;                                    /* numbers from a row to the next */
   int n_heads, n_in, n_out, x_stride, x_step, y_step; /* x_step, y_step: from a head to the next */
   int n_tokens;
   Epilogue out;

@@ -205,9 +205,9 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
                                  shape<64>(), shape<96>(), shape<128>()};
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
-/* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (LOG.md, "Two
- * tiles of tokens"): if tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the
- * two. `wide` as below. */
+/* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (LOG.md, "Two tiles
+ * of tokens"): if tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the two.
+ * `wide`: tiles of 128 outputs. */
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;
   const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;

@@ -23,7 +23,7 @@ struct NextArgs {
   unsigned char *planes;
   float *squares;    /* [n_tokens][n_units] */
   const float *norm; /* [n_out] */
-  int n_units;       /* of the next matmul */
+  int n_units;       /* units of the next matmul's x */
   QkvHeads heads;
 };
 

@@ -69,7 +69,7 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr bool kMovesRegisters = false;
   static constexpr int kChunk = kChunk_, kColumns = kChunk * kPlanes, kSums = kColumns / 2;
-  static constexpr int kProducts = kTokens / kChunk * kParts; /* of a unit */
+  static constexpr int kProducts = kTokens / kChunk * kParts; /* products of a unit */
   static_assert(kTokens % kChunk == 0 && kChunk % 8 == 0, "whole fragments");
   static constexpr bool kPairsEarly = kPlanes == 1 && kTokens <= 32; /* else registers do not suffice */
 #endif
@@ -81,7 +81,7 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
   }
 };
 
-constexpr int kMostTokens = LINEAR_MOST_PLANES; /* of a call with two planes */
+constexpr int kMostTokens = LINEAR_MOST_PLANES; /* most tokens of a call with two planes */
 
 struct Args : PartArgs {
   const unsigned char *x;

@@ -32,7 +32,7 @@ template <class W_, int kTokens_, int kUnit_, int kParts_, int kOutGroups, int k
 struct ShapeOf {
   typedef W_ W;
   static constexpr int kTokens = kTokens_, kUnit = kUnit_, kParts = kParts_, kInGroups = kInGroups_;
-  static constexpr int kTileRows = 4 * kOutGroups; /* of a block */
+  static constexpr int kTileRows = 4 * kOutGroups; /* tile rows of a block */
   static constexpr int kGroupThreads = 128 * kOutGroups, kConsumers = kInGroups * kGroupThreads;
   static constexpr int kSumFloats = kTokens / 2, kBlockIn = kUnit / kParts;
   /* Groups give each other their sums in rounds of kRound fragments of 8 tokens, fewer where large stages
@@ -68,9 +68,9 @@ struct Cut {
 };
 
 struct PartArgs {
-  CUtensorMap tiles; /* boxes of a vector of a tile, of kTileRows rows */
+  CUtensorMap tiles; /* boxes of 512 bytes (a vector of each lane) of kTileRows tile rows */
   QuantView w;
-  int n_tokens, n_token_tiles, n_units; /* of a tile */
+  int n_tokens, n_token_tiles, n_units; /* n_units: of a tile */
   Cut cut;
   Epilogue out;
   float *mailbox; /* [blocks][kMine][kConsumers][4], 0 before and after */

@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
 #endif
 }
 
-/* The work of experts. n_tiles counts tiles of outputs only: how many tiles of rows there are, only the
- * kernel knows. */
+/* Sets the work of experts. n_tiles counts tiles of outputs only: the number of tiles of rows is known only
+ * on the device. */
 template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, Error *err) {
   typedef ExpertTiles<S::kTokens> Tiles;
   const int n_places = args.n_tokens * args.w->n_chosen;
@@ -112,8 +112,7 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bo
     a.box_tokens = S::InPairs::value ? S::kTokens / 2 : std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
-  constexpr int kWide =
-      kExperts ? kTileIn : S::kK * kTileIn; /* inputs of a stage: their scales are read once */
+  constexpr int kWide = kExperts ? kTileIn : S::kK * kTileIn; /* inputs of a block: a tile, or a stage */
   const auto run = [&](auto kernel) {
     cudaLaunchAttribute attributes[2] = {cluster_attribute(2)};
     return launch_with(attributes, S::InPairs::value ? 1 : 0, kernel, dim3((unsigned)a.work.n_blocks),
@@ -146,7 +145,7 @@ Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
   return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, kHeads>, false>(args, whole, err);
 }
 
-/* The kernel whose tiles end as the call asks: as heads, or as y. */
+/* Launches the kernel whose tiles end as the call asks: as heads, or as y. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_ends(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kWarpgroups == 2 && kTokens >= kLeastHeadTokens)
@@ -162,8 +161,8 @@ constexpr bool takes_all_types(int tokens, int warpgroups) {
   return warpgroups == 2 || tokens <= kFewTokens;
 }
 
-/* The shape for the matrix's type of weights; of many tokens, one or three warpgroups only where they were
- * measured. */
+/* Launches the shape for the matrix's type of weights. With many tokens, one or three warpgroups are only for
+ * types that were measured. */
 template <int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_weights(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (takes_all_types(kTokens, kWarpgroups)) {
@@ -182,7 +181,7 @@ Status launch_weights(const LinearArgs &args, bool whole, Error *err) {
 struct TimedShape {
   Status (*launch)(const LinearArgs &args, bool whole, Error *err);
   int tile_rows, tokens, tiles; /* tile rows and tokens of a tile, tiles of 64 inputs in a step */
-  double fixup_us, step_us;     /* fix-up of cut tiles; 64 inputs of a tile */
+  double fixup_us, step_us;     /* times of the fix-up of cut tiles; of 64 inputs of a tile */
 };
 
 template <int kTokens, int kK, int kStages, int kWarpgroups = 2>
@@ -229,8 +228,8 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
 /* Experts with fewer rows on average get low tiles (LOG.md, "Experts of many tokens"). */
 constexpr int kLowRows = 40;
 
-/* Experts: low tiles if they have few rows on average, else high ones. A stage has 128 inputs, of FP8 64: its
- * weights take twice the memory, and too few stages of 128 would fit. */
+/* Launches low tiles if experts have few rows on average, else high ones. A stage has 128 inputs, with FP8
+ * 64: FP8 weights take twice the memory, and too few stages of 128 would fit. */
 template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) {
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const bool few = args.n_tokens * args.w->n_chosen < kLowRows * args.w->n_experts,
@@ -320,7 +319,7 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
 
 /* Time that tiles save if they end as heads: a kernel's start, and results in fp32 to memory and back. */
 static double heads_us(int n_out, int n_tokens) {
-  const double bytes_per_us = 5e6; /* of L2 and memory: results are in both */
+  const double bytes_per_us = 5e6; /* of L2 and memory together: results lie in both */
   return 3 + 8.0 * n_out * n_tokens / bytes_per_us;
 }
 

@@ -25,7 +25,7 @@ size_t padded_rows(const DeviceLinear *w) {
 
 /* Where the parts of the workspace begin. */
 struct Scratch {
-  size_t x_scales, partial, all; /* x is first */
+  size_t x_scales, partial, all; /* offsets in bytes; x is at 0 */
 };
 
 Scratch scratch_of(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {

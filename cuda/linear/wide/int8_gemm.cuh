@@ -36,7 +36,7 @@ template <int kTokens_> struct Shape {
   static constexpr int kEndBytes = kWarpgroups * (kStagingBytes + kTokens * 4);
   static constexpr int kStages = (226 * 1024 - 1024 - kEndBytes) / kStageBytes;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kEndBytes + 1024;
-  static constexpr int kLoadRegisters = 24, kMultiplyRegisters = 240; /* of a thread, as ShapeOf's */
+  static constexpr int kLoadRegisters = 24, kMultiplyRegisters = 240; /* of a thread, as in ShapeOf */
 };
 
 constexpr int kPadTokens = 256; /* rows of X are padded to a multiple of it: whole tiles of any shape */
@@ -46,7 +46,7 @@ struct Args {
   const float *w_scales, *x_scales;
   int n_tokens, n_token_tiles;
   stream_k::Work work;
-  int across, down, full; /* tile_at() */
+  int across, down, full; /* see tile_at() */
   Epilogue out;
   bool vectors; /* rows of y are 16-byte aligned */
   int *partial;

@@ -18,7 +18,7 @@ namespace int8_gemm {
 /* Rows to round: x in fp16, or, if norm.rows, the RMSNorm of fp32 rows, rounded to fp16. */
 struct Rows {
   const __half *x;
-  size_t stride; /* of x; norm: n_in */
+  size_t stride; /* numbers between rows of x; norm: n_in */
   LinearNorm norm;
   int n_in;
 };
@@ -53,7 +53,7 @@ __device__ __forceinline__ void read_row(const Rows &from, LaneInputs (&in)[kMos
       squares += v[c].x * v[c].x + v[c].y * v[c].y + v[c].z * v[c].z + v[c].w * v[c].w;
     }
     const float scale = rsqrtf(block_sum<kThreads>(squares) / from.n_in + from.norm.eps);
-    __syncthreads(); /* before the next sum of the block */
+    __syncthreads(); /* before another block_sum() */
 #pragma unroll
     for (int c = 0; c < kMost; c++)
       in[c] = normed_inputs(from, v[c], (c * (kThreads / 32) + warp) * kPart + lane * 4, scale);
@@ -131,7 +131,7 @@ inline Status round_tokens(const LinearArgs &args, const Rows &from, const Round
   if (parts <= 2) return with(Number<0>(), few, Number<2>());
   if (parts <= 4) return with(Number<0>(), few, Number<4>());
   if (parts <= 8) return with(Number<0>(), few, Number<8>());
-  return with(Number<0>(), few, Number<32>()); /* 65,536 inputs */
+  return with(Number<0>(), few, Number<32>()); /* up to 65,536 inputs */
 }
 
 } // namespace int8_gemm

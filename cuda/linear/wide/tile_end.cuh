@@ -30,7 +30,7 @@ struct Place {
   const Epilogue &out;
   bool vectors;   /* rows of y are 16-byte aligned */
   int row0;       /* first of 64 rows of the matrix */
-  int token0;     /* token of y for token 0 of the tile */
+  int token0;     /* row of y of token 0 of the tile */
   int begin, end; /* tokens of the tile that are stored */
 };
 

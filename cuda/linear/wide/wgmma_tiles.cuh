@@ -65,7 +65,7 @@ struct ShapeOf {
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
   static constexpr bool kIsLow = kWarpgroups == 4; /* low tiles, which only experts have */
   static constexpr int kListBytes = kIsLow ? sizeof(ExpertTiles<kTokens>) : 0;
-  static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes - kListBytes) / kStageBytes; /* in sm_90 */
+  static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes - kListBytes) / kStageBytes; /* on sm_90 */
   static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
   static_assert(kStages > 1, "a stage is loaded while others are read");
   /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
@@ -89,13 +89,13 @@ struct TileWork {
   stream_k::Work work;
   bool early;      /* the first weights are loaded before wait_for_previous() */
   bool whole;      /* block b has tiles b, b + n_blocks, ...; else stream-K cuts them */
-  int wave_tokens; /* of kernels with InPairs: best_wave() */
+  int wave_tokens; /* set if InPairs: best_wave() */
   Epilogue out;
   bool vectors; /* rows of y are 16-byte aligned */
   float *partial;
   unsigned *counters;
-  GroupedExperts experts; /* of kernels with kExperts; then work has the tiles of one tile of tokens */
-  QkvHeads heads;         /* of kernels with MakesHeads */
+  GroupedExperts experts; /* set if kExperts; work.n_tiles is then of one tile of tokens */
+  QkvHeads heads;         /* set if MakesHeads */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -332,8 +332,8 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
   });
 }
 
-/* The lane's weights of one tile, with the scales and zeros of its block of kBlockIn inputs, or of the blocks
- * that a tile has. */
+/* The lane's weights of one tile, with the scales and zeros of the tile's block of kBlockIn inputs, or of its
+ * several blocks. */
 template <class S, int kBlockIn> struct LaneTile {
   typedef typename S::W W;
   static constexpr int kPerTile = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1; /* blocks of a tile */
@@ -395,8 +395,8 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
   release_before<S>(bar, ring.slot);
 }
 
-/* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows.
- * Only as many rows are multiplied as its height has. */
+/* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows. Only as many rows are
+ * multiplied as the tile's height has. */
 template <class S, int kBlockIn, int kRows = S::kTokens>
 __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
                                           Ring &ring, int n_steps, int n_rows) {
@@ -407,8 +407,8 @@ __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char 
   multiply_steps<S, kBlockIn, kRows, true>(acc, stages, bar, ring, n_steps);
 }
 
-/* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, area, n): the
- * warpgroup's n steps of an area. */
+/* Does the work of a block. copy_x and x_bytes: see load_tiles(); multiply(sums, stages, bar, ring, area, n)
+ * sums the n steps of an area for the warpgroup. */
 template <class S, int kBlockIn, bool kExperts, class XBytes, class CopyX, class Multiply>
 __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, CopyX copy_x,
                                           Multiply multiply) {
