@@ -2,8 +2,8 @@
  *
  *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once; FP8 and FP4 without the factor
  *
- * Two forms give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts, fp32,
- * any group size) for older chips.
+ * Two forms give the same bits: packed (lop3 and half2 instructions), and plain (shifts, fp32) for groups
+ * that are not a multiple of 16 and as a reference.
  * READS + WRITES  bits / 8 + 2 bytes a weight. */
 #include "cuda/linear/kernel.cuh"
 

@@ -4,9 +4,8 @@
  *     y[m][o] = sum_i w[i][o] x[m][i]     each weight dequantised alone, in fp32
  *
  * A block takes one tile row and up to 8 tokens; its 8 warps take every eighth tile of inputs. It serves
- * groups that are not a multiple of 32, and tests compare the other kernels with it.
- * READS    all weights once for every 8 tokens, far below the bandwidth: it finds the group of each
- * weight. */
+ * groups that are not a multiple of 16, and tests compare the other kernels with it.
+ * READS    all weights once for every 8 tokens, far below memory bandwidth: looks up each weight's group. */
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ptx/lanes.cuh"
 

@@ -2,8 +2,8 @@
  *
  * The first entry that fits wins; the order and the thresholds are measured (LOG.md, "Thresholds"). Nothing
  * here includes or links CUDA, so that both sides of every threshold are tested without a GPU
- * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load), commands
- * that list kernels. */
+ * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load),
+ * kernel_bench.c. */
 #pragma once
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  *
  *   int8_gemv  1 to 8 tokens: int8_gemv.cu
  *   int8_mma   any number: one kernel quantises x, the next multiplies tiles on mma m16n8k32
- *   int8_dp4a  the same tiles on dp4a, for chips without integer tensor cores, and to compare with
+ *   int8_dp4a  the same tiles on dp4a: a reference form, to compare with
  *
  * The sum over a block of inputs is exact: the accumulators start at kIntBiasBits - z sum X (16 times that
  * for row g + 8 of 4-bit weights, layout.cuh), so that read as a float less kIntBias they are the finished

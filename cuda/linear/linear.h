@@ -294,8 +294,8 @@ Status linear_choice(const LinearContext *context, const DeviceLinear *weights, 
                      const char *kernel, const LinearEntry **entry, Error *err);
 
 /* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as
- * fp16 [n_rows][n_in], 16-byte aligned; first_row % 16 == 0, any group size. `plain` takes the form for chips
- * before sm_75 (shifts and conversions), otherwise lop3 and packed halves. */
+ * fp16 [n_rows][n_in], 16-byte aligned; first_row % 16 == 0, any group size. `plain` takes the reference form
+ * (shifts and conversions), otherwise lop3 and packed halves where groups allow. */
 Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err);
 

@@ -2,7 +2,7 @@
  *
  * A block computes 64 outputs x 64 tokens in steps of 32 inputs. While it multiplies one buffer it loads the
  * next step's words into registers, dequantises them to fp32 and stores them in the other buffer: one barrier
- * a step. For chips without tensor cores of a useful shape.
+ * a step. A reference form, which is faster on no chip.
  *
  *     weights [2][32 k][64 + 4]   x [2][32 k][64 + 4]   fp32, padded against bank conflicts
  *

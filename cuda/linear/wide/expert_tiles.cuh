@@ -2,8 +2,8 @@
  *
  * Tensor cores take as long for an empty row of a tile as for a full one, and experts differ in their number
  * of rows. So a tile has one of several heights, multiples of kStep rows up to kMost. An expert of n rows has
- * t = ceil(n / kMost) tiles: t - 1 of n / t rows, rounded up to a height, and a last one of the rows that
- * remain.
+ * t = ceil(n / kMost) tiles: t - 1 of n / t rows each, rounded up to whole steps, and a last one of the rows
+ * that remain.
  *
  * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B and so
  * on. So blocks compute equally high tiles at the same time, and none has much more work than another. */

@@ -3,8 +3,8 @@
  *
  * The sums are fragments of groups of 8 tokens: wgmma leaves c[4 n + i] for row g (i < 2) or g + 8 of the
  * warp's 16 and token 8 n + 2 t + i % 2. They become rows of tokens in shared memory, so that every store is
- * of 16 bytes and full lines. Code that runs once a tile is kept short: from the instruction cache it comes
- * at about eight cycles an instruction (LOG.md, "The end of a tile").
+ * of 16 bytes and full lines. Code that runs once a tile is kept short, since fetching it takes about eight
+ * cycles an instruction (LOG.md, "The end of a tile").
  *
  *   staging  [tokens][kRowBytes / 16 vectors, swizzled], of a warpgroup
  *
