@@ -30,7 +30,7 @@ typedef struct {
   cudaEvent_t *events; /* [repetitions + 1] */
   double *runs_us;     /* [repetitions] */
   int n_sms, most_tokens;
-  size_t cold_bytes;  /* of copies of a matrix, so many that they do not stay in L2 */
+  size_t cold_bytes;  /* of so many copies of a matrix that they do not stay in L2 */
   MachineRates rates; /* ceilings */
 } Bench;
 

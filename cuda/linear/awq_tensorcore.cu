@@ -315,7 +315,7 @@ template <class S> size_t workspace(const DeviceLinear *, int, const DeviceLimit
 template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled>
 constexpr TileShape shape(int max_tokens) {
   typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes */
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* 3: twice the bytes */
   typedef Shape<Fp4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> F4;
   typedef Shape<Fp8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> F8;
   typedef Shape<Sixteens<Bits4>, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> G4;

@@ -50,9 +50,9 @@ template <int kTokens> struct ColumnScales<Fp4, kTokens> {
     for (int i = 0; i < 2; i++) tiles[i] = Fp4::meta(w, tile_row, u * kUnitIn + i * kTileIn, g);
   }
 
-  /* Both columns are of one step. */
+  /* Both of the lane's columns are of one step. */
   __device__ __forceinline__ void get(int set, float2 (&of)[2]) const {
-    constexpr int kSetSteps = kSteps / kTokens; /* 4, 2 or 1, which are within a tile */
+    constexpr int kSetSteps = kSteps / kTokens; /* 4, 2 or 1 steps, all within a tile */
     const int first = set * kSetSteps, step = first % 4 + threadIdx.x % 4 * 2 / kTokens;
     const uint2 &tile = tiles[first / 4].scales;
     const uint32_t pair = (kSetSteps == 4 ? step < 2 : first % 4 < 2) ? tile.x : tile.y;

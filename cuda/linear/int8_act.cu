@@ -295,7 +295,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
 template <int kR, int kWarpsM, int kWarpsN, int kN, int kStages, int kBlocks, bool kDot>
 constexpr TileShape shape(int max_tokens) {
   typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kStages, kBlocks, kDot> S4;
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, 3, kBlocks, kDot> S8; /* twice the bytes */
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, 3, kBlocks, kDot> S8; /* 3 stages: twice the bytes */
   return {max_tokens,
           {(size_t)kStages * S4::template stage_bytes<32>(), (size_t)3 * S8::template stage_bytes<32>()},
           {launch_shape<S4>, launch_shape<S8>},

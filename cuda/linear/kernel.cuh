@@ -32,7 +32,7 @@ struct LinearArgs {
 
 constexpr int kCounters = 1 << 16, kMailboxFloats = 24576;
 
-/* Bytes of a number that the call writes. */
+/* Bytes of one number of y. */
 inline size_t output_bytes(LinearOutput output) {
   return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
 }

@@ -262,7 +262,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if (is_invariant(call->kernel)) return run_invariant(c, call, err);
   const LinearEntry *entry;
   const DeviceLinear *w = call->weights;
-  const bool ordered = call->experts && call->experts->begins; /* not used for one token */
+  const bool ordered = call->experts && call->experts->begins; /* kernels for one token ignore it */
   const int n_asked = ordered && call->n_tokens == 1 ? 2 : call->n_tokens;
   const bool normed = call->norm.rows && !call->kernel;
   entry = normed ? entry_with_norm(c, w, call->act, call->n_tokens, NULL) : NULL;

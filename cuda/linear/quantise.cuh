@@ -144,9 +144,9 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
  *   x  [token tile][unit of 128 inputs]:  planes [kPlanes kTokens][128 bytes], 128-byte swizzle
  *                                         [kTokens / 2][kParts]{d[2], sum of X[2]}
  *
- * Rows 2t and 2t + 1 of blocks of 8 rows 2m and 2m + 1 are planes of tokens 8m + 2t and 8m + 2t + 1, so that
- * a lane has the sums of an mma fragment of 8 tokens. Inputs lie in the order of the weights. Padding tokens
- * hold any integers and finite scales: their results are dropped. */
+ * Rows 2t and 2t + 1 of the 2m-th block of 8 rows are the planes of token 8m + 2t, those of the next block of
+ * token 8m + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens. Inputs lie in the order of
+ * the weights. Padding tokens hold any integers and finite scales: their results are dropped. */
 constexpr int kUnitIn = 128;
 
 template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {

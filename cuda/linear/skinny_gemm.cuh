@@ -597,7 +597,7 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
       ring.read(4 * turn + 2 * stage + 1, unit[1]);
     };
     const auto used = [&](int stage) { weights.request(ring, turn, stage, asked, ask); };
-    if constexpr (Loop::kScalesAhead || kExperts) { /* in flight while this batch is multiplied */
+    if constexpr (Loop::kScalesAhead || kExperts) { /* `ahead` is in flight while this batch is multiplied */
       typename BlockWeights<W, Loop, kExperts>::Scales ahead = {};
       if (more) weights.load_groups(ahead, now);
       loop.multiply(fetch, used, x, d, groups, lane);

@@ -114,7 +114,7 @@ __device__ void wgmma_f16(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint
 template <int kColumns>
 __device__ void wgmma_f16_columns(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
-/* wgmma_f16() with `a` in shared memory: operand_b(). */
+/* wgmma_f16() with `a` in shared memory, by a descriptor of operand_b(). */
 template <int kColumns>
 __device__ void wgmma_f16_shared(float (&c)[kColumns / 2], uint64_t a, uint64_t b, int add);
 

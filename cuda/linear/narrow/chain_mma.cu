@@ -221,7 +221,8 @@ __device__ __forceinline__ void multiply_half(const Args &a, unsigned char *stag
 }
 
 /* Multiplies the warp's half of a tile row; then one of the two warps stores the results of the first 16
- * tokens, the other those of the next ones. store_fragments() wants rows g and g + 8 of a tile in a lane. */
+ * tokens, the other warp those of the next 16. store_fragments() wants rows g and g + 8 of a tile in a
+ * lane. */
 template <class S>
 __device__ __forceinline__ void multiply_row(const Args &a, unsigned char *stages, Barriers &bar, int row,
                                              int half, float *exchange) {

@@ -82,7 +82,7 @@ template <class S> struct Consumer : UnitCursor<S> {
   using UnitCursor<S>::phase;
   using UnitCursor<S>::advance;
   const uint32_t weights_at;
-  const unsigned char *const groups; /* of a stage at address 0 */
+  const unsigned char *const groups; /* where they would be in a stage at address 0 */
   float y[S::kSumFloats];            /* as store_fragments() takes it */
 
   __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
@@ -211,7 +211,7 @@ constexpr int kShapes = sizeof shapes / sizeof *shapes;
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;
   const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;
-  const bool of_128 = 3 * n_wide >= n_sms; /* two thirds of the SMs are enough */
+  const bool of_128 = 3 * n_wide >= n_sms; /* 2 n_wide blocks on two thirds of the SMs are enough */
   const bool fits =
       args.w->type == WEIGHT_FP4 ? s->tokens > 96 : args.w->type == WEIGHT_AWQ4 && args.w->group % 128 == 0;
   if (*wide || !fits || s->tokens <= 64 || s->tokens < args.n_tokens) return;

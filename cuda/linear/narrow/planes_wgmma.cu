@@ -85,7 +85,7 @@ constexpr int kMostTokens = LINEAR_MOST_PLANES; /* most tokens of a call with tw
 
 struct Args : PartArgs {
   const unsigned char *x;
-  const float *squares; /* of quantise_rows(), or NULL */
+  const float *squares; /* made by quantise_rows(), or NULL */
   float eps;
   NextArgs next;
 };

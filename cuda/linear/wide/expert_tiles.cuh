@@ -20,7 +20,7 @@ template <int kMost_> struct ExpertTiles {
 
   /* The list, in shared memory, sorted by height. Entry 2 e stands for all tiles of expert e but the last
    * one, entry 2 e + 1 for that; entries without tiles are left out. */
-  int first[kEntries + 1]; /* number of tiles before each entry's; first[n_entries] is n_tiles */
+  int first[kEntries + 1]; /* number of tiles before those of each entry; first[n_entries] is n_tiles */
   unsigned short entries[kEntries];
   int n_tiles, n_entries;
 
