@@ -16,8 +16,8 @@
 #include "cuda/linear/layout.cuh"
 #include "cuda/ptx/lanes.cuh"
 
-/* segment_max() of non-negative numbers, segment_sum(): over kWidth neighbouring lanes (8, 16 or 32), each of
- * which gets the result. One instruction reduces a whole warp; it would reduce parts of a warp in turn. */
+/* segment_max() of non-negative numbers, segment_sum(): over kWidth neighbouring lanes (8, 16 or 32); each
+ * lane gets the result. One instruction reduces a whole warp; it would reduce parts of a warp in turn. */
 template <int kWidth> __device__ __forceinline__ float segment_max(float v) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kWidth == 32) return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));

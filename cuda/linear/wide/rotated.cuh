@@ -61,10 +61,7 @@ struct Hadamard {
 
   __device__ __forceinline__ explicit Hadamard(int mixed) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int mask = mixed >= kMixedTile ? 15
-                     : mixed == 128      ? 7
-                                         : 3; /* the mixed ones of bits 2, 5, 6, 7
-                                                                       * of the input */
+    const int mask = mixed >= kMixedTile ? 15 : mixed == 128 ? 7 : 3; /* mixed bits of 2, 5, 6, 7 */
     const auto signs = [](int v) { return (v & (v >> 1) & 1) + ((v >> 2) & (v >> 3) & 1); };
 #pragma unroll
     for (int r = 0; r < 4; r++) { /* rows g and g + 8, inputs' bit 1 = r / 2 */

@@ -121,7 +121,7 @@ struct Floats {
   }
 };
 
-/* Stores one vector of a token's results, of which the matrix has the first `inside`. */
+/* Stores one vector of a token's results; rows past the first `inside` do not exist and are left out. */
 __device__ __forceinline__ void store_vector(const Place &p, __half *y, int inside, const uint4 &value) {
   if (inside >= 8 && p.vectors) {
     *(uint4 *)y = value;
