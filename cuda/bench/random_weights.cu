@@ -45,7 +45,7 @@ Status run(void (*kernel)(Parameters...), cudaStream_t stream, Error *err, Argum
 struct Stored {
   bool quantised;                 /* integers of 4 or 8 bits in groups: a row is an input */
   size_t row_bytes;               /* of weights: a row has all outputs if quantised, else all inputs */
-  size_t unit;                    /* rows are filled in multiples of it */
+  size_t unit;                    /* rows are filled in multiples of this */
   size_t n_groups;                /* quantised: without padding */
   size_t zero_bytes, scale_bytes; /* of all groups, rounded up to 256 */
 };

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Least bytes of staging that random_linear() needs for this matrix; with some MB it is fast. */
+/* Least bytes of staging that random_linear() needs for this matrix; with some MB random_linear() is fast. */
 size_t random_staging_bytes(const DeviceLinear *linear);
 
 /* Fills a placed matrix: any weights and zero points, positive scales, a small bias. `staging` is 256-byte

@@ -89,7 +89,7 @@ typedef enum {
 /* A small matrix of this many weights (Qwen3-8B's o) has enough work for the smaller tiles of awq_wgmma. */
 #define DISPATCH_MIDDLE (16L << 20)
 
-/* A small matrix of DISPATCH_TILES full tiles has enough of them for awq_wgmma. */
+/* A small matrix of DISPATCH_TILES full tiles has enough tiles for awq_wgmma. */
 #define DISPATCH_TILE_OUT    128
 #define DISPATCH_TILE_TOKENS 128
 #define DISPATCH_TILES       96

@@ -106,8 +106,8 @@ struct Walk {
   }
 };
 
-/* Requests x of n_units units, 0 past its end. The two pieces of a column's inputs change places in columns 4
- * to 7, so that the lanes of a warp read from different banks. */
+/* Requests x of n_units units, 0 past the end of x. The two pieces of a column's inputs change places in
+ * columns 4 to 7, so that the lanes of a warp read from different banks. */
 __device__ __forceinline__ void request_x(const Args &a, int first_unit, int n_units, unsigned char *x) {
   for (int i = threadIdx.x; i < n_units * kPieces; i += kThreads) {
     const int k = first_unit * kUnitIn + 8 * i;

@@ -91,7 +91,7 @@ struct ExpertTable {
   int2 *entries; /* [n + n_chosen] in shared memory */
   int first, n;  /* first: tile row or unit of entry 0; n: tile rows or units */
 
-  /* For all threads of the block; the caller synchronises them. */
+  /* Fills the table. For all threads of the block; the caller synchronises them. */
   __device__ __forceinline__ void fill(const ChosenExperts &c) const {
     const int size = c.summed ? c.units : c.tile_rows, last = c.n_chosen * size - 1;
     for (int i = threadIdx.x; i < n + c.n_chosen; i += kThreads) {

@@ -52,7 +52,7 @@ struct Args {
  * tokens ends with the last token and computes some tokens of the tile before again, because a copy of tokens
  * past the end takes longer. */
 template <class S> struct Tile {
-  int head, row_tile, token_tile, first; /* first: its first token */
+  int head, row_tile, token_tile, first; /* first: the tile's first token */
 
   __device__ __forceinline__ Tile(const Args &a, int tile)
       : head(tile / a.n_token_tiles / a.n_row_tiles), row_tile(tile / a.n_token_tiles % a.n_row_tiles),

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kFew = 8, kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kRows = 16, kChunk = 32; /* rows and inputs that a warp multiplies at once */
-constexpr int kDeep = 4;               /* chunks that it has in flight */
+constexpr int kDeep = 4;               /* chunks that a warp has in flight */
 
 /* A warp's chunks of kRows rows of a head's matrix: every kWarps-th. Lane (g, t) loads inputs 8 t .. 8 t + 7
  * of a chunk of rows g and g + 8, 16 bytes each. mma expects other inputs in these registers; since x has the
@@ -135,7 +135,7 @@ Status linear_heads_run(const Cublas *cublas, const LinearHeads *a, bool invaria
                         const DeviceLimits *device, cudaStream_t stream, Error *err) {
   if (invariant && device->arch == SM_90A) return heads_wgmma(a, device->n_sms, stream, err);
   if (a->n_tokens <= kFew) return run_few(*a, stream, err);
-  if (invariant) cublas = NULL; /* its sums depend on the number of tokens */
+  if (invariant) cublas = NULL; /* cuBLAS's sums depend on the number of tokens */
   for (int first = 0; !cublas && first < a->n_tokens; first += kFew) {
     LinearHeads part = *a;
     part.x = (const __half *)a->x + (size_t)first * a->x_stride;

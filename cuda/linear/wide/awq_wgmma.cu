@@ -293,7 +293,7 @@ int tokens_left(const LinearArgs &args) {
 }
 
 size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
-  if (w->n_experts > 0) return 0; /* their tiles are not cut */
+  if (w->n_experts > 0) return 0; /* tiles of experts are not cut */
   size_t most = 0;
   for (const TimedShape &s : shapes)
     most = std::max(most, stream_k::partial_bytes(device.n_sms, s.tile_rows * 32, s.tokens / 2));

@@ -39,7 +39,7 @@ template <int kTokens_> struct Shape {
   static constexpr int kLoadRegisters = 24, kMultiplyRegisters = 240; /* of a thread, as in ShapeOf */
 };
 
-constexpr int kPadTokens = 256; /* rows of X are padded to a multiple of it: whole tiles of any shape */
+constexpr int kPadTokens = 256; /* rows of X are padded to a multiple of this: whole tiles of any shape */
 
 struct Args {
   CUtensorMap w, x; /* boxes of 128 bytes of kRows rows, and of kTokens rows */

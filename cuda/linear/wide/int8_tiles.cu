@@ -29,7 +29,7 @@ constexpr int kUnitTokens = 128, kUnitsAtOnce = 4; /* units that a warp quantise
 
 template <int kParts> using Unit = PlanesUnit<kUnitTokens, kParts, 1>;
 
-/* Eight inputs of a row from k on, zeros past its end. */
+/* Reads eight inputs of a row from k on; zeros past the row's end. */
 __device__ __forceinline__ uint4 read_eight(const __half *row, int k, int n_in) {
   if (k + 8 <= n_in) return __ldcg((const uint4 *)(row + k));
   uint32_t pair[4];

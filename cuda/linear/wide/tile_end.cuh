@@ -25,7 +25,7 @@ inline bool whole_vectors(const Epilogue &out) {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Results of the calling warpgroup: where they go. */
+/* Where the results of the calling warpgroup go. */
 struct Place {
   const Epilogue &out;
   bool vectors;   /* rows of y are 16-byte aligned */
