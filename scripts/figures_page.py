@@ -4,10 +4,10 @@
   scripts/figures_page.py           writes them into the pages, between the marks, and figures/speed.svg
   scripts/figures_page.py --check   fails if a page or the plot has others
 
-A file is one table; a row has what was measured, the date, the commit that brought the figure into the project, the
+A file is one table; a row has what was measured, the date, a commit (FIGURES.md says which), the
 card, the command, and the values. A command of several rows stands once below the table. The marks:
 
-  <!-- figures: NAME -->                     all rows, and how they were measured
+  <!-- figures: NAME -->                     all rows, and the date, card and command
   <!-- figures: NAME: one row; another -->   these rows alone, without that
   <!-- end of figures -->
 """
@@ -56,7 +56,7 @@ def table(name, only):
         for line, letter in zip(cells, ["", "---"] + [letters[how(row)] for row in rows]):
             line.append(letter)
     lines = ["| " + " | ".join(line) + " |" for line in cells] + [""] * bool(hows)
-    return "\n".join(lines + [f"- {letters[one]}: {one}" if letters else f"Measured: {one}" for one in hows]) + "\n"
+    return "\n".join(lines + [f"- {letters[one]}: {one}" if letters else f"Repeated by: {one}" for one in hows]) + "\n"
 
 
 def plot():
