@@ -3,8 +3,8 @@
 
 #include "base/status.h"
 
-/* "$VARIABLE/auk", else "$HOME/BELOW/auk", in new memory; NULL if neither variable is an absolute path.
- * Creates nothing. */
+/* Sets *path to "$VARIABLE/auk", else "$HOME/BELOW/auk", in new memory; NULL if neither variable is an
+ * absolute path. Creates no directory. */
 Status auk_directory(const char *variable, const char *below, char **path, Error *err);
-/* The same for what is called `name` in that directory. */
+/* Sets *path to that of `name` in this directory, or to NULL. */
 Status auk_path(const char *variable, const char *below, const char *name, char **path, Error *err);

@@ -32,14 +32,15 @@ const Command commands[] = {
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
 
-/* The values of the group with these flags, in a command's options; NULL: it has none of them. */
+/* The values of these flags in the command's options; NULL: the command does not have this group of flags. */
 static void *values_of(const CommandCall *call, const Interface *interface, const Flag *flags) {
   for (size_t i = 0; i < interface->n_groups; i++)
     if (interface->groups[i].flags == flags) return (char *)call->options + interface->groups[i].offset;
   return NULL;
 }
 
-/* Runs the command; or in a process that shares rank 0's model, what that process is for. */
+/* Runs the command. A process of --split auto that is not rank 0 only computes for rank 0 (ranks_follow()).
+ * */
 static Status run(CommandCall *call, const Interface *interface, Error *err) {
   const DeviceFlags *device = values_of(call, interface, device_flags);
   const ModelFlags *model = values_of(call, interface, model_flags);
@@ -52,7 +53,7 @@ static Status run(CommandCall *call, const Interface *interface, Error *err) {
   return ranks_follow(model, device, dummy && *(const bool *)((char *)call->options + offset), err);
 }
 
-/* Takes the command line, and what it leaves from the file of settings. */
+/* Takes the command line's flags, then settings for those not given. */
 static Status take_flags(CommandCall *call, const Interface *interface, int argc, char **argv,
                          const char **operands, Settings *settings, bool *helped, Error *err) {
   FlagParse parse;

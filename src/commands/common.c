@@ -34,7 +34,7 @@ void print_note(const char *format, ...) {
 
 /* --- signals */
 
-/* The only mutable global of the program: a signal handler can write nowhere else. */
+/* Global, because a signal handler can write nowhere else. */
 static volatile int interrupted;
 
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};

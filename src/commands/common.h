@@ -34,13 +34,14 @@ Status append_json_member(Buffer *out, const char *key, const char *text, size_t
  * name) passes. */
 Status file_name_check(const char *what, const char *path, Error *err);
 
-/* Reads the size that a flag has: a number, perhaps K, M, G or T for powers of 1024, then B or iB. */
+/* Reads a flag's size, of `least` bytes or more: a number, then optionally K, M, G or T (powers of 1024),
+ * then optionally B or iB. */
 Status size_parse(const char *flag, const char *text, uint64_t least, uint64_t *bytes, Error *err);
 
 /* "PATH: cannot WHAT: " and errno's text, STATUS_FAILED. */
 Status system_error(const char *path, const char *what, Error *err);
 
-/* Installs the handler. The first SIGINT, SIGTERM or SIGHUP (unless ignored) then sets the returned flag, and
- * a second one ends the program. */
+/* Installs a signal handler. The first SIGINT, SIGTERM or, unless it is ignored, SIGHUP then sets the
+ * returned flag; a second one ends the program. */
 const volatile int *interrupt_catch(void);
-bool interrupt_came(void); /* whether the flag is set */
+bool interrupt_came(void); /* true if that flag is set */

@@ -1,4 +1,5 @@
-/* device.c - see device.h. Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c. */
+/* device.c - see device.h. Called by: main.c, commands.c, answer/, ranks/join.c, eval.c, bench*.c,
+ * inspect*.c. */
 #include "commands/device.h"
 
 #include <errno.h>
@@ -127,7 +128,7 @@ static Status check_gpus(const char *name, const char *text, Error *err) {
   return strcmp(text, "all") == 0 ? STATUS_OK : list_gpus(text, &gpus, err);
 }
 
-/* "all": those that are visible. Without any, the first one's absence is reported. */
+/* Lists the visible GPUs, for "all". Without any it lists GPU 0, whose absence is then reported. */
 static void take_all(GpuList *gpus) {
   int n = 0;
 #if AUK_CUDA
@@ -138,10 +139,10 @@ static void take_all(GpuList *gpus) {
   for (int i = 1; i < gpus->count; i++) gpus->numbers[i] = i;
 }
 
-/* The GPUs that share the model: those that are named, or the first ones. Many records are also answered by
- * several groups of them, each with the whole model. */
+/* Chooses the GPUs that share the model: those that --gpu names, or the first n. The records of --map may
+ * also be answered by several groups of n GPUs, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
-  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* there may be none */
+  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* or none is there */
   const bool named = values->gpu && !values->gpu_is_usual && !all;
   const int n = device_split(values);
   if (n > 1 && named && values->several_gpus && gpus->count % n != 0)
@@ -204,7 +205,7 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
   if (excluded || !backend->memory || !backend->prefers_invariant) return false;
   GpuList gpus;
   if (read_gpus(flags, &gpus, &unused)) return false;
-  bool prefers = true; /* all GPUs that answer records */
+  bool prefers = true; /* if all GPUs that answer records do */
   for (int i = 0; i < gpus.count && prefers; i++) {
     Device one = *device;
     one.options.gpu = gpus.numbers[i];
@@ -215,7 +216,8 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
 }
 
 #if AUK_CUDA
-/* Makes the device's GPU the current one. The first of several looks at the others, too. */
+/* Makes the device's GPU the current one, and sets n_gpus. The first of several devices checks all their
+ * GPUs. */
 static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
   int n_visible = 0;
   const bool counted = cudaGetDeviceCount(&n_visible) == cudaSuccess && n_visible > 0;
@@ -229,7 +231,7 @@ static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
 }
 #endif
 
-/* Reads the flags and refuses those that are wrong. `limit`: that of --gpu-memory, 0: none. */
+/* Reads the flags and refuses those that are wrong. *limit: bytes of --gpu-memory, 0: not given. */
 static Status read_flags(const DeviceFlags *values, GpuList *gpus, size_t *limit, Error *err) {
   *limit = 0;
   TRY(read_gpus(values, gpus, err));
@@ -249,7 +251,7 @@ Status device_check_flags(const DeviceFlags *values, Error *err) {
   return read_flags(values, &gpus, &limit, err);
 }
 
-/* GPUs that compute together. */
+/* The number of this process's GPUs that share a model. */
 static int share_of(const DeviceFlags *values) {
   const int split = device_split(values);
   return split > 1 ? split : 1;
@@ -410,17 +412,17 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  /* Mapped already, but counted as needed by the caller. */
+  /* These weights are mapped already, but the caller counts them as needed. */
   left += model->weight_bytes - model->replaced_bytes - model->table_bytes;
   if (left < *available) *available = left;
 }
 
-/* Bytes of host memory that this process can use, for weights that are already mapped too: the kernel's
+/* Bytes of host memory that this process can use, those of already mapped weights included: the kernel's
  * MemAvailable, limited by the control group and by resource limits. */
 static size_t memory_available(const Model *model) {
   uint64_t available = SIZE_MAX, kib, limit, used, cached;
   if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
-  /* In a container this is its own group (cgroup v2); its page cache can be reclaimed. */
+  /* In a container the root is its own group (cgroup v2). Page cache can be reclaimed. */
   if (read_counter("/sys/fs/cgroup/memory.max", "", &limit) &&
       read_counter("/sys/fs/cgroup/memory.current", "", &used)) {
     if (read_counter("/sys/fs/cgroup/memory.stat", "file ", &cached)) used -= cached < used ? cached : used;
@@ -432,7 +434,7 @@ static size_t memory_available(const Model *model) {
   return (size_t)available;
 }
 
-/* Before loading: decides on copies of weights. Afterwards: counts them if they were planned. */
+/* Adds the copies of weights to memory->weights: before loading if they fit, afterwards if they were made. */
 static void count_copies(const Device *device, DeviceMemory *memory) {
   const size_t left = memory->free_bytes > memory->weights ? memory->free_bytes - memory->weights : 0;
   const bool fit = !device->without_copies && memory->copies <= left / 2;
@@ -478,7 +480,7 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
   return STATUS_OK;
 }
 
-/* Lets weights stay in the host's memory. */
+/* Leaves on the host the weights that do not fit beside `state` bytes; refuses what fits neither memory. */
 static Status check_both_memories(Device *device, const Model *model, size_t state, int n_ctx,
                                   DeviceMemory *memory, Error *err) {
   const size_t left = memory->free_bytes > state ? memory->free_bytes - state : 1;

@@ -17,18 +17,18 @@ typedef struct {
   int kv;                   /* KvType */
   int device;               /* index into "auto|cpu|cuda" */
   const char *gpu;          /* numbers with commas between them, "all", or NULL */
-  bool gpu_is_usual;        /* from the file of settings: it means nothing on a CPU */
-  bool several_gpus;        /* set by the command: it may be several */
-  int nth;                  /* which of several; a device that is not the first (0) loads without notes */
-  const char *split;        /* "auto", or how many GPUs share the model; NULL, "0" or "1": one has it */
+  bool gpu_is_usual;        /* `gpu` is from the file of settings: a CPU ignores it */
+  bool several_gpus;        /* set by the command: `gpu` may name several */
+  int nth;                  /* index among several devices; only the first (0) shows progress */
+  const char *split;        /* "auto", or how many GPUs share the model; NULL or "1": one has all of it */
   int split_by;             /* SplitSums */
   const char *gpu_memory;   /* a size, or NULL */
-  bool gpu_memory_is_usual; /* likewise */
+  bool gpu_memory_is_usual; /* `gpu_memory` is from the file of settings: a CPU ignores it */
   int act;                  /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */
-  bool invariant;  /* of commands with INVARIANT_FLAG_GROUP; Device.invariant is what counts */
+  bool invariant;  /* --invariant; Device.invariant also has --map's default */
 } DeviceFlags;
 extern const Flag device_flags[11], invariant_flags[1];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
@@ -43,15 +43,14 @@ typedef struct {
   BackendOptions options;
   size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
   BackendModel *loaded; /* NULL until device_load() */
-  int n_gpus;           /* that compute apart from each other; 1 on a CPU */
+  int n_gpus;           /* GPUs, or groups of --split, that answer records separately; 1 on a CPU */
   ModelConfig part;     /* device_config() if several GPUs share the model */
   bool compared;        /* ranks_compare() was called */
-  bool invariant;       /* answers do not depend on those beside them: --invariant, or --map by default */
+  bool invariant;       /* answers do not depend on their batch: --invariant, or --map's default */
   bool without_copies;  /* DeviceMemory.copies do not fit beside what the sessions take */
 } Device;
 
-/* Refuses flags that are wrong, or that go with no device that may be chosen: STATUS_USAGE, without looking
- * for one. */
+/* Refuses flags that are wrong, or that no device which --device allows would obey. Opens no device. */
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
 /* Chooses the device. If "auto" finds no usable GPU, a build with CUDA says why in one line on standard
@@ -63,10 +62,10 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 Status device_fit(Device *device, const Model *model, Error *err);
 
 /* True if the device should compute several sequences with `invariant` though no flag asks for that: its
- * backend says so, and no flag stands against it. PRECOND device_fit() */
+ * backend says so, and no flag excludes --invariant. PRECOND device_fit() */
 bool device_prefers_invariant(const Device *device, const Model *model);
 
-/* How many GPUs share the model by --split: 1 if one has it, 0 for "auto". */
+/* The number of GPUs that share the model by --split: 1 without --split, 0 for "auto". */
 int device_split(const DeviceFlags *values);
 
 const char *device_kinds(void); /* where this build computes: "CUDA and CPU" or "CPU only" */
@@ -86,23 +85,23 @@ Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
-/* Reports the device's memory and the part of the weights; at most --gpu-memory of it counts as free. Copies
- * count among the weights if they are made: unless without_copies, where they take at most half of what the
- * weights leave free, so that a context has as much room at least. */
+/* Reports the device's free bytes, at most --gpu-memory, and those that weights take. Copies of weights are
+ * made, and count as weights, if they take at most half of what the weights leave free, so that a context has
+ * the other half, and without_copies is not set. */
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
-/* "experts of layers 30 to 47": what stays on the host. */
+/* "experts of layers 30 to 47": the weights that stay on the host. */
 typedef struct {
   char text[96];
 } PlacesText;
 PlacesText device_places_text(const Model *model, const DeviceMemory *memory);
 
-/* The memory that n GPUs would need that share a model (--split). */
+/* The memory that each of n GPUs would need to share a model (--split). */
 typedef struct {
   int n;
-  ModelConfig part;          /* its sizes; device_shares_release() */
-  size_t weights[MAX_SPLIT]; /* bytes */
-  size_t other_bytes;        /* of a session with the model's whole context: all but its keys and values */
+  ModelConfig part;          /* sizes of one GPU's part; device_shares_release() */
+  size_t weights[MAX_SPLIT]; /* bytes on each GPU */
+  size_t other_bytes;        /* bytes per GPU of a session with the longest context, without KV cache */
 } DeviceShares;
 Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err);
 void device_shares_release(DeviceShares *shares);
@@ -112,8 +111,8 @@ void device_shares_release(DeviceShares *shares);
 Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,
                       MachineRates *gpu, MachineRates *host, Error *err);
 
-/* Bytes that sessions should take at most: what the weights leave free, or where weights stay in the host's
- * memory anyway a quarter of the device's. */
+/* The most bytes that sessions should take: what all weights on the device would leave free; if they do not
+ * fit, a quarter of a GPU's free memory (0 on a CPU). */
 Status device_room(const Device *device, const Model *model, size_t *bytes, Error *err);
 
 /* The sizes by which memory is counted: the model's, or those of one GPU's part if several share the model.
@@ -125,7 +124,7 @@ const ModelConfig *device_config(const Device *device, const Model *model);
  * several calls there is room for the largest session. */
 Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err);
 
-/* The same for a session of so many bytes. */
+/* The same for a session of `state` bytes. */
 Status device_check_memory_bytes(Device *device, const Model *model, size_t state, int n_ctx, Error *err);
 
 /* Loads the weights, with a progress bar if standard error is a terminal. */

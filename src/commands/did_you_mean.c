@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-enum { LONGEST = 40, MOST_EDITS = 2 }; /* longest word that is compared */
+enum { LONGEST = 40, MOST_EDITS = 2 }; /* LONGEST: of the words that are compared */
 
 static char folded(char c) {
   if (c == '_') return '-';

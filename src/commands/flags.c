@@ -209,7 +209,7 @@ static size_t glued_name(const Interface *interface, const char *text) {
   return text[size] && takes_value ? size : 0;
 }
 
-/* Adds a flag that the command lacks, and what may have been meant, to those of the call. */
+/* Adds to the message parse->unknown that the command lacks a flag, and what may have been meant. */
 static Status add_unknown(FlagParse *parse, const char *text, size_t size, Error *err) {
   const Interface *interface = parse->interface;
   const char *instead = foreign_flag(text, size);
@@ -283,14 +283,15 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
 
 /* --- rules */
 
-/* True if a flag that such a rule excludes only with another value has that. */
+/* True if the rule does not exclude a flag with this value. */
 static bool is_exempt(const FlagRule *rule, const void *value) {
   if (rule->kind == IDLE_AT_ZERO) return *(const double *)value != 0;
   const char *text = rule->kind == EXCLUDES_UNLESS_ZERO ? *(const char *const *)value : NULL;
   return text && strtod(text, NULL) == 0; /* what is no number is refused later */
 }
 
-/* The first flag of `names` that was given, as the user spelled it; NULL if none was. `rule`: or NULL. */
+/* The first flag of `names` that was given, as the user spelled it; NULL if none was. `rule`: skips flags
+ * whose value it exempts; or NULL. */
 static const Word *first_given(const FlagParse *parse, const char *names, const FlagRule *rule) {
   Word name;
   while (flag_next_name(&names, &name)) {
@@ -316,7 +317,7 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
                    rule->why ? ")" : "");
 }
 
-/* `of_settings`: beside a value from the file of settings, which need not be taken. */
+/* `of_settings`: the last value is one of the file of settings, which need not be taken. */
 static Status check_rules(const FlagParse *parse, bool of_settings, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];
@@ -405,7 +406,7 @@ static Status put_examples(Buffer *out, const Interface *interface, Error *err) 
   return put_lines(out, interface->examples, "  ", "  ", err);
 }
 
-/* Appends the flags that most people use. */
+/* Appends the short help: the first sentence, the examples and the flags that most people use. */
 static Status put_first_screen(Buffer *out, const Interface *interface, Error *err) {
   const char *about = interface->about;
   size_t n_flags = 0, offset, first = strcspn(about, ".");
@@ -534,7 +535,7 @@ Status flags_parse(const Interface *interface, void *options, int argc, char **a
 
 /* --- settings */
 
-/* The command's flag with this entry of a table; any entry for a model is that of each command. */
+/* The command's flag with this entry of a table. All FLAG_MODEL entries count as one flag, -m. */
 static Found find_entry(const Interface *interface, const Flag *entry) {
   Found found = {0};
   while ((found.flag = interface_flag(interface, found.index, &found.offset)) && found.flag != entry &&

@@ -49,7 +49,7 @@ typedef enum {
   KIND_CHOICE,  /* int: the word's index */
   KIND_STRINGS, /* StringList: every occurrence adds one */
   KIND_INTS,    /* IdList: every occurrence adds its comma-separated numbers in low .. high */
-  KIND_OPTIONAL /* OptionalText: perhaps a value, the next argument that begins without '-' */
+  KIND_OPTIONAL /* OptionalText: the value is the next argument unless that begins with '-' */
 } FlagKind;
 
 /* The meaning of a string value, for completions. */
@@ -71,11 +71,12 @@ typedef struct {
   const char *words; /* "a|b": values allowed besides a file name; NULL: none */
   size_t offset;     /* of the value in the struct that the group refers to */
   double low, high;
-  Status (*check)(const char *name, const char *text, Error *err); /* of a string's own syntax, or NULL */
-  bool once;    /* a second occurrence is refused: the first would be lost */
-  size_t weak;  /* offset of a bool: true if the value is from the file of settings and no section of it that
-                  this call names; 0: not kept */
-  size_t usual; /* of a model: offset of the string that such a value goes to instead; 0: for other flags */
+  Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
+  bool once; /* a second occurrence is refused: the first would be lost */
+  size_t
+      weak; /* offset of a bool, set if the value is from the file of settings but from no section that this
+                  call names; 0: none */
+  size_t usual; /* of -m: offset of the string that takes such a weak value instead; 0: another flag */
 } Flag;
 
 /* The offset of a member of exactly this type; a member of another type does not compile. */
@@ -131,7 +132,7 @@ typedef struct {
   size_t offset; /* of the struct with the flags' members, in the command's options */
 } FlagGroup;
 
-/* Flags whose values lie in the options themselves, and in a struct within them. */
+/* FLAG_GROUP: values lie in the options themselves; FLAG_GROUP_IN: in a struct within the options. */
 #define FLAG_GROUP(title_, table)                                                                            \
   { .title = title_, .flags = table, .n_flags = sizeof(table) / sizeof *(table) }
 #define FLAG_GROUP_IN(title_, table, Struct, member, Type)                                                   \
@@ -145,16 +146,17 @@ typedef struct {
   const char *text; /* [size] */
   size_t size;
 } Word;
-/* Iterates over spellings, from *at = flag->names, or over the words of a choice; false at the end. */
+/* Iterate over spellings, from *at = flag->names, or over the words of a choice; false at the end. */
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
-/* Refuses a flag that would have no effect beside, or without, another one. A flag is listed by any of its
- * names. Flags that ask for what happens anyway are not refused: --no-stream beside --json. */
+/* Refuses a flag that would have no effect beside, or without, another one. Any of a flag's names stands for
+ * it. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
 typedef struct {
   const char *flags; /* "-a, --best": each of them */
-  /* One of the others; all of them; the other one, of KIND_STRING, unless it is 0; the other one, of
-   * KIND_DOUBLE, if it is 0, but only where one of the two is a setting: given both, they are taken. */
+  /* NEEDS: one of the others. EXCLUDES: each of them. EXCLUDES_UNLESS_ZERO: another one of KIND_STRING,
+   * unless its value is 0. IDLE_AT_ZERO: another one of KIND_DOUBLE whose value is 0; checked only for a
+   * setting, since a command line may have both. */
   enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO } kind;
   const char *others; /* "-c, --dry" */
   const char *why;    /* reason in the message, or NULL */
@@ -162,14 +164,14 @@ typedef struct {
 
 /* A call of a command. */
 typedef struct {
-  const char *word;            /* its name, or the program's where none was given */
+  const char *word;            /* the command's name as given, else the program's */
   void *options;               /* its options struct, parsed */
   const char *const *operands; /* [n_operands] */
   size_t n_operands;
-  size_t n_given;             /* flags of the command line, counted as often as they are there */
+  size_t n_given;             /* flags on the command line; repeated ones count each time */
   Buffer out;                 /* written to standard output at the end unless the command fails */
-  const char *usual_model;    /* what the file of settings names, or NULL */
-  const char *const *aliases; /* [n_aliases] names of its sections */
+  const char *usual_model;    /* the model that the file of settings names, or NULL */
+  const char *const *aliases; /* [n_aliases] sections of the file of settings */
   size_t n_aliases;
 } CommandCall;
 
@@ -183,13 +185,13 @@ typedef struct {
   size_t n_rules;
   const char *usual_flags;   /* "-m, -p": those that --help shows, where --help all shows more; or NULL */
   size_t max_operands;       /* arguments that are not flags; more are refused */
-  ValueHint operands;        /* their meaning; VALUE_MODEL: one in place of -m */
+  ValueHint operands;        /* what operands are; VALUE_MODEL: a model in place of -m */
   const char *operand_words; /* "bash|zsh|fish" if operands are a choice, else NULL */
 
   size_t options_size;  /* of the options struct, zeroed if `defaults` is NULL */
-  const void *defaults; /* its initial value */
-  bool takes_foreign;   /* flags of llama.cpp that need nothing here are left out, with a note */
-  bool lists_models; /* it needs the model and the aliases of the file of settings, whatever its flags are */
+  const void *defaults; /* the options' initial value */
+  bool takes_foreign;   /* flags of llama.cpp that auk has no need of are ignored, with a note */
+  bool lists_models;    /* it uses CommandCall.usual_model and aliases, whatever flags it has */
   Status (*run)(CommandCall *call, Error *err);
 } Interface;
 #define INTERFACE_GROUPS(table) .groups = table, .n_groups = sizeof(table) / sizeof *(table)
@@ -198,9 +200,10 @@ typedef struct {
 
 /* Returns the groups in turn, then one with --help and --no-config, which every command has, then NULL. */
 const FlagGroup *interface_group(const Interface *interface, size_t index);
-/* Returns the flags of all these groups in turn, then NULL, and the offset of its value in the options. */
+/* Returns the flags of all these groups in turn, then NULL. *offset: of the flag's value in the options. */
 const Flag *interface_flag(const Interface *interface, size_t index, size_t *offset);
-/* Finds the flag with the name text[0..size), except those of every command; NULL: there is none. */
+/* Finds the command's own flag with the name text[0..size), not --help or --no-config; NULL: there is none.
+ * */
 const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset);
 
 /* The flags of a call. given[i] is flag i as the user wrote it, or {NULL}. */
@@ -208,25 +211,24 @@ typedef struct {
   const Interface *interface;
   void *options;  /* the struct that the interface's groups describe */
   Word *given;    /* [number of flags] */
-  size_t n_given; /* on the command line, counted as often as they are there */
-  int *sources;   /* [number of flags] of what is given: 0 the command line, else flags_set()'s */
+  size_t n_given; /* flags on the command line; repeated ones count each time */
+  int *sources;   /* [number of flags] of each given flag: 0: the command line, else FlagSetting.source */
   bool helped;    /* the help was printed, and nothing else is to be done */
   bool no_config;
-  Buffer unknown, idle; /* flags that the command lacks; those of llama.cpp that were left out */
+  Buffer unknown, idle; /* message on flags that the command lacks; list of ignored flags of llama.cpp */
 } FlagParse;
 
 /* Begins the flags of a call. Free them with flags_end() also after a failure. */
 Status flags_begin(const Interface *interface, void *options, FlagParse *parse, Error *err);
 void flags_end(FlagParse *parse);
 
-/* Parses argv[1 .. argc) into the options, and operands[0 .. *n_operands), which has room for max_operands
- * (both may be NULL if that is 0). --help and -h print the help (--help all: all of it) and set `helped`: the
- * command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE, one message for all unknown
- * flags. flags_release() frees the
- * lists, also after a failure. */
+/* Parses argv[1 .. argc) into the options and operands[0 .. *n_operands), which has room for max_operands
+ * (both pointers may be NULL if that is 0). --help and -h print the help (--help all: all of it) and set
+ * `helped`: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE, with one
+ * message for all unknown flags. flags_release() frees the lists in the options, also after a failure. */
 Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
                   Error *err);
-/* The same from begin to end. */
+/* Calls flags_begin(), flags_take() and flags_end(). */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
 void flags_release(const Interface *interface, void *options);
@@ -234,22 +236,22 @@ void flags_release(const Interface *interface, void *options);
 /* A value of a flag from elsewhere than the command line. */
 typedef struct {
   const Flag *flag;
-  Word name;         /* as it is written there */
-  const char *value; /* NULL: of a switch */
+  Word name;         /* of the flag, as the source spells it */
+  const char *value; /* NULL for a switch */
   int source;        /* 1, 2, ...: of two sources the smaller wins */
-  bool weak;
+  bool weak;         /* see Flag.weak */
 } FlagSetting;
 typedef enum { SET_DONE, SET_ABSENT, SET_OVERRIDDEN, SET_EXCLUDED } SetResult;
 
 /* Sets a flag, unless the command lacks it (SET_ABSENT), a smaller source gave it (SET_OVERRIDDEN), or a rule
  * excludes it beside what is given (SET_EXCLUDED). The last value of a source counts; lists collect. */
 Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result, Error *err);
-/* True if the flag with this table entry, or a model's in its place, is among the command's. */
+/* True if the command has the flag of this table entry; for -m, any FLAG_MODEL entry. */
 bool interface_has(const Interface *interface, const Flag *flag);
 /* Refuses (STATUS_USAGE) a value that the flag does not take. */
 Status flag_check_value(const Flag *flag, const char *name, const char *value, Error *err);
 
-/* Finds where -m goes in the options, and what the file of settings names; false: the command has no -m. */
+/* Finds the options' members for -m and for the model that the file of settings names; false: no -m. */
 bool flags_model(const Interface *interface, void *options, const char ***path, const char ***usual);
 /* Refuses an empty value. */
 Status flag_check_filled(const char *name, const char *text, Error *err);

@@ -6,15 +6,16 @@
 
 /* Advice for this command of another program; NULL if no other program is known to have it. */
 const char *foreign_command(const char *word);
-/* The same for a command of a chat, word[0 .. size) without its slash. */
+/* Advice for a command of another program's chat, word[0 .. size) without its slash; or NULL. */
 const char *foreign_chat_word(const char *word, size_t size);
-/* The same for a flag, flag[0 .. size). */
+/* Advice for a flag of another program, flag[0 .. size); or NULL. */
 const char *foreign_flag(const char *flag, size_t size);
 
-/* A flag of llama.cpp, flag[0 .. size), that scripts give and that says nothing which auk does not know or do
- * by itself: it is left out, with its value. ON_OFF: perhaps a value, "on", "off" or "auto". */
+/* The kind of a flag of llama.cpp, flag[0 .. size), that auk ignores, with its value, because auk knows or
+ * does by itself what the flag asks for; OTHER: not such a flag. ON_OFF: the value is optional: "on", "off",
+ * "auto", "0" or "1". */
 typedef enum { FOREIGN_OTHER, FOREIGN_SWITCH, FOREIGN_VALUE, FOREIGN_ON_OFF } ForeignKind;
 ForeignKind foreign_idle(const char *flag, size_t size);
-/* Flag and value of auk that mean the same as those of llama.cpp; false: none do. */
+/* Sets the flag and value of auk that mean the same as those of llama.cpp; false: there are none. */
 bool foreign_translate(const char *flag, size_t size, const char *value, const char **own,
                        const char **own_value);

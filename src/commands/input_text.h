@@ -7,23 +7,24 @@
 #include "base/buffer.h"
 #include "base/status.h"
 
-/* No context holds a longer text: the longest are some million tokens of a few bytes. */
+/* Bytes. No context holds a longer text: the longest contexts are some million tokens of a few bytes. */
 #define TEXT_LIMIT ((size_t)64 << 20)
 
 /* The name of an input file in messages: "standard input" for "-" and NULL. */
 const char *text_name(const char *path);
 
-/* Says that standard input is waited for, if it is a terminal: for those who read it. */
+/* Prints a note that standard input is being read, if it is a terminal. Call it before reading. */
 void text_note_terminal(void);
 
-/* Says that a text is empty: the rest of the prompt is answered, and may be about what is not there. */
+/* Prints a note if a text of `size` bytes is empty: the prompt, which may be about that text, is still
+ * answered. */
 void text_note_empty(const char *path, size_t size);
 
 /* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and what is no text: other
- * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). A byte order mark at its
+ * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). A byte order mark at the
  * beginning is dropped. */
 Status text_read(const char *path, Buffer *out, Error *err);
-/* The same, but a text may have NULs, and keeps its mark: it is tokens that are wanted, not a prompt. */
+/* text_read() for a text to tokenize: NULs are allowed, and a byte order mark stays. */
 Status text_read_with_nul(const char *path, Buffer *out, Error *err);
 /* Reads a file for a parser, which refuses broken texts by their line: a schema, a grammar, a conversation.
  * Other formats are refused by their name; a byte order mark is dropped. */
@@ -34,7 +35,7 @@ Status text_check_bytes(const char *what, const char *text, size_t size, Error *
 bool text_is_blank(const char *text, size_t size); /* only white space */
 void text_drop_newline(Buffer *text);              /* the final newline of a file is not part of its text */
 
-/* Drops the byte order mark of the first of some lines, and refuses other formats by their name. */
+/* Drops the byte order mark of an input's first line, and refuses formats other than text by their name. */
 Status text_begin_lines(const char *name, Buffer *first, Error *err);
 /* Calls take(user, NAME, number from 1, line, &failed) for each line of a file (NULL or "-": standard input)
  * as it arrives, the first without its byte order mark. Failed lines do not stop the loop; at the end they

@@ -135,7 +135,7 @@ static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *
   bool packed;
   TRY(ak48_is(path, &packed, err));
   if (!packed) return tokenizer_open(path, tokenizer, err);
-  char *directory = path_directory(path, err); /* its tokenizer.json is in the same folder */
+  char *directory = path_directory(path, err); /* tokenizer.json is beside the packed file */
   if (!directory) return STATUS_FAILED;
   Status status = open_in(directory, tokenizer, err);
   free(directory);

@@ -10,7 +10,7 @@
 /* -m, --rope-theta, --norm-eps, --tokenizer. Zero-initialise it. */
 typedef struct {
   const char *path;
-  const char *usual; /* what the file of settings names; taken if `path` is NULL, before AUK_MODEL */
+  const char *usual; /* the model of the file of settings; taken if `path` is NULL, before AUK_MODEL */
   ModelOverrides overrides;
 } ModelFlags;
 extern const Flag model_flags[4];
@@ -20,27 +20,29 @@ extern const Flag model_flags[4];
 typedef struct {
   char *given; /* the full name, or the path */
   char *path; /* of the checkpoint: `given`, or the snapshot of this name in the Hugging Face cache (hub.h) */
-  char *name; /* in results: the name in the cache, else the last part of the path, without /config.json */
+  char *name; /* for results: the name in the cache, else the last part of the path, without /config.json */
 } ModelPlace; /* starts zeroed */
 
 /* Finds the model that the flags, else the environment, name; nothing needs to be there. STATUS_USAGE if none
  * is named. Release the place also after a failure. */
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err);
 void model_place_release(ModelPlace *place);
-/* The name of the same model in any folder: that in the cache, else the whole path. In new memory. */
+/* What names this model from any working directory: its name in the cache, else its absolute path. In new
+ * memory. */
 char *model_place_lasting(const ModelPlace *place, Error *err);
 /* Refuses a place with nothing there, and says where the name was looked for. */
 Status model_place_check(const ModelPlace *place, Error *err);
 /* Opens the model, or refuses as model_place_check() does. model_close() it. */
 Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
-/* The same for commands that compute: also refuses what model_check_known() refuses, and prints a note if
- * Qwen3's rope_theta or epsilon is assumed. */
+/* model_place_open() for commands that compute: also refuses what model_check_known() refuses, and prints a
+ * note if Qwen3's rope_theta or epsilon is assumed. */
 Status model_place_open_known(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
 
 /* True if a checkpoint is at the path, or in the Hugging Face cache under the name. */
 bool model_is_there(const char *name);
 
-/* Opens the tokenizer of an open model, or refuses with advice if it has none. */
+/* Refuses, with advice, an open model without a tokenizer.json; model_tokenizer_open() then also opens that.
+ * */
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err);
 Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);
 
@@ -48,8 +50,8 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
  * directory or beside its packed file, or the path itself. */
 Status tokenizer_place_open(const ModelFlags *values, Tokenizer **tokenizer, Error *err);
 
-/* Refuses ids without an embedding in the model. Ids from a tokenizer are STATUS_MODEL, as it belongs to
- * another model; ids from the user are STATUS_USAGE. */
+/* Refuses ids without an embedding in the model. Ids from a tokenizer are STATUS_MODEL, as the tokenizer is
+ * another model's; ids from the user are STATUS_USAGE. */
 typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
 Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
                  Error *err);

@@ -56,7 +56,7 @@ static void prefilling(void *user, int done, int total) {
   shot->sink.prefilling(shot->sink.user, done, total);
 }
 
-/* Keeps the turn. A single answer that cannot be kept is no news, unless its chat was asked for. */
+/* Keeps the turn in a chat's file. A turn that cannot be kept gets a note only with --continue. */
 static Status keep(OneShot *shot, Error *err) {
   Error note;
   if (!shot->continued.keeps || shot->text.size + shot->thinking.size == 0) return STATUS_OK;
@@ -129,7 +129,7 @@ static Status encode_prompt(OneShot *shot, IdList *ids, Error *err) {
   return status;
 }
 
-/* True if the answer is kept as a chat: one that goes on, or text that is written to a terminal. */
+/* True if the answer is kept as a chat: the chat goes on, or the answer is text written to a terminal. */
 static bool keeps_answer(const Options *o) {
   const ReplyFlags *reply = &o->reply;
   const bool formed = reply->path || reply->json || reply->jsonl || reply->code;
@@ -156,7 +156,7 @@ static Status open_one(OneShot *shot, Error *err) {
   return STATUS_OK;
 }
 
-/* Starts the assistant; a prompt that is too long has a way out, if it was not cut already. */
+/* Starts the assistant. If the prompt is too long and was not cut, the error also says what helps. */
 static Status start(const OneShot *shot, size_t n_prompt, Error *err) {
   Status status = assistant_start(shot->assistant, n_prompt, err);
   const int n_ctx = shot->assistant->session_options.n_ctx;
@@ -195,7 +195,7 @@ static bool is_chat(const Options *o) {
          chat_is_interactive();
 }
 
-/* Rules about several answers, which rules among flags cannot express. */
+/* Refuses what does not go with several answers and cannot be said by a FlagRule. */
 static Status check_several(const Options *o, Error *err) {
   const bool several = map_is_asked(&o->map, &o->prompt);
   const char *what = o->map.n_best > 1 ? "--n-best" : "several -p";
@@ -305,7 +305,7 @@ static bool is_command(const char *word) {
   return false;
 }
 
-/* Takes the prompt without -p: any word where the command is named (auk run MODEL PROMPT), else one that is
+/* Takes an operand as the prompt: any word if the command is named (auk run MODEL PROMPT), else any that is
  * no command's name. */
 static Status take_prompt(const CommandCall *call, const char *text, Error *err) {
   Options *o = call->options;
@@ -317,7 +317,7 @@ static Status take_prompt(const CommandCall *call, const char *text, Error *err)
   return string_list_add(&o->prompt.texts, text, err);
 }
 
-/* Says why there is no answer to a word, which is no model, before another one. */
+/* Refuses two operands that may both be prompts: says what the first word is, since it is no model. */
 static Status refuse_words(const char *word, Error *err) {
   MappedFile file;
   ModelConfig config;
@@ -334,7 +334,8 @@ static Status refuse_words(const char *word, Error *err) {
   return status;
 }
 
-/* An operand is "-" for -f -, a model, as for other commands, or the prompt; the last is no second model. */
+/* Takes each operand as "-" (-f -), a model or the prompt. After a model, the last operand is the prompt even
+ * if a model has this name, unless there is a prompt already. */
 static Status take_operands(const CommandCall *call, Error *err) {
   Options *o = call->options;
   const bool has_prompt = o->prompt.texts.count || o->prompt.messages;
@@ -363,7 +364,7 @@ static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
   Options *o = call->options;
   TRY(take_operands(call, err));
-  /* A cache answers records one after another: that is for a call to ask for. */
+  /* A cache answers records one after another: for --map only a flag turns it on, no setting. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
   o->assistant.device.several_gpus = map_is_asked(&o->map, &o->prompt);
   Status status = prompt_read_named(&o->prompt, err);

@@ -35,8 +35,8 @@ static SchemaOptions schema_options(const Options *options) {
 
 /* --- one text */
 
-/* Appends a C string for each rule that a text breaks; or why it is no JSON; or nothing, where it is refused
- * by no rule of the schema (the order of keys, numbers of over 400 digits). */
+/* Appends a C string for each rule that a text breaks, or one that says why it is no JSON. Appends nothing if
+ * the text is refused for something else (the order of keys, numbers of over 400 digits). */
 static Status find_reasons(Constraint *constraint, const char *name, const char *text, size_t size,
                            Buffer *reasons, bool *is_json, Error *err) {
   Json *tree = NULL;
@@ -48,8 +48,8 @@ static Status find_reasons(Constraint *constraint, const char *name, const char 
   return status;
 }
 
-/* Says that no text fits from byte `at` on; `no_json`, unless NULL, is why the text is no JSON: that is said
- * where both have one place. */
+/* Says that no text fits from byte `at` on. `no_json`, unless NULL, says why the text is no JSON, and is the
+ * message if it names the same place. */
 static Status refuse_place(const char *name, const Buffer *text, size_t at, const char *no_json, Error *err) {
   size_t line = 1, column = 1;
   for (size_t i = 0; i < at; i++) {
@@ -65,7 +65,7 @@ static Status refuse_place(const char *name, const Buffer *text, size_t at, cons
                    (int)(text->size - at < 20 ? text->size - at : 20), text->data + at);
 }
 
-/* The last reason is the error, those before it are notes. */
+/* Says why the text is refused: the last reason is the error, those before it are notes. */
 static Status refuse_text(Constraint *constraint, const char *name, const Buffer *text, size_t at,
                           Error *err) {
   Buffer reasons = {0};
@@ -142,7 +142,7 @@ typedef struct {
   uint64_t *mask; /* [vocabulary.n_words] */
 } Lines;
 
-/* Microseconds of computing for each mask of a line, with the step by the token after it. */
+/* CPU microseconds for each mask of a line and the step by the token after the mask. */
 typedef struct {
   double *items; /* [count] */
   size_t count, capacity;
@@ -211,7 +211,7 @@ static Status write_times(Times *times, bool all, Buffer *out, Error *err) {
   return buffer_append_string(out, "]", err);
 }
 
-/* Appends a list of why a text is refused, after a comma if it is not the first. */
+/* Appends the list of reasons why a text is refused, with a comma before it if `out` has one already. */
 static Status write_reasons(Constraint *c, const char *text, size_t size, bool accepted, Buffer *out,
                             Error *err) {
   Buffer reasons = {0};
@@ -257,7 +257,7 @@ static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer 
   return status;
 }
 
-/* The keywords that were let go, as a list. */
+/* Appends the list of the keywords that --schema-lenient let go, if there are any. */
 static Status write_let_go(const Buffer *let_go, Buffer *out, Error *err) {
   for (size_t at = 0; at < let_go->size; at += strlen(let_go->data + at) + 1) {
     TRY(buffer_append_string(out, at ? ", " : ", \"let_go\": [", err));
@@ -266,7 +266,7 @@ static Status write_let_go(const Buffer *let_go, Buffer *out, Error *err) {
   return let_go->size ? buffer_append_string(out, "]", err) : STATUS_OK;
 }
 
-/* Compiles a line's schema and takes its tests; a refused schema is an answer. */
+/* Compiles a line's schema and takes the line's tests. A refused schema is an answer, not a failure. */
 static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffer *out, Error *err) {
   Constraint constraint;
   Error refused = {{0}};
