@@ -245,8 +245,9 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* ldmatrix's addresses of 32 dims of 16 rows in bytes, from dim 16 d on at `at`: rows 0 .. 7 and 8 .. 15 of
-   * the first 16, and of the others. Where only 16 dims are left, these twice. */
+  /* The lane's address for ldmatrix of 16 rows by 32 dims in bytes; `at` is dim 16 d of the first row. The
+   * matrices: rows 0 .. 7, then 8 .. 15, of the first 16 dims; then of the next 16, or of the first again if
+   * these are the last. */
   static __device__ __forceinline__ uint32_t of_16_rows(const T *at, int d, int lane) {
     return shared_address(at + lane % 16 * kCached + (d + 1 < kSteps ? lane / 16 * 16 : 0));
   }
@@ -438,7 +439,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
         ldmatrix_x4_transposed(bytes, of_16_rows(values + d * 16, d, lane));
 #pragma unroll
         for (int i = 0; i < 2 && d + i < kSteps; i++) {
-          const uint32_t *two = bytes + 2 * i; /* of keys 0 .. 7 and 8 .. 15 */
+          const uint32_t *two = bytes + 2 * i; /* words of keys 0 .. 7 and 8 .. 15 */
           const uint32_t value[4] = {value_halves<0>(two[0]), value_halves<1>(two[0]),
                                      value_halves<0>(two[1]), value_halves<1>(two[1])};
           multiply(d + i, value, weights);

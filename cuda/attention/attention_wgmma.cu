@@ -72,7 +72,7 @@ struct Args {
 struct Unit {
   int kv_head, first_token, n_tokens;
   int pos;        /* position of the first token */
-  int length;     /* keys in the sequence's cache */
+  int length;     /* keys in the sequence's cache after the step */
   int begin, end; /* the first step and the one after the last */
   int used;       /* splits that have keys */
   size_t place;   /* among the partial results of all units, each of partial_stride() rows */
@@ -261,7 +261,7 @@ __device__ __forceinline__ void multiply_values(float (&o)[S::kDims / 2],
 /* Rows r and r + 8 of a thread, h = 0 and 1: their places in the tile, and their online softmax. Sums are of
  * this thread's columns. */
 template <class S> struct Rows {
-  int token[2], head[2]; /* of the tile; of the group */
+  int token[2], head[2]; /* token: of the tile; head: of the group */
   float maximum[2], sum[2];
 
   __device__ __forceinline__ Rows(int row, int group) {

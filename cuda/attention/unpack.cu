@@ -31,7 +31,7 @@ __device__ __forceinline__ uint4 unpack_8(uint2 packed, __half scale) {
                     scaled_halves<false>(packed.y, s), scaled_halves<true>(packed.y, s));
 }
 
-/* How positions are divided, which the host computes. */
+/* How positions are divided among threads; computed by the host. */
 struct Division {
   int unit, vectors; /* positions of a unit; threads that share the numbers of a position */
   unsigned inverse;  /* i / vectors is i * inverse >> 20, for all threads' i */

@@ -368,7 +368,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
         store_values_q8(to, state * queries + head, c, over, g);
       else
         store_values(to, state * queries + head, c, over, g);
-      if (kDim > 128 && !to.weights) continue; /* the other warp of the same scores stores them */
+      if (kDim > 128 && !to.weights) continue; /* the other warp with the same scores stores the weights */
       if (g == 0) to.weights[state * queries + head] = make_float2(maximum[c], total);
     }
   }

@@ -296,7 +296,8 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ Vectors vectors() const { return {args, plan.shape.hidden, kDim, layer()}; }
   __device__ __forceinline__ Vars &vars() const { return *(Vars *)smem; }
   __device__ __forceinline__ Barriers &barriers() const { return vars().barriers; }
-  __device__ __forceinline__ Share &share(int matrix) const { /* as an offset: vars().shares spills */
+  __device__ __forceinline__ Share &share(int matrix) const { /* by offset: with vars().shares registers
+                                                               * spill */
     if constexpr (kHybrid)
       if (matrix <= O && is_delta()) return mix_vars().of_delta[matrix];
     return ((Share *)(smem + offsetof(Vars, shares)))[matrix];

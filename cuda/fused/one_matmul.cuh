@@ -100,7 +100,7 @@ __device__ __forceinline__ void multiply_pair(int (&acc)[2][4], const uint4 (&ti
 #pragma unroll
   for (int step = 0; step < 4; step++)
 #pragma unroll
-    for (int i = 0; i < 2; i++) { /* neighbours are of different sums, which hides latency */
+    for (int i = 0; i < 2; i++) { /* neighbouring mma add to different sums, which hides latency */
       const uint4 &x = in.x[kParts == 1 ? step / 2 : pair];
       const bool second = kParts == 4 ? i : step % 2; /* half of x */
       const bool mine = kParts == 1 || (kParts == 2 ? own % 2 == step / 2 : own == step);

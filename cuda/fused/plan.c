@@ -1,8 +1,8 @@
 /* plan.c - see plan.h.
  *
- * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs; areas
- * at the same offset are never in use at once (one_token.cu, few/kernel.cuh), and all fit a block's
- * shared memory. */
+ * Always true: each input of each tile row of a cluster belongs to exactly one block's share; areas at the
+ * same offset are never in use at once (one_token.cu, few/kernel.cuh), and all fit a block's shared
+ * memory. */
 #include "cuda/fused/sizes/plan_one.h"
 
 #include <stdint.h>

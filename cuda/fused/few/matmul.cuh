@@ -282,7 +282,8 @@ template <int kDim> __device__ __forceinline__ float inverse_of_head(const float
   return inverse_of_squares<kDim>(squares, eps);
 }
 
-/* The numbers k, k + 8, k + 1 and k + 9 of a new key or value in 8 bits. Four lanes have 16 neighbours. */
+/* The numbers k, k + 8, k + 1 and k + 9 of a new key or value in 8 bits. Four lanes have 16 neighbouring
+ * numbers. */
 struct Four8 {
   uint8_t q[4];
   __half scale;
