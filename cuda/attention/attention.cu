@@ -75,8 +75,8 @@ static int columns_per_block(const Attention *a) {
 }
 
 /* Blocks among which decode, or with latent attention wgmma, divides the query heads of a KV head, because a
- * block has too few columns: the least divisor of the number of query heads with which they fit. Each of
- * these blocks reads the keys and values. */
+ * block has too few columns: the least divisor of the number of query heads with which they fit. Each such
+ * block reads the keys and values. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);

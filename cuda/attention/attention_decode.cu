@@ -214,7 +214,8 @@ template <int N> __device__ __forceinline__ uint32_t scale_pair(const __half *sc
   return low | high << 16;
 }
 
-/* What the block's tokens see: each sees keys up to its own and to length - 1, inside its window or chunk. */
+/* The keys that the block's tokens see: each sees keys up to its own and to length - 1, inside its window or
+ * chunk. */
 struct Seen {
   int pos, length, group;
   int begin, end; /* keys that all tokens of the block see */

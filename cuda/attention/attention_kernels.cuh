@@ -31,7 +31,7 @@ struct AttentionArgs {
   float cap_log2;      /* log2(e) * cap; 0: no cap */
   int whole;           /* Attention.whole; not in prefill */
   const float *sinks;  /* [n_heads] or NULL */
-  bool is_beside;      /* decode: runs beside the launch before it, of which it needs nothing */
+  bool is_beside;      /* decode: runs beside the launch before, whose results it does not need */
   int kv_sharers;      /* blocks that share a KV head, each for some of its query heads. n_kv_heads counts
                    * the head once for each of them: kv_head / kv_sharers is its number in the cache */
   union {

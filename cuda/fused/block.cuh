@@ -577,7 +577,7 @@ template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_
   return (g >> 2) * half_bytes + t * 16 + (kParts == 4 ? (g & 3) * 4 : (g & 1) * 8 + (g & 2) * 2);
 }
 
-/* What the largest x of a group becomes in fp16. */
+/* The number that the largest x of a group becomes in fp16. */
 constexpr float kLargestHalf = 16384.0f;
 
 /* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.

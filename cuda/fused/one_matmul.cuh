@@ -168,7 +168,7 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
 /* The bit of a task's entry with which its offset of sums begins. */
 template <class B> constexpr int kSumsBit = B::kOddBlocks ? 14 : 11;
 
-/* The bits of a task's entry that tell where a warp finds the zeros of its groups of down: the groups from
+/* The bits of a task's entry that say where a warp finds the zeros of its groups of down: the groups from
  * `skipped` on of the stage whose first group is the share's g0, in the share's tile row i. Bit 0: the
  * stage's zeros begin at an odd group. Bits 1 to 3: the number of the warp's groups before those of the next
  * expert, whose zeros begin 8 bytes after the place where the first expert's end (weight_ring.cuh), as its

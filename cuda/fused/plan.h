@@ -24,8 +24,8 @@
  *   gate, up  all tile rows of its cluster's FFN blocks        its columns
  *   o, down   its columns as outputs                           its cluster's heads, FFN blocks
  *
- * Each token's partial sums of qkv, gate and up are added up by one block: token t of eight by block t. Of
- * four tokens each has two blocks, t and t + 4, which take heads and FFN blocks alternately; of two tokens
+ * Each token's partial sums of qkv, gate and up are added up by one block: token t of eight by block t. With
+ * four tokens each has two blocks, t and t + 4, which take heads and FFN blocks alternately; with two tokens
  * each has four blocks.
  *
  *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_STAGE_GROUPS groups
@@ -449,7 +449,7 @@ Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err)
  * lm_head in fp16 or bf16, no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
 
-/* step_supports() as far as a model's config alone tells. */
+/* step_supports() as far as a model's config alone says it. */
 Status step_supports_config(const ModelConfig *config, Error *err);
 
 /* The part of a shape that a config alone determines; StepShape.group of a model. */

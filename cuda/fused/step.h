@@ -207,7 +207,7 @@ uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where time
- * goes. Of several tokens only groups and heads of 128 with an fp16 cache have such a kernel. Steps run one
+ * goes. With several tokens only groups and heads of 128 with an fp16 cache have such a kernel. Steps run one
  * after another: each launch reads what the previous one left in `memory`. A step lets the kernel after it
  * start early (ptx/launch.cuh), and begins early itself unless it has a pick. A CUDA graph cannot hold a
  * step: each launch has a number of its own. */

@@ -17,7 +17,7 @@ namespace step::one {
 
 constexpr int kWideOwn = STEP_WIDE_HEAD / 32; /* the lane's dimensions of a head: lane + 32 i */
 
-/* What a warp makes from the projections. */
+/* The part of the projections that a warp makes. */
 enum WideRole { WIDE_QUERY, WIDE_GATE, WIDE_KEY, WIDE_VALUE, WIDE_NONE };
 struct WideHead {
   WideRole role;
