@@ -641,6 +641,47 @@ static void every_end_is_told(void **state) {
   session_close(session);
 }
 
+/* Tokens that are held are as good as tokens that are decoded one by one, in as many steps as they need; to
+ * the sampler they are of the answer. */
+static void held_tokens_are_those_of_an_answer(void **state) {
+  enum { N = 20, CHUNK = 4, N_CTX = 36 };
+  (void)state;
+  SamplerSettings settings = greedy;
+  settings.presence_penalty = 50; /* more than any logit of the fake model */
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, N_CTX + 1, 8);
+  Session *session = open_session((SessionOptions){.chunk = CHUNK, .sampler = settings});
+  Error err;
+  for (int n = 0; n <= N_CTX - N; n++) {
+    float logits[FAKE_VOCAB];
+    int32_t id, best = -1;
+    session_limit(session, 0);
+    sync_ok(session, ids, N);
+    session_limit(session, N_CTX);
+    assert_int_equal(session_context(session), N_CTX);
+    for (int i = 0; i < n; i++) assert_true(session_hold(session, ids[N + i]));
+    assert_int_equal(session_held(session), n);
+    fake.n_steps = 0;
+    if (n == N_CTX - N) assert_false(session_hold(session, ids[N_CTX]));
+    assert_int_equal(session_decode_held(session, 0, &err), STATUS_OK);
+    assert_int_equal(fake.n_steps, (n + CHUNK - 1) / CHUNK);
+    assert_int_equal(session_held(session), 0);
+    assert_holds(session, ids, N + n);
+    assert_int_equal(session_sample(session, &id, &err), STATUS_OK);
+    whole_logits(ids, N + n, logits);
+    for (int i = 0; i < n; i++) logits[ids[N + i]] = -1000;
+    for (int v = 0; v < FAKE_VOCAB; v++)
+      if (best < 0 || logits[v] > logits[best]) best = v;
+    assert_int_equal(id, best);
+  }
+  session_limit(session, FAKE_POSITIONS + 1); /* no more than it has */
+  assert_int_equal(session_context(session), FAKE_POSITIONS);
+  assert_int_equal(session_sync(session, ids, N_CTX + 1, NULL, NULL, &err), STATUS_OK);
+  session_limit(session, N_CTX);
+  assert_int_equal(session_sync(session, ids, N_CTX + 1, NULL, NULL, &err), STATUS_USAGE);
+  session_close(session);
+}
+
 static void no_token_is_pushed_beyond_the_context(void **state) {
   (void)state;
   enum { N_CTX = 40 };
@@ -694,6 +735,7 @@ int main(void) {
   };
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_do_not_matter),
+      cmocka_unit_test(held_tokens_are_those_of_an_answer),
       cmocka_unit_test(a_common_beginning_is_kept),
       cmocka_unit_test(a_failed_restore_keeps_what_was_held_and_no_more),
       cmocka_unit_test(restored_keys_are_not_computed_again),

@@ -322,6 +322,76 @@ static void who_ends_the_process_may_wait(void **state) {
   }
 }
 
+static Status no_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err) {
+  (void)model, (void)options, (void)memory;
+  return error_set(err, STATUS_FAILED, "not asked for");
+}
+
+/* Where the bits of a row depend on its step, a lone call gets what it would compute by itself: of another
+ * call's tokens it reuses only whole chunks that were computed as a prompt, in chunks from the first token
+ * on. Calls take turns at random, with prompts that go on from one another's texts. */
+static void a_lone_call_reuses_what_it_would_compute_itself(void **state) {
+  enum { CHUNK = 8, LONGEST = 60, N = 150 };
+  const Backend *cpu = assistant.device.backend;
+  Backend other = *cpu;
+  Error err = {{0}};
+  int sockets[2], n_plain = 0, owner = -1;
+  int32_t held[LONGEST + 8];
+  uint32_t seed = 7;
+  (void)state;
+  other.memory = no_memory, other.chunk = CHUNK;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  const SessionOptions options = {
+      .n_ctx = 200, .chunk = CHUNK, .sampler = {.top_p = 1, .repetition_penalty = 1}};
+  if (session_open(cpu, assistant.device.loaded, assistant.model, &options, &assistant.session, &err))
+    fail_msg("%s", err.text);
+  assistant.device.backend = &other;
+  begin(2, (const int[]){sockets[0], sockets[0]});
+  int n_held = 0;
+  for (int i = 0; i < N; i++) {
+    struct {
+      WireAsk ask;
+      int32_t ids[LONGEST];
+    } sent;
+    WireDone got = {0};
+    memset(&sent, 0, sizeof sent);
+    seed = seed * 1664525 + 1013904223;
+    const int n = 1 + (int)(seed >> 8) % LONGEST, n_same = (int)(seed >> 16) % (n_held + 1),
+              who = seed >> 30 & 1;
+    const int kept = seed >> 29 & 1 ? n_held : n_same;
+    for (int j = 0; j < n; j++) sent.ids[j] = j < kept ? held[j] : 3 + (int)((seed >> j % 20) % 400);
+    sent.ask = (WireAsk){.id = (uint32_t)i,
+                         .n_ids = n,
+                         .max_tokens = 1 + (int)(seed >> 5) % 4,
+                         .ignore_eos = true,
+                         .alone = true,
+                         .sampler = {.top_p = 1, .repetition_penalty = 1}};
+    int common = 0;
+    while (common < n_held && common < n - 1 && held[common] == sent.ids[common]) common++;
+    if (owner != who) common = (common < n_plain ? common : n_plain) / CHUNK * CHUNK;
+    if (common <= n_plain && common % CHUNK == 0) n_plain = n - 1;
+    if (common < n_plain && common % CHUNK) n_plain = common;
+    owner = who;
+    assert_true(take(holder.callers[who], WIRE_ASK, &sent, sizeof sent.ask + (size_t)n * sizeof *sent.ids));
+    if (holder_compute(&holder, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK);
+    for (WireHead head = {0}; head.kind != WIRE_DONE;) {
+      assert_int_equal(recv(sockets[1], &head, sizeof head, MSG_WAITALL), sizeof head);
+      assert_int_equal(recv(sockets[1], &got, head.size, MSG_WAITALL), head.size);
+    }
+    assert_int_equal(got.status, STATUS_OK);
+    if (got.n_reused != common) fail_msg("%d: %d of %d, expected %d", i, got.n_reused, n, common);
+    n_held = session_length(assistant.session);
+    memcpy(held, session_ids(assistant.session), (size_t)n_held * sizeof *held);
+  }
+  end();
+  assert_null(holder.alone.owner); /* who has gone owns nothing */
+  assistant.device.backend = cpu;
+  session_close(assistant.session);
+  assistant.session = NULL;
+  for (int i = 0; i < 2; i++) close(sockets[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(counts_of_a_request_fit_its_ids),
@@ -331,6 +401,7 @@ int main(void) {
       cmocka_unit_test(requests_are_answered_in_their_order),
       cmocka_unit_test(cancelled_requests_take_no_place),
       cmocka_unit_test(places_are_given_to_other_calls),
+      cmocka_unit_test(a_lone_call_reuses_what_it_would_compute_itself),
       cmocka_unit_test(who_ends_the_process_may_wait),
   };
   return cmocka_run_group_tests(tests, open_holder, close_holder);

@@ -224,15 +224,20 @@ def test_other_choices_are_refused_by_name(run, stories, tmp_path):
 
 def test_other_forms_are_refused(run, talker, tmp_path):
     """Each form differs from the one before it by one thing that decides what an answer may be or holds."""
-    (tmp_path / "in").write_text("Tim\nLily\n")
     a, b = ('{"type": "object", "properties": {"%s": {"const": 1}}, "required": ["%s"]}' % (key, key) for key in "ab")
+    (tmp_path / "in").write_text(f'{{"x": {a}, "y": {a}}}\n' * 2)
+    f, g = (tmp_path / f"{name}.json" for name in "fg")
+    for path in (f, g):
+        path.write_text('[{"name": "%s", "parameters": {"type": "object"}}]' % path.stem)
     forms = [[], ["--json-schema", a], ["--json-schema", b], ["--json-schema", b, "--key-order", "any"],
              ["--json-schema", b, "--key-order", "any", "--schema-lenient"], ["--regex", "nul"],
-             ["--regex", "nul+"]]
+             ["--regex", "nul+"], ["--map-json", "--json-schema", "{x}"], ["--map-json", "--json-schema", "{y}"],
+             ["--tools", f], ["--tools", g], ["--tools", g, "--tool-choice", "required"]]
     forms += [["--json", *flags] for flags in ([], ["--logprobs", 1], ["--logprobs", 2], ["--ids"], ["--n-best", 2],
                                                ["--n-best", 3])]
-    job = ["-m", talker(), "-t", 1, "-n", 30, "-s", 9, "--temp", 0.5, "--map", tmp_path / "in", "--resume",
-           tmp_path / "out"]
+    calls = """{{ tools | tojson if tools }}{{ 'as {"name": function name, "parameters": dictionary}' if tools }}"""
+    job = ["-m", talker(calls), "-t", 1, "-n", 30, "-s", 9, "--temp", 0.5, "-p", "A {}", "--map", tmp_path / "in",
+           "--resume", tmp_path / "out"]
     for before, now in zip(forms, forms[1:]):
         run(*job, *before)
         kept = (tmp_path / "out").read_bytes()
