@@ -185,6 +185,17 @@ static void a_title_is_a_line(void **state) {
   }
 }
 
+static void blanks_in_a_title_are_one(void **state) {
+  (void)state;
+  static const char text[] = "  a  b \n\t c\x01 d!\r\n";
+  char title[CONVERSATION_TITLE];
+  Conversation c = {0};
+  assert_int_equal(conversation_add(&c, ROLE_USER, text, strlen(text), NULL), STATUS_OK);
+  conversation_title(&c, title);
+  assert_string_equal(title, "a b c d!");
+  conversation_release(&c);
+}
+
 static void every_form_of_a_message_is_read(void **state) {
   (void)state;
   load("[]", "");
@@ -272,6 +283,7 @@ int main(void) {
       cmocka_unit_test(a_kept_chat_says_what_it_is),
       cmocka_unit_test(the_head_of_another_programs_file_is_found),
       cmocka_unit_test(a_title_is_a_line),
+      cmocka_unit_test(blanks_in_a_title_are_one),
       cmocka_unit_test(every_form_of_a_message_is_read),
       cmocka_unit_test(arguments_are_kept_as_an_object),
       cmocka_unit_test(what_cannot_be_kept_is_refused_with_its_number),

@@ -187,6 +187,32 @@ static WireKind hear(int socket, uint32_t *id) {
   return (WireKind)head.kind;
 }
 
+/* A call by itself would compute its prompt in a step that a session does not count. */
+static void the_step_of_a_prompt_is_not_counted_for_a_lone_call(void **state) {
+  (void)state;
+  for (int alone = 0; alone < 2; alone++) {
+    int sockets[2];
+    WireHead head = {0};
+    WireDone got = {0};
+    Error err = {{0}};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    begin(1, sockets);
+    Ask made = ask_of(1, false);
+    made.ask.alone = alone;
+    assert_true(take(holder.callers[0], WIRE_ASK, &made, sizeof made.ask + 3 * sizeof *made.ids));
+    if (holder_compute(&holder, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK);
+    while (head.kind != WIRE_DONE) {
+      assert_int_equal(recv(sockets[1], &head, sizeof head, MSG_WAITALL), sizeof head);
+      assert_int_equal(recv(sockets[1], &got, head.size, MSG_WAITALL), head.size);
+    }
+    assert_int_equal(got.status, STATUS_OK);
+    assert_int_equal(got.guesses.n_steps, 4 - got.guesses.n_accepted - alone);
+    end();
+    for (int i = 0; i < 2; i++) close(sockets[i]);
+  }
+}
+
 /* One call asks for all places and more, then another for one: it has to wait for no more than a place. */
 static void a_call_with_one_request_waits_for_none_of_many(void **state) {
   (void)state;
@@ -399,6 +425,7 @@ int main(void) {
       cmocka_unit_test(a_reply_has_tokens_of_the_model),
       cmocka_unit_test(a_call_with_one_request_waits_for_none_of_many),
       cmocka_unit_test(requests_are_answered_in_their_order),
+      cmocka_unit_test(the_step_of_a_prompt_is_not_counted_for_a_lone_call),
       cmocka_unit_test(cancelled_requests_take_no_place),
       cmocka_unit_test(places_are_given_to_other_calls),
       cmocka_unit_test(a_lone_call_reuses_what_it_would_compute_itself),

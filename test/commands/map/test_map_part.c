@@ -1,9 +1,12 @@
 /* test_map_part.c - the blocks of records that processes share. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -40,7 +43,31 @@ static void blocks_grow_to_a_limit(void **state) {
   }
 }
 
+/* A survey reads the file before the job does, which standard input and pipes allow once. */
+static void what_can_be_read_once_is_refused(void **state) {
+  (void)state;
+  const RecordRules rules = {.end = '\n', .limit = 100};
+  char pipe[PATH_MAX];
+  snprintf(pipe, sizeof pipe, "%s", in_directory(own_directory, "pipe"));
+  assert_int_equal(mkfifo(pipe, 0600), 0);
+  const char *const paths[] = {"-", pipe, "/", in_directory(own_directory, "none")};
+  for (size_t i = 0; i < 4; i++) {
+    Survey survey = {.n_records = 0};
+    Error err = {{0}};
+    const Status status = survey_records(paths[i], &rules, "--claim", NULL, &survey, &err);
+    assert_int_equal(status, i < 3 ? STATUS_USAGE : STATUS_FAILED);
+    char words[PATH_MAX + 20];
+    snprintf(words, sizeof words, ", not %s", i == 0 ? "standard input" : paths[i]);
+    if (i < 3)
+      assert_non_null(strstr(err.text, words));
+    else
+      assert_non_null(strstr(err.text, paths[i]));
+    survey_release(&survey);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_grow_to_a_limit)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_grow_to_a_limit),
+                                     cmocka_unit_test(what_can_be_read_once_is_refused)};
   return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
 }
