@@ -246,7 +246,7 @@ int attention_unit_blocks(const Attention *a) {
   return a->n_kv_heads * kv_sharers(a);
 }
 
-/* A unit with less keys would take no less time. */
+/* A unit with fewer keys would take no less time. */
 static const int kLeastUnitKeys = 128;
 
 int attention_unit_keys(int n_blocks, long long n_keys) {

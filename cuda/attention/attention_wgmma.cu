@@ -42,7 +42,7 @@ static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegiste
 template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_, int kValues_ = kHeadDim_> struct Shape {
   static constexpr int kHeadDim = kHeadDim_, kKeys = kKeys_, kStages = kStages_, kValues = kValues_;
   static constexpr bool kOneRow = kValues < kHeadDim; /* the last kValues numbers of a key are its value */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses a number that the code for another chip does not use */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that are unused, as on other chips */
   static constexpr bool kTurns = kTurns_;
 #endif
   static constexpr int kDims = kValues < 256 ? kValues : 256; /* dims of a warpgroup's output */

@@ -43,8 +43,7 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
  * kMasked: keys may be those of some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for 2 t + 1). */
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
-                       kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes that a lane reads at
-                                                                      * once */
+                       kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes of a load */
       kKeys = kDim > 128 ? STEP_KEYS_256
               : kQ8      ? STEP_KEYS_Q8
                          : STEP_KEYS,

@@ -655,7 +655,9 @@ template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share 
 
 /* Logarithms of the bytes of a group's tiles in a tile row of 16 outputs, and of kScaleBytes / 32. */
 constexpr int kLogTiles = 10;
-template <int kParts> constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
+template <int kParts>
+constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* of 1, 2, 4 parts: 0, 1,
+                                                                                  * 2 */
 
 /* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
 template <int kParts> constexpr int kScaleBytes = (kIsFp4<kParts> ? 16 : 32) * kParts;

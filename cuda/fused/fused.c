@@ -22,7 +22,7 @@ static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPla
   StepShape shape = step_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   shape.group = step_group(loaded->model);
-  shape.vocab_size = loaded->model->head.n_out; /* of several GPUs: this one's rows */
+  shape.vocab_size = loaded->model->head.n_out; /* with several GPUs: the rows of this one */
   shape.q8 = kv == KV_Q8;
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");

@@ -1,5 +1,5 @@
-/* one_block.cuh - per-thread context of a fused step of one token (one_token.cu); block.cuh has what both
- * kernels share. */
+/* one_block.cuh - per-thread context of a fused step of one token (one_token.cu); block.cuh has what it
+ * shares with a step of several. */
 #pragma once
 
 #include "cuda/fused/stages.cuh"

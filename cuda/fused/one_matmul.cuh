@@ -252,7 +252,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     to = sums + (entry >> kSumsBit<B>)*4;
   };
   RingCursor cursor = first_stage(b, matrix);
-  Task<kParts> task = {}; /* cleared, or the compiler keeps it live from one matmul to the next */
+  Task<kParts> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
   auto fetch = [&] {
     const uint32_t stage = b.stage_address(cursor), empty = b.empty_at(cursor);
 #pragma unroll
@@ -278,7 +278,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if (fetched) fetch();
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
-  if (!has_norm || !b.owns_groups()) b.sync(); /* other warps have made planes; those of peers are there */
+  if (!has_norm || !b.owns_groups()) b.sync(); /* waits for planes by other warps; peers' have come */
   if constexpr (B::kExperts)
     if (matrix == O) route_outputs(b);
   const auto keep_inverse = [&] {

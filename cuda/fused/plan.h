@@ -71,7 +71,8 @@ enum {
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
   STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages of a block's rows of the folded router */
-  STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* a hybrid: twice as many */
+  STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* experts of a layer, at most; a hybrid: twice as
+                                                            * many */
   STEP_MAX_CHOSEN = 16,
   STEP_VARS_BYTES = 784,      /* bytes of Vars, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,      /* bytes of a stage in the table of stages (stages.cuh; with experts four times
@@ -286,7 +287,8 @@ STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int clu
   StepMix m = {0, 0, 0, 0};
   if (delta) {
     const int n = s->n_value_heads, c = s->n_clusters, each = n / s->n_key_heads;
-    const int fewer = c - n % c; /* the first clusters, so that fewer share a key head */
+    const int fewer = c - n % c; /* the first clusters have a head less, so that fewer clusters share a key
+                                  * head */
     m.first = cluster * (n / c) + (cluster > fewer ? cluster - fewer : 0);
     m.n = n / c + (cluster >= fewer);
     m.first_key = m.first / each;

@@ -3,10 +3,10 @@
  *
  * It needs a GPU with clusters (sm_90 and later). Weights are laid out as for the other kernels (layout.cuh),
  * and the KV cache is shared with them. Each weight is read once a step; more tokens cost only arithmetic.
- * The same input, device and number of clusters give the same bits; with StepCall.n_best 1 which logits are
- * -infinity may differ.
+ * The same input, device and number of clusters give the same bits; but with StepCall.n_best 1 more or fewer
+ * logits may be -infinity.
  *
- * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
+ * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu. How it works: one_token.cu,
  * few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
 #pragma once
 
@@ -25,7 +25,7 @@ extern "C" {
 typedef struct {
   float *rows;     /* device: [n_tokens][n][hidden], or NULL */
   uint64_t layers; /* bit l: layer l */
-  int n;           /* bits that are set; 0: none */
+  int n;           /* number of bits that are set in `layers` */
 } StepTaps;
 
 typedef struct {
@@ -98,7 +98,7 @@ typedef enum {
   STEP_MARK_QKV_SENT,
   STEP_MARK_PROJECTIONS, /* the cluster's q, k and v received */
   STEP_MARK_HEADS,
-  STEP_MARK_KEYS, /* the block's keys are done */
+  STEP_MARK_KEYS, /* attention to the block's keys done */
   STEP_MARK_STATES_SENT,
   STEP_MARK_STATES, /* states of the cluster's blocks received */
   STEP_MARK_MERGED,

@@ -67,7 +67,8 @@ template <class B, int kKind> struct Copier {
   /* The piece of an entry (stages.cuh, its first word); first_to: where the lane's tile row begins in the
    * stage. Experts: the second part follows the first; its zeros begin at a multiple of 16. */
   __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to) const {
-    constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* groups whose zeros may begin at odd places */
+    constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* a group's zeros may begin at an odd multiple
+                                                               * of 8 */
     const int groups = entry & 31;
     Piece p = {groups << kLogUnit, 0, first_to, 0, b.lane() < kStageCopies<B> && groups > 0};
     if (kPairs)
@@ -78,7 +79,7 @@ template <class B, int kKind> struct Copier {
       const uint32_t first = __shfl_sync(~0u, entry, b.lane() % kStageRows);
       int before = (int)((first & 31) + (kPairs ? first >> 5 & 1 : 0));
       if constexpr (B::kOddBlocks && kKind == ZEROS)
-        before = (before + 1) & ~1; /* the first may end at an odd group */
+        before = (before + 1) & ~1; /* the first expert's part may end at an odd group */
       if (b.lane() >= kStageRows) p.to += before << kLogUnit;
       p.all = (int)__reduce_add_sync(~0u, p.mine ? (unsigned)p.bytes : 0u);
     } else {

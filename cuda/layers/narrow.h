@@ -15,8 +15,8 @@
 
 /* True if the layer is computed as five kernels. Then its four matmuls are the operations below. */
 bool narrow_takes(const BackendState *s, int layer, int n_rows);
-/* True if its first three kernels (qkv, attention, o) are of this form: if narrow_takes() is true, or, in a
- * layer with experts, would be but for these. */
+/* True if the layer's first three kernels (qkv, attention, o) are of this form: also in layers with experts,
+ * for which narrow_takes() is false. */
 bool narrow_takes_attention(const BackendState *s, int layer, int n_rows);
 
 /* If the first matmul of the layer after this one takes planes of the residual stream, sets *next so that the

@@ -11,7 +11,7 @@
  * at most. */
 typedef struct {
   const BackendModel *model;
-  int rows, logit_rows; /* the most rows of a step, and those whose logits it makes */
+  int rows, logit_rows; /* the most rows of a step; the most whose logits it makes */
   Status (*work)(void *user, const DeviceLinear *w, bool is_special, int rows, Error *err);
   void *user;
 } Visit;

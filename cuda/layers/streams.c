@@ -142,7 +142,7 @@ static const void *row_at(const DeviceLinear *w, int row) {
   return (const char *)w->dense + (size_t)row * w->stride * 2;
 }
 
-/* The call for few rows, those of the streams from rows.first_row on. */
+/* The call for few rows, from rows.first_row on. */
 static FewMix few_of(const BackendState *s, const Mix *mix) {
   const ModelConfig *c = &s->loaded->model->config;
   const StreamState *own = &s->stream;

@@ -285,7 +285,7 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
   for (int first = 0; first < n; first += 8) {
     const int i = first + b.lane() / 4;
     const uint32_t key = b.candidates()[of * n + min(i, n - 1)], logit = key & ~kPlaceBits;
-    int rank = part == of / 2 ? i : 0; /* its own block's are sorted */
+    int rank = part == of / 2 ? i : 0; /* candidates of its own block are sorted */
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const int block = 2 * part + j;

@@ -1,5 +1,5 @@
 /* few/block.cuh - per-thread context of a fused step of several tokens (few/kernel.cuh), and the layout of
- * activations in shared memory. block.cuh has what both kernels share. */
+ * activations in shared memory. block.cuh has what it shares with a step of one. */
 #pragma once
 
 #include "cuda/fused/stages.cuh"

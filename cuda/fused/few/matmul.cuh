@@ -67,7 +67,8 @@ template <class B> struct IntegerSums {
   typedef int Accumulators[2][kLaneTokens][4]; /* of two groups */
 
   /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If both started at 0, the
-   * compiler would put the first mma's sums where the second one's weights are, and copy those before. */
+   * compiler would put the first mma's sums where the second one's weights are, and copy these weights
+   * first. */
   static __device__ __forceinline__ void clear(Accumulators &acc) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -356,9 +357,7 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   Four8 small = {};
   if (B::kQ8 && pack >= b.plan.packs) small = round_q8<B>(v, head == heads);
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
-  const int to =
-      kDim == 64 ? heads + (lane >> 3 & 1) : head; /* with keys and values: the head of the run that the lane
-                                                    * sends */
+  const int to = kDim == 64 ? heads + (lane >> 3 & 1) : head; /* keys, values: the head of the lane's run */
   send_pack(b, near, far,
             pack < b.plan.packs ? b.heads() + token * heads * kDim + pack * STEP_PACK
             : to == heads       ? b.new_keys() + token * kDim

@@ -122,7 +122,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
     sums = step_larger(sums, step_sums_bytes(down, rows));
     stages = step_larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));
   }
-  const int outputs = plan->packs * STEP_PACK * 4; /* of attention, or of the delta rule, for the router */
+  const int outputs = plan->packs * STEP_PACK * 4; /* bytes of outputs for the folded router */
   slot = step_larger(slot, step_folded_rows(s) * outputs);
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
   stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
