@@ -296,8 +296,7 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ Vectors vectors() const { return {args, plan.shape.hidden, kDim, layer()}; }
   __device__ __forceinline__ Vars &vars() const { return *(Vars *)smem; }
   __device__ __forceinline__ Barriers &barriers() const { return vars().barriers; }
-  __device__ __forceinline__ Share &share(int matrix) const { /* by offset: with vars().shares registers
-                                                               * spill */
+  __device__ __forceinline__ Share &share(int matrix) const { /* vars().shares would spill registers */
     if constexpr (kHybrid)
       if (matrix <= O && is_delta()) return mix_vars().of_delta[matrix];
     return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
@@ -655,9 +654,7 @@ template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share 
 
 /* Logarithms of the bytes of a group's tiles in a tile row of 16 outputs, and of kScaleBytes / 32. */
 constexpr int kLogTiles = 10;
-template <int kParts>
-constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* of 1, 2, 4 parts: 0, 1,
-                                                                                  * 2 */
+template <int kParts> constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
 
 /* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
 template <int kParts> constexpr int kScaleBytes = (kIsFp4<kParts> ? 16 : 32) * kParts;

@@ -197,8 +197,7 @@ template <class B> __device__ __forceinline__ void send_planes(const B &b, const
  * begins as the embedding (take_input()), and if `wanted`, sends x = residual * norm of this block's columns
  * to the cluster. */
 template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
-  const int layer = matrix == QKV ? b.layer() - 1 : b.layer(); /* the layer of down or o; -1: before the
-                                                                * first */
+  const int layer = matrix == QKV ? b.layer() - 1 : b.layer(); /* layer of down or o; -1: before the first */
   const int spans = b.plan.slice / kColumns, first_column = b.rank() * b.plan.slice;
   const float *norm = b.args.vectors + (b.layer() * b.args.vectors_stride +
                                         (matrix == QKV ? 0 : b.plan.shape.hidden) + first_column);

@@ -67,8 +67,7 @@ template <class B, int kKind> struct Copier {
   /* The piece of an entry (stages.cuh, its first word); first_to: where the lane's tile row begins in the
    * stage. Experts: the second part follows the first; its zeros begin at a multiple of 16. */
   __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to) const {
-    constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* a group's zeros may begin at an odd multiple
-                                                               * of 8 */
+    constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* zeros may begin at an odd multiple of 8 */
     const int groups = entry & 31;
     Piece p = {groups << kLogUnit, 0, first_to, 0, b.lane() < kStageCopies<B> && groups > 0};
     if (kPairs)

@@ -114,8 +114,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   int slot = step_larger(keys_bytes, plan->lm_head_rows * s->hidden * 2), stages = 0;
   slot = step_larger(slot, step_larger(plan->stage_bytes, step_stage_bytes(plan->o, parts)));
   int sums = step_sums_bytes(plan->o, rows);
-  const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* kinds of clusters, by their
-                                                                                * FFN blocks */
+  const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* kinds of clusters */
   for (int less = 0; less < kinds; less++) {
     const KSplit down = plan->down[less] = step_split(most - less);
     slot = step_larger(slot, step_stage_bytes(down, parts));
