@@ -3,8 +3,8 @@
  *
  * A step of the search begins a member or an item and chooses one set of verdicts for it. It does not write a
  * value: it only asks whether a value with these verdicts exists. Where items may not repeat, values matter:
- * the search tries each value of a language that has few, and assumes of one with many that it has one that
- * was not yet used. Members are tried in one order (KeyOrder), since the order never changes the result. */
+ * the search tries each value of a language that has few, and assumes that a language with many has a value
+ * that was not yet used. Members are tried in one order (KeyOrder): the order never changes the result. */
 #include "constrain/closing.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 enum {
   MAX_STEPS = 120,   /* members and items that begin in the searches of one mask or byte */
-  MAX_DEPTH = 60,    /* of them after or in one another */
+  MAX_DEPTH = 60,    /* members and items after or in one another */
   MAX_LEAVES = 100,  /* sets of verdicts that are judged for one child */
   MAX_CELLS = 6,     /* languages of keys whose combinations are tried */
   MAX_NAMED = 256,   /* keys of an object that are tried one by one for a mask */
@@ -54,13 +54,13 @@ void closing_begin_work(Machine *m) {
 typedef struct {
   Machine *m;
   JsonKind kind;
-  uint32_t n; /* values so far */
+  uint32_t n; /* texts taken out so far */
   Closing best;
   const Frame *frame;
   const bool *verdicts;
   Lang texts; /* of closing_texts() */
-  bool keys;  /* they are keys of the frame's members, not values */
-  bool many;  /* of them: those that others continue need not be taken out */
+  bool keys;  /* the texts are keys of the frame's members, not values */
+  bool many;  /* there are many texts: one that is a prefix of others may stay */
 } Values;
 
 static bool value_hash(JsonKind kind, const char *bytes, size_t size, uint64_t *hash) {
@@ -85,7 +85,7 @@ static bool try_value(void *user, const char *bytes, size_t size) {
   return v->best != CLOSE_SURE;
 }
 
-/* The closing of the frame if the child is one of the texts that are best for it. */
+/* The closing of the frame after a child that is one of the texts: the best over all. */
 static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts, JsonKind kind, Lang texts) {
   Langs *l = &m->set->langs;
   Values values = {.m = m, .kind = kind, .frame = frame, .verdicts = verdicts};
@@ -123,7 +123,7 @@ typedef struct {
 
 static const Found nothing = {FORMULA_FALSE, FORMULA_FALSE, FORMULA_FALSE};
 
-/* A copy of the frame whose child needs this; NULL after a failure. */
+/* A copy of the frame with `need` as its child_need; NULL after a failure. */
 static const Frame *with_need(Machine *m, const Frame *frame, Formula need) {
   Frame *made = frame_copy(m, frame, frame->n_goals, frame->n_children);
   if (!made) return NULL;
@@ -152,8 +152,8 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-/* The closing of the frame after its child. A step of the search that changes nothing is none, and items that
- * do are taken up to the next count that matters, where that finds an end. */
+/* The closing of the frame after its child. A step of a search that changes no goal is CLOSE_NEVER, unless
+ * counts matter: then items are skipped up to the next count that matters. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);
@@ -198,8 +198,8 @@ static Closing judge_hashed(const Split *s, const Cube *cube) {
   return best == CLOSE_SURE ? best : better(best, container_exists(m, s->frame, cube));
 }
 
-/* The closing of the frame after a child that has the cube's verdicts, if there is one. `at` is the frame
- * with them. */
+/* The closing of the frame after a child that has the cube's verdicts, if such a child exists. `at` is the
+ * frame with these verdicts. */
 static Closing judge(const Split *s, const Frame *at, const Cube *cube) {
   Machine *m = s->m;
   if (s->frame->hashing) return judge_hashed(s, cube);
@@ -220,7 +220,7 @@ static Formula put_verdict(void *user, const FormulaNode *atom, Formula itself) 
   return atom->a == v->schema ? (Formula)v->verdict : itself;
 }
 
-/* The frame with one child's verdict in its goals; the frame itself where they do not speak of it. */
+/* The frame with one child's verdict in its goals; the frame itself if no goal names that child. */
 static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema, bool verdict) {
   Verdict v = {schema, verdict};
   Frame *made = frame_copy(m, frame, frame->n_goals, 0);
@@ -233,7 +233,8 @@ static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema
   return changed ? made : frame;
 }
 
-/* The texts of `from` that have the verdict of `by`. Two languages of one value each need no search. */
+/* The texts of `from` that are in `by` or, if !verdict, are not. Two languages of one value each need no
+ * search. */
 static Lang with_lang_verdict(Langs *l, Lang from, Lang by, bool verdict) {
   if (lang_is_single(l, from) && lang_is_single(l, by)) return (from == by) == verdict ? from : LANG_NONE;
   return lang_and(l, from, verdict ? by : lang_not(l, by));
@@ -254,7 +255,7 @@ static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   *(verdict ? &cube->n_true : &cube->n_false) += 1;
   if (cube->n_false == 0 && cube->n_true == 1) return true;
   if (text_exists(m, cube)) return true;
-  /* A search looks into containers at the end; here their formulas alone count. */
+  /* judge() searches containers in the end; here only their formulas are looked at. */
   const ArenaMark mark = machine_mark(m);
   const Frame *made = with_need(m, s->frame, cube->need);
   const bool may = made && (frame_inside(m, made, FRAME_ARRAY) || frame_inside(m, made, FRAME_OBJECT));
@@ -382,7 +383,7 @@ static void mention_atom(Machine *m, const FormulaNode *atom, bool positive, boo
   case ATOM_OPEN_MEMBERS: mention_evaluated(m, atom->a, 0, found); break;
   case ATOM_MEMBERS:
     for (size_t i = 0; i < s->patterns.count; i++) add_lang(found, s->patterns.items[i].key);
-    for (size_t i = 0; negated && i < s->properties.count; i++) /* KeyOrder has them not */
+    for (size_t i = 0; negated && i < s->properties.count; i++) /* below `not`: no KeyOrder has them */
       add_key(found, s->properties.items[i].key);
     break;
   case ATOM_NAMES: add_lang(found, schema_strings(m->set, s->names)); break;
@@ -403,7 +404,7 @@ static void mention(Machine *m, Formula formula, bool positive, bool negated, Me
   }
 }
 
-/* A member with the key begins. */
+/* The closing of the frame if a member with this key begins. */
 static Closing with_member(Machine *m, const Frame *frame, const char *key, size_t size) {
   if (is_at_limit(m)) return CLOSE_UNSURE;
   const ArenaMark mark = machine_mark(m);
@@ -420,7 +421,7 @@ static Closing with_key(Machine *m, const Frame *frame, uint32_t key) {
   return frame_has_had(frame, it->bytes, it->size) ? CLOSE_NEVER : with_member(m, frame, it->bytes, it->size);
 }
 
-/* The keys of `within` that are in those of the languages that `cell` has a bit for, and in no other. */
+/* The keys of `within` that are in each language for which `cell` has a bit, and in no other. */
 static Lang cell_lang(Machine *m, const Mentioned *found, uint32_t cell, Lang within) {
   Langs *l = &m->set->langs;
   for (uint32_t i = 0; i < found->n_langs; i++)
@@ -428,14 +429,14 @@ static Lang cell_lang(Machine *m, const Mentioned *found, uint32_t cell, Lang wi
   return lang_text(l, within);
 }
 
-/* A key of a language, and the language without it and those before it. */
+/* A key of a language; rest: the language without this key and the examples before it. */
 typedef struct {
   Lang rest;
   uint32_t size;
   char bytes[];
 } Example;
 
-/* The n-th key of the language; NULL: there is none, or none so short. */
+/* The n-th key of the language; NULL: there is none of at most MAX_EXAMPLE bytes. */
 static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   Langs *l = &m->set->langs;
   const uint32_t parts[2] = {keys, n};
@@ -458,8 +459,8 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   return made;
 }
 
-/* A member begins with a key of the language that has not been and that no keyword of any schema names. Keys
- * that are named may have another effect: those with which one may begin are added to *named. */
+/* The closing of the frame if a member begins with a new key of the language that no keyword of any schema
+ * names. Named keys may have another effect: those with which a member may begin are added to *named. */
 static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named) {
   Langs *l = &m->set->langs;
   char key[24];
@@ -480,7 +481,7 @@ static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *n
   return CLOSE_UNSURE;
 }
 
-/* The frame with its keys in an order, which the search keeps. */
+/* The frame with an order for its keys, which the search keeps. */
 static const Frame *in_order(Machine *m, const Frame *frame) {
   if (frame->order) return frame;
   Frame *made = frame_copy(m, frame, frame->n_goals, 0);
@@ -526,8 +527,8 @@ static Closing search_object(Machine *m, const Frame *frame) {
   return best;
 }
 
-/* `keys` without those that no keyword of the frame's schemas names and with which no member may begin; *all:
- * each of them may. */
+/* Takes out of `keys` those that no keyword of the frame's schemas names and with which no member may begin;
+ * *all: no key had to go. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;
@@ -546,7 +547,7 @@ static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found,
   return *all ? keys : made;
 }
 
-/* closing_keys() that are not known yet. */
+/* Computes closing_keys(). */
 static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys) {
   Langs *l = &m->set->langs;
   const Mentioned found = mentioned_of(m, frame);
@@ -556,7 +557,7 @@ static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, La
   size_t n_words = 0;
   bool all;
   Lang made = unnamed_keys(m, frame, &found, order, keys, &all);
-  if (all && lang_is_endless(l, keys)) return keys; /* any beginning of a key is one of others */
+  if (all && lang_is_endless(l, keys)) return keys; /* any beginning of a key begins others too */
   for (size_t i = 0; i < n_ordered + found.n; i++) {
     const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
     const Key *key = &m->set->keys[number];
@@ -579,7 +580,7 @@ static uint64_t print_of(const Machine *m, const Frame *frame) {
   for (const Seen *seen = frame->seen; seen; seen = seen->before) {
     const uint32_t key = frame->order ? schema_key(m->set, seen->bytes, seen->size, false) : 0;
     const uint32_t rank = frame->order ? key_order_rank(frame->order, key) : UINT32_MAX;
-    if (rank > frame->rank || rank > frame->order->keys.count) /* others may repeat no more */
+    if (rank > frame->rank || rank > frame->order->keys.count) /* keys before `rank` cannot come again */
       sum += hash64(&seen->hash, sizeof seen->hash, 7);
   }
   const uint64_t order = (uint64_t)(uintptr_t)frame->order;
@@ -605,7 +606,7 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
   return known->keys;
 }
 
-/* CLOSE_SURE if the value may end now, and those around it whose items may not repeat can close then. */
+/* CLOSE_SURE if the value may end now, and then the values around it whose items may not repeat can close. */
 static Closing ending(Machine *m, const Frame *frame) {
   bool few[32], *verdicts = few;
   const uint32_t n = frame->up->n_children;
@@ -639,7 +640,7 @@ static Closing search(Machine *m, const Frame *frame) {
   return better(found, ends);
 }
 
-/* An answer that is CLOSE_UNSURE is kept as the budget of its search: less would not find more. */
+/* In place of CLOSE_UNSURE the budget of the search is kept: a smaller budget would not find more. */
 enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
 
 static uint32_t budget_of(const Machine *m) {
@@ -666,7 +667,7 @@ static bool narrows_by_unique(const Formulas *f, Formula formula) {
   return true;
 }
 
-/* False if the array could not close even if items might repeat, which is known with less work. */
+/* A cheaper test first: whether the array could close if items might repeat. */
 static bool closes_repeating(Machine *m, const Frame *frame, Formula rest) {
   if (!narrows_by_unique(formulas_of(m), rest)) return true;
   const ArenaMark mark = machine_mark(m);
@@ -718,7 +719,7 @@ static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   return dead;
 }
 
-/* Takes a text out if it is a dead end. */
+/* Takes a text out of v->texts if it is a dead end; false if enough are out. */
 static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;
@@ -728,7 +729,7 @@ static bool drop_text(void *user, const char *bytes, size_t size) {
   for (size_t i = 0; i < size && v->many; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
   if (v->many && lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)))) return true;
   const Lang without = lang_without(l, v->texts, bytes, size);
-  if (without == v->texts) return true; /* any beginning has texts without end */
+  if (without == v->texts) return true; /* any beginning has infinitely many texts */
   if (is_dead_end(v, bytes, size)) {
     Decimal d;
     v->n++;
@@ -740,7 +741,7 @@ static bool drop_text(void *user, const char *bytes, size_t size) {
   return v->n < CLOSING_FEW;
 }
 
-/* Calls drop_text() for the strings or numbers of the text. */
+/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. */
 static void drop_written(Machine *m, Values *values, uint32_t text_size) {
   uint32_t starts[MAX_SCANNED], ends[MAX_SCANNED], n = 0;
   for (uint32_t at = 0; at < text_size;) {

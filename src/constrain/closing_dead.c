@@ -5,7 +5,7 @@
 #include "constrain/frames.h"
 #include "constrain/schema_internal.h"
 
-/* True if a value of the schema is found, or the search ends before it is known. */
+/* True if a value of the schema is found, or the search ends without an answer. */
 static bool is_proven(Machine *m, uint32_t schema) {
   SchemaSet *set = m->set;
   const ArenaMark mark = machine_mark(m);
@@ -35,7 +35,7 @@ static void forget_keys(const SchemaSet *set, KeyList *list) {
   for (size_t i = 0; i < list->count; i++) forget_number(set, &list->items[i].schema);
 }
 
-/* Names `false` wherever the schema names one for its members or items that is not proven. */
+/* Puts `false` in place of each schema for members or items that is not proven. */
 static void forget_dead(const SchemaSet *set, Schema *s) {
   uint32_t *others[] = {&s->additional, &s->names, &s->open_members, &s->rest, &s->open_items, &s->contains};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) forget_number(set, others[i]);
@@ -65,8 +65,8 @@ typedef struct {
   size_t next; /* of named_schema() */
 } Visit;
 
-/* The numbers of all subschemas but `true` and `false`, those that others name before these, unless they name
- * one another; NULL without memory. */
+/* The numbers of all subschemas but `true` and `false`, each after those that it names, except in cycles;
+ * NULL without memory. */
 static uint32_t *inner_first(const SchemaSet *set) {
   uint32_t *order = malloc(set->count * sizeof *order), n_order = 0;
   Visit *visits = malloc(set->count * sizeof *visits);

@@ -1,4 +1,5 @@
-/* closing_plain.c - formulas and values that need no search; see closing.h. Called by: closing.c. */
+/* closing_plain.c - formulas and values that need no search; see closing.h. Called by: closing.c;
+ * closing_is_searched() also by frames.c, machine.c, key_order.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 /* --- formulas that need no search */
 
 enum { MARK_PLAIN = 1, MARK_JOINED = 2 };
-enum { MAX_JUDGES = 16, MAX_MEMBERS = 256 }; /* ATOM_MEMBERS of one AND; keys of theirs that are compared */
+enum { MAX_JUDGES = 16, MAX_MEMBERS = 256 }; /* ATOM_MEMBERS of one AND; keys that they name together */
 
 /* The subschemas that judge the members of an object at once. */
 typedef struct {
@@ -26,15 +27,16 @@ static void add_judge(const FormulaNode *part, Judges *judges) {
   if (!judges->too_many) judges->schemas[judges->n++] = part->a;
 }
 
-/* The schema of a member with the key by one judge; SCHEMA_NONE: any value. PRECOND it has no patterns */
+/* The schema that a judge has for a member with the key; SCHEMA_NONE: any value. PRECOND the judge has no
+ * patterns */
 static uint32_t member_schema(const Machine *m, uint32_t judge, uint32_t key) {
   const Schema *s = &m->set->schemas[judge];
   const KeySchema *named = schema_property(s, key);
   return named ? named->schema : s->additional;
 }
 
-/* True if a member with the key may satisfy all judges, or one of them alone refuses it and it is not
- * required. UINT32_MAX: a key that none of them names. */
+/* True if a member with the key may satisfy all judges, or the key is not required and one judge alone
+ * refuses it. UINT32_MAX: a key that no judge names. */
 static bool key_is_free(Machine *m, const Judges *judges, uint32_t key, bool required) {
   Langs *l = &m->set->langs;
   Lang strings = LANG_ALL, numbers = LANG_ALL;
@@ -61,7 +63,7 @@ static bool key_is_free(Machine *m, const Judges *judges, uint32_t key, bool req
          lang_is_alive(l, lang_and(l, numbers, m->set->bounded_number));
 }
 
-/* True if no required key is judged by several patterns, or by one and its own schema. */
+/* True if no required key is judged by several patterns, or by a pattern and an entry of `properties`. */
 static bool required_are_free(Machine *m, const Schema *judge, const FormulaNode *lists[2]) {
   const Formulas *f = formulas_of(m);
   for (int i = 0; i < 2 && judge->patterns.count > 0; i++)
@@ -77,8 +79,8 @@ static bool required_are_free(Machine *m, const Schema *judge, const FormulaNode
   return true;
 }
 
-/* True if each member that some judge speaks of, or that is required by one of the two lists, can be had
- * beside the others. */
+/* True if each member that some judge names, or that one of the two lists requires, can be had independently
+ * of the others. */
 static bool judges_are_free(Machine *m, const Judges *judges, const FormulaNode *lists[2]) {
   const Formulas *f = formulas_of(m);
   size_t n_keys = 0;
@@ -103,7 +105,7 @@ static bool judges_are_free(Machine *m, const Judges *judges, const FormulaNode 
   return true;
 }
 
-/* True if each choice of an OR can be had beside the judges of the AND that it is in. */
+/* True if each choice of an OR can be had together with the judges of the AND around it. */
 static bool or_is_free(Machine *m, const FormulaNode *list, const Judges *outer, const FormulaNode *choices) {
   const Formulas *f = formulas_of(m);
   for (uint32_t i = 0; i < choices->b; i++) {
@@ -217,9 +219,8 @@ Formula closing_without_unique(Machine *m, Formula rest) {
   return formula_map(formulas_of(m), rest, ATOM_BIT(ATOM_UNIQUE), ever_unique, NULL);
 }
 
-/* True if an array or object, whose formula is `rest`, can close, and in ways without end: by further members
- * or items, or by one that has values without end. `frame` is what it is the rest of; NULL: it has not
- * begun. */
+/* True if an array or object whose formula is `rest` can close in endlessly many ways: by further members or
+ * items, or by one that is_abundant(). `frame` is the open array or object; NULL: it has not begun. */
 static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, FrameKind kind, int depth) {
   const Formulas *f = formulas_of(m);
   const Formula others = closing_without_unique(m, rest);
@@ -255,7 +256,7 @@ static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, Frame
         continue;
       found = is_abundant(m, it->schema, depth + 1);
     }
-    if (has_judge) found = false; /* another one may judge the same member */
+    if (has_judge) found = false; /* another judge may judge the same member */
     has_judge = true;
   }
   return open || found;
@@ -263,7 +264,7 @@ static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, Frame
 
 enum { ABUNDANT_UNKNOWN, ABUNDANT, SCARCE };
 
-/* True if the schema is seen to have values without end. */
+/* True if the schema is known to have endlessly many values, or over CLOSING_FEW strings or numbers. */
 static bool is_abundant(Machine *m, uint32_t schema, int depth) {
   Langs *l = &m->set->langs;
   if (schema == SCHEMA_TRUE || schema == SCHEMA_NONE) return true;

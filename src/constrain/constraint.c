@@ -1,5 +1,5 @@
-/* constraint.c - opens a schema's parts or a grammar and takes tokens; see constraint.h. Called by:
- * commands/schema.c, commands/form/, commands/answer/answer.c. */
+/* constraint.c - opens a schema or a grammar and takes tokens; see constraint.h. Called by: forced.c,
+ * commands/schema.c, commands/form/, commands/answer/answer.c and assistant.c. */
 #include "constrain/constraint.h"
 
 #include <stdio.h>
@@ -12,13 +12,13 @@
 #include "constrain/lex.h"
 
 enum {
-  MAX_BLANKS = 40,   /* between two values, with constraint_write_plainly() */
-  TIDY_BYTES = 1024, /* after which memory is looked at */
+  MAX_BLANKS = 40,   /* bytes of white space between two values, with constraint_write_plainly() */
+  TIDY_BYTES = 1024, /* bytes between two calls of machine_tidy() */
 };
 
 /* --- schemas without texts */
 
-enum { MAX_BLAMED = 16 }; /* schemas below one another that are looked at */
+enum { MAX_BLAMED = 16 }; /* schemas below one another that refuse_dead() looks at */
 
 static bool has_text(const SchemaSet *set, uint32_t number) {
   return number == SCHEMA_TRUE || (number != SCHEMA_FALSE && set->schemas[number].is_proven);
@@ -52,7 +52,7 @@ static void append_keywords(const Json *schema, char *out, size_t size) {
   }
 }
 
-/* Names the innermost schema, by required members and allOf, that has no text. */
+/* Fails, and names the innermost schema without a text that required members and allOf lead to. */
 static Status refuse_dead(const SchemaSet *set, Error *err) {
   uint32_t number = set->root, next = number;
   int depth = 0;
@@ -79,7 +79,7 @@ static Status refuse_dead(const SchemaSet *set, Error *err) {
 
 /* --- schemas that are too hard */
 
-enum { MANY_PARTS = 64 }; /* of a schema that is tried */
+enum { MANY_PARTS = 64 }; /* least parts of a schema that is tried */
 
 /* True if the arrays or objects of the schema may have many parts to keep apart. */
 static bool has_many_parts(const Schema *s) {
@@ -88,7 +88,7 @@ static bool has_many_parts(const Schema *s) {
          MANY_PARTS;
 }
 
-/* Takes each byte of first..last after the text. */
+/* Pushes each byte of first..last, by itself, in the state. */
 static void try_bytes(Machine *m, const JsonState *state, int first, int last) {
   for (int byte = first; byte <= last; byte++) {
     JsonState next = *state;
@@ -98,7 +98,7 @@ static void try_bytes(Machine *m, const JsonState *state, int first, int last) {
   }
 }
 
-/* Begins an object's first key, and its first member with the first of the keys that are named. */
+/* Begins an object's first key, and its first member with the first key that its schemas name. */
 static void try_object(Machine *m, JsonState state) {
   if (!machine_push(m, &state, '{')) return;
   const Frame *object = state.top;
@@ -122,8 +122,9 @@ static void try_beginnings(Machine *m, uint32_t schema) {
   if (machine_push(m, &next, '1')) try_bytes(m, &next, '.', '9');
 }
 
-/* Tries what is likely to be too hard, so that it is refused now and not within an answer. Texts that are
- * only judged have their keys in any order; what cannot be written in order is refused for them, too. */
+/* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. Texts
+ * that are only judged have keys in any order, but schemas that are too hard in order are refused for them,
+ * too. */
 static Status try_hard_schemas(Machine *m, Error *err) {
   SchemaSet *set = m->set;
   const bool ordered = set->options.ordered_keys;
@@ -143,7 +144,7 @@ static Status try_hard_schemas(Machine *m, Error *err) {
   return status;
 }
 
-/* Makes the first mask, which is kept, for the same reason. */
+/* Makes the first mask, which is kept, so that what is too hard is refused now. */
 static Status try_first_mask(Constraint *c, Error *err) {
   uint64_t *mask = mem_alloc(c->vocabulary->n_words, sizeof *mask, "masks", err);
   const Status status = mask ? constraint_mask(c, mask, err) : STATUS_FAILED;
@@ -244,7 +245,7 @@ Status constraint_write_plainly(Constraint *constraint, Error *err) {
   return STATUS_OK;
 }
 
-/* Counts the white space at the end of the text, whose last token is bytes[0..size). */
+/* Updates n_space and has_newline after the text has taken bytes[0..size). */
 static void count_space(Constraint *c, const char *bytes, size_t size) {
   size_t n = 0;
   const bool inside = c->state.phase >= PHASE_STRING && c->state.phase <= PHASE_LITERAL;
@@ -408,7 +409,7 @@ Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t s
     count_space(constraint, bytes, size);
   } else if (!tidied) {
     machine_release(m, mark);
-  } else { /* the bytes before are still there */
+  } else { /* m->text still has the bytes before */
     const uint32_t before = constraint->state.n_text;
     machine_release(m, (ArenaMark){0, 0});
     if (machine_begin(m, &constraint->state)) push_bytes(m, &constraint->state, m->text, before, &tidied);

@@ -1,5 +1,5 @@
-/* constraint.h - a schema or a grammar over the tokens of a vocabulary: which token may come next, and may
- * the text end here.
+/* constraint.h - a schema or a grammar over the tokens of a vocabulary: says which tokens may come next, and
+ * if the text may end here.
  *
  *   Constraint c;
  *   TRY(constraint_open("schema", text, size, options, &vocabulary, &c, err));
@@ -14,8 +14,8 @@
 #include "constrain/grammar/grammar.h"
 #include "constrain/masks/masks.h"
 
-/* Tokens that have an escape for what can stand for itself: \u or \/. Tokens that end after the backslash of
- * an escape. Room for the tokens that are left out of a mask. */
+/* Sets of tokens: those with \u or \/ for a character that can stand for itself; those that end after the
+ * backslash of an escape; those that the mask being made leaves out. */
 typedef enum { ESCAPE_WORDY, ESCAPE_OPEN, ESCAPE_LEFT_OUT, N_ESCAPES } EscapeKind;
 
 typedef struct {
@@ -24,24 +24,24 @@ typedef struct {
   Masks masks; /* unused without a vocabulary */
   const Vocabulary *vocabulary;
   JsonState state;
-  Grammar *grammar;  /* or NULL: a schema, which the members above are of */
+  Grammar *grammar;  /* NULL: the constraint is the schema `set` */
   uint32_t place;    /* the grammar's state */
   uint64_t *escapes; /* [N_ESCAPES][n_words] of EscapeKind; NULL: no constraint_write_plainly() */
   uint32_t n_space;  /* bytes of white space at the end of the text, outside of strings */
-  bool has_newline;  /* some of them is a newline */
+  bool has_newline;  /* that white space has a newline */
 } Constraint;
 
 /* From now on compiling and masks of all constraints end with STATUS_INTERRUPTED within a fraction of a
- * second once *interrupted is not 0, which a signal handler sets. The constraint is of no use then. NULL, as
- * at first: never. Both also end, with STATUS_USAGE, where they would take over some seconds or some 100 MB.
- */
+ * second once *interrupted is not 0, which a signal handler sets. The constraint is of no use then. NULL (the
+ * default): never. Both also end, with STATUS_USAGE, where they would take more than some seconds or some
+ * 100 MB. */
 void constraint_heed(const volatile int *interrupted);
 /* Compiles the schema text[0..size); `name` is for messages. Refusals are STATUS_USAGE and name the
  * keyword and its JSON pointer. A schema that no text satisfies is refused. `vocabulary` may be NULL: then
  * only bytes are taken. */
 Status constraint_open(const char *name, const char *text, size_t size, SchemaOptions options,
                        const Vocabulary *vocabulary, Constraint *constraint, Error *err);
-/* The same for the texts of a grammar, which the constraint closes, also after a failure. */
+/* constraint_open() for a grammar. The constraint owns it: a failure closes it, too. */
 Status constraint_open_grammar(Grammar *grammar, const Vocabulary *vocabulary, Constraint *constraint,
                                Error *err);
 void constraint_close(Constraint *constraint);
@@ -59,11 +59,11 @@ Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err);
 Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error *err);
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err);
-/* Appends the bytes that follow by force, but takes none: there is no other text, apart from escapes for the
- * same characters. Their last token may be one that the text goes on with otherwise. */
+/* Appends the forced bytes, but takes none: every text goes on with them, apart from escapes for the same
+ * characters. Their last token may be only the beginning of a longer token of the text. */
 Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
-/* Appends the tokens that follow by force, but takes none: those by which the tokenizer writes the forced
- * bytes after before[0..n_before), the last whole tokens of the text, and would whatever comes next. */
+/* Appends the forced tokens, but takes none: the tokens that the tokenizer has for the forced bytes after
+ * before[0..n_before), the last whole tokens of the text, whatever follows these bytes. */
 Status constraint_forced_tokens(Constraint *constraint, const Tokenizer *tokenizer, const char *before,
                                 size_t n_before, IdList *ids, Error *err);
 bool constraint_may_end(Constraint *constraint);

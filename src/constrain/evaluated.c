@@ -6,7 +6,7 @@ typedef struct {
   Machine *m;
   const Frame *frame;
   bool is_member;
-  uint32_t number; /* of the key, or the item's index */
+  uint32_t number; /* number of the key, or index of the item */
   const char *bytes;
   size_t size;
 } Place;

@@ -1,7 +1,7 @@
 /* explain.c - walks a value and the subschemas that judge it, and says which rules fail; see explain.h.
  *
  * Called by: commands/schema.c. Strings and numbers are judged by the languages that the machine judges by,
- * one keyword at a time; arrays and objects by the lists of Schema. A subschema marks in `seen` the members
+ * one keyword at a time; arrays and objects by the members of Schema. A subschema marks in `seen` the members
  * or items that it evaluates, for unevaluatedProperties and unevaluatedItems. */
 #include "constrain/explain.h"
 
@@ -41,7 +41,7 @@ typedef enum { BROKEN, NO_CONSTANT, NO_TYPE } Weight;
 
 typedef struct {
   char *line;
-  size_t expected_at, expected_size; /* NO_TYPE: what is expected, within the line */
+  size_t expected_at, expected_size; /* where the line says what is expected; size 0: it does not */
   int depth;                         /* of the value's place */
   Weight weight;
 } Reason;
@@ -51,7 +51,7 @@ typedef struct {
   Reason *reasons; /* [n] */
   size_t n, capacity;
   size_t n_steps;
-  int nesting, quiet; /* quiet: only the verdict is wanted */
+  int nesting, quiet; /* quiet > 0: only the verdict is wanted */
   bool gave_up;       /* the verdicts are no longer right */
   Status status;
   Error *err;
@@ -84,7 +84,7 @@ static Value value_of(const Json *json) {
   return v;
 }
 
-/* A key's bytes in the tree have C0 80 for U+0000; `decoded` is storage. */
+/* Gives a member's key with U+0000 as itself, which json_key() has as C0 80; `decoded` is storage for it. */
 static void key_bytes(Explainer *e, const Json *member, Buffer *decoded, const char **bytes, size_t *size) {
   *bytes = json_key(member);
   *size = strlen(*bytes);
@@ -226,7 +226,7 @@ static void forget_reasons(Explainer *e, size_t from, size_t to) {
 
 /* --- keywords of single values */
 
-/* The text of a number as the languages of numbers have it. */
+/* Writes a number as a text that the languages of numbers know. */
 static void plain_number(Explainer *e, const Value *v, Buffer *out) {
   Decimal d;
   out->size = 0;
@@ -263,7 +263,7 @@ static size_t characters(const Value *v) {
   return n;
 }
 
-/* type, enum and const: what is expected. */
+/* Adds the reason that a value breaks type, enum or const: what is expected. */
 static bool refuse_value(Explainer *e, const Json *keyword, const Value *v, const Place *place) {
   const bool is_type = strcmp(json_key(keyword), "type") == 0;
   const bool is_list = strcmp(json_key(keyword), "const") != 0 && json_is_array(keyword);
@@ -315,7 +315,7 @@ static const struct {
     {"format", "does not have the format"},
 };
 
-/* A keyword of schema `number` about strings or numbers by itself. */
+/* Judges a value by one keyword of schema `number` about strings or numbers. */
 static bool check_limit(Explainer *e, uint32_t number, const Json *keyword, const Value *v,
                         const Place *place) {
   size_t row = 0;
@@ -326,7 +326,8 @@ static bool check_limit(Explainer *e, uint32_t number, const Json *keyword, cons
   Lang strings, numbers;
   if (!schema_keyword_langs(e->set, number, keyword, &kinds, &strings, &numbers)) return true;
   double length = 0;
-  const bool is_length = strstr(key, "Length") && json_double(keyword, &length); /* both are one language */
+  const bool is_length =
+      strstr(key, "Length") && json_double(keyword, &length); /* minLength and maxLength are one language */
   const double n = is_length ? (double)characters(v) : 0;
   if (is_length ? v->kind != JSON_STRING || (strcmp(key, "minLength") == 0 ? n >= length : n <= length)
                 : langs_take(e, v, strings, numbers))
@@ -351,7 +352,7 @@ static bool check_type(Explainer *e, uint32_t number, const Json *keyword, const
          refuse_value(e, keyword, v, place);
 }
 
-/* type, enum, const and what is said of strings and numbers. */
+/* Judges a value by type, enum, const and the keywords about strings and numbers. */
 static bool check_single(Explainer *e, uint32_t number, const Value *v, const Place *place) {
   const Schema *s = &e->set->schemas[number];
   const bool has_constants = v->kind >= JSON_ARRAY && (s->has_constants || s->const_container != SCHEMA_NONE);
@@ -377,7 +378,7 @@ static bool check_single(Explainer *e, uint32_t number, const Value *v, const Pl
 
 /* --- members and items */
 
-/* A member or item of the value at `place` by one of its schemas; `keyword` says which. */
+/* Judges the member or item at `at` by a schema that `keyword` gives it. */
 static bool check_child(Explainer *e, uint32_t schema, const Json *child, const Place *at,
                         const char *keyword) {
   if (!schema_is_false(schema)) {
@@ -397,7 +398,7 @@ static bool check_child(Explainer *e, uint32_t schema, const Json *child, const 
   return false;
 }
 
-/* One member by properties, patternProperties, additionalProperties and propertyNames. */
+/* Judges one member by properties, patternProperties, additionalProperties and propertyNames. */
 static bool check_member(Explainer *e, const Schema *s, const Json *member, const Place *at, bool *seen) {
   bool fits = true, matched = false;
   const uint32_t key = schema_key(e->set, at->key, at->size, false);
@@ -544,7 +545,7 @@ static bool *new_seen(Explainer *e, const Value *v) {
   return seen;
 }
 
-/* As check(), with what the subschema evaluates in `seen` only if the value fits. */
+/* check() that marks what the subschema evaluates in `seen` only if the value fits. */
 static bool check_branch(Explainer *e, uint32_t schema, const Value *v, const Place *place, bool *seen) {
   bool *own = seen ? new_seen(e, v) : NULL;
   if (seen && !own) return false;
@@ -554,7 +555,7 @@ static bool check_branch(Explainer *e, uint32_t schema, const Value *v, const Pl
   return fits;
 }
 
-/* True if the value at `place` itself has another type than is expected. */
+/* True if the reason is that the value at `place` itself has an unexpected type. */
 static bool is_of_other_type(const Reason *reason, const Place *place) {
   return reason->weight == NO_TYPE && reason->depth == depth_of(place);
 }
@@ -568,7 +569,7 @@ static size_t distance(const Explainer *e, size_t from, size_t to, const Place *
   return sum;
 }
 
-/* Marks reasons as those of one branch of n. */
+/* Marks the reasons from `from` on as those of the nearest of n branches. */
 static void mark_nearest(Explainer *e, size_t from, size_t n, const char *keyword) {
   for (size_t i = from; i < e->n && n > 1; i++) {
     Buffer line = {0};
@@ -589,8 +590,8 @@ static void add_expected(Explainer *e, const Reason *reason, Buffer *expected) {
                         more));
 }
 
-/* anyOf and oneOf: the reasons of the branch that has the fewest, and no other type; where all expect
- * another type, these together. */
+/* anyOf and oneOf. Keeps the reasons of the branch with the least distance(); if all branches expect another
+ * type, one reason says these types together. */
 static bool check_branches(Explainer *e, const NumberList *list, const char *keyword, const Value *v,
                            const Place *place, bool *seen) {
   const bool one = strcmp(keyword, "oneOf") == 0;
@@ -668,7 +669,7 @@ static bool check(Explainer *e, uint32_t schema, const Value *v, const Place *pl
   if (too_long(e) || schema == SCHEMA_TRUE) return true;
   if (schema == SCHEMA_FALSE) return say(e, place, v, BROKEN, "is not allowed");
   const Schema *s = &e->set->schemas[schema];
-  /* Members that only siblings evaluate are unevaluated for unevaluatedProperties of its own. */
+  /* To the schema's own unevaluatedProperties, members that only siblings evaluate are unevaluated. */
   const bool asks = v->json && (s->open_members != SCHEMA_NONE || s->open_items != SCHEMA_NONE);
   bool *own = asks ? new_seen(e, v) : NULL;
   if (asks && !own) return true;
@@ -680,7 +681,7 @@ static bool check(Explainer *e, uint32_t schema, const Value *v, const Place *pl
   return fits;
 }
 
-/* True if a line stands before, as where two subschemas require the same. */
+/* True if an earlier reason has the same line: two subschemas may require the same. */
 static bool is_repeated(const Explainer *e, size_t at) {
   for (size_t i = 0; i < at; i++)
     if (strcmp(e->reasons[i].line, e->reasons[at].line) == 0) return true;
@@ -692,7 +693,7 @@ Status schema_explain(SchemaSet *set, const Json *value, Buffer *lines, Error *e
   const Failure failure = set->langs.failure;
   const Value v = value_of(value);
   check(&e, set->root, &v, NULL, NULL);
-  /* A failure by what is too hard to find out here must not fail the texts that follow. */
+  /* A limit on work that is met here must not fail the texts that follow. */
   Error ignored;
   if (langs_check(&set->langs, &ignored) != STATUS_OK) e.gave_up = true;
   set->langs.failure = failure;

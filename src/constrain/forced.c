@@ -1,4 +1,4 @@
-/* forced.c - what follows whatever is chosen, as bytes and as tokens; see constraint.h. Called by:
+/* forced.c - the only way in which a text can go on, as bytes and as tokens; see constraint.h. Called by:
  * commands/form/bound.c. */
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum {
   MAX_FORCED = 4096, /* bytes */
-  SEVERAL = 256,     /* in place of a byte: several may follow */
+  SEVERAL = 256,     /* in place of a byte: several bytes may follow */
   NO_BYTE = -1
 };
 
@@ -16,12 +16,12 @@ enum {
 typedef struct {
   Constraint *c;
   JsonState state;
-  uint32_t place; /* a grammar's */
+  uint32_t place; /* the grammar's state */
 } Ahead;
 
 /* --- the bytes that may follow */
 
-/* Escapes are left out: they write the same characters. */
+/* True if the byte may follow in a string. Escapes are left out: they write the same characters. */
 static bool string_may_go_on(Machine *m, const JsonState *state, unsigned char byte) {
   if (byte == '"') return lex_may_end(m, state->lex);
   return byte >= 0x20 && byte != '\\' && lex_next(m, state->lex, byte) != LEX_NONE;
@@ -42,7 +42,7 @@ static bool may_follow(const Ahead *ahead, unsigned char byte) {
   return may;
 }
 
-/* True if the text may go on otherwise than by bytes: end, or by a token as such. */
+/* True if the text may end here, or go on with a token that the grammar names by its id. */
 static bool is_free(const Ahead *ahead) {
   Constraint *c = ahead->c;
   if (!c->grammar) return machine_may_end(&c->machine, &ahead->state);
@@ -67,7 +67,8 @@ static bool go_on(Ahead *ahead, unsigned char byte) {
   return ahead->place != GRAMMAR_DEAD;
 }
 
-/* Appends what is forced and moves there. The machine's arena keeps what the state there needs. */
+/* Appends the forced bytes and moves `ahead` past them. Callers release what this takes of the machine's
+ * arena. */
 static Status force(Ahead *ahead, Buffer *bytes, Error *err) {
   const size_t start = bytes->size;
   while (bytes->size - start < MAX_FORCED && !is_free(ahead)) {
@@ -97,7 +98,7 @@ Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err) {
 
 /* --- tokens */
 
-/* Nodes of a trie with one parent: from `first` on, each followed by the one at skip[], before `end`. */
+/* Nodes of a trie with one parent: `first`, then skip[] of each node, as long as it is below `end`. */
 typedef struct {
   uint32_t first, end;
 } Siblings;
@@ -108,7 +109,7 @@ static Siblings below(const Trie *trie, Siblings at, unsigned char byte) {
   return (Siblings){0, 0};
 }
 
-/* True if some token begins with these bytes and goes on with one that may follow. */
+/* True if some token begins with these bytes and goes on with a byte that may follow. */
 static bool may_be_longer(const Ahead *ahead, const char *bytes, size_t size) {
   const Trie *trie = &ahead->c->vocabulary->tokens;
   Siblings at = {0, trie->n};
@@ -126,8 +127,8 @@ static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
   return at;
 }
 
-/* Appends the ids of text[0..size) after its first n_before bytes, if these have the same ids without what
- * follows them; *found says so. */
+/* Appends the ids of text[n_before..size) if text[0..n_before) has the same ids by itself as at the beginning
+ * of text[0..size); *found says so. */
 static Status encode_after(const Tokenizer *tokenizer, const char *text, size_t n_before, size_t size,
                            IdList *ids, bool *found, Error *err) {
   IdList before = {0}, all = {0};
@@ -143,7 +144,7 @@ static Status encode_after(const Tokenizer *tokenizer, const char *text, size_t 
   return status;
 }
 
-/* Drops the ids from `start` on that do not stand for the first n_settled of bytes. */
+/* Keeps, of the ids from `start` on, those whose bytes are within bytes[0..n_settled). */
 static void keep_settled(const Vocabulary *v, const char *bytes, size_t n_settled, size_t start,
                          IdList *ids) {
   size_t at = 0, kept = start;

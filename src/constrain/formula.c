@@ -1,4 +1,5 @@
-/* formula.c - makes and simplifies boolean formulas; see formula.h. Called by: schema and frame files. */
+/* formula.c - makes and simplifies boolean formulas; see formula.h. Called by: schema, frame and
+ * closing files. */
 #include "constrain/formula.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* frames.c - what an open array or object still needs, step by step; see frames.h. Called by: machine.c,
- * masks.c, key_order.c. */
+ * masks.c, key_order.c, constraint.c and the closing files. */
 #include "constrain/frames.h"
 
 #include <stdlib.h>
@@ -31,21 +31,21 @@ Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_c
 
 /* --- the places of children */
 
-/* The place of a schema in the list whose places were kept last; `n` if it has none. A place of an
- * earlier list is seen by what is there. */
+/* The place of a schema in the list whose places were kept last; `n` if it has none. A stale place, of an
+ * earlier list, has another schema there. */
 static uint32_t place_of(const Machine *m, const uint32_t *children, uint32_t n, uint32_t schema) {
   const uint32_t at = m->places[schema];
   return at < n && children[at] == schema ? at : n;
 }
 
-/* Keeps the places of the list's schemas, so that lists of thousands are searched in no time. */
+/* Keeps the places of the list's schemas, so that place_of() searches no list of thousands. */
 static void keep_places(Machine *m, const uint32_t *children, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) m->places[children[i]] = i;
 }
 
 /* --- what is still possible */
 
-/* The children that atoms speak of. */
+/* The goals of a frame, and the schemas of its open child that their atoms name. */
 typedef struct {
   Machine *m;
   const Frame *frame;
@@ -70,7 +70,7 @@ static bool has_keys_left(const Relax *r, uint32_t schema, uint32_t n) {
   return n == 0;
 }
 
-/* True if some of the items up to `min` that are still to come is refused by ATOM_ITEMS of the schema. */
+/* True if ATOM_ITEMS of the schema refuses an item that is still to come before there are `min`. */
 static bool refuses_items(const Relax *r, uint32_t schema, uint32_t min) {
   const SchemaSet *set = r->m->set;
   const uint32_t n_prefix = (uint32_t)set->schemas[schema].prefix.count;
@@ -79,8 +79,7 @@ static bool refuses_items(const Relax *r, uint32_t schema, uint32_t min) {
   return min > n_prefix && min > r->frame->count && schema_is_refused(set, schema_item(set, schema, min - 1));
 }
 
-/* One of an AND's parts: true if it and another part exclude each other, or too many keys are still
- * required. */
+/* True if two parts of an AND exclude each other, or more keys are still required than may come. */
 static bool contradicts(const Relax *r, const FormulaNode *list) {
   const Formulas *f = formulas_of(r->m);
   const Formula *parts = f->lists + list->a;
@@ -133,8 +132,8 @@ static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   return formula_or(f, made, positive ? FORMULA_FALSE : none);
 }
 
-/* The same of a list of parts: all must hold, or one. They are joined at once: one by one, a long
- * list would be sorted again for each. */
+/* relaxed() of a list of parts: all must hold or, without `all`, one. The parts are joined at once, since
+ * joining them one by one would sort a long list again for each. */
 static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool positive) {
   Formulas *f = formulas_of(r->m);
   Formula few[16], *parts = node->b <= 16 ? few : malloc(node->b * sizeof *parts), made = !all;
@@ -192,8 +191,8 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Gives a frame whose goals are new, since a child of `before` has begun, the list of children that these
- * speak of, and child_need; NULL if the goals, or the child, have become impossible. */
+/* Completes a frame that steps `before` to the beginning of a child and has its new goals: adds the children
+ * that the goals name, and child_need. NULL if the goals, or the child, have become impossible. */
 static const Frame *with_child(Machine *m, Frame *frame, const Frame *before) {
   Relax *r = malloc(sizeof *r);
   if (!r) return machine_fail(m, "out of memory"), NULL;
@@ -246,7 +245,7 @@ static Formula value_of_goal(void *user, const FormulaNode *atom, Formula itself
   return ((const Values *)user)->values[atom->a];
 }
 
-/* True if the need of the open child allows these verdicts of it. */
+/* True if child_need allows the open child to have these verdicts. */
 static bool frame_allows(Machine *m, const Frame *frame, const bool *verdicts) {
   Values values = {verdicts};
   return formula_map(formulas_of(m), frame->child_need, ATOM_BIT(ATOM_GOAL), value_of_goal, &values) !=
@@ -314,14 +313,14 @@ bool frame_child_text_is_possible(Machine *m, const Frame *frame) {
   return lang_is_alive(l, lang_and(l, numbers, m->set->bounded_number));
 }
 
-/* PRECOND child_need has no NOT. */
+/* True if some value may be the open child. PRECOND child_need has no NOT. */
 static bool child_is_possible(Machine *m, const Frame *frame) {
   Frame *made = (Frame *)frame;
   const Relax r = {.m = m, .frame = frame};
   const Formula need = frame->child_need;
   if (m->set->is_proving)
     made->child_need = formula_map(formulas_of(m), need, ATOM_BIT(ATOM_GOAL), if_proven, (void *)&r);
-  /* Schemas that no value satisfies have become `false` (closing_find_dead()). */
+  /* One goal alone can come true: schemas without values have become `false` (closing_find_dead()). */
   bool may = formulas_of(m)->nodes[made->child_need].kind == FORMULA_ATOM;
   if (!may && made->child_need != FORMULA_FALSE)
     may = frame_child_text_is_possible(m, frame) || container_is_possible(m, frame, FRAME_OBJECT) ||
@@ -378,7 +377,7 @@ typedef struct {
   Machine *m;
   const Frame *frame;
   uint32_t count; /* members or items with the one that begins */
-  uint32_t key;   /* its number, UINT32_MAX: none */
+  uint32_t key;   /* number of its key, UINT32_MAX: none */
   uint32_t rank;  /* of the key in frame->order; 0: any order */
   const char *bytes;
   size_t size;

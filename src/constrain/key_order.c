@@ -1,8 +1,8 @@
 /* key_order.c - finds the order of an object's keys and which of them may come next; see key_order.h.
  *
- * Called by: frames.c, machine.c.
- * Any object can be written in the order, so that it makes no schema unsatisfiable.
- * A key that has been left out cannot come any more: `required` then forbids to leave it out. */
+ * Called by: frames.c, machine.c, constraint.c and the closing files.
+ * The order makes no schema unsatisfiable, since any object can be written in it.
+ * A key that has been passed over cannot come any more: a required key is therefore not passed over. */
 #include "constrain/key_order.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static int by_key_and_rank(const void *a, const void *b) {
   return (x->schema > y->schema) - (x->schema < y->schema);
 }
 
-/* Keeps the first of equal keys and numbers them. */
+/* Keeps the first of equal keys, and ranks those kept from 1 on. */
 static Status number_keys(KeyOrder *order, Error *err) {
   KeyList all = {0};
   Status status = STATUS_OK;

@@ -3,10 +3,10 @@
 
 #include "constrain/frames.h"
 
-/* The order of the keys of a value that n schemas judge. It stays with the machine. */
+/* The order of the keys of an object that n schemas judge; the machine owns it. NULL on failure. */
 const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n);
 void key_orders_close(Machine *m);
-/* The place of a key, from 1 on; that of all other keys is order->keys.count + 1. */
+/* The rank of a key in the order, from 1 on; order->keys.count + 1 for other keys. */
 uint32_t key_order_rank(const KeyOrder *order, uint32_t key);
 /* The keys of `keys` that may come next: in order, none after the first one that must come, and none that
  * leaves the rest of the object impossible. */

@@ -1,4 +1,5 @@
-/* lex.c - makes and derives the states of lex.h. Called by: machine.c, masks.c. */
+/* lex.c - makes and derives the states of lex.h. Called by: machine.c, forced.c, constraint.c, grammar.c,
+ * masks.c, lex_masks.c. */
 #include "constrain/lex.h"
 
 #include <stdlib.h>
@@ -125,7 +126,7 @@ static bool takes_sequence(Machine *m, Lang a, uint32_t left, unsigned prefix, u
   return false;
 }
 
-/* True if some character first..last may follow; a surrogate is none. */
+/* True if some character first..last may follow; surrogates are no characters. */
 static bool takes_characters(Machine *m, uint32_t index, uint32_t first, uint32_t last) {
   const Lang a = langs_of(m, &m->lexes[index])[0];
   uint32_t left = m->lexes[index].left;
@@ -169,7 +170,7 @@ static int hex_value(unsigned char c) {
                                 : -1;
 }
 
-/* After a digit of \uXXXX; `escape` 2..5 is its place. */
+/* The state after a digit of \uXXXX; `escape` 2..5 is the digit's place. */
 static uint32_t hex_next(Machine *m, uint32_t index, unsigned char byte) {
   const Lex lex = m->lexes[index];
   const int digit = hex_value(byte);
@@ -184,7 +185,7 @@ static uint32_t hex_next(Machine *m, uint32_t index, unsigned char byte) {
   return step(m, index, bytes, (size_t)size);
 }
 
-/* After a digit of the low surrogate; `code` holds the high one's ten bits and the digits so far. */
+/* The state after a digit of the low surrogate; `code` holds ten bits of the high one, then the digits. */
 static uint32_t low_next(Machine *m, uint32_t index, unsigned char byte) {
   const Lex lex = m->lexes[index];
   const int digit = hex_value(byte);
@@ -204,7 +205,7 @@ static uint32_t string_next(Machine *m, uint32_t index, unsigned char byte) {
   static const char escapes[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
   const uint8_t escape = m->lexes[index].escape;
   if (escape == 0) {
-    /* lex_next() has done the other bytes. */
+    /* Only '\\' comes here: lex_next() takes the other bytes. */
     return byte == '\\' && takes_range(m, index, 0, 0xffff) ? escaped(m, index, 1, 0) : LEX_NONE;
   }
   if (escape == 1) {
@@ -219,7 +220,7 @@ static uint32_t string_next(Machine *m, uint32_t index, unsigned char byte) {
   return low_next(m, index, byte);
 }
 
-/* A row of LANG_UNKNOWN, but for bytes that no string has. */
+/* Makes a row of LANG_UNKNOWN, but LEX_NONE for bytes that no string has; false on failure. */
 static bool make_row(Machine *m, uint32_t index) {
   const bool plain = !m->lexes[index].number && m->lexes[index].escape == 0;
   uint32_t *next = malloc(256 * sizeof *next);
@@ -231,8 +232,8 @@ static bool make_row(Machine *m, uint32_t index) {
   return true;
 }
 
-/* Fills the row for a byte that stands for itself and, where there is one language, for those known to do
- * the same. */
+/* Fills the row for a byte that stands for itself and, if the state has one language, for all bytes known to
+ * lead to the same state. */
 static uint32_t fill_cell(Machine *m, uint32_t index, unsigned char byte) {
   const uint32_t made = step(m, index, &byte, 1);
   const Lex *lex = &m->lexes[index];
@@ -246,7 +247,7 @@ static uint32_t fill_cell(Machine *m, uint32_t index, unsigned char byte) {
   bool same[256] = {false};
   for (uint32_t class = 0; class < classes->n && like != LANG_UNKNOWN; class ++)
     same[class] = *byte_row_class(classes, after, class) == like;
-  const bool middle = (byte & 0xc0) == 0x80; /* bytes inside a character do not count */
+  const bool middle = (byte & 0xc0) == 0x80; /* continuation bytes do not count as characters */
   const int first = middle ? 0x80 : 0, last = middle ? 0xc0 : 256;
   for (int i = first; i < last && like != LANG_UNKNOWN; i++)
     if (same[classes->of[i]] && (middle || (i & 0xc0) != 0x80)) next[i] = made;

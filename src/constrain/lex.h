@@ -1,8 +1,8 @@
 /* lex.h - states inside a JSON string or number: a table over bytes, lazily filled.
  *
- * A state holds the languages that still may follow: first the one of what is allowed at all, then those
- * of the open child's goals, whose verdicts they give (none where there is one goal and it is what is
- * allowed). Escapes are decoded on the way. */
+ * A state holds languages of what may follow: first all that is allowed, then one for each goal of the open
+ * child, which gives the goal's verdict at the end (none if the only goal is what is allowed). Escapes are
+ * decoded on the way. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -26,14 +26,14 @@ struct Lex {
   bool between;      /* no character and no escape has begun */
   uint64_t all, any; /* classes (vocabulary.h): every, or some, of their characters may follow. All characters
                         above U+007F of a class in `all` lead to one state. */
-  uint32_t wide[6];  /* that state, from CLASS_WIDE on */
+  uint32_t wide[6];  /* that state, for each class from CLASS_WIDE on */
 };
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if nothing can follow. */
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n);
 /* Forgets all states but one; returns its new number. */
 uint32_t lex_forget(Machine *m, uint32_t kept);
-/* The state after a byte inside; LEX_NONE: refused. A string's closing quote is no such byte. */
+/* The state after a byte of the text; LEX_NONE: refused. A string's closing quote is not part of the text. */
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);
 /* The state of the same text without limit on characters and without goals. */
 uint32_t lex_alone(Machine *m, uint32_t lex);
@@ -43,13 +43,13 @@ uint32_t lex_relaxed(Machine *m, uint32_t lex);
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
 /* True if the string can end within `left` characters after this state of lex_alone(). */
 bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);
-/* True if a string goes on with bytes that all stand for themselves and can end within `left` characters from
- * their beginning on: as lex_next() byte by byte, but the states on the way are neither kept nor judged.
- * PRECOND between characters: a state of lex_alone() */
+/* True if the string may go on with these bytes, which stand for themselves, and end within `left`
+ * characters, counted from the first byte. Unlike lex_next() this keeps and judges no state on the way.
+ * PRECOND a state of lex_alone(), between characters */
 bool lex_takes_plainly(Machine *m, uint32_t lex, const char *bytes, size_t size, uint32_t left);
-/* Characters that the string has at least after this state of lex_alone(). */
+/* The least number of characters that follow this state of lex_alone(). */
 uint32_t lex_shortest(Machine *m, uint32_t lex);
-/* The state with all, any, wide and between found. */
+/* The state, with its members all, any, wide and between computed. */
 const Lex *lex_classes(Machine *m, uint32_t lex);
 /* True if the string's quote may follow, or the number may end. */
 bool lex_may_end(const Machine *m, uint32_t lex);

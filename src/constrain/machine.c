@@ -1,5 +1,5 @@
-/* machine.c - JSON's grammar over bytes; see machine.h. Called by: constraint.c, masks.c. Calls: frames.c,
- * lex.c. */
+/* machine.c - JSON's grammar over bytes; see machine.h. Called by: constraint.c, forced.c, masks.c; its
+ * memory by most files. Calls: frames.c, lex.c, closing.c. */
 #include "constrain/machine.h"
 
 #include <stdlib.h>
@@ -142,7 +142,7 @@ static uint32_t frame_lex(Machine *m, const Frame *frame, int which, uint32_t n_
 
 /* --- the end of a value */
 
-/* A value has ended in state->top, its parent. */
+/* Steps state->top, the parent, after a value in it has ended; false if the text cannot go on. */
 static bool child_ended(Machine *m, JsonState *state, const bool *verdicts, uint64_t hash) {
   const Frame *frame = frame_child_ended(m, state->top, verdicts, hash);
   if (!frame) return false;
@@ -248,7 +248,7 @@ static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t
   Langs *l = &m->set->langs;
   Lang langs[1 + MAX_GOALS];
   uint32_t n = frame->n_children;
-  bool judged = false; /* by more than being a number */
+  bool judged = false; /* some schema takes only some of the texts */
   for (uint32_t i = 0; i < n; i++) {
     langs[1 + i] = kind == JSON_STRING ? schema_strings(m->set, frame_children(frame)[i])
                                        : schema_numbers(m->set, frame_children(frame)[i]);
@@ -259,7 +259,7 @@ static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t
     langs[0] = langs[0] == LANG_ALL ? lang_any_text(l) : lang_text(l, langs[0]);
   } else if (langs[0] == LANG_ALL && !judged) {
     langs[0] = m->set->any_number;
-  } else { /* verdicts are right only for numbers as they are written there */
+  } else { /* verdicts are right only for numbers in bounded_number */
     langs[0] = lang_and(l, langs[0], m->set->bounded_number);
   }
   if (frame->hashing && langs[0] != LANG_NONE) langs[0] = closing_texts(m, frame, kind, langs[0], n_text);
@@ -268,7 +268,7 @@ static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t
   return lex_begin(m, kind == JSON_NUMBER, langs, alone ? 1 : 1 + n);
 }
 
-/* A frame's lex states are made when they are first needed. */
+/* The lex state of a string (`which` 0), number (1) or key (2) that begins, made when first needed. */
 static uint32_t frame_lex(Machine *m, const Frame *frame, int which, uint32_t n_text) {
   uint32_t *lex = &((Frame *)frame)->lex[which];
   if (*lex == LANG_UNKNOWN && which < 2)
@@ -287,7 +287,7 @@ static bool text_begins(Machine *m, JsonState *state, JsonKind kind) {
   state->start = state->n_text;
   if (state->lex == LEX_NONE || m->lexes[state->lex].n > 1 || state->top->hashing)
     return state->lex != LEX_NONE;
-  /* All texts end to one effect: it is tried now. */
+  /* All texts end with the same verdicts: the end is tried now. */
   bool verdicts[MAX_GOALS];
   const ArenaMark mark = machine_mark(m);
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);

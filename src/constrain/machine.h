@@ -1,7 +1,7 @@
 /* machine.h - a parser of JSON text, byte by byte, that refuses a byte after which the text cannot satisfy
  * a schema.
  *
- * A JsonState is a place in a text: copying it costs 32 bytes, and going back to a copy undoes the bytes
+ * A JsonState is a place in a text: copying it costs 24 bytes, and going back to a copy undoes the bytes
  * since. Frames, one for each open array and object, are never changed; they lie in an arena that is
  * released in the order of states (machine_mark, machine_release).
  *
@@ -22,23 +22,23 @@ typedef struct Frame Frame;
 typedef struct Seen {
   const struct Seen *before;
   uint64_t hash;
-  uint64_t sum;      /* of this and those before, whatever their order */
+  uint64_t sum;      /* of the hashes of this and those before, independent of their order */
   const char *bytes; /* [size] of a key */
   size_t size;
-  Lang keys, other_keys; /* `keys` without this key and those before it; LANG_NONE: not made */
+  Lang keys, other_keys; /* other_keys: `keys` without this key and those before; LANG_NONE: not made */
 } Seen;
 
-/* The keys of `properties` of some schemas and their in-place subschemas, in the order in which these are
+/* The keys of `properties` of some schemas and their in-place subschemas, in the order in which they are
  * written. */
 typedef struct {
   uint32_t *schemas; /* [n_schemas] */
   uint32_t n_schemas;
   NumberList keys;
-  KeyList ranks; /* (key, its place from 1 on), sorted by key */
-  Lang words;    /* the keys */
+  KeyList ranks; /* (key, its rank from 1 on), sorted by key */
+  Lang words;    /* the keys as a language */
 } KeyOrder;
 
-/* The keys that may come next in a frame, by a hash of all on which they depend. */
+/* The keys that may come next in a frame, with a hash of all that they depend on. */
 #define N_KNOWN_KEYS 64
 typedef struct {
   uint64_t print;
@@ -52,9 +52,9 @@ struct Frame {
   uint8_t kind;          /* FrameKind */
   bool hashing;          /* values are hashed, for uniqueItems here or above */
   uint8_t searched;      /* closing_is_searched() + 1, 0: not known yet */
-  bool is_unsure;        /* child_need allows what a bounded search left open (closing.h) */
+  bool is_unsure;        /* child_need allows verdicts for which a search was CLOSE_UNSURE (closing.h) */
   uint32_t count;        /* members or items begun */
-  uint32_t rank;         /* place of the last key in `order`; 0: none */
+  uint32_t rank;         /* rank of the last key in `order`; 0: none */
   Formula need;          /* over ATOM_GOAL: what must be possible */
   Formula child_need;    /* over ATOM_GOAL of the member or item that is open */
   const KeyOrder *order; /* of an object's keys; NULL: any */
@@ -62,7 +62,7 @@ struct Frame {
   const Seen *seen;
   uint64_t hash;   /* of the members or items so far */
   uint64_t print;  /* frame_print(), 0: not made yet */
-  uint32_t lex[3]; /* beginnings of a string, a number and a key, LANG_UNKNOWN: not made yet */
+  uint32_t lex[3]; /* lex states of a string, a number and a key that begin; LANG_UNKNOWN: not made */
   uint32_t numbers
       []; /* goals (Formula) [n_goals], their schemas [n_goals], schemas of the open child [n_children] */
 };
@@ -107,7 +107,7 @@ typedef struct {
 
 typedef struct {
   SchemaSet *set;
-  char *text; /* [text_capacity] bytes on the way to the present state */
+  char *text; /* [text_capacity] bytes of the text up to the present state */
   size_t text_capacity;
   char **chunks; /* [n_chunks] of the arena */
   size_t n_chunks, chunks_capacity;
@@ -115,7 +115,7 @@ typedef struct {
   Lex *lexes; /* [n_lexes] */
   size_t n_lexes, lexes_capacity;
   NumberTable lexes_by_content;
-  uint32_t lex_mark; /* of the last search among them */
+  uint32_t lex_mark; /* number of the last search among lexes */
   Lang *lex_langs;   /* [lex_langs_count] */
   size_t lex_langs_count, lex_langs_capacity;
   Buffer decoded;          /* a key or string without its escapes */
@@ -130,10 +130,10 @@ typedef struct {
   NumberTable orders_by_schemas;
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
-  KeyTable few;      /* languages + 1; true: it has few strings */
-  bool is_judging;   /* texts are judged, not written: what is not known to lead nowhere is taken */
+  KeyTable few;    /* by language + 1: if it has few strings; by a hash of language and n: its n-th example */
+  bool is_judging; /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;
-  uint32_t search_depth, search_left; /* of the search of closing.c that is going on */
+  uint32_t search_depth, search_left; /* of the present search of closing.c: depth, steps left */
   Lang plain_number;                  /* one text for each number; LANG_UNKNOWN: not made yet */
   Failure failure;
 } Machine;
@@ -143,27 +143,25 @@ Status machine_open(SchemaSet *set, Machine *machine, Error *err);
 void machine_close(Machine *machine);
 Status machine_check(const Machine *machine, Error *err);
 
-/* The beginning of a text; false if no text satisfies the schema (as far as is seen before the first
- * byte). */
+/* Begins a text; false if no text satisfies the schema, as far as is known before the first byte. */
 bool machine_begin(Machine *machine, JsonState *state);
-/* The same of a subschema. */
+/* machine_begin() for texts of a subschema. */
 bool machine_begin_with(Machine *machine, uint32_t schema, JsonState *state);
-/* Takes a byte; false, the state then is undefined, if the byte is refused. */
+/* Takes a byte; false if it is refused: the state then is undefined. */
 bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 /* True if the text may end here. */
 bool machine_may_end(Machine *machine, const JsonState *state);
 
-/* The string, key or number that is open ends here, before its quote; false if it is refused. Where the
- * string is not hashed and has one language, its text is not read: it ends as any text of the language
- * would. */
+/* Ends the open string, key or number here, before its quote; false if it is refused. Where a string is not
+ * hashed and has one language, its text is not read: it ends as any text of the language would. */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
 uint64_t machine_literal_hash(JsonKind kind);
 uint64_t machine_string_hash(const char *bytes, size_t size);
 bool machine_number_hash(const char *text, size_t size, uint64_t *hash);
-/* The key that is open, without escapes, in machine->decoded; false if memory runs out. */
+/* Writes the open key or string, without escapes, to machine->decoded; false if memory runs out. */
 bool machine_decode(Machine *machine, const JsonState *state);
-/* Pushes a byte of the text only: for callers that have stepped state->lex themselves. */
+/* Only stores a byte of the text: for callers that have stepped state->lex themselves. */
 bool machine_write(Machine *machine, uint32_t at, unsigned char byte);
 
 static inline ArenaMark machine_mark(const Machine *machine) {

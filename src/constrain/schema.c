@@ -1,7 +1,7 @@
 /* schema.c - opens a schema and keeps its subschemas and keys by number; see schema.h.
  *
- * Called by: constraint.c. Calls: schema_resources.c (documents, anchors, $ref), schema_compile.c
- * (keywords). */
+ * Called by: constraint.c and plain_text.c; schema_key() and lists by most files. Calls: schema_resources.c
+ * (documents, anchors, $ref), schema_compile.c (keywords). */
 #include "constrain/schema.h"
 
 #include <stdlib.h>
@@ -118,10 +118,9 @@ Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
                    set->schemas[schema].pointer, inner.text);
 }
 
-#define MAX_SEARCHED_NOW ((size_t)4000) /* expressions of all numbers */
+#define MAX_SEARCHED_NOW ((size_t)4000) /* expressions that search_numbers() makes */
 
-/* Finds out now which beginnings of restricted numbers lead nowhere; else the first mask of a number would
- * have to. */
+/* Finds which first bytes of restricted numbers lead nowhere, before the first mask of a number has to. */
 static Status search_numbers(SchemaSet *set, Error *err) {
   Langs *l = &set->langs;
   const size_t start = l->count;

@@ -27,7 +27,7 @@ typedef enum {
 
 enum { SCHEMA_FALSE, SCHEMA_TRUE, SCHEMA_NONE = UINT32_MAX };
 
-/* A key, or a list of schemas with what chooses among them. */
+/* A key, or a pattern of keys, and the schema (in needed_keys: the other key) that goes with it. */
 typedef struct {
   uint32_t key; /* number of the key; of a pattern: its Lang */
   uint32_t schema;
@@ -43,29 +43,28 @@ typedef struct {
   size_t count, capacity;
 } KeyList;
 
-/* Zero means "not given" for counts of at least, UINT32_MAX for counts of at most, SCHEMA_NONE for
- * schemas. */
+/* Not given: 0 for a minimum, UINT32_MAX for a maximum, SCHEMA_NONE for a schema. */
 typedef struct {
-  const Json *json; /* NULL for schemas 0 and 1; the value for a constant */
-  bool is_constant; /* the value equals json */
+  const Json *json; /* NULL for schemas 0 and 1; of a constant: the value */
+  bool is_constant; /* only a value equal to json satisfies it */
   bool compiled;
-  bool lost_patterns; /* some of patternProperties was let go */
-  uint8_t abundance;  /* of closing.c; 0: unknown */
+  bool lost_patterns; /* some patternProperties were let go (SchemaSet.let_go) */
+  uint8_t abundance;  /* of closing_plain.c; 0: unknown */
   bool is_proven;     /* some value satisfies it, found while SchemaSet.is_proving */
   bool widened;       /* some keyword of it, or of a schema below, was let go: it allows more than it says */
   Draft draft;
-  uint32_t resource;   /* index of the base URI */
+  uint32_t resource;   /* index of the resource it lies in: its base URI */
   char *pointer;       /* JSON pointer, for messages */
   unsigned kinds;      /* KIND_BIT() of the kinds that its own keywords allow */
   Lang string, number; /* restrictions by its own keywords; LANG_ALL: none */
   KeyList properties;  /* sorted by key */
   NumberList order;    /* keys of properties in their order */
   KeyList patterns;
-  uint32_t additional, names, open_members;
+  uint32_t additional, names, open_members; /* names: propertyNames; open: unevaluatedProperties */
   NumberList required;
   uint32_t min_members, max_members;
   KeyList needed_keys; /* (key, another key that it requires) */
-  KeyList dependents;  /* (key, schema of the object where it is present) */
+  KeyList dependents;  /* (key, schema of the object if the key is present) */
   NumberList prefix;   /* schemas of the first items */
   uint32_t rest, open_items, contains, min_items, max_items, min_contains, max_contains;
   bool unique;
@@ -74,7 +73,7 @@ typedef struct {
   bool has_any_of, has_one_of, has_constants;
   uint32_t not_schema, if_schema, then_schema, else_schema;
 
-  /* Whole languages and formulas, in-place subschemas included. 0: unknown, 1: being made, 2: made */
+  /* The meaning of the whole schema, in-place subschemas included. state: 0 unknown, 1 being made, 2 made */
   uint8_t state[JSON_KINDS];
   bool scalar[JSON_TRUE + 1];
   Lang string_all, number_all;
@@ -123,17 +122,17 @@ typedef struct {
   Key *keys; /* [n_keys] */
   size_t n_keys, keys_capacity;
   NumberTable keys_by_bytes, schemas_by_json;
-  KeyTable members; /* of objects that pointers led through, by a hash of object and key */
+  KeyTable members; /* of objects on the way of JSON pointers, by a hash of object and key */
   uint32_t root;
-  int depth;            /* of schemas whose meaning is being made */
-  bool is_proving;      /* schemas that are not is_proven count as `false` for what is still possible */
-  bool hides_evaluated; /* a keyword was let go that says which members and items are evaluated */
+  int depth;            /* schemas whose meaning is being made, each for the one before */
+  bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
+  bool hides_evaluated; /* a keyword that evaluates members or items was let go */
   Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */
   Lang any_number, bounded_number, integers; /* LANG_UNKNOWN: not made yet */
 } SchemaSet;
 
 /* Compiles a schema's text. Refusals are STATUS_USAGE and name the keyword and its JSON pointer. A text that
- * is no valid schema is refused with options.lenient too. */
+ * is no valid schema is refused even with options.lenient. */
 Status schema_open(const char *name, const char *text, size_t size, SchemaOptions options, SchemaSet *set,
                    Error *err);
 void schema_close(SchemaSet *set);
@@ -148,17 +147,18 @@ uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
 /* --- the meaning of a schema; recursive over in-place subschemas */
 bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind); /* null, false, true */
 Lang schema_strings(SchemaSet *set, uint32_t schema);
-/* Refuses the schema, by its pointer, where its languages had failed by a limit on work. */
+/* The failure of set->langs, if any; a limit on work is reported with the schema's pointer. */
 Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err);
 Lang schema_numbers(SchemaSet *set, uint32_t schema);
 Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* of an array or object */
-/* The schemas of a member with this key, or of the item at `index`, by properties or items alone: an AND
- * of CHILD. */
+/* The schemas that properties, patternProperties and additionalProperties give a member with this key: an AND
+ * of ATOM_CHILD. */
 Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size);
-/* True if properties and the like allow no member with this key. */
+/* True if properties, patternProperties and additionalProperties allow no member with this key. */
 bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key);
+/* The schema that prefixItems and items give the item at `index`. */
 uint32_t schema_item(const SchemaSet *set, uint32_t schema, uint32_t index);
-/* Keys that properties and the like allow. */
+/* Keys that properties, patternProperties and additionalProperties allow. */
 Lang schema_member_keys(SchemaSet *set, uint32_t schema);
 /* True for schema `false`. */
 static inline bool schema_is_false(uint32_t schema) {

@@ -1,7 +1,7 @@
 /* schema_compile.c - the keywords of JSON Schema, one function each; see schema_internal.h.
  *
- * Called by: schema.c. A keyword has the drafts that know it; in others it is an annotation, as any
- * unknown one. */
+ * Called by: schema.c. In a draft that does not know a keyword it is an annotation, like any unknown
+ * one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static Status blame(const Keyword *k, Status status, const Error *inner) {
                              : error_set(k->err, status, "%s/%s: %s", own(k)->pointer, k->key, inner->text);
 }
 
-/* A key as a token of a JSON pointer. */
+/* Appends a key to out[0..size) as a token of a JSON pointer. */
 static void append_token(char *out, size_t size, const char *token) {
   size_t n = strlen(out);
   for (; *token && n + 4 < size; token++) {
@@ -78,7 +78,7 @@ static Status subschemas(const Keyword *k, NumberList *(*list)(Schema *), bool *
 }
 
 static Status key_of(const Keyword *k, const Json *member, uint32_t *key) {
-  /* A key holds U+0000 as C0 80, which is not looked up then. */
+  /* json_key() has U+0000 as C0 80: no member matches such a key. */
   *key = schema_key(k->set, json_key(member), strlen(json_key(member)), true);
   return langs_check(&k->set->langs, k->err);
 }
@@ -158,7 +158,7 @@ static unsigned kind_of(const Json *value) {
                                  : KIND_BIT(JSON_NULL);
 }
 
-/* The values of enum, or the one of const, from `first` on. */
+/* Takes n values from `first` on: those of enum, or the one of const. */
 static Status take_values(const Keyword *k, const Json *first, size_t n) {
   Langs *l = &k->set->langs;
   unsigned kinds = 0;
@@ -266,7 +266,7 @@ static Status take_format(const Keyword *k) {
 
 /* --- numbers */
 
-/* True if a sibling of draft 4 makes minimum or maximum exclusive. */
+/* True if draft 4's boolean `sibling` makes minimum or maximum exclusive. */
 static bool is_exclusive(const Keyword *k, const char *sibling) {
   bool exclusive = false;
   return own(k)->draft <= DRAFT_4 && json_bool(schema_find(k->json, sibling), &exclusive) && exclusive;
@@ -485,7 +485,7 @@ static Status refuse_keyword(const Keyword *k) {
                    own(k)->pointer, k->key);
 }
 
-/* The first draft that knows a keyword, and the last. */
+/* The keywords, with the first and the last draft that know each. */
 static const struct {
   const char *key;
   Draft first, last;
@@ -578,7 +578,7 @@ static bool has_widened(const SchemaSet *set, const Schema *s) {
   return found;
 }
 
-/* Lets go what a schema below, which allows more than it says, would make narrower. */
+/* Lets go of keywords that would allow too little because a subschema allows more than it says. */
 static Status widen_around(SchemaSet *set, uint32_t number, Error *err) {
   static const char why[] = "depends on a keyword that was let go";
   Schema *s = &set->schemas[number];
@@ -693,7 +693,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   return STATUS_OK;
 }
 
-/* Compiles a constant like the schema that only it satisfies: enum, or properties, required and so on. */
+/* Compiles a constant as the schema that only its value satisfies: const, or properties and required. */
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
   const Json *value = set->schemas[number].json;
   uint32_t child;

@@ -3,17 +3,17 @@
 
 #include "constrain/schema.h"
 
-/* The member of an object whatever its value, null too; NULL if absent. */
+/* The member of an object, even one whose value is null; NULL if absent. */
 const Json *schema_find(const Json *object, const char *key);
 
-/* Adds the number of the schema that `json` is, not compiled yet; `pointer` is its place. */
+/* Gives the number of the schema `json`, which is added uncompiled if new; `pointer` is its place. */
 Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, const char *pointer,
                   uint32_t *number, Error *err);
 Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
                            Error *err);
 
-/* Lets keywords go whose meaning depends on one that was let go, so that the schema allows no less than it
- * says: `not` a schema that allows more, for one. After all are compiled. */
+/* Lets go of keywords that depend on one that was let go, such as `not` with a schema that now allows more,
+ * so that each schema allows no less than it says. PRECOND all are compiled */
 Status schema_widen(SchemaSet *set, Error *err);
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);
@@ -30,8 +30,8 @@ const KeySchema *schema_property(const Schema *s, uint32_t key);
 
 /* Finds the documents and anchors within the schema. */
 Status schema_find_resources(SchemaSet *set, Error *err);
-/* The schema that `reference` means in a resource; refuses remote ones. */
+/* The schema that `reference` means in a resource; refuses remote references. */
 Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, bool dynamic,
                       const char *pointer, uint32_t *number, Error *err);
-/* Moves *resource and *draft to those that begin at `json`, if it has an id of its own. */
+/* Sets *resource and *draft to those of the resource that begins at `json`, if one does. */
 void schema_enter(const SchemaSet *set, const Json *json, uint32_t *resource, Draft *draft);

@@ -1,15 +1,15 @@
 /* schema_meaning.c - a subschema with its in-place subschemas as languages and formulas; see schema.h.
  *
- * Called by: schema.c, frames.c. In-place subschemas ($ref, allOf, anyOf, oneOf, not, if) judge the same
- * value, so that for strings and numbers they are unions, intersections and complements, and for arrays
- * and objects formulas. */
+ * Called by: schema.c, explain.c, machine.c, frames.c, masks.c. In-place subschemas ($ref, allOf, anyOf,
+ * oneOf, not, if) judge the same value, so that for strings and numbers they are unions, intersections and
+ * complements, and for arrays and objects formulas. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "constrain/schema_internal.h"
 
 enum { UNKNOWN, BEING_MADE, MADE };
-enum { MAX_DEPTH = 1000 }; /* of schemas whose meaning depends on others' */
+enum { MAX_DEPTH = 1000 }; /* schemas whose meanings need one another's */
 
 /* True if the meaning is still to be made; refuses schemas that need their own meaning for it. */
 static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
@@ -186,7 +186,7 @@ static Formula all_keys(SchemaSet *set, const NumberList *keys) {
   return made;
 }
 
-/* For each key that others depend on: it is absent, or they, or a schema, hold. */
+/* For each key that requires another key, or a schema: the key is absent, or what it requires holds. */
 static Formula dependencies(SchemaSet *set, uint32_t schema) {
   Formulas *f = &set->formulas;
   const size_t n_keys = set->schemas[schema].needed_keys.count,
@@ -252,7 +252,7 @@ const KeySchema *schema_property(const Schema *s, uint32_t key) {
 
 enum {
   MAX_EXCLUSIVE = 48, /* branches that are compared */
-  MAX_TAGS = 8,       /* keys that may keep more of them apart */
+  MAX_TAGS = 8,       /* required keys by which longer lists are compared */
   MAX_IN_PLACE = 4    /* allOf and $ref below one another */
 };
 
@@ -297,7 +297,7 @@ static bool members_differ(SchemaSet *set, uint32_t a, uint32_t b, uint32_t key,
   return false;
 }
 
-/* True if a key that `a` requires keeps objects of both apart. */
+/* True if a key that `part` of `a` requires shows that no object satisfies both `a` and `b`. */
 static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b, int depth) {
   for (size_t i = 0; i < set->schemas[part].required.count; i++) {
     const uint32_t key = set->schemas[part].required.items[i];
@@ -309,7 +309,7 @@ static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b
   return false;
 }
 
-/* True if all schemas require the key, each with another constant: such lists may be long. */
+/* True if all schemas require the key, each with a constant of its own. Such lists may be long. */
 static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) {
   const size_t start = set->langs.n_stack, n = list->count;
   bool tagged = true;
@@ -328,8 +328,7 @@ static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) 
   return tagged;
 }
 
-/* True if no object satisfies two of the schemas, as single required members show: then exactly one of them
- * is any of them. */
+/* True if required members show that no object satisfies two of the schemas: oneOf then means anyOf. */
 static bool exclude_one_another(SchemaSet *set, const NumberList *list) {
   const NumberList *required = list->count > 0 ? &set->schemas[list->items[0]].required : NULL;
   for (size_t i = 0; required && i < required->count && i < MAX_TAGS; i++)

@@ -299,7 +299,8 @@ static const Json *step(SchemaSet *set, const Json *json, char *token) {
   return element;
 }
 
-/* Follows a JSON pointer (modified) and the documents that begin on its way. */
+/* The value to which a JSON pointer (modified) leads from `json`, or NULL; *resource and *draft become those
+ * that begin on the way. */
 static const Json *follow(SchemaSet *set, const Json *json, char *pointer, uint32_t *resource, Draft *draft) {
   char *at = pointer;
   while (json && *at == '/') {
@@ -314,7 +315,7 @@ static const Json *follow(SchemaSet *set, const Json *json, char *pointer, uint3
   return json;
 }
 
-/* A $dynamicRef means what a $ref would unless several schemas bear its dynamic anchor. */
+/* Refuses a $dynamicRef if several schemas bear its dynamic anchor; else it means what a $ref would. */
 static Status check_dynamic(SchemaSet *set, const char *name, const char *pointer, Error *err) {
   size_t n = 0;
   for (size_t i = 0; i < set->n_anchors; i++)

@@ -354,7 +354,7 @@ static Status parse_sequence(Parser *p, bool nested, int *index) {
   return STATUS_OK;
 }
 
-/* True if an alternative follows, perhaps on another line. */
+/* Takes the '|' before an alternative, perhaps on another line; false, without moving, if there is none. */
 static bool take_bar(Parser *p) {
   const size_t at = p->at;
   skip_space(p, true);

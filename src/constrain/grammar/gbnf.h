@@ -21,7 +21,7 @@ typedef enum {
   GBNF_REPEAT    /* its child, min to max (LANG_NO_END: any number) times */
 } GbnfKind;
 
-/* A token, or all tokens but it: its id times two, plus one. */
+/* 2 * id: that token; 2 * id + 1: all tokens but that one. */
 typedef uint32_t TokenSet;
 
 typedef struct {
@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
   const char *name; /* [size] in the text */
   size_t size;
-  int node; /* what it stands for */
+  int node; /* its definition; -1: none so far */
 } GbnfRule;
 
 /* Zero-initialise it. */
@@ -52,7 +52,7 @@ typedef struct {
 #define GBNF_MAX_REPEAT 2000 /* as in llama.cpp */
 
 /* Parses text[0..size), which the tree refers to. `name` is for messages, which say line and column, what is
- * expected and what is found there (STATUS_USAGE). Tokens are the tokenizer's; NULL: they are refused. */
+ * expected and what is found there (STATUS_USAGE). Tokens are the tokenizer's; NULL: tokens are refused. */
 Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
                   GbnfTree *tree, Error *err);
 void gbnf_release(GbnfTree *tree);

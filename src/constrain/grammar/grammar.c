@@ -1,4 +1,5 @@
-/* grammar.c - see grammar.h. Called by: constraint.c. Calls: gbnf.c, productions.c, lang.c, lex_masks.c. */
+/* grammar.c - see grammar.h. Called by: constraint.c, forced.c, plain_text.c, commands/form/.
+ * Calls: gbnf.c, productions.c, lang.c, lex_masks.c. */
 #include "constrain/grammar/grammar.h"
 
 #include <stdlib.h>
@@ -15,18 +16,18 @@ enum {
   MAX_PLACES = 4096,    /* of a state */
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
-  KEPT_STATES = 1 << 16, /* grammar_settle() forgets more */
-  KEPT_LEXES = 1 << 14,  /* the same of a part's states */
+  KEPT_STATES = 1 << 16, /* over so many, grammar_settle() forgets states */
+  KEPT_LEXES = 1 << 14,  /* over so many, it forgets states of parts */
   N_MASKS = 64,
 };
 
-/* Follows a part: symbols from `at` on, then the stack `below` (0: the end of the text). */
+/* The text after a part: the symbols from `at` on, then the stack `below` (0: the end of the text). */
 typedef struct {
   uint32_t at, below;
 } Stack;
 
 typedef struct {
-  Lang lang; /* what may follow of the part, never LANG_EMPTY or LANG_NONE; or PLACE_TOKEN and a TokenSet */
+  Lang lang; /* what may follow of the part, never LANG_EMPTY or LANG_NONE; or PLACE_TOKEN | a TokenSet */
   uint32_t stack;
 } Place;
 #define PLACE_TOKEN (UINT32_C(1) << 31)
@@ -48,7 +49,7 @@ typedef struct {
 } KeptMask;
 
 struct Grammar {
-  SchemaSet set; /* only its languages, which the machine's states are of */
+  SchemaSet set; /* only its languages are used */
   Productions productions;
   Stack *stacks; /* [n_stacks] number 0 is the end of the text */
   size_t n_stacks, stacks_capacity;
@@ -60,8 +61,8 @@ struct Grammar {
   size_t n_places, places_capacity;
   KeyTable transitions;    /* by state and byte, plus one */
   KeptMask masks[N_MASKS]; /* of state s at s % N_MASKS */
-  Machine machine;         /* only its states of a language (lex.h) */
-  LexMasks last, parts;    /* tokens of a part that ends the text, and of others */
+  Machine machine;         /* only its states of lex.h are used */
+  LexMasks last, parts;    /* last: tokens of parts that end the text; parts: of other parts */
 
   /* The state that is being made. */
   Place *made; /* [n_made] */
@@ -84,7 +85,7 @@ Status grammar_check(const Grammar *g, Error *err) {
 
 /* --- stacks */
 
-/* The number of the stack of symbols from `at` on, above another; that one itself at the last symbol. */
+/* The number of the stack of the symbols from `at` on above `below`; `below` if there are no symbols. */
 static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
   const Stack stack = {at, below};
   if (g->productions.symbols[at].kind == SYMBOL_END) return below;
@@ -106,7 +107,8 @@ static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
 
 static void expand(Grammar *g, Stack stack);
 
-/* Adds a place, and what may follow it at once. Languages with the same stack are one. */
+/* Adds a place and, if its language has the empty string, what follows it. Languages with the same stack are
+ * united. */
 static void add_place(Grammar *g, Lang lang, uint32_t stack) {
   const bool is_token = lang & PLACE_TOKEN;
   if (!is_token && lang_has_empty(&g->set.langs, lang)) {
@@ -229,7 +231,7 @@ uint32_t grammar_next(Grammar *g, uint32_t state, unsigned char byte) {
   return next;
 }
 
-/* Adds what may follow a stack, or that the text may end. */
+/* Adds the places of a stack; of stack 0, that the text may end. */
 static void add_stack(Grammar *g, uint32_t stack) {
   if (stack == 0) g->accepts = true;
   if (stack > 0) expand(g, g->stacks[stack]);
@@ -282,10 +284,10 @@ bool grammar_must_end(const Grammar *g, uint32_t state) {
 
 /* --- masks: the union over the state's places
  *
- * Most tokens end within a part, such as a string. They depend on the part alone: lex_masks.c finds them,
- * with the nodes of the trie at which it may end; from these on, the state after the part decides. */
+ * Most tokens end within a part, such as a string. They depend on the part alone: lex_masks.c finds them, and
+ * the nodes of the trie at which the part may end. Below these nodes the state after the part decides. */
 
-/* Nodes first..last-1 follow `state`. */
+/* Adds the tokens of nodes first..last-1, which follow `state`. */
 static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint32_t state, uint64_t *mask) {
   for (uint32_t node = first; node < last; node = t->skip[node]) {
     const uint32_t next = grammar_next(g, state, t->bytes[node]);
@@ -372,7 +374,7 @@ uint32_t grammar_settle(Grammar *g, uint32_t state) {
   return intern(g);
 }
 
-/* An empty grammar over a store, which it takes, with room for the state and the stack number 0. */
+/* Makes a grammar without productions, which takes over the store and has state 0 and stack 0. */
 static Status open_empty(Langs *langs, Grammar **grammar, Error *err) {
   Grammar *g = *grammar = mem_alloc(1, sizeof *g, "a grammar", err);
   if (!g) return langs_close(langs), STATUS_FAILED;
@@ -388,7 +390,7 @@ static Status open_empty(Langs *langs, Grammar **grammar, Error *err) {
   return STATUS_OK;
 }
 
-/* Closes the grammar unless it was opened and has a text. */
+/* Ends the opening of a grammar: closes it after a failure, or if no text fits it. */
 static Status finish(Grammar **grammar, const char *name, Status status, Error *err) {
   Error inner;
   if (status == STATUS_OK && grammar_begin(*grammar) == GRAMMAR_DEAD) {

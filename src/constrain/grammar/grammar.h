@@ -1,5 +1,5 @@
-/* grammar.h - the texts of a context-free grammar, byte by byte: which bytes may come next, and may the text
- * end here.
+/* grammar.h - the texts of a context-free grammar, byte by byte: says which bytes may come next, and if the
+ * text may end here.
  *
  * A state is a set of places. A place is what may follow of a regular part (a Lang, whose derivatives are the
  * steps of an automaton) or a token, and what follows that part: a stack of positions in productions. Equal
@@ -13,23 +13,23 @@ typedef struct Grammar Grammar;
 enum { GRAMMAR_DEAD = 0 }; /* the state after a byte that is refused */
 
 /* A grammar in GBNF (gbnf.h). Refusals are STATUS_USAGE and say where, what is expected and what is found.
- * Tokens in it are the tokenizer's, NULL: it may have none. */
+ * Its tokens are those of the tokenizer; NULL: it may name no tokens. */
 Status grammar_open(const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
                     Grammar **grammar, Error *err);
 /* The texts that a regular expression (ECMAScript, lang/regular_expression.h) matches from end to end. */
 Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
                                        Error *err);
-/* The strings of one language. Takes the store, also after a failure: *langs is empty afterwards. `name` is
+/* The strings of one language. Takes over the store, even after a failure: *langs is empty then. `name` is
  * for messages. */
 Status grammar_open_lang(const char *name, Langs *langs, Lang lang, Grammar **grammar, Error *err);
 void grammar_close(Grammar *grammar); /* NULL is fine */
 
-/* The state before the first byte, and the one after another byte. */
+/* The state before the first byte; the state after one more byte. */
 uint32_t grammar_begin(Grammar *grammar);
 uint32_t grammar_next(Grammar *grammar, uint32_t state, unsigned char byte);
-/* The state after a token: by its bytes[0..size), perhaps none, or as the token itself. */
+/* The state after a token that is taken by its bytes[0..size), if it has any, or by its id. */
 uint32_t grammar_next_token(Grammar *grammar, uint32_t state, int32_t id, const char *bytes, size_t size);
-/* True if tokens as such may follow, which no bytes stand for; if any rule refers to tokens; to this one. */
+/* True if a token may follow by its id; if some rule names tokens by id; if some rule names this token. */
 bool grammar_takes_tokens(const Grammar *grammar, uint32_t state);
 bool grammar_has_tokens(const Grammar *grammar);
 bool grammar_names_token(const Grammar *grammar, int32_t id);
@@ -40,5 +40,5 @@ bool grammar_may_end(const Grammar *grammar, uint32_t state);
 bool grammar_must_end(const Grammar *grammar, uint32_t state);
 /* Adds the tokens that may come next to mask[0 .. vocabulary->n_words). */
 void grammar_mask(Grammar *grammar, const Vocabulary *vocabulary, uint32_t state, uint64_t *mask);
-/* Gives memory back where there are many states: forgets all but this one, and returns its new number. */
+/* Forgets all states but this one if there are many, to free memory; returns the state's new number. */
 uint32_t grammar_settle(Grammar *grammar, uint32_t state);

@@ -5,10 +5,11 @@
 #include "constrain/grammar/grammar.h"
 #include "constrain/schema.h"
 
-/* One of the words. Reorders the array. `name` is for messages. */
+/* A grammar whose texts are the words. Reorders the array. `name` is for messages. */
 Status grammar_open_words(const char *name, LangWord *words, size_t n, Grammar **grammar, Error *err);
 
-/* A value that fits the schema text[0..size): a string as it is, or a number, true, false or null as JSON;
- * then `end`, which does not come earlier. *grammar is NULL where the schema has no string without `end`. */
+/* A grammar of values that fit the schema text[0..size), each followed by `end`, which does not come earlier:
+ * a string as it is, or a number, true, false or null as JSON. *grammar is NULL if the schema has no string
+ * without `end`. */
 Status grammar_open_value(const char *name, const char *text, size_t size, SchemaOptions options,
                           const char *end, Grammar **grammar, Error *err);

@@ -15,7 +15,7 @@ typedef struct {
   /* [tree->n_rules] */
   uint8_t *visits;      /* 0: not yet, 1: being visited, 2: done */
   bool *is_nested;      /* refers to itself or to a token, or to a rule that does */
-  bool *node_is_nested; /* [tree->n_nodes] the same of a node */
+  bool *node_is_nested; /* [tree->n_nodes] the same for nodes */
   Lang *meanings;       /* of rules that are not nested, LANG_UNKNOWN: not made yet */
   uint32_t *numbers;    /* of nested rules in `out`, or NONE */
   int depth;
@@ -151,7 +151,7 @@ static Status add_symbol(Maker *m, uint32_t owner, int index, SymbolList *list) 
   return append(list, SYMBOL_RULE, number, m->err);
 }
 
-/* Appends the symbols of a sequence; languages one after another are one. */
+/* Appends the symbols of a sequence; adjacent languages become one symbol. */
 static Status add_sequence(Maker *m, uint32_t owner, const GbnfNode *sequence, SymbolList *list) {
   Langs *l = m->langs;
   for (int i = sequence->child; i >= 0;) {
@@ -188,7 +188,7 @@ static Status add_repeat(Maker *m, uint32_t rule, const GbnfNode *node, SymbolLi
   return add_alternative(m->name, m->out, rule, list, m->err);
 }
 
-/* Adds the alternatives of an EITHER: its languages are one of them. */
+/* Adds the alternatives of an EITHER; its languages together are one alternative. */
 static Status add_either(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
   Langs *l = m->langs;
   const size_t start = l->n_stack;

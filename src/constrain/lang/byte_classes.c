@@ -25,7 +25,7 @@ void byte_classes_divide(ByteClasses *c, const ByteSet *set) {
   for (unsigned byte = next_of(set, 0); byte < 256; byte = next_of(set, byte + 1)) {
     const uint8_t class = c->of[byte];
     if (class >= n_before || inside[class] == c->size[class]) continue;
-    if (inside[class] > 0) { /* its first byte in the set */
+    if (inside[class] > 0) { /* this is the first byte of the class in the set */
       fresh[class] = (uint16_t)c->n;
       c->parent[c->n] = class;
       c->first[c->n] = (uint8_t)byte;

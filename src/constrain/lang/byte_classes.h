@@ -1,12 +1,11 @@
-/* byte_classes.h - bytes that each set of a store has all or none of, and rows of derivatives of an
- * expression, one for each such class. A class divides in two when a set of bytes comes that has a part of
- * it; rows from before that stay as they are: their entry for a class is that of the classes it has divided
- * into. */
+/* byte_classes.h - classes of bytes that no set of a store divides, and rows of an expression's derivatives,
+ * one for each class. A new set that has only a part of a class divides the class in two. Older rows stay as
+ * they are: there, a new class has the entry of the class that it was divided from. */
 #pragma once
 
 #include "constrain/lang/lang_internal.h"
 
-/* One class of all bytes. */
+/* Begins with one class, of all bytes. */
 void byte_classes_begin(ByteClasses *classes);
 /* Divides classes so that the set is a union of them. */
 void byte_classes_divide(ByteClasses *classes, const ByteSet *set);
@@ -15,7 +14,7 @@ void byte_classes_divide(ByteClasses *classes, const ByteSet *set);
  * failure. */
 uint32_t *byte_row_make(Langs *langs);
 
-/* The entry of a row for a class of now, and for a byte. */
+/* The entry of a row for a present class, even a newer one than the row; for a byte. */
 static inline uint32_t *byte_row_class(const ByteClasses *classes, uint32_t *row, uint32_t class) {
   while (class >= row[0]) class = classes->parent[class];
   return &row[1 + class];

@@ -1,8 +1,8 @@
 /* lang.c - makes, simplifies and derives expressions of regular languages; see lang.h.
  *
- * Called by: regular_expression.c, formats.c, numbers.c, schema and machine files. The derivative of an
- * expression by a byte (Brzozowski 1964) is computed together with the set of bytes that have the same
- * one, its cell, so that a state costs one computation for each cell. */
+ * Called by: most files of src/constrain. The derivative of an expression by a byte (Brzozowski 1964) is
+ * computed together with its cell, the set of bytes that have the same derivative, so that a state costs one
+ * computation for each cell. */
 #include "constrain/lang/lang.h"
 
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 
 #define MAX_EXPRESSIONS        ((size_t)1 << 21)
 #define MAX_PARTS_KEPT         ((size_t)1 << 25) /* of all unions and intersections */
-#define MAX_DEPTH              2000              /* what goes down into expressions is recursive */
+#define MAX_DEPTH              2000              /* functions recurse into expressions */
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
-#define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* where it speaks of multiples */
-#define MAX_WITNESSES          ((size_t)1 << 8)  /* among them, texts that end in a multiple are tried */
-#define MAX_WORD               ((size_t)1 << 12) /* bytes that are taken out one after the other */
-#define MAX_RUNS               64                /* parts of a union among which repetitions are united */
+#define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* in a search with multiples */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* expressions that has_witness() looks at, the first ones */
+#define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
+#define MAX_RUNS               64                /* parts of a union that join_runs() looks at */
 
 void langs_fail(Langs *langs, Status status, const char *message) {
   failure_set(&langs->failure, status, message);
@@ -29,7 +29,7 @@ Status langs_check(const Langs *langs, Error *err) {
   return failure_check(&langs->failure, err);
 }
 
-/* A limit on work is passed. */
+/* Records that a limit on work is passed. */
 static void fail_limit(Langs *langs, const char *limit) {
   Error message;
   error_set(&message, STATUS_USAGE,
@@ -60,7 +60,7 @@ static bool equal(const Langs *langs, const LangNode *x, const LangNode *y) {
   return x->a == y->a && x->min == y->min;
 }
 
-/* Gives the node what follows from its parts; false if it is too deep. */
+/* Sets the node's depth and `multiples` from its parts; false if it is too deep. */
 static bool measure(Langs *langs, LangNode *node) {
   const bool list = node->kind == OR || node->kind == AND;
   if (node->kind == MULTIPLE) node->multiples = true;
@@ -200,8 +200,8 @@ static bool add_parts(Langs *langs, LangKind kind, Lang a) {
   return true;
 }
 
-/* Unites or intersects the sets among list[0..n) to one; returns the new n, or -1 if it is empty in an
- * AND. */
+/* Unites or intersects the sets among list[0..n) to one; returns the new n, or -1 for an AND whose sets have
+ * no byte in common. */
 static ptrdiff_t join_sets(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
   size_t kept = 0, n_sets = 0;
   ByteSet all = byte_set_none();
@@ -230,7 +230,7 @@ static bool lists_have(const uint32_t *list, size_t n, uint32_t value) {
   return bsearch(&value, list, n, sizeof value, by_number) != NULL;
 }
 
-/* Simplifies the sorted list; returns the kept number, or -1 where the whole is `absorbing`. */
+/* Simplifies the sorted list; returns the number of parts kept, or -1 if the whole is `absorbing`. */
 static ptrdiff_t tidy(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
   const Lang neutral = kind == OR ? LANG_NONE : LANG_ALL, absorbing = kind == OR ? LANG_ALL : LANG_NONE;
   size_t kept = 0;
@@ -270,8 +270,8 @@ static bool read_run(const Langs *langs, Lang lang, Run *run) {
   return node->kind == REPEAT;
 }
 
-/* Unites runs among list[0..n) that differ in their numbers alone, where these make one range; returns the
- * new n. Expressions of counters then grow with the text, not with all ways to read it. */
+/* Unites runs among list[0..n) that differ only in min and max, if their ranges make one; returns the new n.
+ * Expressions of counters then grow with the text, not with all ways to read it. */
 static size_t join_runs(Langs *langs, uint32_t *list, size_t n) {
   Run x, y;
   for (size_t i = 0; i < n; i++) {
@@ -421,8 +421,8 @@ static Lang derive_and(Langs *langs, LangNode node, unsigned char byte, ByteSet 
   return made;
 }
 
-/* Pushes the alternatives of the derivative of `a`, each expression's once: unions whose parts share theirs
- * would else be derived in as many ways as lead to them. */
+/* Pushes the alternatives of the derivative of `a`. A collection takes each expression once, even if many
+ * unions in `a` have it as a part. */
 static void collect(Langs *langs, Lang a, unsigned char byte, ByteSet *cell, uint32_t collection) {
   while (langs_work(langs, 1)) {
     const LangNode node = langs->nodes[a];
@@ -478,8 +478,8 @@ static Lang derive_new(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) 
   return LANG_NONE;
 }
 
-/* The derivative of `a`; keeps in `cell` only bytes that have the same one. An expression that this
- * derivation has met before has done so already. */
+/* The derivative of `a`; keeps in `cell` only bytes with the same derivative. An expression that this
+ * derivation has met before has narrowed `cell` already. */
 static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   if (!langs_work(langs, 4)) return LANG_NONE;
   if (langs->nodes[a].derivation == langs->derivation) return langs->nodes[a].derived;
@@ -489,7 +489,7 @@ static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   return made;
 }
 
-/* Begins a derivation. It never takes an earlier one's marks for its own. */
+/* Begins a derivation with a new number; clears all marks before numbers repeat. */
 static void begin_derivation(Langs *langs) {
   if (++langs->derivation > 0 && langs->collection < UINT32_MAX / 2) return;
   for (size_t i = 0; i < langs->count; i++) langs->nodes[i].derivation = langs->nodes[i].collection = 0;
@@ -499,8 +499,8 @@ static void begin_derivation(Langs *langs) {
 
 #define MAX_PARTS 16
 
-/* The derivative of an AND or a NOT from those of its parts, which other expressions have in common with
- * it; fills next[] for all bytes known to do the same to each. */
+/* The derivative of an AND or a NOT by lang_next() of its parts, which other expressions share; fills next[]
+ * for all classes for which each part's derivative is known to be the same. */
 static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *next) {
   const LangNode node = langs->nodes[a];
   const uint32_t n = node.kind == NOT ? 1 : node.b;
@@ -567,7 +567,7 @@ bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size) {
 
 typedef struct {
   Lang lang;
-  uint32_t from; /* index of the one it was reached from */
+  uint32_t from; /* index of the item before it on the path */
 } Reached;
 
 static void mark_path(Langs *langs, const Reached *reached, size_t at) {
@@ -586,7 +586,7 @@ static bool multiple_part(const Langs *langs, Lang a, LangNode *part) {
   return part->kind == MULTIPLE;
 }
 
-/* Tries texts that end in a multiple, which a search would find late. */
+/* Tries texts of multiple_witness(), which a search would find late. */
 static bool has_witness(Langs *langs, Lang a) {
   LangNode part;
   if (!multiple_part(langs, a, &part)) return false;
@@ -597,8 +597,8 @@ static bool has_witness(Langs *langs, Lang a) {
   return false;
 }
 
-/* A language that does not speak of multiples, of at least the strings of `a` (`above`; else of at most them).
- * What only an exponent could still make a multiple is none where no exponent may come. */
+/* `a` with each part that has multiples replaced by a bound: the result has at least (`above`) or at most the
+ * strings of `a`. Without `exponents` a MULTIPLE that needs an exponent has no string. */
 static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples) return a;
@@ -614,7 +614,7 @@ static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) 
   return made;
 }
 
-/* False if `a` has no string whatever is a multiple. */
+/* False if `a` has no string even if all numbers are multiples. */
 static bool may_be_alive(Langs *langs, Lang a) {
   const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
   const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
@@ -623,8 +623,8 @@ static bool may_be_alive(Langs *langs, Lang a) {
          lang_is_alive(langs, lang_and(langs, without_multiples(langs, a, true, true), exponents));
 }
 
-/* True if a MULTIPLE of whole numbers alone leaves no text, where what else is asked for takes any digits, so
- * many at most. */
+/* True if `a` has a MULTIPLE of whole numbers, its other parts take any digits up to a length, and no such
+ * digits make a multiple. */
 static bool lacks_multiple(Langs *langs, Lang a) {
   LangNode part;
   char text[80];
@@ -644,7 +644,7 @@ static bool lacks_multiple(Langs *langs, Lang a) {
   return false;
 }
 
-/* `alive` of what speaks of multiples, 0: only a search knows. */
+/* `alive` of an expression with multiples; 0: only a search can find it. */
 static uint8_t alive_by_multiples(Langs *langs, Lang a, bool witnesses) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples || node.alive) return node.alive;
@@ -695,7 +695,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
       }
     }
     if (count <= most) continue;
-    if (most < MAX_SEARCHED) { /* Assume that a multiple is there: what is wrong is refused at the end. */
+    if (most < MAX_SEARCHED) { /* Assume that there is a multiple: else the number is refused at its end. */
       found = true;
       mark_path(langs, reached, at);
     } else {
@@ -710,7 +710,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* --- beginnings */
 
-/* True for THEN(TEXT, ...) and what has it as a choice. */
+/* True for any text, even with more after it, and for a union that has such a part. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
   LangNode *node = &langs->nodes[a];
   if (node->takes_any) return node->takes_any == 1;
@@ -743,7 +743,7 @@ bool lang_is_endless(const Langs *langs, Lang a) {
   return endless;
 }
 
-/* An OR without the string, which is taken from each part; or an AND, from one part. */
+/* lang_without() of an OR, where all parts lose the string, or of an AND, where one part does. */
 static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t size) {
   Lang made = node.kind == OR ? LANG_NONE : LANG_ALL;
   Lang *parts = malloc(node.b * sizeof *parts);
@@ -754,8 +754,7 @@ static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t 
     const LangKind kind = langs->nodes[parts[i]].kind;
     if (node.kind == AND && kind != OR && kind != THEN && kind != SET) continue;
     parts[i] = lang_without(langs, parts[i], bytes, size);
-    done =
-        node.kind == AND && !lang_contains(langs, parts[i], bytes, size); /* endless ones stay as they are */
+    done = node.kind == AND && !lang_contains(langs, parts[i], bytes, size); /* an endless part keeps it */
   }
   made = join(langs, node.kind, parts, node.b);
   free(parts);

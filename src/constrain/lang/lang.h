@@ -49,18 +49,18 @@ typedef struct {
   struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;
-  Lang *stack; /* [n_stack] expressions that are put aside for a moment */
+  Lang *stack; /* [n_stack] expressions of lists that are being made */
   size_t n_stack, stack_capacity;
   Pool rows;           /* of transitions */
   size_t steps;        /* transitions computed since langs_begin_work() */
-  uint32_t round;      /* of searches for a string, which mark expressions with it */
-  uint32_t derivation; /* of a byte, which marks the expressions that it derives */
-  uint32_t collection; /* of alternatives of a derivative */
+  uint32_t round;      /* number of the last search for a string, which marks what it meets */
+  uint32_t derivation; /* number of the last derivation by a byte, which marks what it meets */
+  uint32_t collection; /* number of the last union of derivatives, which marks its parts */
   Lang any_character, any_text;
   uint8_t ending[32]; /* [ending_size] the string that lang_ends_within() found last */
   uint32_t ending_size;
   Failure failure;
-  bool unsupported; /* what was refused last is valid, but cannot be held to exactly */
+  bool unsupported; /* what was refused last is valid, but cannot be enforced exactly */
 } Langs;
 
 Status langs_open(Langs *langs, Error *err);
@@ -79,14 +79,13 @@ Lang lang_then(Langs *langs, Lang a, Lang b);
 Lang lang_or(Langs *langs, Lang a, Lang b);
 Lang lang_or_all(Langs *langs, const Lang *parts, size_t n);
 Lang lang_and_all(Langs *langs, const Lang *parts, size_t n);
-/* The same as lang_or_all() where there may be many parts: those with the same beginning share it, as in a
- * tree. */
+/* lang_or_all() for what may be many parts, as a prefix tree: parts share their common beginnings. */
 Lang lang_or_many(Langs *langs, const Lang *parts, size_t n);
-/* The expressions on langs->stack from `start`, one after another; takes them off. */
+/* The concatenation of the expressions on langs->stack from `start`; takes them off the stack. */
 Lang lang_sequence(Langs *langs, size_t start);
 Lang lang_and(Langs *langs, Lang a, Lang b);
 Lang lang_not(Langs *langs, Lang a);
-/* From min to max (LANG_NO_END: any number) strings of `a`. */
+/* Concatenations of min to max (LANG_NO_END: any number of) strings of `a`. */
 Lang lang_repeat(Langs *langs, Lang a, uint32_t min, uint32_t max);
 static inline Lang lang_maybe(Langs *langs, Lang a) {
   return lang_repeat(langs, a, 0, 1);
@@ -94,16 +93,15 @@ static inline Lang lang_maybe(Langs *langs, Lang a) {
 /* One character, and any number of them: valid UTF-8. */
 Lang lang_any_character(Langs *langs);
 Lang lang_any_text(Langs *langs);
-/* `a` without what is no valid UTF-8. */
+/* The strings of `a` that are valid UTF-8. */
 Lang lang_text(Langs *langs, Lang a);
 /* Declares that all strings of `a` are valid UTF-8, which lang_text() uses. */
 Lang lang_declare_text(Langs *langs, Lang a);
-/* Declares that `a` has the texts of one value, so that two such languages are equal or have no text in
- * common. */
+/* Declares that `a` has the texts of one value, so that two such languages are equal or disjoint. */
 Lang lang_declare_single(Langs *langs, Lang a);
 bool lang_is_single(const Langs *langs, Lang a);
-/* The strings that begin with a word and go on with its rest, as a tree by their first bytes. Reorders the
- * array. PRECOND the words and their rests are text */
+/* lang_words() is the union of words, each followed by its rest, as a prefix tree. It reorders the array.
+ * PRECOND the words and their rests are text */
 typedef struct {
   const char *bytes; /* [size] */
   size_t size;
@@ -116,7 +114,7 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n);
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 
-/* Bounds the time of what follows until the next call: over LANG_MAX_STEPS transitions, or MAX_WORK, fail. */
+/* Bounds the work until the next call: more than LANG_MAX_STEPS transitions, or than MAX_WORK units, fail. */
 #define LANG_MAX_STEPS 800000
 static inline void langs_begin_work(Langs *langs) {
   langs->steps = 0;
@@ -126,9 +124,9 @@ static inline void langs_begin_work(Langs *langs) {
 static inline bool langs_work(Langs *langs, size_t units) {
   return failure_work(&langs->failure, units);
 }
-/* Forgets transitions if they take much memory; they are found anew. */
+/* Forgets transitions if they take much memory; lang_next() computes them anew. */
 void langs_tidy(Langs *langs);
-/* Pushes on langs->stack; false on failure. Callers put langs->n_stack back to what it was. */
+/* Pushes on langs->stack; false on failure. Callers restore langs->n_stack. */
 static inline bool lang_push(Langs *langs, Lang a) {
   if (langs->n_stack == langs->stack_capacity &&
       !failure_grow(&langs->failure, &langs->stack, &langs->stack_capacity, langs->n_stack + 1,
@@ -137,8 +135,8 @@ static inline bool lang_push(Langs *langs, Lang a) {
   langs->stack[langs->n_stack++] = a;
   return true;
 }
-/* The strings of any that was pushed since n_stack was `start`, by lang_or_all() or lang_or_many(); takes
- * them off the stack. None may have been pushed, not even the first of all: there is no stack before it. */
+/* The union, by lang_or_all() or lang_or_many(), of what was pushed since n_stack was `start`; takes it off
+ * the stack. If nothing was pushed, langs->stack may still be NULL. */
 static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
   const size_t n = langs->n_stack - start;
   const Lang made = n > 0 ? join(langs, langs->stack + start, n) : LANG_NONE;
@@ -147,37 +145,38 @@ static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs
 }
 
 bool lang_has_empty(const Langs *langs, Lang a);
-/* True if `a` is made without intersections and complements, or LANG_ALL. */
+/* True for LANG_ALL, and for what is made without intersections, complements and multiples. */
 bool lang_is_plain(const Langs *langs, Lang a);
-/* The rests of the strings of `a` that begin with `byte`. */
+/* The derivative by a byte: the rests of the strings of `a` that begin with `byte`. */
 Lang lang_next(Langs *langs, Lang a, unsigned char byte);
-/* Characters above U+007F by their first byte. White space and line ends have classes of their own. */
+/* Classes of characters above U+007F: one for each first byte that white space or line ends have, and a class
+ * of the rest. */
 typedef enum { WIDE_OTHER, WIDE_C2, WIDE_E1, WIDE_E2, WIDE_E3, WIDE_EF, N_WIDE } WideClass;
-/* The rests of the strings of `a` that begin with a character of the class, which are the same for each;
- * LANG_UNKNOWN if they are not, or it is not seen from how `a` is written. */
+/* The derivative by a character of the class; LANG_UNKNOWN if it differs between characters, or the
+ * expression does not show that it is the same. */
 Lang lang_next_class(Langs *langs, Lang a, WideClass class);
-/* True if `a` has a string. Within the limit on expressions exact; over it langs_check() fails. */
+/* True if `a` has a string. A search that meets its limit fails (langs_check()), or returns true if `a` has
+ * multiples. */
 bool lang_is_alive(Langs *langs, Lang a);
 bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);
-/* True if every text is the beginning of a string of `a`; false where that is not seen from how it is
- * written. */
+/* True if every text is the beginning of a string of `a`; false where the expression does not show that. */
 bool lang_takes_any_beginning(const Langs *langs, Lang a);
-/* True if each beginning of a string of `a` is one of infinitely many, as far as is seen from how it is
- * written. */
+/* True if each beginning of a string of `a` begins infinitely many strings; false where the expression does
+ * not show that. */
 bool lang_is_endless(const Langs *langs, Lang a);
-/* `a` without a string. Where every beginning has strings without end, `a` itself: to be refused by the
- * caller. */
+/* `a` without a string. Parts of a union that are lang_is_endless() stay as they are: there, the caller has
+ * to refuse the string. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
-/* The number of characters of the shortest string of `a`, which has one; bytes inside a character count
- * nothing. 0 where the search has a limit's length: then it may be more. */
+/* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count. 0 also
+ * where the search meets its limit. PRECOND `a` has a string */
 uint32_t lang_shortest(Langs *langs, Lang a);
-/* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), as lang_is_alive() and
- * lang_shortest() find: the end of another string is tried before a search. */
+/* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), by lang_is_alive() and
+ * lang_shortest(); langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
-/* `a` with repetitions of at least LANG_RELAXED times at most made endless: a larger language with the same
- * strings of up to LANG_RELAXED characters, whose automaton is smaller. */
+/* `a` without upper limits of repetitions that are LANG_RELAXED or more: a larger language, with the same
+ * strings of up to LANG_RELAXED characters and a smaller automaton. */
 #define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
-/* `a` as an intersection with the strings of at most *max characters (LANG_NO_END: of any number) and the
- * language returned, as far as `a` is written so. */
+/* Splits `a`: it is the intersection of the language returned and the strings of at most *max characters
+ * (LANG_NO_END: the expression shows no such limit). */
 Lang lang_without_max(Langs *langs, Lang a, uint32_t *max);

@@ -1,7 +1,8 @@
-/* lang_classes.c - derivatives by whole classes of characters above U+007F; see lang.h. Called by: lex.c.
+/* lang_classes.c - derivatives by whole classes of characters above U+007F; see lang.h. Called by: lex.c,
+ * lang_lengths.c.
  *
- * A set of characters is an OR of sequences of bytes. As a part of a language it is taken as one letter: the
- * class is in it, or not, or, and then the answer is not known, some of the class. */
+ * A set of characters is an OR of sequences of bytes. As a part of a language it is taken as one letter that
+ * has all characters of a class, or none, or only some: then the answer is LANG_UNKNOWN. */
 #include "constrain/lang/lang_internal.h"
 
 static bool is_in_class(unsigned lead, WideClass class) {
@@ -13,8 +14,7 @@ static bool is_in_class(unsigned lead, WideClass class) {
   return lead >= 0xc2 && lead <= 0xf4;
 }
 
-/* Bytes after the first one that all strings of `a` have inside a character; 0: not so, or not only such
- * bytes. */
+/* The length of all strings of `a` if they are continuation bytes of UTF-8 alone and equally long; else 0. */
 static int middle_bytes(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) {
@@ -48,8 +48,8 @@ static bool is_character_set(const Langs *langs, Lang a) {
   return true;
 }
 
-/* The language after any n bytes inside a character, the first of them from first to last; LANG_UNKNOWN if
- * there are several. */
+/* The derivative of `a` by any n continuation bytes that begin with first..last; LANG_UNKNOWN if it differs
+ * between them. */
 static Lang after_middle(Langs *l, Lang a, unsigned first, unsigned last, int n) {
   const Lang next = lang_next(l, a, (unsigned char)first);
   for (unsigned byte = first + 1; byte <= last; byte++)
@@ -99,7 +99,7 @@ bool lang_is_character_set(Langs *langs, Lang a) {
   return langs->nodes[a].character_set == CHARACTER_SET;
 }
 
-enum { MAX_LOOKED = 1000 }; /* expressions for one answer */
+enum { MAX_LOOKED = 1000 }; /* expressions that one lang_next_class() may look at */
 
 static Lang next_class(Langs *langs, Lang a, WideClass class, int *looked);
 

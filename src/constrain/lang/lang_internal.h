@@ -17,16 +17,16 @@ struct LangNode {
   bool has_empty;             /* contains the empty string */
   bool plain;                 /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
   bool text;                  /* known to have only valid UTF-8 */
-  bool guessed;               /* lang_shortest() was too long a search */
+  bool guessed;               /* the search of lang_shortest() met its limit */
   bool counts;                /* has a repetition that lang_relaxed() changes */
   bool multiples;             /* has a MULTIPLE in it */
   bool single;                /* lang_declare_single() */
   uint8_t alive;              /* 0 unknown, 1 has a string, 2 has none */
-  uint8_t endless, takes_any; /* the same of is_endless() and takes_any_beginning() */
+  uint8_t endless, takes_any; /* lang_is_endless(), takes_any_beginning(): 0 unknown, 1 true, 2 false */
   uint8_t character_set, wide_all, wide_any; /* of lang_classes.c */
-  uint16_t depth; /* of expressions inside one another; the rest of a THEN is beside its first part */
+  uint16_t depth; /* nesting of expressions; the second part of a THEN is no deeper */
   uint32_t a, b, min;
-  uint32_t derivation, derived; /* the last derivation that met it, and its derivative there */
+  uint32_t derivation, derived; /* the last derivation that met it, and the derivative made */
   uint32_t collection;          /* the last union of derivatives that it was taken into */
   uint32_t round;               /* of the last search that met it */
   uint32_t shortest;            /* lang_shortest() + 1, 0: unknown */
@@ -47,23 +47,23 @@ static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool invert
   for (int i = 0; i < 4; i++) set->bits[i] &= inverted ? ~other->bits[i] : other->bits[i];
 }
 
-/* Strings of up to LANG_RELAXED characters repeat no text more often, apart from the empty one: for them, a
- * repetition of text up to `max` times may be endless. */
+/* A string of up to LANG_RELAXED characters repeats a text that is not empty at most LANG_RELAXED times: for
+ * such strings, a repetition of text up to `max` times may be endless. */
 static inline bool is_relaxable(bool text, uint32_t max) {
   return text && max >= LANG_RELAXED && max != LANG_NO_END;
 }
 
-/* Finds or adds an expression; its depth and `multiples` are those of its parts. */
+/* Finds or adds an expression; sets its depth and `multiples` from its parts. */
 Lang lang_node(Langs *langs, LangNode node);
-/* True if each string of `a` is one character, as far as is seen from how it is written. */
+/* True if each string of `a` is one character; false where the expression does not show that. */
 bool lang_is_character_set(Langs *langs, Lang a);
-/* The derivative of a MULTIPLE; keeps in `cell` the bytes that have the same. */
+/* The derivative of a MULTIPLE; keeps in `cell` only bytes with the same derivative. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
-/* True if no digits make a multiple of what the state of a MULTIPLE has read: its fraction is too long. */
+/* True if only an exponent can make what a MULTIPLE has read a multiple: the fraction is too long. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
-/* True if the state of a MULTIPLE has read whole digits alone, and no fraction could be a multiple. */
+/* True if a MULTIPLE has read no point, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* The n-th text, in out[0..size), that would make a multiple of what the state of a MULTIPLE has read, for an
- * even n with n / 2 more digits; size 0: there is none. False for n after the last one. */
+/* The n-th text, in out[0..size), that makes what a MULTIPLE has read a multiple: n / 2 digits, after a point
+ * if n is odd. size 0: such digits do not exist, or none are needed. False for n after the last one. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

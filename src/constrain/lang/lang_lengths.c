@@ -7,7 +7,7 @@
 
 #define MAX_MEASURED      ((size_t)1 << 12) /* expressions in a search for the shortest string */
 #define MAX_RELAXED_DEPTH 200               /* lang_relaxed() keeps what lies deeper */
-#define MAX_RELAXED_PARTS 16                /* and unions and intersections of more parts */
+#define MAX_RELAXED_PARTS 16                /* lang_relaxed() keeps unions and intersections of more parts */
 
 static bool begins_character(int byte) {
   return byte < 0x80 || byte > 0xbf;
@@ -22,7 +22,7 @@ static uint32_t keep_shortest(Langs *langs, Lang a, uint64_t shortest) {
   return (uint32_t)shortest;
 }
 
-/* That of a THEN, and of each rest in it. */
+/* shortest_plain() of a THEN, and of each rest in it. */
 static uint32_t shortest_then(Langs *langs, Lang a) {
   const size_t start = langs->n_stack;
   const LangNode *node = &langs->nodes[a];
@@ -61,11 +61,11 @@ static uint32_t shortest_plain(Langs *langs, Lang a) {
   return keep_shortest(langs, a, made);
 }
 
-/* A search for the shortest string, in layers of one more character each. */
+/* An item of the breadth-first search for the shortest string. */
 typedef struct {
   Lang lang;
-  uint32_t from;       /* index of the one it was reached from */
-  uint32_t characters; /* after so many */
+  uint32_t from;       /* index of the item before it on the path */
+  uint32_t characters; /* read so far */
 } Measured;
 
 typedef struct {
@@ -75,7 +75,7 @@ typedef struct {
   uint32_t best, best_from; /* characters of the shortest string so far, and the item that it goes through */
 } Measure;
 
-/* lang_shortest() where it is known. */
+/* Gives lang_shortest() if it is known without a search; else returns false. */
 static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   const LangNode *node = &langs->nodes[a];
   if (!node->has_empty && !node->plain && (node->shortest == 0 || node->guessed)) return false;
@@ -83,7 +83,7 @@ static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   return true;
 }
 
-/* Adds what follows an item by a byte that begins a character, or continues one. */
+/* Adds the derivatives of item `at` by bytes that begin a character or, with `begins` false, continue one. */
 static void measure_next(Measure *m, uint32_t at, bool begins) {
   Langs *langs = m->langs;
   const uint32_t characters = m->items[at].characters + begins;
@@ -106,7 +106,7 @@ static void measure_next(Measure *m, uint32_t at, bool begins) {
   }
 }
 
-/* Keeps the lengths from all items that the shortest string goes through. */
+/* Keeps lang_shortest() of all items that the shortest string goes through. */
 static void keep_lengths(const Measure *m) {
   for (uint32_t at = m->best_from;; at = m->items[at].from) {
     m->langs->nodes[m->items[at].lang].shortest = m->best - m->items[at].characters + 1;
@@ -139,7 +139,7 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
   return found ? m.best : 0;
 }
 
-/* Keeps the bytes of a shortest string of `a`, whose length has been found, if they are few. */
+/* Keeps a shortest string of `a`, whose length is known, in langs->ending if it fits. */
 static void keep_ending(Langs *langs, Lang a) {
   langs->ending_size = 0;
   while (!langs->nodes[a].has_empty && langs->ending_size < sizeof langs->ending) {
@@ -160,7 +160,7 @@ static void keep_ending(Langs *langs, Lang a) {
   if (!langs->nodes[a].has_empty) langs->ending_size = 0;
 }
 
-/* True if the bytes that were kept last make a string of `a` with at most `left` characters. */
+/* True if langs->ending is a string of `a` with at most `left` characters. */
 static bool takes_ending(Langs *langs, Lang a, uint32_t left) {
   for (uint32_t i = 0; i < langs->ending_size && a != LANG_NONE; i++) {
     if (begins_character(langs->ending[i]) && left-- == 0) return false;

@@ -1,4 +1,5 @@
-/* lang_list.c - walks the automaton of a language for its strings; see lang_list.h. Called by: closing.c. */
+/* lang_list.c - walks the automaton of a language for its strings; see lang_list.h. Called by: closing.c,
+ * closing_plain.c. */
 #include "constrain/lang/lang_list.h"
 
 #include <stdlib.h>
@@ -9,15 +10,14 @@
 enum {
   MAX_LISTED = 120,   /* bytes of a string */
   MAX_VISITED = 4096, /* beginnings of strings */
-  MAX_REACHED = 2048, /* expressions in a search */
+  MAX_REACHED = 2048, /* expressions in the search of lang_example() */
 };
 
 typedef struct {
   Langs *langs;
   LangTake take;
   void *user;
-  Lang
-      path[MAX_LISTED + 1]; /* [depth + 1] expressions on the way: one that comes again repeats without end */
+  Lang path[MAX_LISTED + 1]; /* [depth + 1] expressions on the way; one that repeats is a loop */
   char bytes[MAX_LISTED];
   uint32_t n_visited;
   bool ended, endless;

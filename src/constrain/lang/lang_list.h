@@ -3,10 +3,10 @@
 
 #include "constrain/lang/lang.h"
 
-/* Calls take() with strings of `a`, which has valid UTF-8 only, until it returns false; a beginning of a
- * string comes before it. Returns false if there are, or may be, strings without end, and then has called it
- * with some of them or with none. */
+/* Calls take() with each string of `a` until take() returns false; a prefix comes before what it begins.
+ * Returns false if `a` has, or may have, infinitely many strings: take() then had any number of them.
+ * PRECOND `a` is valid UTF-8 */
 typedef bool (*LangTake)(void *user, const char *bytes, size_t size);
 bool lang_list(Langs *langs, Lang a, LangTake take, void *user);
-/* A shortest string of `a` in out[0..*size), or false: there is none, or none of so few bytes. */
+/* Writes a shortest string of `a` to out[0..*size); false if none of at most `capacity` bytes is found. */
 bool lang_example(Langs *langs, Lang a, char *out, size_t capacity, size_t *size);

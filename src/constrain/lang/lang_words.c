@@ -1,14 +1,14 @@
-/* lang_words.c - unions of many words and other parts as trees by their beginnings; see lang.h. Called by:
- * schema, grammar and frame files. */
+/* lang_words.c - unions of many words, or of other languages, as prefix trees; see lang.h. Called by: schema,
+ * grammar and frame files, closing.c, key_order.c, numbers.c, regular_expression.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "constrain/lang/lang_internal.h"
 
 enum {
-  MAX_BRANCHES = 2000, /* words that are beginnings of one another, and with them recursion */
-  FEW = 16,            /* parts that are united as they are */
-  MAX_SHARED = 256,    /* sets of bytes, one after another, that parts share */
+  MAX_BRANCHES = 2000, /* words that are prefixes of one another: the depth of recursion */
+  FEW = 16,            /* so few parts are united without a tree */
+  MAX_SHARED = 256,    /* sets of bytes in a prefix that parts share */
 };
 
 /* --- words */
@@ -19,7 +19,7 @@ static int by_bytes(const void *a, const void *b) {
   return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* The rests from byte `at` of sorted words that share the bytes before it. */
+/* The union of sorted words that share their first `at` bytes, without these bytes. */
 static Lang words_from(Langs *langs, const LangWord *words, size_t n, size_t at, int depth) {
   const size_t start = langs->n_stack;
   size_t i = 0;
@@ -55,7 +55,7 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n) {
 
 /* A part as its first set of bytes and what follows it. */
 typedef struct {
-  Lang first, rest; /* first is LANG_NONE where the part does not begin so, and rest is all of it then */
+  Lang first, rest; /* first LANG_NONE: the part does not begin with a set, and rest is all of it */
 } Split;
 
 static int by_first(const void *a, const void *b) {

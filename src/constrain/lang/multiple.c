@@ -8,7 +8,7 @@
 
 #include "constrain/lang/byte_classes.h"
 
-#define MAX_FRACTION 24 /* fraction digits after the scale that count */
+#define MAX_FRACTION 24 /* most fraction digits beyond the scale */
 #define MAX_EXPONENT 999
 
 typedef struct Divisor {
@@ -20,7 +20,7 @@ typedef enum { INTEGER, FRACTION, EXPONENT_SIGN, EXPONENT } Phase;
 
 typedef struct {
   Phase phase;
-  bool negative; /* the exponent is */
+  bool negative; /* sign of the exponent */
   unsigned fraction, zeros, exponent;
 } Place;
 
@@ -58,7 +58,7 @@ Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale) {
   while (i < langs->divisors_count &&
          (langs->divisors[i].divisor != divisor || langs->divisors[i].scale != scale))
     i++;
-  for (const char *c = "0123456789.eE+-"; *c; c++) { /* multiple_next() differs for them */
+  for (const char *c = "0123456789.eE+-"; *c; c++) { /* multiple_next() treats each by itself */
     ByteSet one = byte_set_none();
     byte_set_add(&one, (unsigned char)*c);
     byte_classes_divide(&langs->classes, &one);
@@ -138,7 +138,7 @@ bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], si
   const Place place = unpack(node.min);
   *size = 0;
   if (n >= MULTIPLE_WITNESSES || place.phase > FRACTION) return false;
-  /* Even n: digits go on; odd n: the fraction begins first. */
+  /* Even n: digits follow; odd n: a point and then digits. */
   const bool point = n % 2 == 1;
   if (point && (place.phase == FRACTION || d.scale == 0)) return true;
   unsigned n_digits = (unsigned)n / 2;

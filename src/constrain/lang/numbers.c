@@ -1,8 +1,8 @@
 /* numbers.c - comparisons of decimal texts as languages; see numbers.h.
  *
- * Called by: schema.c, schema_compile.c, machine.c. Texts without a sign are compared digit by digit: those
- * with more integer digits are larger, and of two with as many the first different digit decides. Scientific
- * texts are compared by their exponent first. */
+ * Called by: schema.c, schema_compile.c, machine.c, closing.c, explain.c. Texts without a sign are compared
+ * digit by digit: one with more integer digits is larger; between two of equal length the first different
+ * digit decides. Scientific texts are compared by their exponent first. */
 #include "constrain/lang/numbers.h"
 
 #include <stdlib.h>
@@ -120,7 +120,7 @@ static Lang same_fraction(Langs *l, Digits d) {
   return lang_then(l, lang_byte(l, '.'), lang_then(l, text, lang_repeat(l, zeros, 0, LANG_NO_END)));
 }
 
-/* Texts with as many integer digits that are above or below; `fraction`: with one. */
+/* Texts above or below d that have as many integer digits, and may have a fraction if `fraction`. */
 static Lang same_length_beyond(Langs *l, Digits d, bool above, bool fraction) {
   Lang made = fraction ? fraction_beyond(l, d, above) : LANG_NONE;
   Lang end = fraction ? any_fraction(l) : LANG_EMPTY;
@@ -149,7 +149,7 @@ static Lang same(Langs *l, Digits d) {
   return lang_then(l, lang_literal(l, d.integer, (size_t)d.n_integer), same_fraction(l, d));
 }
 
-/* Texts of exponents, after "e", that are above, equal to or below `exponent`. */
+/* Texts of exponents, after "e", that are above (order 1), equal to (0) or below (-1) `exponent`. */
 static Lang exponent_beyond(Langs *l, int exponent, int order) {
   char text[8];
   int size = 0, value = exponent < 0 ? -exponent : exponent;

@@ -16,9 +16,10 @@ typedef struct {
   char digits[DECIMAL_MAX_DIGITS];
 } Decimal;
 
-/* Reads a valid JSON number; false if it has more digits, or an exponent outside -400..400. */
+/* Reads a valid JSON number; false if a Decimal has no room for its digits, or its exponent is outside
+ * -400..400. */
 bool decimal_read(const char *text, size_t size, Decimal *out);
-/* The divisor and scale of lang_multiple(); false where they are too large. */
+/* The divisor and scale by which lang_multiple() has the multiples of d; false if they are too large. */
 bool decimal_divisor(const Decimal *d, uint32_t *divisor, unsigned *scale);
 
 typedef struct {
@@ -31,12 +32,12 @@ Lang numbers_bounded(Numbers numbers);          /* the texts that the sets below
 Lang numbers_integers(Numbers numbers);         /* 1.0 too */
 Lang numbers_without_fraction(Numbers numbers); /* no '.' and no exponent */
 Lang numbers_equal(Numbers numbers, const Decimal *d);
-/* Several numbers, which are added one by one. Zero-initialise it. */
+/* A set of numbers, which are added one by one. Zero-initialise it. */
 typedef struct {
-  Buffer text;              /* of all words */
+  Buffer text;              /* the digits of all words */
   struct NumberWord *words; /* [n_words] */
   size_t n_words, words_capacity;
-  int exponent;       /* of exponent_text */
+  int exponent;       /* of the number for which exponent_text was made */
   Lang exponent_text; /* LANG_NONE: not made yet */
 } NumberSet;
 Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *err);

@@ -1,9 +1,9 @@
 /* regular_expression.c - parses an expression to a tree and turns the tree into a language; see
  * regular_expression.h.
  *
- * Called by: schema files, formats.c. Assertions have no language of their own: the tree is compiled from
- * its end, each part in front of the language of what may follow it, which an assertion restricts by an
- * intersection. */
+ * Called by: schema_compile.c, formats.c, grammar.c. Assertions have no language of their own: the tree is
+ * compiled from its end, each part in front of the language of what may follow the part. An assertion
+ * restricts that language. */
 #include "constrain/lang/regular_expression.h"
 
 #include <stdlib.h>
@@ -30,14 +30,14 @@ static Lang set_lang(Compiler *c, const RegexNode *node) {
   return *known = lang_declare_text(l, lang_or_pushed(l, start, lang_or_all));
 }
 
-/* Pushes the children of a node, which are numbers as well, on the languages' stack; false on failure. */
+/* Pushes the indices of a node's children on langs->stack; false on failure. */
 static bool push_children(Compiler *c, const RegexNode *node) {
   for (int i = node->child; i >= 0; i = c->tree->nodes[i].next)
     if (!lang_push(c->langs, (uint32_t)i)) return false;
   return langs_work(c->langs, 1);
 }
 
-/* The language of a part whose '^' and '$' do not hold. */
+/* The language of a part in which no '^' or '$' matches. */
 static Lang plain(Compiler *c, int index) {
   Langs *l = c->langs;
   const RegexNode *node = &c->tree->nodes[index];
@@ -65,7 +65,7 @@ static Lang plain(Compiler *c, int index) {
 
 static Lang compile(Compiler *c, int index, bool at_start, Lang rest);
 
-/* The parts of a sequence: those before the first that is not always empty begin where it does. */
+/* compile() of a sequence: parts up to the first that is not always empty begin where the sequence does. */
 static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_start, Lang rest) {
   Langs *l = c->langs;
   const size_t start = l->n_stack;
@@ -87,7 +87,8 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
   return rest;
 }
 
-/* A repetition whose part has '^' or '$': these can hold only in its first and in its last round. */
+/* compile() of a repetition whose part has '^' or '$': '^' can match only in its first round, '$' only in its
+ * last. */
 static Lang compile_anchored_repeat(Compiler *c, const RegexNode *node, bool at_start, Lang rest) {
   Langs *l = c->langs;
   Lang once = plain(c, node->child);

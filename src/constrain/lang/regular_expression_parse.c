@@ -28,7 +28,7 @@ static Status refuse(Parser *p, const char *what) {
   return error_set(p->err, STATUS_USAGE, "at byte %zu of the expression: %s", p->at, what);
 }
 
-/* For what the language of expressions has, and this parser has not. */
+/* Refuses what ECMAScript has and this parser has not. */
 static Status not_supported(Parser *p, const char *what) {
   p->tree->unsupported = true;
   return refuse(p, what);
@@ -58,7 +58,7 @@ static Status add_set_node(Parser *p, int set, int *index) {
   return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = set}, index);
 }
 
-/* Takes over the set's memory. Equal sets are one. */
+/* Adds a node for the set, whose memory it takes over. Equal sets are kept once. */
 static Status add_set(Parser *p, CharSet *set, int *index) {
   RegexTree *tree = p->tree;
   charset_tidy(set);
@@ -321,7 +321,7 @@ static Status parse_one(Parser *p, int *index) {
 
 static Status parse_either(Parser *p, int *index);
 
-/* Reads the name of a group, which no other has, and its '>'. */
+/* Reads the name of a group and its '>'; refuses a name that another group has. */
 static Status take_name(Parser *p) {
   const size_t begin = p->at;
   while (p->at < p->size && p->text[p->at] != '>') {
@@ -395,7 +395,7 @@ static bool take_counts(Parser *p, uint32_t *min, uint32_t *max) {
   return false;
 }
 
-/* True where a quantifier in braces begins, or {,n}, which others take for one. */
+/* True where a quantifier in braces begins, or {,n}, which other engines take for one. */
 static bool begins_counts(Parser *p) {
   const size_t begin = p->at;
   uint32_t min, max;

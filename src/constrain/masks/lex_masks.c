@@ -11,11 +11,11 @@
 
 #include "constrain/lex.h"
 
-#define KEPT_BYTES    ((size_t)32 << 20) /* of all masks: then they are made anew */
+#define KEPT_BYTES    ((size_t)32 << 20) /* of all masks; if they take more, they are released */
 #define MAX_PLANNED   128                /* states of a plan */
 #define MAX_DEPTH     20                 /* characters that a plan looks ahead */
-#define MIN_DEPTH     8    /* before so many characters plans[0] loses classes rather than end */
-#define MAX_PLANS     6    /* made on the way for one mask */
+#define MIN_DEPTH     8    /* up to so many characters, plans[0] gives up classes rather than end */
+#define MAX_PLANS     6    /* plans made in the walk for one mask */
 #define MIN_PLAN_NODE 64   /* least nodes of a subtree of the trie for which a plan is made */
 #define FEW_NODES     4    /* subtrees of fewer nodes are walked without a plan */
 #define FEW_IDS       2048 /* tokens of a plan that are listed; more get a bit set */
@@ -68,7 +68,7 @@ typedef struct {
   LexMasks *masks;
   uint64_t whole, others;
   uint32_t mark;      /* Lex.mark of the states in the list */
-  uint32_t min_depth; /* before so many characters it loses a class rather than end */
+  uint32_t min_depth; /* up to so many characters, the plan gives up classes rather than end */
   uint32_t depth, n;
   bool ends;                                     /* the string may end in a state that is reached */
   uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
@@ -80,9 +80,9 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
   return weight;
 }
 
-/* Adds the state to which a character of `class` leads, the plan's at-th. If it lacks some classes of the
- * plan, the plan ends before it, or, before min_depth, gives up either them or `class`, the lighter ones:
- * then false, and it has to begin again. */
+/* Adds the state to which the plan's at-th character, one of `class`, leads. If some classes of the plan may
+ * not follow there, the plan ends before the state. Below min_depth it gives up those classes instead, or
+ * `class` if that weighs less: then returns false, and the plan has to begin again. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
@@ -102,7 +102,7 @@ static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   return true;
 }
 
-/* Begins a list of states with one, or none. */
+/* Begins the list of states with `state`, or with none (LEX_NONE). */
 static void begin_states(Plan *p, uint32_t state) {
   p->mark = ++p->masks->m->lex_mark;
   p->n = 0;
@@ -111,7 +111,7 @@ static void begin_states(Plan *p, uint32_t state) {
   p->states[p->n++] = state;
 }
 
-/* Adds a state unless it is there; false if there are too many. */
+/* Adds a state unless it is in the list; false if the list is full. */
 static bool add_state(Plan *p, uint32_t state) {
   if (p->masks->m->lexes[state].mark == p->mark) return true;
   if (p->n == MAX_PLANNED) return false;
@@ -120,7 +120,7 @@ static bool add_state(Plan *p, uint32_t state) {
   return true;
 }
 
-/* Walks the states that the characters of a class lead to, without those that follow an equal one. */
+/* Iterates over the states that the characters of a class lead to, without repeating one in a row. */
 typedef struct {
   unsigned byte, last;
   uint32_t before;
@@ -143,7 +143,7 @@ static void after_class_begin(AfterClass *after, int class) {
   }
 }
 
-/* The next state; LEX_NONE: there is no other. */
+/* The next state; LEX_NONE: there are no more. */
 static uint32_t after_class_next(AfterClass *after, Machine *m, uint32_t state, int class) {
   if (class >= CLASS_WIDE) {
     const bool first = after->last == 0;
@@ -196,7 +196,7 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     if (i == 0) made->others = p.others;
     made->ends |= p.ends;
   }
-  /* The ends are found by walks alone. */
+  /* Only walks find ends: no plan is used where they are wanted. */
   if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }
@@ -231,8 +231,8 @@ static uint32_t most_needed(const Plan *p) {
   return most;
 }
 
-/* Sets `beyond` of both plans: the most characters that a string needs to end, after any number of the
- * plan's. */
+/* Sets `beyond` of both plans: the most characters that a string needs to end after any characters of the
+ * plan. */
 static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   Plan p = {.masks = masks};
   for (int i = 0; i < 2; i++) {
@@ -244,7 +244,7 @@ static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   made->bounded = true;
 }
 
-/* Sets enough[n]: n, and the most characters that a string needs to end after n of the first plan's. */
+/* Sets enough[n]: n plus the most characters that a string needs to end after any n of the first plan. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   const LexPlan *plan = &made->plans[0];
   Plan p = {.masks = masks, .whole = plan->whole};
@@ -269,7 +269,7 @@ static bool add_token(LexMasks *masks, LexMask *made, LexToken token) {
   return true;
 }
 
-/* Adds the tokens of up to `depth` characters of some classes. */
+/* Adds the tokens of up to `depth` characters, all of the classes `whole`. */
 static void fill_base(const Vocabulary *v, uint64_t whole, uint32_t depth, uint64_t *tokens) {
   const uint64_t *inside = vocabulary_inside(v, depth);
   const uint64_t *has[N_CLASSES] = {NULL};
@@ -305,7 +305,7 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
   return tokens;
 }
 
-/* After any n characters of the plan's classes a string can end with so many characters in all. */
+/* Enough characters, in all, for a string to end after any n characters of the plan's classes. */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
   return plan == made->plans && n < N_ENOUGH ? made->enough[n] : n + plan->beyond;
 }
@@ -343,7 +343,7 @@ static bool add_plans(LexMasks *masks, LexMask *made) {
   return !wide->words || !deep->words || (made->base = find_base(masks, wide, deep)) != NULL;
 }
 
-/* True if add_plans() adds tokens of such classes with n characters. */
+/* True if add_plans() adds the tokens of n characters from `classes`. */
 static bool in_plans(const LexMask *made, uint64_t classes, uint32_t n) {
   classes &= ~CLASS_BIT(CLASS_MIDDLE);
   return (!(classes & ~made->plans[0].whole) && n <= made->plans[0].depth) ||
@@ -369,8 +369,8 @@ static bool add_values(const Inside *in, uint32_t first, uint32_t last, uint32_t
   return true;
 }
 
-/* An upper bound of the characters of a string with n bytes of a token, which have led to this state;
- * UINT32_MAX: unknown. */
+/* An upper bound of the characters that a string needs to hold n bytes of a token, which have led to this
+ * state, and to end; UINT32_MAX: unknown. */
 static uint32_t enough_after(const Inside *in, uint32_t lex, uint32_t n) {
   if (!in->measured || in->masks->m->lexes[lex].escape) return UINT32_MAX;
   return n + lex_shortest(in->masks->m, lex);
@@ -383,8 +383,8 @@ static bool add_exit(LexMasks *masks, LexMask *made, LexExit exit) {
   return true;
 }
 
-/* True if all tokens at and below the node may follow; *enough: so many characters hold any of them and a
- * string's end. */
+/* True if all tokens at and below the node may follow; *enough: characters in which a string can hold any of
+ * them and end. */
 static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough) {
   const Vocabulary *v = in->masks->v;
   LexMask *here = lex < in->masks->n_made ? in->masks->made[lex] : NULL;
@@ -458,7 +458,7 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
 /* --- strings of at most so many characters */
 
 /* The state of lex_alone() after a byte of a string that may have *left more characters; LEX_NONE: the string
- * cannot end within them. PRECOND no escape begins with it */
+ * cannot end within them. PRECOND no escape begins with the byte */
 static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint32_t *left) {
   const uint32_t next = lex_next(m, lex, byte);
   if (next == LEX_NONE) return next;
@@ -467,7 +467,8 @@ static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint3
   return lex_ends_within(m, next, *left) ? next : LEX_NONE;
 }
 
-/* Escapes are few: they are walked with states that count characters themselves. */
+/* Adds the tokens of nodes first..last-1 by states that count characters themselves: for escapes, which are
+ * few. */
 static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32_t lex, uint64_t *mask) {
   const Trie *t = &masks->v->tokens;
   for (uint32_t node = first; node < last; node = t->skip[node]) {
@@ -522,7 +523,7 @@ static bool takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left
 
 #define MAX_TRIED 4096 /* tokens that are tried one by one */
 
-/* The largest n such that a string can end within `left` characters after any n of the plan's. */
+/* The largest n such that any n characters of the plan and the end of a string fit into `left` characters. */
 static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const LexPlan *plan,
                               uint32_t left) {
   uint32_t sure = 0;
@@ -537,7 +538,7 @@ static uint32_t add_surely(LexMasks *masks, const LexMask *made, uint32_t lex, u
   uint32_t n = 0;
   const uint64_t *inside = vocabulary_inside(v, left), *words[2], *surely[2];
   for (int i = 0; i < 2; i++) {
-    words[i] = made->plans[i].words ? made->plans[i].words : v->inside; /* its first set has no token */
+    words[i] = made->plans[i].words ? made->plans[i].words : v->inside; /* inside[0] has no token */
     surely[i] = vocabulary_inside(v, surely_enough(masks, made, &made->plans[i], left));
   }
   for (uint32_t i = 0; i < v->n_words && made->base; i++) {
@@ -571,7 +572,7 @@ void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32
   }
 }
 
-/* The same as takes_token(), for few tokens: their states are not kept. */
+/* takes_token() for few tokens: keeps no states on the way. */
 static bool takes_rest(LexMasks *masks, uint32_t exact, int32_t id, uint32_t left) {
   size_t size;
   const char *bytes = vocabulary_bytes(masks->v, id, &size);
@@ -609,7 +610,7 @@ const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured) {
   }
   if (!walk_inside(&in, 0, v->tokens.n, lex, 0, between ? NO_CLASSES : ALL_CLASSES)) return NULL;
   in.trie = &v->partial;
-  in.ends = false; /* they are in the other trie too */
+  in.ends = false; /* these tokens are in the other trie too */
   if (between && !walk_inside(&in, 0, v->partial.n, lex, 0, ALL_CLASSES)) return NULL;
   made->made = true;
   masks->kept_bytes +=

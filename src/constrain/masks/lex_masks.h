@@ -35,7 +35,7 @@ typedef struct {
   bool ends;        /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* the second one: more characters of fewer classes, or the same */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */
-  /* If measured: a string of so many characters can hold any n of plans[0]'s and end. */
+  /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end. */
   uint32_t enough[N_ENOUGH];
   const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */
   LexToken *tokens;     /* [n_tokens] further ones */
@@ -54,7 +54,7 @@ typedef struct {
 typedef struct {
   Machine *m;
   const Vocabulary *v;
-  bool ends;      /* of parts of a grammar: exits are wanted */
+  bool ends;      /* the states are of parts of a grammar, and exits are wanted */
   LexMask **made; /* [n_made] by the number of the state; NULL where not made */
   size_t n_made;
   LexBase *bases; /* [n_bases] */
@@ -67,8 +67,8 @@ void lex_masks_close(LexMasks *masks);
 /* Forgets all masks. */
 void lex_masks_release(LexMasks *masks);
 /* The mask of a state; `measured`: with the characters that tokens need for the string to end.
- * PRECOND between characters: a state of lex_alone(). NULL on failure, which the machine keeps. It stays
- * until the next call. */
+ * PRECOND between characters: a state of lex_alone(). NULL on failure, which the machine keeps. The mask is
+ * valid until the next call. */
 const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured);
 /* Adds the tokens of lex_mask(lex, measured) with which a string can go on and end within `left`
  * characters. */

@@ -1,12 +1,12 @@
 /* masks.c - walks the tries of the vocabulary with the machine; see masks.h. Called by: constraint.c.
  *
  * Most tokens are parts of strings. Inside a string that may hold anything, or any text of some length,
- * the mask is one made with the vocabulary; lex_masks.c finds those of other strings. Tokens that close a
+ * the mask is one made with the vocabulary; lex_masks.c finds the masks of other strings. Tokens that close a
  * string differ only in what follows the quote, the rest: rests are walked once for a string's end. White
  * space changes nothing between values, so that tokens that begin with it are walked without it.
  *
- * Whole masks are kept by what they depend on (frame_print()), so that the second member or item like
- * another one costs a copy. */
+ * Whole masks are kept by what they depend on (frame_print()), so that a member or item like an
+ * earlier one costs a copy. */
 #include "constrain/masks/masks.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "constrain/frames.h"
 #include "constrain/lex.h"
 
-#define KEPT_BYTES  ((size_t)12 << 20) /* of masks kept: then they are made anew */
+#define KEPT_BYTES  ((size_t)12 << 20) /* of masks kept; if they take more, they are released */
 #define MAX_TELLING 16
 #define MAX_EARLY   4096 /* expressions of first masks that are computed before a text begins */
 #define FEW_QUOTES  4    /* tokens whose rests are tried one by one */
@@ -57,7 +57,7 @@ static void known_add(Masks *masks, KnownTable *known, uint64_t key, const void 
   if (!key_table_add(&known->table, (KeyEntry){key, {.pointer = value}})) no_memory(masks);
 }
 
-/* Keeps the mask as what differs from the base. */
+/* Keeps the words of the mask that differ from the base. */
 static void keep_mask(Masks *masks, uint64_t key, const uint64_t *base, const uint64_t *mask) {
   KnownTable *table = &masks->masks_by_state;
   if (table->pool.total > KEPT_BYTES) known_clear(table);
@@ -92,7 +92,7 @@ static void take_known(const Masks *masks, const KnownMask *known, uint64_t *mas
   for (uint32_t i = 0; i < known->n; i++) mask[known->indices[i]] = known->words[i];
 }
 
-/* A hash of what the mask depends on; 0: it depends on more. */
+/* A hash of what the mask depends on; 0: the mask is not to be kept. */
 static uint64_t state_key(const Masks *masks, const JsonState *state) {
   const Machine *m = masks->m;
   const bool in_text = state->phase >= PHASE_STRING && state->phase <= PHASE_NUMBER;
@@ -155,7 +155,7 @@ static void walk_trie(Machine *m, const Trie *trie, uint64_t *mask, const JsonSt
   walk(&w, 0, trie->n, state);
 }
 
-/* Between values: tokens after their white space. */
+/* Adds the tokens that may come between values: white space, and others walked without their white space. */
 static void between_values(Masks *masks, const JsonState *state, uint64_t *mask) {
   for (uint32_t i = 0; i < masks->v->n_words; i++) mask[i] |= masks->v->space[i];
   if (state->phase != PHASE_END) walk_trie(masks->m, &masks->v->unspaced, mask, state);
@@ -168,7 +168,7 @@ static void add_group(const Vocabulary *v, uint32_t group, const uint64_t *rests
     if (mask_has(rests, (int32_t)v->quotes[i].rest)) mask_add(mask, v->quotes[i].id);
 }
 
-/* Adds the tokens of a group of few, each as the machine takes its rest. `state` is after the quote. */
+/* Adds the tokens of a small group whose rests the machine takes. `state` is after the quote. */
 static void add_few(Masks *masks, const JsonState *state, uint32_t group, uint64_t *mask) {
   const Vocabulary *v = masks->v;
   for (uint32_t i = v->groups[group].first; i < v->groups[group].last; i++) {
@@ -182,7 +182,7 @@ static void add_few(Masks *masks, const JsonState *state, uint32_t group, uint64
   }
 }
 
-/* Keeps masks->rests, or that the string or key may not end. */
+/* Keeps masks->rests or, without `ends`, that the string or key may not end. */
 static void keep_rests(Masks *masks, uint64_t key, bool ends) {
   KnownTable *table = &masks->rests_by_end;
   if (table->pool.total > KEPT_BYTES) known_clear(table);
@@ -197,7 +197,7 @@ static void keep_rests(Masks *masks, uint64_t key, bool ends) {
 }
 
 /* Ends the string or key that is open and adds the group's tokens. `key` is a hash of all that the end
- * depends on; 0: it is never met again. */
+ * depends on; 0: the result is not kept. */
 static void end_group(Masks *masks, const JsonState *state, uint32_t group, uint64_t key, uint64_t *mask) {
   const KeyEntry *known = key ? key_table_find(&masks->rests_by_end.table, key) : NULL;
   if (known) {
@@ -239,7 +239,7 @@ static bool write_content(Masks *masks, const JsonState *state, uint32_t group, 
   return true;
 }
 
-/* The string ends with the content of the group, in state `lex`. */
+/* Adds the group's tokens that may end the string after the group's content, in state `lex`. */
 static void end_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, uint64_t *mask) {
   JsonState next;
   if (!write_content(masks, state, group, &next)) return;
@@ -249,7 +249,7 @@ static void end_string(Masks *masks, const JsonState *state, uint32_t group, uin
   end_group(masks, &next, group, key, mask);
 }
 
-/* Bits of the languages of keys that have this one. */
+/* A bit for each language of masks->telling that has this key. */
 static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
   uint64_t bits = 0;
   for (uint32_t i = 0; i < masks->n_telling; i++)
@@ -257,8 +257,8 @@ static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
   return bits;
 }
 
-/* The key ends with the content of the group, in state `lex`. Keys that no keyword names have one effect,
- * or one for each set of patterns that they match. */
+/* end_string() of a key. Keys that no keyword names have one effect, or one for each set of patterns that
+ * they match. */
 static void end_key_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, bool alike,
                            uint64_t *mask) {
   Machine *m = masks->m;
@@ -307,7 +307,7 @@ static void ends_of_text(Masks *masks, const JsonState *state, uint64_t *mask) {
 
 /* --- strings of restricted languages */
 
-/* The state is within a character or an escape: the walk has found the ends too. */
+/* Adds the tokens that end the string, from a state within a character or an escape: made->exits. */
 static void ends_within(Masks *masks, const LexMask *made, const JsonState *state, uint64_t *mask) {
   Machine *m = masks->m;
   const Trie *t = &masks->v->tokens;
@@ -333,7 +333,7 @@ static void ends_within(Masks *masks, const LexMask *made, const JsonState *stat
 }
 
 /* Fills the mask with the tokens that stay inside the string or key in state `lex`, between characters;
- * returns what it was begun with. */
+ * returns the base of begin_mask(). */
 static const uint64_t *stay_inside(Masks *masks, uint32_t lex, uint64_t *mask) {
   Machine *m = masks->m;
   const uint32_t left = m->lexes[lex].left;
@@ -352,7 +352,7 @@ static const uint64_t *stay_inside(Masks *masks, uint32_t lex, uint64_t *mask) {
   return NULL;
 }
 
-/* A string or key of a restricted language. */
+/* compute() in a string or key of a restricted language. */
 static const uint64_t *in_restricted(Masks *masks, const JsonState *state, uint64_t *mask) {
   if (lex_classes(masks->m, state->lex)->between) {
     const uint64_t *base = stay_inside(masks, state->lex, mask);
@@ -387,7 +387,7 @@ static void in_number(Masks *masks, const JsonState *state, uint64_t *mask) {
   machine_release(masks->m, mark);
 }
 
-/* Computes the mask; returns what it was begun with. */
+/* Computes the mask; returns the base of begin_mask(). */
 static const uint64_t *compute(Masks *masks, const JsonState *state, uint64_t *mask) {
   Machine *m = masks->m;
   uint32_t min, max;

@@ -13,7 +13,7 @@ typedef struct {
   Pool pool; /* of the values */
 } KnownTable;
 
-/* A mask as what differs from another one. */
+/* A mask as the words that differ from `base`. */
 typedef struct {
   const uint64_t *base; /* [v->n_words], NULL: no token */
   uint32_t n;
@@ -26,11 +26,11 @@ typedef struct {
   Machine *m;
   const Vocabulary *v;
   LexMasks lex;
-  uint32_t rest_words; /* v->n_rests / 64 rounded up */
+  uint32_t rest_words; /* v->n_rests / 64 + 1 */
   uint64_t *rests;     /* [rest_words] what may follow the quote of a string or key */
-  Lang *telling;       /* [n_telling] keys that patternProperties and propertyNames speak of */
+  Lang *telling;       /* [n_telling] languages of keys in patternProperties and propertyNames */
   uint32_t n_telling;
-  bool tells; /* they are all keys on which the effect of a key without a name of its own depends */
+  bool tells; /* the effect of a key that no keyword names depends on these languages alone */
 
   uint32_t lex_generation;   /* of the machine */
   KnownTable masks_by_state; /* values: KnownMask */

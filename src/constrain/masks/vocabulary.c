@@ -41,12 +41,12 @@ static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
     }
     return;
   }
-  uint32_t ends[258] = {0}; /* of the part of words that end here, of words with byte 0, 1, ... */
+  uint32_t ends[258] = {0}; /* of parts of `words`: of words that end here, of words with byte 0, 1, ... */
   for (uint32_t i = 0; i < n; i++) ends[words[i].size > at ? 2 + words[i].bytes[at] : 1]++;
   for (int i = 1; i < 258; i++) ends[i] += ends[i - 1];
   for (uint32_t i = 0; i < n; i++) spare[ends[words[i].size > at ? 1 + words[i].bytes[at] : 0]++] = words[i];
   memcpy(words, spare, n * sizeof *words);
-  for (int i = 1; i < 257; i++) /* each end has moved to that of the next */
+  for (int i = 1; i < 257; i++) /* each end has moved to the end of the next part */
     if (ends[i] - ends[i - 1] > 1)
       sort_words(words + ends[i - 1], spare + ends[i - 1], ends[i] - ends[i - 1], at + 1);
 }
@@ -115,8 +115,8 @@ static bool is_one_of(char c, const char *all) {
   return c && strchr(all, c);
 }
 
-/* Bytes of the escape at text[0..size), 0 if it is cut short, -1 if there is none such. Surrogates are
- * left to the machine: they make a token no part of every string. */
+/* Bytes of the escape at text[0..size), 0 if it is cut short, -1 if it is invalid or a surrogate. Tokens with
+ * surrogates are left to the machine, since not every string may have them. */
 static int escape_length(const char *text, size_t size) {
   if (size < 2) return 0;
   if (text[1] != 'u') return is_one_of(text[1], "\"\\/bfnrt") ? 2 : -1;
@@ -255,9 +255,8 @@ static bool is_overlong(unsigned char lead, unsigned char byte) {
          (lead == 0xf4 && byte > 0x8f);
 }
 
-/* Fills `below` for nodes first..last-1, where `missing` bytes complete a character; `lead` is
- * the byte before them. Returns their classes, where bytes after the first one of a character have
- * none. */
+/* Fills `below` for nodes first..last-1, where `missing` bytes complete a character; `lead` is the byte
+ * before the nodes. Returns all classes of the nodes and of nodes below; continuation bytes have no class. */
 static uint64_t find_below(Trie *t, uint32_t first, uint32_t last, int missing, unsigned char lead) {
   uint64_t all = 0;
   for (uint32_t node = first; node < last; node = t->skip[node]) {
@@ -397,7 +396,7 @@ static bool is_space(uint8_t byte) {
   return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
-/* Tokens after their white space. */
+/* Makes `space`, and the trie of tokens without their leading white space. */
 static Status make_unspaced(Vocabulary *v, Error *err) {
   Word *words = mem_alloc((size_t)v->n_ids + 1, sizeof *words, "tokens", err);
   if (!words) return STATUS_FAILED;

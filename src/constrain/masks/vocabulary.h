@@ -35,8 +35,8 @@ typedef struct {
   uint32_t first, last;
 } QuoteGroup;
 
-/* Characters that languages of strings mostly treat alike: a class is a bit of a uint64_t. Above U+007F
- * they are divided by their first byte; those with white space or line ends have classes of their own. */
+/* Classes of characters that languages of strings mostly treat alike; a set of classes is a uint64_t. Above
+ * U+007F each first byte in UTF-8 that white space or line ends have is a class; CLASS_WIDE has the rest. */
 enum {
   CLASS_DIGITS,
   CLASS_LOWER_HEX, /* a-f */
@@ -53,7 +53,7 @@ enum {
   CLASS_WIDE_E3,
   CLASS_WIDE_EF,
   CLASS_MIDDLE,  /* bytes of UTF-8 after the first one, and bytes that no UTF-8 has */
-  CLASS_PARTIAL, /* what a token has that begins or ends within a character */
+  CLASS_PARTIAL, /* the class of a token that begins or ends within a character */
   N_CLASSES
 };
 #define CLASS_BIT(c) (UINT64_C(1) << (c))
@@ -68,24 +68,23 @@ typedef struct {
 
 typedef struct {
   int32_t n_ids;
-  uint32_t n_words;  /* of a mask: n_ids / 64 rounded up */
-  char *bytes;       /* of all tokens */
-  uint32_t *offsets; /* [n_ids + 1] into bytes */
-  Trie tokens;       /* by their bytes; values: ids */
-  Trie unspaced;     /* by their bytes after white space; values: ids */
-  uint64_t *space;   /* [n_words] tokens of white space alone */
-  uint64_t
-      *inside; /* [n_words] tokens that may stand inside any JSON string, from one character to another */
-  uint8_t *characters; /* [n_ids] decoded characters of `inside` tokens, 0: of others */
+  uint32_t n_words;    /* of a mask: n_ids / 64 rounded up */
+  char *bytes;         /* of all tokens */
+  uint32_t *offsets;   /* [n_ids + 1] into bytes */
+  Trie tokens;         /* by their bytes; values: ids */
+  Trie unspaced;       /* by their bytes after white space; values: ids */
+  uint64_t *space;     /* [n_words] tokens of white space alone */
+  uint64_t *inside;    /* [max_characters + 1][n_words] row n: tokens of up to n characters for any string */
+  uint8_t *characters; /* [n_ids] decoded characters of `inside` tokens, 0: other tokens */
   uint32_t max_characters;
   QuoteToken *quotes; /* [n_quotes], sorted by CONTENT */
   uint32_t n_quotes;
   QuoteGroup *groups; /* [n_groups] */
   uint32_t n_groups;
   uint8_t class_of[256];             /* class_of_byte() */
-  uint8_t *height;                   /* [tokens.n] bytes from the node on of the longest token */
+  uint8_t *height;                   /* [tokens.n] bytes of the longest token from the node on */
   uint64_t *has_class;               /* [N_CLASSES][n_words] tokens with a character of the class */
-  uint32_t class_weights[N_CLASSES]; /* how many they are */
+  uint32_t class_weights[N_CLASSES]; /* number of such tokens */
   ClassSet *class_sets;              /* [n_class_sets] of tokens of whole characters */
   uint32_t n_class_sets;
   int32_t *class_ids;

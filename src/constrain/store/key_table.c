@@ -1,9 +1,10 @@
-/* key_table.c - see key_table.h. Called by: masks.c, grammar.c, schema_resources.c. */
+/* key_table.c - see key_table.h. Called by: closing.c, closing_plain.c, grammar.c, key_order.c, masks.c,
+ * schema_resources.c. */
 #include "constrain/store/key_table.h"
 
 #include <stdlib.h>
 
-/* Keys may be small numbers, so that their bits are mixed. */
+/* The slot of a key, or an empty one for it. Keys may be small numbers: the product mixes their bits. */
 static size_t slot_of(const KeyTable *table, uint64_t key) {
   const size_t last = table->n_slots - 1;
   size_t at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & last;

@@ -1,5 +1,5 @@
-/* number_table.c - see number_table.h. Called by: what keeps equal items once: lang.c, formula.c, lex.c,
- * schema.c, grammar.c. */
+/* number_table.c - see number_table.h. Called by: files that keep equal items once, such as lang.c,
+ * formula.c, lex.c, schema.c, vocabulary.c. */
 #include "constrain/store/number_table.h"
 
 #include <stdlib.h>

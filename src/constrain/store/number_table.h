@@ -24,14 +24,14 @@ typedef struct {
   size_t n_slots, count;
 } NumberTable;
 
-/* Numbers with one hash. */
+/* A walk over the numbers with one hash. */
 typedef struct {
   const NumberTable *table;
   uint32_t hash;
   size_t at; /* slot */
 } NumberWalk;
 
-/* Makes room for one more number; false if memory runs out. PRECOND for number_table_put() */
+/* Makes room for one number, before each number_table_put(); false if memory runs out. */
 bool number_table_reserve(NumberTable *table);
 void number_table_put(NumberTable *table, uint64_t hash, uint32_t number);
 /* Forgets all numbers and keeps the memory. */

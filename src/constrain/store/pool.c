@@ -1,4 +1,4 @@
-/* pool.c - see pool.h. Called by: masks.c. */
+/* pool.c - see pool.h. Called by: byte_classes.c, closing.c, masks.c. */
 #include "constrain/store/pool.h"
 
 #include <stdlib.h>
