@@ -9,12 +9,12 @@ static inline double clock_of(clockid_t clock) {
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* Time that passes. */
+/* Elapsed time: milliseconds of the monotonic clock. */
 static inline double clock_ms(void) {
   return clock_of(CLOCK_MONOTONIC);
 }
 
-/* The time of a clock `ms` from now, for waits that end then. */
+/* The time of a clock `ms` milliseconds from now: the deadline of a wait. */
 static inline struct timespec clock_after(clockid_t clock, double ms) {
   struct timespec now;
   clock_gettime(clock, &now);
@@ -24,7 +24,7 @@ static inline struct timespec clock_after(clockid_t clock, double ms) {
   return now;
 }
 
-/* Time that this thread computes: what else runs on the machine matters little. */
+/* Milliseconds of CPU time of this thread: what else runs on the machine matters little. */
 static inline double clock_thread_ms(void) {
   return clock_of(CLOCK_THREAD_CPUTIME_ID);
 }

@@ -137,7 +137,7 @@ static Status after_failed_read(FILE *stream, const char *name, Error *err) {
   return system_error(err, STATUS_FAILED, name, "read");
 }
 
-/* The message has the size of a regular file; a pipe has no known size. */
+/* Refuses over `limit` bytes. The message has the size of a regular file; a pipe has no known size. */
 static Status refuse_length(FILE *stream, const char *name, size_t limit, Error *err) {
   struct stat info;
   const SizeText most = size_text(limit);
@@ -277,7 +277,7 @@ Status descriptor_write(int descriptor, const char *name, const void *bytes, siz
   return STATUS_OK;
 }
 
-/* Gives an unnamed file a name that nothing has yet, else fails with EEXIST. */
+/* Gives an unnamed file a name; fails with EEXIST if the name is taken. */
 static bool link_unnamed(AtomicFile *file, const char *name) {
   char self[PROC_PATH_SIZE];
   snprintf(self, sizeof self, PROC_PATH, file->descriptor);
@@ -337,7 +337,8 @@ static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
 }
 
 /* If the file is the one that standard output or error writes to, a duplicate of that descriptor, which
- * shares its offset, else -1. Replacing the file would hide what is written through them later. */
+ * shares its offset, else -1. Replacing the file would hide what is written to standard output or
+ * error later. */
 static int duplicate_standard(const struct stat *info) {
   for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
     struct stat standard;
@@ -422,9 +423,9 @@ Status atomic_file_sync(AtomicFile *file, Error *err) {
   return system_error(err, STATUS_FAILED, file->path, "write to disk");
 }
 
-/* Closes what was written: close() reports what a network file system could not store, so no file gets its
- * name before. The system stores and reports at every close() of a descriptor, also where a duplicate stays
- * open, by which an unnamed file is linked after it. */
+/* Closes the written file: close() reports what a network file system could not store, so no file gets its
+ * name before. Every close() of a descriptor does so, even if a duplicate stays open: an unnamed file keeps a
+ * duplicate, by which it is linked later. */
 static Status close_written(AtomicFile *file, Error *err) {
   const int descriptor = file->descriptor;
   int kept = -1;
@@ -504,7 +505,7 @@ void atomic_file_abort(AtomicFile *file) {
 
 const char content_format_gguf[] = "a GGUF file", content_format_utf16[] = "UTF-16 text";
 
-/* Bytes at an offset, and perhaps others at another one. */
+/* A format is known by bytes at one offset, and perhaps four more bytes at another. */
 static const struct {
   size_t at, size;
   const char *bytes;
@@ -545,7 +546,8 @@ static const struct {
     {0, 2, "\xfe\xff", 0, NULL, content_format_utf16},
 };
 
-/* True if of the first eight bytes each second is 0, and no other: UTF-16 without a byte order mark. */
+/* True if of the first eight bytes those at first, first + 2, ... are 0, and no others: UTF-16 without a byte
+ * order mark. */
 static bool is_utf16(const unsigned char *bytes, size_t size, size_t first) {
   size_t i = 0;
   while (i < size && i < 8 && (bytes[i] == 0) == (i % 2 == first)) i++;

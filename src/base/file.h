@@ -59,7 +59,6 @@ const char *file_kind_of(const char *path);
  * Files, directories and missing files pass: opening them reports any other failure. */
 Status file_refuse_waiting(const char *path, Error *err);
 
-/* True if the name, of a file or anything else, ends so. */
 bool name_ends_with(const char *name, const char *end);
 
 /* "directory/name" in new memory, NULL with err set when out of memory. */
@@ -99,10 +98,10 @@ Status atomic_file_place(AtomicFile *file, bool *placed, Error *err);
 void atomic_file_abort(AtomicFile *file); /* does nothing to a zeroed or committed one */
 
 /* The format by which bytes[0..size), the beginning of a file, are known: "a PNG image"; NULL: none. A text
- * may begin like some of them, so call this only where it is no text or no model. */
+ * may begin like some formats, so call this only for what is known to be no text, or no model. */
 const char *content_format(const void *bytes, size_t size);
 
-/* Two of its results, for which there is advice. */
+/* Two results of content_format(), for which there is advice. */
 extern const char content_format_gguf[], content_format_utf16[];
 /* Refuses what is no text (invalid UTF-8, a NUL unless it may have some, a PDF) and has a known format, with
  * the name of the format. Another broken text passes: where it breaks is for the caller to say. */

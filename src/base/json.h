@@ -34,7 +34,7 @@ typedef struct {
  * At most 32 skips. */
 Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
                   size_t n_skips, Json **tree, Error *err);
-/* The same of a file that Python may have written: Infinity is a value, too, and stands in the tree as
+/* json_parse() of a file that Python may have written: Infinity is a value, too, and stands in the tree as
  * transformers 5 writes it, {"__float__": "Infinity"}. */
 Status json_parse_python(const char *name, Status refused, const char *text, size_t size, Json **tree,
                          Error *err);
@@ -49,7 +49,7 @@ bool json_is_number(const Json *value);
 bool json_is_bool(const Json *value);
 size_t json_count(const Json *value);       /* elements of an array, members of an object, else 0 */
 const Json *json_first(const Json *value);  /* first element or member, or NULL */
-const Json *json_next(const Json *element); /* the one after it, or NULL, as of NULL */
+const Json *json_next(const Json *element); /* the next one; NULL after the last, or of NULL */
 const char *json_key(const Json *element);  /* the key of a member, with U+0000 as C0 80 */
 /* The bytes of a string, which may hold NULs, and their number. PRECOND json_is_string(). */
 const char *json_string(const Json *value, size_t *size);
@@ -95,9 +95,10 @@ bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first c
 Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Error *err);
 bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer there; the cursor stays */
 JsonSpan json_cursor_value(JsonCursor *cursor);           /* skips any value and gives its text */
-/* The value of an object's first member with this key, NULL as text without one. */
+/* The value of an object's first member with this key; its text is NULL if there is none. */
 JsonSpan json_span_member(JsonSpan object, const char *key);
-/* json_describe() of the value at the cursor, but of an array the first 40 bytes of its text. */
+/* A description of the value at the cursor for messages: "an object", else its text, cut after 40 bytes;
+ * "missing" at the end. */
 const char *json_cursor_describe(JsonCursor cursor, char text[64]);
 
 /* Appends text[0..size) as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; characters that steer

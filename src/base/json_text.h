@@ -34,13 +34,13 @@ Status json_unescape(const char *text, size_t size, Buffer *out, Error *err);
 /* A valid number's text as an integer; false for a fraction or outside int64. 1e3 and 2.50e1 are integers. */
 bool json_text_int64(const char *text, size_t size, int64_t *out);
 
-/* A stack of the keys of all open objects, for finding duplicates: an object's keys are those above `mark`,
- * the value of n_keys when it began. */
 typedef struct {
   uint64_t hash;
   uint32_t at, size; /* offset and size in the text, without the quotes, with escapes as written */
 } JsonKey;
 
+/* A stack of the keys of all open objects, for finding duplicates: an object's keys are those above `mark`,
+ * the value of n_keys when it began. */
 typedef struct {
   uint64_t seed[2];
   JsonKey *keys; /* [capacity], n_keys in use */

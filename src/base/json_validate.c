@@ -79,7 +79,7 @@ static Status copy_instead(Validator *v, const char *from, const char *to, const
 
 /* --- strings */
 
-/* Four hexadecimal digits, or -1. PRECOND at + 4 <= end of the text */
+/* The value of four hexadecimal digits, or -1. PRECOND at + 4 <= end of the text */
 static int hex4(const char *at) {
   int code = 0;
   for (int i = 0; i < 4; i++) {
@@ -126,7 +126,7 @@ static Status escape(Validator *v) {
   return STATUS_OK;
 }
 
-/* One character of two bytes or more. */
+/* Skips a character of two bytes or more. */
 static inline Status wide_character(Validator *v) {
   const unsigned char *s = (const unsigned char *)v->at;
   if (v->end - v->at >= 2 && s[0] >= 0xc2 && s[0] <= 0xdf && (s[1] & 0xc0) == 0x80) {
@@ -263,7 +263,7 @@ static Status skipped_value(Validator *v, uint32_t below, JsonSkip *skip) {
   return copy_instead(v, from, v->at, "null", 4);
 }
 
-/* PRECOND *at == '"' */
+/* Skips a member. PRECOND *at == '"' */
 static Status member(Validator *v, uint32_t below) {
   const char *key = v->at + 1;
   bool escaped;
@@ -295,7 +295,7 @@ static Status literal(Validator *v, const char *word) {
   return STATUS_OK;
 }
 
-/* PRECOND *at == '{' or '[' */
+/* Skips an object or array. PRECOND *at == '{' or '[' */
 static Status container(Validator *v, uint32_t below) {
   bool object = *v->at == '{';
   char close = object ? '}' : ']';
@@ -324,7 +324,7 @@ static Status container(Validator *v, uint32_t below) {
   return refuse(v, key, "duplicate key \"%.*s\"", shown > 100 ? 100 : shown, key);
 }
 
-/* Python's json module reads and writes it, although no JSON has it. */
+/* Takes Infinity, which Python's json module reads and writes although it is not JSON. */
 static Status infinity(Validator *v) {
   static const char object[] = "{\"__float__\":\"Infinity\"}";
   const char *from = v->at;
@@ -332,7 +332,7 @@ static Status infinity(Validator *v) {
   return copy_instead(v, from, v->at, object, sizeof object - 1);
 }
 
-/* `below`: bit mask of the skips whose paths lead through this value. */
+/* Skips a value. `below`: bit mask of the JsonSkips whose paths lead through the value. */
 static Status value(Validator *v, uint32_t below) {
   bool escaped;
   if (v->copy && !v->muted && ++v->n_values > JSON_MAX_VALUES)

@@ -13,7 +13,7 @@ void output_begin(void); /* once, at the start of the program */
 
 /* Writes all bytes unbuffered to standard output; if that is a terminal, through terminal_text(). */
 Status output_write(const void *bytes, size_t size, Error *err);
-/* The same to another descriptor, which messages call `name`. */
+/* output_write() to another descriptor, which messages call `name`. */
 Status output_write_to(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
 /* Writes unchanged, to a terminal too: for terminal_text() with escape sequences around it. */
 Status output_write_shown(const void *bytes, size_t size, Error *err);

@@ -13,11 +13,11 @@ extern "C" {
 
 typedef enum {
   STATUS_OK = 0,
-  STATUS_FAILED = 1,        /* input or output, memory, a device */
-  STATUS_USAGE = 2,         /* flags, or a prompt that cannot be taken */
-  STATUS_MODEL = 3,         /* a checkpoint or tokenizer that is refused */
-  STATUS_CUT_SHORT = 4,     /* the answer was cut: its form is not complete, or a stop was required */
-  STATUS_CHOICE = 10,       /* the first of --choose with --exit-choice; 11 the second, and so on */
+  STATUS_FAILED = 1,    /* input or output, memory, a device */
+  STATUS_USAGE = 2,     /* flags, or a prompt that cannot be taken */
+  STATUS_MODEL = 3,     /* a checkpoint or tokenizer that is refused */
+  STATUS_CUT_SHORT = 4, /* the answer was cut: its JSON or grammar is incomplete, or a stop was required */
+  STATUS_CHOICE = 10,   /* the first of --choose with --exit-choice; 11 the second, and so on */
   STATUS_INTERRUPTED = 130, /* SIGINT, SIGTERM, SIGHUP */
   STATUS_PIPE = 141,        /* the reader of our output went away; not reported */
 } Status;

@@ -1,6 +1,6 @@
 /* cells.c - see cells.h.
  *
- * Called by: line_editor.c, line_display.c, word_wrap.c, commands/answer/show.c.
+ * Called by: line_editor.c, line_display.c, word_wrap.c, answer/show.c and conversation/chats.c of commands.
  * Always true: a cell in the range of proxies is the index of its slot. */
 #include "terminal/cells.h"
 
@@ -50,7 +50,7 @@ static bool is_proxy(uint32_t code) {
   return code >= PROXY_FIRST && code < PROXY_FIRST + PROXY_SLOTS;
 }
 
-/* NULL: the cell is no proxy. */
+/* The proxy that a cell stands for; NULL: none. */
 static const Proxy *proxy_of(const Cells *cells, wchar_t cell) {
   if (!cells->slots || !is_proxy((uint32_t)cell)) return NULL;
   const Proxy *proxy = &cells->slots[cell - PROXY_FIRST];
@@ -162,7 +162,7 @@ static bool is_new_picture(wchar_t cell) {
   return cell >= 0x1F000 && cell < 0x1FC00;
 }
 
-/* A terminal would show nothing for it, or obey it: it is shown as its number. */
+/* True if a terminal would show nothing for the cell, or obey it: the cell is then shown as its number. */
 static bool is_unseen(wchar_t cell) {
   return steers_terminal((uint32_t)cell) || (wcwidth(cell) < 0 && !is_new_picture(cell));
 }

@@ -3,8 +3,8 @@
  *
  * libedit moves and deletes by wide characters. So a code point without width (a combining accent, a joiner)
  * is joined with the character before it, and one private code point, their proxy, represents both in the
- * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). If a text contains
- * a code point from the proxies' range, it gets a proxy, so that every text comes back unchanged.
+ * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). A code
+ * point of a text from the proxies' range gets a proxy itself, so that every text comes back unchanged.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once
@@ -55,7 +55,7 @@ int cells_width(const Cells *cells, wchar_t cell, int column);
 /* Appends the bytes that show the cell on a terminal; nothing for a newline. */
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);
 
-bool cells_is_joined(uint32_t code); /* it has no width */
+bool cells_is_joined(uint32_t code); /* the code point has no width */
 /* The columns that a terminal gives a character by itself; 0: it joins the one before. PRECOND it does not
  * steer the terminal */
 int cells_columns(uint32_t code);

@@ -85,7 +85,8 @@ static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_
   for (size_t i = first; i < n; i++) {
     Place place = place_of(d, line[i], *at), behind = place_behind(d, line[i], place);
     bool seen = place.row >= d->top && place.row < end, last_row = place.row + 1 == end;
-    bool shortened = place.row > at->row && at->row >= d->top && at->row < end; /* it did not fit there */
+    bool shortened =
+        place.row > at->row && at->row >= d->top && at->row < end; /* the cell did not fit there */
     if (shortened) TRY(put(d, erase, err));
     if (line[i] == L'\n' && keeps_cursor(d, line, first, i, *at)) TRY(put(d, " \r", err));
     if (seen && line[i] == L'\n') TRY(put(d, erase, err));
@@ -119,7 +120,7 @@ static Status draw(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor,
   TRY(put_cells(d, line, 0, n, &at, err));
   Place end = at;
   if (end.row >= d->top + d->height)
-    end = (Place){d->top + d->height - 1, 0}; /* its rows go on below the screen */
+    end = (Place){d->top + d->height - 1, 0}; /* the line goes on below the screen */
   TRY(end.row == at.row ? put(d, "\033[J", err) : put(d, "\r", err));
   return move(d, end, place, err);
 }
@@ -128,7 +129,7 @@ static Place drawn_place(const LineDisplay *d) {
   return cursor_place(d, d->line.data, d->line.size, d->cursor);
 }
 
-/* `same`: the drawn line is line[0..n), so that only the cursor moves. */
+/* Draws the line; if the drawn line is the `same`, only moves the cursor where it can. */
 static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, bool same, Error *err) {
   if (!d->drawn) return draw(d, line, n, cursor, err);
   const Place from = drawn_place(d), to = cursor_place(d, line, n, cursor);
@@ -180,9 +181,9 @@ Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t c
   return send(d);
 }
 
-/* Terminals treat rows differently when they are resized. Unless this one is known to break them anew, going
- * up by the fewest rows that the line may cover leaves at worst a part of it above, and never erases earlier
- * output. */
+/* Terminals treat rows differently when they are resized. Unless the terminal is known to break rows anew,
+ * going up by the fewest rows that the line may cover leaves at worst a part of the line above, and never
+ * erases earlier output. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
   LineDisplay wider = *d;
   wider.columns = columns;

@@ -1,8 +1,9 @@
 /* line_display.h - draws the line that is being edited.
  *
  * libedit's own drawing loses the cursor's position if a character of two columns replaces another one, and
- * if a line is higher than the screen. So this draws the line that libedit edits: the prompt and the cells,
- * wrapped where the terminal itself wraps; of a line higher than the screen, the part around the cursor. */
+ * if a line is higher than the screen. So this file draws the line that libedit edits: the prompt and the
+ * cells, wrapped where the terminal itself wraps; of a line higher than the screen, the part around the
+ * cursor. */
 #pragma once
 
 #include <stdio.h>
@@ -13,8 +14,8 @@
 typedef struct {
   const Cells *cells;
   FILE *screen;
-  bool ansi;          /* it understands escape sequences */
-  bool rewraps;       /* it breaks rows anew when its width changes; xterm cuts them */
+  bool ansi;          /* the screen understands escape sequences */
+  bool rewraps;       /* the screen breaks rows anew when its width changes; xterm cuts them */
   TextStyle style;    /* of prompt and line; PRECOND ansi, else STYLE_NONE */
   const char *prompt; /* ASCII */
   int columns, rows;  /* of the screen */

@@ -103,7 +103,8 @@ static void resume(LineEditor *e) {
 
 /* --- input */
 
-/* Puts the marks of a paste around what came at once, if it is several lines or belongs to a paste. */
+/* Puts the marks of a paste around the input that came at once, if it has several lines or goes on with a
+ * paste. */
 static void mark_paste(LineEditor *e) {
   bool lines = clock_ms() < e->pasting_until_ms;
   for (size_t i = 0; i + 1 < e->n_input; i++) lines |= e->input[i] == '\r' || e->input[i] == '\n';
@@ -120,7 +121,7 @@ static bool is_waiting(void) {
   return poll(&keys, 1, 0) > 0;
 }
 
-/* False, with `cancelled` or `left` set: Ctrl-C, or the end of input. */
+/* Reads a byte; false, with `cancelled` or `left` set, after Ctrl-C or at the end of input. */
 static bool next_byte(LineEditor *e, unsigned char *byte) {
   while (e->at_input == e->n_input) {
     const bool typed_ahead = is_waiting() && clock_ms() >= e->pasting_until_ms;
@@ -144,7 +145,7 @@ static bool next_byte(LineEditor *e, unsigned char *byte) {
   return true;
 }
 
-/* Reads a character; skips invalid bytes, U+0000 and C1 controls. False as above. */
+/* Reads a character; skips invalid bytes, U+0000 and C1 controls. False as next_byte(). */
 static bool next_character(LineEditor *e, uint32_t *code) {
   char bytes[4];
   size_t n = 0;
@@ -214,8 +215,8 @@ static unsigned char on_clear(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
-/* Up (its sequence ends with A) and Down move between the rows of the line if there is one more, else through
- * the history. */
+/* Up (its sequence ends with A) and Down move to the next row of the line, or through the history if the line
+ * has no more rows there. */
 static unsigned char on_arrow(EditLine *line, wint_t key) {
   const LineInfoW *info = el_wline(line);
   const bool up = key == L'A';
@@ -313,7 +314,7 @@ static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellS
   return cells_of_block(&e->cells, text, size, label, out, err);
 }
 
-/* Reads to the mark that ends a paste. */
+/* Reads to the mark that ends a paste; *whole is false if Ctrl-C or the end of input came first. */
 static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
   *whole = false;
   for (size_t n = 0;; n++) {

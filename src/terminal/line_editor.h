@@ -23,8 +23,8 @@ typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffe
  * console_begin() */
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
                         LineEditor **editor, Error *err);
-/* Says what the terminal does, else an xterm is assumed: it breaks rows anew when its width changes; it marks
- * what is pasted. Without marks, several lines that come at once are a paste. */
+/* Says if the terminal breaks rows anew when its width changes, and if it marks what is pasted; before this
+ * call an xterm is assumed. Without marks, several lines that come at once are a paste. */
 void line_editor_know(LineEditor *editor, bool rewraps, bool marks_pastes);
 void line_editor_close(LineEditor *editor); /* NULL is fine */
 

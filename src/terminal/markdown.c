@@ -38,7 +38,7 @@ static TextStyle style_now(const Markdown *m) {
   return m->line == LINE_HEADING || m->is_bold ? STYLE_BOLD : STYLE_NONE;
 }
 
-/* The style of a mark is that of what it opens or closes. */
+/* Opens or closes what the mark in `run` stands for; returns the mark's style, that of the text inside. */
 static TextStyle take_mark(Markdown *m, char next) {
   if (m->run == '`') {
     const bool closes = m->n_ticks == m->run_length;
@@ -172,7 +172,7 @@ static Status begin_with(Markdown *m, const char *text, size_t size, Error *err)
   return begin_line(m, run.character == '|' ? LINE_TABLE : LINE_TEXT, err);
 }
 
-/* Ends what a line has begun, and decides its kind if that is still open. */
+/* Ends the marks of a line, and decides the line's kind if that is still open. */
 static Status end_line(Markdown *m, Error *err) {
   if (m->line == LINE_BEGINS) {
     const Run run = first_run(&m->begun);

@@ -20,7 +20,7 @@ typedef enum {
 } LineKind;
 
 typedef struct {
-  WordWrap wrap; /* where the text goes; its upper part is the caller's */
+  WordWrap wrap; /* where the text goes; the caller sets its upper part */
   bool is_plain; /* marks set no style */
   bool is_dim;   /* all text is dim instead */
 
@@ -32,7 +32,7 @@ typedef struct {
   size_t n_ticks;          /* backticks that opened `code`; 0 outside of it */
   char run;                /* '`' or '*': characters of a mark that is not complete */
   size_t run_length;       /* their number; 0: none */
-  char before_run, before; /* first byte of the character before the mark; of the last one of all */
+  char before_run, before; /* first byte of the character before the mark; of the last character */
   bool escaped;            /* a backslash stands before the next character */
   char partial[4];         /* [n_partial] the first bytes of a character */
   size_t n_partial;

@@ -23,7 +23,7 @@ enum { FIRST_MS = 300, TURN_MS = 100 };
 static const char *const signs[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
 static const char *const plain_signs[] = {"|", "/", "-", "\\"};
 
-/* PRECOND the lock is held, or the thread has ended */
+/* Erases the line if it is drawn. PRECOND the lock is held, or the thread has ended */
 static void erase(Spinner *s) {
   static const char line[] = "\r\033[K";
   if (s->drawn && write(s->screen, line, sizeof line - 1) < 0) return;
@@ -34,7 +34,7 @@ static bool is_hushed(const Spinner *s) {
   return s->interrupted && *s->interrupted;
 }
 
-/* PRECOND the lock is held */
+/* Draws the line unless interrupted. PRECOND the lock is held */
 static void draw(Spinner *s) {
   char line[200];
   if (is_hushed(s)) return;

@@ -1,5 +1,5 @@
-/* spinner.h - a line on a terminal while it waits for something: a sign that turns, and perhaps a text. It
- * appears only after a while, so that what is fast shows none, and erases itself. */
+/* spinner.h - a line on a terminal while the program waits for something: a sign that turns, and perhaps a
+ * text. The line appears only after a while, so that what is fast shows none, and erases itself. */
 #pragma once
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 typedef struct {
   bool is_on; /* false: nothing is shown */
-  bool turns; /* by a thread; else the text is drawn where it changes */
+  bool turns; /* a thread turns the sign; false: the text alone, drawn when it changes */
   bool dim;
   int screen;                      /* descriptor of a terminal that understands escape sequences */
   const volatile int *interrupted; /* once set, the line is erased soon and for good; or NULL */
@@ -17,11 +17,11 @@ typedef struct {
   unsigned turn;
   char text[80];
   pthread_t thread;
-  pthread_mutex_t lock; /* of all above */
+  pthread_mutex_t lock; /* of all members above */
   pthread_cond_t end;   /* `running` has become false */
 } Spinner;              /* set the upper part, zero the lower one */
 
-/* Between the two, nothing else writes to the terminal. Where no thread can be had, nothing turns. */
+/* Between begin and end nothing else may write to the terminal. If no thread can be made, nothing turns. */
 void spinner_begin(Spinner *spinner);
 void spinner_end(Spinner *spinner); /* erases the line; does nothing if it does not run */
 /* Sets the text, ASCII; does nothing if it does not run. */

@@ -3,8 +3,8 @@
  *
  * A break is a newline in place of one blank or tab, and nothing else is added: text that is copied from
  * the screen, its rows joined by blanks, is the text. A word that is wider than a row, and characters of
- * two columns, which need no blank between them, are broken by the terminal itself, which joins what it
- * broke when it is copied. The last word is held back until its end, or until it is clear where it
+ * two columns, which need no blank between them, are broken by the terminal itself, which joins such rows
+ * again when they are copied. The last word is held back until its end, or until it is clear where it
  * belongs.
  *
  * PRECOND setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
@@ -24,13 +24,13 @@ typedef struct {
   int columns; /* of the screen; may be changed at any time; below 2: no row is broken */
 
   int known_columns;  /* columns when `column` was computed */
-  int column;         /* of the cursor; columns: the row is full */
+  int column;         /* of the cursor; equal to `columns`: the row is full */
   long long n_cells;  /* columns written since the last newline */
   bool passing;       /* the current word has its place: its characters are not held back */
-  Buffer word;        /* characters held back, */
-  Buffer word_styles; /* the TextStyle of each byte, */
-  int word_width;     /* and their columns */
-  Buffer blanks;      /* blanks and tabs before them */
+  Buffer word;        /* characters held back */
+  Buffer word_styles; /* the TextStyle of each byte of `word` */
+  int word_width;     /* columns of `word` */
+  Buffer blanks;      /* blanks and tabs before `word` */
   TextStyle shown;    /* style of what was written last */
   Buffer out;         /* what is to be written; the caller empties it */
 } WordWrap;           /* set the upper part, zero the lower one; release with word_wrap_release() */
@@ -40,6 +40,6 @@ typedef struct {
 Status word_wrap_put(WordWrap *wrap, const char *text, size_t size, TextStyle style, bool keep, Error *err);
 /* Ends the style, so that what is in `out` leaves the terminal in order wherever the program ends. */
 Status word_wrap_rest(WordWrap *wrap, Error *err);
-/* Puts the word that was held back. */
+/* Writes the word that was held back. */
 Status word_wrap_end(WordWrap *wrap, Error *err);
 void word_wrap_release(WordWrap *wrap);
