@@ -489,7 +489,7 @@ static bool check_unique(Explainer *e, const Value *v, const Place *place) {
   return true;
 }
 
-/* contains, minContains and maxContains. */
+/* Judges by contains, minContains and maxContains. */
 static bool check_contains(Explainer *e, const Schema *s, const Value *v, const Place *place, bool *seen) {
   size_t i = 0, n = 0;
   e->quiet++;
@@ -521,7 +521,7 @@ static bool check_array(Explainer *e, uint32_t schema, const Value *v, const Pla
   return s->unique ? check_unique(e, v, place) && fits : fits;
 }
 
-/* unevaluatedProperties and unevaluatedItems. */
+/* Judges by unevaluatedProperties or unevaluatedItems the members or items that `seen` lacks. */
 static bool check_open(Explainer *e, uint32_t schema, const char *keyword, const Value *v, const Place *place,
                        bool *seen) {
   bool fits = true;

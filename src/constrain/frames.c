@@ -146,7 +146,7 @@ static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool p
 }
 
 /* Over-approximates the formula, or with !positive its negation, by goals of the open child: atoms that the
- * rest of the text may still decide are true. FALSE: it cannot become true any more. */
+ * rest of the text may still decide are true. FORMULA_FALSE: the formula cannot become true any more. */
 static Formula relaxed(Relax *r, Formula formula, bool positive) {
   Formulas *f = formulas_of(r->m);
   if (!failure_work(&f->failure, 8)) return FORMULA_FALSE;

@@ -66,7 +66,7 @@ bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
 
 static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind);
 
-/* Strings of exactly one of several languages, and of any of them. */
+/* one: strings that are in exactly one of several languages; any: in at least one. */
 typedef struct {
   Lang one, any;
 } Exactly;

@@ -17,7 +17,7 @@ enum {
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* over so many, grammar_settle() forgets states */
-  KEPT_LEXES = 1 << 14,  /* over so many, it forgets states of parts */
+  KEPT_LEXES = 1 << 14,  /* over so many, grammar_settle() forgets states of parts */
   N_MASKS = 64,
 };
 

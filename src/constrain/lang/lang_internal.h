@@ -1,4 +1,4 @@
-/* lang_internal.h - the expressions of lang.h. Private to lang*.c and multiple.c. */
+/* lang_internal.h - the expressions of lang.h. Private to this folder and lex.c. */
 #pragma once
 
 #include "constrain/lang/lang.h"
