@@ -32,7 +32,7 @@ const Command commands[] = {
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
 
-/* The values of these flags in the command's options; NULL: the command does not have this group of flags. */
+/* The values of the group `flags` in the command's options; NULL: the command does not have this group. */
 static void *values_of(const CommandCall *call, const Interface *interface, const Flag *flags) {
   for (size_t i = 0; i < interface->n_groups; i++)
     if (interface->groups[i].flags == flags) return (char *)call->options + interface->groups[i].offset;

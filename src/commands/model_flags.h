@@ -27,8 +27,7 @@ typedef struct {
  * is named. Release the place also after a failure. */
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err);
 void model_place_release(ModelPlace *place);
-/* What names this model from any working directory: its name in the cache, else its absolute path. In new
- * memory. */
+/* A name of the model for any working directory: that in the cache, else the absolute path. In new memory. */
 char *model_place_lasting(const ModelPlace *place, Error *err);
 /* Refuses a place with nothing there, and says where the name was looked for. */
 Status model_place_check(const ModelPlace *place, Error *err);

@@ -32,7 +32,8 @@ static const char *const spins = "1000"; /* 10 to 50 ns each */
 static const char *const spins = "50000"; /* 1 ns each: here a spin is only a compiler barrier */
 #endif
 
-/* Stack size of the compute threads, which need a tenth of it. A `ulimit -s` in this range is kept. */
+/* Stack size of the compute threads, which need a tenth of it. A `ulimit -s` from STACK_BYTES to
+ * LARGEST_STACK_BYTES is kept. */
 static const char stack_variable[] = "OMP_STACKSIZE", stack_size[] = "1M";
 enum { STACK_BYTES = 1 << 20, LARGEST_STACK_BYTES = 64 << 20 };
 /* The stack that `program` gets if its own is smaller than STACK_BYTES: the usual size. */
@@ -43,7 +44,8 @@ static bool has_our_stacks(void) {
   return value && strcmp(value, stack_size) == 0;
 }
 
-/* Without a variable, threads get the stack of the limit, or 2 MiB if there is no limit. */
+/* True if compute threads will have good stacks: ours, or with no variable set the size of the limit (2 MiB
+ * if there is no limit). */
 static bool has_good_stacks(rlim_t limit) {
   static const char *const others[] = {"OMP_STACKSIZE", "OMP_STACKSIZE_ALL", "GOMP_STACKSIZE",
                                        "KMP_STACKSIZE"};
@@ -132,8 +134,8 @@ static void *pass_gate(void *gate) {
   return NULL;
 }
 
-/* Creates up to `n` threads with the stacks of OpenMP's, all alive at once, then ends them. Returns how many
- * could be created; if fewer than n, *reason is the errno value. */
+/* Creates up to `n` threads with stacks as OpenMP's threads have, all alive at once, then ends them. Returns
+ * how many could be created; if fewer than n, *reason is the errno value. */
 static int try_threads(int n, int *reason, Error *err) {
   pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
   pthread_attr_t attributes;

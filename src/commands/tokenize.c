@@ -105,7 +105,7 @@ static Status ids_of_json(const Json *list, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* The ids in the line, or those of its text. */
+/* Takes the ids in the line, or encodes the line's text. */
 static Status ids_of_line(const Tokenizer *tokenizer, const Json *line, IdList *ids, Error *err) {
   const JsonSource source = {"line", STATUS_USAGE};
   const Json *text = json_member(line, "text"), *list = json_member(line, "ids");

@@ -19,7 +19,7 @@ typedef struct {
 WrittenFile written_file(const char *flag, const char *path);
 WrittenFile written_standard_output(void);
 
-/* Refuses (STATUS_USAGE) a file that `flag` reads at `path`; "-" is standard input, NULL no file. */
+/* Refuses (STATUS_USAGE) if `file` is what `flag` reads at `path`; "-" is standard input, NULL no file. */
 Status written_file_is_not(const WrittenFile *file, const char *flag, const char *path, Error *err);
-/* Refuses a file of the model (model_has_file()). */
+/* Refuses if `file` is one of the model's (model_has_file()). */
 Status written_file_is_not_model(const WrittenFile *file, const Model *model, Error *err);

@@ -2,7 +2,7 @@
  * device can, many at once (map_many.c). Without --map, several -p are the records.
  * Called by: run.c; map_many.c for results.
  * Always true: results are in the order of the records, but for --unordered; each result is written in full.
- *              One after another, one record and its answer are held at a time.
+  *              Without map_many.c, one record and its answer are held at a time.
  *
  * The common beginning of the prompts is computed once: the session keeps the longest prefix that the next
  * prompt shares with its content. */
@@ -56,7 +56,7 @@ const Flag map_flags[] = {
              "(default 60)"),
 };
 
-/* Refuses combinations of flags with the job; run.c has the rules among flags alone. */
+/* Refuses flags that do not go with this job; run.c has the rules about flags alone. */
 static Status check(const MapJob *job, Error *err) {
   if (!job->map->input && job->prompt->truncate)
     return error_set(err, STATUS_USAGE, "--truncate does not go with several prompts or --n-best");
@@ -83,7 +83,7 @@ static Status choose_shard(Map *map, Error *err) {
 
 /* --- where progress is shown */
 
-/* No progress if results go to the same terminal, which shows it. */
+/* True if progress goes to standard error: a terminal, and results do not appear on one. */
 static bool shows_progress(const Map *map) {
   return progress_is_terminal() && !map->mapping.to_terminal;
 }
@@ -92,7 +92,7 @@ static bool draws_progress(const Map *map) {
   return shows_progress(map) && terminal_takes_escapes(STDERR_FILENO);
 }
 
-/* Until the first record; a note may come over it. */
+/* Shows "loading" until the first record; a note may overwrite it. */
 static void show_loading(Map *map) {
   map->on_screen = draws_progress(map);
   if (map->on_screen) fprintf(stderr, "loading\033[K\r");
@@ -138,7 +138,7 @@ static Status check_output(const Map *map, const Assistant *a, Error *err) {
   return written_file_is_not(&output, "--map", job->map->input, err);
 }
 
-/* The prompts of -p, each with what standard input and -f give it, as records. */
+/* Opens as records the prompts of -p, each joined with standard input and -f. */
 static Status open_prompts(Map *map, const MapJob *job, Error *err) {
   const RecordRules rules = {.verbatim = true, .limit = RECORD_LIMIT, .n_copies = job->map->n_best};
   Buffer prompts = {0};
@@ -154,7 +154,7 @@ static Status open_records(Map *map, RecordRules rules, Error *err) {
   return record_reader_open(job->map->input, rules, map->mapping.assistant->interrupted, &map->reader, err);
 }
 
-/* Looks at the whole input, and adds to the settings which part of it has its results in this file or
+/* Surveys the whole input, and adds to the settings which of its records have results in this file or
  * directory. */
 static Status open_part(Map *map, const RecordRules *rules, const char *text, Error *err) {
   const MapFlags *flags = map->mapping.job->map;
@@ -186,8 +186,8 @@ static Status open_blocks(Map *map, Error *err) {
 }
 
 static Status open_streams(Map *map, const MapJob *job, Error *err) {
-  /* Seed of the record hashes: the same record in another prompt has another hash. Other inputs of a result
-   * are in the settings. */
+  /* Seed of the record hashes: the same record in another prompt has another hash. All else that a result
+   * depends on is in the settings. */
   uint64_t hash = record_hash(RECORD_HASH_START, job->map->json ? "json" : "text", 4);
   const char *text = prompt_text(job->prompt);
   if (text) hash = record_hash(hash, text, strlen(text) + 1);
@@ -243,10 +243,10 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
 
 /* --- progress and summary */
 
-/* A file of so many bytes is counted within about a tenth of a second. */
+/* Bytes of a file whose records are counted in about a tenth of a second. */
 static const uint64_t MOST_COUNTED = (uint64_t)64 << 20;
 
-/* Counts the records of a file that is read in no time. */
+/* Counts the records of the input, for the progress, if it is a file of at most MOST_COUNTED bytes. */
 static void count_records(Map *map, const volatile int *interrupted) {
   const char *input = map->mapping.job->map->input;
   const RecordReader *reader = &map->reader;
@@ -255,7 +255,8 @@ static void count_records(Map *map, const volatile int *interrupted) {
     survey_release(&map->survey);
 }
 
-/* The results that there will be, or 0. They are estimated by bytes where the records were not counted. */
+/* The number of results that there will be; 0: unknown. If not *counted, it is estimated from the bytes read.
+ * */
 static size_t expected_results(const Map *map, bool *counted) {
   const RecordReader *reader = &map->reader;
   const int n_best = map->mapping.job->map->n_best;
@@ -298,7 +299,7 @@ static void print_summary(const Map *map) {
   const MapJob *job = m->job;
   if (!shows_progress(map) && !job->reply->usage && !job->assistant->answer.verbose) return;
   double seconds = map->start_ms > 0 ? (clock_ms() - map->start_ms) / 1e3 : 0;
-  const size_t n_made = map->n_done - map->n_found; /* after an interruption more may be answered */
+  const size_t n_made = map->n_done - map->n_found; /* written; an interruption may leave more answered */
   fprintf(stderr, "auk: %zu records answered in %.1f s", m->n_answered < n_made ? m->n_answered : n_made,
           seconds);
   if (map->n_found) fprintf(stderr, ", %zu were there", map->n_found);
@@ -311,7 +312,7 @@ static void print_summary(const Map *map) {
   fprintf(stderr, "\n");
 }
 
-/* Says, however little is shown, that an interrupted run can go on. */
+/* Says how to go on with an interrupted run, even if no progress is shown. */
 static void say_how_to_go_on(Map *map) {
   const MapFlags *flags = map->mapping.job->map;
   bool counted;
@@ -446,7 +447,7 @@ static bool answers_many(const Map *map) {
   return assistant_takes_many(a) || (a->session && a->device.n_gpus > 1);
 }
 
-/* Where all records were answered before, the file may have been cut or have grown meanwhile. */
+/* Fails if a shard's input is not, at its end, what the survey found. */
 static Status check_survey(const Map *map, Error *err) {
   if (map->shard.count == 0 || map->reader.hash == map->survey.hash) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s has changed since this run began", map->reader.name);
@@ -463,7 +464,7 @@ Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error
 
 static Status run_records(Map *map, Error *err) {
   bool found, at_end, stays = false;
-  /* With --claim there may be nothing left to do, for which the weights are not needed. */
+  /* With --claim there may be no block left: weights are loaded only for a record. */
   if (!map->resuming && !map->blocks) TRY(start(map, err));
   if (answers_many(map)) return map_many(map, false, err);
   do {

@@ -10,8 +10,8 @@ typedef struct {
   bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
-  bool no_invariant;  /* not what assistant_prefer_invariant() chooses */
-  bool unordered;     /* results as they come */
+  bool no_invariant;  /* without assistant_prefer_invariant() */
+  bool unordered;     /* each result is written when it is complete */
   bool retry_errors;
   int n_best;        /* answers to each prompt; 0: one */
   const char *shard; /* --shard I/N|auto, or NULL */
@@ -38,7 +38,8 @@ bool map_is_asked(const MapFlags *map, const PromptFlags *prompt);
 
 /* Answers every record; the assistant starts zeroed. With seed S the answer with index i (with --n-best a
  * record's answers follow one another) is that to a single prompt with seed S + i, independent of earlier
- * records: to the bit on a CPU, and on a GPU with --invariant for both, or with --no-invariant one after
- * another. A record that cannot be answered becomes an error in its place, also reported on standard error.
- * Any error, including those that --resume found, makes the final status STATUS_FAILED. */
+ * records: to the bit on a CPU, and on a GPU if both runs have --invariant, or with --no-invariant if records
+ * are answered one after another. A record that cannot be answered becomes an error in its place, also
+ * reported on standard error. Any error, including those that --resume found, makes the final status
+ * STATUS_FAILED. */
 Status map_run(const MapJob *job, Assistant *assistant, Error *err);

@@ -33,7 +33,7 @@ static Status add_user(MapPrompt *prompt, Error *err) {
   return STATUS_OK;
 }
 
-/* Encodes with --truncate as for a single prompt, with the record as its input. */
+/* Encodes with --truncate as for a single prompt, with the record in place of standard input and files. */
 static Status encode_cut(Mapping *m, const Record *record, Error *err) {
   const PromptFlags *flags = m->job->prompt;
   const Prompt prompt = {.frame = prompt_text(flags),
@@ -42,7 +42,7 @@ static Status encode_cut(Mapping *m, const Record *record, Error *err) {
   return prompt_encode(&prompt, m->assistant, (Truncation)flags->truncate, &m->ids, err);
 }
 
-/* The schema of this record's answer where each record has its own. */
+/* Sets the form's schema to that in the record, if each record has its own. */
 static Status take_schema(Mapping *m, const Record *record, Error *err) {
   AnswerForm *form = m->form ? m->form : &m->assistant->form;
   char name[64];
@@ -62,7 +62,7 @@ static Status make_prompt(Mapping *m, const Record *record, Error *err) {
   TRY(take_schema(m, record, err));
   TRY(add_user(&m->prompt, err));
   TRY(add_system(m, err));
-  if (m->choices.n) return STATUS_OK; /* scoring encodes too */
+  if (m->choices.n) return STATUS_OK; /* scoring also encodes */
   if (m->job->prompt->truncate) return encode_cut(m, record, err);
   return assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err);
 }
@@ -98,7 +98,7 @@ Status map_begin(Mapping *m, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes the session hold exactly the common prefix of this prompt and all prompts. */
+/* Makes the session hold exactly what this prompt shares with m->prefix, which all prompts have. */
 static Status hold_prefix(Mapping *m, Error *err) {
   Assistant *a = m->assistant;
   const IdList *all = &m->prefix;
@@ -121,7 +121,7 @@ static Status take_shown(void *user, const char *bytes, size_t size, Error *err)
   return buffer_append(&m->text, bytes, size, err);
 }
 
-/* Calls are lines after the text. */
+/* Appends tool calls as lines after the text. */
 static Status add_calls(Mapping *m, const char *lines, size_t size, Error *err) {
   const Buffer *text = &m->text;
   if (text->size && text->data[text->size - 1] != '\n') TRY(buffer_append(&m->text, "\n", 1, err));

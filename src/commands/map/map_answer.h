@@ -25,13 +25,13 @@ typedef struct {
   CodeBlock block;
   Show show;
   AnswerResult result;
-  AnswerForm own_form;      /* of an answer in the assistant's batch */
-  AnswerForm *form;         /* the assistant's, or own_form */
-  AnswerSink sink;          /* of an answer in the assistant's batch */
-  Answer *answer;           /* likewise, or NULL */
-  size_t n_asked, n_scored; /* choices of a record in the batch */
+  AnswerForm own_form;      /* of the record's answer in a batch */
+  AnswerForm *form;         /* own_form, or NULL: the assistant's */
+  AnswerSink sink;          /* of the record's answer in a batch */
+  Answer *answer;           /* the record's answer in a batch, or NULL */
+  size_t n_asked, n_scored; /* the record's choices that the batch was asked for, and has scored */
 
-  size_t n_answered, n_cut;                 /* cut by -n, the context or a loop */
+  size_t n_answered, n_cut;                 /* n_cut: cut by -n, the context or a loop */
   size_t n_incomplete;                      /* cut before the form, a call or the block of -x was complete */
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
 } Mapping;                                  /* starts zeroed */
@@ -46,16 +46,17 @@ Status map_begin(Mapping *mapping, Error *err);
  * STATUS_MODEL are errors of the record; STATUS_INTERRUPTED: no result. PRECOND the assistant has started. */
 Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
 /* The same in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result. The
- * record's text is valid until then. Each record in flight has a Mapping of its own with its own counts, from
- * map_begin_another(), whose assistant may be another one of the same flags, on another device. */
+ * record's text must be valid until map_reply(). Each record in flight has a Mapping of its own with its own
+ * counts, from map_begin_another(), whose assistant may be another one of the same flags, on another device.
+ * */
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
-/* A record whose choices are scored has a request for each: gives the next one, if there is another. */
+/* Gives the next request of a record whose choices are scored, one request each; false: there is no other. */
 bool map_ask_more(Mapping *mapping, BatchRequest *request);
 /* True if the request is one of this record. */
 bool map_has_asked(const Mapping *mapping, const BatchRequest *request);
-/* *complete: it was the record's last request, and `line` has the result. */
+/* Takes the result of a request. *complete: it was the record's last request, and `line` has its result. */
 Status map_reply(Mapping *mapping, const Record *record, const BatchRequest *request, const BatchResult *done,
                  bool *complete, Buffer *line, Error *err);
 /* Writes the result of a record that failed. */

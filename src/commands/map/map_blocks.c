@@ -7,17 +7,17 @@
 #include <string.h>
 
 typedef struct {
-  size_t block, n_left; /* results that it still lacks */
+  size_t block, n_left; /* n_left: results that the block still lacks */
 } HeldBlock;
 
 struct Blocks {
   BlocksOptions options;
   Claims *claims;
-  HeldBlock *held; /* [n_held] in the order of their claims; results are of the first */
+  HeldBlock *held; /* [n_held] in the order of claiming */
   size_t n_held, capacity;
-  size_t n_to_read; /* records of the last one that were not read yet, copies counted */
-  size_t n_given;   /* results of this process that count */
-  Buffer results;
+  size_t n_to_read; /* records of the last held block that were not read yet, each copy counted */
+  size_t n_given;   /* results in blocks that this process has given */
+  Buffer results;   /* of held[0], so far */
 };
 
 static const char blocks_name[] = "blocks";
@@ -70,7 +70,7 @@ static Status begin_block(Blocks *b, size_t block, Error *err) {
   return STATUS_OK;
 }
 
-/* Checks, at the end of a block, that its records are those of the beginning. */
+/* Fails, at the end of a block, if its records are not those that the survey read. */
 static Status check_input(const Blocks *b, bool found, Error *err) {
   const Survey *s = b->options.survey;
   const size_t next = b->held[b->n_held - 1].block + 1;

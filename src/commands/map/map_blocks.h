@@ -11,24 +11,25 @@ typedef struct {
   ClaimOptions claim;
   const Survey *survey; /* of the reader's input */
   int n_copies;         /* answers to each record; 0: one */
-  RecordReader *reader; /* from here on only blocks_read() moves it */
+  RecordReader *reader; /* moved by blocks_read() alone after blocks_open() */
 } BlocksOptions;
 
-/* Adds the line "blocks", by which processes agree on where blocks begin. */
+/* Adds the setting "blocks", which makes processes agree on where blocks begin. */
 Status blocks_settings(const Survey *survey, MapSettings *settings, Error *err);
-/* Reads the number of records of a block from that line. */
+/* Reads the number of records of a block from the setting "blocks"; false: it has none. */
 bool blocks_size(const MapSettings *settings, size_t *size);
 
 Status blocks_open(const BlocksOptions *options, Blocks **blocks, Error *err);
-/* The next record of this process; *at_end: no process has any to do but this one those that it has read.
- * may_wait as for claims_next(). STATUS_FAILED if the input is not what it was at the beginning. */
+/* Reads this process's next record. *at_end: all other blocks are done, and this process has read all records
+ * of its own. may_wait as for claims_next(). STATUS_FAILED if the input is not what it was at the beginning.
+ * */
 Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, bool *at_end, Error *err);
-/* Adds a result; those of all records come in the order in which they were read. *lost: it was the last one
- * of block *block, which another process has taken over: the results are dropped. */
+/* Adds a result. Results must come in the order in which the records were read. *lost: the result was the
+ * last one of block *block, whose results are dropped, as another process has taken it over. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
-/* Results of other processes that were seen; of this one those that count are not among them. */
+/* The number of results that other processes were seen to have given. */
 size_t blocks_elsewhere(const Blocks *blocks);
 /* As claims_check_end(). */
 Status blocks_check_end(const Blocks *blocks, Error *err);
-/* Lets others take what is not complete. NULL is fine. */
+/* Lets other processes take blocks that are not complete. NULL is fine. */
 void blocks_close(Blocks *blocks);

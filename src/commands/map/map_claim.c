@@ -2,7 +2,7 @@
  * map_resume.c, map_records.c.
  *
  * Always true: the results of a block appear whole and once, whatever processes do; that two processes answer
- *              the same block is possible (one was slow to prove that it lives), but costs time alone. */
+ *              the same block is possible (one was slow to prove that it lives), but only costs time. */
 #include "commands/map/map_claim.h"
 
 #include <dirent.h>
@@ -28,7 +28,7 @@ typedef enum {
   BLOCK_OPEN,
   BLOCK_MINE,
   BLOCK_DONE,
-  BLOCK_BARRED, /* its results have no place: something else has their name */
+  BLOCK_BARRED, /* something else has the name of its results */
 } BlockState;
 
 struct Claims {
@@ -37,11 +37,11 @@ struct Claims {
   Life *life;
   Watch *watch;
   unsigned char *states; /* [n_blocks] BlockState, as far as this process knows */
-  size_t cursor;         /* blocks before it were looked at once */
+  size_t cursor;         /* first block that was never looked at */
   size_t n_open;
   double looked_ms;  /* when all open blocks were last looked at */
-  double waiting_ms; /* since when this process has no block and finds none; 0: it has */
-  bool has_said;     /* that it waits */
+  double waiting_ms; /* since when this process has no block and finds none; 0: it has one */
+  bool has_said;     /* note_waiting() has printed its note */
 };
 
 /* --- names */
@@ -116,7 +116,8 @@ void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]) {
 
 /* --- the job */
 
-/* Refuses a directory with files of other programs. Another process may be making its "job.OWNER" there. */
+/* Refuses a directory with files of other programs; "job.OWNER", which another process may be making, is
+ * fine. */
 static Status check_unused(const char *directory, Error *err) {
   DIR *entries = opendir(directory);
   bool used = false;
@@ -167,13 +168,13 @@ static void remove_directory(const Path *directory, const char *file) {
   rmdir(directory->text);
 }
 
-/* Makes the job, unless another process is faster: the rename then fails. */
+/* Makes DIR/job, unless another process is faster: the rename then fails. */
 static Status make_job(const Claims *c, Error *err) {
   const char *root = c->options.directory;
   const Path job = path_of(root, "job", ""), own = path_of(root, "job.", c->owner);
   if (exists(&job)) return STATUS_OK;
   const Status unused = check_unused(root, err);
-  if (exists(&job)) return STATUS_OK; /* another process was faster: the files beside it are its own */
+  if (exists(&job)) return STATUS_OK; /* another process was faster, and the files are its own */
   TRY(unused);
   TRY(make_directory(own.text, err));
   Status status = write_job(&own, &c->options, err);
@@ -281,8 +282,8 @@ static Status make_ready(const Claims *c, Error *err) {
 }
 
 /* Takes a block whose directory has files, but none of a process: .nfs0123, which NFS keeps as long as a
- * removed file is open, or a copy that something has left there. They stay. Two processes may take it at
- * once, which costs time alone. */
+ * removed file is open, or a copy that something has left there. The files stay. Two processes may take the
+ * block at once, which only costs time. */
 static Status take_beside(Claims *c, size_t block, Error *err) {
   char owner[OWNER_SIZE];
   claims_owner(c->options.directory, block, owner);
@@ -300,7 +301,7 @@ static bool is_barred(const Path *taken) {
   return exists(taken) && !file_is_directory(taken->text);
 }
 
-/* Takes a block whose claim cannot be written. Another process may do so too, which costs time alone. */
+/* Takes a block whose claim cannot be written. Another process may take it too, which only costs time. */
 static void take_unsigned(Claims *c, size_t block, const Path *taken) {
   progress_clear();
   print_note("%s is %s, expected a directory: block %zu is answered all the same, perhaps by other processes "
@@ -309,8 +310,8 @@ static void take_unsigned(Claims *c, size_t block, const Path *taken) {
   note_taken(c, block);
 }
 
-/* True if the renaming has given this process the block. A server that answers twice reports that there is
- * nothing to rename: the first time it was done. */
+/* True if the rename has given this process the block. A server that gets a request twice reports ENOENT for
+ * the second, though the first was done. */
 static bool was_renamed(const Claims *c, const char *from, const char *to, size_t block) {
   if (rename(from, to) == 0) return true;
   const Path mine = block_path(c->options.directory, "taken/", block, c->owner);
@@ -345,7 +346,7 @@ static Status take_from(Claims *c, size_t block, const char *owner, Error *err) 
   return STATUS_OK;
 }
 
-/* Looks at an open block: it may be done by now, free, or of a dead process. */
+/* Looks at an open block: takes it if it is free or a dead process has it, or notes that it is done. */
 static Status look(Claims *c, size_t block, Error *err) {
   char owner[OWNER_SIZE];
   const Path done = block_path(c->options.directory, "done/", block, "");
@@ -374,7 +375,7 @@ static double look_every_ms(const Claims *c) {
   return ms < 500 ? ms : 500;
 }
 
-/* Takes a block that was not looked at yet, or else, from time to time, any. */
+/* Takes a block that was not looked at yet; if there is none, looks at all open blocks from time to time. */
 static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
   *found = false;
   for (; c->cursor < c->options.n_blocks && !*found; c->cursor++) {
@@ -391,7 +392,7 @@ static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
   return STATUS_OK;
 }
 
-/* Says once, after a lease, for whom this process waits, if it has nothing else to do. */
+/* Says once which process this one waits for, after a lease in which it has no block. */
 static void note_waiting(Claims *c, bool waits) {
   char owner[OWNER_SIZE];
   size_t first = SIZE_MAX;

@@ -2,7 +2,7 @@
  * that all of them see. Each takes a block that is free, answers it, and gives its results; blocks of a
  * process that has died are taken over.
  *
- *     DIR/job/settings             as the head of OUT.resume: every process must find its own like it
+ *     DIR/job/settings             as the head of OUT.resume: every process's own must equal them
  *     DIR/taken/00000012/OWNER     block 12 is OWNER's, which is the machine, the process and a random number
  *     DIR/done/00000012            the results of block 12, whole, then a hash of them: 16 hexadecimal digits
  *     DIR/alive/OWNER              a number that OWNER changes while it lives
@@ -27,8 +27,8 @@ typedef struct {
   const volatile int *interrupted;
 } ClaimOptions;
 
-/* Opens the directory, or makes it. Refuses (STATUS_USAGE) one of other settings, and one that has other
- * things in it. From here on a thread changes this process's number. */
+/* Opens the directory, or makes it. Refuses (STATUS_USAGE) a directory with other settings, or with files of
+ * other programs. From then on a thread changes this process's number. */
 Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
 /* Takes a block. *at_end: all blocks are done, or taken by this process. may_wait: waits until there is a
  * block or the end; else *found may be false though this is not the end. */
@@ -39,16 +39,16 @@ Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size,
 bool claims_is_done(const Claims *claims, size_t block);
 /* Fails, at the end, if blocks have no results because something else has their names: notes said what. */
 Status claims_check_end(const Claims *claims, Error *err);
-/* Lets others take what was not given. NULL is fine. */
+/* Lets other processes take blocks that were not given. NULL is fine. */
 void claims_close(Claims *claims);
 
-/* The hash of a block's name, which that of its results continues (record_hash()): so another block's results
- * are noticed under this name. */
+/* The hash of a block's name. The hash of the block's results continues it (record_hash()), so that another
+ * block's results are noticed under this name. */
 uint64_t claims_hash_start(size_t block);
 /* Appends the name of a block's results, "DIR/done/00000012", and a NUL. */
 Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err);
-/* Looks for a block's results; *there is false if nothing has their name. Fails if what has it cannot be
- * results: the message says what it is and how to go on. */
+/* Looks for a block's results; *there is false if nothing has their name. Fails if what has this name cannot
+ * be results: the message says what it is and how to go on. */
 Status claims_look_for_result(const char *path, bool *there, Error *err);
 /* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */
 enum { OWNER_SIZE = 96 };

@@ -1,7 +1,6 @@
 /* map_claim_life.c - see map_claim_life.h.   Called by: map_claim.c.
- *
- * Only the observer's clock counts, and only between two of its own looks: a number that is found changed is
- * alive from then on, however long the observer itself was stopped. A file is opened for each look, which
+  * Only the observer's clock counts, and only between two of its own looks: a process whose number is found
+ * changed is alive then, however long the observer itself was stopped. A file is opened for each look, which
  * makes NFS ask the server. */
 #include "commands/map/map_claim_life.h"
 
@@ -36,11 +35,12 @@ static Status write_number(const char *path, unsigned long long number, Error *e
   const int descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   if (descriptor < 0) return system_error(path, "open", err);
   const bool written = pwrite(descriptor, text, (size_t)size, 0) == size;
-  if (close(descriptor) == 0 && written) return STATUS_OK; /* close() sends it to the server of an NFS */
+  if (close(descriptor) == 0 && written) return STATUS_OK; /* close() sends it to an NFS server */
   return system_error(path, "write", err);
 }
 
-/* A failed write is no matter here: if no other follows, the lease ends, and others do the work. */
+/* Changes the number until the end. A failed write is ignored: if none succeeds, the lease ends, and other
+ * processes take over. */
 static void *live(void *given) {
   Life *life = given;
   unsigned long long number = 1;
@@ -156,7 +156,7 @@ Status watch_look(Watch *w, const char *owner, const char *path, bool *dead, Err
   Other *other;
   *dead = false;
   TRY(find(w, owner, &other, err));
-  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* also of a fifo */
+  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a fifo does not block */
   if (descriptor < 0) {
     *dead = errno == ENOENT || clock_ms() - other->since_ms >= w->lease_ms;
     return STATUS_OK;

@@ -16,5 +16,5 @@ void life_end(Life *life);
 typedef struct Watch Watch;
 Status watch_open(int lease_s, Watch **watch, Error *err);
 void watch_close(Watch *watch);
-/* *dead: the owner's file at `path` is gone, or has not changed for a lease since it was first looked at. */
+/* *dead: the owner's file at `path` is gone, or looks during a lease have found the same number. */
 Status watch_look(Watch *watch, const char *owner, const char *path, bool *dead, Error *err);

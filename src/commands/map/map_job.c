@@ -1,6 +1,6 @@
-/* map_job.c - see map_job.h.   Called by: commands/map/map.c.   Calls: map_settings.c, model/identity.c. Not
- * included: the device, kernels, threads and the build, which change only the last bits of a logit; and -p
- * and -f, which are part of each record's hash. */
+/* map_job.c - see map_job.h.   Called by: commands/map/map.c.   Calls: map_settings.c, model/identity.c. The
+ * settings leave out the device, kernels, threads and the build, which change only the last bits of a logit,
+ * and -p and -f, which are part of each record's hash. */
 #include "commands/map/map_job.h"
 
 #include <stdio.h>
@@ -80,7 +80,8 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
 
 /* --- the answer */
 
-/* Texts as one value: each with its NUL, so that "a", "b" differs from "ab", and as a message shows them. */
+/* A list of texts. exact: each with its NUL, so that "a", "b" differs from "ab"; what: as a message shows it.
+ * */
 typedef struct {
   Buffer exact, what;
 } TextList;
@@ -92,7 +93,7 @@ static Status add_item(TextList *list, const char *text, size_t size, const char
   return buffer_printf(&list->what, err, "%s%s%.*s%s", between, quote, (int)size, text, quote);
 }
 
-/* Adds the list unless an item failed, and releases it. */
+/* Adds the list as a setting unless `status` is a failure, and releases it. */
 static Status end_list(MapSettings *s, const char *name, TextList *list, Status status, Error *err) {
   const bool some = list->exact.size;
   if (status == STATUS_OK)
@@ -148,7 +149,7 @@ static Status add_sampling(MapSettings *s, const Assistant *a, Error *err) {
   return add_text(s, "-s", text, err);
 }
 
-/* The form of answers: its flag and what it is compiled from. */
+/* Adds the form of answers: its flag and what it is compiled from. */
 static Status add_answer_form(MapSettings *s, const Assistant *a, Error *err) {
   const AnswerForm *form = &a->form;
   TextList list = {0};

@@ -1,12 +1,12 @@
-/* map_many.c - answers the records of --map many at once: in the batch of each device, where --gpu names
- * several with a thread of its own, from one queue of records to one writer.
+/* map_many.c - answers the records of --map many at once, from one queue of records to one writer. Each
+ * device (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread, an assistant and a batch.
  *
- * Called by: map.c.   Calls: batch.c, map_answer.c.
+ * Called by: map.c.   Calls: assistant.c, map_answer.c.
  * Always true: results are written in the order of the records (but for --unordered), so that a process that
- *              is killed leaves the results of the first records; those that wait for an earlier one are at
- *              most WINDOW, of WINDOW_BYTES together; each record in flight has a Worker of its own. Lanes
- *              share what is in Many, under its lock. A lane has an assistant of its own, so that prompts and
- *              answers are made without the lock. */
+ *              is killed leaves the results of the first records; at most WINDOW records are begun and not
+ *              written, and none is begun while finished results have WINDOW_BYTES; each record in flight has
+ *              a Worker of its own. Lanes share what is in Many, under its lock. Prompts and answers are made
+ *              without the lock. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -25,14 +25,14 @@ typedef struct {
   uint64_t input; /* the record's hash */
   bool finished;
   Buffer result;
-  char *note; /* what to say of it, or NULL */
+  char *note; /* for standard error, or NULL */
 } Place;
 
 typedef struct {
   Mapping mapping;
   Record record;
-  Buffer text;  /* the record's */
-  Place *place; /* NULL: it is idle */
+  Buffer text;  /* the record's bytes */
+  Place *place; /* NULL: the worker is idle */
 } Worker;
 
 /* A record that a failed device has given back. */
@@ -65,18 +65,18 @@ struct Many {
   Lane *lanes; /* [n_lanes] the first one answers in the caller's thread */
   int n_lanes;
 
-  pthread_mutex_t lock; /* of all below, and of the map */
+  pthread_mutex_t lock; /* guards all below, and the map */
   pthread_cond_t changed;
   Status status; /* not STATUS_OK: the run ends with `err` */
   Error err;
   Place *places;        /* [WINDOW] a ring */
-  size_t first, n;      /* the oldest place in use, and how many there are */
-  size_t waiting_bytes; /* of finished results in it */
+  size_t first, n;      /* index of the oldest place in use; number of places in use */
+  size_t waiting_bytes; /* of finished results in `places` */
   Returned *returned;   /* [n_returned] */
   size_t n_returned, returned_capacity;
-  bool has_record; /* map->record is not begun */
-  bool stays;      /* it has a result already, which is to be kept */
-  bool at_end;     /* there is no other record */
+  bool has_record; /* map->record was read, and is not begun */
+  bool stays;      /* map->record has a result already, which is to be kept */
+  bool at_end;     /* all records were read */
 };
 
 /* --- results */
@@ -98,7 +98,7 @@ static Status write_place(Many *many, Place *place, Error *err) {
   return status;
 }
 
-/* Writes the results that wait for no other one. */
+/* Writes the finished results that wait for no earlier one; with --unordered, the latest. */
 static Status write_results(Many *many, Place *latest, Error *err) {
   const bool unordered = many->map->mapping.job->map->unordered;
   if (unordered) TRY(write_place(many, latest, err));
@@ -180,8 +180,8 @@ static void take_returned(Lane *lane, Worker **worker) {
   (*worker)->place = last->place;
 }
 
-/* Reads a record, if one is there or may be waited for. While earlier results are looked at, which is in the
- * order of records, no other record is in flight. */
+/* Reads a record, if one is there or may be waited for. While records may have results already (--resume),
+ * which are compared in order, no other record is in flight. */
 static Status read_record(Many *many, bool may_wait, Error *err) {
   Map *map = many->map;
   if (many->at_end || (map->resuming && many->n > 0)) return STATUS_OK;
@@ -247,8 +247,8 @@ static Status await_record(Lane *lane, bool may_wait, Worker **worker, Error *er
   }
 }
 
-/* Takes the lock for a part of a callback, and gives it back with the part's status. A failure there is the
- * run's. */
+/* enter() takes the lock for a part of a callback; leave() releases it and returns the part's status. A
+ * failure of such a part ends the run. */
 static void enter(Many *many) {
   pthread_mutex_lock(&many->lock);
 }
@@ -303,7 +303,7 @@ static void count(Mapping *all, Mapping *own) {
   own->n_prompt = own->n_reused = own->n_generated = 0;
 }
 
-/* Takes a reply into the run; *complete: place->result is the record's. */
+/* Takes a reply into the run; complete: place->result is the record's. */
 static Status take_reply(Lane *lane, Worker *worker, Status status, bool complete, Error *err) {
   Many *many = lane->many;
   Place *place = worker->place;
@@ -354,8 +354,7 @@ static Status open_workers(Lane *lane, Error *err) {
   lane->n_workers = n;
   leave(lane->many, STATUS_OK, NULL);
   for (int i = 0; i < n; i++) TRY(map_begin_another(&lane->many->map->mapping, a, &workers[i].mapping, err));
-  if (!assistant_takes_many(a))
-    workers->mapping.form = NULL; /* the assistant's own is that of its only answer */
+  if (!assistant_takes_many(a)) workers->mapping.form = NULL; /* a single answer has the assistant's form */
   return STATUS_OK;
 }
 
@@ -426,7 +425,7 @@ static void *run_another(void *given) {
   Status status = open_another(lane, &err);
   if (status == STATUS_OK) status = answer(lane, &err);
   end_lane(lane, status, &err);
-  release_lane(lane); /* here, where its device is the current one */
+  release_lane(lane); /* in this thread, where its device is the current one */
   return NULL;
 }
 

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A block is small enough that a process which dies loses little, and that all end at about the same time;
- * it is large enough that a file for each block is no burden. */
+/* Blocks have 1 record, and twice as many up to BLOCK_LIMIT whenever there would be more than BLOCKS of them:
+ * few enough that a process which dies loses little and all end at about the same time, but enough that a
+ * file for each block is no burden. */
 enum { BLOCKS = 256, BLOCK_LIMIT = 64 };
 
 /* Doubles the blocks' size. */

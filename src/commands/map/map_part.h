@@ -14,14 +14,15 @@ typedef struct {
   size_t n_blocks, capacity;
 } Survey; /* starts zeroed */
 
-/* Reads all records of the input, which must be a regular file: other processes read the same. `flag` is for
- * messages. */
+/* Reads all records of the input, which must be a regular file, since other processes read it too. `flag` is
+ * for messages. */
 Status survey_records(const char *path, const RecordRules *rules, const char *flag,
                       const volatile int *interrupted, Survey *survey, Error *err);
 void survey_release(Survey *survey);
 
-/* Adds the lines "prompt" (`hash`: of what stands around each record; `text` is -p's or NULL) and "input". */
+/* Adds the settings "prompt" (`hash`: of what stands around each record; `text`: of -p, or NULL) and "input".
+ * */
 Status survey_settings(const Survey *survey, uint64_t hash, const char *text, MapSettings *settings,
                        Error *err);
-/* Reads the number of records from the line "input". */
+/* Reads the number of records from the setting "input"; false: it has none. */
 bool survey_read(const MapSettings *settings, size_t *n_records);

@@ -106,7 +106,7 @@ static bool is_null(JsonSpan value) {
   return value.text && value.text[0] == 'n';
 }
 
-/* The same, but null counts as missing. */
+/* find_any_member(), but null counts as missing. */
 static Status find_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
   TRY(find_any_member(object, name, size, value, err));
   if (is_null(*value)) *value = (JsonSpan){0};
@@ -207,7 +207,7 @@ static Status fill_messages(JsonSpan messages, MapPrompt *prompt, Error *err) {
 
 /* --- prompts */
 
-/* Without -p, a JSON record contains its own prompt. */
+/* Takes the prompt that a JSON record contains itself. */
 static Status fill_itself(JsonSpan record, bool after_text, MapPrompt *prompt, Error *err) {
   JsonSpan text, messages;
   if (is_string(record)) return append_value(record, &prompt->text, err);

@@ -8,7 +8,7 @@
 #include "commands/map/map_records.h"
 #include "tokenizer/chat/chat.h"
 
-/* ITSELF: the prompt inside a JSON record: its prompt, its messages, or the string itself. */
+/* PART_ITSELF: the prompt inside a JSON record: its "prompt", its "messages", or the string that it is. */
 typedef enum { PART_TEXT, PART_RECORD, PART_MEMBER, PART_ITSELF } PartKind;
 
 typedef struct {
@@ -19,7 +19,7 @@ typedef struct {
 
 typedef struct {
   bool json;          /* records are JSON */
-  PatternPart *parts; /* [n_parts] their texts belong to argv, except the first */
+  PatternPart *parts; /* [n_parts] texts belong to argv, or to prompt_pattern_begin()'s caller */
   size_t n_parts, capacity;
   size_t n_places; /* number of {} in -p */
 } PromptPattern;   /* starts zeroed */
@@ -42,10 +42,11 @@ typedef struct {
 
 /* Builds the prompt of a record. Mistakes in the record are STATUS_USAGE. */
 Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err);
-/* The same with `filling` in place of everything from the record: what two such prompts share belongs to the
- * pattern. */
+/* Builds a prompt with `filling` in place of everything from the record: what two such prompts share belongs
+ * to the pattern. */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
-/* The same of a single JSON text: a list of messages, or an object with "messages". `name` begins errors. */
+/* Builds a prompt from a JSON text: a list of messages, or an object with "messages". `name` begins errors.
+ * */
 Status map_prompt_conversation(const char *name, const char *text, size_t size, MapPrompt *prompt,
                                Error *err);
 /* Finds a member of a JSON record; *value has no text if the record lacks it. PRECOND map_prompt_fill() has

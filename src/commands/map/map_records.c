@@ -103,7 +103,7 @@ static Status append_limited(RecordReader *reader, const char *bytes, size_t siz
   return buffer_append(&reader->record, bytes, size < room ? size : room, err);
 }
 
-/* Reads up to the next end, or the input's; *some: at least one byte was there, possibly only the end. */
+/* Reads up to the record's end or the input's. *some: at least one byte was there, possibly only the end. */
 static Status read_record(RecordReader *reader, Record *record, bool *some, Error *err) {
   const uint64_t begin = reader->n_consumed;
   reader->record.size = 0;
@@ -196,7 +196,7 @@ static void repeat(RecordReader *reader, Record *record) {
   *record = reader->last;
 }
 
-/* Reads the next record that is not to be skipped, with its numbers. */
+/* Reads the next record that is not skipped as blank, and numbers it. */
 static Status read_counted(RecordReader *reader, Record *record, bool *found, Error *err) {
   do {
     TRY(read_record(reader, record, found, err));

@@ -10,7 +10,7 @@
 /* A text of more bytes fits no context. */
 #define RECORD_LIMIT ((size_t)16 << 20)
 
-/* Some of the records: number first, first + step, first + 2 step, ... A zeroed one has all. */
+/* A part of the records: number first, first + step, first + 2 step, ... Zeroed, it is all records. */
 typedef struct {
   size_t first, step;
 } RecordShare;
@@ -22,7 +22,7 @@ typedef struct {
   bool passes_blank; /* blank records are skipped (JSON Lines) */
   bool verbatim;     /* CR and byte order mark are kept */
   size_t limit;      /* bytes that are kept of a record */
-  int n_copies;      /* each record comes so many times; 0: once */
+  int n_copies;      /* each record is given n_copies times; 0: once */
   RecordShare share; /* the other records are passed over */
   uint64_t hash;     /* initial value of the record hashes */
 } RecordRules;
@@ -64,10 +64,10 @@ uint64_t record_hash(uint64_t hash, const void *bytes, size_t size);
 /* Opens a file, or standard input for "-". Close with record_reader_close(), also after a failure. */
 Status record_reader_open(const char *path, RecordRules rules, const volatile int *interrupted,
                           RecordReader *reader, Error *err);
-/* The same for texts, each with the end of the rules; `name` is for messages. */
+/* record_reader_open() for texts in memory, each followed by rules.end; `name` is for messages. */
 Status record_reader_open_texts(const Buffer *texts, const char *name, RecordRules rules,
                                 RecordReader *reader, Error *err);
-/* The same for a descriptor of the caller, from its current position. */
+/* record_reader_open() for a descriptor of the caller, from its current position. */
 Status record_reader_attach(int descriptor, const char *name, RecordRules rules, RecordReader *reader,
                             Error *err);
 void record_reader_close(RecordReader *reader);
@@ -79,13 +79,14 @@ typedef struct {
   size_t line;   /* lines before it */
   uint64_t hash; /* of the hashes of all records before it */
 } RecordPlace;
-/* The place of the next record (PRECOND no copies of one are to come), and the reader's return to it, from
- * anywhere. PRECOND the input is a regular file that was opened by its name. */
+/* record_reader_place(): the place of the next record. PRECOND no copies of a record are left to give.
+ * record_reader_return(): continues at a place. PRECOND the input is a regular file, opened by its name. */
 RecordPlace record_reader_place(const RecordReader *reader);
 Status record_reader_return(RecordReader *reader, const RecordPlace *place, Error *err);
 
 /* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
  * wait (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
-/* True if the next record, or the end, need not be waited for; at most for the rest of a begun record. */
+/* True if the next record, or the end, comes without waiting, except for the rest of a record that has begun.
+ * */
 bool record_reader_is_ready(const RecordReader *reader);

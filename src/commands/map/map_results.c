@@ -117,7 +117,7 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
 
 /* --- existing results */
 
-/* Why an object with these settings is refused; NULL if they are equal. */
+/* Why an object is refused for its settings; NULL: their hash is the expected one. */
 static const char *other_settings(const Json *tree, uint64_t expected) {
   char hash[RESULT_HASH_SIZE + 1];
   const Json *settings = json_member(tree, "settings");
@@ -131,13 +131,13 @@ static const char *other_settings(const Json *tree, uint64_t expected) {
              : "was made with another model or other settings";
 }
 
-/* The index of the record's result, as a run over all records counts. */
+/* The index of a line's result among those of all shares. */
 static size_t index_of(const ResultsOptions *options, const Record *line) {
   return record_index(&options->share, options->n_copies, line->index);
 }
 
-/* Reads an existing object: the hash of its record, whose index must match, whether it is an error, and why
- * its settings are refused (NULL: they are not). */
+/* Reads an existing object: its record's hash, whether it is an error, and why its settings are refused
+ * (*wrong, NULL: they are not). False: it is no object of --map, or has another index. */
 static bool read_object(const Record *line, const ResultsOptions *options, EarlierResult *earlier,
                         const char **wrong) {
   Json *tree;
@@ -204,7 +204,7 @@ static Status take_rewritten(Results *results, Error *err) {
   return atomic_file_commit(&results->rewritten, err);
 }
 
-/* Called after the last complete result: from here on results are appended. */
+/* Ends the reading after the last complete result: from here on results are appended. */
 static Status end_earlier(Results *results, Error *err) {
   const char *path = results->options.path;
   results->reading = false;
@@ -220,7 +220,7 @@ static Status end_earlier(Results *results, Error *err) {
   return STATUS_OK;
 }
 
-/* Called after the last result of a block, with what follows it: the hash of all results. */
+/* Ends the reading of a block if `last`, which follows the results, is the hash of all results. */
 static Status end_block(Results *results, const Record *last, Error *err) {
   char hash[RESULT_HASH_SIZE + 1];
   snprintf(hash, sizeof hash, "%016" PRIx64, results->read_hash);

@@ -18,7 +18,7 @@ typedef struct {
   bool retry;                  /* with resume: errors in it are answered again */
   const MapSettings *settings; /* NULL only for text without resume */
   RecordShare share;           /* the records that have results here */
-  int n_copies;                /* results to each of them; 0: one */
+  int n_copies;                /* results of each record; 0: one */
   const char *merged_with;     /* the file is only read, and its settings are compared with this file's */
   bool is_block;               /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
   uint64_t block_hash;         /* with is_block: claims_hash_start() */
@@ -33,11 +33,11 @@ typedef struct {
   bool is_open;
   ResultsOptions options;
   int descriptor;       /* of the file; -1: standard output */
-  bool adds;            /* a regular file that ends at the next result */
+  bool adds;            /* the file is regular, and ends where the next result goes */
   uint64_t opened_size; /* its size when it was locked */
   MapResume resume;     /* OUT.resume */
   RecordReader earlier; /* reads the existing results */
-  Record last;          /* the last one read */
+  Record last;          /* the last existing result read */
   bool reading;         /* more existing results may follow */
   uint64_t read_hash;   /* with is_block: of the bytes of all results read */
   AtomicFile rewritten; /* with retry: replaces the file after the existing results */
@@ -55,7 +55,7 @@ Status results_keep(Results *results, Error *err);
 /* Appends a result with its end. A failed write leaves nothing of it. STATUS_FAILED if another program has
  * changed, moved or replaced the file since the last call; the file is then left alone. */
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err);
-/* Syncs the file to disk and checks once more for changes by another program. A zeroed one is fine. */
+/* Syncs the file to disk and checks once more for changes by another program. Zeroed results are fine. */
 Status results_close(Results *results, Error *err);
 
 /* Appends the text form of a result, or of an error. */

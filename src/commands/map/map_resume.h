@@ -42,7 +42,7 @@ typedef struct {
   ResultsFormat format;
   const MapSettings *settings;
   int tolerance;     /* SettingsTolerance */
-  const char *other; /* the file of results that the settings are of; NULL: they are this run's */
+  const char *other; /* the file of results whose settings these are; NULL: they are this run's */
 } ResumeRules;
 
 /* Opens an existing file without changing it. Refuses (STATUS_USAGE) another format, other settings, and a
@@ -56,7 +56,7 @@ void map_resume_close(MapResume *resume);
 enum { HEAD_LIMIT = 1 << 16 };
 Status map_resume_head(const char *text, size_t size, ResultsFormat *format, MapSettings *settings,
                        bool *valid, Error *err);
-/* Appends the beginning of a file that a head fits in. */
+/* Appends the first HEAD_LIMIT bytes of a file. */
 Status map_resume_read_head(const char *path, Buffer *text, Error *err);
 /* Appends a head. */
 Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, Buffer *out, Error *err);

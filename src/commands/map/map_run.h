@@ -10,13 +10,13 @@ typedef struct {
   Buffer before; /* texts of -f, in front of every prompt */
   RecordReader reader;
   Shard shard;       /* --shard */
-  Buffer shard_path; /* where its results go */
+  Buffer shard_path; /* OUT.I-of-N, where the shard's results go */
   Survey survey;     /* of the whole input, with --shard or --claim, or where it was counted */
   Blocks *blocks;    /* --claim: where results go, or NULL */
   Results results;
   Record record;
   Buffer line;
-  bool resuming;                    /* this record may have a result already */
+  bool resuming;                    /* `record` may have a result already */
   size_t n_found, n_errors, n_done; /* n_done: results, found or made, in OUT */
   size_t n_running;                 /* records that are being answered together */
   size_t n_waiting;                 /* results that are not written before an earlier one is */
@@ -24,7 +24,7 @@ typedef struct {
   bool on_screen; /* a progress line is on standard error */
 } Map;
 
-/* Reads map->record; *at_end: there is no other. may_wait: waits for it. */
+/* Reads the next record into map->record; *at_end: there is none. may_wait: waits for input. */
 Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error *err);
 /* Looks for an earlier result of the current record (`found` is false at the end of the records) that can
  * stay; the caller then keeps it. */
@@ -35,9 +35,10 @@ Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t lin
                       Error *err);
 /* Draws the line of progress on a terminal, if it was not drawn a moment ago. */
 void map_show_progress(Map *map, bool at_once);
-/* A note on standard error, which the progress gives way to. */
+/* Prints a note to standard error, in place of the line of progress. */
 void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Why an answer is cut in a way that the user should know of; empty: it is not. */
+/* Writes to `what` in which way an answer is cut or incomplete that the user should know of; "": it is not.
+ * */
 void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]);
 
 /* Answers all records from here on in the assistant's batch, and on the other GPUs of --gpu, if it names

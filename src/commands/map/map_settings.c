@@ -18,7 +18,7 @@ static const char *const apart[] = {context_name, "prompt", "input", shard_name,
 
 /* --- writing */
 
-/* Appends at most a line: '.' replaces control characters, and "..." marks a cut. */
+/* Appends `what` and a newline: '.' replaces control characters, and "..." marks a cut. */
 static Status put_what(Buffer *out, const char *what, size_t size, Error *err) {
   size_t shown = size;
   if (size > WHAT_LIMIT) {
@@ -93,8 +93,8 @@ static bool is_named(const Line *line, const char *name) {
   return same(line->name, line->name_size, name, strlen(name));
 }
 
-/* Refuses results that were made without --invariant, whose line is there only if it is on, and are now made
- * with it; or the other way round (`now` is false). */
+/* Refuses results that were made without --invariant, and are now made with it; or the other way round (`now`
+ * is false). The line --invariant is there only if it is on. */
 static Status refuse_invariant(const char *path, const char *other, bool now, Error *err) {
   const char *was = now ? "without" : "with", *is = now ? "with" : "without";
   if (other)

@@ -31,7 +31,7 @@ typedef enum { CONTEXT_MAY_DIFFER = 1, SHARD_MAY_DIFFER = 2 } SettingsTolerance;
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
                             const char *path, const char *other, Error *err);
 
-/* Takes settings from the lines of a file; false if they do not have this form. */
+/* Takes settings from the lines of a file. *valid: all lines have this form. */
 Status map_settings_read(const char *lines, size_t size, MapSettings *settings, bool *valid, Error *err);
 enum { SETTING_LIMIT = 64 };
 /* Copies what the line `name` says; false: there is no such line. */
@@ -39,5 +39,5 @@ bool map_settings_find(const MapSettings *settings, const char *name, char what[
 
 /* Adds the last line of settings of a part: "lines", the hash of all lines before it. */
 Status map_settings_seal(MapSettings *settings, Error *err);
-/* True if the last line is this one, so that no line has changed since. */
+/* True if the last line is "lines" with the right hash, so that no line has changed since. */
 bool map_settings_are_sealed(const MapSettings *settings);

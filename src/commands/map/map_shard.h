@@ -12,11 +12,11 @@ enum { SHARDS_MAX = 65536 };
 /* Reads "I/N". "auto" takes both numbers from the variables of the program that started this process: Open
  * MPI's, those of PMI, or Slurm's. */
 Status shard_choose(const char *text, Shard *shard, Error *err);
-/* The records of a shard, and how many of n they are. */
+/* Which records a shard has, and how many of n_records. */
 RecordShare shard_share(const Shard *shard);
 size_t shard_size(const Shard *shard, size_t n_records);
 
-/* Appends "I of N", and reads it again. */
+/* Appends "I of N"; reads such a text, false: it is none. */
 Status shard_write(const Shard *shard, Buffer *out, Error *err);
 bool shard_read(const char *text, Shard *shard);
 /* Appends "PATH.I-of-N" and a NUL. */

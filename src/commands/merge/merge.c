@@ -38,7 +38,7 @@ static Status flush(Merge *m, Error *err) {
                       : output_write(m->bytes.data, size, err);
 }
 
-/* Reads the next result, or the end, with which a block's hash is checked. */
+/* Reads the next result or, unless one is expected, the part's end, where a block's hash is checked. */
 static Status read_result(MergePart *part, bool expected, EarlierResult *earlier, Error *err) {
   bool found;
   TRY(results_earlier(&part->results, earlier, &found, err));
@@ -86,7 +86,7 @@ static Status check_output(const Merge *m, const char *path, Error *err) {
   return STATUS_OK;
 }
 
-/* All shards are open at once. */
+/* Raises the limit on open files: all shards are open at once. */
 static void allow_many_files(void) {
   struct rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;

@@ -50,7 +50,7 @@ static Status count(const MergeParts *m, MergePart *part, Error *err) {
                    part->expected);
 }
 
-/* Takes what both kinds of parts say in their heads. */
+/* Reads the numbers of records and copies, which heads of both kinds of parts have. */
 static Status take_settings(MergeParts *m, Error *err) {
   char what[SETTING_LIMIT];
   m->n_copies = map_settings_find(&m->settings, "--n-best", what) ? (size_t)atol(what) : 1;
@@ -107,7 +107,7 @@ static Status begin_shards(MergeParts *m, const char *path, Shard *shard, Error 
   return STATUS_OK;
 }
 
-/* Reads the head of a shard, which must be of the first one's run; one without results too. */
+/* Reads the head of another shard, with or without results, which must be of the same run as the first. */
 static Status read_another(const MergeParts *m, const char *path, Shard *shard, Error *err) {
   MapSettings settings = {0};
   ResultsFormat format;
@@ -142,7 +142,7 @@ static Status open_shards(MergeParts *m, const char *const *paths, size_t n_path
       return error_set(err, STATUS_USAGE, "%s is a directory: the directory of --claim stands alone",
                        paths[i]);
     if (!file_exists(paths[i])) return error_set(err, STATUS_FAILED, "%s: there is no such file", paths[i]);
-    /* OUT.* has the files beside the results too, perhaps without these. */
+    /* OUT.* also matches OUT.*.resume, even of a shard that has no results. */
     if (!name_ends_with(paths[i], ending)) TRY(add_shard(m, paths[i], err));
   }
   if (m->parts) return STATUS_OK;

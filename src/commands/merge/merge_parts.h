@@ -9,19 +9,19 @@
 typedef struct {
   char *path; /* NULL: a shard that is not among the files */
   RecordShare share;
-  size_t expected, n; /* results that it must have and has */
+  size_t expected, n; /* results that the part must have, and has */
   Results results;
   size_t n_read;
 } MergePart;
 
 typedef struct {
-  const char *name; /* the first file, or the directory: whose settings count */
+  const char *name; /* the first file, or the directory: its settings must be those of all */
   ResultsFormat format;
   MapSettings settings;
   size_t n_records, n_copies;
   MergePart *parts; /* [n_parts] */
   size_t n_parts;
-  size_t block; /* records of a part that has adjacent ones; 0: part i has every n_parts-th */
+  size_t block; /* --claim: adjacent records of a part; 0: part i has every n_parts-th record */
 } MergeParts;   /* starts zeroed */
 
 /* Opens the parts, and counts their results. Refuses (STATUS_USAGE) files that are no parts, or not of one

@@ -28,7 +28,7 @@ Status companions_copy(const Model *model, const char *output, Companions *copie
 Status companions_commit(const Model *model, Companions *copies, Error *err);
 /* Keeps what is in place and drops the other copies. */
 void companions_release(Companions *copies);
-/* Also removes what companions_commit() has put in place, if it is still there. */
+/* companions_release(), after removing what companions_commit() has put in place, if it is still there. */
 void companions_undo(Companions *copies);
 
 /* Appends the names of the companions that the model has, separated by commas. */

@@ -10,11 +10,11 @@
 
 /* True if the directory's config.json is that of a drafter that auk knows; false if it cannot be read. */
 bool drafts_is_drafter(const char *path);
-/* Reads such a config for a look at it. Release it with config_release(), also after a failure. */
+/* Reads a drafter's config without its target. Release it with config_release(), also after a failure. */
 Status drafts_read(const char *path, ModelConfig *config, Error *err);
 /* Adds to `names` the names of the checkpoints in the list that the drafter fits. */
 Status drafts_targets(const char *path, const Checkpoints *list, Names *names, Error *err);
-/* Appends what it is for: "models of hidden_size 4096 with 151936 tokens and 36 layers". */
+/* Appends what the drafter is for: "models of hidden_size 4096 with 151936 tokens and 36 layers". */
 Status drafts_describe(const ModelConfig *config, Buffer *out, Error *err);
 
 /* The report of `auk inspect` on a drafter, as lines or as JSON. */
