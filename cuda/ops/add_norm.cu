@@ -41,8 +41,8 @@ __device__ __forceinline__ float sum_of_squares(float4 v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-/* How a row of y comes: as it is, by packets to one block or to a cluster of blocks, or read from other
- * GPUs. */
+/* The source of a row of y: already complete; packets pushed to one block, or to a cluster of blocks; parts
+ * read from the other GPUs. */
 enum Source { kComplete, kPushed, kPushedToCluster, kPulled };
 
 template <Source kSource> __device__ __forceinline__ bool is_pushed() {
@@ -59,7 +59,7 @@ template <Source kSource> __device__ __forceinline__ unsigned row_of_block(int n
   return kSource == kPushedToCluster ? blockIdx.x / cluster_blocks(n) : blockIdx.x;
 }
 
-/* The piece of the row that this thread has as its chunk c. */
+/* The index of the piece, four numbers of the row, that is this thread's chunk c. */
 template <Source kSource, int kThreads> __device__ __forceinline__ int piece_of(int n, int c) {
   const int block = kSource == kPushedToCluster ? (int)(blockIdx.x % cluster_blocks(n)) : 0;
   return (block + c) * kThreads + (int)threadIdx.x;
@@ -119,8 +119,9 @@ __device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, in
   }
 }
 
-/* The sum of all threads of the blocks that have a row of n numbers; turn: 0 or 1, another one for each sum
- * of a kernel. The blocks of a cluster send each other their sums, and add them in the order of ranks. */
+/* Sums a number over all threads of the block, or cluster, that has a row of n numbers. turn: 0 for a
+ * kernel's first sum, 1 for its second. The blocks of a cluster send each other their sums, and add them in
+ * the order of ranks. */
 template <Source kSource, int kThreads> struct RowSum {
 #if __CUDA_ARCH__ >= 900
   struct Shared {
@@ -162,8 +163,8 @@ template <Source kSource, int kThreads> struct RowSum {
   }
 };
 
-/* For rows that stay in registers: n % 4 == 0, n <= kThreads * 4 * kChunks, of each block of a cluster.
- * Weights are fetched while the previous kernel ends. */
+/* ops_add_rms_norm() with rows in registers: n % 4 == 0, and n <= kThreads * 4 * kChunks for each block that
+ * has the row. Weights are fetched while the previous kernel ends. */
 template <Source kSource, int kThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a, Peers peers) {
   dependents_may_start();
@@ -230,7 +231,7 @@ template <int kThreads> __global__ void __launch_bounds__(kThreads) add_rms_norm
 
 /* --- a step */
 
-/* As set_step_kernel: no later kernel starts before this one has ended. */
+/* Like set_step_kernel of norm_rope.cu: no later kernel starts before this one has ended. */
 __global__ void begin_step_kernel(uint32_t *first_tag, int n_sums) {
   wait_for_previous();
   *first_tag += n_sums;
@@ -253,7 +254,8 @@ __global__ void __launch_bounds__(kThreads) gather_logits_kernel(Peers peers, in
   }
 }
 
-/* A block sends before it waits, so all must run at once. */
+/* A block waits for packets that the other GPUs' blocks of its row send: all blocks must be resident at
+ * once. */
 Status launch_in_clusters(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream,
                           Error *err) {
   const unsigned blocks = cluster_blocks(a->n);

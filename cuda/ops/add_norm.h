@@ -1,9 +1,9 @@
 /* add_norm.h - adds a result of o or down to the residual stream and normalises it; on several GPUs that
  * share each layer (cuda/split.h), sums the results of all of them first.
  *
- * Called by: backend.c, split.c. All only enqueue. A sum over GPUs is one kernel on each: it waits for the
- * others' kernels, so all of them have to be launched. Parts are added in the order of the GPUs, so all GPUs
- * get the same bits, in every run. */
+ * Called by: residual.c, draft.c, split.c. All only enqueue. A sum over GPUs is one kernel on each: it waits
+ * for the others' kernels, so all of them have to be launched. Parts are added in the order of the GPUs, so
+ * all GPUs get the same bits, in every run. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,8 +17,8 @@
 extern "C" {
 #endif
 
-/* Sums of up to so many rows go by packets into the others' memory; those of more rows are read from there.
- * Widest rows of a sum. */
+/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; of more rows
+ * each GPU reads the others' parts. WIDEST_SUM: most numbers of a row of a sum. */
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
 
 /* One of n GPUs, and what it knows of the others; the pointers of GPU i are at [i]. The k-th sum of a step
@@ -33,23 +33,24 @@ typedef struct {
   float *parts[2][MAX_SPLIT];     /* [n_rows][hidden] results of the even and of the odd sums */
   float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
   int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
-  int *lost;         /* pinned, of all: 1 + the number of a GPU that was waited for in vain; else 0 */
+  int *lost; /* pinned, shared by all GPUs: 1 + the number of a GPU that did not answer in time; else 0 */
   uint64_t patience; /* nanoseconds that a GPU waits for another */
 } Peers;
 
 size_t peers_inbox_bytes(int n, int hidden);
 
-/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even, and after it every tag of the step
- * is higher than those of the step before: a flag that is already as high is not waited for. */
+/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even and so large that all tags of the
+ * step are higher than those of the step before, since a GPU does not wait for a flag that is already as
+ * high. */
 Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err);
 
-/* Copies the other GPUs' logits of n_rows rows to this one. */
+/* Copies the other GPUs' logits of n_rows rows to this one, as exchange number `sum` of the step. */
 Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t stream, Error *err);
 
 /* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight, and then
  * ops_rms_norm() of x unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
- * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is the sum number `sum` of
- * the step: n % 4 == 0, n <= WIDEST_SUM. Without them there is a weight. */
+ * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
+ * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;
   float eps, next_eps;

@@ -1,7 +1,7 @@
 /* altup.cu - see altup.h.   Reference: src/cpu/mixers/altup.c.
  *
  * A block takes a row. A kernel here is bound by memory or, with one token, by its launch. Sums are made by a
- * block in a fixed order, so that a row's bits do not depend on the rows beside it. */
+ * block in a fixed order, so that a row's bits do not depend on the step's other rows. */
 #include "cuda/ops/altup.h"
 
 #include <cuda_fp16.h>
@@ -13,9 +13,9 @@
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kLeast = 1e-5f; /* of a mean square in a divisor */
+constexpr float kLeast = 1e-5f; /* lower bound of a mean square in a divisor */
 
-/* block_sum(), also where another one has just been made. */
+/* block_sum() that may follow another one at once: first waits until its shared memory is free. */
 __device__ __forceinline__ float next_sum(float value) {
   __syncthreads();
   return block_sum<kThreads>(value);
@@ -117,7 +117,7 @@ __device__ __forceinline__ const float *streams_of(const AltupStreams &a, const 
   return a.streams + row * a.n * a.hidden;
 }
 
-/* The mean square of a stream of numbers that are not all 0. */
+/* The mean square of a stream as a divisor: at least 1e-30. */
 __device__ __forceinline__ float square_of(const float *stream, int hidden) {
   return fmaxf(mean_square(stream, hidden), 1e-30f);
 }
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) join_kernel(AltupStreams a, AltupRow
   float *own = projected + (size_t)blockIdx.x * a.n * a.hidden;
   const float size = sqrtf(mean_square(streams, a.hidden));
   for (int i = threadIdx.x; i < a.hidden; i += kThreads) own[i] = streams[i];
-  for (int s = 1; s < a.n; s++) { /* a thread reads of own[0 .. hidden) what it has written itself */
+  for (int s = 1; s < a.n; s++) { /* a thread reads only those of own[0 .. hidden) that it wrote */
     const float *part = own + s * a.hidden, square = square_of(streams + s * a.hidden, a.hidden);
     const float factor = size * sqrtf(square) * rsqrtf(fmaxf(mean_square(part, a.hidden) * square, kLeast));
     for (int i = threadIdx.x; i < a.hidden; i += kThreads) own[i] += factor * part[i];

@@ -1,5 +1,5 @@
-/* altup.h - AltUp's residual streams, LAuReL and sparse gates (operations.def, predict_streams), but for
- * the matmuls of large matrices. Called by: layers/altup.c, layers/mlp.c.
+/* altup.h - AltUp's residual streams, LAuReL and sparse gates (operations.def, predict_streams), without the
+ * matmuls of large matrices. Called by: layers/altup.c, layers/mlp.c.
  *
  * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. All
  * numbers are fp32 unless a comment says f16. */
@@ -20,13 +20,13 @@ typedef struct {
   float *streams; /* [n_rows][S] */
 } AltupStreams;
 
-/* Ends embed(). Stream 0 = x [n_rows][hidden]; the others, which hold matmuls of x / divisor, become as large
- * as x: the size of a matmul counts as that of divisor times it. */
+/* Ends embed(). Stream 0 = x [n_rows][hidden]. Every other stream holds a matmul of x / divisor, and becomes
+ * divisor times it, scaled to the RMS of x. */
 Status ops_altup_begin(const AltupStreams *call, const float *x, float divisor, int n_rows,
                        cudaStream_t stream, Error *err);
 
-/* The weights of coefficients of streams: m = tanh(router (x rsqrt(mean(x^2) + eps) norm) / hidden), then
- * `coefficients` m. */
+/* The weights that make the streams' coefficients: `coefficients` m, where m = tanh(router (x rsqrt(mean(x^2)
+ * + eps) norm) / hidden). */
 typedef struct {
   const float *norm;         /* [hidden] */
   const float *router;       /* [n][hidden] */
@@ -36,7 +36,7 @@ typedef struct {
 /* predict_streams(). x [n_rows][hidden] is written. */
 Status ops_altup_predict(const AltupStreams *call, const AltupRouter *router, float *x, int n_rows,
                          cudaStream_t stream, Error *err);
-/* correct_streams(). x is read, and then is stream 0 times scale [hidden]. */
+/* correct_streams(). Reads x, then sets it to stream 0 times scale [hidden]. */
 Status ops_altup_correct(const AltupStreams *call, const AltupRouter *router, const float *scale, float *x,
                          int n_rows, cudaStream_t stream, Error *err);
 /* Every stream but the first += rmsnorm(y) * norm; y [n_rows][hidden]. */
@@ -61,9 +61,9 @@ typedef struct {
  * for a matmul. */
 Status ops_altup_unit(const AltupStreams *call, AltupRows rows, int index, int n_rows, void *out,
                       int out_stride, cudaStream_t stream, Error *err);
-/* out, f16 [n_rows][out_stride] = rmsnorm(mean of stream 0 and of the others' matmuls, made as large as it) *
- * norm. projected [n_rows][S]: the matmuls of what ops_altup_unit() gave, from number 1 on; what lies before
- * them is overwritten. */
+/* out, f16 [n_rows][out_stride] = rmsnorm(mean over the streams) * norm: stream 0 itself, and for each other
+ * stream its matmul, scaled to the RMS of stream 0. projected [n_rows][S]: at streams 1 and up the matmuls of
+ * ops_altup_unit()'s results; stream 0's place is overwritten. */
 Status ops_altup_join(const AltupStreams *call, AltupRows rows, float *projected, const float *norm,
                       int n_rows, void *out, int out_stride, cudaStream_t stream, Error *err);
 

@@ -3,10 +3,10 @@
  * factor of queries by position.
  *
  * A lane has kPairs pairs of dimensions, low[i] and high[i]: pairs lane, lane + 32, and so on. The squares of
- * a head are always added in one order. Within 32 pairs: those of two pairs whose numbers differ in bit 0,
- * then the sums of two such neighbours that differ in bit 1, and so on; then these sums one after another.
- * heads_end.cuh, whose lanes have other pairs, adds in that order, too, so that a head has the same bits from
- * both. */
+ * a head are always added in one order: within 32 pairs, first the squares of pairs whose indices differ in
+ * bit 0, then two such sums whose indices differ in bit 1, and so on; then the sums of each 32 pairs one
+ * after another. heads_end.cuh, whose lanes have other pairs, adds in that order, too, so that a head has the
+ * same bits from both. */
 #pragma once
 
 #include "cuda/ops/elementwise.cuh"
@@ -17,14 +17,15 @@ __device__ __forceinline__ float query_factor(float beta, float step, int positi
   return 1 + beta * logf(1 + floorf((float)position / step));
 }
 
-/* The squares of a pair. fmaf is written out, since the compiler may fuse them differently in each kernel. */
+/* The sum of a pair's squares. fmaf is written out, since the compiler may fuse the products differently in
+ * each kernel. */
 __device__ __forceinline__ float squares_of(float low, float high) {
   return fmaf(low, low, high * high);
 }
 
-/* The sum of a head's squares in that order: those of the first pairs of all lanes, then those of the second
- * ones, and so on. With two pairs a lane keeps one of the two sums from the first exchange on, which saves
- * four shuffles. */
+/* The sum of a head's squares in the file's order: the first pairs of all lanes, then the second ones, and so
+ * on. With two pairs a lane keeps one of the two sums from the first exchange on, which saves four
+ * shuffles. */
 template <int kPairs> __device__ __forceinline__ float sum_of_squares(const float (&squares)[kPairs]) {
   if constexpr (kPairs == 2) {
     const bool odd = threadIdx.x % 2;

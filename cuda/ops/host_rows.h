@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* Ids and weights of the experts that rows have chosen, [n_rows][n], n 0: none. They are copied from the
- * device (from_) to pinned memory (to_). */
+/* Ids and weights of the experts that rows have chosen, [n_rows][n]; n 0: nothing to copy. They are copied
+ * from the device (from_) to pinned memory (to_). */
 typedef struct {
   int n;
   const int *from_ids;
@@ -21,7 +21,7 @@ typedef struct {
 } GivenChoices;
 
 /* to[row][i] = x[row][i] for i < n, then zeros up to to_stride; x fp16 [n_rows][x_stride], to fp32
- * [n_rows][to_stride] pinned. And the rows' choices. */
+ * [n_rows][to_stride] pinned. Copies `choices`, too. */
 Status ops_give_rows(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
                      GivenChoices choices, cudaStream_t stream, Error *err);
 

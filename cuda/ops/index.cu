@@ -4,8 +4,8 @@
  * the same numbers at once: a load for each four multiplications.
  *
  * The choice: a thread block takes a row. Scores are not negative, so their bits are ordered as unsigned
- * integers; four passes over 8 bits each find the last score that is taken, and how many of the blocks that
- * have it. */
+ * integers; four passes over 8 bits each find the lowest score that is taken, and how many blocks with that
+ * score are taken. */
 #include "cuda/ops/index.h"
 
 #include "cuda/attention/cache_rows.cuh"
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexCall a, float
   if (n_blocks <= a.sizes.budget / block || first >= n_blocks) return;
   for (int i = threadIdx.x; i < a.n_pairs; i += kScoreThreads)
     turns[i] = rope_turn(position, a.frequencies[i], a.attention_factor);
-  /* A thread without a block takes the last one's, and writes nothing. */
+  /* A thread without a block of its own reads the last block's key, and writes nothing. */
   const int own = first + (int)threadIdx.x, taken = min(own, n_blocks - 1);
   const __half *key = (const __half *)a.keys + index_rows(a, row).at((taken + 1) * block - 1) * a.width;
   float score = 0;
@@ -153,23 +153,23 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexCall a, float
 constexpr int kChoiceThreads = 1024, kChoiceWarps = kChoiceThreads / 32;
 constexpr int kBins = 256;
 /* Scores are alike in their first bits, so the threads of a warp would count in the same bin, one after
- * another: neighbours count in different copies of it. */
+ * another: neighbouring threads count in different copies of the bin. */
 constexpr int kCopies = 16;
 
 struct ChoiceMemory {
   unsigned counts[kBins * kCopies], totals[kBins];
   unsigned digit, left;
-  int greater[kChoiceWarps], ties[kChoiceWarps]; /* of the warps' parts of the blocks */
+  int greater[kChoiceWarps], ties[kChoiceWarps]; /* counts of each warp's blocks */
 };
 
-/* The last score that is taken, as bits, and how many blocks with this very score are. */
+/* The bits of the lowest score taken, and how many blocks with that score are taken. */
 struct Threshold {
   unsigned bits;
   int n_ties;
 };
 
-/* In warp 0: the digit of the `left`-th of the numbers that were counted, from the greatest on, and its place
- * among those with this digit. A lane has 8 digits. */
+/* For warp 0: m.digit = the digit of the `left`-th greatest of the counted numbers, m.left = its rank, from
+ * 1, among the numbers with this digit. A lane has 8 digits. */
 __device__ __forceinline__ void find_digit(ChoiceMemory &m, unsigned left) {
   constexpr int kOwn = kBins / 32;
   const int last = kBins - 1 - kOwn * (int)threadIdx.x;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void find_digit(ChoiceMemory &m, unsigned left) {
   m.digit = digit, m.left = left - before;
 }
 
-/* The k-th greatest of n scores, 1 <= k <= n. */
+/* The Threshold of the k greatest of n scores, 1 <= k <= n. */
 __device__ __forceinline__ Threshold find_threshold(ChoiceMemory &m, const float *scores, int n, int k) {
   const int thread = threadIdx.x;
   unsigned bits = 0, known = 0, left = k;
@@ -216,7 +216,7 @@ __device__ __forceinline__ int sum_before(const int (&of_warps)[kChoiceWarps]) {
 }
 
 /* Writes the positions of the blocks that the threshold admits. A warp has consecutive blocks: it counts its
- * own, and then knows its place among all. */
+ * blocks above and at the threshold, and then knows where its first one goes. */
 __device__ __forceinline__ void write_blocks(ChoiceMemory &m, const float *scores, int n,
                                              const Threshold &least, int block, int *to) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

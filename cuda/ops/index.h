@@ -6,7 +6,7 @@
  *   index_choose    scores of blocks, then the positions that each row sees
  *
  * Grids depend on the number of rows and on sizes alone, and kernels read positions from device memory, so a
- * captured launch serves every step. A row has the same bits whichever rows are beside it. A row of position
+ * captured launch serves every step. A row's bits do not depend on the step's other rows. A row of position
  * -1 is padding: nothing is written for it. */
 #pragma once
 
@@ -23,7 +23,7 @@ extern "C" {
 
 enum { INDEX_MAX_HEAD_DIM = 256 };
 
-/* The index queries and keys of a step's rows, and the cache of index keys. Both caches are one KV head,
+/* The index queries and keys of a step's rows, and the caches `raw` and `keys`. Each is one KV head,
  * [n_pages][n_ctx][width] in fp16. Numbers of a row after the first head_dim are neither read nor written. */
 typedef struct {
   IndexerConfig sizes; /* head_dim 1 .. INDEX_MAX_HEAD_DIM; budget at least one block */
@@ -38,19 +38,20 @@ typedef struct {
   AttentionPages pages; /* table NULL: one page of n_ctx positions */
   int n_ctx;            /* positions of a page */
   void *raw;            /* index keys as the matrix gives them */
-  /* The row of a block's last position has the block's key: the mean of its raw keys, normalised, rotated as
-   * the block's first position. Other rows are not used. */
+  /* In the row of a block's last position, the block's key: the mean of the block's raw keys, normalised,
+   * rotated to the block's first position. Other rows are not used. */
   void *keys;
   int width; /* >= head_dim */
 } IndexCall;
 
-/* A block that ends at one of the rows has its other positions in the cache or among the rows. */
+/* PRECOND a block that ends at one of the rows has its other positions in the cache or among the rows. */
 Status index_append(const IndexCall *call, int n_rows, cudaStream_t stream, Error *err);
 
 /* Most positions that a row sees: budget + block - 1. */
 size_t index_most_chosen(const IndexerConfig *sizes);
 
-/* Numbers of a row of scores: at least its blocks. n_ctx_all: the most positions of a sequence. */
+/* Floats of a row of scores: one for each block of a row, or more. n_ctx_all: most positions of a
+ * sequence. */
 size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all);
 
 /* Writes the positions that each row sees, ascending, to chosen[n_rows][index_most_chosen()], and their

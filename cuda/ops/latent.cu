@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(Latent a) {
   for (int i = threadIdx.x; i < n; i += kThreads) to[i] = clamp_half(in[i] * scale * a.q_norm[i]);
 }
 
-/* Calls store(i, value) with the numbers of `from`, rotated and times a factor; for kTogether threads. */
+/* Calls store(i, value) with the numbers of `from`, rotated and times `factor`. kTogether threads call
+ * rotate_part() together. */
 template <int kTogether, class Store>
 __device__ __forceinline__ void rotate_part(const Latent &a, int token, const float *from, float factor,
                                             Store store) {

@@ -43,7 +43,7 @@ typedef struct {
 
 /* Normalises the latents of queries: q_latents. PRECOND sizes.q_rank > 0. */
 Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
-/* x, the rotated parts of q, and the tokens' rows in the cache. */
+/* Sets x, the rotated parts of q, and the tokens' rows in the cache. */
 Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus

@@ -15,15 +15,15 @@
 
 namespace {
 
-/* By value in the launch, so that no copy of ids precedes it. */
+/* The ids, passed to the kernel by value, so that no copy precedes it. */
 struct StepIds {
   int ids[OPS_MOST_IDS];
   int n;
 };
 
-/* First kernel of a step by separate kernels. It does not call dependents_may_start(), so the next kernel
- * starts only when this one and all before it have ended. Later kernels of the step may therefore read,
- * before wait_for_previous(), memory that only earlier steps write (delta_step.cu does). */
+/* First kernel of a step that runs as separate kernels. It does not call dependents_may_start(), so the next
+ * kernel starts only when this one and all before it have ended. Later kernels of the step may therefore
+ * read, before wait_for_previous(), memory that only earlier steps write (delta_step.cu does). */
 __global__ void set_step_kernel(int *pos, int at, int n, int *ids, StepIds from) {
   wait_for_previous();
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
@@ -58,7 +58,7 @@ __global__ void gather_rows_kernel(const float *x, const int *rows, int n, float
   for (int i = threadIdx.x; i < n; i += blockDim.x) out[(size_t)blockIdx.x * n + i] = from[i];
 }
 
-/* A thread moves a column, some rows at once. As rows ascend, none is written before it is read. */
+/* A thread moves a column, some rows at once. As rows ascend, no row is written before it is read. */
 __global__ void keep_rows_kernel(const KeepRows a) {
   constexpr int kBatch = 8;
   begin_overlapping();
@@ -252,8 +252,8 @@ template <int kMaxPairs, int kHeads> struct HeadsInOrder {
 
   static __device__ __forceinline__ unsigned place(unsigned dim) { return dim ^ dim / 32 % (kOwn / 4) * 4; }
 
-  /* Makes and stores the bytes of the lane's numbers, and the scale if they are the first that have it. The
-   * first head's are to be at `to` and `scales`, the next one's `apart` rows farther. */
+  /* Makes and stores the bytes of the lane's numbers, and their scale if the lane is the first with it. The
+   * first head's go to `to` and `scales`, each next head's `apart` rows farther. */
   __device__ __forceinline__ void store(int head_dim, bool is_key, uint8_t *to, __half *scales, int apart,
                                         unsigned lane) const {
     const unsigned h = lane / kLanes, dim = lane % kLanes * kOwn;
@@ -295,7 +295,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
       half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
-  __shared__ __align__(16) float heads[kAppendWarps][kHeads][64 * kMaxPairs]; /* of a cache in 8 bits */
+  __shared__ __align__(16) float heads[kAppendWarps][kHeads][64 * kMaxPairs]; /* for a cache in 8 bits */
   const RopePairs<kPairing> pairs = {half, kPairing == kWhole ? half : a.rotary_dim / 2};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
@@ -309,8 +309,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   }
   wait_for_previous();
   const int position = a.pos[row];
-  const int own =
-      is_value && a.k_as_v ? head - a.n_kv_heads : head; /* the head of whose projection it is made */
+  const int own = is_value && a.k_as_v ? head - a.n_kv_heads : head; /* the head whose projection is read */
   const int step = is_query ? a.query_step : a.head_dim;
   const float *from = a.projections + row * a.stride +
                       (is_query ? own * step : a.n_heads * a.query_step + (own - a.n_heads) * step);
@@ -376,7 +375,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     const HeadsInOrder<kMaxPairs, kHeads> in_order = {heads[threadIdx.y]};
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
-      const int pair = lane + 32 * i; /* those from half on are 0, and come after the head's numbers */
+      const int pair = lane + 32 * i; /* pairs from half on are 0, and lie after the head's numbers */
       const int low_at = in_order.place(pair + (pair < half ? pairs.low(pair) : half)),
                 high_at = in_order.place(pair + (pair < half ? pairs.high(pair) : 32 * kMaxPairs));
 #pragma unroll
@@ -551,7 +550,8 @@ static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t str
                 *heads);
 }
 
-/* Few tokens want a warp for each head, many want many loads under way. */
+/* With few tokens a warp for each head is fastest, with many several heads a warp, whose loads are all under
+ * way. */
 template <typename T, Pairing kPairing>
 static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int dim = heads->head_dim;
@@ -591,7 +591,7 @@ Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *er
                 : call->activation == ACTIVATION_GELU_EXACT ? gated_kernel<ACTIVATION_GELU_EXACT>
                                                             : gated_kernel<ACTIVATION_CLAMPED>;
   Gated part = *call;
-  for (int first = 0; first < n_tokens; first += kMostRows) { /* rows of experts may be more than a grid's */
+  for (int first = 0; first < n_tokens; first += kMostRows) { /* experts may have more rows than a grid */
     const int n = n_tokens - first < kMostRows ? n_tokens - first : kMostRows;
     part.gate = call->gate + first * call->gate_stride;
     part.up = call->up + first * call->up_stride;

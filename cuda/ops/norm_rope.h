@@ -41,8 +41,8 @@ Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaS
 Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
                        Error *err);
 
-/* Row i of two matrices, in place, becomes row rows[i], or row first + i with rows NULL, for i < n_rows; rows
- * ascend. Rows are of so many words of 4 bytes. */
+/* In each of two matrices row i becomes, in place, the former row rows[i], or first + i with rows NULL, for i
+ * < n_rows; rows ascend. A row of of[m] has n_words[m] words of 4 bytes. */
 typedef struct {
   void *of[2];
   int n_words[2];
@@ -56,7 +56,7 @@ Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err);
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
                     int out_stride, cudaStream_t stream, Error *err);
 
-/* The same with a bias, fp32 [n] or NULL, added after the weights; `wide` takes the results in fp32,
+/* ops_rms_norm() with a bias, fp32 [n] or NULL, added after the weights; `wide` takes the results in fp32,
  * [n_tokens][n]. out or wide may be NULL. */
 typedef struct {
   const float *x, *weight, *bias;
@@ -68,8 +68,8 @@ typedef struct {
 } NormRows;
 Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Error *err);
 
-/* out = x * scale, clamped to fp16's range: for layers without this norm. Shapes as in ops_rms_norm(), but
- * rows of x are x_stride numbers apart. */
+/* out = x * scale, clamped to fp16's range: for layers that have no norm here. Shapes as in ops_rms_norm(),
+ * but rows of x are x_stride numbers apart. */
 Status ops_round(const float *x, int x_stride, float scale, int n, int n_tokens, void *out, int out_stride,
                  cudaStream_t stream, Error *err);
 
@@ -80,7 +80,7 @@ Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens
 /* x = x - mean(x) in place; x fp32 [n_tokens][n]. */
 Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err);
 
-/* The first n numbers of each row, `stride` apart, cut to -limit .. limit in place; fp32. */
+/* The first n numbers of each row, `stride` apart, clamped to -limit .. limit in place; fp32. */
 Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cudaStream_t stream,
                 Error *err);
 
@@ -109,9 +109,9 @@ Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int 
 
 /* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
- * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position pos[t] of
- * the cache (pages.h) unless that is negative. k_as_v: there are no projections of v, v is k before
- * its norm. v_cache NULL: v is not kept. */
+ * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position pos[t] of the cache
+ * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, v is k before its norm. v_cache
+ * NULL: v is not kept. */
 typedef struct QkvHeads {
   int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
   int n_ctx;                         /* positions of a page */
@@ -129,15 +129,15 @@ typedef struct QkvHeads {
   void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
   int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
-  bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights of q and k, and of v */
+  bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights: of q and k; of v */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
-  int query_scale_ahead;                    /* that of its position plus so many */
+  int query_scale_ahead;                    /* the factor is that of position pos + query_scale_ahead */
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
-/* a *= sigmoid(gates), or with `softplus` ln(1 + e^gates): a fp16 [n_tokens][n_heads * head_dim]. The gates
- * of a head, head_dim numbers or with by_head one, are `step` floats after those of the head before; rows of
- * gates are `stride` apart. */
+/* a *= sigmoid(gates), or with `softplus` ln(1 + e^gates): a fp16 [n_tokens][n_heads * head_dim]. A head has
+ * head_dim gates, or with by_head one, `step` floats after the previous head's; rows of gates are `stride`
+ * floats apart. */
 typedef struct {
   const float *gates;
   size_t stride;
@@ -147,13 +147,14 @@ typedef struct {
 } HeadGates;
 Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
 
-/* The numbers of xIELU (model.h, Xielu), as stored; NULL: the model has none, or not this one. */
+/* The numbers of xIELU (model.h, Xielu), as stored. All NULL: no xIELU; only beta or eps NULL: 0.5 or
+ * -1e-6. */
 typedef struct {
   const float *alpha_p, *alpha_n, *beta, *eps; /* [1] */
 } DeviceXielu;
 
 /* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
- * numbers that are their strides apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU,
+ * numbers, gate_stride and up_stride apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU,
  * ACTIVATION_GELU_ALONE and ACTIVATION_GELU_EXACT are functions of gate alone, the first with the parameters
  * `xielu`. */
 typedef struct {

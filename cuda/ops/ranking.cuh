@@ -18,7 +18,7 @@ __device__ __forceinline__ int ranked_id(unsigned long long number) {
   return (int)~(uint32_t)number;
 }
 
-/* Counts a token in: *greatest is the best token's ranked(), *lowest the least key. */
+/* Updates the extremes by a token: *greatest is the best token's ranked(), *lowest the least key. */
 __device__ __forceinline__ void judge_token(float logit, int id, unsigned long long *greatest,
                                             unsigned int *lowest) {
   const uint32_t key = sampler_key(logit);
@@ -42,7 +42,8 @@ __device__ __forceinline__ SampledKind kind_of(uint32_t greatest, uint32_t lowes
   return greatest <= SAMPLER_KEY_LOWEST ? SAMPLED_NOTHING_FINITE : SAMPLED_TOKEN;
 }
 
-/* Gives the host a pick, or NULL: by one store, since a fence between two would wait for its memory. */
+/* Writes a pick to *slot in host memory, unless slot is NULL. One store: a fence between two stores would
+ * wait for the host's memory. */
 __device__ __forceinline__ void tell_host(Sampled *slot, int32_t id, int kind) {
   if (slot) *(volatile unsigned long long *)slot = (unsigned long long)kind << 32 | (uint32_t)id;
 }

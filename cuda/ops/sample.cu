@@ -4,7 +4,7 @@
  * small top-k is one kernel: sample_top_k.cu):
  *   scores      mask, penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
- *   weigh 0-2   where top-p cuts: the same by weight, over what top-k left
+ *   weigh 0-2   where top-p cuts: such histograms by weight, of what top-k left
  *   draw        each block's surviving weight; the last block to finish finds the token
  * A cut is a key and how many tokens with exactly that key stay (the lowest ids). Equal keys have equal
  * weights, so top-k, top-p and min-p each keep a prefix of the ranking, and one key and one count describe
@@ -66,7 +66,7 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) scores_kernel
 }
 
 /* Finds the bin in which the sum from the greatest bin down reaches `limit`, in all threads alike. `extra`
- * counts as part of bin `extra_bin`. PRECOND the sum of all >= limit > above. */
+ * counts as part of bin `extra_bin`. PRECOND cut->above < limit <= cut->above + the sum of all bins. */
 __device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int level,
                          int extra_bin, unsigned long long extra) {
   constexpr int kEach = kBins / kThreads;
@@ -118,7 +118,8 @@ struct Border {
   unsigned int ties;
 };
 
-/* top-k's border from its three complete histograms; {0, 0}, which keeps all, for up to top_k candidates. */
+/* top-k's border from its three complete histograms; {0, 0} keeps all: without top-k, or with at most top_k
+ * candidates. */
 __device__ Border count_border(const Pick &p) {
   Border border = {0, 0};
   if (p.top_k == 0) return border;
@@ -216,7 +217,7 @@ __device__ __forceinline__ unsigned long long weight_above(const Pick &p, const 
   return weight >= kept.least ? weight : 0;
 }
 
-/* Sums the tokens of every step-th id. */
+/* Sums the ids first, first + step, ... below end. */
 __device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int first, int end, int step) {
   Tally tally = {0, 0};
   for (int id = first; id < end; id += step) {
@@ -323,7 +324,7 @@ struct DeviceSampler {
   bool masked;       /* `allowed` counts for sequence 0 */
   Control *controls; /* device [n_sequences] */
   Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
-  int32_t *tokens;   /* device [n_sequences] its results, for the host only by way of the slots */
+  int32_t *tokens;   /* device [n_sequences] its results; the host reads them in the slots */
   Pick *pinned;      /* host [n_sequences] */
 };
 
@@ -428,7 +429,7 @@ static void mask_pick(Pick &p, const uint64_t *allowed) {
   p.allowed = allowed, p.rescored = true;
 }
 
-/* Which kernels some pick needs. */
+/* The kernels that at least one pick needs. */
 struct Ways {
   bool top_k, others, cuts, by_count, by_weight;
   void add(const Pick &p) {

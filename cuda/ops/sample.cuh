@@ -31,8 +31,8 @@ struct Control {
   unsigned long long greatest; /* ranked() of the best token */
   unsigned int lowest;         /* smallest key, to find NaN */
   unsigned int finished;       /* blocks of a pick's last kernel that are done */
-  Cut cuts[2][kLevels];        /* by count, by weight: the cut at the begin of each level */
-  Tally tallies[kBlocks];      /* draw: each block's run of ids */
+  Cut cuts[2][kLevels];        /* by count, by weight: the cut known before each level */
+  Tally tallies[kBlocks];      /* draw_kernel: sums of each block's run of ids */
   unsigned long long bins[2][kLevels][kBins];
   unsigned long long firsts[kGroups]; /* sample_top_k.cu: ranked() of each group's best token */
 };
@@ -67,13 +67,13 @@ struct ManyPicks {
   __device__ __forceinline__ const Pick &own() const { return picks[blockIdx.y]; }
 };
 
-/* The i-th of n_runs runs of n ids. */
+/* Sets [*first, *end) to the i-th of n_runs equal runs of n ids. */
 __device__ __forceinline__ void run_range(int n, int n_runs, int i, int *first, int *end) {
   int run = (n + n_runs - 1) / n_runs;
   *first = min(n, i * run), *end = min(n, *first + run);
 }
 
-/* The score of a token with this logit; where it is another number, it is stored for key_of(). */
+/* The score of the token `id`, whose logit is `score`; stored for key_of() if p.rescored. */
 __device__ __forceinline__ float make_score(const Pick &p, int id, float score) {
   if (!p.rescored) return score;
   uint32_t note = p.penalties ? p.notes[id] : 0;
@@ -89,9 +89,9 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
   return sampler_key(p.rescored ? p.scores[id] : p.logits[id]);
 }
 
-/* Makes the scores of ids first .. end - 1, a thread every kStep-th, and finds its greatest ranked() and
- * lowest key. Eight logits are asked for at once, since their way from L2 takes longer than all else. The
- * last id may be judged again and again. */
+/* Makes the scores of ids first .. end - 1, a thread every kStep-th, and updates the thread's greatest
+ * ranked() and lowest key. Eight logits are loaded at once, since their way from L2 takes longer than all
+ * else. The last id may be judged more than once. */
 template <int kStep>
 __device__ __forceinline__ void judge(const Pick &p, int first, int end, unsigned long long *greatest,
                                       unsigned int *lowest) {
@@ -139,7 +139,7 @@ __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   if (p.penalties && kind == SAMPLED_TOKEN) p.notes[id] = (p.notes[id] + 1) | kSeen;
 }
 
-/* Returns true in the last of kBlocks blocks to arrive. It then sees what the other blocks wrote. */
+/* Returns true in the last of kBlocks blocks to arrive, which then sees what the other blocks wrote. */
 __device__ inline bool is_last_block(unsigned int *finished) {
   __shared__ bool last;
   __threadfence();
@@ -150,7 +150,7 @@ __device__ inline bool is_last_block(unsigned int *finished) {
   return last;
 }
 
-/* Enqueues those of n picks that go WAY_TOP_K, as one kernel. */
+/* Enqueues the WAY_TOP_K ones among n picks, as one kernel. */
 Status pick_top_k(const OnePick &pick, int n, cudaStream_t stream, Error *err);
 Status pick_top_k(const ManyPicks &picks, int n, cudaStream_t stream, Error *err);
 

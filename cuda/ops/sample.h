@@ -15,9 +15,9 @@ extern "C" {
 
 typedef struct DeviceSampler DeviceSampler; /* scores, notes of seen tokens and histograms on the device */
 
-/* Several sequences have notes of their own. */
+/* Each of the n_sequences sequences has notes of its own. */
 Status device_sampler_open(int vocab_size, int n_sequences, DeviceSampler **sampler, Error *err);
-/* Device memory that it takes. */
+/* Bytes of device memory that such a sampler takes. */
 size_t device_sampler_bytes(int vocab_size, int n_sequences);
 void device_sampler_close(DeviceSampler *sampler);
 
@@ -38,8 +38,8 @@ typedef struct {
   int32_t kind; /* SampledKind */
 } __attribute__((aligned(8))) Sampled;
 
-/* Enqueues pick number `draw` of sequence 0 from logits[vocab_size] on the device. With penalties it counts
- * the token as generated; it writes it to *token (device) and to *slot (mapped host memory; may be NULL). */
+/* Enqueues pick number `draw` of sequence 0 from logits[vocab_size] on the device. The token goes to *token
+ * (device) and to *slot (mapped host memory; may be NULL). With penalties it counts as generated. */
 Status device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settings, uint64_t draw,
                            const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream,
                            Error *err);
@@ -53,7 +53,7 @@ Status device_sampler_allow_all(DeviceSampler *sampler, int first, const uint64_
 typedef struct {
   const SamplerSettings *settings;
   uint64_t draw;
-  int row, sequence; /* of the logits; in [0, n_sequences), all different */
+  int row, sequence; /* row: of the logits; sequence: in [0, n_sequences), all different */
   bool masked;       /* by device_sampler_allow_all() */
   Sampled *slot;     /* mapped host memory, for the result */
 } RowPick;

@@ -1,7 +1,7 @@
 /* sample_top_k.cu - a pick with a top-k of up to 64, the usual settings, as one kernel.
  *
- * Each warp finds the best token, the first, of its group: one of kGroups runs of ids. The last block to
- * finish continues. The k-th of the firsts is a lower bound of the k-th token, so only the k groups whose
+ * Each warp finds the best token, called the first, of its group, one of kGroups runs of ids. The last block
+ * to finish continues. The k-th of the firsts is a lower bound of the k-th token, so only the k groups whose
  * firsts reach it can hold a token that stays. The block reads these groups again, puts the tokens that reach
  * the bound into shared memory (few more than k, unless the vocabulary is sorted by score), and ranks each by
  * counting the greater ones. Before that, the firsts are thinned out likewise: the k-th of the maxima of
@@ -42,7 +42,7 @@ static_assert(kGroups <= kCapacity, "firsts fit");
 static_assert(kGroups % kSamples == 0 && kSamples <= kThreads && kMostTopK <= kSamples,
               "of a sample a thread");
 
-/* Calls to(i, number, rank) with the rank, from 0, of each of n numbers, which differ; zeros are empty. */
+/* Calls to(i, number, rank) with the rank, from 0, of each of n numbers, which differ; zeros are skipped. */
 template <class To> __device__ __forceinline__ void rank_numbers(const Number *numbers, int n, To to) {
   for (int i = threadIdx.x; i < n; i += kThreads) {
     Number own = numbers[i];
@@ -82,7 +82,7 @@ __device__ int count_tokens(const Pick &p, Shared &s, int n_groups, Number bound
   return s.count;
 }
 
-/* Finds the k-th token bit by bit: if more than kCapacity tokens reach the bound. */
+/* Finds the k-th token bit by bit, for when more than kCapacity tokens reach the bound. */
 __device__ Number kth_token(const Pick &p, Shared &s, int n_groups, double top) {
   Number kth = 0;
   for (int bit = 63; bit >= 0; bit--) {

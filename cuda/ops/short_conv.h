@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* out[r][i] = c[r][i] * (bias[i] + sum over t of taps[i][t] * p[r - n_taps + 1 + t][i]), p = b * u. Rows of p
- * before the step are those that the steps before it kept, and zeros before position 0. */
+ * before the step are those that earlier steps kept, and zeros before position 0. */
 typedef struct {
   int hidden, n_taps;
   const int *pos;           /* device: position of the first token */
@@ -22,8 +22,8 @@ typedef struct {
   const float *bias; /* device: [hidden] or NULL */
   float *kept;       /* device: [n_taps][hidden], p of a position in row position % n_taps */
   void *out;         /* device: fp16 [n_tokens][out_stride] */
-  /* Instead of consecutive tokens of one sequence single rows of many: `kept` is sequence 0's, the others
-   * follow at distances of kept_step floats. */
+  /* With singles, the rows are not consecutive tokens of one sequence but single rows of many: `kept` is
+   * sequence 0's, and the others' follow at distances of kept_step floats. */
   const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
   int n_singles;
   size_t kept_step;

@@ -1,7 +1,7 @@
 /* streams.cu - see streams.h.   Reference: src/cpu/mixers/streams.c.
  *
  * A kernel here is bound by memory or, with one token, by its launch. Sums over a stream are made by a block
- * in a fixed order, so that a row's bits do not depend on the rows beside it. */
+ * in a fixed order, so that a row's bits do not depend on the step's other rows. */
 #include "cuda/ops/streams.h"
 
 #include <cuda_fp16.h>
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /* --- n-grams */
 
-/* Moves the call to the rows of block `index`, one of its singles; false if that is padding. */
+/* With singles, moves the call's pointers to single number `index`; false if that is padding. */
 __device__ __forceinline__ bool take_single(Ngrams &a, int index) {
   if (!a.singles) return true;
   const SingleRow single = a.singles[index];
@@ -94,7 +94,7 @@ __device__ __forceinline__ bool take_single(Ngrams &a, int index) {
   return true;
 }
 
-/* The tokens of a state. */
+/* The tokens that a state keeps. */
 __device__ __forceinline__ int *kept_tokens(const Ngrams &a) {
   return (int *)(a.state + (size_t)(a.taps - 1) * a.longest * a.n * a.hidden);
 }
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) tokens_kernel(Ngrams a, int n_rows, 
   }
 }
 
-/* The convolution's input of a row, which is of the state if it is negative. */
+/* The convolution's input of a row; a negative row is before the call, and in the state. */
 __device__ __forceinline__ float input_of(const Ngrams &a, int pos, int row, int column) {
   const int width = a.n * a.hidden, n_tail = (a.taps - 1) * a.longest;
   if (row >= 0) return a.input[(size_t)row * width + column];
@@ -129,8 +129,8 @@ __device__ __forceinline__ void keep(const Ngrams &a, int pos, int n_rows, int c
     kept_tokens(a)[(pos + row) % n_kept] = a.ids[row];
 }
 
-/* A thread takes a column of a row; the thread of a call's only row keeps its input, after it has read those
- * that were kept. */
+/* A thread takes a column of a row; the thread of a call's only row also keeps its input, after it has read
+ * the inputs kept before. */
 __global__ void __launch_bounds__(kThreads) add_kernel(Ngrams a) {
   begin_overlapping();
   const int column = blockIdx.x * kThreads + threadIdx.x, width = a.n * a.hidden;

@@ -1,5 +1,5 @@
-/* streams.h - residual streams and n-grams of tokens (operations.def, MIX_FOR_..., INJECT,
- * add_ngrams), but for their matmuls. Called by: layers/streams.c.
+/* streams.h - residual streams and n-grams of tokens (operations.def, MIX_FOR_..., INJECT, add_ngrams),
+ * without their matmuls. Called by: layers/streams.c.
  *
  * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. */
 #pragma once
@@ -21,7 +21,7 @@ Status ops_streams_begin(const float *x, int n, int hidden, int n_rows, float *s
 typedef struct {
   int n, hidden;
   const float *streams; /* fp32 [..][S] */
-  const int *rows;      /* device: which rows of them; NULL: those from first_row on */
+  const int *rows;      /* device: the rows of `streams` to take; NULL: first_row on */
   int first_row;
   const float *norm; /* [S] */
   float eps;
@@ -45,30 +45,31 @@ Status ops_streams_inject(const float *x, const float *factors, int n, int hidde
 
 /* A layer's n-grams. Its state for each sequence: fp32 [n_tail][S], the convolution's input at position p in
  * row p % n_tail, n_tail = (taps - 1) * longest; then [longest - 1] tokens as int32, that of position p in
- * place p % (longest - 1). With `singles` one row of each sequence, the state of sequence s being s *
- * state_step floats further. */
+ * place p % (longest - 1). With `singles` the rows are single ones of many sequences; the state of sequence s
+ * is s * state_step floats further. */
 typedef struct {
   int n, hidden, longest, taps;
-  int empty;            /* the token that stands for those before the text */
+  int empty;            /* the id that stands for tokens before the text */
   const int *ids, *pos; /* device [n_rows]; with singles those of all rows of the step */
   float *state;         /* of sequence 0, or of the rows' sequence */
   size_t state_step;
   const SingleRow *singles; /* device [n_singles] or NULL */
   int n_singles;
   const float *conv;  /* [S][taps] */
-  const float *gated; /* fp32 [n_rows][S] c */
+  const float *gated; /* fp32 [n_rows][S] c of ops_ngram_gate() */
   const float *input; /* fp32 [n_rows][S] norm(c) */
   float *streams;     /* fp32 [n_rows][S] */
 } Ngrams;
 /* Floats of the state of one layer and sequence. */
 size_t ops_ngram_state_floats(const NgramConfig *ngrams, int n, int hidden);
-/* tokens[row][j] = the token j before that of the row, [n_rows][longest]; on the host, mapped or pinned. */
+/* tokens[row][j] = the token j positions before the row's, [n_rows][longest]; in host memory, mapped or
+ * pinned. */
 Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStream_t stream, Error *err);
 /* streams += c + silu(convolution), and the state takes the rows' inputs and tokens. */
 Status ops_ngram_add(const Ngrams *call, int n_rows, cudaStream_t stream, Error *err);
 
-/* c and norm(c) of rows: keys fp32 [n_rows][S] and values fp32 [n_rows][hidden] of the n-grams; gated and
- * input as in Ngrams; norms [S] each. */
+/* c = gate * values, and norm(c), of rows: keys fp32 [n_rows][S] and values fp32 [n_rows][hidden] of the
+ * n-grams; gated and input as in Ngrams; norms [S] each. */
 typedef struct {
   int n, hidden;
   float eps;

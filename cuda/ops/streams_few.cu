@@ -1,10 +1,10 @@
 /* streams_few.cu - see streams_few.h.   Reference: src/cpu/mixers/streams.c.
  *
  * down_kernel: a block has kOut rows of down and inject, and all inputs: a thread has the same vectors of 8
- * inputs of each of them. It asks for their weights before it waits for the streams. Every block adds the
- * injection to the streams itself; each vector of the result is stored by one of them, to other memory, since
- * the others may still read the streams.
- * up_kernel: a warp has a column of h. Eight lanes multiply the row of up for one of its streams. */
+ * inputs of each row, and loads their weights before it waits for the streams. Every block adds the injection
+ * to the streams itself. One block stores each vector of the result, to other memory, since other blocks may
+ * still read the streams.
+ * up_kernel: a warp has a column of h. Eight lanes multiply the row of `up` for one of its streams. */
 #include "cuda/ops/streams_few.h"
 
 #include <cuda_bf16.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / 32, kVectors = 4, kOut = 3;
 constexpr int kMostStreams = 4, kColumns = 8, kRankVectors = 8;
 
-/* Weights that are asked for before the kernel before this one has ended. */
+/* Loads 8 weights, if `inside`, else zeros; may run before the previous kernel has ended. */
 template <class T> __device__ __forceinline__ void load_weights(Eight<T> &to, const T *from, bool inside) {
   to.v[0] = inside ? load_early((const uint4 *)from) : make_uint4(0, 0, 0, 0);
 }
@@ -32,7 +32,8 @@ __device__ __forceinline__ void load_8(const float *from, float (&to)[8]) {
   to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
 }
 
-/* The thread's numbers of the streams of a row, with the injection, in v. */
+/* v = the thread's numbers of a row's streams, with the injection; stores this block's vectors to
+ * next_streams. */
 __device__ __forceinline__ void take_streams(const FewMix &c, int row, float (&v)[kVectors][8]) {
   const int all = c.n * c.hidden;
 #pragma unroll

@@ -1,5 +1,5 @@
-/* streams_few.h - a mix of residual streams (ops/streams.h) for one or two rows as two launches, its matrices
- * among them. Called by: layers/streams.c. Each only enqueues. */
+/* streams_few.h - a mix of residual streams (ops/streams.h) for one or two rows as two launches, its matmuls
+ * included. Called by: layers/streams.c. Each only enqueues. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,10 +10,10 @@
 extern "C" {
 #endif
 
-enum { STREAMS_FEW_ROWS = 2 }; /* with 7 ops/streams.h is faster (LOG.md, "Streams and n-grams") */
+enum { STREAMS_FEW_ROWS = 2 }; /* with 7 rows ops/streams.h is faster (LOG.md, "Streams and n-grams") */
 
-/* The streams s become s + factors * x first, which is the injection after the block before; x NULL: they are
- * as they are. Then ranks, factors and h as ops/streams.h has them. S = n * hidden. */
+/* First streams += factors * x, the injection after the previous block; x NULL: no injection. Then ranks,
+ * new_factors and h are made as in ops/streams.h. S = n * hidden. */
 typedef struct {
   int n, hidden, rank;
   const float *streams;     /* [n_rows][S] */
@@ -29,10 +29,10 @@ typedef struct {
   float *inverses, *ranks, *new_factors; /* [n_rows][n], [n_rows][rank], [n_rows][n] other than factors */
   void *h;                               /* f16 [n_rows][h_stride] */
   int h_stride;
-  float *mixed, *zeroed; /* fp32 [n_rows][hidden]: h, and what becomes 0; or NULL */
+  float *mixed, *zeroed; /* fp32 [n_rows][hidden] or NULL: h; what is set to 0 */
 } FewMix;
 
-/* True if the kernels take such sizes and so many rows. */
+/* True if the kernels take these sizes and n_rows rows. */
 bool ops_streams_few_takes(const FewMix *call, int n_rows);
 Status ops_streams_few(const FewMix *call, int n_rows, cudaStream_t stream, Error *err);
 
