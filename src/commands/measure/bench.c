@@ -33,8 +33,8 @@ typedef struct {
   SamplingFlags sampling;
   IdList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
   IdList parallel;                 /* counts of sequences; none: one at a time */
-  IdList guesses;                  /* of a step */
-  double accept;                   /* the chance of a guess; NAN: no guesses */
+  IdList guesses;                  /* tokens that a step guesses */
+  double accept;                   /* the chance that a guess is right; NAN: no guesses */
   const char *draft;
   int repetitions, form; /* form: TableForm, or NOT_GIVEN */
   bool dummy_weights, kernels, verbose, json;
@@ -99,8 +99,8 @@ static int tokens_before(const Test *test) {
   return test->decode && test->depth == 0 ? 1 : test->depth;
 }
 
-/* Runs a test once, in milliseconds. Decoding is timed from the first token, which the prompt's logits give,
- * to the last: as many steps as tokens, in the same loop as `auk -p`. */
+/* Runs a test once; *ms: its time. Decoding is timed from the first token, which the prompt's logits give, to
+ * the last: as many steps as tokens, in the same loop as `auk -p`. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
   const int before = tokens_before(test);
   fill_ids(bench, bench->ids + test->depth, test->n, salt);
@@ -369,8 +369,8 @@ static Status open_model(Bench *bench, Error *err) {
   return model_open_dummy(bench->place.path, &bench->model, err);
 }
 
-/* Random weights are made on the device that reads them: a backend without its own memory reads the model's,
- * and any reads there what its memory does not hold. */
+/* Random weights are made where they are read: in the model's memory for a backend without its own, and for
+ * weights that its own memory does not hold. */
 static Status load_weights(Bench *bench, Error *err) {
   const bool read = !bench->device.backend->memory || bench->device.options.weight_bytes > 0;
   if (bench->model->dummy && read) TRY(model_fill_dummy(bench->model, err));
@@ -387,13 +387,13 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
 
-/* Several GPUs that share the model are one machine here. Prints what their sums take. */
+/* Counts the GPUs that share the model as one machine, and prints the time of their all-reduce. */
 static Status measure_sums(Bench *bench, Error *err) {
   const int n = bench->device.options.split, rows[] = {1, bench->max_chunk > 1 ? bench->max_chunk : 2};
   double microseconds[2];
   bench->machine.read_gbps *= n;
   bench->machine.fp16_tflops *= n;
-  if (bench->device.options.ranks) return STATUS_OK; /* the other processes take no part in that */
+  if (bench->device.options.ranks) return STATUS_OK; /* the other processes do not join in timing */
   TRY(bench->device.backend->probe->time_sums(bench->device.loaded, rows, 2, microseconds, err));
   fprintf(
       stderr,

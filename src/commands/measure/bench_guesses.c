@@ -1,8 +1,8 @@
 /* bench_guesses.c - see bench_guesses.h.
  *
  * Called by: bench.c.   Calls: session.c, answer/guess.c, bench_subject.c.
- * Always true: a token is picked from every row of logits that is used, as in an answer; which guess is right
- *              is drawn beside it, the same in each repetition. */
+  * Always true: a token is picked from every row of logits that is used, as in an answer; whether a guess
+ *              counts as right is drawn separately, with the same draws in each repetition. */
 #include "commands/measure/bench_guesses.h"
 
 #include <stdio.h>
@@ -40,7 +40,8 @@ static bool is_right(Run *run) {
   return (double)(run->random >> 11) * 0x1p-53 < run->tests->accept;
 }
 
-/* The next token: the guess, if there is one that counts as right, or another one. */
+/* Picks the next token: the guess if it counts as right, else another token. Without a guess, the sampled
+ * one. */
 static Status next_token(Run *run, int32_t *id, Error *err) {
   const int32_t *guesses;
   TRY(session_sample(run->session, id, err));

@@ -6,12 +6,12 @@
 typedef struct {
   BenchSubject *subject;
   const char *draft;                        /* the draft model, or NULL: guesses cost nothing */
-  const IdList *guesses, *depths, *answers; /* of a step; tokens before; tokens to generate */
+  const IdList *guesses, *depths, *answers; /* guesses a step; tokens before; tokens to generate */
   double accept;                            /* the chance that a guess is right */
 } GuessTests;
 
 /* Refuses (STATUS_USAGE) tests longer than the model's context. The model need not be loaded. */
 Status bench_guesses_check(const GuessTests *tests, Error *err);
 
-/* Prints a row for each number of guesses, of tokens before, and of tokens to generate. */
+/* Prints a row for each combination of guesses, depths and answers. */
 Status bench_guesses(const GuessTests *tests, Error *err);

@@ -28,13 +28,13 @@ struct Run {
   Asked *asked; /* [n_sequences] */
   unsigned salt;
   int n_asked, n_generated, n_begun;
-  int n_early;     /* tokens of answers until the last sequence had one */
-  double first_ms; /* when it had */
+  int n_early;     /* answer tokens of all sequences when the last one got its first */
+  double first_ms; /* the time of that */
 };
 
 typedef struct {
   double prompt, answer, all; /* tokens per second */
-  double step_ms;             /* of a token of each sequence */
+  double step_ms;             /* time of a step, which gives each sequence a token */
 } Rates;
 
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
@@ -50,7 +50,7 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
   return STATUS_OK;
 }
 
-/* Prompts differ from the first token on, so that no two sequences share pages. */
+/* Gives the next sequence's request. Prompts differ from the first token on, so that no two share pages. */
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   (void)may_wait, (void)err;
   Run *run = user;

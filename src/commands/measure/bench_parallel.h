@@ -8,13 +8,14 @@
 typedef struct {
   BenchSubject *subject;
   const IdList *counts, *prompts, *answers; /* sequences; tokens of each one's prompt and answer */
-  bool invariant;                           /* a row's results do not depend on the others */
+  bool invariant;                           /* an answer does not depend on the others in its batch */
   MachineRates machine;
 } ParallelTests;
 
 /* Refuses (STATUS_USAGE) counts that are 0, tests longer than the model's context, and a device that computes
- * one sequence at a time; and (STATUS_FAILED) what its memory does not hold. The model need not be loaded. */
+ * one sequence at a time; and (STATUS_FAILED) tests that the device's memory does not hold. The model need
+ * not be loaded. */
 Status bench_parallel_check(const ParallelTests *tests, Error *err);
 
-/* Prints a row for each count of sequences, prompt and answer. */
+/* Prints a row for each combination of counts, prompts and answers. */
 Status bench_parallel(const ParallelTests *tests, Error *err);

@@ -5,8 +5,8 @@
 
 #include "engine/step_cost.h"
 
-/* Lower bound of a step's time in milliseconds. NAN if the rate that bounds it was not measured: the
- * arithmetic, for several rows. */
+/* Lower bound of a step's time in milliseconds. NAN if the bandwidth or, for several rows, the rate of
+ * arithmetic was not measured. */
 static double ideal_ms(const MachineRates *rates, const StepCost *cost, int n_rows) {
   if (rates->read_gbps <= 0 || (n_rows > 1 && rates->fp16_tflops <= 0)) return NAN;
   const double reading = cost->bytes / rates->read_gbps * 1e-6;

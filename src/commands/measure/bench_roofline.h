@@ -6,7 +6,7 @@
 /* All steps of one run of a test. */
 typedef struct {
   int n_steps;
-  double bytes;    /* bytes that they must read */
+  double bytes;    /* bytes that the steps must read */
   double ideal_ms; /* lower bound of their time, the larger of reading and computing; NAN: unknown */
 } TestRoofline;
 

@@ -6,7 +6,7 @@
 #include "engine/sampler.h"
 
 typedef struct {
-  Device *device; /* rows of a table are measured once it is loaded */
+  Device *device; /* loaded before rows are measured, except for --kernels */
   const Model *model;
   char model_name[320]; /* in the table */
   char device_name[DEVICE_NAME_SIZE];
@@ -18,10 +18,10 @@ typedef struct {
   bool on_screen; /* standard error shows what is being measured */
 } BenchSubject;
 
-/* Shows on a terminal what is being measured, until the next call; NULL: nothing. Nothing turns, and no call
- * is within a timed run: the line costs the figures nothing. */
+/* Shows on a terminal what is being measured, until the next call; NULL: nothing. There is no spinner, and no
+ * call within a timed run: the line does not change the figures. */
 void bench_say(const BenchSubject *subject, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same of run `run` of a test: those below 0 do not count. */
+/* The same for run `run` of a test; runs below 0 are not timed. */
 void bench_say_run(const BenchSubject *subject, const char *test, int run);
 
 /* The columns that say where a model is measured; bench_put_device() puts their cells. */

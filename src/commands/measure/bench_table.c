@@ -66,7 +66,7 @@ static Status begin_cell(Table *table, bool *shown, Error *err) {
   return buffer_printf(&table->out, err, "%s\"%s\": ", first ? "" : ", ", column->key);
 }
 
-/* Characters, each of one column. */
+/* The width of a text in columns: one for each character. */
 static int width_of(const char *text, size_t size) {
   int width = 0;
   for (size_t i = 0; i < size; i++) width += ((unsigned char)text[i] & 0xC0) != 0x80;
@@ -81,7 +81,7 @@ static Status put_padded(Buffer *out, const Column *column, const char *text, si
   return column->right ? STATUS_OK : buffer_printf(out, err, "%*s", blanks, "");
 }
 
-/* Moves the cell's text, at the end of `out`, to its place. */
+/* Moves the cell's text from the end of `out` to its column, or to `common`. */
 static Status end_table_cell(Table *table, Error *err) {
   const Column *column = &table->columns[table->next - 1];
   Buffer *out = &table->out, text = {0};

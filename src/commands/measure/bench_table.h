@@ -31,7 +31,7 @@ typedef struct {
   size_t n_columns, next; /* next: index of the next cell */
   int n_rows, n_shown;    /* complete rows; written cells of the current one */
   size_t cell;            /* where the current one begins in `out` */
-  Buffer common;          /* above the first row of a table: what is alike in all of them */
+  Buffer common;          /* text above the first row of a table: cells that are alike in all rows */
   Buffer out;
 } Table;
 

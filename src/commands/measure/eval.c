@@ -24,7 +24,7 @@ typedef struct {
   ModelFlags model;
   DeviceFlags device;
   const char *ids_file, *text_file, *logits_out;
-  int window, chunk, max_tokens; /* 0: all tokens, the device's default, all tokens */
+  int window, chunk, max_tokens; /* 0: one window; the device's default; all tokens */
   bool parse_special, json;
 } Options;
 

@@ -1,6 +1,6 @@
 /* hub.c - see hub.h.   Called by: model_flags.c, checkpoints.c, known_names.c, models.c.
  * Calls: base/file.h, base/json.h.
- * Always true: no path leaves the cache, since parts of names are checked before they become parts of
+  * Always true: no path leads out of the cache, since parts of names are checked before they become parts of
  * paths. */
 #include "commands/models/hub.h"
 
@@ -30,9 +30,9 @@ static bool is_part(const char *text, size_t size) {
   return size > 0 && text[0] != '-' && text[0] != '.' && text[size - 1] != '.';
 }
 
-/* A parsed name; the pieces point into it. */
+/* The pieces of a name; they point into its text. */
 typedef struct {
-  const char *organisation; /* [organisation_size], 0 if there is none */
+  const char *organisation; /* [organisation_size], which is 0 without one */
   const char *name;         /* [name_size] */
   const char *revision;     /* to the end of the text, or NULL */
   size_t organisation_size, name_size;
@@ -195,7 +195,7 @@ static Status read_ref(const char *repository, const char *revision, char **comm
   return status;
 }
 
-/* Sets *path to the snapshot of this name if it exists. */
+/* Sets *path to the snapshot of this commit; NULL if it does not exist. */
 static Status take_snapshot(const char *repository, const char *commit, char **path, Error *err) {
   TRY(path_print(path, err, "%s/snapshots/%s", repository, commit));
   if (file_is_directory(*path)) return STATUS_OK;
@@ -314,7 +314,7 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
                      hub, name->revision ? name->revision : "main", fetch_text(name).text);
   char folder[MAX_NAME + 1];
   snprintf(folder, sizeof folder, "%.*s", (int)name->organisation_size, name->organisation);
-  /* A folder that is here, or the one that models are looked for in, is more likely than an organisation. */
+  /* A first part that is a folder here, or the default folder's name, is hardly meant as an organisation. */
   if (!*folder || file_is_directory(folder) || strcmp(folder, CHECKPOINTS_HERE) == 0)
     return error_set(err, STATUS_MODEL,
                      "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "

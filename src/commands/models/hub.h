@@ -26,7 +26,7 @@ Status hub_find(const char *name, char **path, Error *err);
  * model. Ignores paths that cannot be names. */
 Status hub_check_found(const char *name, const char *path, Error *err);
 
-/* Refuses that, and an incomplete snapshot, naming the missing file. */
+/* Refuses what hub_check_found() refuses, and an incomplete snapshot, naming the missing file. */
 Status hub_check(const char *name, const char *path, Error *err);
 
 typedef struct {

@@ -1,6 +1,6 @@
 /* inspect.c - `auk inspect MODEL`: describes a checkpoint, in lines or as JSON. Called by: main.c. Calls:
- * model/model.h, inspect_arithmetic.c, inspect_json.c. It reads no weights, so it is fast for any size. Names
- * from files are escaped, so that a terminal does not obey their control characters. */
+ * model/model.h, inspect_arithmetic.c, inspect_json.c. It reads no matrices, so it is fast for any size.
+ * Names from files are escaped, so that a terminal does not obey their control characters. */
 #include "commands/models/inspect.h"
 
 #include <string.h>
@@ -109,7 +109,7 @@ static Status print_latent(Buffer *out, const ModelConfig *config, Error *err) {
                        latent->value_dim);
 }
 
-/* Residual streams, n-grams, and attention to chosen positions. */
+/* Prints residual streams, n-grams, and attention to chosen positions. */
 static Status print_streams(Buffer *out, const ModelConfig *config, Error *err) {
   const NgramConfig *ngrams = &config->ngrams;
   const IndexerConfig *indexer = &config->indexer;
@@ -131,7 +131,7 @@ static Status print_streams(Buffer *out, const ModelConfig *config, Error *err) 
                        indexer->budget, indexer->block, indexer->n_heads, indexer->head_dim);
 }
 
-/* AltUp's streams, LAuReL, and runs of layers with sparse gates: "0.95 in layers 0 to 9". */
+/* Prints AltUp's streams, LAuReL, and runs of layers with sparse gates: "0.95 in layers 0 to 9". */
 static Status print_altup(Buffer *out, const ModelConfig *config, Error *err) {
   bool some = false;
   if (!config->altup.n) return STATUS_OK;
@@ -208,7 +208,7 @@ static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *
                        delta->conv, delta->by_channel ? ", a decay for each number of a key" : "");
 }
 
-/* Layers that are an MLP alone. */
+/* Prints how many layers are an MLP alone. */
 static Status print_blocks(Buffer *out, const ModelConfig *config, Error *err) {
   const int n = config_count_layers(config, LAYER_MLP_ALONE, config->n_layers);
   if (n == 0) return STATUS_OK;
@@ -217,7 +217,7 @@ static Status print_blocks(Buffer *out, const ModelConfig *config, Error *err) {
                        config->n_layers - n, config->n_layers);
 }
 
-/* True if layer `other` has the sizes of `layer`, and takes its values from the same matrix. */
+/* True if both layers have the same sizes, and both or none use keys as values and share a layer's cache. */
 static bool same_sizes(const ModelConfig *config, int layer, int other) {
   const LayerConfig a = config_layer(config, layer), b = config_layer(config, other);
   return a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads && a.head_dim == b.head_dim &&
@@ -310,7 +310,7 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
   return n > NAMES_SHOWN ? buffer_printf(out, err, " and %zu more", n - NAMES_SHOWN) : STATUS_OK;
 }
 
-/* Weights that share a scale. */
+/* Prints which weights share a scale. */
 static Status print_groups(Buffer *out, const QuantScheme *scheme, Error *err) {
   if (scheme->method == QUANT_FP8 && scheme->group > 0)
     return buffer_printf(out, err, "blocks of %d outputs and %d inputs", scheme->block, scheme->group);

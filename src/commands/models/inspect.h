@@ -11,8 +11,8 @@ typedef struct {
   const Model *model;
   const char *path;
   size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
-  size_t n_8bit;                         /* how many of the quantised ones have 8 bits */
-  size_t n_fp8, n_fp4;                   /* how many of them are floating-point numbers */
+  size_t n_8bit;                         /* quantised ones with 8 bits */
+  size_t n_fp8, n_fp4;                   /* quantised ones in FP8, in FP4 */
 } Inspection;
 
 /* Bytes of n_tokens in a KV cache of a type; SIZE_MAX if that overflows. */
@@ -30,35 +30,35 @@ typedef struct {
   int context;  /* tokens of the context beside the weights */
   DeviceMemory memory;
   MachineRates rates, host_rates; /* rates: of the GPU, zeros without one */
-  double gpu_bytes, host_bytes;   /* that a token reads */
+  double gpu_bytes, host_bytes;   /* that decoding a token reads of each memory */
   double tokens_per_second;       /* what these bytes at these rates allow */
 } Prediction;
 /* `size`: of --gpu-memory, or NULL. Measures the rate at which the host reads its memory. */
 Status inspect_predict(const Model *model, const char *size, Prediction *out, Error *err);
 Status inspect_print_places(Buffer *out, const Model *model, const Prediction *prediction, Error *err);
 
-/* Many sequences at once on a device: their pages of keys and values (fp16), and the memory besides. */
+/* The memory of a device for many sequences at once: pages of their KV cache (fp16), and the rest. */
 typedef struct {
   const Backend *backend;
   int n_sequences;
   size_t page_bytes, other_bytes;
-  int n_pages; /* that the memory beside the weights holds; 0: it is not known, or holds no context */
+  int n_pages; /* pages that the memory beside the weights holds; 0: unknown, or too few for a context */
 } Pool;
 typedef struct {
   Pool items[2];
   int n;
 } Pools;
-/* The CPU's pool, and that of a GPU if this build and GPUs have the model. */
+/* Predicts the CPU's pool, and a GPU's if this build has CUDA and GPUs support the model. */
 Status inspect_pools(const Model *model, const Prediction *prediction, Pools *out, Error *err);
 Status inspect_print_pools(Buffer *out, const Pools *pools, Error *err);
 
-/* The answer to --split, in lines and as a member of the report; n 0: it is not given. */
+/* Prints the answer to --split as lines; shares->n 0: nothing. */
 Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const ModelConfig *whole, Error *err);
 
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
 Status inspect_print_bytes(Buffer *out, size_t bytes, Error *err); /* "2048 bytes (2.00 KiB)" */
 Status inspect_print_architectures(Buffer *out, Error *err);
-/* Prints how the model differs from Llama, and the devices that support it. */
+/* Print how the model differs from Llama, and the devices that support it. */
 Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 

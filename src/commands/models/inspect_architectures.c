@@ -1,6 +1,6 @@
 /* inspect_architectures.c - `auk inspect --architectures`: the models that auk knows, a line for each name
- * that config.json may give. Called by: inspect.c.   Calls: model/config/architectures.h.
- * scripts/models_page.py makes a table of these lines: models.md, "Architectures". */
+ * that config.json may give. Called by: inspect.c. Calls: model/config/architectures.h.
+ * scripts/models_page.py makes a table of the lines: models.md, "Architectures". */
 #include "commands/models/inspect.h"
 #include "model/config/architectures.h"
 
@@ -9,8 +9,8 @@ static Status print_line(Buffer *out, const char *name, const char *model_type, 
   return buffer_printf(out, err, "%-44s  %-32s  %-20s  %s\n", name, model_type, text, models);
 }
 
-/* In columns: the class in `architectures`, the model_type, of a model of several parts the model_type of its
- * text part ("any text model" if it may be another), and published models. */
+/* Prints in columns: the class in `architectures`; the model_type; for a multimodal model the model_type of
+ * its text part ("any text model" if it may be any); published models. */
 Status inspect_print_architectures(Buffer *out, Error *err) {
   TRY(print_line(out, "architecture", "model_type", "text part", "models", err));
   for (size_t i = 0; i < n_architectures; i++) {

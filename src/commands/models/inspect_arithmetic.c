@@ -23,7 +23,7 @@ static Status print_differences(Buffer *out, const ModelConfig *config, Error *e
   return status;
 }
 
-/* "in layers 0 to 4, 6 to 10" */
+/* Prints which layers have this RoPE: "in layers 0 to 4, 6 to 10". */
 static Status print_layers(Buffer *out, const ModelConfig *config, LayerRope rope, Error *err) {
   const char *before = "in layers ";
   for (int from = 0, to; from < config->n_layers; from = to + 1) {
@@ -72,7 +72,7 @@ Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *e
   return print_other_ropes(out, config, err);
 }
 
-/* True if a 4-bit matrix has fp32 scales, whose values decide when loading if it is AWQ. */
+/* True if a 4-bit matrix has fp32 scales, whose values decide at loading whether it can run as AWQ. */
 static bool has_wide_scales(const Model *model) {
   const Linear *head = &model->head;
   bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;

@@ -82,7 +82,7 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
-/* Fields that differ between architectures (src/model/config/config.h). */
+/* Writes the fields that differ between architectures (src/model/config/config.h). */
 static Status put_arithmetic(Writer *w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
@@ -285,7 +285,7 @@ static Status put_experts(Writer *w, const Model *model) {
   return close_member(w, "}");
 }
 
-/* Sizes by layer. */
+/* Writes the sizes of each layer. */
 static Status put_layers(Writer *w, const ModelConfig *config) {
   TRY(open_member(w, "layers", "["));
   for (int i = 0; i < config->n_layers; i++) {
@@ -406,7 +406,7 @@ static Status put_tensors(Writer *w, const Model *model) {
   return close_member(w, "]");
 }
 
-/* The answer to --gpu-memory, or null. */
+/* Writes the answer to --gpu-memory, or null. */
 static Status put_places(Writer *w, const Prediction *p) {
   if (p->limit == 0) return put_raw(w, "gpu_memory", "null");
   TRY(open_member(w, "gpu_memory", "{"));
@@ -425,7 +425,7 @@ static Status put_places(Writer *w, const Prediction *p) {
   return close_member(w, "}");
 }
 
-/* The answer to --split, or null. */
+/* Writes the answer to --split, or null. */
 static Status put_shares(Writer *w, const DeviceShares *shares) {
   const ModelConfig *part = &shares->part;
   if (shares->n == 0) return put_raw(w, "split", "null");

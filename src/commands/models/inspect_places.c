@@ -1,4 +1,4 @@
-/* inspect_places.c - `auk inspect --gpu-memory SIZE`: which weights a GPU with so much memory would leave to
+/* inspect_places.c - `auk inspect --gpu-memory SIZE`: which weights a GPU with SIZE of memory would leave to
  * the CPU, and the speed that the bytes on each side allow. Called by: inspect.c. */
 #include "base/size_text.h"
 #include "commands/common.h"

@@ -5,13 +5,13 @@
 #include "engine/batch_memory.h"
 #include "engine/drafters/draft_text.h"
 
-/* The pool of a device with `room` bytes beside the weights; 0: that is not known. */
+/* The pool of a device with `room` bytes beside the weights; room 0: unknown. */
 static Pool pool_of(const Device *device, const Model *model, size_t room) {
   const Backend *backend = device->backend;
   const ModelConfig *config = &model->config;
   const size_t share = batch_share(backend, room, false);
   BatchOptions options = {
-      .kv = KV_F16, .n_guesses = !backend->memory, .draft = draft_text_source}; /* usual on a CPU */
+      .kv = KV_F16, .n_guesses = !backend->memory, .draft = draft_text_source}; /* a CPU's default */
   options.invariant = device_prefers_invariant(device, model);
   const int most = room > 0 ? batch_most_sequences(&options, backend, config, backend->sequences, share) : 0;
   options.n_sequences = most > 0 ? most : backend->sequences;

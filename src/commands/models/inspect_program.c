@@ -7,7 +7,7 @@
 #include "commands/models/inspect.h"
 #include "model/program.h"
 
-/* Prints a matrix or a vector: its name, its size, how it is stored. */
+/* Prints a matrix: its name, its sizes, how it is stored. */
 static Status print_linear(Buffer *out, const char *name, const Linear *linear, Error *err) {
   TRY(buffer_printf(out, err, "\n    %-36s %d -> %d  ", name, linear->n_in, linear->n_out));
   if (linear->kind == LINEAR_DENSE) return buffer_append_string(out, dtype_name(linear->dtype), err);
@@ -19,14 +19,14 @@ static Status print_vector(Buffer *out, const char *name, const Vector *vector, 
   return buffer_printf(out, err, "\n    %-36s %d  %s", name, vector->n, dtype_name(vector->dtype));
 }
 
-/* The name of a part of a layer after "layers.0." or the like. */
+/* The name of a tensor within its layer: without "layers.0." or the like. */
 static const char *name_in_layer(const ModelConfig *config, const char *part, const char *suffix,
                                  char whole[2 * LINEAR_NAME_SIZE]) {
   layer_full_name(config, "", 0, part, whole, LINEAR_NAME_SIZE);
   return strcat(whole, suffix) + strlen(layers_name(config)) + strlen(".0.");
 }
 
-/* Prints the tensors beside the layers that the first or the last operation takes. */
+/* Prints the tensors of no layer that the first or the last operation takes. */
 static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *err) {
   char name[LINEAR_NAME_SIZE];
   const bool logits = kind == OP_LOGITS;
@@ -115,7 +115,7 @@ static Status print_operation(Buffer *out, const Model *model, const Op *op, Err
   return of_layer ? print_tensors(out, model, op, err) : print_others(out, model, op->kind, err);
 }
 
-/* Prints the operations from *op on that are of the same layer, and moves it past them. */
+/* Prints the operations from *op on that are of the same layer, and moves *op past them. */
 static Status print_layer(Buffer *out, const Model *model, const Program *program, const Op **op,
                           Error *err) {
   const int layer = (*op)->layer;
@@ -124,13 +124,13 @@ static Status print_layer(Buffer *out, const Model *model, const Program *progra
   return STATUS_OK;
 }
 
-/* The layers that are printed alike. */
+/* Layers with the same text; `layers` lists their runs before the last one. */
 typedef struct {
   Buffer text, layers;
-  int first, last; /* the last run of them */
+  int first, last; /* the last run of adjacent layers */
 } Alike;
 
-/* Adds a layer to the group with its text, or begins one. The text is the group's then. */
+/* Adds a layer to the group with the same text, or begins a group, which then owns the text. */
 static Status add_layer(Alike *groups, int *n, Buffer *text, int layer, Error *err) {
   Alike *group = groups;
   while (group < groups + *n &&

@@ -1,5 +1,5 @@
-/* inspect_shares.c - `auk inspect --split N`: what each of several GPUs would hold that share a model. Called
- * by: inspect.c. */
+/* inspect_shares.c - `auk inspect --split N`: what each of N GPUs that share a model would hold. Called by:
+ * inspect.c. */
 #include <stdio.h>
 
 #include "commands/models/inspect.h"

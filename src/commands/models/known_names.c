@@ -156,7 +156,7 @@ Status known_name_suggest(const char *text, Error *err) {
   struct stat info;
   Checkpoints list = {0};
   TRY(refuse_folder_above(text, err));
-  /* Opening dangling links and unsearchable folders gives the reason. */
+  /* Dangling links and unsearchable folders pass: opening them gives the reason. */
   const bool is_missing = lstat(text, &info) != 0 && errno == ENOENT;
   if (!is_missing || !begins_in_folder(text)) return STATUS_OK;
   Status status = checkpoints_add_known(&list, err);

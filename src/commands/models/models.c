@@ -1,5 +1,5 @@
 /* models.c - `auk models [DIR...]`: lists the checkpoints on this machine and whether they will run.
- * Always true: of the weights only norms are read; files are mapped and headers checked as for an answer.
+ * Always true: of the weights only vectors are read; files are mapped and headers checked as for an answer.
  *              Facts of a refused checkpoint come from its config.json. Each line is written once its
  *              checkpoint was examined. */
 #include <stdio.h>
@@ -32,7 +32,7 @@ typedef struct {
   uint64_t bytes;               /* bytes of the weights */
   Status status;                /* STATUS_OK: it runs */
   Error reason;
-  bool is_drafter; /* then `reason` says what it is for if targets are none */
+  bool is_drafter; /* then `reason` says what it is for */
   Names targets;   /* checkpoints in the list that the drafter fits */
 } Facts;
 
@@ -51,7 +51,7 @@ static void copy_number(int64_t *out, const Json *object, const char *key) {
   if (*out == 0 && json_int64(json_member(object, key), &value) && value >= -1) *out = value;
 }
 
-/* Reads ModelOpt's members: in hf_quant_config.json they are those of `quantization`. */
+/* Reads ModelOpt's members, which hf_quant_config.json has in its member `quantization`. */
 static void read_modelopt(const Json *quant, Facts *facts) {
   const Json *inner = json_member(quant, "quantization");
   char algorithm[64] = "";
@@ -171,7 +171,7 @@ static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts 
   return STATUS_OK;
 }
 
-/* A drafter is for --draft, so it does not run by itself. */
+/* Collects the facts of a drafter, whose status is a refusal: it does not run by itself. */
 static Status look_at_drafter(const Checkpoint *checkpoint, const Checkpoints *list, Facts *facts,
                               Error *err) {
   ModelConfig config;

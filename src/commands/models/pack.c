@@ -58,7 +58,7 @@ static Status report_companions(const Model *model, const char *output, Error *e
   return status;
 }
 
-/* Reports what was written: the packed file and, `beside` it, the companions. */
+/* Reports what was written: the packed file and, if `beside`, the companions beside it. */
 static Status report_written(const Model *model, const char *output, bool beside, Error *err) {
   Buffer names = {0};
   struct stat info;
