@@ -33,8 +33,8 @@ typedef struct {
 
 /* From now on compiling and masks of all constraints end with STATUS_INTERRUPTED within a fraction of a
  * second once *interrupted is not 0, which a signal handler sets. The constraint is of no use then. NULL (the
- * default): never. Both also end, with STATUS_USAGE, where they would take more than some seconds or some
- * 100 MB. */
+ * default): never. Compiling and masks also end, with STATUS_USAGE, where they would take more than some
+ * seconds or some 100 MB. */
 void constraint_heed(const volatile int *interrupted);
 /* Compiles the schema text[0..size); `name` is for messages. Refusals are STATUS_USAGE and name the
  * keyword and its JSON pointer. A schema that no text satisfies is refused. `vocabulary` may be NULL: then

@@ -104,8 +104,8 @@ static uint32_t step(Machine *m, uint32_t index, const void *bytes, size_t size)
   return find_with_langs(m, lex);
 }
 
-/* True if `a` goes on with a character first..last whose UTF-8 is `prefix` | its high bits and n_more
- * continuation bytes, and has at most `left` characters after it. */
+/* True if a string of `a` begins with a character first..last and has at most `left` characters after it. The
+ * character's UTF-8 is `prefix` | its high bits, then n_more continuation bytes. */
 static bool takes_sequence(Machine *m, Lang a, uint32_t left, unsigned prefix, uint32_t first, uint32_t last,
                            int n_more) {
   Langs *l = &m->set->langs;

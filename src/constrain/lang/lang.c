@@ -183,7 +183,7 @@ static void sort_numbers(uint32_t *list, size_t n) {
   }
 }
 
-/* Appends the parts of `a`, if it is of this kind, or `a` to lists from `start`. */
+/* Appends `a` to langs->lists or, if `a` is of this kind, its parts. */
 static bool add_parts(Langs *langs, LangKind kind, Lang a) {
   const LangNode *node = &langs->nodes[a];
   bool nested = node->kind == kind;

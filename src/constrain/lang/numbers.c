@@ -178,7 +178,7 @@ static Lang with_exponent(Langs *l, Lang mantissa, Lang exponent) {
   return lang_then(l, mantissa, lang_then(l, some(l, "eE"), exponent));
 }
 
-/* The digits of |d| as they stand in a plain text, in `text`. */
+/* The digits of |d| as in a plain text; `text` is their storage. */
 static Digits plain_digits(const Decimal *d, char text[2 * DECIMAL_MAX_DIGITS + 2]) {
   int n = 0;
   if (d->n == 0 || d->exponent < 0) text[n++] = '0';

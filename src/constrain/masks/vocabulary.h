@@ -57,7 +57,7 @@ enum {
   N_CLASSES
 };
 #define CLASS_BIT(c) (UINT64_C(1) << (c))
-/* The class of a byte; of the first byte of a character: the character's. */
+/* The class of a byte; for the first byte of a character, the character's class. */
 int class_of_byte(unsigned char byte);
 
 /* Tokens with the same classes: class_ids[first .. first + n). */
