@@ -38,7 +38,7 @@ Status file_name_check(const char *what, const char *path, Error *err);
  * then optionally B or iB. */
 Status size_parse(const char *flag, const char *text, uint64_t least, uint64_t *bytes, Error *err);
 
-/* "PATH: cannot WHAT: " and errno's text, STATUS_FAILED. */
+/* Sets the error "PATH: cannot WHAT: " and errno's text; returns STATUS_FAILED. */
 Status system_error(const char *path, const char *what, Error *err);
 
 /* Installs a signal handler. The first SIGINT, SIGTERM or, unless it is ignored, SIGHUP then sets the

@@ -142,7 +142,7 @@ static void take_all(GpuList *gpus) {
 /* Chooses the GPUs that share the model: those that --gpu names, or the first n. The records of --map may
  * also be answered by several groups of n GPUs, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
-  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* or none is there */
+  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* one GPU, or none */
   const bool named = values->gpu && !values->gpu_is_usual && !all;
   const int n = device_split(values);
   if (n > 1 && named && values->several_gpus && gpus->count % n != 0)

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-enum { LONGEST = 40, MOST_EDITS = 2 }; /* LONGEST: of the words that are compared */
+enum { LONGEST = 40, MOST_EDITS = 2 }; /* LONGEST: bytes; longer words are not compared */
 
 static char folded(char c) {
   if (c == '_') return '-';

@@ -40,7 +40,7 @@ static void drop_mark(Buffer *text, size_t start) {
   memmove(text->data + start, text->data + start + length, text->size - start);
 }
 
-/* Refuses what is no text, by what it is. */
+/* Refuses what is no text, and says what it is. */
 static Status check_text(const char *name, const char *text, size_t size, bool may_have_nul, Error *err) {
   const char *nul = may_have_nul ? NULL : memchr(text, 0, size);
   TRY(content_expect_text(name, text, size, may_have_nul, STATUS_USAGE, err));

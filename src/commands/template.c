@@ -61,7 +61,7 @@ static Status write_member(const char *name, const char *text, size_t size, Erro
   return status;
 }
 
-/* Parses a line, with messages as templates read them. */
+/* Parses a line, and brings its messages into the form that templates read (messages_append()). */
 static Status parse_line(const char *where, const Buffer *line, Json **json, Error *err) {
   const JsonSpan text = {line->data ? line->data : "", line->size};
   Buffer given = {0};

@@ -83,7 +83,7 @@ static Status choose_shard(Map *map, Error *err) {
 
 /* --- where progress is shown */
 
-/* True if progress goes to standard error: a terminal, and results do not appear on one. */
+/* True if progress is shown: standard error is a terminal, and no results appear on a terminal. */
 static bool shows_progress(const Map *map) {
   return progress_is_terminal() && !map->mapping.to_terminal;
 }

@@ -5,7 +5,7 @@
 #include "commands/map/map_prompt.h"
 #include "commands/map/map_results.h"
 
-/* State while records are answered. */
+/* The state of answering records, one at a time. */
 typedef struct {
   const MapJob *job;
   Assistant *assistant;
@@ -14,7 +14,7 @@ typedef struct {
   PromptPattern pattern;
   uint64_t seed;     /* seed of the first record */
   bool reproducible; /* see map_begin() */
-  IdList prefix;
+  IdList prefix;     /* of all prompts, if `reproducible` */
   ResultsFormat format;
   bool to_terminal; /* results appear on a terminal */
 

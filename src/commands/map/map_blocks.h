@@ -29,7 +29,7 @@ Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, b
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
 /* The number of results that other processes were seen to have given. */
 size_t blocks_elsewhere(const Blocks *blocks);
-/* As claims_check_end(). */
+/* Calls claims_check_end(). */
 Status blocks_check_end(const Blocks *blocks, Error *err);
 /* Lets other processes take blocks that are not complete. NULL is fine. */
 void blocks_close(Blocks *blocks);

@@ -19,7 +19,7 @@
 enum { WINDOW = 4096, WAIT_MS = 20 };
 static const size_t WINDOW_BYTES = (size_t)64 << 20;
 
-/* A record from its reading to its result's writing. */
+/* What is kept of a record from the time when it is read until its result is written. */
 typedef struct {
   size_t line;
   uint64_t input; /* the record's hash */
@@ -234,7 +234,7 @@ static void wait_for_change(Many *many) {
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
 }
 
-/* Finds a record for the lane. One lane alone waits in read(); several wait for each other too. */
+/* Finds a record for the lane. A single lane waits for input in read(); several also wait for each other. */
 static Status await_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
   Many *many = lane->many;
   for (;;) {
@@ -494,7 +494,7 @@ Status map_many(Map *map, bool has_record, Error *err) {
                .has_record = has_record,
                .lock = PTHREAD_MUTEX_INITIALIZER,
                .changed = PTHREAD_COND_INITIALIZER};
-  Error other; /* which may explain a failure */
+  Error other; /* of the weights: may explain the failure */
   Status status = open_lanes(&many, err);
   if (status == STATUS_OK) {
     run_lanes(&many, err);

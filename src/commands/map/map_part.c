@@ -6,9 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Blocks have 1 record, and twice as many up to BLOCK_LIMIT whenever there would be more than BLOCKS of them:
- * few enough that a process which dies loses little and all end at about the same time, but enough that a
- * file for each block is no burden. */
+/* A block has 1 record; as long as there are more than BLOCKS blocks, twice as many, up to BLOCK_LIMIT. So a
+ * process that dies loses little, all end at about the same time, and a file for each block is no burden. */
 enum { BLOCKS = 256, BLOCK_LIMIT = 64 };
 
 /* Doubles the blocks' size. */

@@ -66,6 +66,7 @@ Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, 
 Status map_resume_read(const MapResume *resume, size_t index, uint64_t result, uint64_t *record, Error *err);
 /* Truncates the list to n results; creates the file if needed. */
 Status map_resume_cut(MapResume *resume, size_t n, Error *err);
+/* Lists a result that is written next; map_resume_write_any(): with dashes in place of its hash. */
 Status map_resume_write(MapResume *resume, size_t index, uint64_t record, uint64_t result, Error *err);
 Status map_resume_write_any(MapResume *resume, size_t index, uint64_t record, Error *err);
 /* Refuses (STATUS_FAILED) a file that another program has changed: it must list exactly n results. */

@@ -1,4 +1,4 @@
-/* map_settings.h - the inputs of --map results besides the records, so that all results in a file come from
+/* map_settings.h - what --map results depend on besides the records, so that all results in a file come from
  * one model and one set of settings. OUT.resume lists them in its head; each JSON result has their hash.
  * Results of a part of the records (--shard, --claim) say in further lines of the head which part: "prompt",
  * "input", "shard" or "blocks", and "lines". These are not hashed, so that the results are those of a run

@@ -154,7 +154,7 @@ static const Column columns[] = {
     BENCH_DEVICE_COLUMNS,
     {"test", NULL, false, 0},
     {"sampling", NULL, false, 0},
-    {NULL, "test", false, 18}, /* both */
+    {NULL, "test", false, 18}, /* test and sampling */
     {"n_prompt", NULL, true, 0},
     {"n_gen", NULL, true, 0},
     {"n_depth", NULL, true, 0},

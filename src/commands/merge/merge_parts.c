@@ -151,7 +151,7 @@ static Status open_shards(MergeParts *m, const char *const *paths, size_t n_path
 
 /* --- the directory of --claim */
 
-/* Refuses results of blocks that come after the last one. */
+/* Refuses results of blocks that the job does not have. */
 static Status check_names(const MergeParts *m, Error *err) {
   Buffer path = {0};
   TRY(buffer_printf(&path, err, "%s/done", m->name));

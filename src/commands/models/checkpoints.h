@@ -11,7 +11,7 @@
 typedef struct {
   char *name; /* the name for -m: a Hugging Face name, or the path */
   char *path;
-  bool from_hub, is_default; /* is_default: AUK_MODEL names it */
+  bool from_hub, is_default; /* is_default: the model without -m */
 } Checkpoint;
 
 typedef struct {
@@ -36,8 +36,8 @@ Status checkpoints_add_hub(Checkpoints *list, Error *err);
  * unreadable directories. STATUS_FAILED if `path` itself cannot be read. */
 Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err);
 
-/* Marks the checkpoint that AUK_MODEL names as the default, appending it if it is not in the list; does
- * nothing if it does not exist. `path` is its place (hub_find()). */
+/* Marks the checkpoint at `path` as the default, appending it as `name` if it is not in the list; does
+ * nothing if it does not exist. */
 Status checkpoints_mark_default(Checkpoints *list, const char *name, const char *path, Error *err);
 
 /* Adds the checkpoints that -m knows by name: in the cache, and below ./models if that exists. */

@@ -26,7 +26,7 @@ static const char *name_in_layer(const ModelConfig *config, const char *part, co
   return strcat(whole, suffix) + strlen(layers_name(config)) + strlen(".0.");
 }
 
-/* Prints the tensors of no layer that the first or the last operation takes. */
+/* Prints the tensors that the first or the last operation takes, which belong to no layer. */
 static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *err) {
   char name[LINEAR_NAME_SIZE];
   const bool logits = kind == OP_LOGITS;
