@@ -1,4 +1,4 @@
-/* commands.h - the commands. completions and the man page are generated from the table, too. */
+/* commands.h - the table of commands, from which help, completions and the man page are generated, too. */
 #pragma once
 
 #include "commands/flags.h"

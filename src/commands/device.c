@@ -75,7 +75,7 @@ static Status check_invariant(const Device *device, const Model *model, Error *e
   return backend->check_invariant ? backend->check_invariant(model, &device->options, err) : STATUS_OK;
 }
 
-/* Refuses flags that only a GPU obeys instead of ignoring them. --gpu is allowed if the device is chosen
+/* Refuses, rather than ignores, flags that only a GPU obeys. --gpu is allowed if the device is chosen
  * automatically. */
 static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
   const char *flag = values->act == 1                                     ? "--act int8"

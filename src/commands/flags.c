@@ -234,7 +234,8 @@ static Status add_unknown(FlagParse *parse, const char *text, size_t size, Error
 
 static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error *err);
 
-/* Takes a flag that the command lacks: one of llama.cpp's is left out or translated, others are collected. */
+/* Takes a flag that the command lacks: ignores or translates one of llama.cpp, adds others to parse->unknown.
+ * */
 static Status take_other(FlagParse *parse, int argc, char **argv, int *at, size_t size, Error *err) {
   char *text = argv[*at], *next = *at + 1 < argc ? argv[*at + 1] : NULL;
   const bool has_value = text[size] == '=', takes = parse->interface->takes_foreign;

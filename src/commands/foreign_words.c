@@ -51,7 +51,7 @@ static const Foreign other_flags[] = {
     {"-e, --escape", "a prompt is taken as it is; a shell's $'a\\nb' has a newline in it"},
 };
 
-/* Flags of llama-cli that are left out: [ForeignKind]. */
+/* Flags of llama-cli that auk ignores: [ForeignKind]. */
 static const char *const idle_flags[] = {
     [FOREIGN_SWITCH] =
         "--jinja, --no-jinja, -st, --single-turn, -cnv, --conversation, --mlock, --no-mmap, --mmap, "

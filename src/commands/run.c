@@ -38,9 +38,9 @@ typedef struct {
   const Options *options;
   Assistant *assistant;
   Continued continued;
-  Conversation conversation; /* if it is kept: all messages, the prompt last */
+  Conversation conversation; /* if the chat is kept: its messages, the prompt last */
   Reply reply;
-  AnswerSink sink;       /* of the reply */
+  AnswerSink sink;       /* the reply's, to which take_text() passes text on */
   Buffer text, thinking; /* of the answer, if it is kept */
 } OneShot;
 

@@ -166,7 +166,7 @@ static void count(Mapping *m) {
   if (answer_was_cut(result)) m->n_cut++;
 }
 
-/* Counts an answer whose text is complete, and takes its code with -x. */
+/* Counts an answer whose text is complete, and with -x reduces it to its code. */
 static Status end_answer(Mapping *m, Error *err) {
   const bool code = m->job->reply->code;
   count(m);

@@ -47,7 +47,7 @@ struct Claims {
 /* --- names */
 
 typedef struct {
-  char text[PATH_MAX + 256]; /* room for a name of the longest directory, see claims_open() */
+  char text[PATH_MAX + 256]; /* names in the longest directory that claims_open() allows */
 } Path;
 
 static Path path_of(const char *directory, const char *folder, const char *name) {

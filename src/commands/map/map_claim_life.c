@@ -26,7 +26,7 @@ struct Life {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t ending;
-  bool ends; /* under the lock */
+  bool ends; /* guarded by `lock` */
 };
 
 static Status write_number(const char *path, unsigned long long number, Error *err) {

@@ -5,7 +5,7 @@
 #include "commands/map/map.h"
 #include "commands/map/map_settings.h"
 
-/* Fills zeroed settings. Reads all weights to hash them (as much as loading them does). PRECOND the assistant
- * is open, and choices_prepare() was called if there are choices. */
+/* Fills zeroed settings. Reads all weights to hash them, unless the cache (--cache) has their hashes. PRECOND
+ * the assistant is open, and choices_prepare() was called if there are choices. */
 Status map_job_settings(const MapJob *job, const Assistant *assistant, const Choices *choices,
                         MapSettings *settings, Error *err);

@@ -19,7 +19,7 @@
 enum { WINDOW = 4096, WAIT_MS = 20 };
 static const size_t WINDOW_BYTES = (size_t)64 << 20;
 
-/* What is kept of a record from the time when it is read until its result is written. */
+/* A record's place from the time when it is read until its result is written. */
 typedef struct {
   size_t line;
   uint64_t input; /* the record's hash */

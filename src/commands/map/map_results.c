@@ -58,7 +58,7 @@ static Status lock(const char *path, int descriptor, bool shared, Error *err) {
   return error_set(err, STATUS_FAILED, "%s: another process is writing it", path);
 }
 
-/* Prepares reading the existing results, and the file that replaces them. */
+/* Prepares reading the existing results, and for --retry-errors the file that replaces them. */
 static Status open_earlier(Results *results, bool has_results, Error *err) {
   const ResultsOptions *options = &results->options;
   const RecordRules rules = {.end = options->format == RESULTS_NUL ? 0 : '\n',

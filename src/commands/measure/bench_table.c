@@ -41,7 +41,7 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
   table->columns = columns;
   table->n_columns = n_columns;
   switch (form) {
-  case FORM_TABLE: break; /* what stands above it is known with the first row */
+  case FORM_TABLE: break; /* its head is written with the first row */
   case FORM_MARKDOWN: TRY(put_markdown_head(table, err)); break;
   case FORM_CSV: TRY(put_csv_head(table, err)); break;
   case FORM_JSON: TRY(put(table, "[\n", err)); break;
@@ -107,7 +107,7 @@ static void drop_blanks(Buffer *line) {
   while (line->size && line->data[line->size - 1] == ' ') line->size--;
 }
 
-/* Writes what stands above the first row. */
+/* Writes the cells that are alike in all rows, and the titles. */
 static Status write_table_head(Table *table, Error *err) {
   Buffer *head = &table->common;
   if (head->size) TRY(buffer_append(head, "\n", 1, err));

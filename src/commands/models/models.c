@@ -1,7 +1,7 @@
 /* models.c - `auk models [DIR...]`: lists the checkpoints on this machine and whether they will run.
  * Always true: of the weights only vectors are read; files are mapped and headers checked as for an answer.
- *              Facts of a refused checkpoint come from its config.json. Each line is written once its
- *              checkpoint was examined. */
+ *              Facts of a refused checkpoint come from its config.json. Each line is written as soon as
+ *              its checkpoint was examined. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
