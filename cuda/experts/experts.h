@@ -22,24 +22,24 @@ typedef struct {
   float *weights;        /* [n_tokens][n_chosen] */
   float *shared_factors; /* [n_tokens] of the MLP beside the experts: its gate's sigmoid, or 1/2 */
   int *begins;           /* [n_experts + 1] */
-  int *choices;          /* [n_tokens * n_chosen] of each place */
-  int *places;           /* [n_tokens * n_chosen] of each choice */
+  int *choices;          /* [n_tokens * n_chosen] the choice at each place */
+  int *places;           /* [n_tokens * n_chosen] the place of each choice */
   float *place_weights;  /* [n_tokens * n_chosen] weights by places */
   unsigned *counters;    /* [n_tokens] zero before and after every launch */
 } ExpertChoices;
 
-/* Most tokens of experts_few(), choices of all of them, experts, and clusters that it launches. */
+/* Limits of experts_few(): tokens, choices of all tokens, experts of a layer, clusters launched. */
 enum {
   EXPERTS_FEW_TOKENS = 32,
   EXPERTS_FEW_CHOICES = 256,
   EXPERTS_FEW_EXPERTS = 1024,
   EXPERTS_FEW_CLUSTERS = 128
 };
-/* Most tokens for which its sum makes planes: those of linear_planes_tokens()'s first tile. */
+/* Most tokens for which experts_few()'s sum makes planes: the first tile of linear_planes_tokens(). */
 enum { EXPERTS_PLANES_TOKENS = 16 };
 
-/* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many
- * bytes. */
+/* Bytes of device memory of ExpertChoices for n_tokens. experts_place_choices() sets its pointers into
+ * `memory` of that size. */
 size_t experts_choices_bytes(const ExpertConfig *config, int n_tokens);
 void experts_place_choices(ExpertChoices *choices, const ExpertConfig *config, int n_tokens, void *memory);
 
@@ -60,11 +60,11 @@ typedef struct {
   void *experts_h;                          /* fp16 [n_tokens][h_stride] */
   const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
   const float *choice_bias, *scales;        /* [n_experts] or NULL */
-  /* The logits must be those of any other GPU to the bit, as of GPUs that share a model, which must all
-   * choose the same experts. Sums of tensor cores differ between generations. */
+  /* GPUs that share a model must choose the same experts, so the logits must be the same to the bit on all of
+   * them. No tensor cores then: their sums differ between generations. */
   bool same_on_all_gpus;
   bool invariant; /* a token's bits must not depend on how many tokens there are (StateOptions.invariant) */
-  bool joined;    /* every token also takes expert n_experts, the MLP beside them, as its last choice */
+  bool joined; /* every token also takes expert n_experts, the MLP beside the experts, as its last choice */
   ExpertChoices to;
 } Router;
 Status experts_route(const Router *call, int n_tokens, const DeviceLimits *device, cudaStream_t stream,
@@ -86,9 +86,9 @@ Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h,
 /* The experts of a few tokens without an order by experts: out[token] = the sum over its choices, always in
  * one order, of down (weight * activation(gate, up) of h), or out += that. */
 typedef struct {
-  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone: then it is both */
-  /* ids and weights are read; a token's ids differ. choices and places become the number of the parts of each
-   * choice, and the row of the first one. */
+  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone, which then is both */
+  /* ids and weights are read; a token's ids differ. choices becomes the number of parts of each choice,
+   * places the row of its first part. */
   ExpertChoices choices;
   const void *h; /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
   int h_stride, n_tokens;
@@ -96,13 +96,13 @@ typedef struct {
   bool add;
   float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;
-  LinearNext next; /* of kind NONE, or for up to EXPERTS_PLANES_TOKENS NORM: of the new rows of out */
+  LinearNext next; /* kind NONE or, for up to EXPERTS_PLANES_TOKENS tokens, NORM: planes of out's new rows */
 } FewExperts;
 
-/* Rows of FewExperts.parts for so many choices or fewer. */
+/* Rows of FewExperts.parts for up to n_choices choices. */
 int experts_few_parts(int n_choices);
 
-/* True if experts_few() multiplies these matrices for so many tokens. */
+/* True if experts_few() multiplies these matrices for n_tokens tokens. */
 bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
                        int n_tokens);
 Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err);

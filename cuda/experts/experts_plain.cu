@@ -53,7 +53,7 @@ template <class T> struct Rows {
       eight.load((const T *)a.dense + ((size_t)tile_row * kTileOut + row) * a.stride + k0 + k,
                  k0 + k < (int)a.stride);
       eight.floats(v);
-      for (int j = 0; j < 8; j++) to[k + j][row] = v[j]; /* past n_in x is 0, and the memory too */
+      for (int j = 0; j < 8; j++) to[k + j][row] = v[j]; /* past n_in x and the stored weights are 0 */
     }
   }
 };

@@ -12,9 +12,9 @@
  *   g         each block adds up sums, and has all features       g in shared memory
  *   down      a warp has some tile rows, all inputs of the slice  sums stay in registers
  *
- * The items of all experts are divided evenly, and a cluster has its share in a row. While its items are of
- * one entry (up to kRows rows of an expert) the sums of down go on; then they are stored as a part of the
- * entry's results. A second kernel adds up the parts of a token's choices.
+ * The items of all experts are divided evenly, and a cluster has a consecutive share. While its items are of
+ * one entry (up to kRows rows of an expert) it goes on adding to the sums of down; then it stores them as a
+ * part of the entry's results. A second kernel adds up the parts of a token's choices.
  *
  * A warp requests its weights kDepth chunks ahead, gate and up of an item before down of the item before it,
  * so that its stream goes on while sums are on their way to the other block. h, of the block's half of the
@@ -61,7 +61,7 @@ struct Args {
   const float *weights;
   const __half *h;
   int h_stride, n_tokens;
-  float *parts; /* [entry + cluster][kRows][n_out]: either grows from part to part, so the sum is unique */
+  float *parts; /* [entry + cluster][kRows][n_out]: one of the two grows at each part, so no row is shared */
   int n_out;
   int *first_parts, *n_parts; /* [n_choices] the row of the first part of a choice, and their number */
   int n_choices, n_chosen, n_slices, n_experts;
@@ -92,7 +92,7 @@ __host__ __device__ __forceinline__ int log_parts(bool gated) { /* of the inputs
   return kLogWarps - log_tile_rows(gated);
 }
 
-/* Tiles of inputs whose part of h a block has. */
+/* The tiles of inputs whose h a block holds. */
 __host__ __device__ __forceinline__ Range tiles_of_block(int n_in, bool gated, int piece, int rank) {
   const int log = log_parts(gated), first = rank << (log - 1), last = first + (1 << (log - 1)) - 1;
   const Range a = part_of(n_in / kTileIn, piece, first, log), b = part_of(n_in / kTileIn, piece, last, log);
@@ -109,10 +109,10 @@ template <class S, int kDown> struct Shape : S {
 
 #if __CUDA_ARCH__ >= 900
 
-/* The share of every item that is a warp's. */
+/* A warp's share of every item. */
 struct Share {
   int tile_row; /* of a slice of gate and up */
-  int part;     /* of the inputs, of all parts of the cluster */
+  int part;     /* of the inputs, counted in the whole cluster */
   Range tiles, rows;
 
   __device__ __forceinline__ Share(const Args &a, int rank, int warp, int piece)
@@ -148,7 +148,7 @@ __device__ __forceinline__ float activated(const Args &a, float gate, float up) 
   return a.activation == ACTIVATION_RELU ? fmaxf(gate, 0) * up : gated_product(a.activation, gate, up);
 }
 
-/* The factor and the bias of row g of tile row `row` of all, and of row g + 8. */
+/* The factors and the biases of rows g and g + 8 of tile row `row`, counted over all experts. */
 struct RowEnds {
   float by[2], plus[2];
 
@@ -174,12 +174,12 @@ __device__ __forceinline__ int token_of(uint32_t tokens, int row) {
   return __ffs((int)tokens) - 1;
 }
 
-/* The rows of an item's entry, as a thread uses them. */
+/* A thread's view of the rows of an item's entry. */
 struct EntryRows {
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
   int choice;           /* of row lane % kRows */
   uint32_t x;           /* shared_address() of that row of h, at the lane's part */
-  const float *sums[2]; /* of blocks of rows 2 t and 2 t + 1 of h */
+  const float *sums[2]; /* sums over blocks of rows 2 t and 2 t + 1 of h */
 
   /* Four lanes look for the choice of a row. */
   __device__ __forceinline__ void find(const List &list, const Entry &of, int n_chosen, int lane, uint32_t h,
@@ -253,10 +253,10 @@ __device__ __forceinline__ void store_part(const Args &a, const List &list, cons
   }
 }
 
-/* The items of a cluster, from the number `begin` of n_items of all clusters on: the first clusters have one
- * more than the others. */
+/* The items of a cluster: n, from number `begin` on, of n_items of all clusters. The first `longer` clusters
+ * have one item more than the others. */
 struct Work {
-  int n_items, least, longer; /* that each cluster has, and the number of clusters that have one more */
+  int n_items, least, longer; /* all items; those of a shorter cluster; clusters with one more */
   int begin, n;
 
   __device__ __forceinline__ Work(const Args &a, const List &list, int cluster)
@@ -363,7 +363,7 @@ template <class S> struct Stream {
     return ring + from;
   }
 
-  /* Requests the next chunk in its place. */
+  /* Requests the next chunk into the slot that was read, after its last use. */
   __device__ __forceinline__ void go_on() {
     __syncwarp();
     from = after(from);
@@ -396,7 +396,8 @@ template <class S> struct Memory {
   }
 };
 
-/* Sends a warp's sums of gate and up to both blocks: peer_address() of their places, and of the barriers. */
+/* Sends a warp's sums of gate and up to both blocks. to, full: peer_address() of the sums' places, and of the
+ * barriers. */
 __device__ __forceinline__ void send_sums(const float (&sum)[4], const uint32_t (&to)[kBlocks],
                                           const uint32_t (&full)[kBlocks], int turn) {
   const uint4 v = make_uint4(__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]),
@@ -485,7 +486,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
         note_parts(a, work, list.entries[up.entry], up.entry, rows.choice, (int)blockIdx.x / kBlocks);
     }
     down = up, up.move(a, list);
-    if (step == n - 1) dependents_may_start(); /* earlier the whole step is 6% slower */
+    if (step == n - 1) dependents_may_start(); /* called earlier, the whole step is 6% slower */
   }
 }
 
@@ -618,8 +619,9 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   rounded_inverse(n_clusters),
                   call->activation,
                   up.interleaved};
-  /* The first kernel is an ordinary launch: as a programmatic dependent one it was slower (LOG.md, "Experts
-   * of 2 to 32 tokens"). The stream starts it after the kernel before it, so it does not wait for it. */
+  /* The first kernel is an ordinary launch: a programmatic dependent one was slower (LOG.md, "Experts of 2 to
+   * 32 tokens"). The stream starts it after the previous kernel has ended, so it has no
+   * wait_for_previous(). */
   TRY(with_shape(up, n_out, [&](auto s) {
     typedef decltype(s) S;
     cudaLaunchAttribute attributes[2] = {cluster_attribute(kBlocks)};

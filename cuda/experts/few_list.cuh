@@ -1,5 +1,5 @@
-/* few_list.cuh - the choices of a few tokens by experts. Each block of few.cu makes the list in its shared
- * memory. */
+/* few_list.cuh - the choices of a few tokens, listed by experts. Each block of few.cu makes the list in its
+ * shared memory. */
 #pragma once
 
 #include "cuda/experts/experts.h"
@@ -7,7 +7,7 @@
 
 namespace few {
 
-/* few_sum.cu: the sum over the choices of each token, of their parts, for experts_few(). */
+/* few_sum.cu: adds up the parts of each token's choices, for experts_few(). */
 Status sum_parts(const FewExperts &call, int n_out, cudaStream_t stream, Error *err);
 
 constexpr int kRows = 8, kMostChoices = EXPERTS_FEW_CHOICES, kMostExperts = EXPERTS_FEW_EXPERTS;
@@ -24,7 +24,7 @@ struct Entry {
 struct List {
   int ids[kMostChoices];         /* the expert of each choice */
   float weights[kMostChoices];   /* its weight */
-  uint32_t tokens[kMostExperts]; /* that chose an expert, a bit each */
+  uint32_t tokens[kMostExperts]; /* for each expert, a bit for each token that chose it */
   Entry entries[kMostChoices];
   int n_entries;
 

@@ -21,15 +21,15 @@ template <class W_, int kBlockIn_> struct Slot {
       kZeroBytes = kIntegers ? 8 * W::kBits / 4 : 0;
   static constexpr int kScalesAt = kChunkTiles * kTileBytes, kZerosAt = kScalesAt + kMostBlocks * kScaleBytes;
   static constexpr int kBytes = (kZerosAt + kMostBlocks * kZeroBytes + 15) / 16 * 16;
-  static constexpr int kScaleLanes = kMostBlocks * kScaleBytes / 16; /* that copy 16 bytes of them */
+  static constexpr int kScaleLanes = kMostBlocks * kScaleBytes / 16; /* lanes that copy 16 bytes of scales */
   static_assert(kScaleLanes + (kIntegers ? kMostBlocks : 0) <= 32, "a copy a lane");
 
   /* A lane's number, and what follows from it. Opaque, else the compiler reads it anew for each use. */
   struct Lane {
     int lane;
-    int block;     /* of a chunk, whose scales or zeros the lane copies; kMostBlocks and more: none */
-    int meta;      /* where they lie in a slot, from the lane's first vector on */
-    bool of_zeros; /* it copies zeros */
+    int block;     /* the block of a chunk whose scales or zeros the lane copies; none from kMostBlocks on */
+    int meta;      /* where those lie in a slot, in bytes from the lane's first vector */
+    bool of_zeros; /* the lane copies zeros */
 
     __device__ __forceinline__ Lane() : lane(opaque(threadIdx.x % 32)) {
       of_zeros = lane >= kScaleLanes;
@@ -43,9 +43,9 @@ template <class W_, int kBlockIn_> struct Slot {
   struct Copies {
     uint32_t tiles;            /* vectors from w.tiles to the lane's first one, if the item is the first */
     const unsigned char *meta; /* the lane's piece, likewise */
-    int bytes;                 /* of a block, of scales or of zeros */
+    int bytes;                 /* of a block's scales or zeros */
 
-    /* The share begins with this tile of this tile row. rows: it is of down. */
+    /* The share begins with tile `tile` of tile row `tile_row`. rows: it is a share of down. */
     __device__ __forceinline__ Copies(const QuantView &w, const Lane &lane, int tile_row, int tile, bool rows)
         : tiles((uint32_t)((tile_row * w.n_tiles_in + tile) * (32 * W::kVectors) + lane.lane)),
           bytes(lane.of_zeros ? kZeroBytes : kScaleBytes) {
@@ -126,9 +126,9 @@ template <class W_, int kBlockIn_> struct Slot {
         ldmatrix_x4(reinterpret_cast<uint32_t(&)[4]>(b[i][4 * half]), x + i * 128 + half * 64);
   }
 
-  /* y += the products of kTiles tiles, whose scales begin with a block, for rows g and g + 8 by rows 2 t and
-   * 2 t + 1 of x, as mma has them; integers without powers of two (scale_of_row()). of_x(f, i): the sum over
-   * block f of the tile of row 2 t + i of x. */
+  /* y += the products of kTiles tiles, whose scales begin with block first_block, for rows g and g + 8 by
+   * rows 2 t and 2 t + 1 of x, as mma has them; those of integers lack a power of two, scale_of_row().
+   * of_x(f, i): the sum over block f of the tile of row 2 t + i of x. */
   template <int kTiles, class OfX>
   static __device__ __forceinline__ void multiply(const unsigned char *slot, int lane, int tile,
                                                   int first_block, const uint32_t (&b)[kTiles][8], OfX of_x,
@@ -208,7 +208,7 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   }
 
-  /* By which the sums of rows g and g + 8 are to be multiplied. */
+  /* The factor that the sums of row g, or with `high` of row g + 8, still lack. */
   static __device__ __forceinline__ float scale_of_row(bool high) {
     return !kIntegers ? 1.0f : W::kBits == 4 && high ? 0x1p20f : 0x1p24f;
   }

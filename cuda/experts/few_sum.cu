@@ -26,9 +26,9 @@ struct SumArgs {
   float *squares; /* [n_tokens][units] */
 };
 
-/* A block adds up the parts of 128 outputs of a token, each warp every fourth of the list. It takes
- * little shared memory, so that blocks of the next kernel may be on the same SM and load their weights. The
- * choices are of different experts, so that they have at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
+/* A block adds up the parts of 128 outputs of a token; each warp takes every fourth part of the list. It
+ * takes little shared memory, so that blocks of the next kernel may be on the same SM and load their weights.
+ * The choices are of different experts, so that they have at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const SumArgs a) {
   __shared__ int rows[kMaxChosen + EXPERTS_FEW_CLUSTERS], n_rows;
   __shared__ float4 of_warps[kSumWarps - 1][32];

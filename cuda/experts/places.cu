@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kOrderThreads = 512;
 
-/* A block finds the places of one expert: a warp counts the choices of its part of them, 32 at once. */
+/* A block finds the places of one expert: a warp counts its part of the choices, 32 at once. */
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const int *ids, const float *weights, int n, int *begins, int *choices, int *places,
                  float *place_weights) {
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 constexpr int kNormThreads = 512;
 
-/* Sum over the block of two numbers, in each thread. */
+/* The sums over the block of two numbers, in each thread. */
 __device__ __forceinline__ float2 block_sums(float a, float b) {
   __shared__ float2 parts[kNormThreads / 32];
   a = warp_sum(a), b = warp_sum(b);

@@ -4,8 +4,8 @@
  * them, a warp for each token.
  *
  * A block normalises its 2 or 8 tokens (1 where these do not fit) into shared memory, and a warp multiplies
- * whole rows, one or four at a time: with four, a number of x is read from there for four products. It has
- * what router_token.cu and router_tiles.cu do not take.
+ * whole rows, one or four at a time: with four, one read of a number of x serves four products. This file
+ * takes the calls that router_token.cu and router_tiles.cu do not take.
  *
  * READS  the router once for a block's tokens, x once for each block of a token. */
 #include "cuda/experts/router.cuh"
@@ -17,10 +17,10 @@ namespace {
 using namespace router;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kTargetBlocks = 128, kManyTokens = 256; /* from so many on a block has 8 tokens */
+constexpr int kTargetBlocks = 128, kManyTokens = 256; /* from kManyTokens on a block has 8 tokens */
 
-/* Four numbers of a row of n floats, from number i on; zeros from n on. Past L1, where the kernel before may
- * have left other numbers. */
+/* Four numbers of a row of n floats, from number i on; zeros from n on. Bypasses L1, which may still hold
+ * older numbers. */
 __device__ __forceinline__ float4 four_of(const float *row, int i, int n, bool aligned) {
   if (aligned) return i < n ? __ldcg((const float4 *)(row + i)) : make_float4(0, 0, 0, 0);
   return make_float4(i < n ? __ldcg(row + i) : 0, i + 1 < n ? __ldcg(row + i + 1) : 0,
@@ -34,8 +34,8 @@ __device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k
   return make_float4(v.x * by[k], k + 1 < n ? v.y * by[k + 1] : 0, k + 2 < n ? v.z * by[k + 2] : 0, 0);
 }
 
-/* Fills x[kTokens][padded] in shared memory with the router's input, and by the first block of the tokens
- * h. kWarps / kTokens warps take a token, each 128 of every kStep inputs. */
+/* Fills x[kTokens][padded] in shared memory with the router's input; the first block of the tokens also
+ * stores h. kWarps / kTokens warps take a token, each 128 of every kStep inputs. */
 template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, int token0, float *shared) {
   constexpr int kShare = kWarps / kTokens, kStep = 128 * kShare;
   __shared__ float squares[kWarps];
@@ -69,7 +69,7 @@ template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, 
   __syncthreads();
 }
 
-/* A lane's weights of kRows rows, kWarps rows apart: of some inputs, in registers. */
+/* A lane's weights, in registers: some inputs of kRows rows, which are kWarps rows apart. */
 template <class T, int kRows> struct RowParts {
   static constexpr int kDeep = 8 / kRows; /* loads of a row under way */
   Eight<T> v[kRows][kDeep];
@@ -89,7 +89,7 @@ template <class T, int kRows> struct RowParts {
   }
 };
 
-/* Products of the rows that `parts` has begun with the tokens' x, the sums of a warp. */
+/* sum = the products, over the warp's lanes, of the rows that `parts` has begun with the tokens' x. */
 template <class T, int kTokens, int kRows>
 __device__ __forceinline__ void multiply_rows(const Rows &w, const float *x, int padded,
                                               RowParts<T, kRows> &parts, float (&sum)[kRows][kTokens]) {
@@ -137,8 +137,7 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens) store_shared_factor(a, token0 + m, sum[0][m]);
 }
 
-/* Two blocks on an SM, if tokens are many: only the MLP beside the experts, once a block, then lacks
- * registers. */
+/* With 8 tokens, registers for two blocks on an SM: only multiply_shared(), once a block, then lacks some. */
 template <class T, int kTokens, int kRows>
 __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
     route_kernel(const __grid_constant__ Args a) {
@@ -149,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
   int e = first + warp;
   RowParts<T, kRows> parts;
   dependents_may_start();
-  if (e < end) parts.begin(a.router, e, end - 1, a.padded); /* the router does not wait for the token */
+  if (e < end) parts.begin(a.router, e, end - 1, a.padded); /* weights do not depend on the previous kernel */
   for (int i = threadIdx.x * 32; a.norm && i < a.hidden; i += kThreads * 32) prefetch_l1(a.norm + i);
   wait_for_previous();
   normalise<kTokens>(a, token0, x);

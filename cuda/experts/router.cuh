@@ -63,7 +63,8 @@ __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
   for (int i = 0; k + i < n; i++) to[k + i] = four[i];
 }
 
-/* An expert's logit of a token by its product, and the factor of the MLP beside the experts by its gate's. */
+/* An expert's logit from the product `sum` of its row and a token; from the shared gate's product, the factor
+ * of the MLP beside the experts. */
 __device__ __forceinline__ float logit_of(const Args &a, int e, float sum) {
   return sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
 }
@@ -77,7 +78,8 @@ __device__ __forceinline__ void store_shared_factor(const Args &a, int token, fl
   a.to.shared_factors[token] = shared_factor_of(a, sum);
 }
 
-/* Counts this block, whose results are written; true for all threads of the last of `n_blocks`. */
+/* Counts this block, whose results are written. True for all threads of the last of `n_blocks` blocks to
+ * arrive. */
 __device__ __forceinline__ bool is_last_block(unsigned *counter, unsigned n_blocks) {
   __shared__ bool last;
   __syncthreads();
@@ -89,7 +91,7 @@ __device__ __forceinline__ bool is_last_block(unsigned *counter, unsigned n_bloc
   return last;
 }
 
-/* Calls work with a value of the type of that gate's weights. */
+/* Calls work() with a value of the type of the shared gate's weights. */
 template <class Work> __device__ __forceinline__ void with_gate_type(const Args &a, Work work) {
   if (a.shared_gate.type == WEIGHT_F16)
     work(__half());
@@ -177,8 +179,7 @@ __device__ __forceinline__ float share_among_near(const ExpertConfig &c, const i
   return own;
 }
 
-/* Chooses for a token by the logit(e) of its experts. room: [choice_floats()] in shared memory. For a
- * warp. */
+/* Chooses a token's experts by their logit(e). room: [choice_floats()] in shared memory. For a warp. */
 template <class Logit>
 __device__ __forceinline__ void choose(const Args &a, int token, float *room, Logit logit,
                                        float shared_factor) {
@@ -189,7 +190,7 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room, Lo
   const float top = judge(a, logit, scores, fitness);
   if (c.n_chosen_groups < c.n_groups) choose_groups(c, fitness);
   const auto key = [&](int i) { return 32 * i + lane < n ? ordered(fitness[32 * i + lane]) : 0; };
-  int *ids = (int *)fitness; /* once the best are listed */
+  int *ids = (int *)fitness; /* free once the best are listed */
   best_of<2>(c.n_chosen, (n + 31) / 32, key, (uint2 *)(fitness + padded),
              [&](int rank, int e) { a.to.ids[to + rank] = e, ids[rank] = e; });
   const bool chosen = lane < c.n_chosen;
@@ -208,7 +209,7 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room, Lo
   if (c.halves_shared && lane == 0) a.to.shared_factors[token] = shared_factor / 2;
 }
 
-/* The same by what has been stored. */
+/* choose() by the stored logits and shared factor. */
 __device__ __forceinline__ void choose_of_stored(const Args &a, int token, float *room) {
   const float *const logits = a.to.logits + (size_t)token * a.config.n_experts;
   choose(
@@ -216,12 +217,12 @@ __device__ __forceinline__ void choose_of_stored(const Args &a, int token, float
       a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f);
 }
 
-/* router_token.cu: whether it takes the call, and its launch. arch: of the chip. */
+/* router_token.cu: true if it takes the call; its launch. arch: of the chip. */
 bool token_applies(const Args &a);
 Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 
-/* router_tiles.cu: whether it can take the call, with at most so much shared memory, and its launch. A
- * token's bits do not depend on how many there are. From kTilesLeastTokens on it is the fastest. */
+/* router_tiles.cu: true if it can take the call, with at most shared_bytes of shared memory; its launch. A
+ * token's bits do not depend on the number of tokens. From kTilesLeastTokens on it is the fastest. */
 constexpr int kTilesLeastTokens = 256;
 bool tiles_apply(const Args &a, size_t shared_bytes);
 Status launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err);

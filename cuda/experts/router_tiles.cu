@@ -10,7 +10,7 @@
  *   x     in shared memory: [two chunks][part][kTokens][kRowNumbers]
  *   warp  has a token to normalise and in the end to choose for; between, 16 experts and 1 / n_shares of the
  *         inputs of a chunk. The shares' sums are added in their order. There are as many shares however the
- *         experts are divided among blocks, so that a token's bits do not depend on how many tokens there are
+ *         experts are divided among blocks, so that a token's bits do not depend on the number of tokens
  *
  * PRECOND  the router's weights are fp16 or bf16; hidden % 8 == 0.
  * READS    the router once for 16 tokens; x once in each block, and once for every tiles_at_once tiles. */
@@ -30,8 +30,8 @@ constexpr int kPartNumbers = kTokens * kRowNumbers; /* of a part of a chunk */
 static_assert(kTokens == kWarps, "a warp normalises a token, and chooses for it");
 static_assert(kChunk == kPad, "hidden is rounded up to whole chunks");
 
-/* How a number is cut into parts. Two fp16 hold 22 bits of a number below 2^15. The second part is stored
- * times 2^11, as it would otherwise be subnormal. */
+/* PartsOf: how a number of x is cut into parts. Two fp16 hold 22 bits of a number below 2^15. The second part
+ * is stored times 2^11, as it would otherwise be subnormal. */
 template <class T> struct PartsOf {
   static constexpr int kN = 2;
   static constexpr bool kScaled = true;
@@ -75,7 +75,7 @@ template <class T> struct Token {
   const float *x;
   bool inside, first; /* first: this pass over x also stores h and multiplies the shared gate */
   float factor;       /* of the norm */
-  float by;           /* of the parts: a power of two */
+  float by;           /* of the numbers before they are cut: a power of two */
   float gate;
   float4 raw[2]; /* the lane's numbers of the next chunk */
 
@@ -115,7 +115,8 @@ template <class T> struct Token {
       raw[i] = inside && k < a.hidden ? __ldcg((const float4 *)(x + k) + i) : make_float4(0, 0, 0, 0);
   }
 
-  /* Cuts the inputs that are loaded, k .. k + 7, into parts, `to` the first one's, and stores them in h. */
+  /* Cuts the loaded inputs, k .. k + 7, into parts, from `to` on. In the first pass also stores h and adds to
+   * the shared gate's product. */
   __device__ __forceinline__ void cut(const Args &a, int token, int k, T *to) {
     T parts[8][PartsOf<T>::kN];
     const int at = min(k, a.hidden - 8);
@@ -170,7 +171,8 @@ template <class T> struct FourSteps {
                                                : make_uint4(0, 0, 0, 0);
   }
 
-  /* sum += their products with the tokens' x. x: token 0's number for the first input of the steps. */
+  /* sum += products of the weights with the tokens' x. x: token 0's number for the first input of the
+   * steps. */
   __device__ __forceinline__ void multiply(const T *x, int n, float (&sum)[2][4]) const {
     const T *own = x + (int)threadIdx.x % 32 / 4 * kRowNumbers + (int)threadIdx.x % 4 * 8;
     float part[2][PartsOf<T>::kN][4] = {};

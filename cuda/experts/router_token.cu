@@ -1,13 +1,13 @@
 /* router_token.cu - the router for few tokens: the experts of each token are divided among the blocks of a
  * cluster, whose first block chooses.
  *
- * A thread has the same inputs of all rows of its block, so that it needs its numbers of x once and from
- * nowhere else. It requests weights before it waits for x, and multiplies before the norm is known, which is
- * a factor of the sums. The sums go to the first block through its shared memory. Where experts are many, and
- * on chips without clusters, the blocks of a token are no cluster: there the logits go through device memory,
- * and the last block to finish chooses.
+ * A thread has the same inputs of all rows of its block, so that it loads its numbers of x once and shares
+ * none. It requests weights before it waits for x, and multiplies before the norm is known, which is a factor
+ * of the sums. The sums go to the first block through its shared memory. Where experts are many, and on chips
+ * without clusters, the blocks of a token are no cluster: there the logits go through device memory, and the
+ * last block to finish chooses.
  *
- * The sums' order does not depend on the number of tokens, so a token has the same logits among others.
+ * The order of the sums does not depend on the number of tokens, so a token's logits do not either.
  *
  * READS  the router once for each token, x once for each block of a token. */
 #include "cuda/experts/router.cuh"
@@ -54,7 +54,7 @@ template <class T> struct Four {
   }
 };
 
-/* Factors of four numbers from k on; without any, ones. */
+/* The factors of four numbers from k on; by NULL: ones. */
 __device__ __forceinline__ float4 factors_at(const float *by, int k, bool inside) {
   if (!by) return make_float4(1, 1, 1, 1);
   Four<float> four;
@@ -62,8 +62,7 @@ __device__ __forceinline__ float4 factors_at(const float *by, int k, bool inside
   return *(const float4 *)&four.v;
 }
 
-/* The sum over the warps of the parts that their lanes have stored, in each lane of 16 that call it
- * together. */
+/* The sum of parts[kWarps], one of each warp, in each of the 16 lanes that call it together. */
 __device__ __forceinline__ float total_of(const float *parts) {
   static_assert(kWarps == 16, "a lane a part");
   return lanes_sum<8, 4, 2, 1>(parts[threadIdx.x % kWarps]);
@@ -142,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   dependents_may_start();
   float *logits = a.to.logits + (size_t)token * n_experts;
 #if __CUDA_ARCH__ >= 900
-  __shared__ uint64_t full; /* in the first block: all logits are there */
+  __shared__ uint64_t full; /* the first block's completes when all logits are there */
   if (kClusters) {
     logits = room + choice_floats(n_experts);
     if (threadIdx.x == 0) {
@@ -199,8 +198,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
     logits[expert] = logit;
   }
-  /* Each block stores some of h; the first warp of the first block none if it can, as it chooses. */
-  const int n_stores = min(n_blocks, kWarps); /* blocks that do */
+  /* Each block stores some of h, but if possible not the first one's first warp, which chooses. */
+  const int n_stores = min(n_blocks, kWarps); /* blocks that store */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;
   if (has_gate && warp == 0) {

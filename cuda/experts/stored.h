@@ -1,5 +1,5 @@
 /* stored.h - a Linear of the checkpoint as the GPU's loader sees it: its type of weights, its sizes in bytes,
- * and which others can be in one matrix with it.   Called by: weights.c. */
+ * and which others can share a matrix with it.   Called by: weights.c. */
 #pragma once
 
 #include "cuda/linear/dispatch.h"
@@ -26,7 +26,7 @@ static inline int linear_group(const Linear *linear) {
   return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
 }
 
-/* Bytes of a row of such weights, and from one of the layer's rows to the next. */
+/* row_bytes(): bytes of a row of weights; row_step(): bytes from a row to the next one of the layer. */
 static inline size_t row_bytes(const Linear *linear) {
   return linear_input_bytes(linear, (size_t)linear->n_in);
 }
@@ -35,7 +35,7 @@ static inline size_t row_step(const Linear *linear) {
          linear_input_bytes(linear, (size_t)linear->input_skip);
 }
 
-/* FP8: blocks of outputs, and groups of inputs, that have a scale. */
+/* FP8: numbers of blocks of outputs, and of groups of inputs, that share a scale. */
 static inline size_t scale_blocks(const Linear *linear) {
   return (size_t)((linear->block_first + linear->n_out - 1) / linear->block + 1);
 }
@@ -44,7 +44,7 @@ static inline size_t scale_groups(const Linear *linear) {
   return (size_t)((linear->n_in - 1) / linear->group + 1);
 }
 
-/* Scales from one row of FP8's or FP4's to the next. */
+/* FP8 and FP4: number of scales from one row to the next. */
 static inline size_t scale_step(const Linear *linear) {
   return scale_groups(linear) * (1 + (size_t)linear->row_skip) + (size_t)linear->scale_skip;
 }
