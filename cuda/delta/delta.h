@@ -28,8 +28,8 @@ typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
 
 enum { DELTA_STEP_TOKENS = 8 }; /* most tokens of the step family */
 
-/* A layer's recurrent state: inputs of the convolution [conv][channels], that of position p in row p % conv,
- * and states [n_value_heads][value_dim][key_dim]. Neither is read at position 0. */
+/* A layer's call. Its recurrent state is the inputs of the convolution [conv][channels], with position p in
+ * row p % conv, and states [n_value_heads][value_dim][key_dim]. Neither is read at position 0. */
 typedef struct {
   DeltaConfig sizes;
   float eps;           /* of the norm of outputs */
@@ -41,8 +41,8 @@ typedef struct {
    * read, z, and a [n_value_heads][key_dim], which is overwritten. */
   float *projections;
   int stride;
-  /* The step family can make b and a: their rows, dense (delta_step_takes()), and the step's input in fp16
-   * [n_tokens][h_stride]; or NULL. */
+  /* For the step family to make b and a (delta_step_takes()): their rows, dense, and the step's input h, fp16
+   * [n_tokens][h_stride]. NULL: b and a are in the projections. */
   const DeviceLinear *gates;
   const void *h;
   int h_stride;
@@ -52,8 +52,8 @@ typedef struct {
   const float *skip;            /* device: [n_value_heads], Mamba-2's D */
   const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim], or NULL */
   float *state;                 /* device: delta_state_floats() */
-  /* Instead of consecutive tokens of one sequence single rows of many: `state` is sequence 0's, the others
-   * follow at distances of state_step floats. */
+  /* With singles, the rows are not consecutive tokens of one sequence but single rows of many: `state` is
+   * sequence 0's, and the others' follow at distances of state_step floats. */
   const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
   int n_singles;
   size_t state_step;
@@ -62,14 +62,14 @@ typedef struct {
   void *workspace; /* device: delta_workspace_bytes(), 256-byte aligned */
 } DeltaRule;
 
-/* True if a step of so many tokens can make b and a from the rows of `gates`, a launch less. */
+/* True if a step of n_tokens tokens can make b and a from the rows of `gates`, which saves a launch. */
 bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
 
 /* Step for 1 to 8 tokens, else chunks; plain where these cannot run. */
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
 
-/* Floats of a layer's state: first the inputs of the convolution. */
+/* Floats of a layer's state, and of its first part, the inputs of the convolution. */
 size_t delta_state_floats(const DeltaConfig *sizes);
 size_t delta_input_floats(const DeltaConfig *sizes);
 size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);

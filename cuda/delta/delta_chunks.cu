@@ -14,10 +14,9 @@
  * (Dao and Gu, arXiv:2405.21060, section 6). Here q is C / kMambaScale, and O is multiplied by that: C B may
  * be large, and M is fp16.
  *
- *   inputs  a warp takes 16 tokens of a head of q, k or v: convolution, norms          -> q, k, v in fp16
- *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M         -> fp16; G, dt in
- * fp32
- *   scan    a block takes 32 values of a head and walks through the chunks; S stays in registers
+ *   inputs  a warp takes 16 tokens of a head of q, k or v: convolution, norms     -> q, k, v in fp16
+ *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M    -> fp16; G, dt in fp32
+ *   scan    a block takes 32 value dimensions of a head through the chunks; S stays in registers
  *
  * Numerics: operands of products are fp16, since |q|, |k| and e^(G_i - G_j) are at most 1, and numbers of (1
  * + L)^-1 diag(beta) too, or 4 with doubles_beta; sums, S, G and the inverse's own arithmetic are fp32. An
@@ -28,7 +27,7 @@ namespace {
 
 constexpr int kDim = 128, kChunk = 64, kThreads = 128, kWarps = kThreads / 32;
 constexpr int kWide = kDim + 8, kSquare = kChunk + 8;   /* strides of tiles in shared memory, in halves */
-constexpr int kHalf = kChunk / 2, kFloats = kChunk + 4; /* the system in fp32: its stride */
+constexpr int kHalf = kChunk / 2, kFloats = kChunk + 4; /* kFloats: stride of the system in fp32 */
 constexpr float kMambaScale = 16;                       /* a power of two, so that nothing is rounded */
 
 /* The workspace: rows of all chunks, the last one padded with zeros. */
@@ -62,7 +61,7 @@ __device__ __forceinline__ Work work_of(const DeltaArgs &a) {
 
 constexpr int kWarpTokens = kChunk / kWarps;
 
-/* Block (head, chunk): heads of q, then of k, then of v; of Mamba-2's values two heads. A lane takes four
+/* Block (head, chunk): heads of q, then of k, then of v; with Mamba-2 two heads of v. A lane takes four
  * channels. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_kernel(DeltaArgs a) {
   dependents_may_start();
@@ -125,7 +124,7 @@ __device__ __forceinline__ void load_a_transposed(uint32_t (&r)[4], const __half
 __device__ __forceinline__ void load_b(uint32_t (&r)[4], const __half *at, int stride, int lane) {
   ldmatrix_x4_transposed(r, shared_address(at + lane % 16 * stride + lane / 16 * 8));
 }
-/* The same of a matrix that is stored transposed: 16 columns as rows, k along a row. */
+/* load_b() of a matrix that is stored transposed: 16 columns as rows, k along a row. */
 __device__ __forceinline__ void load_b_transposed(uint32_t (&r)[4], const __half *at, int stride, int lane) {
   ldmatrix_x4(r, shared_address(at + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8));
 }
@@ -133,7 +132,7 @@ __device__ __forceinline__ void load_b_transposed(uint32_t (&r)[4], const __half
 /* --- system */
 
 struct System {
-  float inverse[kChunk * kFloats]; /* first the keys, in halves; then (1 + L)^-1 */
+  float inverse[kChunk * kFloats]; /* first the keys in fp16; then (1 + L)^-1 */
   float lower[kChunk * kFloats];   /* first the queries; then L, and in its upper right quarter a product */
   float logs[kChunk], betas[kChunk];
 };
@@ -359,7 +358,7 @@ __device__ __forceinline__ void multiply_square(Tile &sum, const __half *a, cons
   }
 }
 
-/* Loads or stores a warp's 32 keys of the state; device rows are values. */
+/* Loads or stores a warp's 32 key dimensions of the state; a row on the device is a value dimension. */
 template <bool kStore>
 __device__ __forceinline__ void move_state(Tile (&state)[2], float *at, int warp, int lane) {
 #pragma unroll
@@ -376,7 +375,7 @@ __device__ __forceinline__ void move_state(Tile (&state)[2], float *at, int warp
       }
 }
 
-/* Stores a warp's 32 keys of the state in fp16 as an operand. */
+/* Stores a warp's 32 key dimensions of the state in fp16, as an operand. */
 __device__ __forceinline__ void store_state(Scan &s, const Tile (&state)[2], int warp, int lane) {
   __half *to = s.state + (32 * warp + lane / 4) * kNarrow + lane % 4 * 2;
 #pragma unroll
@@ -403,7 +402,7 @@ __device__ __forceinline__ void store_outputs(DeltaArgs &a, const Tile &out, flo
   }
 }
 
-/* S = fade S + K^T diag(e^(G_64 - G)) D for a warp's 32 keys. */
+/* S = fade S + K^T diag(e^(G_64 - G)) D for a warp's 32 key dimensions. */
 __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, const __half *keys, float fade,
                                              int warp, int lane) {
 #pragma unroll
@@ -426,8 +425,9 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
   }
 }
 
-/* Block (values, value head). A warp owns 16 tokens of a chunk and 32 keys of the state. Copies overlap: they
- * come in three groups a chunk, each begun when its place is free and awaited before a barrier. */
+/* Block (value dimensions, value head). A warp owns 16 tokens of a chunk and 32 key dimensions of the state.
+ * Copies overlap: they come in three groups a chunk, each begun when its place is free and awaited before a
+ * barrier. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   begin_overlapping();
   a.fix_sizes<kMamba>();

@@ -44,7 +44,7 @@ struct DeltaArgs {
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
     by_channel = false, mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
   }
-  /* Makes this the argument of a single row's block; false: there is none. */
+  /* Makes this the argument of a single row's block; false: the row is padding. */
   __device__ __forceinline__ bool take_single(const SingleRow &single) {
     const size_t at = single.sequence * state_step;
     if (single.row < 0) return false;
@@ -62,7 +62,7 @@ struct DeltaArgs {
     return projections + (size_t)token * stride;
   }
   __device__ __forceinline__ float *row(int token) { return projections + (size_t)token * stride; }
-  /* Within a row of projections. */
+  /* Indices within a row of projections. */
   __device__ __forceinline__ int first_channel() const {
     return (mamba || by_channel ? 1 : 2) * n_value_heads;
   }
@@ -72,17 +72,18 @@ struct DeltaArgs {
   __device__ __forceinline__ int first_z(int head) const {
     return first_channel() + channels + (by_channel ? 2 * gate_rank : 0) + head * value_dim;
   }
-  /* With by_channel: the a of the numbers of a head's key, and from the convolution on their decays. */
+  /* With by_channel: the index of a, one for each key dimension of a head; the convolution's kernel replaces
+   * them by decays. */
   __device__ __forceinline__ int first_decay(int head) const {
     return first_z(n_value_heads) + head * key_dim;
   }
-  /* The input of the convolution at `token` of the step, which is before the step if negative; NULL before
-   * position 0. */
+  /* The input of the convolution at token number `token` of the step, which begins at position `first`;
+   * negative: before the step. NULL before position 0. */
   __device__ __forceinline__ const float *input(int first, int token, int channel) const {
     if (token >= 0) return row(token) + first_channel() + channel;
     return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
   }
-  /* Step size and ln(g) of a head; beta, which Mamba-2 has not. */
+  /* The step size of a head, and its ln(g). */
   __device__ __forceinline__ float step_of(float a, int head) const {
     const float step = softplus((mamba ? a_scale * a : a) + dt_bias[head]);
     return mamba ? fminf(fmaxf(step, least_step), largest_step) : step;
@@ -90,7 +91,7 @@ struct DeltaArgs {
   __device__ __forceinline__ float log_decay_of(float a, int head) const {
     return -expf(a_log[head]) * step_of(a, head);
   }
-  /* The decay of number i of a head's key, with by_channel. */
+  /* The decay of key dimension i of a head, with by_channel. */
   __device__ __forceinline__ float channel_decay(float a, int head, int i) const {
     const float rate = expf(a_log[head]), x = a + dt_bias[head * key_dim + i];
     return expf(log_bound != 0 ? log_bound / (1 + expf(-rate * x)) : -rate * softplus(x));
@@ -110,7 +111,7 @@ struct DeltaArgs {
   }
 };
 
-/* Four numbers of a row at any 16-byte aligned place, zeros for NULL. */
+/* Four numbers from a 16-byte aligned address; zeros for NULL. */
 __device__ __forceinline__ float4 load_4(const float *from) {
   return from ? *(const float4 *)from : make_float4(0, 0, 0, 0);
 }
@@ -139,10 +140,10 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
 }
 
 /* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
- * mamba_gate(z), replace z; the others are finished. */
+ * mamba_gate(z), replace z; other outputs are finished, in a.out. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
-/* The chunks family and the recurrence of the plain one, without the inputs that are kept and the norm: the
+/* The chunks family and the recurrence of the plain one, without keeping inputs and without the norm: the
  * heads' outputs replace the channels of values in the projections. */
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err);
 Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */

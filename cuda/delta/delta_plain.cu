@@ -10,8 +10,8 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
 
 /* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
- * workspace, and normalises q and k, except for Mamba-2. With by_channel the blocks of more heads make the
- * decays of value heads, in the projections. A warp takes a block. */
+ * workspace, and normalises q and k, except for Mamba-2. With by_channel, n_value_heads more blocks for each
+ * token make the decays of a value head, in the projections. A block is a warp. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
   const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   for (int i = threadIdx.x; i < width; i += 32) to[i] *= scale;
 }
 
-/* A warp keeps the state's row of one value in shared memory through all tokens. */
+/* A warp keeps the state's row of one value dimension in shared memory through all tokens. */
 __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
   begin_overlapping();
   extern __shared__ float rows[];

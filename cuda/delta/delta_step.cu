@@ -1,15 +1,15 @@
 /* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and
  * o in one kernel, but for the norm of Mamba-2's outputs, which is over several heads.
  *
- * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value, 16 keys
- * each; a thread holds two rows, or one of Mamba-2's. With s = S^T k (for Mamba-2 0), the state before the
- * decay g:
+ * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value dimension, 16
+ * key dimensions each; a thread holds two rows, with Mamba-2 one. With s = S^T k (for Mamba-2 0), the state
+ * before the decay g:
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * Single rows of many sequences have blocks of their own, blockIdx.y.
- * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. Since the last step no kernel wrote the
- *          state, and none of this step began before that one had ended (ops_set_step): it is read before the
- *          wait for the matmul of the projections.
+ * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. No kernel has written the state since the
+ *          last step, and no kernel of this step began before that step had ended (ops_set_step()): the state
+ *          is read before the wait for the matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/ptx/eight.cuh"
@@ -24,8 +24,8 @@ struct alignas(16) Token {
   float decay, beta;
 };
 
-/* A warp convolves q, k or v (part 0 to 2) of one token, four channels a lane. With one token it keeps the
- * input. */
+/* A warp convolves q, k or v (part 0 to 2) of one token, four channels a lane. In a step of one token it also
+ * keeps the input. */
 template <bool kMamba>
 __device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, int part, int token,
                                          const float4 (&taps)[4], float4 bias, int channel, Token &to) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ void multiply_gates(const DeltaArgs &a, int head, int
   if (lane % (16 / kN) == 0 && token < a.n_tokens) parts[threadIdx.x / 32][token][own / kN] = sum;
 }
 
-/* The gates of all tokens, by one warp. */
+/* The decays and betas of all tokens, by one warp. */
 template <class T>
 __device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int first,
                                            const float (*parts)[kTokens][2], Token *tokens) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void add_outer(float4 &s, float decay, float4 k, floa
   s.z = decay * s.z + k.z * change, s.w = decay * s.w + k.w * change;
 }
 
-/* One token: changes the thread's rows and stores their outputs. skip: Mamba-2's D. */
+/* Takes one token: changes the thread's rows of the state, and stores their outputs. skip: Mamba-2's D. */
 template <bool kMamba, int kRows>
 __device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token, float skip, int row,
                                         int lane) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void finish_mamba(DeltaArgs &a, int head, int token, 
                   out.w * a.mamba_gate(z.w));
 }
 
-/* T: of the weights of b and a, or void. */
+/* T: the type of the weights of b and a; void: b and a are in the projections. */
 template <class T, bool kMamba>
 __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   constexpr int kValues = kMamba ? 64 : kDim, kRows = kValues / kBlockRows;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   dependents_may_start();
   a.fix_sizes<kMamba>();
   if (a.singles && !a.take_single(a.singles[blockIdx.y])) {
-    wait_for_previous(); /* so that the next kernel waits for the one before this */
+    wait_for_previous(); /* so that the next kernel waits for the one before this one */
     return;
   }
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
     for (int m = 0; m < kParts; m++)
       s[i][m] = __ldcg((const float4 *)(state + i * (kBlockRows * kDim) + 32 * m));
   if constexpr (!std::is_void<T>::value)
-    for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* a line a thread of each row */
+    for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* each thread a cache line */
       prefetch_l1((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
   const int channel = 4 * lane + (part == 2   ? a.places.v + head * kValues
                                   : part == 1 ? a.places.k + head / a.group * kDim
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   const float4 bias = load_4(kMamba && a.conv_bias && convolves ? a.conv_bias + channel : NULL);
   norm = load_4(finishes && !kMamba ? a.norm + 4 * lane : NULL);
   wait_for_previous();
-  const int pos = *a.pos, first = a.n_tokens == 1 ? 3 : 0; /* with one token three warps convolve alone */
+  const int pos = *a.pos, first = a.n_tokens == 1 ? 3 : 0; /* with one token, warps 0 to 2 convolve */
   z = load_4(finishes ? a.row(warp) + a.first_z(head) + 4 * lane : NULL);
   /* Fifteen warps take the tokens' q, k and v, so that a warp has always the same part and its taps. */
   for (int token = warp / 3; warp < 15 && token < a.n_tokens && convolves; token += 5)
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
     __syncthreads();
   }
   if (warp == 15) make_gates<T>(a, head, first, parts, tokens);
-  if (pos == 0) /* what lies there is no state */
+  if (pos == 0) /* the memory holds no state yet */
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
