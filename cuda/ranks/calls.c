@@ -22,7 +22,7 @@ typedef enum {
 typedef struct {
   int32_t kind, state;
   int32_t n_ids, n_picked, a, b;
-  TokenRange span; /* its pointers mean nothing */
+  TokenRange span; /* of its pointers only parts counts: NULL or not */
   StateOptions options;
 } Call;
 
@@ -48,7 +48,7 @@ void calls_close(Ranks *ranks, int state) {
   ranks_give_number(ranks, state);
 }
 
-/* A step, or its logits alone: with parts also their rows. */
+/* Sends a step, or the call for its logits alone; with parts, sends also their rows. */
 static Status tell_step(Ranks *ranks, Call *call, Error *err) {
   const TokenRange *span = &call->span;
   const int32_t *ids = span->ids;
@@ -82,7 +82,7 @@ Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const i
   return ranks_tell(ranks, &call, sizeof call, pages, (size_t)n * sizeof *pages, err);
 }
 
-/* A call that two numbers describe. */
+/* Sends a call that two numbers describe. */
 static Status tell(Ranks *ranks, CallKind kind, int state, int a, int b, Error *err) {
   const Call call = {.kind = (int32_t)kind, .state = state, .a = a, .b = b};
   return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);

@@ -17,9 +17,9 @@ Status calls_logits(Ranks *ranks, int state, TokenRange span, Error *err);
 Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
                        Error *err);
 Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);
-/* Recurrent states. */
+/* Save and restore the recurrent states in a slot. */
 Status calls_save(Ranks *ranks, int state, int slot, Error *err);
 Status calls_restore(Ranks *ranks, int state, int slot, Error *err);
 
-/* Does what rank 0 does until that ends, and this process with it; returns only after a failure. */
+/* Repeats rank 0's calls until rank 0 ends, and this process with it; returns only after a failure. */
 Status calls_repeat(Ranks *ranks, BackendModel *loaded, Error *err);

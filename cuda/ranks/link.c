@@ -21,9 +21,9 @@ enum { NONCE = 16, GREETING_S = 3, MOST_CALLERS = 128 };
 
 static const char magic[8] = "auk 2\n";
 
-/* Rank 0 sends Challenge; the other one Hello, whose mac proves the key; rank 0 answers with its own
- * proof. The port is the one on which they met: a program that listens on another one, and passes on what
- * they say, is noticed. */
+/* Rank 0 sends Challenge; the other one Hello, whose mac proves the key; rank 0 answers with its own proof.
+ * The proofs contain the port on which the two met, so a program that listens on another port and relays
+ * their messages is noticed. */
 typedef struct {
   char magic[8];
   uint8_t nonce[NONCE];
@@ -46,7 +46,7 @@ typedef struct {
 
 /* --- proofs */
 
-/* Both ends know this of their connection. */
+/* The facts that both ends of a connection know. */
 typedef struct {
   const LinkPlace *place;
   int32_t port;
@@ -106,7 +106,8 @@ static bool put(int s, const void *bytes, size_t size) {
   return send(s, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-/* Each direction has a key of its own, which no other connection has. */
+/* Makes the link of a connection that is proved. Each direction has a key of its own, which no other
+ * connection has. */
 static void open_link(Link *link, int s, const char host[LINK_HOST], const Greeting *g) {
   static const char none[LINK_HOST];
   const bool first = g->place->rank == 0;
@@ -150,7 +151,7 @@ static int listen_on(const LinkPlace *place, int port) {
   here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int six = place->here ? -1 : listen_at((const struct sockaddr *)&all, sizeof all);
   if (six >= 0 || (!place->here && errno == EADDRINUSE))
-    return six; /* another program may have a part of it */
+    return six; /* -1: another program may have the port for IPv4 or IPv6 */
   return listen_at((const struct sockaddr *)(place->here ? &here : &all_4), sizeof here);
 }
 
@@ -195,7 +196,7 @@ static void greet(Reception *r, int listening) {
     drop(r, r->n_callers - 1, &r->n_silent);
 }
 
-/* True if the caller has proved to be a rank that is missing, which it then is no more. */
+/* True if the caller has proved to be a missing rank, which is then linked. */
 static bool join(Reception *r, const Caller *caller) {
   const Greeting *g = &caller->greeting;
   const Hello *hello = &g->hello;
@@ -207,7 +208,7 @@ static bool join(Reception *r, const Caller *caller) {
   if (r->links[hello->rank].socket >= 0) return false;
   own_host(welcome.host);
   prove(g, "first", welcome.host, welcome.mac);
-  if (fcntl(caller->socket, F_SETFL, 0) != 0) return false; /* from here on calls wait */
+  if (fcntl(caller->socket, F_SETFL, 0) != 0) return false; /* from here on calls on the socket block */
   set_wait(caller->socket, GREETING_S);
   if (!put(caller->socket, &welcome, sizeof welcome)) return false;
   open_link(&r->links[hello->rank], caller->socket, hello->host, g);
@@ -215,7 +216,7 @@ static bool join(Reception *r, const Caller *caller) {
   return true;
 }
 
-/* Reads what a caller has sent; false if it is done with. */
+/* Reads what a caller has sent; false if the caller was dropped. */
 static bool hear(Reception *r, int i) {
   Caller *caller = &r->callers[i];
   Hello *hello = &caller->greeting.hello;
@@ -246,7 +247,7 @@ static void receive(Reception *r, int listening, int wait_ms) {
   if (ready[n].revents) greet(r, listening);
 }
 
-/* "ranks 1 and 3", or "rank 2". */
+/* Names the ranks that have not connected: "ranks 1 3", or "rank 2". */
 static void name_missing(const LinkPlace *place, const Link *links, char *out, size_t size) {
   int n = 0;
   char text[64] = "";
@@ -255,7 +256,7 @@ static void name_missing(const LinkPlace *place, const Link *links, char *out, s
   snprintf(out, size, "rank%s%s", n > 1 ? "s" : "", text);
 }
 
-/* "; 2 connections had another key": what else has come. */
+/* Appends, for n > 0 connections that were no rank's, such as "; 2 connections had another key". */
 static void add_others(char *out, size_t size, int n, const char *what) {
   const size_t used = strlen(out);
   if (n > 0) snprintf(out + used, size - used, "; %d connection%s %s", n, n > 1 ? "s" : "", what);
@@ -336,8 +337,8 @@ static bool may_try(const LinkPlace *place, double end_ms) {
   return clock_ms() < end_ms && !place->interrupted();
 }
 
-/* On each port, at each of the host's addresses; one that does not answer takes GREETING_S. Returns the best
- * outcome so far: `best` is that of earlier rounds. */
+/* Tries each port at each of the host's addresses; an address that does not answer takes GREETING_S. Returns
+ * the best outcome, `best` being that of earlier rounds. */
 static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses, double end_ms, Outcome best,
                        Link *link) {
   for (int i = 0; i < place->n_ports; i++)

@@ -18,12 +18,12 @@ enum { LINK_HOST = 64, LINK_LARGEST = 1 << 26 };
 /* Who connects to whom. */
 typedef struct {
   const char *host;  /* of rank 0 */
-  int port, n_ports; /* it listens on the first one that is free */
-  bool here;         /* all ranks are on this machine: it listens on the loopback alone */
+  int port, n_ports; /* rank 0 listens on the first port that is free */
+  bool here;         /* all ranks are on this machine: rank 0 listens on the loopback alone */
   const char *job;   /* text that other jobs of the same user do not have */
   uint8_t key[SHA256_BYTES];
   int rank, n;
-  int timeout_s;             /* for connecting, and without a sign of life */
+  int timeout_s;             /* most seconds for connecting, and without a sign of life */
   bool (*interrupted)(void); /* ends the wait for others */
 } LinkPlace;
 
@@ -34,7 +34,7 @@ typedef struct {
   pthread_mutex_t sending;
   HmacKey out_key, in_key;
   uint64_t n_sent, n_taken; /* messages: the number of the next one */
-  bool is_forged;           /* a message was not the other end's next one: no other is taken */
+  bool is_forged;           /* a message was not the other end's next one: no more are taken */
   Buffer in;
   double heard_ms;
 } Link;
@@ -49,9 +49,9 @@ void link_close(Link *link);
  * thread is sending. */
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now);
-/* Receives what is there; false if the other end is gone. */
+/* Receives the bytes that have come; false if the other end is gone. */
 bool link_receive(Link *link);
-/* Takes the next complete message out of what was received: its bytes stay until the next call. False if
- * there is none, or link->is_forged. */
+/* Takes the next complete message, which begins at byte *used of those received, and moves *used after it.
+ * Its bytes stay until link_receive() or link_drop(). False if there is none, or link->is_forged. */
 bool link_next(Link *link, uint32_t *kind, const char **bytes, size_t *size, size_t *used);
-void link_drop(Link *link, size_t used); /* what link_next() has given */
+void link_drop(Link *link, size_t used); /* drops the first `used` bytes received */

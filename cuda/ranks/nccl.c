@@ -41,7 +41,7 @@ struct NcclRank {
   Nccl nccl;
   Comm comm;
   int rank, n;
-  bool alone;           /* the only one of this process: the others' may have ended when it leaves */
+  bool alone;           /* the only rank of this process: other processes may have ended when it leaves */
   double patience_ms;   /* the longest wait for the other ranks */
   pthread_mutex_t call; /* held in calls of NCCL with comm */
   atomic_bool aborted;
@@ -49,8 +49,8 @@ struct NcclRank {
   bool has_thread;
 };
 
-/* The longest a host waits for a stream: a step of many tokens takes long over a slow network, where
- * processes that end or hang are noticed otherwise. */
+/* The longest that a host waits for a stream, with GPUs of one process and of several. A step of many tokens
+ * takes long over a slow network; processes that end or hang are noticed by ranks.c. */
 enum { PATIENCE_HERE_S = 20, PATIENCE_ELSEWHERE_S = 600, LOOK_MS = 50 };
 /* The longest waits for a thread that is within NCCL, and for NCCL to abort once no graph is left. */
 enum { ABORT_WAIT_MS = 1000, LEAVE_WAIT_MS = 5000 };
@@ -152,8 +152,8 @@ Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *er
   return STATUS_FAILED;
 }
 
-/* Takes `call` first, so that no thread is inside of NCCL; but after ABORT_WAIT_MS one that is there waits
- * for other ranks itself, which only the abort ends. */
+/* Takes `call` first, so that no thread is within NCCL. A thread that is still there after ABORT_WAIT_MS
+ * waits for other ranks, and only the abort ends that. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;
   const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);
@@ -174,7 +174,8 @@ void nccl_abort(NcclRank *rank) {
 void nccl_leave(NcclRank *rank) {
   if (!rank) return;
   const struct timespec end = clock_after(CLOCK_REALTIME, LEAVE_WAIT_MS);
-  if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0) return; /* it keeps rank */
+  if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0)
+    return; /* the thread still uses rank */
   if (!rank->aborted && rank->alone) rank->nccl.comm_abort(rank->comm);
   if (!rank->aborted && !rank->alone) rank->nccl.comm_destroy(rank->comm);
   pthread_mutex_destroy(&rank->call);

@@ -1,10 +1,11 @@
 /* nccl.h - NVIDIA's NCCL, for GPUs that share a model (cuda/split.h) and cannot reach each other's memory.
  * Loaded when it is first needed, as cuBLAS is.
  *
- * Called by: split.c, which opens it; residual.c, for sums; state.c and tokens.c, which wait. Every GPU that
- * shares the model is a rank, 0 to n - 1. The collective functions only enqueue, also into a graph; all ranks
- * have to call the same ones in the same order, each from a thread that has its GPU as the current one.
- * Always true: after nccl_abort() every call fails, and what waits for other ranks ends. */
+ * Called by: split.c and ranks.c, which join and abort; residual.c, for sums; state.c and tokens.c, which
+ * wait. Every GPU that shares the model is a rank, 0 to n - 1. The collective functions only enqueue, also
+ * into a graph; all ranks have to call the same ones in the same order, each from a thread that has its GPU
+ * as the current one. Always true: after nccl_abort() every call fails, and what waits for other ranks
+ * ends. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,16 +35,16 @@ Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *er
 /* Makes the connections for sums of up to `most` numbers and for all else, once all ranks have joined. NCCL
  * makes each when it is first needed, which fails for GPUs of one process while a graph is captured. */
 Status nccl_connect(NcclRank *rank, size_t most, cudaStream_t stream, Error *err);
-/* PRECOND its work is done, or aborted; its graphs are destroyed. NULL is fine. */
+/* PRECOND the rank's work is done, or aborted; graphs with its calls are destroyed. NULL is fine. */
 void nccl_leave(NcclRank *rank);
 
 /* Ends what waits for other ranks, and lets every later call fail. Returns at once, but NCCL keeps its memory
- * until the graphs with this rank's calls are destroyed. Any thread may call this, again, too. */
+ * until the graphs with this rank's calls are destroyed. Any thread may call this, more than once. */
 void nccl_abort(NcclRank *rank);
 
 /* x[0 .. n) = the sum of all ranks' x, in fp32. */
 Status nccl_add(NcclRank *rank, float *x, size_t n, cudaStream_t stream, Error *err);
-/* to[0 .. n) = those of rank 0. */
+/* to[0 .. n) = rank 0's to[0 .. n). */
 Status nccl_take_from_first(NcclRank *rank, int32_t *to, size_t n, cudaStream_t stream, Error *err);
 /* Rank r makes the columns from first[r] to first[r + 1] of n_rows rows, first[n] numbers apart: rank 0 gets
  * them all. */

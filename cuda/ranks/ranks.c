@@ -14,7 +14,7 @@
 
 enum { ALIVE_MS = 1000, LOOK_MS = 100, REASON_MS = 3000 };
 
-/* Messages. The first three go in both directions or to rank 0, the rest from rank 0. */
+/* Messages. The first four go in both directions or to rank 0, the rest from rank 0. */
 typedef enum {
   SAYS_ALIVE = 1, /* nothing else was sent for a while */
   SAYS_FACTS,     /* RankFacts, lines; from rank 0 nothing: all agree */
@@ -44,7 +44,7 @@ struct Ranks {
   bool lost;
   Error why;
   NcclRank *nccl;
-  bool numbers[RANKS_NUMBERS]; /* taken; of the thread that calls */
+  bool numbers[RANKS_NUMBERS]; /* taken; used by the calling thread alone, without the lock */
   bool joining;                /* a thread waits in NCCL for ranks that join */
 };
 
@@ -54,7 +54,8 @@ int ranks_rank(const Ranks *r) {
 
 /* --- the watching thread */
 
-/* On ranks other than 0 the reason begins with the own rank, which rank 0 would add, but may be gone. */
+/* On ranks other than 0 the reason begins with the own rank, since rank 0, which would add it, may be
+ * gone. */
 static void note_loss(Ranks *r, int from, const char *reason) {
   char who[32] = "";
   if (r->rank > 0) snprintf(who, sizeof who, "rank %d: ", r->rank);
@@ -155,7 +156,7 @@ static Status report_lost(const Ranks *r, Error *err) {
   return error_set(err, STATUS_FAILED, "%s", r->why.text);
 }
 
-/* Waits for the next message from a rank, which has to be of this kind. Free it. */
+/* Waits for the next message from a rank, which has to be of this kind. The caller frees it. */
 static Status take(Ranks *r, int from, uint32_t kind, Message **taken, Error *err) {
   pthread_mutex_lock(&r->lock);
   while (!r->first[from] && !r->lost) pthread_cond_wait(&r->came, &r->lock);
@@ -172,7 +173,7 @@ static Status take(Ranks *r, int from, uint32_t kind, Message **taken, Error *er
   return error_set(err, STATUS_FAILED, "rank %d on %s: an unexpected message", from, r->links[from].host);
 }
 
-/* A connection that is gone is noticed by the watching thread, with its reason. */
+/* Sends a message. If the connection is gone, the watching thread has noticed that, with its reason. */
 static Status say(Ranks *r, int to, Says kind, const void *a, size_t a_size, const void *b, size_t b_size,
                   Error *err) {
   if (a_size + b_size > LINK_LARGEST)
@@ -352,7 +353,7 @@ void ranks_report(Ranks *r, Status status, const Error *reason) {
   const int number = (int)status;
   const bool sent =
       link_send(&r->links[0], SAYS_FAILED, &number, sizeof number, reason->text, strlen(reason->text), false);
-  if (sent) sleep((unsigned)r->place.link.timeout_s); /* rank 0 ends this process */
+  if (sent) sleep((unsigned)r->place.link.timeout_s); /* rank 0 ends this process meanwhile */
   r->place.end(r->place.said, status, sent ? NULL : reason->text);
 }
 

@@ -1,9 +1,9 @@
 /* ranks.h - the processes that share a model (--split auto), one GPU each, on one machine or many.
  *
- * Called by: commands/device.c and commands/ranks/, which join and end them; split.c. Rank 0 is the whole
- * program; the others follow: they do what rank 0's split.c does (calls.h). A thread of each process
- * watches the connections. Always true: a process that ends, fails, or gives no sign of life for timeout_s
- * ends them all: rank 0's next call fails with its rank, host and reason, and other ranks end themselves. */
+ * Called by: commands/device.c and commands/ranks/, which join and end them; split.c. Rank 0 runs the whole
+ * program; the others do what rank 0's split.c does (calls.h). A thread of each process watches the
+ * connections. Always true: a process that ends, fails, or gives no sign of life for timeout_s ends them all:
+ * rank 0's next call fails with its rank, host and reason, and other ranks end themselves. */
 #pragma once
 
 #include "cuda/ranks/link.h"
@@ -13,19 +13,19 @@ typedef struct Ranks Ranks;
 
 typedef struct {
   LinkPlace link;
-  /* Called by the watching thread where only the end of the process is left, with STATUS_OK where nothing
-   * failed; does not return. The reason is NULL where rank 0 reports it. */
+  /* Ends the process, and does not return. Called by the watching thread and by ranks_report(), with
+   * STATUS_OK if nothing failed. reason NULL: rank 0 reports it. */
   void (*end)(int said, Status status, const char *reason);
-  int said; /* end()'s: the descriptor for a reason */
+  int said; /* argument of end(): the descriptor for a reason */
 } RanksPlace;
 
 /* A process's GPU. */
 typedef struct {
-  uint64_t free_bytes; /* of its GPU's memory */
-  uint8_t gpu[16];     /* which one it is, on all machines */
+  uint64_t free_bytes; /* free memory of the GPU */
+  uint8_t gpu[16];     /* the GPU's identity, unique on all machines */
 } RankFacts;
 
-/* Connects all ranks. `place` and its texts are copied, except `job` and `host`, which outlive this. */
+/* Connects all ranks. `place` is copied; its job and host have to outlive the Ranks. */
 Status ranks_join(const RanksPlace *place, Ranks **ranks, Error *err);
 int ranks_rank(const Ranks *ranks);
 
@@ -37,19 +37,19 @@ Status ranks_agree(Ranks *ranks, const RankFacts *facts, const char *lines, size
 Status ranks_join_nccl(Ranks *ranks, NcclRank **nccl, Error *err);
 void ranks_forget_nccl(Ranks *ranks); /* before nccl_leave() */
 
-/* Rank 0: sends a call to all others. They take them, in order, as long as rank 0 has some. */
+/* Rank 0 sends a call to all others; ranks_take_call() waits for the next one, in order. */
 Status ranks_tell(Ranks *ranks, const void *a, size_t a_size, const void *b, size_t b_size, Error *err);
 Status ranks_take_call(Ranks *ranks, Buffer *call, Error *err);
 
-/* Numbers for what rank 0 opens, each until it is given back; -1: there are no more. */
+/* Numbers for the sessions that rank 0 opens, each taken until it is given back; -1: all are taken. */
 enum { RANKS_NUMBERS = 16 };
 int ranks_take_number(Ranks *ranks);
 void ranks_give_number(Ranks *ranks, int number);
 
-/* The reason why ranks were lost, if they were. After a failure of one's own it waits a little for it. */
+/* Fails with the reason if ranks were lost. failed: something failed here; waits up to 3 s for the reason. */
 Status ranks_check(Ranks *ranks, bool failed, Error *err);
 
 /* Another rank: sends rank 0 the reason of a failure, and waits to be ended. */
 void ranks_report(Ranks *ranks, Status status, const Error *reason);
-/* Rank 0: ends all others. The NCCL rank is not used any more. */
+/* Rank 0: ends all others. PRECOND the NCCL rank is not used any more. */
 void ranks_end(Ranks *ranks);
