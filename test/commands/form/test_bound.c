@@ -131,6 +131,7 @@ static void what_may_follow(void **state) {
   assert_int_equal(bound_take(&it.bound, comma, &text, NULL), STATUS_OK);
   assert_true(it.bound.ended);
   assert_true(text.size == 2 && memcmp(text.data, ",,", 2) == 0);
+  assert_int_equal(buffer_append(&it.bound.held, "\xe2", 1, NULL), STATUS_OK); /* cut within a character */
   assert_int_equal(bound_restart(&it.bound, NULL), STATUS_OK);
   assert_true(!it.bound.ended && !it.bound.begun);
   /* Nothing is forced after what was before. */
@@ -138,6 +139,8 @@ static void what_may_follow(void **state) {
   int n_forced;
   assert_int_equal(bound_forced(&it.bound, tokenizer, &forced, &n_forced, NULL), STATUS_OK);
   assert_int_equal(n_forced, 0);
+  assert_int_equal(bound_take(&it.bound, comma, &text, NULL), STATUS_OK);
+  assert_true(text.size == 3 && memcmp(text.data, ",,,", 3) == 0);
   buffer_release(&text);
   end(&it);
 }

@@ -512,3 +512,11 @@ def test_what_does_not_go_together_is_said(auk, stories, flags, words):
     assert process.returncode in (1, 2)
     assert words in process.stderr
     assert process.stdout == b""
+
+
+def test_standard_input_is_the_records_or_a_file_of_the_prompt(run, stories, tmp_path):
+    (tmp_path / "in").write_text("Tim\nLily\n")
+    job = ["-m", stories, "--raw", "-t", 1, "-n", 1, "-f", "-", "--map"]
+    assert run(*job, tmp_path / "in", input=b"Once").stdout.count(b"\n") == 2
+    refused = run(*job, "-", input=b"Once")
+    assert refused.returncode == 2 and b"-f - does not go with --map -" in refused.stderr

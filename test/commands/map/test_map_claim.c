@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "commands/map/map_blocks.h"
 #include "commands/map/map_claim_life.h"
+#include "commands/map/map_results.h"
 #include "test/directory.h"
 #include "test/standard_streams.h"
 
@@ -286,6 +287,25 @@ static void what_has_the_name_of_results_and_is_none_is_said(void **state) {
   }
 }
 
+/* The hash of results alone, without any, was written by no process. */
+static void results_are_more_than_their_hash(void **state) {
+  (void)state;
+  for (int more = 0; more < 2; more++) {
+    const char *path = in_directory(own_directory, "results");
+    FILE *file = fopen(path, "w");
+    bool there;
+    Error err;
+    assert_non_null(file);
+    fprintf(file, "%0*d", RESULT_HASH_SIZE + more, 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(claims_look_for_result(path, &there, &err), more ? STATUS_OK : STATUS_USAGE);
+    assert_true(there);
+    unlink(path);
+    assert_int_equal(claims_look_for_result(path, &there, &err), STATUS_OK);
+    assert_false(there);
+  }
+}
+
 /* The sign that a process has the block may be of any kind: its name counts. */
 static void a_sign_of_a_claim_counts_by_its_name(void **state) {
   (void)state;
@@ -439,6 +459,7 @@ int main(void) {
       CASE(files_that_no_process_has_put_there_stop_no_block),
       CASE(a_block_whose_claim_is_no_directory_is_answered_all_the_same),
       CASE(what_has_the_name_of_results_and_is_none_is_said),
+      CASE(results_are_more_than_their_hash),
       CASE(a_sign_of_a_claim_counts_by_its_name),
       CASE(folders_that_are_none_are_named),
       CASE(what_is_no_sign_of_life_is_not_waited_for),

@@ -52,6 +52,13 @@ def test_shards_with_and_without_invariant_are_not_merged(run, job, tmp_path):
                                        f"{out}.1-of-2 without it\n")
 
 
+def test_shards_of_other_contexts_are_merged(run, job, tmp_path):
+    """A context that is chosen by the free memory differs from machine to machine."""
+    for i in (1, 2):
+        run(*job, "-n", 1, "-c", 200 + i, "--resume", tmp_path / "out", "--shard", f"{i}/2")
+    assert run("merge", *parts(tmp_path)).stdout.count(b"\n") == 40
+
+
 def test_a_shard_that_was_cut_or_lost_is_named_and_made_by_the_same_line(run, job, tmp_path):
     out = tmp_path / "out"
     one = run(*job, *DRAWN).stdout
