@@ -326,6 +326,8 @@ def test_a_conversation_goes_on_after_the_results(talk, tmp_path):
     ("[1]", "tool 1 is no object"),
     ('[{"function": {"name": ""}}]', "tool 1 has no name (function.name, a string)"),
     ('[{"name": "f"}, {"name": "f"}]', 'tool 2 has the name of one before, "f"'),
+    ('[{"name": "f", "parameters": {"type": "string"}}]', 'have the type "string", expected "object"'),
+    ('[{"name": "f", "parameters": {"type": ["string", "null"]}}]', 'have the type ["string", "null"], expected'),
     ('[{"name": "f", "parameters": []}]', 'the parameters of tool 1, "f", are no JSON Schema'),
     ('[{"name": "f", "parameters": {"properties": {"a": {"type": "x"}}}}]',
      'parameters of "f": #/properties/a/type is "x", expected'),
@@ -334,6 +336,14 @@ def test_what_is_no_list_of_functions_is_refused(talk, tmp_path, tools, message)
     (tmp_path / "bad.json").write_text(tools)
     done = talk("qwen", "--tools", tmp_path / "bad.json", status=2)
     assert message in done.stderr.decode() and done.stdout == b""
+
+
+def test_what_parameters_cannot_be_held_to_is_let_go_with_a_note(talk, tmp_path):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^\bab$"}}}
+    (tmp_path / "f.json").write_text(json.dumps([{"name": "f", "parameters": schema}]))
+    assert b"word boundaries" in talk("qwen", "--tools", tmp_path / "f.json", status=2).stderr
+    note = talk("qwen", "--tools", tmp_path / "f.json", "--schema-lenient", "-n", 1).stderr.decode()
+    assert 'f.json: parameters of "f": let go: #/properties/a/pattern: ' in note
 
 
 @pytest.mark.parametrize("messages, message", [

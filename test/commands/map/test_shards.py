@@ -2,6 +2,7 @@
 one run over all records would have written it."""
 import os
 import random
+import resource
 import signal
 import time
 
@@ -32,7 +33,8 @@ def test_shards_are_merged_to_what_one_run_writes(run, job, tmp_path, sanitized,
     statuses = [run(*job, *flags, "--resume", tmp_path / "out", "--shard", f"{i + 1}/{n}").returncode
                 for i in random.Random(n).sample(range(n), n)]
     assert sorted(statuses) == [0] * (n - 1) + [1]
-    merged = run("merge", *parts(tmp_path))
+    few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, 100))  # noqa: E731 (all shards are open at once)
+    merged = run("merge", *parts(tmp_path), preexec_fn=few)
     assert merged.returncode == 1 and b"are errors" in merged.stderr
     if "--json" in flags:
         assert stable(merged.stdout) == stable(one.read_bytes())
@@ -219,3 +221,11 @@ def test_shards_need_a_file_that_can_be_read_again(run, job, tmp_path):
     refused = run(*job, *DRAWN, "--claim", tmp_path / "claims", input=b"a\nb\n")
     assert refused.returncode == 2 and b"--claim needs a file for --map" in refused.stderr
     assert not (tmp_path / "claims").exists()
+
+
+def test_no_more_than_twenty_missing_shards_are_named(run, job, tmp_path):
+    for n in (21, 22):
+        run(*job, "-n", 1, "--resume", tmp_path / f"o{n}", "--shard", f"1/{n}")
+        said = run("merge", *parts(tmp_path, f"o{n}")).stderr.decode()
+        assert said.count(" is missing: ") == 20 and said.count("auk: and 1 more\n") == n - 21, said
+        assert said.count(" more\n") == n - 21
