@@ -1,4 +1,4 @@
-/* buffers.c - see buffers.h. Called by: cpu/backend.c, cuda/state.c. */
+/* buffers.c - see buffers.h. Called by: cpu/backend.c, cuda/state.c, cuda/layers. */
 #include "model/buffers.h"
 
 #include <stdbool.h>
@@ -29,7 +29,8 @@ void *buffers_take(Buffers *b, size_t n, size_t size) {
   return NULL;
 }
 
-/* The first place from which the buffer meets none that is placed: the first `n` of the order are. */
+/* The lowest offset at which the buffer overlaps no placed buffer, order[0..n), that lives at the same
+ * time. */
 static size_t first_place(const Buffers *b, int own, const int *order, int n, size_t align) {
   size_t place = 0;
   for (int i = 0; i < n; i++) {
@@ -38,12 +39,12 @@ static size_t first_place(const Buffers *b, int own, const int *order, int n, si
     const bool at_once = b->all[own].first <= b->all[other].last && b->all[other].first <= b->all[own].last;
     if (!at_once || place + b->all[own].bytes <= b->all[other].at || end <= place) continue;
     place = end;
-    i = -1; /* those before may lie there */
+    i = -1; /* buffers that were passed may overlap there */
   }
   return place;
 }
 
-/* The largest are placed first: smaller ones then fit beside one another where these are not in use. */
+/* The largest are placed first: smaller ones then fit into their memory while they are not in use. */
 size_t buffers_fit(Buffers *b, size_t align) {
   int order[MOST_BUFFERS];
   size_t all = 0, end = 0;

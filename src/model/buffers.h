@@ -1,8 +1,8 @@
-/* buffers.h - memory of a session's buffers from their lifetimes, for any backend.
+/* buffers.h - places a session's buffers in one piece of memory by their lifetimes, for any backend.
  *
  * A buffer that only some operations of a layer use shares its memory with buffers that other operations of
- * the layer use. Each buffer is taken twice, in the same order: first the sizes are
- * counted, then buffers_fit() places them, then buffers_take() gives the addresses. */
+ * the layer use. Each buffer is taken twice, in the same order: the first buffers_take() only counts its
+ * size, then buffers_fit() places all, and the second buffers_take() returns its address. */
 #pragma once
 
 #include <stddef.h>
@@ -12,31 +12,31 @@
 enum { MOST_BUFFERS = 128 };
 
 typedef struct {
-  void *start;        /* NULL: sizes are counted, and all addresses are NULL */
-  OpKind first, last; /* the lifetime of what is taken next */
+  void *start;        /* of the memory; NULL: sizes are counted, and all addresses are NULL */
+  OpKind first, last; /* the lifetime of buffers that are taken next */
   int n;              /* taken so far */
   struct {
-    size_t bytes; /* SIZE_MAX: too many */
-    size_t at;    /* set by buffers_fit(): from the start on */
+    size_t bytes; /* SIZE_MAX: too large */
+    size_t at;    /* offset from `start`, set by buffers_fit() */
     OpKind first, last;
   } all[MOST_BUFFERS];
 } Buffers;
 
-/* Begins to count, or with `start` to give the addresses of what was counted and placed. The first buffers
- * live always. */
+/* Begins to count sizes, or with `start` to return the addresses of the buffers that were placed. Before the
+ * first buffers_live(), buffers live always. */
 void buffers_begin(Buffers *buffers, void *start);
 
-/* Later buffers matter in each layer from operation `first` to `last` alone; OP_EMBED and
- * OP_LOGITS: always, from one step to the next as well. */
+/* Sets the lifetime of buffers taken from now on: in each layer, operations `first` to `last`; OP_EMBED and
+ * OP_LOGITS: always, also from one step to the next. */
 void buffers_live(Buffers *buffers, OpKind first, OpKind last);
 
-/* Memory of n items of so many bytes; NULL while it counts, and if there are none. PRECOND at most
+/* Memory for n items of `size` bytes; NULL while sizes are counted, and for 0 bytes. PRECOND fewer than
  * MOST_BUFFERS are taken. */
 void *buffers_take(Buffers *buffers, size_t n, size_t size);
 
-/* Places all at multiples of `align`, a power of two. Returns the bytes of all together, a multiple of it;
- * SIZE_MAX: too many. */
+/* Places all buffers at multiples of `align`, a power of two. Returns the bytes of the whole memory, a
+ * multiple of `align`; SIZE_MAX: the sum overflowed. */
 size_t buffers_fit(Buffers *buffers, size_t align);
 
-/* n items of so many bytes; SIZE_MAX if that overflows. */
+/* n * size, the bytes of n items; SIZE_MAX if that overflows. */
 size_t buffers_product(size_t n, size_t size);

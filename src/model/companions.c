@@ -1,7 +1,7 @@
 /* companions.c - the files beside a checkpoint's weights, and whether a file belongs to a checkpoint.
  *
  * Called by: the loaders, commands (pack, and every command that writes a file).   Calls: base/file.h.
- * The names are those of config.c and tokenizer/chat/chat_open.c. */
+ * The names are those that config.c and tokenizer/chat/chat_open.c read. */
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -32,7 +32,7 @@ static bool has_id(const char *path, const FileId *id) {
   return path && stat(path, &info) == 0 && info.st_dev == id->device && info.st_ino == id->inode;
 }
 
-/* Compares the identity of the mapped files: their paths may name other files by now. */
+/* True if a mapped file has this device and inode; by now its path may name another file. */
 static bool is_weights(const Model *model, const FileId *id) {
   const MappedFile *file;
   for (size_t i = 0; (file = model_file(model, i)); i++)

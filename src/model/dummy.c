@@ -1,6 +1,6 @@
 /* dummy.c - a Model from a config.json alone, for measuring speed without weights.
  *
- * Called by: commands/measure/bench.c.   Calls: config.c, layers.c.
+ * Called by: commands/measure/bench.c, commands/ranks/join.c.   Calls: config.c, layers.c.
  * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in an fp16 checkpoint
  *              of this config; every tensor has its own addresses in one mapping of PROT_NONE, which only
  *              model_fill_dummy() makes readable. place_tensors() runs twice: to measure, and to place. */
@@ -18,11 +18,12 @@ enum { ALIGNMENT = 64 }; /* a cache line */
 
 typedef struct {
   unsigned char *base; /* the reserved mapping, or NULL while measuring */
-  size_t used;         /* bytes of it so far */
-  size_t weight_bytes; /* the same without padding */
+  size_t used;         /* bytes placed so far */
+  size_t weight_bytes; /* `used` without padding */
 } Arena;
 
-/* A matrix is at most 2^25 by 2^20 of 2 bytes, and layers are at most 4096 (config.c): nothing overflows. */
+/* Takes n items of `size` bytes. A matrix is at most 2^25 by 2^20 of 2 bytes, and layers are at most 4096
+ * (config.c): nothing overflows. */
 static const void *place(Arena *arena, size_t n, size_t size) {
   const void *at = arena->base ? arena->base + arena->used : NULL;
   arena->weight_bytes += n * size;
@@ -98,7 +99,7 @@ static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Err
   return STATUS_OK;
 }
 
-/* Places the stored matrices of a layer, each under its first part. */
+/* Places the stored matrices of a layer: whole[which] becomes the one whose first part is `which`. */
 static Status place_stored(Arena *arena, const Model *model, int index, Linear whole[N_LAYER_LINEARS],
                            Error *err) {
   const ModelConfig *config = &model->config;
@@ -121,7 +122,7 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   const ModelConfig *config = &model->config;
   const ModelLayer *layer = &model->layers[index];
   Linear whole[N_LAYER_LINEARS];
-  TRY(place_stored(arena, model, index, whole, err)); /* a first part need not be the first of `which` */
+  TRY(place_stored(arena, model, index, whole, err)); /* a matrix's first part may have the larger `which` */
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, index, which);
@@ -135,7 +136,7 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   return STATUS_OK;
 }
 
-/* Experts lie one by one. */
+/* Places a layer's experts one by one. */
 static Status place_experts(Arena *arena, const Model *model, int index, Error *err) {
   const ModelConfig *config = &model->config;
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
@@ -176,7 +177,7 @@ static Status place_own(Arena *arena, Model *model, Error *err) {
   return STATUS_OK;
 }
 
-/* Tables of n-grams, each one tensor. */
+/* Places tables of n-grams, each as one tensor. */
 static Status place_ngrams(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   model->table_bytes = 0;
@@ -199,7 +200,7 @@ static Status place_ngrams(Arena *arena, Model *model, Error *err) {
 
 static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
-  model->made_bytes = 0; /* norms without weights; and keys' parts of heads, which model_prepare() makes */
+  model->made_bytes = 0; /* norms without weights, and key_heads, which model_prepare() makes */
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   const size_t rows = (size_t)config_embedding_rows(config);
   model->embedding =
@@ -248,7 +249,7 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   TRY(read_config(path, &model->config, err));
   if (model->config.fused == FUSES_QKV_HEADS) model->config.fused = FUSES_QKV;
   if (model->config.delta.form == DELTA_INTERLEAVED)
-    model->config.delta.form = DELTA_AS_ONE; /* as model_prepare() makes them, and the factors of taps */
+    model->config.delta.form = DELTA_AS_ONE; /* as model_prepare() makes it, and the factors below */
   model->config.delta.q_scale = model->config.delta.k_scale = model->config.delta.v_scale = 1;
   const char *body = model->config.names.body;
   TRY(model_make_layers(model, body ? body : "model.", err));
@@ -273,7 +274,7 @@ static uint64_t next_random(uint64_t *random) {
   return z ^ z >> 31;
 }
 
-/* Rounds up to whole words: place() aligns every tensor and pads it to ALIGNMENT. */
+/* Fills a tensor with random bytes, rounded up to whole words: place() aligns and pads it to ALIGNMENT. */
 static void fill_bytes(const void *place, size_t bytes, uint64_t *random) {
   uint64_t *words = (uint64_t *)place;
   for (size_t i = 0; i < (bytes + 7) / 8; i++) words[i] = next_random(random);

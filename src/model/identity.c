@@ -1,7 +1,7 @@
 /* identity.c - see identity.h.
  *
  * Called by: cache.c and assistant.c of commands/answer, commands/keep, commands/map/map_job.c,
- *            commands/measure/eval.c.   Calls: base/content.c. */
+ *            commands/measure/eval.c, commands/ranks/join.c.   Calls: base/content.c. */
 #include "model/identity.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static Status add_bytes(ContentHash *list, const void *bytes, size_t size, Error
   return STATUS_OK;
 }
 
-/* Adds what the files do not determine: values that flags may override, and which tensors are used. */
+/* Adds what a model's files do not determine: values that flags may override, and which tensors are used. */
 static Status add_derived(const Model *model, ContentHash *list, Error *err) {
   const double flagged[] = {model->config.rope.theta, model->config.norm_eps};
   size_t n_tensors = model_tensor_count(model);

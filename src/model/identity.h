@@ -6,16 +6,16 @@
 
 /* Hash of everything that decides the model's results: the files of weights, which of their tensors are used,
  * the configuration, and flags that override it; not sampling defaults or the tokenizer. *known is false if
- * `search` does not permit to read a file, if a file has changed since, and for a dummy. */
+ * `search` does not permit reading a file, if a file has changed since it was opened, and for a dummy. */
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
-/* Hash of the sizes of the files of weights, and of samples of their content: another model has another one,
- * nearly always. Quick. */
+/* Hash of the sizes of the files of weights, and of samples of their content: different models almost never
+ * have the same hash. Fast. */
 Status model_sample(const Model *model, ContentHash *hash, Error *err);
 
-/* Appends what identifies an open model without reading it: its configuration's hash, and a line with the
- * stamp of each file of weights. */
+/* Appends what identifies an open model without reading its weights: its configuration's hash, and a line
+ * with the stamp of each file of weights. */
 Status model_stamps(const Model *model, Buffer *text, Error *err);
 
 /* True if the files at the model's paths still are those that were opened. */

@@ -1,5 +1,4 @@
-/* layers.c - see layers.h. Called by: the files of src/model, the backends, step_cost.c,
- * commands/models/inspect.c. */
+/* layers.c - see layers.h. Called by: the files of src/model, the backends, step_cost.c, commands/models. */
 #include "model/layers.h"
 
 #include <math.h>
@@ -8,33 +7,33 @@
 
 #include "model/names.h"
 
-/* Sizes of tensors; what a size of 0 stands for is not there. */
+/* Sizes of the tensors in tensors.def; a layer lacks a tensor with a size of 0. */
 typedef enum {
   WIDTH_ONE,
   WIDTH_HIDDEN,
-  WIDTH_HEADS,   /* numbers that o takes */
-  WIDTH_QUERIES, /* heads, and their gates where those are in the same matrix */
+  WIDTH_HEADS,   /* inputs of o */
+  WIDTH_QUERIES, /* outputs of q: all heads' queries, and gates that are in q's matrix */
   WIDTH_KEYS,
   WIDTH_VALUES,
   WIDTH_INTERMEDIATE, /* hidden units of the MLP */
-  WIDTH_GATED,        /* the same, if it has a gate */
+  WIDTH_GATED,        /* WIDTH_INTERMEDIATE, if the MLP has a gate */
   WIDTH_ATTN_GATE,
-  WIDTH_LAYER_INPUT, /* of the layer's own input of a token */
-  WIDTH_CHANNELS,    /* of q, or of all that is convolved and lies in one matrix */
+  WIDTH_LAYER_INPUT, /* per_layer_width */
+  WIDTH_CHANNELS,    /* outputs of delta_qkv: of q alone with DELTA_APART */
   WIDTH_DELTA_VALUES,
-  WIDTH_BESIDE,  /* the same beside attention */
-  WIDTH_DELTA_K, /* of k and v, where they are matrices of their own */
+  WIDTH_BESIDE,  /* WIDTH_DELTA_VALUES, of Mamba-2 beside attention */
+  WIDTH_DELTA_K, /* outputs of delta_k, and of delta_v, with DELTA_APART */
   WIDTH_DELTA_V,
   WIDTH_DELTA_B,
   WIDTH_DELTA_A,
-  WIDTH_DELTA_GATE, /* hidden, or numbers between the two matrices that make a or z */
-  WIDTH_DELTA_RANK, /* the latter */
+  WIDTH_DELTA_GATE, /* gate_rank, or hidden without it */
+  WIDTH_DELTA_RANK, /* gate_rank */
   WIDTH_CONV,
   WIDTH_EXPERTS,       /* their number */
   WIDTH_SHARED_GATE,   /* 1 */
   WIDTH_EXPERT_LATENT, /* of the experts' inputs and outputs, where it is not hidden */
   WIDTH_Q_INPUT,       /* hidden, or the queries' latent */
-  WIDTH_Q_RANK,        /* that of latent attention */
+  WIDTH_Q_RANK,        /* of the queries' latent */
   WIDTH_KV_A,
   WIDTH_KV_RANK,
   WIDTH_KV_B,
@@ -46,7 +45,7 @@ typedef enum {
   WIDTH_ALTUP, /* the number of AltUp's streams */
   WIDTH_ALTUP_SQUARE,
   WIDTH_LAUREL,
-  /* of vectors: */
+  /* lengths of vectors: */
   WIDTH_NORM_IN,
   WIDTH_NORM_OUT,
   WIDTH_MLP_NORM_IN,
@@ -72,15 +71,15 @@ typedef enum {
   WIDTH_CONV_TAPS,
   WIDTH_CONV_BIASES,
   WIDTH_NGRAM_TAPS,
-  WIDTH_CHOICES,     /* experts with a bias of their choice */
-  WIDTH_OWN_EXPERTS, /* experts with factors of their own */
+  WIDTH_CHOICES,     /* n_experts, with choice_bias */
+  WIDTH_OWN_EXPERTS, /* n_experts, with EXPERTS_OWN_NORMS */
   WIDTH_XIELU,
   /* beside the layers: */
   WIDTH_VOCAB,
   WIDTH_LAYER_INPUTS, /* of all layers together */
   WIDTH_MORE_STREAMS, /* hidden, where there is such a stream of AltUp */
   WIDTH_FINAL_NORM,
-  WIDTH_TARGET_STATES, /* of drafters: what they take of the target's states, and what that is joined to */
+  WIDTH_TARGET_STATES, /* drafters: inputs of draft_states, then of draft_join */
   WIDTH_TARGET_PAIR,
   WIDTH_TARGET_OUT,
   WIDTH_MTP_NORM,
@@ -88,10 +87,10 @@ typedef enum {
   WIDTH_STATES_NORM,
 } Width;
 
-/* Operations of tensors.def that differ by the layer. */
+/* Names in tensors.def for operations that differ by layer; see layer_tensor_operation(). */
 enum { OP_MIXER = N_OPERATIONS, OP_MLP };
 
-/* The members of the config that require a bias of a linear layer. */
+/* Which member of the config requires that a linear layer has a bias. */
 typedef enum { BIAS_NONE, BIAS_QKV, BIAS_O, BIAS_MLP, BIAS_DELTA, BIAS_CONV, BIAS_ROUTER, BIAS_LATENT } Bias;
 
 static const struct {
@@ -295,7 +294,7 @@ static bool is_of_expert(int which) {
   return which >= N_LAYER_LINEARS;
 }
 
-/* EXPERT_GATE .. of a linear layer of an expert. */
+/* Which part of an expert linear layer `which` is: EXPERT_GATE .. */
 static int expert_part(int which) {
   return (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS;
 }
@@ -336,7 +335,8 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
   *n_out = width_of(config, layer, linears[which].out);
 }
 
-/* True if the layer has an operation of tensors.def; sizes of 0 say more of the others. */
+/* True if the layer can have this operation of tensors.def; tensors of other operations are absent by a size
+ * of 0. */
 static bool has_operation(const LayerConfig *own, unsigned operation) {
   switch (operation) {
   case OP_QKV:
@@ -484,13 +484,13 @@ static const ModelRow model_vectors[] = {
 #undef PLAIN
 };
 
-/* The row of a slot, which all have one. */
+/* The row that has slot `which`; every slot has one. */
 static const ModelRow *row_of(const ModelRow *rows, int which) {
   while (which >= rows->first + rows->n) rows++;
   return rows;
 }
 
-/* The width for the tensor with this number, where a row stands for several. */
+/* A size beside the layers; number: the tensor's place in its row, if that stands for several. */
 static int model_width(const ModelConfig *config, Width width, int number) {
   const DraftConfig *draft = &config->draft;
   const int states = draft->n_states * draft->target_hidden;
@@ -529,7 +529,7 @@ int model_vector_size(const ModelConfig *config, int which) {
   return model_width(config, row->out, which - row->first);
 }
 
-/* base: the row's name, or another; then none of them is numbered. */
+/* out = the full name; numbered if the row stands for several tensors and `base` is the row's own name. */
 static void model_name(const ModelRow *row, const char *body, const char *base, int which,
                        char out[LINEAR_NAME_SIZE]) {
   const int number = row->n > 1 && base == row->name ? which - row->first : -1,
@@ -539,7 +539,7 @@ static void model_name(const ModelRow *row, const char *body, const char *base, 
 
 void model_linear_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]) {
   const ModelRow *row = row_of(model_linears, which);
-  if (which == MODEL_HEAD || config->draft.kind == DRAFT_GEMMA4) body = ""; /* they lie beside the rest */
+  if (which == MODEL_HEAD || config->draft.kind == DRAFT_GEMMA4) body = ""; /* these names have no prefix */
   model_name(row, body, model_linear_base(config, which, row->name), which, out);
 }
 

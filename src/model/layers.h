@@ -1,4 +1,4 @@
-/* layers.h - what tensors.def says of tensors, for a config: existence, names, sizes. */
+/* layers.h - which tensors a model of a given config has, with their names and sizes (from tensors.def). */
 #pragma once
 
 #include "model/model.h"
@@ -10,80 +10,79 @@ enum { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, N_EXPERT_LINEARS };
 static inline int expert_linear(int expert, int part) {
   return N_LAYER_LINEARS + expert * N_EXPERT_LINEARS + part;
 }
-/* N_LAYER_LINEARS and those of the layer's experts: at most 2^14 */
+/* The number of the layer's linear layers, N_LAYER_LINEARS and its experts': at most 2^14. */
 int layer_linear_count(const ModelConfig *config, int layer);
 
-/* Linear layer `which` (LAYER_Q .. layer_linear_count()) of a layer; const is dropped, as strchr() does. */
+/* Linear layer `which`, LAYER_Q .. layer_linear_count() - 1; const is dropped, as in strchr(). */
 Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
 
-/* "embed_tokens", and "layers", or what the model has in their place. */
+/* "embed_tokens" and "layers", or the names that the model has in their place. */
 const char *embedding_name(const ModelConfig *config);
 const char *layers_name(const ModelConfig *config);
 
-/* out[size] = the whole name of a part of a layer, "model.layers.3.self_attn.q_proj", from what names begin
- * with ("model."), the layer's number and the part's name, where config.names.block, .attention and .delta
+/* out[size] = the full name of a part of a layer, "model.layers.3.self_attn.q_proj", from the prefix `body`
+ * ("model."), the layer's number and the part's name, in which config.names.block, .attention and .delta
  * replace "self_attn" and the like. */
 void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
                      size_t size);
 
-/* True if the layer has linear layer `which`; the Linear of one that it lacks has n_out 0. */
+/* True if the layer has linear layer `which`; otherwise that Linear has n_out 0. */
 bool layer_linear_exists(const ModelConfig *config, int layer, int which);
 
 /* Inputs and outputs of linear layer `which` of a layer: far below 2^31 within the ranges of config.h. */
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out);
 
-/* True if the config requires a bias. */
+/* True if the config requires that linear layer `which` has a bias. */
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which);
 
-/* The stored matrix that holds a linear layer; with config->fused it may also hold
- * others. */
+/* The stored matrix that holds a linear layer; with config->fused it may also hold other layers. */
 typedef struct {
   const char *name; /* "self_attn.qkv_proj" */
   int first_part;   /* the linear layer (LAYER_Q ..) with the first outputs of the matrix */
-  int first;        /* the first of this layer's outputs in the matrix */
+  int first;        /* this linear layer's first output in the matrix */
   int n_out;        /* outputs of the matrix */
 } StoredLinear;
 /* Room for "thinker.model.language_model.layers.4095.block_sparse_moe.experts.4095.gate_proj". */
 #define LINEAR_NAME_SIZE 88
 /* PRECOND which < N_LAYER_LINEARS */
 StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which);
-/* "mlp.experts.7.gate_proj" of a linear layer from N_LAYER_LINEARS on. */
+/* name = "mlp.experts.7.gate_proj", for linear layers from N_LAYER_LINEARS on. */
 void expert_linear_name(const ModelConfig *config, int which, char name[LINEAR_NAME_SIZE]);
-/* True if the linear layer is the first in its stored matrix, which holds one such layer; false if
- * the layer has no such linear layer. */
+/* True if linear layer `which` is the first one in its stored matrix; false also if the layer lacks it. */
 bool layer_linear_is_first(const ModelConfig *config, int layer, int which);
 
-/* A vector as it is stored: its whole name in the layer is name and suffix. */
+/* A vector as it is stored: its name within the layer is name followed by suffix. */
 typedef struct {
   const char *name;   /* "input_layernorm"; NULL: the layer has no such vector */
   const char *suffix; /* ".weight" of a norm, or "" */
   int n, taps;        /* [n], or with taps > 0 [n][1][taps] */
-  Dtype usually;      /* DTYPE_F32 if checkpoints store it so beside fp16 and bf16 weights, else DTYPE_F16 */
+  Dtype usually;      /* DTYPE_F32 if checkpoints with fp16 or bf16 weights store it so, else DTYPE_F16 */
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
-/* True of the weights of norms that have none (config.norms_plain), of a layer or beside the layers: they
- * are ones, which no checkpoint has. */
+/* True for the weights of norms without weights (config.norms_plain), of a layer or beside the layers: the
+ * loader makes ones, no checkpoint has them. */
 bool layer_vector_is_made(const ModelConfig *config, int which);
 bool model_vector_is_made(const ModelConfig *config, int which);
 
 /* --- beside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
 
-/* Inputs and outputs of a linear layer, numbers of a vector; *n_out or the number 0: the model lacks it. */
+/* Inputs and outputs of a linear layer, and the length of a vector; *n_out or the length 0: the model lacks
+ * it. */
 void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
 int model_vector_size(const ModelConfig *config, int which);
-/* out = "model.altup_projections.2" and, of a norm, ".weight". */
+/* out = the full name: "model.altup_projections.2", "model.norm.weight". */
 void model_linear_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]);
 void model_vector_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]);
 /* The rows of a step for which a linear layer is computed. */
 typedef enum { ROWS_OF_STEP, ROWS_OF_LOGITS, ROWS_OF_DRAFT } ModelRows;
 ModelRows model_linear_rows(int which);
-/* As those of a layer, below. */
+/* As layer_vector_plus(), below. */
 float model_vector_plus(const ModelConfig *config, int which);
 
-/* A number is added to those of a vector before they are used: 1 to norms of norms_plus_one(), else 0. */
+/* The term added to each number of a vector before use: 1 for norms with norms_plus_one(), else 0. */
 float layer_vector_plus(const ModelConfig *config, int which);
-/* Random numbers in its place, that included, lie uniformly from `low` to `high`. */
+/* A dummy's random numbers for a vector, layer_vector_plus() included, are uniform in [low, high). */
 typedef struct {
   float low, high;
 } VectorRange;
@@ -93,18 +92,18 @@ VectorRange model_vector_range(int which);
 /* The part of a tensor that one of several GPUs has (slice.c). */
 typedef enum {
   DIVIDE_WHOLE,        /* all of it */
-  DIVIDE_QUERY_HEADS,  /* outputs or numbers of its queries' heads */
+  DIVIDE_QUERY_HEADS,  /* outputs, or numbers of a vector, of its query heads */
   DIVIDE_KV_HEADS,     /* of its KV heads */
   DIVIDE_VALUE_HEADS,  /* of its value heads of the delta rule */
   DIVIDE_KEY_RUNS,     /* three runs of channels: q and k of its key heads, v of its value heads */
   DIVIDE_CHANNEL_RUNS, /* its channels of a convolution: of a matrix three runs */
-  DIVIDE_MIXER_INPUTS, /* inputs that its heads or channels make */
+  DIVIDE_MIXER_INPUTS, /* the inputs that its heads or channels produce */
   DIVIDE_UNITS,        /* outputs: its hidden units of an MLP */
-  DIVIDE_UNIT_INPUTS,  /* the same as inputs */
+  DIVIDE_UNIT_INPUTS,  /* inputs: its hidden units of an MLP */
 } Division;
 Division layer_linear_division(int which);
 Division layer_vector_division(int which);
 
-/* The operation of the layer that reads a tensor that it has: a linear layer below N_LAYER_LINEARS or a
- * vector. */
+/* The operation of the layer that reads tensor `which`: a linear layer below N_LAYER_LINEARS, or a vector.
+ * PRECOND the layer has the tensor. */
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which);

@@ -16,25 +16,26 @@ typedef struct {
   const StoredTensor *factor;  /* NVFP4: weight_scale_2 or weight_global_scale, one number */
   int step;                    /* QUANT_NONE: a dense matrix stored [n_in][n_out], of whose outputs the
                                 * layer is first_out, first_out + step, ... */
-  int n_out;                   /* outputs of the stored matrix; the layer is its outputs */
-  int first_out;               /* [first_out, first_out + linear->n_out) */
+  int n_out;                   /* outputs of the stored matrix */
+  int first_out;               /* the layer's first output in it */
 } StoredWeights;
 
-/* Weights of an expert that model_prepare_but_experts() left: NULL, or what they are and where they go. */
+/* Weights of an expert that model_prepare_but_experts() left, and memory for their repacked form; stored
+ * NULL: nothing is left. */
 typedef struct {
   const StoredWeights *stored;
   unsigned char *to;
 } LaterWeights;
 
-/* True if the weights, or the zero points and scales, are used in place. */
+/* True if the weights are used as stored; and the same for the zero points and scales. */
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 
-/* Bytes that repack.c will allocate if scales fit F16 (2 more per scale if not). */
+/* Bytes that repack.c will allocate if scales fit F16 (with 4 bits 2.5 more per scale if not). */
 size_t stored_made_bytes(const StoredWeights *stored);
-size_t stored_replaced_bytes(const StoredWeights *stored); /* stored bytes that are not read afterwards */
+size_t stored_replaced_bytes(const StoredWeights *stored); /* bytes that are not read after repacking */
 
-/* The same for FP8 and FP4, whose scales float_scales.c checks and makes. */
+/* stored_made_bytes() for FP8 and FP4; float_scales_make() checks and makes their scales (float_scales.c). */
 enum { FP4_SCALE_VALUES = 256 };
 size_t float_scales_made_bytes(const StoredWeights *stored);
 Status float_scales_make(Model *model, const StoredWeights *stored, int n_threads, Error *err);
@@ -68,33 +69,34 @@ struct ModelFiles {
   MappedFile packed;            /* an ak48 file */
   StoredTensor *packed_tensors; /* [n_packed_tensors] in the file's order */
   size_t n_packed_tensors;
-  char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
+  char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] names of the layers' Linears */
   char own_names[N_MODEL_LINEARS][LINEAR_NAME_SIZE];
   NgramShard *ngram_shards;               /* of all layers */
   Expert *experts;                        /* of all layers */
-  char (*expert_names)[LINEAR_NAME_SIZE]; /* [experts][N_EXPERT_LINEARS] of their Linears */
-  StoredTensor **views;                   /* [n_views] parts of tensors of all experts, for each of them */
+  char (*expert_names)[LINEAR_NAME_SIZE]; /* [n_experts][N_EXPERT_LINEARS] of their Linears */
+  StoredTensor **views; /* [n_views] for each layer, hf_experts.c's views of its tensors of all experts */
   size_t n_views, views_capacity;
   char *packed_names;    /* storage of packed_tensors' names */
-  StoredWeights *stored; /* [n_stored] quantised layers for model_prepare() */
+  StoredWeights *stored; /* [n_stored] linear layers for model_prepare() */
   size_t n_stored, stored_capacity;
-  void **made; /* [n_made] memory that model_prepare() allocated */
+  void **made; /* [n_made] what model_make_memory() allocated */
   size_t n_made, made_capacity;
   bool scales_prepared, prepared;
   size_t n_experts; /* in `experts` */
-  /* [n_experts][N_EXPERT_LINEARS] what is not repacked yet; NULL: nothing */
+  /* [n_experts][N_EXPERT_LINEARS] weights that are not repacked yet; NULL: none */
   LaterWeights *waiting;
   void *reserved; /* [reserved_bytes] the mapping of a dummy's tensors, or NULL */
   size_t reserved_bytes;
 };
 
-/* AutoAWQ's order: the column of each nibble of a word, from the lowest bits on. */
+/* AutoAWQ's order: awq_order[k] is the column of a word's nibble k, counted from the lowest bits. */
 extern const size_t awq_order[8];
 
-/* Memory of model_prepare() for a layer, which model_close() frees; NULL after a failure. */
+/* Memory for n items of `size` bytes that belong to `linear`; model_close() frees it. NULL after a
+ * failure. */
 void *model_make_memory(Model *model, size_t n, size_t size, const Linear *linear, Error *err);
 
-/* Number `index` of the mapped files of an open model's weights, NULL after the last. */
+/* Mapped file `index` of an open model's weights; NULL after the last. */
 const MappedFile *model_file(const Model *model, size_t index);
 
 /* Allocates a Model with its files and path. */
@@ -105,8 +107,8 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
 Status hf_draft_open(const char *path, const Model *target, Model *draft, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 
-/* Allocates model->layers and names all Linears; those beside the layers, but for the head, have their sizes
- * then. PRECOND the config is set. */
+/* Allocates model->layers, names all Linears, and sets the sizes of the model's own ones, except the head's.
+ * PRECOND the config is set. */
 Status model_make_layers(Model *model, const char *body, Error *err);
 
 /* Sets model->head to a dense lm_head or, if the config ties it, to the embedding. */
@@ -123,10 +125,10 @@ Status check_finite(const void *data, Dtype dtype, size_t n, int n_threads, cons
  * tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
 
-/* data + bytes; NULL stays NULL, as weights are that model_prepare() is to make. */
+/* data + bytes; NULL, of weights that model_prepare() is to make, stays NULL. */
 const void *moved(const void *data, size_t bytes);
 
-/* Reduces a layer to its outputs [first, first + n_out) without moving them. `file` is for the message.
+/* Reduces a layer to its outputs [first, first + n_out), without copying weights. `file` is for the message.
  * PRECOND the layer has no bias yet. */
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err);
 

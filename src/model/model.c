@@ -9,8 +9,8 @@
 #include "base/half.h"
 #include "model/loaders.h"
 
-/* All dtypes of safetensors' reference implementation (0.7), the first in the order of Dtype; tensors of
- * DTYPE_OTHER may be in a file unused. */
+/* All dtypes of safetensors' reference implementation (0.7); those before BOOL are in the order of Dtype. A
+ * file may hold tensors of DTYPE_OTHER that are not used. */
 static const struct {
   const char *name;
   int bits;
@@ -126,7 +126,8 @@ float stored_float(const void *data, Dtype dtype, size_t index) {
 
 enum { FINITE_CHUNK = 1024 };
 
-/* True if n <= FINITE_CHUNK numbers are finite. fp32 has its exponent in the upper two bytes, like bf16. */
+/* True if numbers [first, first + n) are finite; n <= FINITE_CHUNK. fp32 has its exponent in the upper two
+ * bytes, like bf16. */
 static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
   const size_t size = dtype_bytes(dtype);
   const char *from = (const char *)data + first * size;
@@ -164,14 +165,14 @@ const void *moved(const void *data, size_t bytes) {
   return data ? (const char *)data + bytes : NULL;
 }
 
-/* Moves to the scales of output `first` of FP8's blocks. */
+/* FP8: moves scales and block_first to output `first`. */
 static void cut_blocks(Linear *linear, int first) {
   const int at = linear->block_first + first, n_groups = (linear->n_in - 1) / linear->group + 1;
   linear->scales = moved(linear->scales, (size_t)(at / linear->block) * (size_t)n_groups * 4);
   linear->block_first = at % linear->block;
 }
 
-/* Cuts a layer whose rows are its outputs. */
+/* linear_cut() of weights that are stored by outputs: moves their pointers to output `first`. */
 static void cut_rows(Linear *linear, int first) {
   const size_t at = (size_t)first * (1 + (size_t)linear->row_skip), n_in = (size_t)linear->n_in;
   linear->weight = moved(linear->weight, at * linear_input_bytes(linear, n_in));

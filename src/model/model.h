@@ -40,7 +40,7 @@ typedef struct {
   int n;
 } Vector;
 
-/* n_rows x n_columns numbers, rows contiguous: the embedding. */
+/* n_rows x n_columns numbers, rows contiguous: an embedding, or another table of rows. */
 typedef struct {
   const void *data; /* [n_rows][n_columns] */
   Dtype dtype;      /* F32, F16 or BF16 */
@@ -55,27 +55,27 @@ typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8, LINEAR_FP8
  *     w[i][o] = (q[i][o] - z[i / group][o]) * scales[i / group][o]
  *   where column 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of its row (models.md, "AutoAWQ
  *   gemm").
- * LINEAR_GROUPED: the same formula with weights of 8 bits, a byte each, or of 4 bits, packed as above, whose
- *   zero points exceed 15 or whose scales do not fit F16.
+ * LINEAR_GROUPED: LINEAR_AWQ's formula with weights of 8 bits, a byte each, or with weights of 4 bits, packed
+ * as above, whose zero points exceed 15 or whose scales do not fit F16.
  * LINEAR_INT8: w[i][o] = weight[o][i] * scales[o], and x is rounded to int8 before the product:
  *     s = largest |x[i]| / 127.5,  p[i] = x[i] / s to the nearest integer, ties to even, in -128 .. 127,
  *     y[o] = s * scales[o] * sum over i of weight[o][i] * p[i]
  * LINEAR_FP8: w[i][o] = e4m3(weight[o][i]) * scales[(block_first + o) / block][i / group]
  * LINEAR_FP4: w[i][o] = e2m1(code) * scale_values[scales[o][i / group]]; the code is the lower four bits of
  *   weight[o][i / 2] for an even i, the upper four for an odd one, and stands for
- *     0: 0   1: 0.5   2: 1   3: 1.5   4: 2   5: 3   6: 4   7: 6,   with bit 3 set the negative of it.
+ *     0: 0   1: 0.5   2: 1   3: 1.5   4: 2   5: 3   6: 4   7: 6,   negated if bit 3 is set.
  * LINEAR_DENSE: weight[o][i] as stored.
  *
- * model_open() sets the form; a layer that is stored otherwise has no data before model_prepare(), which may
- * still change 4-bit layers from LINEAR_AWQ to LINEAR_GROUPED or back, as their numbers require. */
+ * model_open() sets the form. A layer that is not stored in this form has no data before model_prepare(),
+ * which may still change 4-bit layers from LINEAR_AWQ to LINEAR_GROUPED or back, as their numbers require. */
 typedef struct {
   LinearKind kind;
   int n_in, n_out; /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
   int bits;        /* AWQ, FP4: 4, GROUPED: 4 or 8, INT8, FP8: 8 */
-  /* Inputs that share a scale: AWQ, GROUPED: n_in for one scale per column; FP4: 16 or 32; FP8: n_in, or a
-   * multiple of 16 with a shorter last group. */
+  /* Inputs that share a scale. AWQ, GROUPED: n_in means one scale per column; FP4: 16 or 32; FP8: n_in, or a
+   * multiple of 16, and the last group may be shorter. */
   int group;
-  /* AWQ, GROUPED: columns of each stored row that belong to other layers (fused ones): rows of qweight,
+  /* AWQ, GROUPED: columns of each stored row that belong to other layers of a fused matrix: rows of qweight,
    * qzeros and scales are n_out + skip columns apart; skip % 8 == 0. */
   int skip;
   int block;           /* FP8: outputs that share a scale; the last block may be shorter */
@@ -85,18 +85,18 @@ typedef struct {
   /* [n_in / group][n_out], AWQ: f16, GROUPED: f32; INT8: f32 [n_out]; FP4: u8 [n_out][n_in / group];
    * FP8: f32 [blocks of outputs][groups of inputs]. */
   const void *scales;
-  const float *scale_values; /* FP4: [256] what the codes in `scales` stand for */
+  const float *scale_values; /* FP4: [256] the scale that each code in `scales` stands for */
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
   int row_skip;       /* dense, FP4: rows of other layers between two of `weight` and of FP4's `scales` */
-  /* Dense, FP8, FP4 in a model's part (slice.h): inputs of other parts between two rows of `weight`, and
-   * their scales between two rows of `scales`. */
+  /* Dense, FP8, FP4 in a model's part (slice.h): the other parts' inputs between two rows of `weight`, and
+   * the other parts' scales between two rows of `scales`. */
   int input_skip, scale_skip;
   Vector bias;      /* [n_out], or data NULL */
   const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
-/* Bytes of n inputs of an output, of weights that lie by outputs (`weight`). */
+/* Bytes of the n weights of n inputs of one output, in the forms that are stored by outputs (`weight`). */
 static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   switch (linear->kind) {
   case LINEAR_FP4: return n / 2;
@@ -106,29 +106,29 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   }
 }
 
-/* The numbers of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):
+/* The parameters of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):
  *   g = alpha_p u^2 + beta u where u > 0, else alpha_n (e^min(u, eps) - 1 - u) + beta u.
- * They are stored so that alpha_p is ln(1 + e^stored), alpha_n that plus beta. */
+ * alpha_p is softplus() of its stored number, alpha_n is softplus() of its own plus beta. */
 typedef struct {
   float alpha_p, alpha_n, beta, eps;
 } Xielu;
 /* ln(1 + e^x), as torch's softplus: x itself from 20 on. */
 double softplus(double x);
 
-/* One of a layer's experts: an MLP of the width config.experts.width. Experts are stored one by one, or all
- * of a layer in tensors with one dimension more: these Linears are then views into them. */
+/* One of a layer's experts: an MLP of the width config.experts.width. A checkpoint stores experts one by one,
+ * or all of a layer in tensors with one more dimension; then these Linears are views into such tensors. */
 typedef struct {
-  Linear gate, up, down; /* expert_row_width() -> width twice, and back; ungated: gate has n_out 0 */
+  Linear gate, up, down; /* gate, up: expert_row_width() -> width, down: back; ungated: gate has n_out 0 */
 } Expert;
 
-/* Rows of a table of n-grams. Numbers in F8_E4M3 or I8 are multiplied by a scale. */
+/* Some rows of a table of n-grams (NgramConfig). Numbers in F8_E4M3 or I8 are multiplied by a scale. */
 typedef struct {
   Matrix rows;
-  Vector scales; /* [1] for all rows or [rows.n_rows]; data NULL: no scales */
+  Vector scales; /* [1] for all rows, or [rows.n_rows]; data NULL: no scales */
 } NgramShard;
 
-/* A layer's tensors; tensors.def says what each is, and in which layers. The Linear of a layer that a model
- * lacks has n_out 0, such a Vector data NULL. */
+/* A layer's tensors; tensors.def says what each is, and in which layers. If the layer lacks one, its Linear
+ * has n_out 0, its Vector data NULL. */
 typedef struct {
   union {
     Linear linear[N_LAYER_LINEARS];
@@ -145,23 +145,25 @@ typedef struct {
     };
   };
   Expert *experts; /* [n_experts] of a layer with experts (config_layer().n_experts) */
-  /* [n_heads] parts of kv_b: nope_dim -> kv_rank, its transpose, dense; kv_rank -> value_dim. */
+  /* [n_heads] parts of kv_b. key_heads: the transposed key part, nope_dim -> kv_rank, dense; value_heads:
+   * kv_rank -> value_dim. */
   Linear *key_heads, *value_heads;
-  /* [n_shards] the table of n-grams, one after another: as many rows each, of ngram_columns() numbers */
+  /* [n_shards] consecutive parts of the table of n-grams, with equal numbers of rows of ngram_columns() */
   NgramShard *shards;
   int n_shards;
-  /* In a model's part (slice.h) outputs of delta_qkv or conv_in that follow its own; else n_out 0. */
+  /* In a model's part (slice.h): the second and third run of outputs of delta_qkv or conv_in; else n_out
+   * 0. */
   Linear more[2];
 } ModelLayer;
 
-/* Zeros if the layer has no such numbers. */
+/* The layer's parameters of xIELU; zeros if it has none. */
 Xielu xielu_read(const ModelLayer *layer);
 
-/* A drafter's properties beside its tensors (config.h, DraftKind). */
+/* A drafter's properties besides its tensors (config.h, DraftKind). */
 typedef struct {
-  bool target_head;    /* the head is the target's: it is copied again when that is prepared */
-  bool round_head;     /* a device that has the target's head rounds it to 4 bits for the drafter */
-  int32_t *target_ids; /* [vocab_size] the target's ids of the drafter's tokens; NULL: the same */
+  bool target_head;    /* `head` is a copy of the target's, made again when the target is prepared */
+  bool round_head;     /* a device rounds its copy of the target's head to 4 bits for the drafter */
+  int32_t *target_ids; /* [vocab_size] the target's id of each of the drafter's tokens; NULL: equal ids */
 } DraftParts;
 
 typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, private to src/model */
@@ -173,8 +175,8 @@ typedef struct {
   ModelLayout layout;
   bool dummy;         /* made by model_open_dummy() */
   ModelLayer *layers; /* [n_layers] */
-  /* The tensors beside them (model/tensors.def); n_out 0 or data NULL: the model lacks it. A
-   * drafter's head may be its target's; head.bias: config.head_bias. */
+  /* The tensors beside the layers (model/tensors.def); n_out 0 or data NULL: the model lacks this tensor. A
+   * drafter's head may be its target's; head.bias is there with config.head_bias. */
   union {
     Linear linear[N_MODEL_LINEARS];
     struct {
@@ -193,17 +195,18 @@ typedef struct {
 #include "model/tensors.def"
     };
   };
-  /* [vocab_size][hidden]; of a drafter [target_vocab][its states' width], perhaps its target's own */
+  /* [vocab_size][hidden]; a drafter's: [target_vocab][width of the target's states], perhaps the target's
+   * own */
   Matrix embedding;
   Matrix input_table;  /* [per_layer_vocab][n_layers * per_layer_width]; only with config.per_layer_width */
   DraftParts draft;    /* only with config.draft.kind */
-  size_t weight_bytes; /* all tensors used, as stored, each once */
-  size_t table_bytes;  /* tables of n-grams, a part of weight_bytes: rows are read from the mapped file */
-  /* Memory that model_prepare() takes, and that opening has taken to join the parts of convolutions (Olmo
-   * Hybrid). */
+  size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
+  size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */
+  /* Bytes that model_prepare() allocates, and that opening has allocated to join the parts of convolutions
+   * (Olmo Hybrid). */
   size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
-  size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */
+  size_t unused_tensors; /* the files' tensors that are not used (rotary tables and the like), for inspect */
   bool assumed;          /* an ak48 file: rope_theta or epsilon is Qwen3's for lack of another source */
   char *tokenizer_path;  /* the model's tokenizer.json (not opened here), or NULL */
   /* Sources of rope_theta and epsilon, for inspect; static strings: "flag", "config.json beside the file",
@@ -212,7 +215,8 @@ typedef struct {
   ModelFiles *files;
 } Model;
 
-/* Values of flags, which override the file's. A directory refuses all but `tokenizer` with STATUS_USAGE. */
+/* Values of flags, which take precedence over what files say. With a directory, any but `tokenizer` fails
+ * with STATUS_USAGE. */
 typedef struct {
   double rope_theta;     /* 0: not given */
   double norm_eps;       /* 0: not given */
@@ -224,38 +228,41 @@ typedef struct {
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
 
-/* Opens a drafter for a target: a directory of its own, or the target's path for the layer that predicts
- * several tokens inside its checkpoint (Qwen3.5 to 3.8, Qwen3-Next). It uses embedding and head of the
- * target, which outlives it, where it has none. A drafter that does not fit is refused by name. */
+/* Opens a drafter for a target: a directory of its own, or the target's path for the MTP layer in the
+ * target's checkpoint (Qwen3.5 to 3.8, Qwen3-Next). A drafter without an embedding or a head uses the
+ * target's, so the target must outlive it. A drafter that does not fit the target is refused, with the
+ * reason. */
 Status model_open_draft(const char *path, const Model *target, Model **draft, Error *err);
-/* Rounds a prepared drafter's dense matrices to 4 bits in groups of 128 where sizes allow; a head that is the
- * target's is left to the device (draft.round_head). */
+/* Rounds a prepared drafter's dense matrices to 4 bits in groups of 128, where sizes allow it. A head that is
+ * the target's is left to the device (draft.round_head). */
 Status model_round_draft(Model *draft, int n_threads, Error *err);
-/* True if a checkpoint has such a layer, which is no part of the model. */
+/* True if the model's checkpoint has an MTP layer, which model_open() does not load. */
 bool model_predicts_several(const Model *model);
 
-/* Bytes of weights after model_prepare(), tables of n-grams among them. */
+/* Bytes of weights after model_prepare(), including tables of n-grams. */
 size_t model_loaded_bytes(const Model *model);
 
-/* To be called before anything is computed: refuses (STATUS_MODEL) a model with assumed rope_theta or epsilon
- * and without q and k norms. With them it may be Qwen3: it passes, and the command reports the assumption. */
+/* To be called before anything is computed: refuses (STATUS_MODEL) a model with an assumed rope_theta or
+ * epsilon and without q and k norms. With these norms it may be Qwen3, so it passes, and the command reports
+ * the assumption. */
 Status model_check_known(const Model *model, Error *err);
 
 /* Repacks layers that are not stored in a Linear's form (models.md, "What is repacked") with n_threads
- * threads (0: all cores) and refuses infinite or NaN scales. To be called before weights are read, not
- * needed to look at sizes. A second call does nothing. */
+ * threads (0: all cores), and refuses infinite or NaN scales. To be called before weights are read; sizes are
+ * known without it. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
-/* The same for a device that calls model_prepare_expert() before it reads an expert: their weights, most of a
- * mixture's, stay as they are stored until then. The memory for them is taken, but not touched. */
+/* model_prepare() for a device that calls model_prepare_expert() before it reads an expert: the experts'
+ * weights, most of the model's, stay as stored until then. Their memory is allocated, but not touched. */
 Status model_prepare_but_experts(Model *model, int n_threads, Error *err);
-/* Repacks an expert's weights where that was left; else it returns at once. Not from two threads at a time,
- * unless model_prepare() was called. */
+/* Repacks an expert's weights if model_prepare_but_experts() left them; else returns at once. Not from two
+ * threads at a time, unless model_prepare() was called. */
 void model_prepare_expert(const Model *model, const Expert *expert, int n_threads);
 /* The short first part of model_prepare(): makes and checks scales and zero points, so that a device can
  * refuse them before the weights are repacked. */
 Status model_prepare_scales(Model *model, int n_threads, Error *err);
 
-/* Reports whether the file at `path` begins with ak48's magic; fails (STATUS_MODEL) if it cannot be read. */
+/* Sets *packed: true if the file at `path` begins with ak48's magic. Fails (STATUS_MODEL) if it cannot be
+ * read. */
 Status ak48_is(const char *path, bool *packed, Error *err);
 
 /* Refuses, with advice, a directory that has no tokenizer.json but a tokenizer in another format
@@ -263,15 +270,15 @@ Status ak48_is(const char *path, bool *packed, Error *err);
 Status other_tokenizer_refuse(const char *directory, Error *err);
 
 /* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed:
- * kinds, sizes and groups are those of an fp16 checkpoint of this config. Every tensor has an address, but
- * reading it raises SIGSEGV until model_fill_dummy() has made weight_bytes of random weights. A GPU makes its
- * own random weights instead. */
+ * its tensors have the kinds, sizes and groups that an fp16 checkpoint of this config has. Every tensor has
+ * an address, but reading it raises SIGSEGV until model_fill_dummy() has made weight_bytes of random weights.
+ * A GPU makes its own random weights instead. */
 Status model_open_dummy(const char *path, Model **model, Error *err);
 Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 
 /* Refuses by name what an ak48 file (models.md, "ak48") cannot hold: biases, dense linear layers, values that
  * fp16 cannot hold exactly, different group sizes, rope scaling, sliding windows shorter than the context.
- * Returns STATUS_INTERRUPTED when *interrupted becomes other than 0 (NULL: never). */
+ * Returns STATUS_INTERRUPTED when *interrupted becomes nonzero (NULL: never). */
 Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err);
 /* Writes `model` as an ak48 file; the caller commits it, or after a failure aborts it. PRECOND
  * ak48_check_fits() returned STATUS_OK. */
@@ -281,7 +288,8 @@ Status ak48_write(const Model *model, AtomicFile *file, const volatile int *inte
 enum { N_MODEL_COMPANIONS = 11 };
 extern const char *const model_companions[N_MODEL_COMPANIONS];
 const char *model_path(const Model *model); /* as given to model_open() */
-/* The model's directory, a packed file's own, in new memory; NULL after a failure. */
+/* The model's directory, or the one that holds a packed file, in new memory; NULL after a failure. */
 char *model_directory(const Model *model, Error *err);
-/* Reports whether this file is one of the model's weights, companions or its tokenizer. */
+/* Sets *has: true if the file with this device and inode is one of the model's files of weights, a companion,
+ * or its tokenizer. */
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err);

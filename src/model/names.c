@@ -1,34 +1,34 @@
 /* names.c - names of tensors in the families whose names differ from those of tensors.def.
  *
- * Called by: layers.c. A row of `own` gives a name that the architecture's row has (TensorNames); the rows of
- * `others` follow from what the model is. */
+ * Called by: layers.c. Rows of own_... take a name from the architecture's row (TensorNames); rows of
+ * other_... have names that follow from the model's properties. */
 #include "model/names.h"
 
 #include <stddef.h>
 
-/* The models or layers that a name is for. */
+/* The models or layers to which a name applies. */
 typedef enum {
   ALWAYS,
   ATTENTION, /* the layer's kind */
   DELTA,
-  MAMBA, /* the state's rule */
+  MAMBA, /* delta.rule is RULE_MAMBA2; MAMBA_ALONE: in layers of LAYER_DELTA */
   MAMBA_ALONE,
   CONV,
   STREAMS, /* residual streams */
-  EAGLE,   /* kinds of drafters: EAGLE-3, with one norm of all states, several tokens, Gemma 4 */
+  EAGLE,   /* drafters: EAGLE-3, those with STATES_NORM_WHOLE, MTP, Gemma 4 */
   EAGLE_WHOLE,
   MTP,
   GEMMA,
-  AROUND, /* norms at inputs and outputs */
+  AROUND, /* own->norms is NORM_AROUND */
   QUERY_LATENT,
-  INTERLEAVED, /* DeltaConfig's */
-  APART,       /* likewise; and two matrices for z and a, or a decay for each number of a key: */
+  INTERLEAVED, /* delta.form is DELTA_INTERLEAVED */
+  APART,       /* delta.form is DELTA_APART; the next three: also with gate_rank, by_channel, or both */
   APART_LOW_RANK,
   APART_BY_CHANNEL,
   APART_BOTH,
   FUSED_DELTA, /* the delta rule's matrices are one */
-  NOT_SHARED,  /* no experts, or the MLP beside them has names of its own */
-  OF_SHARED,   /* this + SharedName: experts, and the MLP beside them has such names */
+  NOT_SHARED,  /* no experts, or the MLP beside them is named as an MLP without experts */
+  OF_SHARED,   /* OF_SHARED + SharedName: experts, and the MLP beside them has these names */
 } When;
 
 static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
@@ -62,7 +62,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
 typedef struct {
   int which; /* LAYER_Q .. of linear layers, or of vectors; or MODEL_HEAD .. */
   int when;
-  size_t own; /* of the name in TensorNames */
+  size_t own; /* offset in TensorNames of the name; counts where `name` is NULL */
   const char *name;
 } NameRow;
 
@@ -97,7 +97,7 @@ static const NameRow own_model_vectors[] = {
   { LAYER_GATE, OF_SHARED + (as), 0, prefix ".gate_proj" },  \
   { LAYER_UP,   OF_SHARED + (as), 0, prefix ".up_proj"   },  \
   { LAYER_DOWN, OF_SHARED + (as), 0, prefix ".down_proj" }
-static const NameRow other_linears[] = { /* the first row of a tensor that fits */
+static const NameRow other_linears[] = { /* of a tensor's rows, the first that fits counts */
   SHARED(SHARED_EXPERT,       "mlp.shared_expert"),
   SHARED(SHARED_EXPERTS,      "mlp.shared_experts"),
   SHARED(SHARED_MLP,          "mlp.shared_mlp"),
@@ -164,7 +164,7 @@ const char *vector_name(const ModelConfig *config, int layer, int which, const c
   return FIND(own_vectors, config, &own, which, FIND(other_vectors, config, &own, which, usual));
 }
 
-/* A layer's properties do not matter beside the layers. */
+/* For tensors beside the layers: their rows look at no property of a layer. */
 static const LayerConfig none;
 
 const char *model_linear_base(const ModelConfig *config, int which, const char *usual) {

@@ -3,7 +3,7 @@
 
 #include "base/half.h"
 
-/* Row `row` of a table, whose parts have as many rows each. */
+/* to = row `row` of a table whose shards have equal numbers of rows. */
 static void read_row(const ModelLayer *table, int64_t row, float *to) {
   const int64_t n_rows = table->shards->rows.n_rows;
   const NgramShard *shard = &table->shards[row / n_rows];
@@ -20,8 +20,7 @@ static void read_row(const ModelLayer *table, int64_t row, float *to) {
     to[i] = scale * (rows->dtype == DTYPE_I8 ? (float)(int8_t)codes[i] : e4m3_to_float(codes[i]));
 }
 
-/* An n-gram does not reach over a token that ends a text: that one and those before it count as the token
- * that stands for none. */
+/* If an earlier token is `empty`, which ends a text, all before it count as `empty`, too. */
 void ngram_read_rows(const NgramConfig *ngrams, const NgramHash *hash, const ModelLayer *table,
                      const int32_t *tokens, float *to) {
   const int n_columns = ngram_columns(ngrams);

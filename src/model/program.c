@@ -1,5 +1,5 @@
-/* program.c - see program.h. Called by: engine/session.c, batch.c, drafters/published.c, cuda/backend.c,
- * cuda/fused/plan.c, commands/models/inspect_program.c. */
+/* program.c - see program.h. Called by: slice.c, engine/forward.c, cuda/backend.c, cuda/fused/plan.c,
+ * inspect_program.c and inspect_arithmetic.c of commands/models. */
 #include "model/program.h"
 
 #include <math.h>
@@ -51,7 +51,8 @@ _Static_assert(N_DIFFERENCES <= 64 && N_OPERATIONS <= 32, "sets of them are bits
 #define ON(KIND)  (UINT32_C(1) << OP_##KIND)
 #define HAS(NAME) (UINT64_C(1) << DIFF_##NAME)
 
-/* own: zeros for operations beside the layers. */
+/* The differences (bits of DIFF_...) of an operation. own: its layer; zeros for operations beside the
+ * layers. */
 static uint64_t differences_of(const ModelConfig *c, const LayerConfig *own, OpKind kind) {
   static const uint32_t operations[N_DIFFERENCES] = {
 #define DIFFERENCE(NAME, operations, ...) [DIFF_##NAME] = operations,
@@ -91,7 +92,7 @@ DifferencePlace difference_place(Difference difference) {
 
 enum { MOST_OF_A_LAYER = 17 };
 
-/* Adds an operation with the registers that differ from those of its row. own: as differences_of(). */
+/* Adds an operation, with its row's registers as this model changes them. own: as for differences_of(). */
 static void add(Program *program, const ModelConfig *config, const LayerConfig *own, OpKind kind, int layer) {
   const bool own_h =
       config->parallel || config->altup.n > 0; /* h is read again after the norm of attention */
@@ -159,7 +160,7 @@ static void add_layer(Program *p, const ModelConfig *c, int layer) {
     if (all[i].has) add(p, c, &own, all[i].kind, layer);
 }
 
-/* Program.cut and kept. */
+/* Sets Program.cut and kept. */
 static void find_cut(Program *p, int last) {
   p->cut = p->kept = -1;
   for (int i = 0; i < p->n; i++) {
@@ -212,7 +213,7 @@ bool form_takes(ProgramForm form, uint32_t operations, uint64_t differences) {
   return (operations & ~forms[form].operations) == 0 && (differences & ~forms[form].differences) == 0;
 }
 
-/* Says what of an operation the form does not take. */
+/* Appends what form_refusal() says of an operation that the form does not take. */
 static Status name_mismatch(ProgramForm form, const ModelConfig *config, const Op *op, Buffer *out,
                             Error *err) {
   const uint64_t others = op->differences & ~forms[form].differences;

@@ -1,8 +1,9 @@
 /* program.h - a model as a program: the operations of a step, in their order, for every device.
  *
- * operations.def has a row for each kind with its formula; program_make() lists those of a config. The
- * engine runs the list (engine/forward.h), `auk inspect --program` prints it. differences.def says by what an
- * operation may differ from Llama's, and forms.def which differences each form of computing takes. */
+ * operations.def has a row for each kind of operation, with its formula; program_make() lists the operations
+ * of a config. The engine runs the list (engine/forward.h), `auk inspect --program` prints it.
+ * differences.def lists how operations may differ from Llama's, and forms.def which differences each form of
+ * computing takes. */
 #pragma once
 
 #include "base/buffer.h"
@@ -14,21 +15,21 @@ typedef enum {
   N_OPERATIONS
 } OpKind;
 
-/* Operations hand these on to one another, for each row of a step; STATE and CACHE outlive it. */
+/* Data that operations hand on to one another for each row of a step. STATE and CACHE outlive the step. */
 typedef enum {
   REGISTER_IDS = 1 << 0,
   REGISTER_X = 1 << 1,       /* the residual stream */
-  REGISTER_H = 1 << 2,       /* what the layer's block reads of it: normalised, or mixed of several streams */
+  REGISTER_H = 1 << 2,       /* a block's input: x normalised, or a mix of several streams */
   REGISTER_Q = 1 << 3,       /* queries */
   REGISTER_A = 1 << 4,       /* the output of attention, or of what stands in its place */
-  REGISTER_BESIDE = 1 << 5,  /* that of Mamba-2 beside attention */
+  REGISTER_BESIDE = 1 << 5,  /* the output of Mamba-2 beside attention */
   REGISTER_G = 1 << 6,       /* the hidden units of an MLP */
   REGISTER_STREAMS = 1 << 7, /* several residual streams */
-  REGISTER_FACTORS = 1 << 8, /* of a block's output in each of them */
-  REGISTER_INPUTS = 1 << 9,  /* all layers' own inputs of a token */
+  REGISTER_FACTORS = 1 << 8, /* the factor of a block's output in each stream */
+  REGISTER_INPUTS = 1 << 9,  /* per-layer inputs of a token, for all layers */
   REGISTER_LOGITS = 1 << 10,
-  REGISTER_STATE = 1 << 11, /* of recurrent layers */
-  REGISTER_CACHE = 1 << 12, /* of keys and values */
+  REGISTER_STATE = 1 << 11, /* recurrent state */
+  REGISTER_CACHE = 1 << 12, /* KV cache */
   N_REGISTERS = 13
 } Register;
 
@@ -54,9 +55,9 @@ typedef struct {
 typedef struct {
   Op *ops; /* [n], the last one OP_LOGITS */
   int n;
-  /* Rows that get no logits may end with the last layer's OP_OUT_PROJ, if what comes after it reads nothing
-   * else that was made before than x: the index of that operation, else -1. Without logits the step may end
-   * at `kept`, the first operation after which nothing outlives the step; -1 likewise. */
+  /* cut: the index of the last layer's OP_OUT_PROJ, after which rows without logits need not be computed; -1
+   * if a later operation reads anything but x that was made before. kept: a step without logits may end
+   * before this index, as no operation from it on writes STATE or CACHE; -1 if cut is. */
   int cut, kept;
 } Program;
 
@@ -64,23 +65,23 @@ static inline bool op_is_of_layer(const Op *op, const ModelConfig *config) {
   return op->layer >= 0 && op->layer < config->n_layers;
 }
 
-/* Fails if there is no memory. program_release() also after a failure. */
+/* Lists a config's operations. Fails if there is no memory. Call program_release() also after a failure. */
 Status program_make(const ModelConfig *config, Program *program, Error *err);
 void program_release(Program *program);
 
 const char *operation_name(OpKind kind); /* "norm_gate_up" */
 
-/* Appends what a difference is: "scores capped at 30". */
+/* Appends a difference in words: "scores capped at 30". */
 Status difference_print(const ModelConfig *config, Difference difference, Buffer *out, Error *err);
 typedef enum { IN_ARITHMETIC, IN_PROGRAM, IN_NUMBERS } DifferencePlace; /* differences.def, `where` */
 DifferencePlace difference_place(Difference difference);
 
 const char *form_name(ProgramForm form); /* "several GPUs" */
-/* True if the form takes such operations (bits of OP_...) with such differences. */
+/* True if the form takes a set of operations (bits of OP_...) with a set of differences (of DIFF_...). */
 bool form_takes(ProgramForm form, uint32_t operations, uint64_t differences);
-/* Why a form does not take a model, by the first operation that it does not: "latent attention
- * (norm_qkv_rope_append of layer 0)"; "" if it takes it, as far as arithmetic goes. */
+/* words = the first operation of a model that the form does not take: "latent attention (norm_qkv_rope_append
+ * of layer 0)"; "" if the form takes the model's arithmetic. */
 enum { FORM_WORDS = 160 };
 Status form_refusal(ProgramForm form, const ModelConfig *config, char words[FORM_WORDS], Error *err);
-/* The registers of a set: "x, h". */
+/* Appends the names of a set of registers: "x, h". */
 Status registers_print(unsigned set, Buffer *out, Error *err);

@@ -1,5 +1,5 @@
 /* slice.c - see slice.h. Always true: a part shares every byte of weights with the whole model, but for the
- * taps of delta layers, whose channels are no run of the whole. */
+ * taps of delta layers, whose channels are not contiguous in the whole. */
 #include "model/slice.h"
 
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "model/program.h"
 
 enum {
-  HEAD_UNIT = 16,  /* rows of lm_head are divided by whole tiles of a GPU */
-  OUTPUT_UNIT = 8, /* outputs by slabs of its layout */
+  HEAD_UNIT = 16,  /* rows of lm_head are divided in whole tiles of a GPU */
+  OUTPUT_UNIT = 8, /* outputs in slabs of a GPU's layout */
 };
 
 /* --- shares */
@@ -22,14 +22,16 @@ typedef struct {
   int first, n;
 } Share;
 
-/* Shares of `count` columns in whole units: they differ by one unit at most, and the first is a largest. */
+/* Part `index` of n of `count` columns, in whole units: parts differ by one unit at most, none is larger than
+ * the first. */
 static Share share_columns(int count, int unit, int index, int n) {
   const int units = (count - 1) / unit + 1, first = (units * index + n - 1) / n * unit,
             end = (units * (index + 1) + n - 1) / n * unit;
   return (Share){first, (end < count ? end : count) - first};
 }
 
-/* Shares of heads. If there are fewer heads than parts, several parts have the same one. */
+/* Part `index` of n of n_heads heads. If there are fewer heads than parts, several parts have the same
+ * head. */
 static Share share_heads(int n_heads, int index, int n) {
   return (Share){(int)((int64_t)n_heads * index / n), n_heads < n ? n_heads > 0 : n_heads / n};
 }
@@ -38,13 +40,13 @@ static bool heads_divide(int n_heads, int n) {
   return n_heads % n == 0 || n % n_heads == 0;
 }
 
-/* True if inputs can be divided anywhere: all of an output are in one group, or in none. That of FP4 stays
- * whole, because it says what its scales are. */
+/* True if a layer's inputs can be divided anywhere: all are in one group, or in none. False for FP4, whose
+ * group says what its scales are. */
 static bool is_one_group(const Linear *l) {
   return l->kind != LINEAR_FP4 && (l->group == 0 || l->group >= l->n_in);
 }
 
-/* A part has all or none of so many inputs: whole groups, and whole slabs of what makes them. */
+/* Inputs are divided in multiples of this: whole groups, and whole slabs of the layer that makes them. */
 static int input_unit(const Linear *l) {
   int unit = is_one_group(l) ? OUTPUT_UNIT : l->group;
   while (unit % OUTPUT_UNIT != 0) unit *= 2;
@@ -57,7 +59,7 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* Units of the hidden units, the same in all layers. `shared`: the MLPs beside experts. */
+/* Hidden units are divided in such multiples, the same in all layers. `shared`: MLPs beside experts. */
 typedef struct {
   int mlp, shared, expert;
 } Units;
@@ -85,8 +87,8 @@ typedef struct {
   char text[160];
 } Obstacle;
 
-/* Looks for one in the columns of an MLP that ends with `down`. The last share may have other than eights of
- * a dense one, but not of experts, which are interleaved on a GPU. */
+/* Looks for an obstacle in the hidden units of an MLP that ends with `down`. With dense weights the
+ * last share need not be a multiple of 8, except in experts, which are interleaved on a GPU. */
 static void divide_columns(bool expert, const Linear *down, int unit, int n, Obstacle *why) {
   const bool eights = down->n_in % OUTPUT_UNIT == 0 || (down->kind == LINEAR_DENSE && !expert);
   if (down->kind == LINEAR_INT8)
@@ -97,7 +99,7 @@ static void divide_columns(bool expert, const Linear *down, int unit, int n, Obs
              expert ? "expert" : "MLP", down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
 }
 
-/* Looks for one in o: each part has the same number of its inputs. */
+/* Looks for an obstacle in o: each part has the same number of its inputs. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
   if (l->kind == LINEAR_INT8)
@@ -107,7 +109,7 @@ static void divide_inputs(const Linear *l, int n, Obstacle *why) {
     snprintf(why->text, sizeof why->text, "%s has %d inputs in groups of %d", l->name, l->n_in, l->group);
 }
 
-/* Looks for one in a layer whose outputs are heads. */
+/* Looks for an obstacle in a linear layer whose outputs are heads. */
 static void divide_heads(const Linear *l, int n_heads, int n, Obstacle *why) {
   const int outputs = l->n_out / n_heads * share_heads(n_heads, 0, n).n;
   if (l->kind != LINEAR_DENSE && outputs % OUTPUT_UNIT != 0)
@@ -115,7 +117,7 @@ static void divide_heads(const Linear *l, int n_heads, int n, Obstacle *why) {
              l->name, l->n_out, outputs);
 }
 
-/* Looks for one in the numbers of heads or channels of what comes before the MLP. */
+/* Looks for an obstacle in a layer's numbers of heads, or of a convolution's channels. */
 static void divide_counts(const ModelConfig *c, LayerConfig own, int n, Obstacle *why) {
   const DeltaConfig *d = &c->delta;
   const bool kv = !heads_divide(own.n_kv_heads, n);
@@ -131,7 +133,7 @@ static void divide_counts(const ModelConfig *c, LayerConfig own, int n, Obstacle
              c->conv.channels);
 }
 
-/* Looks for one in the outputs of a linear layer. */
+/* Looks for an obstacle in the outputs of a linear layer. */
 static void divide_outputs(const ModelConfig *c, LayerConfig own, const Linear *l, Division division, int n,
                            Obstacle *why) {
   const DeltaConfig *d = &c->delta;
@@ -204,7 +206,7 @@ Status model_check_split(const Model *model, int n, Error *err) {
 
 /* --- sizes */
 
-/* The share of an MLP's hidden units; 0 stands for the model's own. */
+/* The part's number of hidden units; a count of 0, which stands for the model's own, stays 0. */
 static int hidden_units(int count, int unit, int index, int n) {
   return count > 0 ? share_columns(count, unit, index, n).n : 0;
 }
@@ -251,7 +253,7 @@ int model_part_kv_head(int n_kv_heads, int index, int n) {
 
 /* --- weights */
 
-/* Which part of what. */
+/* The part to be made: number `index` of n of the model `whole`. */
 typedef struct {
   const Model *whole;
   int index, n;
@@ -317,7 +319,7 @@ static Status cut_mlp(Linear *gate, Linear *up, Linear *down, Share share, Error
   return STATUS_OK;
 }
 
-/* Router and norms stay whole. */
+/* Reduces a layer's experts to a share of their hidden units; router and norms stay whole. */
 static Status cut_experts(ModelLayer *l, int n_experts, Share share, Expert *parts, Error *err) {
   memcpy(parts, l->experts, (size_t)n_experts * sizeof *parts);
   l->experts = parts;
@@ -325,8 +327,7 @@ static Status cut_experts(ModelLayer *l, int n_experts, Share share, Expert *par
   return STATUS_OK;
 }
 
-/* Leaves in `l` the share of its first run of outputs, and in more[] those of the others; runs[i] is a share
- * of the i-th. */
+/* Leaves in `l` the outputs runs[0], and in more[] its outputs runs[1] and runs[2]. */
 static Status cut_runs(Linear *l, const Share runs[3], Linear more[2], Error *err) {
   for (int i = 1; i < 3; i++) {
     more[i - 1] = *l;
@@ -339,7 +340,8 @@ static Share heads_from(int first, Share heads, int dim) {
   return (Share){first + heads.first * dim, heads.n * dim};
 }
 
-/* `conv` has the channels' taps one after the other, of a part `taps`. A dummy's cannot be read. */
+/* Copies the taps of the channels in `runs` to `taps`, which conv then points to. A dummy's taps cannot be
+ * read: only conv->n is set. */
 static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, char *taps) {
   const size_t row = (size_t)n_taps * dtype_bytes(conv->dtype);
   conv->n = 0;
@@ -396,7 +398,7 @@ static Status cut_linear(const Cut *cut, LayerConfig own, const LayerShare *shar
   return STATUS_OK;
 }
 
-/* taps: room for those of a layer of the delta rule. */
+/* taps: memory for the taps of a layer of the delta rule. */
 static void cut_vectors(const Cut *cut, const LayerShare *share, ModelLayer *layer, char *taps) {
   const ModelConfig *c = &cut->whole->config;
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
@@ -407,7 +409,7 @@ static void cut_vectors(const Cut *cut, const LayerShare *share, ModelLayer *lay
     case DIVIDE_VALUE_HEADS: cut_vector(v, share->values); break;
     case DIVIDE_KEY_RUNS: cut_taps(v, share->runs, c->delta.conv, cut->whole->dummy, taps); break;
     case DIVIDE_CHANNEL_RUNS: {
-      const int each = v->n / c->conv.channels; /* its taps, or 1 */
+      const int each = v->n / c->conv.channels; /* numbers of a channel: its taps, or 1 of a bias */
       cut_vector(v, (Share){share->runs[0].first * each, share->runs[0].n * each});
       break;
     }
@@ -416,7 +418,7 @@ static void cut_vectors(const Cut *cut, const LayerShare *share, ModelLayer *lay
   }
 }
 
-/* experts: room for those of this layer. */
+/* experts: memory for this layer's experts; taps: as for cut_vectors(). */
 static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *experts, char *taps, Error *err) {
   const ModelConfig *c = &cut->whole->config;
   const LayerConfig own = config_layer(c, layer);

@@ -1,20 +1,20 @@
 /* slice.h - a model's part for one of several GPUs that compute each layer together (tensor parallel).
  *
- * Called by: cuda/split.c, commands/device.c. A part is a Model of its own, whose matrices are views into the
- * whole one: heads of q, k and v with the inputs of o that belong to them, hidden units of gate and up with
- * the same inputs of down, in MLPs and in each expert, key heads of the delta rule with their value heads,
- * channels of a short convolution, rows of lm_head. Embedding, norms and routers are whole. The results of o
- * and down are then sums over all parts; their biases are in the first part alone. Where there are fewer KV
- * heads than parts, several parts have the same one. Hidden units are divided in whole groups of down's
- * inputs, so parts may differ by a group. */
+ * Called by: cuda/split.c, commands/device.c, commands/answer/guess.c. A part is a Model of its own, whose
+ * matrices are views into the whole one: heads of q, k and v with the inputs of o that belong to them, hidden
+ * units of gate and up with the same inputs of down, in MLPs and in each expert, key heads of the delta rule
+ * with their value heads, channels of a short convolution, rows of lm_head. Embedding, norms and routers are
+ * whole. The results of o and down are then sums over all parts; their biases are in the first part alone.
+ * Where there are fewer KV heads than parts, several parts have the same one. Hidden units are divided in
+ * whole groups of down's inputs, so parts may differ by a group. */
 #pragma once
 
 #include "model/model.h"
 
 enum { MAX_SPLIT = 8 };
 
-/* Refuses (STATUS_MODEL) a model that cannot be divided among n GPUs: names the part that hinders, and which
- * numbers of GPUs would do. Needs no weights. n 1: any model. */
+/* Refuses (STATUS_MODEL) a model that cannot be divided among n GPUs: names the obstacle, and the numbers of
+ * GPUs that would work. Needs no weights. n 1: any model. */
 Status model_check_split(const Model *model, int n, Error *err);
 
 /* The sizes of part `index` of n; no part has larger ones than the first. Release with config_part_release(),
@@ -23,11 +23,12 @@ Status config_part(const Model *whole, int index, int n, ModelConfig *part, Erro
 void config_part_release(ModelConfig *part);
 
 /* Part `index` of n. Weights that model_prepare() is to make have no data, if it was not called before. The
- * whole model outlives its parts. Release with model_part_free() (NULL is fine). PRECOND as above. */
+ * whole model must outlive its parts. Release with model_part_free() (NULL is fine). PRECOND as for
+ * config_part(). */
 Status model_part(const Model *whole, int index, int n, Model **part, Error *err);
 void model_part_free(Model *part);
 
-/* The first row of lm_head that part `index` of n has; with index n their number. */
+/* The first row of lm_head that part `index` of n has; vocab_size with index n. */
 int model_part_head(int vocab_size, int index, int n);
 
 /* The first of the n_kv_heads heads of a layer that part `index` of n has. */

@@ -1,5 +1,5 @@
-/* slots.h - the numbers of a layer's tensors, from tensors.def. Structs that hold something for each of them
- * are arrays by these numbers, whose elements have the members' names as well:
+/* slots.h - an index for each tensor of a layer, from tensors.def. A struct with something for each tensor
+ * has an array by this index, whose elements also have the tensors' names:
  *
  *   layer->linear[LAYER_Q] and layer->q,  layer->vector[LAYER_Q_NORM] and layer->q_norm */
 #pragma once
@@ -10,7 +10,7 @@ enum {
 #define LINEAR(SLOT, ...) LAYER_##SLOT,
 #include "model/tensors.def"
   N_LAYER_LINEARS,
-  N_PACKED_LINEARS = LAYER_UP + 1, /* those of an ak48 file come first */
+  N_PACKED_LINEARS = LAYER_UP + 1, /* the linear layers of an ak48 file come first */
 };
 
 enum {

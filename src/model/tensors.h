@@ -8,7 +8,7 @@
 typedef struct {
   const char *name;       /* "model.layers.3.self_attn.q_proj.qweight" */
   const char *file;       /* path of its file, for messages */
-  const char *dtype_name; /* as stored: "F8_E4M3" where dtype is only DTYPE_OTHER */
+  const char *dtype_name; /* as stored: the stored name: "F64", whose dtype is only DTYPE_OTHER */
   Dtype dtype;
   int rank;                  /* 0..MAX_RANK; 0: one number */
   int64_t shape[MAX_RANK];   /* each >= 0 */
@@ -17,14 +17,14 @@ typedef struct {
   bool used; /* a part of the model */
 } StoredTensor;
 
-/* Sets dtype and dtype_name by a name of safetensors and gives the bits of an element, 0: unknown. */
+/* Sets dtype and dtype_name from safetensors' name; returns the bits of an element, 0 for an unknown name. */
 int dtype_find(const char *name, StoredTensor *tensor);
 
-/* All tensors of an open model's files, file by file in the order of their headers. */
+/* The number of tensors in an open model's files; indices go file by file in the order of the headers. */
 size_t model_tensor_count(const Model *model);
 const StoredTensor *model_tensor(const Model *model, size_t index); /* PRECOND index < model_tensor_count() */
 
-/* "[151936, 1024]", for messages. */
+/* A shape in words for messages: "[151936, 1024]". */
 typedef struct {
   char text[MAX_RANK * 21 + 3];
 } ShapeText;
