@@ -149,8 +149,8 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* True if one kernel can take a step of several sequences: it makes the logits of the last rows, its rows
- * have the same rope, and it copies no taps of several. */
+/* True if one kernel can take a step of several sequences: its logits are those of its last rows, its rows
+ * have the same rope, and it keeps no taps of several sequences. */
 static bool fits_fused(TokenRange span) {
   if (span.n_parts > 1 && span.taps) return false;
   for (int i = 0; i < span.n_logit_rows; i++)
@@ -160,7 +160,7 @@ static bool fits_fused(TokenRange span) {
   return true;
 }
 
-/* A step as that of a single sequence; of several ones the position and rope are those of the first. */
+/* The step as one of a single sequence; with several, the position and rope of the first. */
 static TokenRange first_of(TokenRange span) {
   const SequenceRows *part = span.parts;
   if (!part) return span;
@@ -234,8 +234,8 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 
-/* The same for a step of several sequences, which has a graph if each of them has one row, and all its
- * launches take the rows from device memory. */
+/* replay() for a step of several sequences, which has a graph if each sequence has one row and all launches
+ * take the rows from device memory. */
 static Status replay_many(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const Sequences *q = &s->sequences;
@@ -256,7 +256,7 @@ static bool can_replay(const BackendState *s, int n_rows) {
   return s->loaded->graphs && !products_stream(s->loaded, n_rows);
 }
 
-/* The logits of the fused step before are no more. A pick that is left to a step stays so. */
+/* Forgets the best logits of the last fused step. A pick that was left to the next step stays left to it. */
 static void forget_best(BackendState *s) {
   s->has_best = false, s->n_best = 0;
 }
@@ -406,7 +406,7 @@ static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, E
   return delta_run(DELTA_STEP, &all, 1, s->loaded->stream, err);
 }
 
-/* z and a in the projections, of what z_in and a_in have put before them. */
+/* Makes z and a in the projections from the outputs of z_in and a_in, which lie before them. */
 static Status run_second_gates(BackendState *s, const DeviceLayer *l, int n_rows, Error *err) {
   const DeltaConfig *delta = &s->loaded->model->config.delta;
   const DeviceLinear *const gates[] = {&l->delta_z, &l->delta_a};
@@ -515,7 +515,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   return span.parts ? run_conv_parts(s, span, conv, err) : ops_short_conv(&conv, n_rows, m->stream, err);
 }
 
-/* The output of attention as o reads it: of heads whose values are shorter than keys together in s->q, whose
+/* *out = attention's output as o reads it. Values that are shorter than keys are joined in s->q, whose
  * queries are no longer needed. */
 static Status join_values(BackendState *s, int n_rows, int layer, void **out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -538,7 +538,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(latent_values(s, layer, n_rows, err));
   if (config_layer(c, layer).delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
-  /* The router normalises its input itself, streams are mixed before it is, and an MLP beside has its own. */
+  /* No next norm here: the router normalises its input itself, streams are mixed before their norm, and a
+   * parallel MLP has a norm of its own. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
   void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
@@ -609,7 +610,7 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int layer, Erro
   }
   TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
                       s->logits + split_first_logit(s), c->vocab_size, err));
-  if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read them */
+  if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read the logits */
     TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                           m->stream, err));
   return split_gather_logits(s, first_sum(c->n_layers), n_rows, err);

@@ -1,8 +1,8 @@
 /* device_model.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
- * Filled by: weights.c. Read by: backend.c, fused/, bench/kernel_bench.c. Neighbouring projections of the
- * same input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if no
- * matmul epilogue has their activation. */
+ * Filled by: weights.c. Read by: the backend's files, layers/, fused/, bench/. Neighbouring projections of
+ * the same input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if
+ * no matmul epilogue has their activation. */
 #pragma once
 
 #include "cpu/products.h"
@@ -30,9 +30,9 @@ typedef struct {
 enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED };
 
 typedef struct {
-  /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's are its
-   * factors (1 + weight if norms_plus_one()). With AltUp attn_post_norm is divided by sqrt(2), as x is by
-   * then. */
+  /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's vector
+   * holds its factors (1 + weight if norms_plus_one()). With AltUp attn_post_norm is divided by sqrt(2), as
+   * ops_add_laurel() has divided x. */
   union {
     const float *vector[N_LAYER_VECTORS];
     struct {
@@ -61,12 +61,12 @@ typedef struct {
       DeviceProjections attn_mix, mlp_mix; /* streams.rank outputs, then streams.n */
     };
   };
-  /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out as summed experts, one of
-   * them for each head; and in fp16, as LinearHeads.w. */
+  /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out as summed experts, an expert
+   * for each head; key_halves, value_halves: the same weights in fp16, as LinearHeads.w. */
   DeviceLinear key_heads, value_heads;
   const void *key_halves, *value_halves;
   DeviceExperts experts;
-  /* AltUp's small matrices in fp32, by which of them: [n][hidden], [n * n][n], [n][n] */
+  /* AltUp's small matrices in fp32, by SMALL_ROUTER ..: [n][hidden], [n * n][n], [n][n] */
   const float *small[3];
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
   unsigned forms;        /* bits of the forms (model/forms.def) that take all operations of the layer */
@@ -91,41 +91,39 @@ typedef struct HostMatrix {
 enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's global one for long texts */
 
 struct BackendModel {
-  /* Several GPUs share the model (split.h): the model of each GPU, whose `model` is a part of this one's.
-   * Nothing else here counts then but model. n_parts 0: a model on one GPU. */
+  /* If several GPUs share the model (split.h): the BackendModel of each GPU, whose `model` is a part of this
+   * one's. Only model, ranks and first_part count here then. n_parts 0: a model on one GPU. */
   BackendModel **parts; /* [n_parts] */
   int n_parts;
-  /* One of several GPUs: NCCL adds up what they compute, and brings all logits to the first GPU, which alone
-   * picks tokens. NULL: they reach each other's memory. */
+  /* In the model of one of several GPUs: NCCL adds up what the GPUs compute, and brings all logits to the
+   * first GPU, which alone picks tokens. NULL: the GPUs reach each other's memory. */
   NcclRank *nccl;
-  /* Several processes share the model: `parts` has one, the part number first_part, and rank 0 has
-   * `ranks`. */
+  /* If several processes share the model: `parts` has only part number first_part, and rank 0 has `ranks`. */
   struct Ranks *ranks;
   int first_part;
   const Model *model;
-  Program program; /* model's */
-  const struct BackendModel
-      *target; /* of a drafter: its stream is this one's, its head and embedding may be */
+  Program program;                   /* model's */
+  const struct BackendModel *target; /* of a drafter: the stream is the target's, head and embedding may be */
   int gpu;
   ActType act;
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
   int n_threads;      /* of the host */
   bool graphs;
-  DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens if the cache is fp16 */
+  DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens, not with KV_F32 */
   size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
   int attention_sms;      /* attention_wgmma_sms() */
   cudaStream_t stream;
   LinearContext *linear;
   void *memory; /* all weights that lie on the device */
-  void *copies; /* rotated copies of some (layers/copies.h), or NULL */
+  void *copies; /* rotated copies of some weights (layers/copies.h), or NULL */
   /* Only where weights do not fit (NULL, 0): */
   HostMatrix *host; /* [n_host] in the order of a step */
   int n_host;
   int n_host_experts,
       n_host_layers; /* last layers: their experts, or all of their matrices, are on the host */
-  void *staging;     /* device memory for the largest of them */
+  void *staging;     /* device memory for the largest matrix on the host */
   struct WeightStream *weight_stream; /* weights.c's */
-  CpuProducts *cpu;                   /* multiplies them */
+  CpuProducts *cpu;                   /* multiplies by the matrices on the host */
   DeviceLayer *layers;                /* [n_layers] */
   /* Beside the layers (model/tensors.def); zeros and NULL: the model has none such. */
   union {

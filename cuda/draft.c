@@ -9,7 +9,7 @@
 #include "cuda/products.h"
 #include "cuda/rows.h"
 
-static const float STATES_DIVISOR = 16; /* a power of two: no bit is lost but of subnormal numbers */
+static const float STATES_DIVISOR = 16; /* a power of two: only subnormal numbers lose bits */
 
 /* True if x = W_join [embedding, state], the state being the target's after its final norm. */
 static bool is_joined(const DraftConfig *draft) {
@@ -109,7 +109,8 @@ Status draft_move(BackendState *s, int from, int to, Error *err) {
                      "cannot copy hidden states", err);
 }
 
-/* draft_h = n rows of states, normalised where the drafter does so, else divided. */
+/* draft_h = n_rows rows of states from `first` on, normalised if the drafter does so, else divided by
+ * `divisor`. */
 static Status round_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const float *const *norms = s->loaded->draft_states_norm;
@@ -156,7 +157,8 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   return norm_rows(s, s->branch, eps, m->draft_state_norm, c->hidden, n_rows, s->x, err);
 }
 
-/* x = the drafter's own state after its last step of one row: x still is what left the last layer. */
+/* x = the drafter's own state after its last step, of one row; with `norm` normalised. x still holds the last
+ * layer's output. */
 static Status take_own_state(BackendState *s, bool norm, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -187,8 +189,8 @@ static Status round_half(BackendState *s, const float *from, const float *weight
   return ops_rms_norm(from, weight, (float)c->norm_eps, width, n_rows, out, stride, s->loaded->stream, err);
 }
 
-/* The state of the row after the drafter's own last step, which had one row and left its x and normalised x.
- * An assistant's is W_out of the latter, else it is rmsnorm(x). */
+/* *state = the drafter's own state after its last step, which had one row and left x and normalised x. An
+ * assistant's is W_out of normalised x, an MTP layer's rmsnorm(x). */
 static Status make_own_state(BackendState *s, const float **state, Error *err) {
   const BackendModel *m = s->loaded;
   if (m->draft_out.n_out == 0) {
@@ -200,8 +202,7 @@ static Status make_own_state(BackendState *s, const float **state, Error *err) {
                          m->draft_out.n_out, err);
 }
 
-/* A layer for several tokens, or an assistant: x = W_join of the embedding and the state, which a layer for
- * several tokens normalises. */
+/* DRAFT_MTP and DRAFT_GEMMA4: x = W_join [embedding, state], which for MTP are normalised first. */
 static Status embed_joined(BackendState *s, TokenRange span, int states, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -219,7 +220,7 @@ Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err)
   (void)layer;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  if (span.states >= 0) TRY(rows_set(s, span, err)); /* else begin_step() did it */
+  if (span.states >= 0) TRY(rows_set(s, span, err)); /* else begin_step() has set them */
   s->normed = NOT_NORMED;
   if (c->draft.kind == DRAFT_EAGLE3)
     TRY(embed_eagle(s, span, span.states, err));
@@ -237,8 +238,7 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n = span.n_tokens;
-  const float eps =
-      (float)(c->norm_eps / (STATES_DIVISOR * STATES_DIVISOR)); /* of numbers that were divided */
+  const float eps = (float)(c->norm_eps / (STATES_DIVISOR * STATES_DIVISOR)); /* of the divided numbers */
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
   TRY(make_states(s, n, span.states, STATES_DIVISOR, err));
   TRY(ops_rms_norm(s->x, m->draft_state_norm, eps, c->hidden, n, s->h, s->h_stride, m->stream, err));
@@ -250,12 +250,12 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   return STATUS_OK;
 }
 
-/* A graph serves every context of so few rows; those of a prompt have more. */
+/* A graph serves every context of up to STEP_GRAPHS rows; contexts of a prompt have more. */
 Status draft_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};
   bool replayed = false;
-  span.ids = NULL; /* none are read */
+  span.ids = NULL; /* no ids are read */
   TRY(rows_set(s, span, err));
   if (!m->graphs || span.states != 0 || span.n_tokens > STEP_GRAPHS) return append_context(s, span, err);
   TRY(step_graphs_begin(&s->draft_graphs, &key, 2, m->stream, &replayed, err));

@@ -8,7 +8,7 @@
  * are loaded. */
 Status draft_load(BackendModel *loaded, Error *err);
 void draft_unload(BackendModel *loaded);
-/* Checks that there are kernels for so many rows, and makes the workspace large enough; does nothing for a
+/* Checks that there are kernels for max_tokens rows, and makes the workspace large enough; does nothing for a
  * model that is no drafter. */
 Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err);
 Status draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to, Error *err);

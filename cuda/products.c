@@ -1,7 +1,7 @@
 /* products.c - see products.h.   Calls: linear.h, host_rows.h, src/cpu/products.h, weights.c.
  *
- * Always true: all calls of a session share the pinned rows, since each is over before the next one begins in
- *              the stream's order. A captured host function refers to its HostCall, which lives as long as
+ * Always true: all calls of a session share the pinned rows, since a call ends before the next one begins
+ *              in the stream's order. A captured host function refers to its HostCall, which lives as long as
  *              the session. */
 #include "cuda/products.h"
 
@@ -54,7 +54,7 @@ static int inputs_of(const DeviceLinear *w) {
   return cpu_products_stride(w->n_in);
 }
 
-/* Numbers that the CPU gives for a row. */
+/* Numbers of the CPU's result for a row. */
 static int outputs_of(const BackendModel *m, const DeviceLinear *w) {
   return w->n_experts > 0 ? expert_row_width(&m->model->config) : w->interleaved ? w->n_out / 2 : w->n_out;
 }
@@ -75,7 +75,7 @@ static void multiply(void *user) {
     cpu_products_stacked(cpu, host->layer, host->which, host->n, rows);
 }
 
-/* y of the host = x times a matrix, or the sum of the experts whose first matrix it is. */
+/* s->host.y = x times w; or, if w is the first matrix of experts, the sum of the chosen experts. */
 static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
                          GivenChoices choices, Error *err) {
   const BackendModel *m = s->loaded;

@@ -9,25 +9,25 @@
 
 #include "cuda/state.h"
 
-/* Rows from which on a matrix on the host is streamed. For experts: rows that one of them meets on average,
- * and in any case more than MOST_CPU_ROWS of a step. Measured on a host of 16 cores (LOG.md, "Weights on
- * the host"). */
+/* STREAM_ROWS: from this many rows on, a matrix on the host is streamed. STREAM_EXPERT_ROWS: the same for
+ * experts, by the average rows of an expert; steps of more than MOST_CPU_ROWS rows always stream experts.
+ * Measured on a host of 16 cores (LOG.md, "Weights on the host"). */
 enum { STREAM_ROWS = 4, STREAM_EXPERT_ROWS = 8, MOST_CPU_ROWS = 256 };
 
 /* Most rows that the CPU multiplies at once. */
 int products_cpu_rows(const BackendModel *m);
 
-/* True if a step of so many rows streams weights: it can be no graph. */
+/* True if a step of n_rows rows streams weights; such a step can be no graph. */
 bool products_stream(const BackendModel *m, int n_rows);
 
 /* The kernel that a session asks for where the user's choice does not count: LINEAR_INVARIANT or NULL. */
 const char *products_kernel(const BackendState *s);
 
-/* A call as every matmul of a session begins it. */
+/* A LinearCall with what every matmul of a session sets. */
 LinearCall products_call(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                          int n_tokens, LinearOutput output, void *y, int y_stride);
 
-/* Computes a call wherever its weights are. PRECOND none of experts that the CPU computes. */
+/* Computes a call wherever its weights are. PRECOND not a matrix of experts that the CPU computes. */
 Status products_run(BackendState *s, const LinearCall *call, Error *err);
 
 Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
@@ -42,7 +42,7 @@ LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, 
 Status products_project(BackendState *s, const DeviceProjections *p, int first_part, int n_tokens, float *y,
                         int y_stride, Error *err);
 
-/* True if the CPU computes the experts of this layer for so many rows. */
+/* True if the CPU multiplies n_rows rows by this matrix, or by the experts that it belongs to. */
 bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_rows);
 
 /* to = the sum of the chosen experts of x, or with `add` to += that; x f16 [n_tokens][x_stride], to

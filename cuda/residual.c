@@ -5,7 +5,7 @@
 #include "cuda/ops/norm_rope.h"
 #include "cuda/products.h"
 
-/* The norm of rows of x as fp16, or as fp32, too. */
+/* out = the norm of rows of x in fp16; wide, unless NULL, the same in fp32. */
 static Status norm_rows(BackendState *s, const float *x, InputNorm norm, int n_rows, float *wide, void *out,
                         Error *err) {
   const ModelConfig *c = &s->loaded->model->config;

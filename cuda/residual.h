@@ -1,8 +1,8 @@
 /* residual.h - the residual stream of a step: its norms, and how results of o, down and experts are added to
  * it, of one GPU or of several that share each layer (ops/add_norm.h, "Peers").
  *
- * Called by: backend.c. x is the residual stream divided by config.residual_scale, so that layers add to it
- * without a factor. All only enqueue. */
+ * Called by: backend.c, rows.c, layers/. x is the residual stream divided by config.residual_scale, so that
+ * layers add to it without a factor. All only enqueue. */
 #pragma once
 
 #include "cuda/state.h"
@@ -17,8 +17,8 @@ static inline float post_eps(const ModelConfig *c) {
   return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
 }
 
-/* The first of a layer's two sums over GPUs. After the last layer come the logits, also where the sums before
- * them are in a fused step: their tags rise from step to step, whatever its kind. */
+/* The first of a layer's two sums over GPUs. After the last layer's sums comes the exchange of logits, with
+ * this number also after a fused step: its tags rise from step to step, whatever the kind of step. */
 static inline int first_sum(int layer) {
   return 2 * layer;
 }
@@ -47,9 +47,9 @@ static inline InputNorm mlp_input_norm(const DeviceLayer *l) {
 
 /* out = the norm of rows of the residual, which is residual_scale * x. */
 Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows, void *out, Error *err);
-/* h = the norm of the residual, unless the operation before did it. */
+/* h = the norm of the residual, unless the operation before made it. */
 Status residual_norm_input(BackendState *s, InputNorm norm, int n_rows, Error *err);
-/* wide_h = the norm of the residual, and h = that. PRECOND norm.weight */
+/* wide_h = h = the norm of the residual. PRECOND norm.weight is not NULL. */
 Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *err);
 /* y = the projections of the norm of the residual, fp32 [n_rows][stride]. The matmul computes the norm
  * itself where that is faster; then h does not change. */
@@ -63,18 +63,19 @@ typedef struct {
   const float *next;   /* of x, the input of the next operation */
 } Norms;
 
-/* Rows of `hidden` for the output of o or down if it is not added to x at once (BackendState.branch). One of
- * several GPUs: its part of the step's sum number `sum`, which the others read. */
+/* Rows of `hidden` for the output of o or down if it is not added to x at once (BackendState.branch). With
+ * several GPUs: this GPU's part of the step's sum number `sum`, which the others read. */
 float *residual_branch(const BackendState *s, int sum);
 /* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without it, and h. With `parts` the branch
- * is residual_branch(), and of several GPUs the sum of all is added. PRECOND norms.post, or
+ * is residual_branch(), and with several GPUs the sum of all GPUs' branches is added. PRECOND norms.post, or
  * residual_sums_branches() and `parts`. */
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
 Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
-/* True if several GPUs add branches. Else the first GPU adds its part to x, and the others put theirs in the
- * place of x: residual_sum_x() makes the sum, by NCCL, the x of all of them. It does nothing on one GPU. */
+/* True if several GPUs add branches. Else the first GPU adds its part to x, and the others replace x by
+ * theirs; residual_sum_x() then gives all GPUs the sum as x, by NCCL. residual_sum_x() does nothing on one
+ * GPU. */
 bool residual_sums_branches(const BackendState *s);
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
 /* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs

@@ -15,7 +15,7 @@ void ropes_place(BackendModel *loaded, DeviceArena *arena) {
   }
 }
 
-/* Copies all of them, although most models use one. */
+/* Copies the frequencies of all ropes, although most models use one. */
 Status ropes_copy(BackendModel *loaded, Error *err) {
   float *host = mem_alloc(MAX_HEAD_DIM / 2, sizeof *host, "rotary frequencies", err);
   Status status = host ? STATUS_OK : STATUS_FAILED;

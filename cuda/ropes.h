@@ -4,7 +4,7 @@
 #include "cuda/device.h"
 #include "cuda/device_model.h"
 
-/* Takes their memory, and notes their sizes. */
+/* Takes the frequencies' memory, and notes the ropes' sizes. */
 void ropes_place(BackendModel *loaded, DeviceArena *arena);
-/* Copies them to the device. */
+/* Copies the frequencies to the device. */
 Status ropes_copy(BackendModel *loaded, Error *err);

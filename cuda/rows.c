@@ -23,9 +23,9 @@ Status rows_set(BackendState *s, TokenRange span, Error *err) {
 }
 
 /* True if many rows are saved: a few cost hardly more than one, and up to LINEAR_MOST_PLANES rows attention
- * may have written planes (layers/narrow.h), which rows_keep() cannot move. Models on several GPUs or partly
- * on the host are left as they are: nothing was measured there. A step of single rows is padded, and its
- * graph may serve other numbers of rows. */
+ * may have written planes (layers/narrow.h), which rows_keep() cannot move. False for models on several GPUs
+ * or partly on the host: nothing was measured there. A step of single rows is padded, and its graph may serve
+ * other numbers of rows. */
 bool rows_cut(const BackendState *s, TokenRange span) {
   enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;
@@ -61,7 +61,7 @@ Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error 
   return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], s->loaded->stream, err);
 }
 
-/* The q of the rows' projections of a layer with attention. */
+/* Where q begins in the projections of a layer with attention. */
 static float *rows_queries(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   return s->projections + (config_layer(c, layer).delta_beside ? delta_outputs(&c->delta) : 0);

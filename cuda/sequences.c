@@ -92,7 +92,7 @@ Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t 
 
 /* --- a step */
 
-/* Divides the keys of a single row into units. *n_partial: places of partial results in use. */
+/* Divides the keys of a single row into units. *n_partial: number of places of partial results in use. */
 static void add_units(Sequences *s, StepRows *rows, int row, int length, int unit_keys, int *n_partial) {
   int n_splits = s->invariant ? attention_fixed_splits(length) : (length - 1) / unit_keys + 1;
   if (n_splits > ATTENTION_SPLITS) n_splits = ATTENTION_SPLITS;
@@ -121,7 +121,7 @@ static int compare_tiles(const void *a, const void *b) {
                             : (x->row > y->row) - (x->row < y->row);
 }
 
-/* Describes the rows of all parts; gives the number of page table entries. */
+/* Describes the rows of all parts; returns the number of page table entries. */
 static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
   long long n_keys = 0;
   for (int i = 0; i < range.n_parts; i++)

@@ -18,8 +18,8 @@
 
 enum {
   TILE_SIZES = 4,   /* layers of different heads may have tiles of different sizes */
-  PADDED_ROWS = 8,  /* steps of single rows are padded to a multiple */
-  PADDED_UNITS = 64 /* their units, too */
+  PADDED_ROWS = 8,  /* steps of single rows are padded to a multiple of this */
+  PADDED_UNITS = 64 /* their units to a multiple of this */
 };
 
 /* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */
@@ -31,15 +31,15 @@ typedef struct {
   int *logit_rows;                  /* [max_logit_rows] */
   SingleRow *singles;               /* [n_sequences] */
   AttentionUnit *units;             /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
-  AttentionTile *tiles[TILE_SIZES]; /* in the order of their keys */
+  AttentionTile *tiles[TILE_SIZES]; /* ascending by keys */
   int *pages;                       /* [n_sequences * n_table] */
 } StepRows;
 
 typedef struct {
-  StepRows pinned[2]; /* used in turn */
+  StepRows pinned[2]; /* used by steps in turn */
   cudaEvent_t copied[2];
   int next;
-  int n_sequences, n_table; /* pages of a table */
+  int n_sequences, n_table; /* n_table: pages of a table */
   int32_t *tables;          /* [n_sequences][n_table] on the host */
   int max_logit_rows;
   int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
@@ -66,9 +66,9 @@ static inline bool sequences_is_single(const SequenceRows *part) {
 Status sequences_open(Sequences *s, const StateOptions *options, Error *err);
 void sequences_close(Sequences *s);
 
-/* Notes that layers have tiles of so many tokens. */
+/* Notes that layers have tiles of tile_tokens tokens. */
 Status sequences_add_tile_size(Sequences *s, int tile_tokens, Error *err);
-/* The index of a layer's tiles. */
+/* The index of a layer's tiles, those of tile_tokens tokens. */
 int sequences_tile_size(const Sequences *s, int tile_tokens);
 
 Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t *pages, int n, Error *err);
@@ -78,7 +78,7 @@ static inline int sequences_of_logits(const Sequences *s, int row) {
   return s->sequence_of[row];
 }
 
-/* Where the pages of a row's sequence begin in those of the last step. */
+/* The index at which the pages of a row's sequence begin among the pages of the last step. */
 int sequences_first_page(const Sequences *s, int row);
 
 /* Describes the rows of a step and enqueues their copy to the device. */

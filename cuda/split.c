@@ -78,7 +78,7 @@ static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2],
   return STATUS_OK;
 }
 
-/* True if the GPUs are to use NCCL. *reach: they reach each other's memory; `which`: two that do not. */
+/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; `which`: two that do not. */
 static Status find_sums(const BackendOptions *options, bool *reach, int which[2], bool *by_nccl, Error *err) {
   *reach = true;
   if (!options->ranks) TRY(ask_gpus(options, reach, which, err));
@@ -155,7 +155,8 @@ static Status connect_by_nccl(const BackendModel *part, Error *err) {
   return nccl_connect(part->nccl, (size_t)part->model->config.hidden * LARGEST_SUM, part->stream, err);
 }
 
-/* Each GPU's collectives wait for those of the others, which a thread of their own has to launch. */
+/* Checks that OpenMP gives n threads, one for each GPU: a GPU's collectives wait for those of the others,
+ * which other threads have to launch. */
 static Status check_threads(int n, Error *err) {
   int n_threads = 0;
   omp_set_dynamic(0);
@@ -305,7 +306,7 @@ static int picking_parts(const BackendState *s) {
   return s->loaded->parts[0]->nccl ? 1 : s->n_parts;
 }
 
-/* Reports a GPU that was waited for in vain. PRECOND the kernels that waited have ended. */
+/* Reports a GPU that did not answer in time. PRECOND the kernels that waited have ended. */
 static Status check_lost(const BackendState *s, Error *err) {
   const int lost = *(volatile int *)lost_word(s);
   if (s->loaded->ranks) TRY(ranks_check(s->loaded->ranks, lost != 0, err));
@@ -333,8 +334,8 @@ void split_close(BackendState *s) {
   free(s);
 }
 
-/* Gives each part's fused kernel the mailboxes of all parts. Refuses GPUs if only some have such a
- * kernel or their numbers of clusters differ; does nothing if none has one. */
+/* Gives each part's fused kernel the mailboxes of all parts. Refuses GPUs if only some have such a kernel;
+ * does nothing if none has one. */
 static Status connect_fused(BackendState *s, Error *err) {
   const Peers *all = &s->parts[0]->peers;
   StepPeers to = {.n = s->n_parts, .lost = all->lost, .patience = patience};
@@ -472,7 +473,7 @@ Status split_norm_logits(BackendState *s, TokenRange span, Error *err) {
 
 /* --- drafters */
 
-/* A step that continues the drafter's own state begins its sums itself (begin_step()). */
+/* A step that continues the drafter's own state (span.states < 0) begins its sums in begin_step(). */
 static Status draft_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
   if (span.states >= 0) TRY(split_begin_sums(part, step_sums(&part->loaded->model->config), err));
@@ -527,7 +528,7 @@ Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
     if (i == 0) *id = own;
   }
   status = explain(s->loaded, status, err);
-  TRY(check_lost(s, err)); /* the reason, if there is one */
+  TRY(check_lost(s, err)); /* reports the reason, if there is one */
   if (status) give_up(s);
   return status;
 }
@@ -586,7 +587,8 @@ Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
   return check_lost(s, err);
 }
 
-/* --- the cache: keys of the heads of all parts in order, then their values; each after them their scales */
+/* --- the cache: keys of the heads of all parts in order, then their values; after each of the two, their
+ * scales */
 
 static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
   BackendState *const *parts = s->n_parts ? s->parts : &s;
@@ -643,7 +645,7 @@ static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool t
 }
 
 Status split_state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
-  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* what lies between runs, too */
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* the bytes between runs, too */
   return copy_kept(s, slot, layer, out, true, err);
 }
 

@@ -1,14 +1,13 @@
 /* split.h - a model on several GPUs that compute each layer together (tensor parallel).
  *
  * Called by: backend.c, whose table has these functions. With BackendOptions.split GPUs a BackendModel and a
- * BackendState hold only those of each GPU, its `parts`; on one of one GPU each function is that of
+ * BackendState hold only those of each GPU, its `parts`; for a model on one GPU each function is that of
  * backend.c, state.c or tokens.c. Each part is an ordinary model (model/slice.h) with a stream and graphs of
  * its own:
- *   a step    a thread for each GPU runs forward() over its part. The results of o and down, and the logits,
- * are
- *             put together by kernels that wait for each other (ops/add_norm.h)
+ *   a step    a thread for each GPU runs forward() over its part. The results of o and down are added
+ *             up, and the logits gathered, by kernels that wait for each other (ops/add_norm.h)
  *   a pick    each GPU picks the token itself, from the same logits and by the same random number
- *   the cache each GPU has the keys and values of its own heads, at the same pages
+ *   a cache   each GPU has the keys and values of its own heads, at the same pages
  * Where the GPUs do not reach each other's memory, or if it is asked for, NCCL (ranks/nccl.h) makes the sums;
  * the first GPU then gets all logits and picks for all.
  * With BackendOptions.ranks each GPU has a process (ranks/ranks.h): `parts` is then the own one alone, and
@@ -26,7 +25,7 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err);
 Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-/* Steps of a part, for backend.c; they do nothing on one GPU. split_begin_sums() precedes a step with so many
+/* Steps of a part, for backend.c; they do nothing on one GPU. split_begin_sums() precedes a step with n_sums
  * sums in memory. split_take_pick() brings the token that the first GPU has picked. split_gather_logits()
  * follows the GPU's own logits; in memory it is sum number `sum`. */
 Status split_begin_sums(BackendState *part, int n_sums, Error *err);
@@ -38,7 +37,7 @@ static inline int split_first_logit(const BackendState *part) {
   return part->peers.n > 0 ? part->peers.first_logit[part->peers.rank] : 0;
 }
 
-/* BackendProbe's. */
+/* The shares of BackendProbe. */
 Status split_shares(const Model *model, int n, size_t *weights, Error *err);
 
 /* The functions of Backend. */

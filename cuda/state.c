@@ -200,8 +200,8 @@ size_t state_cache_bytes(const BackendState *s, CachePart part) {
   return part_before(c, &s->options, c->n_layers, part);
 }
 
-/* Bytes of the memory that the other GPUs write to, whose parts lie one after another; sets them from
- * `base`. */
+/* Sets the pointers into the memory that the other GPUs write to, one after another from `base`; returns its
+ * bytes. */
 static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
   DeviceArena arena = {.base = base};
   Peers *p = &s->peers;
@@ -213,14 +213,14 @@ static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
   return arena.used;
 }
 
-/* The same of the rows of a step, which are copied as one. */
+/* Likewise sets the rows of a step, which are copied to the device in one piece. */
 static size_t place_rows(BackendState *s, void *base) {
   DeviceArena arena = {.base = base};
   step_rows_place(&s->rows, &s->options, &arena);
   return arena.used;
 }
 
-/* Likewise the parts of all layers' caches: pages are found at distances from the keys (CachePlace). */
+/* Likewise sets the parts of all layers' caches: pages are found at distances from the keys (CachePlace). */
 static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   DeviceArena arena = {.base = base};
   for (CachePart part = 0; part < CACHE_PARTS; part++)
@@ -384,7 +384,7 @@ void state_close(BackendState *s) {
   free(s);
 }
 
-/* Notes what the layers' attention wants of a step, and where their caches lie. */
+/* Notes which units and tiles the layers' attention needs in a step, and where the layers' caches lie. */
 static Status open_sequences(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const size_t n_places = (size_t)c->n_layers * CACHE_PARTS;
@@ -466,7 +466,7 @@ static Status clear_experts(BackendState *s, Error *err) {
                      "cannot clear memory", err);
 }
 
-/* Notes this GPU's own memory, and clears what the others write to. */
+/* Notes this GPU's own memory in `peers`, and clears the part that the other GPUs write to. */
 static Status open_peers(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   Peers *p = &s->peers;
@@ -517,7 +517,7 @@ Status state_open(BackendState *s, Error *err) {
   TRY(products_open(s, err));
   TRY(streams_open(s, err));
   TRY(index_open(s, err));
-  /* A fused step gives a row other bits than the kernels that compute it beside other rows. */
+  /* A fused step gives a row other bits than the kernels that compute it in a larger step. */
   if (fused && !options->invariant) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
   TRY(open_peers(s, err));
@@ -564,7 +564,7 @@ static Status copy_rows(BackendState *s, TokenRange span, int layer, CachePart p
 }
 
 /* Heads are page_positions() rows apart in the cache, and n_stored rows on the host (0: as many as are
- * copied). The host has rows of values even where the cache has keys alone: they are then the same. */
+ * copied). The host has rows of values even where the cache has keys alone, which are then the values. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;

@@ -1,6 +1,6 @@
 /* state.h - a session of the CUDA backend: its device memory, KV cache and ring of picked tokens.
  *
- * Read and written by: backend.c, products.c, tokens.c. */
+ * Read and written by: the backend's files, layers/. */
 #pragma once
 
 #include "cuda/device_model.h"
@@ -20,7 +20,7 @@ enum {
 /* Picks that tokens.c enqueues at once, for a row of the last logits that is asked for and all rows after it.
  * The last n_left of n_rows rows were not asked for yet. Row r is picked by draw number `draw` + r. */
 typedef struct {
-  int n_rows, n_left; /* n_rows 0: the logits are no more */
+  int n_rows, n_left; /* n_rows 0: no picks, or their logits are gone */
   uint64_t draw;
   SamplerSettings settings;
 } PicksAhead;
@@ -31,7 +31,7 @@ typedef enum {
   KEYS,
   KEY_SCALES, /* with KV_Q8, else nothing */
   VALUES,
-  VALUE_SCALES, /* alike */
+  VALUE_SCALES, /* with KV_Q8, else nothing */
   /* One KV head with the index keys of blocks, and one with those of positions (ops/index.h), or nothing. In
    * kv_read() they come after the heads of KEYS and of VALUES. */
   INDEX_KEYS,
@@ -39,10 +39,11 @@ typedef enum {
   CACHE_PARTS
 } CachePart;
 
-/* Where a layer's cache is, or the one that it shares, and its recurrent state in a session's states. */
+/* Where a layer's cache lies, or the cache that it shares; and where its recurrent state lies in a session's
+ * states. */
 typedef struct {
   void *cache[CACHE_PARTS];
-  size_t recurrent; /* floats */
+  size_t recurrent; /* offset in floats */
 } LayerPlace;
 
 /* Pinned rows of matmuls with weights on the host (products.h); zeros if there are none. */
@@ -64,14 +65,14 @@ typedef struct {
   float *sums, *weights; /* [R][rank + n], [R][S] results of a mix's matrices */
   float *inverses, *factors,
       *spare_factors;                  /* [R][n]; the next mix writes spare_factors, then they are swapped */
-  void *u, *ranks;                     /* f16 [R][S, padded], [R][rank, padded]: their inputs */
+  void *u, *ranks;                     /* f16 [R][S, padded], [R][rank, padded]: inputs of a mix's matrices */
   float *few_ranks;                    /* [STREAMS_FEW_ROWS][rank] */
   float *mixed;                        /* [max_chunk][hidden] what the block reads, in fp32 */
   float *ngram_rows;                   /* [max_chunk][ngrams.width] rows of the table */
-  void *ngram_x;                       /* f16 [max_chunk][ngrams.width, padded] the same */
+  void *ngram_x;                       /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
   float *values, *gated, *conv_inputs; /* [max_chunk][hidden], [max_chunk][S] twice; keys are in weights */
   int32_t *tokens;                     /* pinned [max_chunk][longest]: ops_ngram_tokens() */
-  float *host_rows;                    /* pinned: ngram_rows */
+  float *host_rows;                    /* pinned copy of ngram_rows */
   NgramCall *calls;                    /* [layers with n-grams][max_chunk], by the number of rows */
   NgramHash *hashes;                   /* [layers with n-grams] */
 } StreamState;
@@ -90,7 +91,8 @@ typedef struct {
   bool selects;           /* in the step that is enqueued: index_selects() */
 } IndexState;
 
-/* The x of a matmul that an operation made already, by the norm before it: h, or planes[PLANES_H]. */
+/* Where the operation before left the normalised x of the next matmul: nowhere, in h, or in
+ * planes[PLANES_H]. */
 typedef enum { NOT_NORMED, NORMED, NORMED_PLANES } Normed;
 
 /* Operands that a kernel hands to the next matmul as planes (layers/narrow.h): normalised x, attention's
@@ -99,19 +101,19 @@ typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
-  /* Several GPUs share the model (split.h): the state of each GPU. Nothing else here counts then but loaded
-   * and options. n_parts 0: a state of one GPU. */
+  /* If several GPUs share the model (split.h): the state of each GPU. Only loaded, options and number count
+   * here then. n_parts 0: a state of one GPU. */
   BackendState **parts; /* [n_parts] */
   int n_parts;
   int number;          /* with loaded->ranks: the session's number among the processes (ranks/calls.h) */
-  Peers peers;         /* of one of several GPUs: the others; else n is 0 */
+  Peers peers;         /* of one of several GPUs: all GPUs; else n is 0 */
   uint32_t *first_tag; /* peers.first_tag */
   const BackendModel *loaded;
   StateOptions options;
   void *memory;
-  float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
-  void *h;            /* f16 [max_chunk][h_stride] normalised x */
-  float *wide_h;      /* [max_chunk][hidden] the same, for a router that does not normalise x itself */
+  float *x;      /* [max_chunk][hidden] the residual stream over residual_scale */
+  void *h;       /* f16 [max_chunk][h_stride] normalised x */
+  float *wide_h; /* [max_chunk][hidden] normalised x in fp32, for a router that does not normalise x itself */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   /* Results that are not added to x at once, fp32 rows of `hidden`. One GPU: [max_chunk], o or down before
    * its norm. Several GPUs: [2][max_chunk], this GPU's part of o, then of down; with EXPERTS_OWN_NORMS the
@@ -137,8 +139,8 @@ struct BackendState {
    * [max_chunk][L] that sum. */
   void *latent_h;
   float *latent_sum;
-  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; lies on expert_y */
-  float *expert_y; /* [max_chunk * n_chosen, and experts_few_parts()][expert_row_width()] what experts give */
+  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; in expert_y */
+  float *expert_y; /* [max_chunk * n_chosen, and experts_few_parts()][expert_row_width()] experts' results */
   float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; of one of
                          * several GPUs the sums of the experts' outputs before it */
   float *inputs;        /* [max_chunk][n_layers][per_layer_width] set by embed */
@@ -158,11 +160,11 @@ struct BackendState {
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
   CachePlace *caches;         /* [n_layers * CACHE_PARTS] of pages, from cache[KEYS] on, on the device */
   void *workspace;            /* of attention_workspace_bytes() */
-  int unit_places;            /* as it is given there */
-  void *gate_h;          /* f16 [max_chunk][gate_rank, padded] what the second matrix of a gate multiplies */
-  void *delta_workspace; /* of delta_workspace_bytes() */
-  float *recurrent;      /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
-  LayerPlace *layers;    /* [n_layers] on the host */
+  int unit_places;            /* the argument of attention_workspace_bytes() */
+  void *gate_h;               /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
+  void *delta_workspace;      /* of delta_workspace_bytes() */
+  float *recurrent;           /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
+  LayerPlace *layers;         /* [n_layers] on the host */
   HostRows host;
   StreamState stream; /* of models with streams */
   AltupState altup;
@@ -170,13 +172,12 @@ struct BackendState {
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
       expert_stride;   /* each layer's q and a are as wide as o's input, its g as down's */
-  Normed normed;       /* what the operation before made of x for the next one */
+  Normed normed;       /* where the operation before left normalised x for the next one */
   bool a_is_in_planes; /* planes[PLANES_A] holds what else a would */
 
   DeviceSampler *sampler;
   uint64_t
-      *mask; /* [(vocab_size + 63) / 64] pinned, after the ring: of the pick mask_pick; of several sequences
-                           * [n_sequences] of them */
+      *mask; /* pinned, after the ring: [(vocab_size + 63) / 64] of pick mask_pick, or of each sequence */
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the notes on the device */
   PicksAhead ahead;
@@ -187,7 +188,7 @@ struct BackendState {
   Sampled
       *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING; of several sequences [n_sequences] */
   uint64_t n_enqueued, n_taken;
-  void *staging; /* [vocab_size] pinned, after the mask: logits or notes in a copy */
+  void *staging; /* [vocab_size] pinned, after the mask: logits or notes that are being copied */
 
   uint64_t *row_versions; /* [n_sequences] of the notes on the device, after the last pick */
   RowPick *row_picks;     /* [n_sequences] */
@@ -203,8 +204,7 @@ static inline int padded_row(int n) {
   return (n + 7) / 8 * 8;
 }
 
-/* Positions that a KV head has at a time in the cache: those of a page, or n_ctx and what is unused after it.
- */
+/* Positions of a KV head that lie together in the cache: those of a page, or n_ctx rounded up. */
 int page_positions(const StateOptions *options);
 /* Bytes of a part of all layers' caches. */
 size_t state_cache_bytes(const BackendState *s, CachePart part);
@@ -219,7 +219,7 @@ int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 int delta_outputs(const DeltaConfig *delta);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
-/* The place of the index queries among a layer's projections: after those and the gates. */
+/* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
 int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);
 
 /* The backend's recurrent_bytes, state_save and state_restore. */
@@ -228,16 +228,17 @@ size_t state_recurrent_bytes(const ModelConfig *config, int layer);
 float *state_of_ngrams(const BackendState *s, int layer);
 Status state_save(BackendState *s, int slot, Error *err);
 Status state_restore(BackendState *s, int slot, Error *err);
-/* Copies a layer's state between a slot and the host, where it lies as that of a model on one GPU; each of
- * n_gpus has its share of every run of numbers. Any thread may call this. Waits for the copy. */
+/* Copies a layer's state between a slot and the host, which has the state as laid out on one GPU; each of
+ * n_gpus GPUs has its share of every run of numbers. Any thread may call this. Waits for the copy. */
 Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
                        Error *err);
 
 /* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);
-/* Copies a layer's cache between the device and its bytes of kv_read() on the host, which are of n_heads KV
- * heads; the device's are those from first_head on. To the host with n_stored 0, else from the first
- * span.n_tokens of n_stored. Any thread may call this, so it sets the thread's device. Waits for the copy. */
+/* Copies a layer's cache between device and host. `host` is laid out as for kv_read(), with n_heads KV heads;
+ * the device has those from first_head on. n_stored 0: to the host; else from the host, the first
+ * span.n_tokens of n_stored tokens. Any thread may call this: it sets the thread's device. Waits for the
+ * copy. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err);
 

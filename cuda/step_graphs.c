@@ -14,7 +14,7 @@ static void forget(StepGraph *g) {
   *g = (StepGraph){0};
 }
 
-/* The key's entry, or the one that was not used for longest, emptied for it. */
+/* The key's entry, or else the least recently used one, emptied for the key. */
 static StepGraph *find(StepGraphs *graphs, const StepKey *key) {
   StepGraph *oldest = graphs->kept;
   for (StepGraph *g = graphs->kept; g < graphs->kept + STEP_GRAPHS; g++) {

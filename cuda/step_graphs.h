@@ -10,17 +10,17 @@
 
 #include "base/status.h"
 
-/* Most graphs of a session; the one that was not used for longest goes first. */
+/* Most graphs of a session; the least recently used one is dropped first. */
 enum { STEP_GRAPHS = 8 };
 
 /* Steps with the same key have the same launches. */
 typedef struct {
   int n_tokens, n_logit_rows;
   bool long_rope;
-  bool taps;             /* the step keeps hidden states (TokenRange.taps) */
-  bool only_logits;      /* TokenRange.only_logits */
-  bool selects;          /* a row has more blocks of positions than it sees (layers/index.h) */
-  uint64_t attention;    /* of all layers: families and divisions, which depend on the position */
+  bool taps;          /* the step keeps hidden states (TokenRange.taps) */
+  bool only_logits;   /* TokenRange.only_logits */
+  bool selects;       /* a row has more blocks of positions than it sees (layers/index.h) */
+  uint64_t attention; /* hash of all layers' attention families and divisions, which depend on the position */
   const void *workspace; /* of the matmuls, which may move when another session is opened */
 } StepKey;
 

@@ -1,4 +1,5 @@
-/* supported.c - cuda_check_model() of backend.h. Called by: backend.c, commands/device.c, commands/models. */
+/* supported.c - cuda_check_model() of backend.h. Called by: backend.c, split.c, commands/device.c,
+ * commands/models. */
 #include <string.h>
 
 #include "base/half.h"
@@ -29,7 +30,7 @@ static bool scales_fit_fp16(const Linear *linear) {
   return lost <= most * all;
 }
 
-/* The same of the matrices beside the layers. */
+/* scales_fit_fp16() of all matrices beside the layers. */
 static bool others_fit_fp16(const Model *model) {
   bool fit = true;
   for (int i = 0; i < N_MODEL_LINEARS; i++) fit = fit && scales_fit_fp16(&model->linear[i]);

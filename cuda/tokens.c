@@ -18,9 +18,9 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies the host sampler's counts of seen tokens to the device if they differ. They are the same while only
- * picks were added, which the device counts itself if there are penalties, also those that the host has not
- * read yet (n_enqueued - n_taken). */
+/* Copies the host sampler's counts of seen tokens to the device if they differ. The counts stay the same
+ * while only picks are added: with penalties the device counts its picks itself, also those that the host has
+ * not read yet (n_enqueued - n_taken). */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler)) {
     s->notes_version = UINT64_MAX;
@@ -114,7 +114,8 @@ Status tokens_enqueue_deferred(BackendState *s, Error *err) {
   return s->is_deferred ? fused_pick(s->fused, tokens_take_deferred(s), s->loaded->stream, err) : STATUS_OK;
 }
 
-/* Picks the token that a fused step left as its best one, or leaves even that to the next step. */
+/* Picks the token that a fused step left as its best one; without `waits` leaves even that pick to the next
+ * step. */
 static Status pick_best(BackendState *s, bool waits, Error *err) {
   s->notes_version = UINT64_MAX; /* as sync_notes() does without penalties */
   s->is_deferred = true;
@@ -152,7 +153,7 @@ static bool same_settings(const SamplerSettings *a, const SamplerSettings *b) {
          a->min_p == b->min_p && a->seed == b->seed;
 }
 
-/* Neither penalties, which depend on the picks before, nor a mask, which is of one row. */
+/* True without penalties, which depend on the picks before, and without a mask, which is for one row. */
 static bool can_pick_ahead(const Sampler *sampler) {
   return !sampler_has_penalties(sampler) && !sampler_allowed(sampler);
 }
@@ -164,7 +165,7 @@ static bool is_picked(const BackendState *s, const Sampler *sampler, int row) {
          can_pick_ahead(sampler) && same_settings(sampler_settings(sampler), &a->settings);
 }
 
-/* Picks from row `row` and those after it. */
+/* Enqueues picks from row `row` and all rows after it. */
 static Status pick_ahead(BackendState *s, const Sampler *sampler, int row, Error *err) {
   RowPick picks[STATE_ROW_PICKS];
   const int n = s->n_logit_rows - row;

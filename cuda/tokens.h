@@ -7,10 +7,10 @@
 
 const double *tokens_row_costs(const BackendModel *loaded);
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
-/* Rows of logits are made anew: what was picked from them and not asked for yet does not count. */
+/* Drops the picks made ahead and not asked for yet, since the rows of logits are made anew. */
 void tokens_forget_picks(BackendState *s);
-/* A pick may be left to the next step, if that is a fused one (StepPick). This function describes it to that
- * step; without such a pick its token is NULL. */
+/* A pick may be left to the next step, if that is a fused one (StepPick). This function describes that pick
+ * to the step; token NULL: there is no such pick. */
 StepPick tokens_take_deferred(BackendState *s);
 /* Enqueues the pick that was left to a step: before anything else that makes logits, or waits for it. */
 Status tokens_enqueue_deferred(BackendState *s, Error *err);
@@ -21,8 +21,9 @@ Status tokens_make_logits(BackendState *s, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
 /* The first half of sample(): enqueues the pick from `row` with the sampler's next draw, unless an earlier
- * call picked from it ahead, as it does from all rows after guesses. The caller then takes the draw. waits:
- * the caller waits for the pick before it asks for another, so that rows may be picked ahead. */
+ * call has picked from this row ahead, as it does from all rows after a step with guesses. The caller then
+ * takes the draw. waits: the caller waits for the pick before it asks for another, so that rows may be picked
+ * ahead. */
 Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err);
 
 /* sample_rows() in steps: describes the picks with their random numbers, or takes another state's; enqueues

@@ -22,14 +22,14 @@ typedef struct {
 
 typedef struct {
   cudaStream_t stream;
-  Team *team; /* that copies */
+  Team *team; /* the threads that copy into pinned memory */
   size_t slot_bytes;
   char *pinned;                   /* [UPLOAD_SLOTS][slot_bytes] */
   char *staged;                   /* the same on the device */
   cudaEvent_t done[UPLOAD_SLOTS]; /* copies from the slot have ended */
-  int slot;                       /* that is filled */
-  size_t used, sent;              /* bytes of it that arrays have, and that were copied */
-  UploadRows rows[UPLOAD_ROWS];   /* that were added since */
+  int slot;                       /* the slot that is being filled */
+  size_t used, sent;              /* bytes of the slot: taken by arrays; already copied */
+  UploadRows rows[UPLOAD_ROWS];   /* arrays added since the last copy */
   int n_rows;
 } Uploader;
 

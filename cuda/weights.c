@@ -24,9 +24,9 @@ typedef struct {
   BackendModel *loaded;
   DeviceArena arena;
   int host_experts, host_layers; /* what is on the host: DeviceMemory's */
-  int layer;                     /* of the matrices that are visited */
-  bool stays;                    /* on the host: the matrices that are visited */
-  bool joined;                   /* the MLP beside the experts that are visited is the last of them */
+  int layer;                     /* of the visited matrices */
+  bool stays;                    /* the visited matrices stay on the host */
+  bool joined;                   /* the MLP beside the visited experts is the last of them */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
   size_t staging_need;           /* bytes of the largest of them on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
@@ -41,8 +41,8 @@ typedef struct {
   bool streaming;  /* loading is over: matrices on the host are filled one by one */
 } Loader;
 
-/* The use of a vector: what is added to its numbers, the range of random ones, and what all are then divided
- * by; 0: 1. */
+/* The use of a vector: `plus` is added to stored numbers; random ones are in low .. high; all are then
+ * divided by `divisor`, if that is not 0. */
 typedef struct {
   float plus, low, high, divisor;
 } VectorUse;
@@ -53,8 +53,8 @@ typedef struct {
   Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                    Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
-  /* Matrices of all experts; of each the n layers in `parts` (EXPERT_GATE ..), interleaved if there are
-   * two. EXPERT_DOWN is summed, and so are the matrices of heads (KEY_HEADS ..): each has an x of its own. */
+  /* Matrices of all experts: of each expert the n layers in `parts` (EXPERT_GATE ..), interleaved if n is 2.
+   * EXPERT_DOWN is summed, and so are the matrices of heads (KEY_HEADS ..): each has an x of its own. */
   Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                     Error *err);
 } Pass;
@@ -139,7 +139,7 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
   const ModelConfig *config = &loader->loaded->model->config;
   const Linear *inputs[MAX_PROJECTIONS];
   const int n = parts_joined(config, loader->layer, from, which, inputs);
-  /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs it interleaved. */
+  /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs gate and up interleaved. */
   const bool swiglu = which == JOINED_GATE_UP && config_layer(config, loader->layer).sparsity == 0 &&
                       config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
                       config->mlp_scale == 1;
@@ -275,7 +275,7 @@ static size_t stored_bytes(const Linear *l) {
   return n_out * row_bytes(l) + scales;
 }
 
-/* Gives a matrix that was laid out memory on the device, or only the staging memory. A matrix on the host is
+/* Gives a laid-out matrix its memory: on the device, or only the staging memory. A matrix on the host is
  * noted with its linear layers: which[0 .. n). */
 static Status place_laid_out(Loader *loader, DeviceLinear *to, size_t bytes, const int *which, int n,
                              Error *err) {
@@ -377,12 +377,11 @@ static Status lay_out(Loader *loader, Error *err) {
   return STATUS_OK;
 }
 
-/* Most matrices of a layer that may be on the host: each linear layer, `more` of a part's, and the experts'
- * two. */
+/* Most matrices of a layer that may be on the host: linear layers, ModelLayer.more, two of the experts. */
 enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
-/* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
- * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
+/* *bytes: the device memory that weights_load() takes with n units on the host. n <= n_layers: the experts of
+ * the last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
 static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   const int n_layers = loader->loaded->model->config.n_layers;
   loader->host_experts = n < n_layers ? n : n_layers;
@@ -391,15 +390,15 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   loader->staging_need = 0;
   loader->slot_bytes = (size_t)8 << 20; /* usually enough */
   TRY(lay_out(loader, err));
-  arena_take(&loader->arena, loader->staging_need, 1); /* lay_out() takes it first where its size is known */
+  arena_take(&loader->arena, loader->staging_need, 1); /* first in lay_out(), once its size is known */
   if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
   *bytes = loader->arena.used + UPLOAD_SLOTS * loader->slot_bytes;
   return STATUS_OK;
 }
 
-/* Chooses what stays on the host, so that the rest takes at most `most` bytes (0: all is on the device), or
- * as little as can be. *bytes: what it takes. */
+/* Chooses what stays on the host, so that the device needs at most `most` bytes (0: all is on the device), or
+ * as few as possible. *bytes: what it needs. */
 static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
   BackendModel *loaded = loader->loaded;
   const int n_layers = loaded->model->config.n_layers;
@@ -509,7 +508,7 @@ static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, cons
   return STATUS_OK;
 }
 
-/* A matrix in groups. A small one, as an expert's, is sent at once with its zeros and scales. */
+/* Fills a matrix in groups. A small one, such as an expert's, is sent together with its zeros and scales. */
 static Status fill_grouped(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                            Error *err) {
   Uploader *u = &l->uploader;
@@ -576,7 +575,7 @@ static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, cons
   return fill_floats(l, to, part, to->bias, l->floats, n_out * dtype_bytes(from->bias.dtype), err);
 }
 
-/* True if a matrix on the host is left there for now. */
+/* True if a matrix is on the host, and loading leaves it there. */
 static bool loader_skips(const Loader *l, const DeviceLinear *to) {
   return to->host && !l->streaming;
 }
@@ -649,7 +648,7 @@ static Status make_vector(Loader *l, const float **to, const Vector *from, Vecto
 static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                           Error *err) {
   (void)from, (void)n, (void)interleaved;
-  if (to->host) return STATUS_OK; /* random numbers of the model's (model_fill_dummy()) */
+  if (to->host) return STATUS_OK; /* its random numbers are on the host (model_fill_dummy()) */
   return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
 }
 

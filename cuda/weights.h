@@ -3,7 +3,7 @@
 
 #include "cuda/device_model.h"
 
-/* Device memory that weights_load() takes, staging included, where it may take `most` bytes (0: any), and
+/* Device memory that weights_load() takes, staging included, if it may take `most` bytes (0: any number), and
  * what stays on the host; free_bytes is left 0. Fails, with its name, at a layer that no kernel supports. */
 Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err);
 
@@ -16,6 +16,6 @@ Status weights_plan(const Model *model, BackendModel *planned, Error *err);
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
 
-/* Lays out a matrix that lies on the host in the staging memory, in the order of loaded->stream. Waits for
- * the copies before, and must not be captured. */
+/* Copies a matrix on the host to the staging memory and lays it out there, in the order of loaded->stream.
+ * Waits for earlier copies, and must not be captured. */
 Status weights_stream(const BackendModel *loaded, const HostMatrix *host, Error *err);
