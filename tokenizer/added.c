@@ -192,7 +192,7 @@ typedef struct {
   AddedTokens *added;
   int32_t next_id;
   size_t n_listed; /* tokens of tokenizer.json itself */
-  size_t n_known;  /* with those declared with an id */
+  size_t n_known;  /* n_listed, plus tokens declared with an id */
   NormalScratch scratch;
   RegexScratch regex;
 } AddedLoader;
@@ -204,7 +204,7 @@ static Status count_bytes(AddedLoader *l, size_t bytes, Error *err) {
                    size_text(MAX_ADDED_BYTES).text);
 }
 
-/* Sets what to look for in normalized text. */
+/* Sets token->normal, unless the content normalizes to itself. */
 static Status normalize_content(AddedLoader *l, AddedToken *token, Error *err) {
   Traced text = {token->content, token->size, NULL};
   l->regex.text_size += token->size;
@@ -218,8 +218,8 @@ static Status normalize_content(AddedLoader *l, AddedToken *token, Error *err) {
   return STATUS_OK;
 }
 
-/* Gives the token its id, which another added token may hold where the vocabulary has gaps. The reference
- * then keeps that id's normal form. */
+/* Enters the token in by_id. Where the vocabulary has gaps, another added token may have the same id; as in
+ * the reference, its normal form then stays unless the new token has one. */
 static Status take_id(AddedTokens *added, size_t index, Error *err) {
   AddedToken *token = &added->tokens[index];
   int32_t *owner = &added->by_id[token->id];
@@ -273,7 +273,8 @@ static bool are_alike(const AddedToken *a, const AddedToken *b) {
          a->normalized == b->normalized && a->special == b->special;
 }
 
-/* True if a declared token is added: not if tokenizer.json has it alike, or has another token of its id. */
+/* True if a declared token is added: not if an added token is alike, if "unless_known" and it is known, or if
+ * tokenizer.json has a token with the id of "unless_id". Also obeys "promotes". */
 static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
   AddedToken *same = find_token(l->added, token->content, token->size);
   int64_t id;
@@ -302,8 +303,8 @@ static Status load_tokens(AddedLoader *l, const Json *json, bool declared, Error
   return STATUS_OK;
 }
 
-/* Collects the tokens to look for in normalized text, or in the original text, in `strings` (room for
- * all). */
+/* Lists in `strings` (room for all) the tokens to look for in normalized text or, if `normalized` is false,
+ * in the original text. */
 static Status gather(const char *where, const AddedTokens *added, bool normalized, MatchString *strings,
                      size_t *n, Error *err) {
   *n = 0;
@@ -349,7 +350,7 @@ Status added_load(const char *where, const Json *json, const Json *declared, con
                          .next_id = (int32_t)vocab->count};
   Status status = load_tokens(&loading, json, false, err);
   loading.n_listed = added->count;
-  for (size_t i = 0; i < added->count; i++) /* a later token follows the largest id */
+  for (size_t i = 0; i < added->count; i++) /* declared tokens follow the largest id */
     if (added->tokens[i].id >= loading.next_id) loading.next_id = added->tokens[i].id + 1;
   if (status == STATUS_OK) status = load_tokens(&loading, declared, true, err);
   normal_scratch_release(&loading.scratch);

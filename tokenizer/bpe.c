@@ -281,7 +281,7 @@ static Status find_whole(const Bpe *bpe, BpeScratch *scratch, const char *word, 
   return STATUS_OK;
 }
 
-/* `whole`: the word is not a part of a longer one. */
+/* Appends the ids of a word. `whole`: it is not a part of a longer word. */
 static Status encode_word(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, bool whole,
                           IdList *ids, Error *err) {
   TRY(stop_check(scratch->interrupted, err));

@@ -1,4 +1,4 @@
-/* bpe.h - the model: byte-pair encoding of one piece of text at a time. */
+/* bpe.h - the model "BPE": byte-pair encoding of one piece of text at a time. */
 #pragma once
 
 #include "tokenizer/vocab.h"
@@ -46,7 +46,7 @@ typedef struct {
   int32_t fallback_ids[256]; /* with byte_fallback: "<0x00>" and so on, or -1 */
 } Bpe;
 
-/* Loads the model's JSON, whose merges are given as a span, over its vocabulary; that and `where` must stay.
+/* Loads the model's options from `json` and its rules from `merges`. `vocab` and `where` must outlive it.
  * `bytes`: see Bpe. Release it also after a failure. */
 Status bpe_load(const char *where, const Json *json, const Vocab *vocab, JsonSpan merges, bool bytes,
                 Bpe *bpe, Error *err);

@@ -1,7 +1,7 @@
 /* charsmap.c - looks up and replaces characters by a table in the file; see compose.h.
  *
  * Called by: normalize.c, load/load_normalizer.c. The table, as SentencePiece makes it, is a trie of the
- * strings to be replaced (a double array of darts-clone), and what replaces them:
+ * strings to be replaced (a double array of darts-clone), and their replacements:
  *
  *   bytes of the trie (4, little endian) | its units, 4 bytes each | texts, each followed by a NUL
  *
@@ -11,8 +11,8 @@
  *
  * As in the reference (crate spm_precompiled) the SHORTEST string that begins a grapheme replaces all of it,
  * if the grapheme has less than 6 bytes; else each character is looked up by itself. Letters of Hangul, the
- * two of a flag and conjuncts of Indic scripts are not joined here: together they have 6 bytes and more, and
- * the usual table (nmt_nfkc) replaces nothing that can be left of them. */
+ * two letters of a flag and Indic conjuncts are not joined here: joined they have 6 bytes or more, and the
+ * usual table (nmt_nfkc) replaces none of the shorter graphemes that remain here. */
 #include "tokenizer/compose.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@
 #include "base/utf8.h"
 #include "tokenizer/stop.h"
 
-enum { GRAPHEME_BYTES = 6 }; /* longer ones are looked up by characters */
+enum { GRAPHEME_BYTES = 6 }; /* graphemes of this size and above are looked up by characters */
 
 /* --- loading */
 
@@ -30,7 +30,7 @@ static int base64_digit(char c) {
   return at ? (int)(at - digits) : -1;
 }
 
-/* Decodes text[0 .. size), whose '=' at the end can be missing. */
+/* Decodes base64 text[0 .. size); '=' at the end may be missing. */
 static Status decode(const char *where, const char *text, size_t size, Buffer *out, Error *err) {
   uint32_t bits = 0;
   int n_bits = 0;
@@ -73,7 +73,7 @@ Status charsmap_load(const char *where, const char *base64, size_t size, NormalS
 
 /* --- looking up */
 
-/* Unit 0 of the trie follows its size. False beyond the last. */
+/* Reads unit i of the trie, which follows its size. False beyond the last unit. */
 static bool trie_unit(const NormalStep *step, size_t i, uint32_t *out) {
   if (i >= step->n_units) return false;
   *out = unit(step, i + 1);
@@ -121,7 +121,7 @@ static size_t grapheme_end(const Traced *text, size_t at) {
   uint32_t before, code;
   size_t end = at + (size_t)utf8_decode(text->text + at, text->size - at, &before);
   uint32_t flags = grapheme_flags(before), next;
-  bool picture = flags & GRAPHEME_PICTURE, linked = false; /* a pictograph and its marks; and then U+200D */
+  bool picture = flags & GRAPHEME_PICTURE, linked = false; /* a pictograph and its marks; then U+200D */
   for (; end < text->size; before = code, flags = next) {
     const size_t n = (size_t)utf8_decode(text->text + end, text->size - end, &code);
     next = grapheme_flags(code);
@@ -143,8 +143,8 @@ static size_t n_characters(const char *text, size_t size) {
   return n;
 }
 
-/* Replaces n_old characters. As in the reference the last of the new ones are added, or the last one so far
- * takes in the rest of the old ones. */
+/* Appends text[0 .. size) in place of n_old characters. As in the reference, characters beyond n_old count as
+ * added; if there are fewer, the last one of the run takes in the rest of the old ones. */
 static Status put(NormalScratch *s, size_t n_old, const char *text, size_t size, Growth growth, Error *err) {
   if (size > growth.limit - s->n_run) return growth_refused(growth, err); /* before it is in memory */
   const size_t n_new = n_characters(text, size);

@@ -13,12 +13,12 @@ Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *
 
 /* Appends a character to the scratch's run. */
 Status composed_push(NormalScratch *scratch, Composed character, Error *err);
-/* Writes the run for text[start .. end), and empties it. Origins are counted as in the reference. */
+/* Writes the run in place of text[start .. end), and empties it. Origins are counted as in the reference. */
 Status composed_write(NormalScratch *scratch, const Traced *text, size_t start, size_t end, TracedBuffer *out,
                       Error *err);
 
-/* Decodes the table, base64, to step->content and sets step->n_units. */
+/* Decodes the base64 of the table to step->content and sets step->n_units. */
 Status charsmap_load(const char *where, const char *base64, size_t size, NormalStep *step, Error *err);
-/* Appends the text with all replacements to `out`. STATUS_MODEL where the table leads out of itself. */
+/* Appends the text with all replacements to `out`. STATUS_MODEL if the table points outside itself. */
 Status charsmap_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                       Error *err);

@@ -1,10 +1,10 @@
 /* decode.c - turns tokens into text as they arrive; see decode.h.
  *
- * Called by: tokenizer.c. Decoding a whole text takes the same path, so both always agree. Each step takes
- * a token and passes on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse)
- * tokens stay separate; after it there is one token, whose text arrives in parts of whole characters.
- * Three steps cannot work on parts (ByteLevel, ByteFallback and Replace by a regular expression after such
- * a join): they wait for the end. */
+ * Called by: tokenizer.c. A whole text is decoded as a stream too, so both always agree. Each step takes a
+ * token and passes on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens
+ * stay separate; after it there is one token, whose text arrives in parts of whole characters. Three steps
+ * cannot work on parts (ByteLevel, ByteFallback and Replace by a regular expression after such a join): they
+ * wait for the end. */
 #include "tokenizer/decode.h"
 
 #include <string.h>
@@ -257,7 +257,7 @@ static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer 
   return run_token(d, i, text, size, out, err);
 }
 
-/* The previous step has ended: passes on what step i still holds. */
+/* Passes on what step i still holds, once the previous step has ended. */
 static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;

@@ -43,8 +43,8 @@ enum {
 
 typedef struct {
   char magic[8];
-  uint64_t at[N_PARTS], size[N_PARTS]; /* bytes from the image's begin; size 0: the part is not there */
-  Model model;                         /* its pointers have no meaning */
+  uint64_t at[N_PARTS], size[N_PARTS]; /* bytes from the start of the image; size 0: the part is absent */
+  Model model;                         /* its pointers are meaningless */
 } ImageHeader;
 
 /* --- making */
@@ -157,7 +157,7 @@ static Status check(const char *name, const unsigned char *image, size_t size, E
               : error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
 }
 
-/* The model of the image, which belongs to *model from here on: it unmaps it. */
+/* Sets *model to the model of the image. *model owns the mapping from here on. */
 static void tables(const unsigned char *image, size_t size, Model *model) {
   *model = ((const ImageHeader *)image)->model;
   model->image = image;

@@ -8,14 +8,14 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unigram.h"
 
-/* TemplateProcessing: special ids around the text, whose place is marked by TEMPLATE_TEXT. */
+/* Marks the place of the text among the special ids of TemplateProcessing (template_ids). */
 #define TEMPLATE_TEXT (-1)
 
-/* The vocabulary, and what makes its tokens of pieces of text: one of the two others. */
+/* The vocabulary and the model that encodes pieces of text: `unigram` if is_unigram, else `bpe`. */
 typedef struct {
   Where where; /* begins the messages */
-  /* [image_bytes] The mapping that holds all that is pointed at here (image.c); NULL: each is memory of its
-   * own. */
+  /* [image_bytes] the mapping into which all pointers here point (image.c); NULL: each has an allocation of
+   * its own */
   const void *image;
   size_t image_bytes;
   Vocab vocab;
@@ -39,11 +39,11 @@ struct Tokenizer {
   const volatile int *interrupted;
 };
 
-/* The members of tokenizer.json that are read from their text, without a tree. */
+/* The members of tokenizer.json that are read from their JSON text, without a parsed tree. */
 #define TOKENIZER_SKIPS                                                                                      \
   {.path = "model.vocab"}, {                                                                                 \
     .path = "model.merges"                                                                                   \
   }
 
-/* Fills a tokenizer from JSON text, zeroed but for `declared` and the model of an image. */
+/* Fills a tokenizer from JSON text. PRECOND it is zeroed, except `declared` and, for an image, `model` */
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err);

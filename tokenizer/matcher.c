@@ -1,13 +1,14 @@
 /* matcher.c - builds and runs the automaton; see matcher.h.
  *
- * Called by: added.c. Strings and texts are read from their ends. With the strings "ab" and "b":
+ * Called by: added.c, unigram.c, unigram_load.c. Strings and texts are read from their ends. With the strings
+ * "ab" and "b":
  *
  *   node      0 root ── b ──▶ 1 "b" ── a ──▶ 2 "ab"        fail of 1 and 2: 0
  *   text      x  a  b
  *   state     0  2  1     ◀── read this way: "ab" begins at 1, "b" at 2
  *
- * If a node has no child for a byte, the byte is tried at the node's fail link, whose string is shorter.
- * Each byte of a text goes down one level at most, so all together go up no more often than that. */
+ * If a node has no child for a byte, the byte is tried at the node's fail link, whose string is shorter. Each
+ * byte of a text goes down one level at most, so fail links are followed at most once per byte in all. */
 #include "tokenizer/matcher.h"
 
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static uint8_t byte_from_end(const MatchString *string, size_t i) {
   return (uint8_t)string->bytes[string->size - 1 - i];
 }
 
-/* The number of bytes that their ends have in common. */
+/* The length of the longest common suffix. */
 static size_t common_end(const MatchString *a, const MatchString *b) {
   size_t n = 0, least = a->size < b->size ? a->size : b->size;
   while (n < least && byte_from_end(a, n) == byte_from_end(b, n)) n++;
@@ -49,7 +50,7 @@ static int compare_ends(const void *left, const void *right) {
   return a->number < b->number ? -1 : 1;
 }
 
-/* Counts the nodes of sorted strings. */
+/* Counts the nodes of sorted strings and finds equal ones. */
 static Status count_nodes(const MatchString *strings, size_t n, size_t *n_nodes, MatchTwins *twins,
                           Error *err) {
   *n_nodes = 1;
@@ -115,7 +116,7 @@ static uint32_t step(const Matcher *m, uint32_t node, uint8_t byte) {
   return next;
 }
 
-/* A node's fail link points to a level above it, so it is known when it is needed. */
+/* Sets fail links, level by level: a node's link points to a level above it, which is complete by then. */
 static void link_nodes(Matcher *m) {
   for (uint32_t child = m->first[0]; child < m->first[1]; child++) m->root[m->byte[child]] = child;
   for (uint32_t node = 0; node < m->n_nodes; node++)

@@ -49,7 +49,7 @@ typedef struct {
 } MatchList;
 void match_list_release(MatchList *list);
 
-/* Appends the longest string at each place of text[0 .. size) where any begins, the LAST place first.
+/* Appends the longest string at each place of text[0 .. size) where a string begins, the LAST place first.
  * Takes time linear in the text, however many strings there are. `interrupted`: see tokenizer_heed().
  * PRECOND size <= UINT32_MAX */
 Status matcher_find(const Matcher *matcher, const char *text, size_t size, const volatile int *interrupted,

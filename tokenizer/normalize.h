@@ -27,7 +27,7 @@ typedef struct {
   Pattern pattern;  /* REPLACE */
   char *content;    /* [content_size] PREPEND: the text; REPLACE: the replacement; CHARSMAP: the table */
   size_t content_size;
-  size_t n_units;   /* CHARSMAP: of the trie */
+  size_t n_units;   /* CHARSMAP: 4-byte units of the trie */
   bool left, right; /* STRIP */
 } NormalStep;
 
@@ -52,7 +52,7 @@ typedef struct {
 /* The output of a step. */
 typedef struct {
   Buffer text;
-  Growth growth;                   /* limits its size */
+  Growth growth;                   /* limits text.size */
   const volatile int *interrupted; /* see tokenizer_heed() */
   uint32_t *origin;                /* [text.size] if traced */
   size_t capacity;
@@ -63,7 +63,7 @@ typedef struct {
  * STATUS_MODEL beyond the growth's limit, STATUS_INTERRUPTED. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
-/* Empties it, keeping its memory, for what `where` makes of a text of this size. */
+/* Empties the buffer, keeping its memory. Its growth limit is that of a text of `size` bytes. */
 void traced_clear(TracedBuffer *buffer, const char *where, size_t size, const volatile int *interrupted);
 void traced_release(TracedBuffer *buffer); /* leaves it empty */
 
@@ -71,8 +71,8 @@ void traced_release(TracedBuffer *buffer); /* leaves it empty */
 typedef struct {
   uint32_t code;
   uint8_t class;  /* canonical combining class */
-  int32_t change; /* characters added to the text before: 1 if decomposing inserted this one, -1 if two
-                     were composed to it */
+  int32_t change; /* characters added minus characters removed: 1 if decomposing inserted this one, -1 if two
+                   * were composed to it */
 } Composed;
 
 /* Working memory of one thread. Zero-initialise it. */

@@ -132,7 +132,7 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* --- steps that write a new text */
 
-/* Replaces spaces by the mark and, if the scheme says so, puts it before the piece. */
+/* Replaces spaces by the mark and, if the scheme says so, puts a mark before the piece. */
 static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;

@@ -46,8 +46,9 @@ typedef struct {
   Where where;       /* begins the messages */
 } PreTokenizer;
 
-/* Reads the options of Metaspace, a decoder too, from new and old files: mark[0 .. *size) is the replacement,
- * one character, NUL-terminated; *split is true by default. STATUS_MODEL if they contradict each other. */
+/* Reads the options of Metaspace, pre-tokenizer or decoder, from new and old files: mark[0 .. *size) is the
+ * replacement, one character, NUL-terminated; *split is true by default. STATUS_MODEL if options contradict
+ * each other. */
 Status metaspace_load(const char *where, const Json *json, char mark[5], size_t *size, PrependScheme *scheme,
                       bool *split, Error *err);
 
@@ -73,7 +74,7 @@ static inline uint32_t byte_level_char(uint8_t byte) {
   return byte == 173 ? 323 : byte;
 }
 
-/* Replaces `out` by these bytes in the alphabet. */
+/* Replaces `out` by bytes[0 .. size) in that alphabet. */
 Status byte_level_map(const char *bytes, size_t size, Buffer *out, Error *err);
 
 /* The byte that `code` stands for, or -1. */

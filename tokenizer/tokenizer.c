@@ -9,7 +9,7 @@
 #include "tokenizer/internal.h"
 #include "tokenizer/load/declared.h"
 
-/* Loads it with the tokens of declared.h, which it takes over. */
+/* Loads a tokenizer from `text` and the tokens of declared.h; takes ownership of the memory of `declared`. */
 static Status load(const char *name, const char *text, size_t size, Buffer *declared, Tokenizer **out,
                    Error *err) {
   *out = NULL;

@@ -15,27 +15,27 @@
 
 typedef struct Tokenizer Tokenizer;
 
-/* Loads a tokenizer.json, and from tokenizer_config.json, added_tokens.json and special_tokens_map.json
- * beside a file of this name the tokens that it lacks, as AutoTokenizer does. Failures are STATUS_MODEL, or
- * STATUS_FAILED without memory, here and below.
- * Close with tokenizer_close() (NULL is fine). */
+/* Loads a tokenizer.json. If the file has this name, tokens that it lacks are added from
+ * tokenizer_config.json, added_tokens.json and special_tokens_map.json beside it, as AutoTokenizer does.
+ * Failures are STATUS_MODEL, or STATUS_FAILED without memory, here and below. Close with tokenizer_close()
+ * (NULL is fine). */
 Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
-/* Loads it from a text alone, for tests and fuzzing; `name` is for messages. */
+/* Loads a tokenizer from the text of a tokenizer.json alone, for tests and fuzzing; `name` is for
+ * messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **tokenizer, Error *err);
-/* All tokens that the other files declare, as JSON, for hashes; size 0 without any. */
+/* All tokens that the other files declare, as JSON, for hashes; size 0 if they declare none. */
 JsonSpan tokenizer_declared(const Tokenizer *tokenizer);
 void tokenizer_close(Tokenizer *tokenizer);
 
-/* Loads the tokenizer.json at `path` for other processes of this build: its tables as they are in memory, in
- * memory without a name (sealed), which the descriptor stands for. The caller closes it; -1 after a
- * failure. */
+/* Loads the tokenizer.json at `path` for other processes of this build. *descriptor is a sealed memfd with an
+ * image of the loaded tables, which the caller closes; -1 after a failure. */
 Status tokenizer_image_make(const char *path, int *descriptor, Error *err);
-/* Opens such memory; the descriptor may be closed afterwards. `name` is for messages. PRECOND it came from a
- * process of this user that made it */
+/* Opens such an image; the descriptor may be closed afterwards. `name` is for messages. PRECOND the image was
+ * made by tokenizer_image_make() in a process of this user */
 Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **tokenizer, Error *err);
 
-/* From now on encoding ends with STATUS_INTERRUPTED within a fraction of a second once *interrupted is not
- * 0, which a signal handler sets. NULL, as at first: never. Not while another thread uses the tokenizer. */
+/* From now on encoding ends with STATUS_INTERRUPTED within a fraction of a second once a signal handler has
+ * set *interrupted. NULL, the initial state: never. PRECOND no other thread uses the tokenizer */
 void tokenizer_heed(Tokenizer *tokenizer, const volatile int *interrupted);
 
 /* One more than the largest id of the vocabulary and the added tokens. */
@@ -60,8 +60,8 @@ typedef struct {
 Status tokenizer_encode(const Tokenizer *tokenizer, const char *text, size_t size, EncodeOptions options,
                         IdList *ids, Error *err);
 
-/* A piece of a prompt: a template's own text, in which special tokens count, or a person's, in which they do
- * not. */
+/* A piece of a prompt: a template's own text, in which special tokens are recognised, or a person's text, in
+ * which they are ordinary text. */
 typedef struct {
   const char *text; /* [size] */
   size_t size;
@@ -85,5 +85,5 @@ typedef struct TokenizerStream TokenizerStream;
 Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, TokenizerStream **stream,
                              Error *err);
 Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, Error *err);
-Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err); /* ready for a new text */
+Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err); /* then ready again */
 void tokenizer_stream_close(TokenizerStream *stream);

@@ -1,9 +1,9 @@
 /* unigram.c - cuts a text into the pieces with the largest sum of scores; see unigram.h.
  *
- * Called by: encode.c. Each place keeps the best way to cut the text before it (Viterbi); a character that
- * is no piece counts as an unknown one. As in the reference sums begin at the left, and of equal ones that
- * with the longest last piece counts: the order of additions and comparisons decides ids. Takes time linear
- * in the text and in the pieces that occur in it.
+ * Called by: encode.c. Each place keeps the best way to cut the text before it (Viterbi); a character that is
+ * no piece counts as an unknown one. As in the reference, scores are added from the left, and of equal sums
+ * the one with the longest last piece wins: the order of additions and comparisons decides ids. Takes time
+ * linear in the text and in the pieces that occur in it.
  *
  *   text      a   b   c            pieces   a -1   b -2   ab -2.5   unknown -12.5
  *   score   0   -1 -2.5 -15
@@ -55,7 +55,7 @@ static Status find_best(const Unigram *u, UnigramScratch *s, const char *text, s
   return STATUS_OK;
 }
 
-/* Appends the ids of a run of unknown characters, which may be a piece together. */
+/* Appends the ids of a run of unknown characters, which together may be a piece of the vocabulary. */
 static Status put_unknown(const Unigram *u, const char *run, size_t size, IdList *ids, Error *err) {
   const int32_t id = vocab_find(u->vocab, run, size);
   bool all = id < 0;

@@ -8,28 +8,28 @@
 /* Read-only once loaded. Zero-initialise it. */
 typedef struct {
   const char *where;         /* begins the messages */
-  const Vocab *vocab;        /* ids are the places of the file's pieces, and of vocab->tokens */
+  const Vocab *vocab;        /* an id is the index of a piece in the file and in vocab->tokens */
   bool bytes;                /* texts are bytes, to be mapped to ByteLevel's alphabet */
   Matcher matcher;           /* finds the longest piece at each place; numbers are ids */
-  int32_t *shorter;          /* [vocab->n_ids] the longest piece that begins this one, or -1 */
+  int32_t *shorter;          /* [vocab->n_ids] the longest other piece that begins this piece, or -1 */
   double *scores;            /* [vocab->n_ids] */
-  double unk_score;          /* of a character that is no piece */
+  double unk_score;          /* score of a character that is no piece */
   int32_t unk_id;            /* -1: none, an error once it is needed */
   int32_t fallback_ids[256]; /* "<0x00>" and so on, -1 without byte_fallback */
 } Unigram;
 
-/* Loads the model's JSON and, from its vocab, given as a span, the vocabulary; that and `where` must stay.
- * `bytes`: see Unigram. Release both also after a failure. */
+/* Loads the model's options from `json`, and vocabulary and scores from `pieces`, its "vocab". `vocab` and
+ * `where` must outlive the model. `bytes`: see Unigram. Release both also after a failure. */
 Status unigram_load(const char *where, const Json *json, JsonSpan pieces, bool bytes, Vocab *vocab,
                     Unigram *unigram, Error *err);
 void unigram_release(Unigram *unigram);
 
-/* A place of a text: what the best way to cut the text before it ends with. */
+/* A place of a text, with the last piece of the best cut of the text before that place. */
 typedef struct {
-  double score;
-  uint32_t start; /* of its last piece */
-  uint32_t next;  /* on the best way for the whole text: the end of the piece that starts here */
-  int32_t id;     /* of its last piece; -1: no piece ends here */
+  double score;   /* sum of the best cut */
+  uint32_t start; /* where that piece begins */
+  uint32_t next;  /* in the best cut of the whole text: the end of the piece that starts here */
+  int32_t id;     /* of that piece; -1: no piece ends here */
 } UnigramPlace;
 
 /* Working memory of one thread. Zero-initialise it. */

@@ -36,7 +36,8 @@ Status vocab_load(const char *where, JsonSpan span, Vocab *vocab, Error *err);
 /* Makes vocab_content() know all ids. Two tokens with the same id are refused. */
 Status vocab_index_ids(const char *where, Vocab *vocab, Error *err);
 void vocab_release(Vocab *vocab);
-/* Adds a token whose content is not in the vocabulary yet; vocab_content() does not know its id. */
+/* Adds a token whose content is not in the vocabulary yet; vocab_content() knows its id only after
+ * vocab_index_ids(). */
 Status vocab_add(Vocab *vocab, const char *content, size_t size, int32_t id, Error *err);
 
 /* The id of a token by its content, or -1. */
@@ -62,10 +63,10 @@ uint32_t vocab_hash(const Vocab *vocab, const char *content, size_t size);
 /* The content of an id, NUL-terminated, or NULL. */
 const char *vocab_content(const Vocab *vocab, int32_t id, size_t *size);
 
-/* The tokens "<0x00>" to "<0xFF>", -1 where one is missing, or all are with `wanted` false. */
+/* The ids of the tokens "<0x00>" to "<0xFF>"; -1 for a missing one, and for all if `wanted` is false. */
 void vocab_fallback_ids(const Vocab *vocab, bool wanted, int32_t ids[256]);
 
-/* Reads the string at the cursor (a key too) as *bytes, which points into the JSON if it has no escapes,
- * else into `unescaped`. *is_string is false if there is none. */
+/* Reads the string at the cursor (a key too) as *bytes, which points into the JSON if the string has no
+ * escapes, else into `unescaped`. *is_string is false if the cursor is at another value. */
 Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, size_t *size, bool *is_string,
                    Error *err);

@@ -1,7 +1,7 @@
 /* word_cache.c - remembers encoded words; see word_cache.h.
  *
- * Called by: bpe.c. It only saves time: without memory for it everything still works. When it is full it
- * is emptied, so that it follows a text whose words change. */
+ * Called by: bpe.c. The cache only saves time: without memory for it everything still works. A full cache is
+ * emptied, so that it follows a text whose words change. */
 #include "tokenizer/word_cache.h"
 
 #include <stdlib.h>

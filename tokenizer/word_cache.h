@@ -7,8 +7,8 @@
 
 typedef struct {
   uint64_t hash;
-  uint32_t key, key_size; /* in keys; key_size 0: empty slot */
-  uint32_t ids, n_ids;    /* in ids */
+  uint32_t key, key_size; /* key: offset in keys; key_size 0: empty slot */
+  uint32_t ids, n_ids;    /* ids: index in WordCache.ids */
 } WordSlot;
 
 /* Zero-initialise it. */
@@ -21,10 +21,10 @@ typedef struct {
 
 void word_cache_release(WordCache *cache);
 
-/* The slot of a word of 1 .. WORD_CACHE_LONGEST bytes: its own or, with key_size 0, a free one that
- * word_cache_fill() fills before the next call. NULL without memory. */
+/* The slot of a word of 1 .. WORD_CACHE_LONGEST bytes: its own or, with key_size 0, a free one for
+ * word_cache_fill(). Valid until the next call; NULL without memory. */
 #define WORD_CACHE_LONGEST 128
 WordSlot *word_cache_seek(WordCache *cache, const char *word, size_t size, uint64_t hash);
-/* Stores the ids of the word, if they fit. */
+/* Stores the ids of the word; does nothing without memory. */
 void word_cache_fill(WordCache *cache, WordSlot *slot, const char *word, size_t size, uint64_t hash,
                      const int32_t *ids, size_t n_ids);

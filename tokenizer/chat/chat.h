@@ -31,8 +31,8 @@ void chat_heed(Chat *chat, const volatile int *interrupted);
  * path. */
 const char *chat_source(const Chat *chat);
 
-/* True if the template reads the variable `tools`; if the checkpoint has one named "tool_use"; if its text
- * has this string. */
+/* True if the template reads the variable `tools`; if the checkpoint has a template named "tool_use"; if the
+ * template writes `string`. */
 bool chat_takes_tools(const Chat *chat);
 bool chat_has_tool_use(const Chat *chat);
 bool chat_writes(const Chat *chat, const char *string);
@@ -68,8 +68,8 @@ typedef struct {
  * says: MESSAGE"; so is text that is not valid UTF-8, with its offset. */
 Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
                    TrustedText *out, Error *err);
-/* Renders the given variables (auk template); the special tokens are the chat's own. `now`: see
- * template.h. */
+/* Renders the template with the given variables, for `auk template`; the special tokens are the chat's own.
+ * `now`: see template.h. */
 Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, TrustedText *out, bool *raised,
                         Error *err);
 
@@ -89,6 +89,6 @@ Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Erro
 /* How a model marks its reasoning, according to its template and tokenizer. */
 typedef struct {
   const char *open, *close; /* "<think>", "</think>"; NULL: it has no marks */
-  bool can_switch;          /* the template asks for enable_thinking */
+  bool can_switch;          /* the template reads enable_thinking or thinking */
 } ChatThinking;
 ChatThinking chat_thinking(const Chat *chat, const Tokenizer *tokenizer);

@@ -44,7 +44,7 @@ static const char llama3[] = CONTENT
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
 
-/* The system text precedes the next user's. */
+/* The system text precedes the next user text. */
 static const char mistral[] = CONTENT
     "{%- set ns = namespace(system='') %}"
     "{{- bos_token|default('<s>', true) }}"

@@ -22,9 +22,9 @@ struct Chat {
   uint64_t hash;              /* chat_hash() */
   const ChatBuiltin *builtin; /* NULL: not a built-in template */
   bool has_tool_use;          /* the checkpoint has a template of the name "tool_use" */
-  bool in_parts;              /* a message's content is a list of one part: the template drops a string */
+  bool in_parts;              /* write contents as lists of one part: the template drops strings */
   const volatile int *interrupted;
 };
 
-/* Sets in_parts by a trial: many templates of models that also see know only lists of parts. */
+/* Sets in_parts by a trial: many templates of multimodal models take only lists of parts. */
 void chat_try_parts(Chat *chat);

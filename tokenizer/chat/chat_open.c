@@ -1,6 +1,6 @@
 /* chat_open.c - finds and parses the template of a conversation and its special tokens.
  *
- * Called by: the commands that talk to a model, `auk template`.   Calls: parse.c.
+ * Called by: the commands that talk to a model, `auk template`.   Calls: jinja/parse.c.
  * Always true: an open chat no longer needs any of the files. */
 #include <dirent.h>
 #include <errno.h>
@@ -31,8 +31,8 @@ static bool is_special_name(const char *key) {
   return n > 6 && strcmp(key + n - 6, "_token") == 0;
 }
 
-/* Collects every NAME_token of two files, as {"bos_token": "...", ...}; the first wins. Adds the variables
- * that transformers passes to every template. */
+/* Collects every NAME_token of two files, as {"bos_token": "...", ...}; the first file wins. Adds the
+ * variables that transformers passes to every template. */
 static Status collect_specials(const Json *first, const Json *second, Buffer *object, Error *err) {
   TRY(buffer_append_string(object, "{\"tools\":null,\"documents\":null,\"add_generation_prompt\":false",
                            err));
@@ -47,7 +47,7 @@ static Status collect_specials(const Json *first, const Json *second, Buffer *ob
   return buffer_append_string(object, "}", err);
 }
 
-/* special_tokens_map.json is of the time before added_tokens_decoder: without that it wins (declared.h). */
+/* special_tokens_map.json wins over a tokenizer_config.json without added_tokens_decoder (declared.c). */
 static Status read_specials(const char *directory, const Json *config, Chat *chat, Error *err) {
   const bool map_wins = !json_member(config, "added_tokens_decoder");
   Json *map = NULL;
@@ -119,7 +119,8 @@ static int is_template_file(const struct dirent *entry) {
   return end && end > entry->d_name && strcmp(end, ".jinja") == 0;
 }
 
-/* The same for the names of additional_chat_templates/NAME.jinja, where transformers keeps further ones. */
+/* Appends ", NAME" for each additional_chat_templates/NAME.jinja, where transformers keeps further
+ * templates. */
 static Status append_files(const char *directory, char *known, size_t capacity, Error *err) {
   char *path = path_join(directory, "additional_chat_templates", err);
   if (!path) return STATUS_FAILED;
@@ -155,8 +156,8 @@ static Status check_member(const Json *templates, const char *source, Error *err
   return STATUS_OK;
 }
 
-/* Parses a member that is a string, or the entry `name` (NULL: "default") of a list of named ones. A member
- * of another type is refused only without `name`, since --chat-template is the way around it. */
+/* Parses the member chat_template: a string, or of a list the entry `name` (NULL: "default"). A member of
+ * another type is refused only without `name`, since --chat-template is the way around it. */
 static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
   const Json *templates = json_member(config, "chat_template"), *found = NULL;
   char described[64];
@@ -174,7 +175,7 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
-/* Refuses templates that lack a "default": transformers does not choose among others either. */
+/* Refuses lists of templates without a "default": transformers does not choose among others either. */
 static Status refuse_lists(const char *directory, const Json *config, const Json *own, Error *err) {
   char known[512] = "";
   append_names(json_member(config, "chat_template"), known, sizeof known);

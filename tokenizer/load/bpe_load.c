@@ -1,4 +1,4 @@
-/* bpe_load.c - loads the model from its JSON: options, merge rules and the tables derived from them.
+/* bpe_load.c - loads the model "BPE" from its JSON: options, merge rules and the tables derived from them.
  *
  * Called by: load.c. */
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static uint64_t rule_pair(const MergeText *rule) {
   return (uint64_t)(uint32_t)rule->id[LEFT] << 32 | (uint32_t)rule->id[RIGHT];
 }
 
-/* Looks up the rules read so far. */
+/* Enters the rules read so far in the table. */
 static Status add_rules(MergeReader *r, Error *err) {
   Bpe *bpe = r->bpe;
   if ((r->rank + (size_t)BATCH) * 2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));
@@ -216,8 +216,8 @@ static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol)
   return byte >= 0;
 }
 
-/* Returns whether the token matches its own text. If a rule uses unk or a byte-fallback token, nothing is
- * known about neighbours. */
+/* True unless the token is unk or a byte fallback, which stand for other text. If a rule has such a token,
+ * words are never cut. */
 static bool stands_for_itself(const Bpe *bpe, int32_t id) {
   if (bpe->has_unk && id == bpe->unk_id) return false;
   size_t size;

@@ -1,9 +1,10 @@
 /* declared.c - see declared.h.
  *
- * Called by: tokenizer.c, image.c, chat_open.c. Fine-tunes are published whose chat marks only
- * tokenizer_config.json (added_tokens_decoder) or added_tokens.json knows: read as letters they would never
- * end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder, or where it is missing of
- * added_tokens.json, in the order of their ids; then special tokens that are still no added tokens. */
+ * Called by: tokenizer.c, chat_open.c. Some fine-tunes declare their chat tokens only in
+ * tokenizer_config.json (added_tokens_decoder) or added_tokens.json: read as letters, these tokens would
+ * never end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder, or where it is
+ * missing of added_tokens.json, in the order of their ids; then special tokens that are still no added
+ * tokens. */
 #include "tokenizer/load/declared.h"
 
 #include <stdio.h>
@@ -35,12 +36,12 @@ Status checkpoint_json(const char *directory, const char *name, Json **json, Err
 }
 
 /* The sources of special tokens: tokenizer_config.json alone if that has added_tokens_decoder, else also
- * special_tokens_map.json, which then counts more. Either may be NULL. */
+ * special_tokens_map.json, which then takes precedence. Either may be NULL. */
 typedef struct {
   Json *config, *map;
 } DeclaredFiles;
 
-/* The member of the file that counts, of any type. */
+/* The member `key`, of any type, of the file that takes precedence and has it. */
 static const Json *member_of(const DeclaredFiles *files, const char *key) {
   const Json *own = json_member(files->map, key);
   return own ? own : json_member(files->config, key);
@@ -63,7 +64,7 @@ static bool is_named(const char *key) {
   return is;
 }
 
-/* Models have names of their own, such as image_token. */
+/* True for a model's own name, such as image_token. */
 static bool is_own_name(const char *key) {
   return name_ends_with(key, "_token") && !is_named(key);
 }
@@ -93,7 +94,7 @@ static bool is_text(const Json *string, const char *text, size_t size) {
   return own && n == size && memcmp(own, text, n) == 0;
 }
 
-/* True of the content of a token that has a name. */
+/* True if `text` is the content of a token that has a name. */
 static bool has_name(const DeclaredFiles *files, const char *text, size_t size) {
   const Json *const owners[] = {files->config, files->map, own_names(files)};
   bool has = false;
@@ -104,8 +105,8 @@ static bool has_name(const DeclaredFiles *files, const char *text, size_t size) 
   return has;
 }
 
-/* True of the content of a special token of added_tokens.json: one that is written as a string, or stands in
- * special_tokens_map.json. */
+/* True if `text`, a token of added_tokens.json, is special: it is a special token that is written as a
+ * string, or that stands in special_tokens_map.json. */
 static bool is_special(const DeclaredFiles *files, const char *text, size_t size) {
   bool is = false;
   for (int i = 0; i < N_NAMED; i++) {
@@ -114,14 +115,14 @@ static bool is_special(const DeclaredFiles *files, const char *text, size_t size
     if (json_is_string(own) || json_member(files->map, named[i])) is |= is_text(content_of(own), text, size);
   }
   const Json *list = nameless(files);
-  if (list == json_member(files->map, "additional_special_tokens")) list = NULL; /* read too late for this */
+  if (list == json_member(files->map, "additional_special_tokens")) list = NULL; /* read later */
   for (const Json *item = json_first(list); item; item = json_next(item))
     is |= json_is_string(item) && is_text(item, text, size);
   return is;
 }
 
-/* Appends a token for added_load(); `rule` are the members that say when it counts, or "". Without
- * "normalized" a special token is not, once it is known whether it is special. */
+/* Appends a token for added_load(); `rule`: the members that say when the token is added, or "". Without
+ * "normalized" in `flags`, added_load() normalizes the token unless it is special. */
 static Status append_token(const char *where, const char *content, size_t size, const Json *flags,
                            bool special, const char *rule, Buffer *out, Error *err) {
   static const char *const keys[] = {"single_word", "lstrip", "rstrip", "normalized"};
@@ -149,7 +150,8 @@ static int by_id(const void *a, const void *b) {
   return x->id == y->id ? (x->place > y->place) - (x->place < y->place) : x->id < y->id ? -1 : 1;
 }
 
-/* Lists the members of added_tokens_decoder, "ID": {...}, or of added_tokens.json, "content": ID. */
+/* Lists, by id, the members of added_tokens_decoder ("ID": {...}, by_key) or of added_tokens.json ("content":
+ * ID). */
 static Status number(const char *where, const Json *object, bool by_key, Numbered *list, size_t *n,
                      Error *err) {
   *n = 0;
@@ -203,7 +205,8 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
   return status;
 }
 
-/* A special token: what is an added token already stays as it is, or becomes special. */
+/* Appends a special token. If it is an added token already, that stays as it is, or becomes special
+ * ("promotes"). */
 static Status append_special(const Json *token, const char *rule, Buffer *out, Error *err) {
   const Json *content = content_of(token);
   size_t size;

@@ -17,7 +17,7 @@ Where where_in(const char *where, const char *name, size_t index);
 /* Refuses a value: "WHERE: KEY is VALUE, expected EXPECTED", or "WHERE is VALUE, ..." where key is NULL. */
 Status field_expected(const char *where, const char *key, const Json *value, const char *expected,
                       Error *err);
-/* Refuses members that are not null, "type" or in `keys` (separated by spaces). */
+/* Refuses members whose key is not in `keys` (separated by spaces), except "type" and nulls. */
 Status field_known(const char *where, const Json *json, const char *keys, Error *err);
 
 Status field_bool(const char *where, const Json *json, const char *key, bool *out, Error *err); /* required */
@@ -26,7 +26,7 @@ Status field_bool_or(const char *where, const Json *json, const char *key, bool 
 /* Copies a string to new memory, NUL-terminated; required. */
 Status field_string(const char *where, const Json *json, const char *key, char **out, size_t *size,
                     Error *err);
-/* A string of exactly one character. */
+/* Copies a string of exactly one character, NUL-terminated; required. */
 Status field_character(const char *where, const Json *json, const char *key, char out[5], size_t *size,
                        Error *err);
 Status field_count(const char *where, const Json *json, const char *key, int64_t high, int64_t *out,

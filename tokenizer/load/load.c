@@ -1,7 +1,7 @@
 /* load.c - loads a tokenizer from the text of a tokenizer.json.
  *
- * Called by: tokenizer.c. The order matters: added tokens are normalized, and the model needs to know
- * whether its pieces are bytes. truncation and padding are ignored: as in transformers they are the
+ * Called by: tokenizer.c, image.c. The order matters: added tokens are normalized, and the model needs to
+ * know whether its pieces are bytes. truncation and padding are ignored: as in transformers they are the
  * caller's choice. */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* --- post-processors */
 
-enum { MAX_PIECES = 256 }; /* of a template: each is searched among its special tokens */
+enum { MAX_PIECES = 256 }; /* pieces of a template: each is looked up among its special tokens */
 
 static Status add_template_token(const char *where, const Json *piece, const Json *specials, IdList *ids,
                                  Error *err) {
@@ -93,7 +93,7 @@ static Status index_added(Tokenizer *t, Error *err) {
   for (size_t i = 0; i < t->added.count; i++) {
     const AddedToken *token = &t->added.tokens[i];
     t->normal_special |= token->special && token->normalized;
-    /* As in the reference: whether the token decodes to a special token's content. */
+    /* As in the reference, it is skipped if it decodes to a special token's content. */
     const AddedToken *decoded =
         token->normal ? added_find(&t->added, token->normal, token->normal_size) : token;
     t->skipped[i] = decoded && decoded->special;

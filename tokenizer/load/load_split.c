@@ -24,7 +24,8 @@ static Status load_behavior(const char *where, const Json *json, Behavior *behav
                    where, name ? name : "missing");
 }
 
-/* Divides the characters by two flags; role[] has bit 0 for the first and bit 1 for the second. */
+/* Divides the characters by two flags (second 0: by one); role[] has bit 0 for the first and bit 1 for the
+ * second. */
 static Status load_map(const char *where, uint32_t flag, uint32_t second, SplitStep *step, Error *err) {
   CharSet sets[2] = {{0}, {0}};
   KindSet members[2];
@@ -67,8 +68,8 @@ static Status load_whitespace_split(const char *where, const Json *json, SplitSt
   return load_map(where, CHAR_SPACE, 0, step, err);
 }
 
-/* /\w+|[^\w\s]+/ keeps its matches: runs of word characters, and of characters that are neither word nor
- * space. */
+/* Whitespace keeps the matches of /\w+|[^\w\s]+/: runs of word characters, and of characters that are neither
+ * word nor space. */
 static Status load_whitespace(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_RUNS;
   (void)json;

@@ -21,7 +21,8 @@ void unigram_release(Unigram *unigram) {
 enum { N_POWERS = 309 };
 
 /* Reads a number as the reference does (serde_json): the digits that 64 bits can hold, times or divided by a
- * power of ten. That can miss the nearest double, and equal sums of scores depend on the last bit. */
+ * power of ten. The result can miss the nearest double, and whether sums of scores are equal depends on the
+ * last bit. */
 static bool read_score(JsonSpan number, const double powers[N_POWERS], double *score) {
   const char *at = number.text, *end = at + number.size;
   const bool negative = *at == '-';
@@ -104,7 +105,7 @@ static Status build_matcher(const char *where, const Vocab *vocab, Unigram *u, E
   if (!strings) return STATUS_FAILED;
   for (size_t i = 0; i < vocab->count; i++) {
     const VocabToken *token = &vocab->tokens[i];
-    if (token->size > 0) /* an empty one, which the reference accepts, is nowhere */
+    if (token->size > 0) /* an empty piece, which the reference accepts, never matches */
       strings[n++] = (MatchString){vocab->bytes.data + token->offset, token->size, token->id};
   }
   Status status = matcher_build(strings, n, &u->matcher, &twins, err);
@@ -115,7 +116,7 @@ static Status build_matcher(const char *where, const Vocab *vocab, Unigram *u, E
                    (int)twins.second, vocab_content(vocab, twins.first, &size));
 }
 
-/* The node where a string ends is the one whose longest string is not that of its fail link. */
+/* Sets u->shorter. A string ends at the node whose longest string is not that of the node's fail link. */
 static Status link_pieces(const Vocab *vocab, Unigram *u, Error *err) {
   const Matcher *m = &u->matcher;
   u->shorter = mem_alloc(vocab->count, sizeof *u->shorter, "pieces", err);

@@ -7,7 +7,7 @@
 #include "tokenizer/unicode/unicode.h"
 
 typedef struct {
-  uint32_t first, last; /* both belong to it */
+  uint32_t first, last; /* inclusive */
 } CharRange;
 
 /* A set of code points, empty when zero-initialised. It is tidy if its ranges are sorted, disjoint and not
@@ -36,6 +36,6 @@ Status charset_intersect(CharSet *set, const CharSet *other, Error *err);
 /* Adds every code point that equals a member if case is ignored. */
 Status charset_fold(CharSet *set, Error *err);
 
-/* PRECOND all are tidy */
+/* PRECOND all sets are tidy */
 bool charset_contains(const CharSet *set, uint32_t code);
 bool charset_equal(const CharSet *a, const CharSet *b);

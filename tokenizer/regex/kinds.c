@@ -16,7 +16,7 @@ typedef struct {
   uint32_t set;
 } Edge;
 
-/* The memberships seen so far; the index of one is its kind. */
+/* The combinations of sets seen so far; the index of a combination is its kind. */
 typedef struct {
   uint8_t *signatures; /* [MAX_KINDS][bytes] a bit for each set */
   size_t bytes;

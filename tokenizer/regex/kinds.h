@@ -1,4 +1,4 @@
-/* kinds.h - text as a string of kinds: characters that a group of character sets does not distinguish.
+/* kinds.h - text as a string of kinds: classes of characters that a group of sets does not distinguish.
  *
  * A regular expression only asks whether a character belongs to one of its sets ('\p{L}', '[\r\n]', 'a').
  * So all code points fall into a few kinds, and a text becomes one byte per character. Matching runs over

@@ -1,6 +1,6 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Called by: pattern.c, load_split.c; its scratch and spans by all that match. Always true: PCRE2 sees
+ * Called by: pattern.c, load_split.c; all that match use its scratch and spans. Always true: PCRE2 sees
  * kinds, never text, in a pattern without captures. A match that exhausts the JIT stack is repeated with a
  * large one and then by the interpreter, whose memory is the heap, so the length of a text never causes a
  * failure.
@@ -45,7 +45,7 @@ enum {
 struct Regex {
   char *where;
   KindMap map;
-  pcre2_code *code;    /* for matches in a hurry */
+  pcre2_code *code;    /* for hurried matches */
   pcre2_code *watched; /* the same with callouts */
   bool jit;            /* both are compiled by the JIT */
 };
@@ -186,8 +186,8 @@ __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
   return s->spent_ns <= LIMIT_NS + LIMIT_BYTE_NS * (int64_t)s->text_size;
 }
 
-/* A text in many short parts pauses after each: reading the clock at both ends of each would take longer
- * than matching it. Only a part with a watched match is measured. */
+/* The caller pauses after each part of a text: reading the clock at both ends of a short part would take
+ * longer than matching it. Only a part with a watched match is measured. */
 void regex_pause(RegexScratch *scratch) {
   if (scratch->watched) {
     (void)has_time(scratch); /* the next watched match refuses */
@@ -198,8 +198,8 @@ void regex_pause(RegexScratch *scratch) {
   scratch->looked_ns = 0;
 }
 
-/* Counts `places` more. All matches of a text share the limit: each may look at all that follows, as
- * /a(?=a*b)/ does, which no limit of a single match catches. */
+/* Counts `places` more and checks the time. All matches of a text share the limit: each may look at all the
+ * text that follows, as /a(?=a*b)/ does, which no limit of a single match catches. */
 static Status check_time(const Regex *regex, RegexScratch *scratch, size_t places, Error *err) {
   scratch->places += (uint32_t)places;
   if (scratch->places < CLOCK_EACH && scratch->work < CLOCK_WORK) return STATUS_OK;

@@ -24,7 +24,7 @@ typedef struct {
   size_t count, capacity;
 } ByteSpanList;
 
-/* Appends one. PRECOND start <= end <= UINT32_MAX */
+/* Appends a span. PRECOND start <= end <= UINT32_MAX */
 Status byte_span_add(ByteSpanList *list, size_t start, size_t end, bool match, Error *err);
 void byte_span_list_release(ByteSpanList *list);
 
@@ -45,7 +45,7 @@ typedef struct RegexScratch {
   uint64_t work;     /* of callouts since the last reading */
   uint32_t places;   /* tried since the last reading */
   bool watched;      /* a match was watched since the last reading */
-  uint32_t ahead;    /* characters that a hurried match may look ahead; 0: the default */
+  uint32_t ahead;    /* characters that the first try (regex.c) may look ahead; 0: AHEAD */
 } RegexScratch;
 void regex_scratch_release(RegexScratch *scratch);
 /* Stops the clock, as other work follows. The time spent so far still counts. */

@@ -93,7 +93,7 @@ static bool same_name(const char *name, const char *wanted) {
   return *wanted == '\0';
 }
 
-/* Adds every category that begins with "L", or the two of "LuLl". */
+/* Adds every category that begins with one letter ("L"), or each of a list ("LuLl"). */
 static Status add_categories(CharSet *set, const char *categories, Error *err) {
   for (uint32_t i = 0; unicode_category_names[i]; i++) {
     const char *name = unicode_category_names[i];
@@ -109,7 +109,7 @@ static Status add_named(CharSet *set, const NamedSet *named, Error *err) {
   return add_categories(set, named->categories, err);
 }
 
-/* In a class \w, \b and \p{Word} lack six characters that they have outside of one (unicode.h, CHAR_WORD). */
+/* In a class, \w and \p{Word} lack six characters that they have outside of one (unicode.h, CHAR_WORD). */
 static Status add_word(CharSet *set, bool in_class, Error *err) {
   static const NamedSet class_word = {"word", "NdPcMnMcMe", CHAR_ALPHABETIC};
   return in_class ? add_named(set, &class_word, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);
@@ -138,7 +138,8 @@ static Status add_property(CharSet *set, const char *name, bool in_class, bool *
   return STATUS_OK;
 }
 
-/* Adds `part`, or its complement if negated, to `set` unless making it failed, and empties `part`. */
+/* Adds `part`, or its complement if negated, to `set` unless `status`, from making it, is a failure. Empties
+ * `part`. */
 static Status take(CharSet *set, CharSet *part, Status status, bool negated, Error *err) {
   if (status == STATUS_OK && negated) status = charset_complement(part, err);
   if (status == STATUS_OK) status = charset_unite(set, part, err);
@@ -347,8 +348,8 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
   return *intersected ? charset_intersect(all, current, err) : charset_unite(all, current, err);
 }
 
-/* If case is ignored, a class also matches several characters for one ("ss" for U+00DF). That makes no
- * difference if the class contains the first one. */
+/* Refuses members that also match several characters if case is ignored ("ss" for U+00DF), unless the class
+ * contains the first of these: then that makes no difference. */
 static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, const CharSet *folded,
                                  Error *err) {
   for (size_t i = 0; i < unicode_multi_fold_count; i++) {

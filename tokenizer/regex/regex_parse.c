@@ -54,7 +54,7 @@ static Status emit(RegexParser *p, const char *text, Error *err) {
   return STATUS_OK;
 }
 
-/* Takes over `set` and leaves it empty. */
+/* Appends `set` as a unit; takes over its memory and leaves it empty. */
 static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   size_t i = 0;
   charset_tidy(set);
@@ -77,7 +77,7 @@ static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   return emit_unit(p, UNIT_SET + (uint32_t)i, err);
 }
 
-/* The same after a status: that of building the set. */
+/* emit_set() if `built`, the status of building the set, is STATUS_OK. */
 static Status emit_built(RegexParser *p, Status built, CharSet *set, Error *err) {
   if (built == STATUS_OK) return emit_set(p, set, err);
   charset_release(set);
@@ -350,7 +350,7 @@ static Status parse_interval(RegexParser *p, bool *found, bool *exact, Error *er
   return emit(p, text, err);
 }
 
-/* Parses all that repeats the atom units[start ..]. */
+/* Parses the quantifiers of the atom units[start ..]. */
 static Status parse_quantifiers(RegexParser *p, size_t start, Atom atom, Error *err) {
   for (int n = 0;; n++) {
     bool again = n > 0;

@@ -1,5 +1,5 @@
-/* regex_parse.h - private to regex*.c: translates Oniguruma's language to PCRE2's, over sets that are not
- * divided yet. */
+/* regex_parse.h - private to regex*.c: translates Oniguruma's language to PCRE2's; sets of characters are not
+ * divided into kinds yet. */
 #pragma once
 
 #include "tokenizer/regex/charset.h"

@@ -32,8 +32,8 @@ enum {
   CHAR_WORD = 1,         /* \w of regular expressions in the file (Oniguruma) */
   CHAR_RUST_WORD = 2,    /* \w of the reference's own regular expressions: Whitespace, single_word */
   CHAR_SPACE = 4,        /* white space, \s everywhere */
-  CHAR_NUMERIC = 8,      /* Digits splits at it */
-  CHAR_PUNCTUATION = 16, /* Punctuation splits at it */
+  CHAR_NUMERIC = 8,      /* split by "Digits" */
+  CHAR_PUNCTUATION = 16, /* split by "Punctuation" */
   CHAR_ALPHABETIC = 32,  /* \p{Alphabetic}, [[:alpha:]] */
   CHAR_LOWERCASE = 64,   /* \p{Lowercase}, [[:lower:]] */
   CHAR_UPPERCASE = 128,  /* \p{Uppercase}, [[:upper:]] */
@@ -54,15 +54,15 @@ extern const RunTable unicode_normal;
 /* Each value is a set of flags. */
 enum {
   GRAPHEME_JOINS = 1,     /* belongs to the grapheme before it (Extend, SpacingMark, ZWJ) */
-  GRAPHEME_BREAKS = 2,    /* is one of its own (Control, CR, LF); known below U+10000 */
+  GRAPHEME_BREAKS = 2,    /* is a grapheme of its own (Control, CR, LF); set below U+10000 only */
   GRAPHEME_PREPENDED = 4, /* belongs to the grapheme after it (Prepend) */
-  GRAPHEME_PICTURE = 8,   /* Extended_Pictographic: U+200D joins it to another one */
+  GRAPHEME_PICTURE = 8,   /* Extended_Pictographic: U+200D joins it to another pictograph */
   GRAPHEME_SPACING = 16,  /* joins, but no pictograph is joined across it */
 };
 extern const RunTable unicode_graphemes;
 
 /* Code points first, first + stride, ... last, each mapped to itself + delta. Sorted by first, but
- * interleaved series (stride 2) may overlap: the one that holds a code is among the last CASE_WINDOW that
+ * interleaved series (stride 2) may overlap: the series that holds a code is among the last CASE_WINDOW that
  * begin at or before it, which make_unicode_tables.py asserts. */
 enum { CASE_WINDOW = 8 };
 typedef struct {
@@ -79,7 +79,7 @@ extern const CaseTable
     unicode_lower; /* to lower case; U+0130 alone becomes two (i, U+0307) and is not in it */
 extern const CaseTable unicode_fold; /* to the representative of its case-insensitive class */
 
-/* Characters that match several others if case is ignored ("ss" for U+00DF). */
+/* A character that matches several others in a row if case is ignored ("ss" for U+00DF). */
 typedef struct {
   uint32_t code;
   uint32_t fold[3]; /* zero-terminated where shorter */
