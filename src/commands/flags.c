@@ -318,13 +318,15 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
                    rule->why ? ")" : "");
 }
 
-/* `of_settings`: the last value is one of the file of settings, which need not be taken. */
-static Status check_rules(const FlagParse *parse, bool of_settings, Error *err) {
+/* With `setting`, one of parse->given, only rules that it takes part in count: the others are the command
+ * line's own business. */
+static Status check_rules(const FlagParse *parse, const Word *setting, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];
-    if (rule->kind == IDLE_AT_ZERO && !of_settings) continue;
+    if (rule->kind == IDLE_AT_ZERO && !setting) continue;
     const Word *other = first_given(parse, rule->others, rule);
     const Word *flag = first_given(parse, rule->flags, NULL);
+    if (setting && setting != flag && setting != other) continue;
     if (flag && !other == (rule->kind == NEEDS)) return break_rule(rule, *flag, other, err);
   }
   return STATUS_OK;
@@ -515,7 +517,7 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
   if (n_operands) *n_operands = n;
   if (parse->unknown.size)
     return error_set(err, STATUS_USAGE, "%.*s", (int)parse->unknown.size, parse->unknown.data);
-  TRY(check_rules(parse, false, err));
+  TRY(check_rules(parse, NULL, err));
   if (parse->idle.size)
     print_note("left out, since nothing is needed for it here: %.*s", (int)parse->idle.size,
                parse->idle.data);
@@ -560,7 +562,7 @@ Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result
   *result = SET_EXCLUDED;
   const Word before = *given;
   *given = setting->name;
-  if (check_rules(parse, true, NULL) != STATUS_OK) {
+  if (check_rules(parse, given, NULL) != STATUS_OK) {
     *given = before;
     return STATUS_OK;
   }

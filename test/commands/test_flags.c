@@ -580,6 +580,24 @@ static void a_setting_gives_way_to_the_command_line(void **state) {
   release(&v);
 }
 
+/* Flags of the command line of which one makes the other idle leave the settings as they are. */
+static void a_setting_answers_only_for_itself(void **state) {
+  (void)state;
+  static const FlagRule rules[] = {{"--kv", IDLE_AT_ZERO, "--temp", NULL}};
+  Interface ruled = interface;
+  ruled.rules = rules;
+  ruled.n_rules = 1;
+  Values v = {0};
+  FlagParse parse;
+  char *argv[] = {(char *)"test", (char *)"--temp", (char *)"0", (char *)"--kv", (char *)"f32"};
+  assert_int_equal(flags_begin(&ruled, &v, &parse, &v.err), STATUS_OK);
+  assert_int_equal(flags_take(&parse, 5, argv, v.operands, &v.n_operands, &v.err), STATUS_OK);
+  assert_int_equal(set(&parse, &first[1], "n", "2", 1), SET_DONE);
+  assert_int_equal(v.number, 2);
+  flags_end(&parse);
+  release(&v);
+}
+
 /* A model of the settings is no second model beside an operand; others know where they are from. */
 static void a_setting_is_told_from_what_was_asked(void **state) {
   (void)state;
@@ -620,6 +638,7 @@ static void a_setting_is_told_from_what_was_asked(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_setting_gives_way_to_the_command_line),
+      cmocka_unit_test(a_setting_answers_only_for_itself),
       cmocka_unit_test(a_setting_is_told_from_what_was_asked),
       cmocka_unit_test(every_kind_is_read),
       cmocka_unit_test(spellings_are_the_same),
