@@ -1,9 +1,10 @@
 /* attention.c - the attention of a step, split among threads.
  *
- * Called by backend.c. Both drivers merge the segments of the cache in order into a query's online softmax,
- * so the result does not depend on the number of rows, sequences or threads. One row: each segment of each KV
- * head is a task, and the results are merged when all are done. Several rows: a task takes some queries of
- * one sequence and KV head over all their segments.
+ * Called by backend.c. All three drivers merge the segments of the cache in order into a query's online
+ * softmax, so the result does not depend on the number of rows, sequences or threads. One row: each segment
+ * of each KV head is a task, and the results are merged when all are done. Several rows: a task takes some
+ * queries of one sequence and KV head over all their segments. Sparse attention: a task is a row and a KV
+ * head.
  *
  * Query j of a sequence and KV head is row j / group of the sequence's rows, head j % group of the heads that
  * share the KV head. */
@@ -17,13 +18,14 @@
 typedef struct {
   BackendState *state;
   SequenceRows part;               /* the rows of one sequence */
-  int first_row;                   /* of the part, in the step */
-  int layer, window, chunk, group; /* group: query heads of a KV head */
+  int first_row;                   /* the index of the part's first row in the step */
+  int layer, window, chunk, group; /* window, chunk: 0 if none; group: query heads of a KV head */
   int head_dim, v_width;
   float cap;          /* of scores; 0: none */
   const float *sinks; /* [n_heads] or NULL */
   DraftKind draft;
-  const KvHead *gathered; /* of the positions that a row chose (sparse.c); NULL: it sees those of span_of() */
+  const KvHead
+      *gathered; /* the positions that a row selected (sparse.c); NULL: rows see those of span_of() */
   int n_gathered;
 } AttentionWork;
 
@@ -33,8 +35,8 @@ static int lowest(const AttentionWork *work, int position) {
 }
 
 /* The first and last position that a row sees. Each row of a DFlash block sees all of the block. A row of a
- * Gemma 4 assistant sees the target's keys, before its own position; its window is one position longer than
- * others, as in transformers. */
+ * Gemma 4 assistant sees the target's keys before its own position; the window is one position longer than in
+ * other models, as in transformers. */
 static void span_of(const AttentionWork *work, int row, int *low, int *high) {
   const int position = work->part.pos + row;
   *high = position;
@@ -52,7 +54,7 @@ static float *value_of(const AttentionWork *work, int kv_head, int query) {
          (size_t)head * (size_t)work->head_dim;
 }
 
-/* Queries [first, first + n) of a KV head; the caller sets q. */
+/* The tile of queries [first, first + n) of a KV head; the caller sets q. */
 static QueryTile tile_of(const AttentionWork *work, int first, int n) {
   QueryTile tile = {.n = n, .cap = work->cap};
   for (int i = 0; i < n; i++) {
@@ -61,7 +63,8 @@ static QueryTile tile_of(const AttentionWork *work, int first, int n) {
   return tile;
 }
 
-/* The denominator of a head's softmax, with its sink; a sink far above all scores makes it infinite. */
+/* The denominator of a head's softmax, with the head's sink; it is infinite if the sink is far above all
+ * scores. */
 static float softmax_sum(const AttentionWork *work, int head, SoftmaxSum sum) {
   if (!work->sinks) return sum.sum;
   return sum.sum + (float)exp((double)work->sinks[head] - (double)sum.max);
@@ -98,12 +101,12 @@ static void attend_queries(const AttentionWork *work, int kv_head, int first, in
   }
 }
 
-/* The tiles of a part's queries of one KV head. */
+/* The number of tiles of a part's queries for one KV head. */
 static int64_t n_tiles_of(const AttentionWork *work, const SequenceRows *part) {
   return ((int64_t)part->n_tokens * work->group + MAX_QUERIES - 1) / MAX_QUERIES;
 }
 
-/* Tasks are ordered by part, tile, KV head. */
+/* Attention of several rows. Tasks are ordered by part, tile, KV head. */
 static void attend_rows(const AttentionWork *all, TokenRange range, int n_kv_heads) {
   SequenceRows only;
   int n_parts;
@@ -124,7 +127,8 @@ static void attend_rows(const AttentionWork *all, TokenRange range, int n_kv_hea
   }
 }
 
-/* One row. Results are ordered by KV head, tile of queries, segment, query: those of a task are adjacent. */
+/* Attention of one row. part_sums and part_outs are ordered by KV head, tile of queries, segment, query, so
+ * that a task's results are adjacent. */
 static void attend_row(const AttentionWork *work, int n_kv_heads) {
   BackendState *state = work->state;
   const Kernels *kernels = state->loaded->kernels;
@@ -161,7 +165,7 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
   }
 }
 
-/* Rows that choose positions: a task takes a row and a KV head. */
+/* Attention of rows that select positions (sparse.c): a task is a row and a KV head. */
 static void attend_chosen(const AttentionWork *all, int n_rows, int n_kv_heads) {
   BackendState *state = all->state;
   cpu_select(state, n_rows, all->layer);

@@ -1,6 +1,7 @@
 /* backend.c - the CPU's Backend: a session's memory, and the operations.
  *
- * Called by: forward.c and session.c through cpu_backend. Calls: linear.c, attention.c, the kernels.
+ * Called by: forward.c, session.c, batch.c and published.c through cpu_backend. Calls: linear.c, attention.c,
+ * the kernels.
  * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits with any
  *              other rows and any number of threads; a matmul's input is followed by zeros up to a multiple
  *              of ALIGN_FLOATS. */
@@ -17,7 +18,7 @@
 
 enum {
   LINE = 64,
-  SEQUENCES = 32, /* with more rows than this in a step a CPU computes hardly more tokens a second */
+  SEQUENCES = 32, /* steps of more rows give hardly more tokens a second */
 };
 
 /* --- a session's state --- */
@@ -27,7 +28,7 @@ int cpu_padded(int64_t n) {
   return n < INT32_MAX ? (int)n : INT32_MAX;
 }
 
-/* The width of the longest row that is a matmul's input. */
+/* The longest row that is a matmul's input, in floats, padded to ROUNDED_ALIGN. */
 static size_t widest_input(const StatePlan *plan) {
   int widest = plan->hidden > plan->heads ? plan->hidden : plan->heads;
   if (widest < plan->intermediate) widest = plan->intermediate;
@@ -55,7 +56,7 @@ static void raise_to(int *most, int64_t n) {
   if (cpu_padded(n) > *most) *most = cpu_padded(n);
 }
 
-/* Index keys, and what a row sees; blocks are scored and then sorted, in a copy. */
+/* Plans sparse attention (sparse.c): block_scores has room for the scores and for a copy that is sorted. */
 static void plan_index(const ModelConfig *config, const StateOptions *options, StatePlan *plan) {
   const IndexerConfig *indexer = &config->indexer;
   if (!indexer->block) return;
@@ -84,7 +85,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   plan.heads = plan.delta_width;
   if (config->conv.taps) {
     raise_to(&plan.heads, config->hidden);
-    raise_to(&plan.channels, 2 * (int64_t)config->hidden + plan.hidden); /* blocks of b, c and u end there */
+    raise_to(&plan.channels, 2 * (int64_t)config->hidden + plan.hidden); /* where padded b, c and u end */
   }
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
@@ -106,7 +107,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.kv_a, latent->kv_rank + latent->rope_dim);
     raise_to(&plan.head_in, latent->kv_rank > latent->nope_dim ? latent->kv_rank : latent->nope_dim);
   }
-  raise_to(&plan.intermediate, config->per_layer_width); /* layer_end's scratch is that of the MLP */
+  raise_to(&plan.intermediate, config->per_layer_width); /* layer_end uses the MLP's scratch, g */
   raise_to(&plan.inputs, (int64_t)config->n_layers * config->per_layer_width);
   if (config->draft.kind) {
     raise_to(&plan.states, (int64_t)config->draft.n_states * config->draft.target_hidden);
@@ -129,13 +130,13 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   return plan;
 }
 
-/* The next multiple of a line. */
+/* Bytes of n items, rounded up to whole cache lines; SIZE_MAX: too many. */
 static size_t lines_of(size_t n, size_t size) {
   const size_t bytes = buffers_product(n, size);
   return bytes < SIZE_MAX - LINE ? (bytes + LINE - 1) / LINE * LINE : SIZE_MAX;
 }
 
-/* The cache of a layer, all but its place. */
+/* The sizes of a layer's cache; the caller sets `heads`. */
 static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
   const size_t item = kv_number_bytes(options->kv);
   const size_t places =
@@ -154,7 +155,7 @@ static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
   return cache;
 }
 
-/* Takes the memory of all caches. */
+/* Takes the memory of all caches: counts it in turn 0, divides it in turn 1. */
 static void take_caches(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const LayerCache *shared = options->target ? options->target->kv : state->kv;
@@ -169,23 +170,23 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
       if (turn == 0 && __builtin_add_overflow(all, bytes, &all)) all = SIZE_MAX;
       if (turn == 0 || !state->kv) continue; /* kv: NULL while sizes are counted */
       cache.heads = at;
-      if (bytes) at += bytes; /* a drafter whose layers share all has no memory here */
+      if (bytes) at += bytes; /* `at` is NULL for a drafter whose layers all share */
       state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
     }
   }
 }
 
-/* The most sums of one run_matmuls(): outputs times splits of their inputs times rows. A dense lm_head needs
- * none. */
+/* The most partial sums of one run_matmuls(): outputs times splits times rows. A dense lm_head has none. */
 static size_t n_parts(const ModelConfig *config, const StateOptions *options, const StatePlan *plan) {
-  int inputs = config->hidden > plan->q_rank ? config->hidden : plan->q_rank; /* q_b's input is q_a's */
+  int inputs =
+      config->hidden > plan->q_rank ? config->hidden : plan->q_rank; /* q_b's input is q_a's output */
   if (inputs < plan->head_in) inputs = plan->head_in;
-  if (inputs < plan->gate_rank) inputs = plan->gate_rank; /* that of z and a is z_in's and a_in's */
+  if (inputs < plan->gate_rank) inputs = plan->gate_rank; /* inputs of z and a are outputs of z_in and a_in */
   const size_t splits = config->draft.kind ? MAX_SPLITS : (size_t)matmul_splits_of(inputs),
                vocab = (size_t)config->vocab_size,
                rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
                logit_rows = (size_t)options->max_logit_rows < rows ? (size_t)options->max_logit_rows : rows;
-  size_t widest = /* of outputs whose inputs are a row of x */
+  size_t widest = /* outputs of matrices that read the same rows */
       (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries +
       (size_t)plan->q_rank + (size_t)plan->kv_a;
   const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + (size_t)plan->delta_heads +
@@ -214,7 +215,7 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
   return sums < others ? others : sums;
 }
 
-/* Rows of so many floats. */
+/* Rows of `width` floats. */
 static float *take_rows(Buffers *memory, size_t rows, int width) {
   return buffers_take(memory, buffers_product(rows, (size_t)width), sizeof(float));
 }
@@ -236,7 +237,7 @@ static void take_expert_memory(BackendState *state, const ModelConfig *config, s
   to->groups = buffers_take(memory, (size_t)config->experts.n_experts + 1, sizeof *to->groups);
 }
 
-/* Buffers of the attention of a layer, or of what stands in its place. */
+/* Takes buffers of attention and of layers without attention. */
 static void take_attention(BackendState *state, const ModelConfig *config, size_t rows, Buffers *memory) {
   const StatePlan *plan = &state->plan;
   const size_t parts = buffers_product((size_t)config_most_heads(config), (size_t)plan->n_segments);
@@ -261,7 +262,7 @@ static void take_attention(BackendState *state, const ModelConfig *config, size_
   state->part_outs = take_rows(memory, parts, plan->v_width);
 }
 
-/* Memory of matmuls. */
+/* Takes the scratch memory of matmuls. */
 static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, const StatePlan *plan,
                          size_t rows, Buffers *memory) {
   RoundedRows *rounded = &scratch->rounded;
@@ -275,8 +276,8 @@ static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, cons
   rounded->scales = buffers_take(memory, all, sizeof(float));
 }
 
-/* Sets the plan and the pointers of a state with these options. Rows that a matmul reads are followed by
- * zeros, and so they live always, but those that pad_rows() pads. */
+/* Sets the plan and the pointers of a state with these options. A matmul's input rows are followed by zeros,
+ * so their buffers share no memory, except rows that pad_rows() pads. */
 static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const size_t rows = (size_t)options->max_chunk;
@@ -299,7 +300,7 @@ static void lay_out(BackendState *state, const ModelConfig *config, Buffers *mem
   state->decays = take_rows(memory, rows, plan->delta_decays);
   for (int i = 0; i < 2; i++) state->gate_inputs[i] = take_rows(memory, rows, plan->gate_rank);
   state->betas = take_rows(memory, rows, plan->delta_heads);
-  /* A convolution of one tap has states of no bytes, which lie somewhere all the same. */
+  /* A convolution of one tap has states of 0 bytes, but `recurrent` must not be NULL. */
   const size_t state_bytes = plan->recurrent_bytes > 0 ? plan->recurrent_bytes : 1;
   state->recurrent = buffers_take(memory, (size_t)plan->n_sequences + (size_t)options->n_slots, state_bytes);
   state->pages = buffers_take(memory, buffers_product((size_t)plan->n_sequences, (size_t)plan->n_table),
@@ -327,8 +328,8 @@ static void lay_out(BackendState *state, const ModelConfig *config, Buffers *mem
   state->sparse_up = take_rows(memory, rows, plan->sparse_up);
 }
 
-/* Counts a state's buffers and places them. Returns their bytes and one line more, so that cpu_open() can
- * align the start; SIZE_MAX: too many. */
+/* Measures a state's buffers: returns their bytes plus LINE, so that cpu_open() can align the start;
+ * SIZE_MAX: too many. */
 static size_t measure(BackendState *state, const ModelConfig *config, Buffers *memory) {
   buffers_begin(memory, NULL);
   lay_out(state, config, memory);
@@ -386,7 +387,7 @@ static void add_table_row(const Matrix *table, int32_t id, int first, int width,
   }
 }
 
-/* Each layer's own input of each token. PRECOND x is the embedding */
+/* Sets state->inputs: each layer's own input for each token. PRECOND x is the embedding */
 static void make_layer_inputs(BackendState *state, TokenRange range, const int32_t *ids) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
@@ -480,13 +481,13 @@ const float *cpu_normalised(BackendState *state, int n_rows, const float *weight
   return state->h;
 }
 
-/* The input of attention or of what stands in its place. */
+/* The input of a layer's attention, delta rule or convolution. */
 static const float *attn_input(BackendState *state, TokenRange range, int layer) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   return cpu_normalised(state, range.n_tokens, weights->attn_norm, weights->attn_norm_bias);
 }
 
-/* x = x + residual_scale * (w from + bias), with post_norm applied before the addition unless it is NULL. */
+/* x = x + residual_scale * post_norm(w from + bias); post_norm NULL: no norm. */
 static void matmul_residual(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
                             const float *post_norm) {
   const BackendModel *loaded = state->loaded;
@@ -505,7 +506,7 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
   }
 }
 
-/* Moves the queries and gates of q's matrix to their places. */
+/* Copies q and gates from state->queries, where they alternate by heads. */
 static void split_queries(BackendState *state, int n_rows, int layer) {
   const LayerConfig own = config_layer(&state->loaded->model->config, layer);
   const size_t dim = (size_t)own.head_dim, bytes = dim * sizeof(float);
@@ -566,7 +567,8 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   return STATUS_OK;
 }
 
-/* Multiplies attention's output by the sigmoid or softplus of its gates, one for each number or head. */
+/* Multiplies attention's output by the sigmoid or softplus of its gates, one for each number or for each
+ * head. */
 static void apply_gates(BackendState *state, int n_rows, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const int n = (int)n_gates(config, layer);
@@ -594,13 +596,13 @@ static Status cpu_norm_short_conv(BackendState *state, TokenRange range, int lay
   return STATUS_OK;
 }
 
-/* Zeroes what a wider layer left between the end of each row of n numbers and the next ALIGN_FLOATS. */
+/* Zeroes each row from number n to a multiple of ALIGN_FLOATS: a wider layer may have left numbers there. */
 static void pad_rows(float *rows, int stride, int n_rows, int n) {
   for (int r = 0; r < n_rows; r++)
     for (int i = n; i < cpu_padded(n); i++) rows[(size_t)r * (size_t)stride + (size_t)i] = 0;
 }
 
-/* Moves the numbers of heads that o reads together, where values are shorter than keys. */
+/* Where values are shorter than keys: makes the heads of each row contiguous, as o reads them. */
 static void join_values(const BackendState *state, int n_rows, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const LayerConfig own = config_layer(config, layer);
@@ -619,7 +621,8 @@ static void scale_rows(BackendState *state, int n_rows, float factor) {
     for (size_t i = 0; i < hidden; i++) state->x[r * stride + i] *= factor;
 }
 
-/* Moves the rows that range.n_kept leaves of x and of `from` to the first ones. Returns their number. */
+/* Moves the range.n_kept rows that are kept, of x and of `from`, to the front; n_kept 0: all rows stay.
+ * Returns their number. */
 static int keep_rows(BackendState *state, TokenRange range, float *from, int from_stride) {
   const size_t stride = (size_t)state->plan.hidden, other = (size_t)from_stride;
   for (int i = 0; i < range.n_kept; i++) { /* rows ascend: a row is moved before another takes its place */
@@ -667,7 +670,7 @@ static void cut_gates(float *g, int n, float deviations) {
   for (int i = 0; i < n; i++) g[i] = g[i] <= c ? 0 : g[i] - c; /* NaN stays NaN */
 }
 
-/* The gated product of a layer with sparse gates, which are known only when all of a row are. */
+/* The gated product with sparse gates: cut_gates() needs all gates of a row first. */
 static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
@@ -696,7 +699,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
   }
   Matmul matmul = cpu_gate_up(state->loaded, layer);
   matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
-  const bool parallel = state->loaded->model->config.parallel; /* h is made with attention's input */
+  const bool parallel = state->loaded->model->config.parallel; /* h is still attention's input */
   const float *from =
       parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
@@ -723,8 +726,8 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
   return STATUS_OK;
 }
 
-/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. With AltUp that is added to the streams
- * but the first, not to x. */
+/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. With AltUp the norm is added to all
+ * streams but the first, not to x. */
 static void add_layer_input(BackendState *state, TokenRange range, int layer) {
   const BackendModel *loaded = state->loaded;
   const bool altup = loaded->model->config.altup.n > 0;
@@ -750,7 +753,7 @@ static Status cpu_layer_end(BackendState *state, TokenRange range, int layer, Er
   return STATUS_OK;
 }
 
-/* h[i] = rmsnorm(x) * final_norm + final_norm_bias of the rows whose logits are wanted. */
+/* h[i] = rmsnorm(x[row]) * final_norm + final_norm_bias, row = rows[i], or first_row + i with rows NULL. */
 static void normalise_logit_rows(BackendState *state, const int32_t *rows, int first_row, int n_rows) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;

@@ -18,13 +18,13 @@ typedef struct {
   CpuLinear gate, up, down;
 } CpuExpert;
 
-/* The matrices that mix a token's streams; inject.linear NULL before the logits. */
+/* The matrices that mix a token's streams; inject.linear is NULL for the mix before the logits. */
 typedef struct {
   CpuLinear down, up, inject;
 } CpuMix;
 
-/* A layer's tensors (model/tensors.def): matrices stay where they are, vectors are copied as fp32. linear or
- * vector NULL: the layer has no such tensor. Some vectors have another form:
+/* A layer's tensors (model/tensors.def): matrices stay where they are, vectors are copied as fp32. A NULL
+ * linear or vector: the layer has no such tensor. Some vectors have another form than in the checkpoint:
  *   taps       [taps][channels], transposed; channels are padded with zeros, as those of biases are
  *   conv_bias  zeros where a LAYER_CONV has none
  *   delta_a_log   [n_value_heads] -exp(a_log), the rate of decay
@@ -46,13 +46,13 @@ typedef struct {
     };
   };
   CpuExpert *experts;    /* [n_experts] */
-  Xielu xielu;           /* zeros unless config.activation is ACTIVATION_XIELU */
+  Xielu xielu;           /* zeros without ACTIVATION_XIELU */
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
-  const NgramHash *hash; /* of layers with n-grams */
+  const NgramHash *hash; /* NULL: a layer without n-grams */
 } CpuLayer;
 
 typedef struct {
-  float *frequencies; /* [n_pairs] rope_frequencies(); belongs to the model */
+  float *frequencies; /* [n_pairs] of rope_frequencies(); memory of the BackendModel */
   int n_pairs;        /* rotary_dim / 2 */
   bool neighbours;    /* as in RopeConfig */
   float attention_factor;
@@ -63,10 +63,10 @@ struct BackendModel {
   const Model *model;
   const Kernels *kernels;
   int n_threads;
-  Team *team;         /* that multiplies in place of OpenMP's threads, owned by CpuProducts; or NULL */
+  Team *team;         /* multiplies, owned by CpuProducts; NULL: OpenMP's threads do */
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
-  union {             /* beside the layers; linear or vector NULL: the model has none */
+  union {             /* tensors of no layer; linear or vector NULL: the model has none */
     CpuLinear linear[N_MODEL_LINEARS];
     struct {
 #define ONE
@@ -86,54 +86,55 @@ struct BackendModel {
   };
   NgramHash *hashes;
   const float *ones; /* weights of norms without weights; NULL: the model has no such norm */
-  /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these as weights and 1e-6 / key_dim as
-   * epsilon is q / |q| / sqrt(key_dim) and k / |k|; NULL: no layers with the delta rule */
+  /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these weights and 1e-6 / key_dim as epsilon
+   * makes q / |q| / sqrt(key_dim) and k / |k|. NULL: no layer has the delta rule */
   const float *q_scales, *k_scales;
   float *vectors;              /* owns all norms and biases above */
-  CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
+  CpuRope ropes[2], long_rope; /* ropes[LayerRope]; long_rope: the global one with LongRoPE's long factors */
 };
 
-/* The sizes of a session's rows: the largest of all layers. */
+/* The sizes of a session's rows, each the largest of all layers. "Likewise" below: floats, padded to
+ * ALIGN_FLOATS. */
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
-  int inputs;                                                /* the inputs of all layers together; likewise */
-  int states, pairs; /* of a drafter: the target's states of a token; an embedding and a state; likewise */
+  int inputs;                                                /* a token's per-layer inputs; likewise */
+  int states, pairs; /* of a drafter, for a token: the target's states; an embedding and a state; likewise */
   int queries, channels, delta_heads, delta_width, beside; /* likewise; 0 where the model has none */
-  int delta_decays, gate_rank;                             /* likewise; 0 with one matrix for each gate */
-  int q_rank, kv_a, head_in;                               /* of latent attention; likewise */
-  int routes, expert_width, expert_row; /* outputs of the router, an expert's width and input; likewise */
+  int delta_decays, gate_rank;          /* likewise; gate_rank 0: one matrix for each gate */
+  int q_rank, kv_a, head_in;            /* of latent attention; likewise */
+  int routes, expert_width, expert_row; /* the router's outputs; an expert's width, its input; likewise */
   /* Rows of streams.c, altup.c and sparse.c; likewise. */
   int streams, stream_rank, stream_factors, ngrams, index;
-  int sparse_up;                   /* the up of layers with sparse gates; likewise */
-  int selected, block_scores;      /* positions that a row sees at most; room for scores of blocks */
-  size_t gathered_bytes;           /* of one KV head with as many positions */
-  size_t recurrent_bytes;          /* the states of all layers together */
-  int n_segments, n_ropes, angles; /* angles: of a row of one rope */
+  int sparse_up;                   /* up's outputs in layers with sparse gates; likewise */
+  int selected, block_scores;      /* most positions that a row selects; room for two scores a block */
+  size_t gathered_bytes;           /* K and V of `selected` positions of one KV head */
+  size_t recurrent_bytes;          /* a sequence's states, of all layers together */
+  int n_segments, n_ropes, angles; /* angles: pairs of one rope, for a row */
   int n_sequences, n_table;        /* n_table: entries of a page table */
 } StatePlan;
 
-/* The cache of one layer; layers that share one have the same. */
+/* The cache of one layer. Layers that share a cache have equal structs. */
 typedef struct {
   uint8_t *heads;             /* [n_kv_heads][head_bytes] */
-  size_t k_bytes, head_bytes; /* of one KV head: K alone, and all */
+  size_t k_bytes, head_bytes; /* bytes of one KV head: K alone, and all */
   size_t scales,
-      scales_bytes; /* with KV_Q8: where the scales of K begin, and how far after them those of V */
+      scales_bytes; /* with KV_Q8: offset of the scales of K, and bytes from them to the scales of V */
   int head_dim, v_width;
 } LayerCache;
 
 /* Scratch memory of run_matmuls() and run_groups(). */
 typedef struct {
-  float *parts; /* [n_parts] up to FEW_ROWS rows of the splits of all outputs of a call */
+  float *parts; /* [n_parts] partial sums of a call: outputs x splits x up to FEW_ROWS rows */
   size_t n_parts;
-  RoundedRows rounded; /* all rows of a call, of the widest input; numbers NULL: no int8 matmuls */
+  RoundedRows rounded; /* all rows of a call, as wide as the widest input; numbers NULL: no int8 matmuls */
 } MatmulScratch;
 
-/* y = w x + bias for each row; with add, y += scale * (w x + bias); with gate, y = activation(gate x) *
- * (w x), both with their biases; with own_gate the same with w for gate. */
+/* For each row y = w x + bias; with add, y += scale * (w x + bias); with gate, y = activation(gate x + bias)
+ * * (w x + bias); with own_gate, y = activation(w x + bias). */
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   bool own_gate;
-  bool scaled; /* with gate: that and w x are multiplied by these before the activation */
+  bool scaled; /* with gate: gate x times gate_scale, w x times up_scale, both before the activation */
   float gate_scale, up_scale;
   Activation activation;
   Xielu xielu; /* of ACTIVATION_XIELU */
@@ -143,21 +144,21 @@ typedef struct {
   size_t y_stride;
 } Matmul;
 
-/* A matmul and the rows that it is for. */
+/* A matmul and its rows of x. */
 typedef struct {
   Matmul matmul;
   const float *x; /* [n_rows][x_stride] */
   size_t x_stride;
   int n_rows;
-  /* Set by run_groups(): the group's first row in MatmulScratch.rounded; its blocks of rows and the first of
-   * its tasks. */
+  /* Set by run_groups(). rounded: the group's first row in MatmulScratch.rounded; task_rows: most rows of a
+   * task; first_task: the index of the group's first task. */
   int rounded, task_rows;
   int64_t first_task;
 } MatmulGroup;
 
-/* An expert of a row. */
+/* An expert that a row chose. */
 typedef struct {
-  int expert, place; /* place: of the row among the gathered ones (experts.c) */
+  int expert, place; /* place: the index of the row's copy in `gathered` (experts.c) */
   float weight;
 } ExpertChoice;
 
@@ -167,11 +168,11 @@ typedef struct {
   float *shared_gates;    /* [max_chunk] */
   ExpertChoice *choices;  /* [max_chunk][n_chosen] */
   int *ends;              /* [n_experts] */
-  float *latents;         /* [max_chunk][plan.expert_row] with ExpertConfig.latent: input, then sum */
-  float *gathered;        /* [max_chunk * n_chosen][plan.expert_row] */
-  float *inner;           /* [max_chunk * n_chosen][plan.expert_width] */
-  float *beside;          /* [max_chunk][plan.hidden] */
-  MatmulGroup *groups;    /* [n_experts + 1] */
+  float *latents;      /* [max_chunk][plan.expert_row] with ExpertConfig.latent, else NULL: input, then sum */
+  float *gathered;     /* [max_chunk * n_chosen][plan.expert_row] */
+  float *inner;        /* [max_chunk * n_chosen][plan.expert_width] */
+  float *beside;       /* [max_chunk][plan.hidden] */
+  MatmulGroup *groups; /* [n_experts + 1] */
 } ExpertMemory;
 
 struct BackendState {
@@ -182,8 +183,8 @@ struct BackendState {
   MatmulScratch scratch; /* run_matmuls()'s */
   float *x;              /* [max_chunk][plan.hidden] the residual stream */
   float *h;              /* [max_chunk][plan.hidden] normalised */
-  float *q;              /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
-  float *beside;         /* [max_chunk][plan.beside] what goes into delta.o with LayerConfig.delta_beside */
+  float *q;              /* [max_chunk][plan.heads] queries, scaled; then the input of o */
+  float *beside;         /* [max_chunk][plan.beside] with LayerConfig.delta_beside: the input of delta.o */
   float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q); of latent
                           * attention the heads' queries, then their outputs */
   float *q_latents;      /* [max_chunk][plan.q_rank] of latent attention: q_a's outputs */
@@ -194,17 +195,17 @@ struct BackendState {
   float *channels;       /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
   float *decays;         /* [max_chunk][plan.delta_decays] */
   float *betas;          /* [max_chunk][plan.delta_heads] */
-  float *gate_inputs[2]; /* [max_chunk][plan.gate_rank] what the second matrices of z and of a multiply */
-  float *recurrent;      /* [n_sequences + n_slots][plan.recurrent_bytes], first the current states */
+  float *gate_inputs[2]; /* [max_chunk][plan.gate_rank] inputs of the second matrices of z and of a */
+  float *recurrent;      /* [n_sequences + n_slots][plan.recurrent_bytes] current states, then slots */
   float *g;              /* [max_chunk][plan.intermediate] */
   float *sparse_up;      /* [max_chunk][plan.sparse_up] */
-  float *inputs;         /* [max_chunk][plan.inputs] of all layers, set by embed */
-  float *states;         /* [max_chunk][plan.states] a drafter's: the target's states */
-  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] a drafter's: draft_take() */
+  float *inputs;         /* [max_chunk][plan.inputs] per-layer inputs, set by embed */
+  float *states;         /* [max_chunk][plan.states] in a drafter: the target's states */
+  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] in a drafter: of draft_take() */
   float *pairs;          /* [max_chunk][plan.pairs] an embedding and a state, set by draft_embed */
   ExpertMemory experts;
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
-  SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
+  SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attend_row() (attention.c) */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */
   float *taps;            /* [max_chunk][taps.n][hidden] */
@@ -212,10 +213,10 @@ struct BackendState {
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] likewise */
-  /* Rows of models with streams (streams.c): the streams; rows that are in work: normalised streams, weights,
-   * what is between the matrices of a mix, and the factors of what the block returns; the ids of the step's
-   * rows and their rows of a table of n-grams. With AltUp (altup.c) a stream is plan.hidden numbers, and the
-   * rows in work are LAuReL's and coefficients. */
+  /* Models with streams (streams.c): the streams; then scratch rows: normalised streams, their weights, the
+   * input of a mix's second matrix, and the factors of a block's output. The step's ids, and the n-gram
+   * table's rows for them. With AltUp (altup.c) a stream is plan.hidden numbers, and the scratch rows hold
+   * LAuReL's rows and the coefficients. */
   float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
   float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
@@ -225,13 +226,13 @@ struct BackendState {
   int *selected, *n_selected;  /* [max_chunk][plan.selected], [max_chunk] */
   uint8_t *gathered;           /* [GATHERERS][plan.gathered_bytes] */
   int n_logit_rows;            /* rows of `logits` that are valid */
-  int32_t last_id;             /* the last pick of sample */
+  int32_t last_id;             /* the token that sample() picked last */
 };
 
 /* The cache of one KV head, as a sequence sees it; valid until the state is closed. */
 KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head);
 
-/* The parts of a step; *only is the part where the range has none. */
+/* Returns the parts of a step. A range without parts is one part, which is written to *only. */
 static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRows *only, int *n_parts) {
   *only = (SequenceRows){.pos = range->pos, .n_tokens = range->n_tokens, .long_rope = range->long_rope};
   *n_parts = range->parts ? range->n_parts : 1;
@@ -242,11 +243,11 @@ static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRow
 enum { MAX_MATMULS = 6 };
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
-/* Computes matmuls of other rows each. PRECOND all rows together fit the scratch's rounded rows. */
+/* Computes matmuls, each of its own rows. PRECOND all rows together fit into memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
 
-/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's. A single
- * item is not worth waking them. */
+/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; a single
+ * item in the caller alone. */
 typedef void SharedItem(void *context, int i);
 void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context);
 
@@ -257,40 +258,41 @@ void cpu_place_rows(BackendState *state, TokenRange range);
 void cpu_rotate_queries(BackendState *state, TokenRange range, int layer);
 void cpu_append(BackendState *state, TokenRange range, int layer);
 
-/* The matmul of a layer's gate and up (products.c), all but its y. */
+/* The matmul of a layer's gate and up (products.c); the caller sets y. */
 Matmul cpu_gate_up(const BackendModel *loaded, int layer);
 
-/* The input of a matmul: h = rmsnorm(x) * weight, in state->h, or state->x if weight is NULL. */
+/* The input of a matmul: rmsnorm(x) * weight + bias, in state->h. bias may be NULL. weight NULL: state->x as
+ * it is. With streams: state->h as the mix left it. */
 const float *cpu_normalised(BackendState *state, int n_rows, const float *weight, const float *bias);
 
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);
-/* y = the sum of the experts in state->experts.choices, for rows of plan.hidden numbers; y [n_rows][y_stride]
- * (products.c). */
+/* For products.c: y[n_rows][y_stride] = the sum of the experts in state->experts.choices, for rows of
+ * plan.expert_row numbers `from`. */
 void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
                         size_t y_stride);
-/* A causal convolution of each column of some rows with taps of its own. */
+/* A causal convolution of rows; each column has its own taps. */
 typedef struct {
   const float *rows; /* [n_rows][stride], padded with zeros from the last column on */
   size_t stride;
-  float *tail;       /* [n_taps - 1][width] the rows before them, the oldest first */
+  float *tail;       /* [n_taps - 1][width] the rows before `rows`, the oldest first */
   const float *taps; /* [n_taps][width], the last one for the row itself */
   int n_rows, n_taps;
   int width;          /* columns, padded to ALIGN_FLOATS */
   const float *gates; /* [n_rows][gate_stride] or NULL */
   size_t gate_stride;
   const float *bias; /* [width]; without gates it may be NULL */
-  float *out;        /* silu(sum + bias), or gates * (sum + bias); may be rows */
+  float *out;        /* without gates silu(sum + bias), else gates * (sum + bias); may be `rows` */
   size_t out_stride;
 } Convolution;
 
 enum { CONVOLUTION_BLOCK = 64 }; /* columns of a task */
-/* Convolves a block of columns from `first` on, and makes `tail` that of the rows after these. */
+/* Convolves the block of columns that begins at `first`, and sets `tail` for the next rows. */
 void cpu_convolve(const Kernels *kernels, const Convolution *convolution, int first);
 
-/* These copy numbers as fp32 to place[*next] and advance *next; with place NULL they only count. Room for n
- * numbers; taps, transposed; n numbers and zeros up to a padded row, all zeros without data; a vector, to
- * which it adds `plus`, NULL for an absent one; a linear layer's bias. */
+/* These copy numbers as fp32 to place[*next] and advance *next; with place NULL they only count. In order: n
+ * numbers that the caller sets; taps, transposed; n numbers padded with zeros (without data all are zeros); a
+ * vector plus `plus`, or NULL for an absent vector; a linear layer's bias. */
 float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t *next);
 const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t *next);
@@ -298,8 +300,8 @@ const float *cpu_take_vector(const Vector *vector, float plus, float *place, siz
 CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);
 int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at most INT32_MAX */
 
-/* Recurrent states (states.c). cpu_layer_state(): a sequence's state of a layer. cpu_begin_states(): makes
- * those zeros that a step begins at position 0. */
+/* Recurrent states (states.c). cpu_layer_state(): a sequence's state of a layer. cpu_begin_states(): zeroes
+ * the states of the sequences that begin at position 0, those of n-grams excepted. */
 float *cpu_layer_state(const BackendState *state, int layer, int sequence);
 void cpu_begin_states(const BackendState *state, int layer, TokenRange range);
 size_t cpu_delta_numbers(const DeltaConfig *config); /* numbers of one state, rows padded */
@@ -319,40 +321,40 @@ Status cpu_load(const Model *model, const BackendOptions *options, BackendModel 
 void cpu_unload(BackendModel *loaded);
 Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-/* Residual streams and n-grams (streams.c): the operations; cpu_mix() is the mix of n_rows
- * rows of the streams, rows[i] or first_row + i, to h. cpu_ngram_state(): a sequence's state of the n-grams
- * of a layer, cpu_ngram_numbers() of them. */
+/* Residual streams and n-grams (streams.c): the operations. cpu_mix(): h = the mix of n_rows rows of the
+ * streams: rows[i], or first_row + i with rows NULL. cpu_ngram_state(): a sequence's state of a layer's
+ * n-grams, cpu_ngram_numbers() floats. */
 void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const int32_t *rows, int first_row,
              int n_rows);
 Operation cpu_mix_for_attention, cpu_mix_for_mlp, cpu_inject_streams, cpu_add_ngrams;
 size_t cpu_ngram_numbers(const ModelConfig *config, int layer);
 float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
 
-/* AltUp and LAuReL (altup.c): the operations. cpu_begin_streams(): makes the streams
- * of n_rows embeddings x. cpu_join_streams(): h = the normalised input of the logits of n_rows rows, rows[i]
- * or first_row + i. cpu_add_to_streams(): adds x to all streams but the first. */
+/* AltUp and LAuReL (altup.c): the operations. cpu_begin_streams(): makes the streams of n_rows embeddings x.
+ * cpu_join_streams(): h = the lm_head's normalised input for n_rows rows: rows[i], or first_row + i with rows
+ * NULL. cpu_add_to_streams(): adds x to all streams but the first. */
 void cpu_begin_streams(BackendState *state, int n_rows);
 void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, int n_rows);
 void cpu_add_to_streams(BackendState *state, int n_rows);
 Operation cpu_predict_streams, cpu_add_laurel, cpu_correct_streams;
 
-/* Sparse attention (sparse.c). cpu_index(): index queries of normalised rows `from`, whose index keys go to
- * the cache. cpu_selects(): some row of the step sees fewer positions than all; cpu_select() then chooses
- * those of each, at most cpu_most_selected(), and cpu_gather() copies them of a KV head to `memory`, as a
- * cache of their own. */
+/* Sparse attention (sparse.c). cpu_index(): computes index queries and keys of normalised rows `from`; the
+ * keys go to the cache. cpu_selects(): true if some row of the step sees only selected positions.
+ * cpu_select() then selects each row's, at most cpu_most_selected(), and cpu_gather() copies those of a KV
+ * head to `memory`, as a cache of their own. */
 void cpu_index(BackendState *state, TokenRange range, int layer, const float *from);
 bool cpu_selects(const BackendState *state, int n_rows);
 void cpu_select(BackendState *state, int n_rows, int layer);
 int cpu_most_selected(const IndexerConfig *indexer);
 KvHead cpu_gather(const BackendState *state, const KvHead *from, int row, uint8_t *memory);
-enum { GATHERERS = 32 };                       /* threads that choose or gather at once, at most */
-int cpu_gatherers(const BackendModel *loaded); /* those that do */
+enum { GATHERERS = 32 };                       /* most threads that select or gather at once */
+int cpu_gatherers(const BackendModel *loaded); /* threads that do so */
 size_t cpu_gathered_bytes(const StatePlan *plan, KvType type, int head_dim);
-/* cosines[n_pairs] and sines of a position. */
+/* Sets cosines[n_pairs] and sines[n_pairs] of a position. */
 void cpu_angles(const CpuRope *rope, int position, float *cosines, float *sines);
 
-/* latent.c: queries, and the cache's rows, of normalised rows `from`; then `queries` = the heads' values of
- * what attention left in q. */
+/* Latent attention (latent.c). cpu_latent_project(): makes q, and appends to the cache, from normalised rows
+ * `from`. cpu_latent_values(): queries = each head's value matrix times attention's output in q. */
 void cpu_latent_project(BackendState *state, TokenRange range, int layer, const float *from);
 void cpu_latent_values(BackendState *state, int n_rows, int layer);
 
@@ -381,7 +383,7 @@ Status cpu_sample_rows(BackendState *state, Sampler *const *samplers, int n, int
 Status cpu_set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
 Status cpu_copy_page(BackendState *state, int from, int to, Error *err);
 
-/* Backend's kv_read() and kv_write(). */
+/* Backend's kv_read() and kv_write() (kv_rows.c). */
 Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err);
 Status kv_rows_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);

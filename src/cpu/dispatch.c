@@ -1,5 +1,5 @@
 /* dispatch.c - the kernels that this machine can run. Compiled for the baseline instruction set. Called by
- * backend.c and the tests. */
+ * load.c and the tests. */
 #include "cpu/kernels.h"
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@ static bool has_f16c(void) {
 }
 #endif
 
-/* The features are those that the Makefile turns on for each set (ISA_FLAGS_*). */
+/* Tests for the features that the Makefile turns on for each set (ISA_FLAGS_*). */
 const Kernels *const *kernels_usable(int *n) {
 #if defined(__x86_64__)
   static const Kernels *const tables[] = {&kernels_baseline, &kernels_avx2, &kernels_avx512};

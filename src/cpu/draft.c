@@ -1,13 +1,13 @@
-/* draft.c - what a drafter's step begins with: tokens' embeddings and hidden states (config.h, DraftKind).
+/* draft.c - the inputs of a drafter's step: embeddings of tokens, and hidden states (config.h, DraftKind).
  *
- * Called by: forward.c through cpu_backend.
- * Always true: a row's state is the target's, or with one row the drafter's own after its last step of one
- *              row, whose x and normalised x still lie in row 0 of state->x and state->h. */
+ * Called by: forward.c and published.c through cpu_backend.
+ * Always true: a row's hidden state is the target's or, in a step of one row, may be the drafter's own of its
+ *              previous step of one row: x and normalised x are still in row 0 of state->x and state->h. */
 #include <string.h>
 
 #include "cpu/cpu.h"
 
-/* The width of an embedding, and of a state in the pairs. */
+/* The widths of an embedding and, in state->pairs, of a hidden state. */
 static int embedding_width(const BackendState *state) {
   return state->loaded->model->embedding.n_columns;
 }
@@ -18,7 +18,7 @@ static int state_width(const BackendState *state) {
                                      : loaded->model->config.draft.target_hidden;
 }
 
-/* A row of the target's states. */
+/* A row of the target's hidden states that were kept by cpu_draft_take(). */
 static float *kept_row(const BackendState *state, int row) {
   const DraftConfig *draft = &state->loaded->model->config.draft;
   return state->kept_rows + (size_t)row * (size_t)draft->n_states * (size_t)draft->target_hidden;
@@ -52,7 +52,7 @@ Status cpu_draft_move(BackendState *state, int from, int to, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies a row of the target's states to state->states, normalised if the drafter does so. */
+/* Copies a row of the target's states to state->states, normalised as draft->states_norm says. */
 static void place_states(BackendState *state, int row, const float *from) {
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
@@ -72,8 +72,8 @@ static void run_matmul(const BackendState *state, CpuLinear w, const float *x, i
   run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
 }
 
-/* One row of state of each token, in x: of the target's states, or the drafter's own of the last step.
- * Returns where they are, [n_tokens][*stride]. */
+/* Makes the hidden state of each row: from kept rows of the target's from `first` on or, with first < 0, the
+ * drafter's own of its last step. Returns them, [n_rows][*stride]. */
 static const float *make_states(BackendState *state, int n_rows, int first, int *stride) {
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
@@ -93,7 +93,8 @@ static const float *make_states(BackendState *state, int n_rows, int first, int 
   return state->states;
 }
 
-/* The embedding of a token, and its state, each normalised where the drafter does so. */
+/* Sets a row of state->pairs: the token's embedding and its hidden state `from`, each normalised if the
+ * drafter has a norm for it. */
 static void make_pair(BackendState *state, int row, int32_t id, const float *from) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
@@ -120,7 +121,7 @@ static Status check_ids(const BackendState *state, TokenRange range, Error *err)
   return STATUS_OK;
 }
 
-/* x of DFlash's block: plain embeddings. */
+/* Sets x for a DFlash block: embeddings alone. */
 static void embed_block(BackendState *state, TokenRange range) {
   const float scale = (float)state->loaded->model->config.embedding_scale;
   for (int r = 0; r < range.n_tokens; r++) {

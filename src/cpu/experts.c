@@ -1,11 +1,11 @@
-/* experts.c - the operation norm_experts_residual: rows choose experts, and meet them expert by expert.
+/* experts.c - the operation norm_experts_residual: chooses each row's experts, then computes expert by
+ * expert.
  *
- * Called by: backend.c, products.c.   Calls: linear.c, the kernels.
- * The rows that chose an expert are copied one after another, so that its weights are read once a step, and
- * those of an expert that no row chose are not touched:
+ * Called by: backend.c, products.c. Calls: linear.c, the kernels. The rows that chose an expert are copied
+ * one after another, so that an expert's weights are read once a step, or not at all if no row chose it:
  *
  *     gathered   | rows of expert 0 | rows of expert 3 | rows of expert 4 | ...   by expert, then by row
- *     inner      the same rows as gate and up make them; `gathered` then takes the outputs of down
+ *     inner the same rows after gate and up; down then writes its outputs to `gathered`
  *     latents    with ExpertConfig.latent: a row's input of its experts, then their sum
  *
  * Always true: a row adds up its experts in the order of their scores, so that its bits do not depend on the
@@ -14,8 +14,6 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
-
-/* --- the weights */
 
 /* --- which experts */
 
@@ -31,7 +29,8 @@ static void score(ExpertScore how, const float *outputs, int n, float *weights) 
   for (int e = 0; how == SCORE_SOFTMAX && e < n; e++) weights[e] /= sum;
 }
 
-/* The first of the largest scores[from .. to) that are not NaN, which chosen ones are; -1: there is none. */
+/* The index of the largest (the first of equals) of scores[from .. to) that are not NaN; -1: all are NaN.
+ * Experts already chosen have NaN. */
 static int best(const float *scores, int from, int to) {
   int at = -1;
   for (int e = from; e < to; e++)
@@ -39,8 +38,8 @@ static int best(const float *scores, int from, int to) {
   return at;
 }
 
-/* Keeps the experts of the best groups and makes the others' scores NaN. A group is as good as the sum of its
- * two best, or with group_is_best as its best one. */
+/* Keeps the scores of the best groups' experts and makes all others NaN. A group's score is the sum of its
+ * two best, or with group_is_best its best. */
 static void keep_groups(const ExpertConfig *config, float *scores) {
   const int size = config->n_experts / config->n_groups;
   if (config->n_groups == 1) return;
@@ -54,7 +53,7 @@ static void keep_groups(const ExpertConfig *config, float *scores) {
       scores[first] = NAN;
       const int second = best(scores, from, from + size);
       scores[first] = top;
-      if (second < 0) continue; /* the others are NaN: the group stays */
+      if (second < 0) continue; /* all but one are NaN: the group stays */
       const float sum = config->group_is_best ? top : top + scores[second];
       if (worst < 0 || sum <= least) worst = g, least = sum;
     }
@@ -62,7 +61,7 @@ static void keep_groups(const ExpertConfig *config, float *scores) {
   }
 }
 
-/* The weight of expert e by SCORE_CHOSEN_NEAR. outputs: NaN of experts that were chosen before. */
+/* The weight of expert e by SCORE_CHOSEN_NEAR. outputs[i] is NaN if expert i was chosen before. */
 static float share_among_near(const float *outputs, int n, int e, float near) {
   const float own = outputs[e];
   float sum = 0;
@@ -80,8 +79,8 @@ static void choose(const ExpertConfig *config, const CpuLayer *layer, float *out
   const int n = config->n_experts;
   float sum = 0;
   score(config->score, outputs, n, weights);
-  /* Softmax keeps the order: without a bias and groups, whose scores are added, the outputs themselves
-   * choose, which no rounding makes equal. */
+  /* Softmax keeps the order, but rounding may make weights equal: so without a bias or groups (which add
+   * scores) the choice is by the outputs themselves. */
   if (layer->choice_bias || config->score == SCORE_SIGMOID || config->n_groups > 1)
     for (int e = 0; e < n; e++) {
       if (config->score != SCORE_CHOSEN_SIGMOID) outputs[e] = weights[e];
@@ -104,7 +103,7 @@ static void choose(const ExpertConfig *config, const CpuLayer *layer, float *out
   }
 }
 
-/* Gives each choice a place among the gathered rows; ends[e]: the end of the places of expert e. */
+/* Gives each choice a place among the gathered rows; ends[e] becomes the end of expert e's places. */
 static void place_choices(ExpertChoice *choices, int n_choices, int n_experts, int *ends) {
   memset(ends, 0, (size_t)n_experts * sizeof *ends);
   for (int i = 0; i < n_choices; i++) ends[choices[i].expert]++;
@@ -143,7 +142,7 @@ static void project(BackendState *state, CpuLinear w, const float *x, int x_stri
   run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
 }
 
-/* Copies a row to the place of a choice, with scales_input times the choice's weight. */
+/* Copies a row to a choice's place; with scales_input it is multiplied by the choice's weight. */
 static void gather_row(const BackendState *state, const ExpertChoice *choice, const float *from) {
   const size_t n = (size_t)state->plan.expert_row;
   float *to = state->experts.gathered + (size_t)choice->place * n;
@@ -152,7 +151,7 @@ static void gather_row(const BackendState *state, const ExpertChoice *choice, co
   for (size_t i = 0; i < n; i++) to[i] *= choice->weight;
 }
 
-/* Rows of a step: where the experts' inputs come from, and where their sums go, `stride` apart. */
+/* Rows of a step: inputs `from` of the experts, or sums `to` of their outputs, `stride` floats apart. */
 typedef struct {
   const BackendState *state;
   const float *from;
@@ -168,7 +167,7 @@ static void gather_choices(void *given, int row) {
   for (int i = 0; i < n_chosen; i++) gather_row(state, &chosen[i], work->from + (size_t)row * work->stride);
 }
 
-/* Places the choices, and copies the rows there. */
+/* Gives each choice a place, and copies its row there. */
 static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;
@@ -177,8 +176,8 @@ static void gather(BackendState *state, int n_rows, const float *from) {
             &(RowWork){state, .from = from, .stride = (size_t)state->plan.expert_row});
 }
 
-/* A group for each expert that some row chose; returns their number. down: from `inner` back to `gathered`,
- * else there. */
+/* Makes a group for each expert that some row chose; returns their number. down: from `inner` to `gathered`;
+ * else gate and up, from `gathered` to `inner`. */
 static int make_groups(BackendState *state, int layer, bool down) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
@@ -207,7 +206,7 @@ static int make_groups(BackendState *state, int layer, bool down) {
   return n;
 }
 
-/* Adds a group for the MLP beside them, if there is one. */
+/* Adds a group for the shared MLP beside the experts, if there is one. Returns the number of groups. */
 static int add_beside(BackendState *state, int n_rows, int layer, bool down, const float *from, int n) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const ModelConfig *config = &state->loaded->model->config;
@@ -260,7 +259,7 @@ static void sum_experts(BackendState *state, int n_rows, int layer) {
             plan->hidden);
 }
 
-/* Adds the experts' sum, which is in h, and the MLP beside them to x. */
+/* Adds to x the experts' sum, which is in h, and the output of the MLP beside them. */
 static void finish_row(BackendState *state, int row, int layer) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
@@ -286,8 +285,8 @@ static void finish_row(BackendState *state, int row, int layer) {
   for (int c = 0; c < hidden; c++) x[c] += (float)config->residual_scale * sum[c];
 }
 
-/* With norms of their own the router and the experts have other inputs than the MLP beside them, whose input
- * `from` is in state->h: it is kept in `beside`, which takes that MLP's output only later. */
+/* With EXPERTS_OWN_NORMS the router and the experts have inputs of their own, which overwrite state->h. The
+ * input `from` of the MLP beside them is moved to `beside`, where its output will be; returns it. */
 static const float *own_inputs(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const size_t bytes = (size_t)n_rows * (size_t)state->plan.hidden * sizeof *from;
@@ -300,7 +299,7 @@ static const float *own_inputs(BackendState *state, int n_rows, int layer, const
 void cpu_experts(BackendState *state, int n_rows, int layer) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
-  const float *from = loaded->model->config.parallel /* h is what attention read */
+  const float *from = loaded->model->config.parallel /* h is still attention's input */
                           ? state->h
                           : cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias);
   if (loaded->model->config.experts.norms == EXPERTS_OWN_NORMS) {

@@ -13,8 +13,8 @@
 #include "cpu/kernels_int8.h"
 #include "cpu/vector.h"
 
-/* By outputs: some outputs at a time, whose weights serve PASS_ROWS rows after another while they are in the
- * L1 cache. */
+/* matmul_few() of weights that lie by outputs. With more than PASS_ROWS rows: FEW_OUTPUTS outputs at a time,
+ * whose weights stay in the L1 cache for all passes of rows. */
 static void outputs_few(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
   const int most = x.n <= PASS_ROWS ? n : FEW_OUTPUTS;
   for (int o = 0, some; o < n; o += some) {
@@ -89,7 +89,7 @@ static void silu_multiply(float *gate, const float *up, int n) {
   for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
 }
 
-/* The exponent in x / 2 (1 + tanh(u)) = x / (1 + e^-2u), a form without cancellation for u far below 0. */
+/* -2u in x / 2 (1 + tanh(u)) = x / (1 + e^-2u); the right side has no cancellation for u far below 0. */
 INLINE vf gelu_exponent(vf x) {
   return (x + x * x * x * 0.044715f) * (float)(-2 * M_SQRT2 * M_2_SQRTPI / 2);
 }
@@ -148,7 +148,7 @@ static void relu_multiply(float *gate, const float *up, int n) {
 }
 
 /* e^m - 1 for m < 0. Near 0, where the subtraction would cancel, it is the first four terms of the series;
- * the others are less than 2^-30 of it. */
+ * the rest is less than 2^-30 of the sum. */
 INLINE vf exp_minus_one(vf m) {
   const vf near = m * (1 + m * 0.5f * (1 + m * (1 / 3.0f) * (1 + m * 0.25f)));
   return vf_select(m > -0x1p-6f, near, vf_exp(m) - 1);
@@ -216,8 +216,8 @@ static void rotate_neighbours(float *head, const float *cosines, const float *si
 #define NAME_OF(isa)     #isa
 #define NAME(isa)        NAME_OF(isa)
 
-/* SmolLM2-135M AWQ on a Xeon (Sapphire Rapids): 16 rows take 47 ms as a few and 58 as many with AVX-512, 24
- * rows 70 and 75; with AVX2 8 rows take 44 and 55, 16 rows 82 and 78; with SSE2 4 rows 75 and 89, 8 rows 142
+/* SmolLM2-135M AWQ on a Xeon (Sapphire Rapids): ms of matmul_few() and of matmul_rows(). AVX-512: 16 rows 47
+ * and 58, 24 rows 70 and 75; AVX2: 8 rows 44 and 55, 16 rows 82 and 78; SSE2: 4 rows 75 and 89, 8 rows 142
  * and 129. */
 #if LANES == 16
 #define FEW FEW_ROWS

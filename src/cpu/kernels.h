@@ -1,9 +1,8 @@
 /* kernels.h - the arithmetic of the CPU backend: one table of functions for each instruction set.
  *
  * kernels.c and the headers it includes are compiled once for each set; dispatch.c picks a table when a model
- * is loaded. Called by: linear.c, attention.c, backend.c and the tests. A kernel is single-threaded,
- * allocates nothing (it takes less than 100 KB of stack) and gives a row the same bits whatever other rows it
- * computes. */
+ * is loaded. Called by: the other files of src/cpu and the tests. A kernel is single-threaded, allocates
+ * nothing (it takes less than 100 KB of stack) and gives a row the same bits whatever the other rows are. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,7 +22,7 @@ enum {
   FEW_ROWS = 16,       /* most rows of one matmul_few() */
   MATMUL_ROWS = 132,   /* most rows of one matmul_rows(); whole tiles */
   MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
-  MATMUL_UNIT = 16,    /* a product's first column is a multiple of this */
+  MATMUL_UNIT = 16,    /* `first` of a matmul is a multiple of this */
   MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
   MAX_SPLITS = 16, /* most splits of a matrix's inputs (split-K); see matmul_splits() */
   SPLIT_UNIT = 32,
@@ -33,16 +32,15 @@ enum {
 _Static_assert(PAGE_TOKENS % KEY_BLOCK == 0 && SEGMENT % PAGE_TOKENS == 0, "a segment is whole pages");
 _Static_assert(MATMUL_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
-/* True if the weights lie output by output: threads share the matrix by outputs. AWQ's and grouped ones lie
- * input by input. */
+/* True if the weights lie output by output: threads share the matrix by outputs. LINEAR_AWQ and
+ * LINEAR_GROUPED lie input by input. */
 static inline bool matmul_by_outputs(const Linear *w) {
   return w->kind != LINEAR_AWQ && w->kind != LINEAR_GROUPED;
 }
 
-/* The number of splits into which the inputs are split (split-K) when a few rows meet a matrix whose weights
- * lie input by input: threads share its splits. Others are one split. The split decides the order of sums, so
- * it depends on the matrix only: splits of at most 1,024 inputs until there are 16, and at least four (of
- * whole SPLIT_UNITs) if the matrix has that many. */
+/* The number of parts into which n_in inputs are split (split-K) where weights lie input by input and x has a
+ * few rows: threads share the splits. It decides the order of sums, so it depends on the matrix only: a split
+ * for each 1,024 inputs, at least 4, at most MAX_SPLITS, and at most one for each SPLIT_UNIT. */
 static inline int matmul_splits_of(int n_in) {
   int n_units = (n_in - 1) / SPLIT_UNIT + 1, n = (n_in - 1) / 1024 + 1;
   n = n < 4 ? 4 : n > MAX_SPLITS ? MAX_SPLITS : n;
@@ -59,7 +57,7 @@ static inline int matmul_split_begin(const Linear *w, int split) {
   return begin < w->n_in ? (int)begin : w->n_in;
 }
 
-/* The weights that a thread reads after those of a call, and fetches ahead: rows of `width` bytes, `step`
+/* The weights that a thread reads after a call, and prefetches during it: rows of `width` bytes, `step` bytes
  * apart. start NULL: none. */
 typedef struct {
   const void *start;
@@ -73,7 +71,7 @@ typedef struct {
   int n; /* 1 .. FEW_ROWS */
 } InputRows;
 
-/* Sums over splits of the inputs: that of row r and split s is at + s * split_stride + r * row_stride. */
+/* Partial sums: those of row r and split s begin at at + s * split_stride + r * row_stride. */
 typedef struct {
   float *at;
   size_t split_stride, row_stride;
@@ -81,7 +79,7 @@ typedef struct {
 
 /* Rows of activations rounded to int8, each with its scale. */
 typedef struct {
-  int16_t *numbers; /* [n_rows][stride], -128 .. 127; any number from the row's end up to `stride` */
+  int16_t *numbers; /* [n_rows][stride], -128 .. 127; after the row's end: undefined */
   float *scales;    /* [n_rows] */
   size_t stride;    /* a multiple of ROUNDED_ALIGN */
 } RoundedRows;
@@ -94,7 +92,7 @@ enum { ROUNDED_ALIGN = 32 }; /* numbers */
  *   k   block 0: d = 0: [key 0 .. 15]  d = 1: [key 0 .. 15]  ...    block 1: d = 0: [key 16 .. 31] ...
  *   v   key 0: [d = 0 .. head_dim, zeros]   key 1: ...
  *
- * The numbers of keys here are places in the cache: position p of a sequence lies at kv_place(p). */
+ * The keys here are numbered by their places in the cache: position p of a sequence lies at kv_place(p). */
 typedef struct {
   KvType type;
   int head_dim;
@@ -110,7 +108,7 @@ static inline int kv_place(const KvHead *kv, int position) {
   return kv->pages ? kv->pages[position / PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS : position;
 }
 
-/* The end, at most `to`, of the positions from `from` on whose places follow that of `from`. */
+/* The end of the run of positions that begins at `from` and lies in consecutive places; at most `to`. */
 static inline int kv_run_end(const KvHead *kv, int from, int to) {
   if (!kv->pages) return to;
   int page = from / PAGE_TOKENS, end = (page + 1) * PAGE_TOKENS;
@@ -121,14 +119,14 @@ static inline int kv_run_end(const KvHead *kv, int from, int to) {
 /* Queries of one KV head. */
 typedef struct {
   int n;                 /* 1 .. MAX_QUERIES */
-  int low[MAX_QUERIES];  /* first position each may see */
-  int high[MAX_QUERIES]; /* last one, its own */
+  int low[MAX_QUERIES];  /* the first position that each query sees */
+  int high[MAX_QUERIES]; /* the last one */
   float cap;             /* of scores; 0: none */
   const float *q;        /* [n][head_dim], already times attention_scale */
 } QueryTile;
 
-/* Online softmax of one query: the largest score and the sum of e^(score - max). With it goes out[v_width],
- * the sum of e^(score - max) v; out / sum is the output of attention. sum == 0: no key yet. */
+/* Online softmax of one query: the largest score and the sum of e^(score - max). Functions pass it with
+ * out[v_width], the sum of e^(score - max) v; out / sum is the output of attention. sum == 0: no key yet. */
 typedef struct {
   float max, sum;
 } SoftmaxSum;
@@ -136,10 +134,10 @@ typedef struct {
 /* A token of one head of the gated delta rule. */
 typedef struct {
   const float *q, *k; /* [key_dim] normalised */
-  const float *v;     /* of the columns */
+  const float *v;     /* [n_columns] */
   float decay, beta;
-  const float *decays; /* [key_dim] of each number of k, beside `decay`; NULL: that is all */
-  bool only_adds;      /* Mamba-2: nothing that the state has for k is subtracted */
+  const float *decays; /* [key_dim] a factor of `decay` for each number of k; NULL: 1 */
+  bool only_adds;      /* Mamba-2: does not subtract the state's value for k */
 } DeltaToken;
 
 typedef struct {
@@ -148,9 +146,9 @@ typedef struct {
 
   /* A few rows of x, as partial sums over splits of the inputs:
    *   y of row r and split p - split [c - first] = sum over split p of w[i][c] x[r][i],
-   * for p in [split, splits_end), c in [first, first + n). Added in order they are W x. Each weight is read
-   * from memory once; its bits do not depend on the number of rows. The weights at `next`, which this thread
-   * reads afterwards, are prefetched.
+   * for p in [split, splits_end), c in [first, first + n). Added in order the splits are W x. Each weight is
+   * read from memory once; the bits of y do not depend on the number of rows. The weights at `next`, which
+   * this thread reads afterwards, are prefetched.
    * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0 */
   void (*matmul_few)(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
                      NextWeights next, PartialSums y);
@@ -160,8 +158,8 @@ typedef struct {
 
   /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias, with the bits of
    * matmul_few() and join().
-   * PRECOND as above; n_rows <= MATMUL_ROWS, n <= MATMUL_COLUMNS <= y_stride; y[r][n .. y_stride) may be
-   *         overwritten. */
+   * PRECOND as for matmul_few(); n_rows <= MATMUL_ROWS, n <= MATMUL_COLUMNS <= y_stride;
+   *         y[r][n .. y_stride) may be overwritten. */
   void (*matmul_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
                       float *y, size_t y_stride);
 
@@ -187,12 +185,12 @@ typedef struct {
   /* x[i] = 1 / (1 + e^-x[i]) */
   void (*sigmoid)(float *x, int n);
 
-  /* out[i] = silu(sum over t of taps[t * stride + i] * x[t][i]); out may be one of the rows x.
+  /* out[i] = silu(bias[i] + sum over t of taps[t * stride + i] * x[t][i]); bias may be NULL, out a row of x.
    * PRECOND n % ALIGN_FLOATS == 0 */
   void (*convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
                    const float *bias, float *out);
 
-  /* out[i] = gates[i] * (bias[i] + the same sum). PRECOND likewise */
+  /* out[i] = gates[i] * (bias[i] + the sum of convolve()); bias is not NULL. PRECOND as there */
   void (*gated_convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
                          const float *gates, const float *bias, float *out);
 
@@ -211,15 +209,15 @@ typedef struct {
    * rotation. */
   void (*rotate)(float *head, const float *cosines, const float *sines, int half, int dim, float scale);
 
-  /* The same for the pairs (2 i, 2 i + 1), i < half. */
+  /* rotate() for the pairs (2 i, 2 i + 1), i < half. */
   void (*rotate_neighbours)(float *head, const float *cosines, const float *sines, int half, int dim,
                             float scale);
 
   /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);
 
-  /* sums[i] and out[i][v_width] = query i over the keys it may see in positions [segment * SEGMENT,
-   * + SEGMENT); sum == 0 if it sees none. PRECOND at least one query sees a key of the segment */
+  /* sums[i] and out[i][v_width] = the softmax of query i over the keys that it sees of the SEGMENT positions
+   * from segment * SEGMENT on; sum == 0 if it sees none. PRECOND some query sees a key of the segment */
   void (*attend)(const KvHead *kv, int segment, const QueryTile *tile, SoftmaxSum *sums, float *out);
 
   /* Merges the softmax of a later segment into a query's. */

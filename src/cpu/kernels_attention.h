@@ -9,7 +9,7 @@
 
 enum { KV_AHEAD = 8192 }; /* bytes of the cache between prefetch and use */
 
-/* Converts n numbers to fp16, rounded to nearest even. */
+/* Converts n floats to fp16, rounded to nearest even. */
 INLINE void to_f16(const float *from, int n, uint16_t *to) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) vf_store_f16(to + i, vf_load(from + i));
@@ -29,14 +29,13 @@ INLINE uint16_t to_q8(const float *x, int n, int8_t *q) {
   const float wanted = strange == 0 ? largest / 127 : NAN;
   uint16_t half = float_to_f16(wanted);
   if (f16_to_float(half) < wanted) half++;
-  if (strange == 0)
-    half = (uint16_t)((half + 15) & ~15); /* 7 bits, with the first one, which fp16 does not store */
+  if (strange == 0) half = (uint16_t)((half + 15) & ~15); /* rounds up to 7 significant bits */
   const float scale = f16_to_float(half);
   for (int i = 0; i < n; i++) q[i] = scale > 0 ? (int8_t)((x[i] / scale + 0x1.8p23f) - 0x1.8p23f) : 0;
   return half;
 }
 
-/* Where the first scale of a key is in k_scales; the next ones are KEY_BLOCK numbers apart. */
+/* The index in k_scales of the first scale of a key; its next scales are KEY_BLOCK apart. */
 INLINE size_t kv_scale_at(const KvHead *kv, int place) {
   const size_t n_scales = (size_t)kv_key_scales(kv->type, kv->head_dim);
   return (size_t)(place / KEY_BLOCK) * n_scales * KEY_BLOCK + (size_t)(place % KEY_BLOCK);
@@ -75,8 +74,8 @@ INLINE void scale_rows(const uint16_t *scales, int n_rows, int n, float *rows) {
   }
 }
 
-/* sums[i][key] over dimensions [first, first + n_dims) for n keys from `place` on; both are multiples of
- * KEY_BLOCK. */
+/* sums[i][key] = q[i] k[key] over dimensions [first, first + n_dims), for n keys from `place` on; n and place
+ * are multiples of KEY_BLOCK. */
 INLINE void attend_run_dims(const KvHead *kv, const QueryTile *tile, int place, int n, int first, int n_dims,
                             float *sums) {
   size_t block = (size_t)kv->head_dim * KEY_BLOCK, size = kv_number_bytes(kv->type);
@@ -100,7 +99,8 @@ INLINE void attend_run_dims(const KvHead *kv, const QueryTile *tile, int place, 
 #endif
 }
 
-/* The same for all dimensions: their scores. With KV_Q8 a sum for each scale, times it. */
+/* scores[i][key] = attend_run_dims() over all dimensions. With KV_Q8: over those of each scale, times the
+ * scale, added up. */
 INLINE void attend_run_scores(const KvHead *kv, const QueryTile *tile, int place, int n, float *scores) {
   const int n_scales = kv_key_scales(kv->type, kv->head_dim);
   float sums[MAX_QUERIES * SEGMENT] __attribute__((aligned(64)));
@@ -127,8 +127,9 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
   }
 }
 
-/* out[i] = sum over positions [begin, end) of p[i][position - begin] v. The chain of sums goes on from run to
- * run of the cache, so that pages change no bit. With KV_Q8 p is multiplied by the scales of V. */
+/* out[i] = sum over positions [begin, end) of p[i][position - begin] v. The chain of sums continues across
+ * the cache's runs of pages, so that pages change no bit. With KV_Q8 it first multiplies p by the scales of
+ * V. */
 INLINE void attend_values(const KvHead *kv, const QueryTile *tile, int begin, int end, float *p, float *out) {
   size_t width = (size_t)kv->v_width, size = kv_number_bytes(kv->type);
   for (int at = begin, next; at < end; at = next) {
@@ -145,7 +146,8 @@ INLINE void attend_values(const KvHead *kv, const QueryTile *tile, int begin, in
   }
 }
 
-/* scores[0..n) = e^(score - max), 0 outside [low, high). PRECOND low < high, n % LANES == 0 */
+/* scores[i] = e^(score - max) for low <= i < high, else 0; scores are capped first unless cap is 0. PRECOND
+ * low < high, n % LANES == 0 */
 INLINE void attend_softmax(float *scores, int n, int low, int high, float cap, SoftmaxSum *sum) {
   for (int i = 0; cap != 0 && i < n; i += LANES)
     vf_store(scores + i, vf_tanh(vf_load(scores + i) / cap) * cap);
@@ -184,7 +186,7 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
       sums[i].sum = 0;
     }
   }
-  /* Stops at the last key: v may hold NaN after it, and 0 times NaN is not 0. */
+  /* Stops at the last key: V may hold NaN after it, and 0 times NaN is not 0. */
   attend_values(kv, tile, begin, end, scores + begin - from, out);
 }
 

@@ -30,10 +30,10 @@ static void gated_convolve(const float *const *x, int n_taps, const float *taps,
     vf_store(out + i, (convolved(x, n_taps, taps, stride, i) + vf_load(bias + i)) * vf_load(gates + i));
 }
 
-enum { DELTA_VECTORS = 4 }; /* of a pass over the keys */
+enum { DELTA_VECTORS = 4 }; /* vectors of columns in one delta_columns() */
 
-/* n_vectors vectors of columns in two passes over the state's rows, or one if the token only adds. decays:
- * the token's, or NULL. */
+/* delta_rule() for n_vectors vectors of columns, in two passes over the state's rows, or in one if the token
+ * only adds. decays: token->decays. */
 INLINE void delta_columns(const DeltaToken *token, const float *decays, const int n_vectors, int n_keys,
                           int first, float *state, size_t stride, float *out) {
   vf sum[DELTA_VECTORS], d[DELTA_VECTORS];

@@ -1,6 +1,6 @@
 /* kernels_dense.h - matmuls with unquantised weights, where the inputs of an output are contiguous.
  *
- * Part of kernels.c. Lanes hold inputs, so each block of inputs ends with a sum across lanes:
+ * Part of kernels.c. Lanes hold inputs, so each block of inputs needs a sum across lanes:
  *   y = sum over blocks of DENSE_BLOCK inputs, in order, of vf_sum(chain over vectors of inputs). */
 #pragma once
 
@@ -11,8 +11,8 @@
 enum {
   DENSE_BLOCK = 1024,
   PANEL_OUTPUTS = 16, /* rows of W that are widened to fp32 together: 64 KB */
-  FEW_OUTPUTS = 8,    /* most rows of W that a few rows of x are multiplied with at a time */
-  PASS_ROWS = 8,      /* most rows of x that some rows of W are multiplied with at a time */
+  FEW_OUTPUTS = 8,    /* most rows of W in one dense_few() */
+  PASS_ROWS = 8,      /* most rows of x in one dense_few() */
 #if LANES == 16 || defined(__aarch64__)
   DOT_ROWS = 6,
   DOT_OUTPUTS = 4,
@@ -47,7 +47,7 @@ INLINE vf dense_load_some(const Dtype dtype, const uint8_t *p, int n) {
   return dense_load(dtype, some);
 }
 
-/* Rows of W that n_rows rows of x are multiplied with at a time: their sums stay in registers. */
+/* How many rows of W one dense_few() of n_rows rows of x takes: the sums stay in registers. */
 INLINE int few_outputs(const int n_rows) {
 #if LANES == 16 || defined(__aarch64__)
   return n_rows <= 2 ? FEW_OUTPUTS : n_rows <= 6 ? 4 : 2;
@@ -56,7 +56,7 @@ INLINE int few_outputs(const int n_rows) {
 #endif
 }
 
-/* y[r][o] of n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows. */
+/* y[r][o] for n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows of W. */
 INLINE void dense_few(const Dtype dtype, const int n_rows, const int n_outputs, const Linear *w, InputRows x,
                       int first, float *y, size_t y_stride) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = dense_step(w, size);
@@ -140,7 +140,7 @@ INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, in
   }
 }
 
-/* y[r][o] = or += the sum over a block of n inputs, rounded up to LANES. */
+/* y[r][o] = the sum over a block of n inputs (rounded up to LANES), or with add += it. */
 INLINE void dot_tile(const int n_rows, const int n_outputs, const float *x, size_t x_stride,
                      const float *panel, int n, bool add, float *y, size_t y_stride) {
   vf sum[DOT_ROWS][DOT_OUTPUTS];

@@ -1,21 +1,21 @@
 /* kernels_float.h - matmuls with weights in FP8 (E4M3) and FP4 (E2M1), where the inputs of an output are
- * contiguous and some of them share a scale (LINEAR_FP8 and LINEAR_FP4 in model.h).
+ * contiguous and groups of inputs share a scale (LINEAR_FP8 and LINEAR_FP4 in model.h).
  *
  * Part of kernels.c. A weight is the product of its number and its scale, rounded once; sums are those of
  * kernels_dense.h. With 16 lanes, FP4's 16 codes are broadcast as one 64-bit word, whose halves alternate in
  * the lanes: lane l holds input l / 2 of the first 8 inputs for even l, of the last 8 for odd l. A single row
- * of inputs is brought to this order, and its sums back from it (awq_to_lanes()); where there are more rows,
- * the weights are brought to the natural order. */
+ * of inputs is brought to this order, and its sums back from it (awq_to_lanes()); with more rows, the weights
+ * are brought to the natural order. */
 #pragma once
 
 #include "cpu/kernels_dense.h"
 #include "cpu/kernels_grouped.h"
 
-/* The storage of a matrix; a constant in every loop. The numbers of FP8 are read divided by 256, as fp16
- * numbers with E4M3's bits are, and their scales are multiplied by it, which is exact. */
+/* The storage of a matrix; a constant in every loop. FP8 is read as fp16 with E4M3's bits, which divides
+ * numbers by 256; the scales are multiplied by 256. Both are exact. */
 typedef enum { FP8, FP4_BY_16, FP4_BY_32 } FloatForm;
 
-/* Rows of W that n_rows rows of x are multiplied with at a time: their sums and scales stay in registers. */
+/* How many rows of W one float_few() of n_rows rows of x takes: sums and scales stay in registers. */
 enum { FLOAT_OUTPUTS = 8 };
 INLINE int float_outputs(const int n_rows) {
 #if LANES == 16 || defined(__aarch64__)
@@ -95,12 +95,12 @@ INLINE vf fp4_weights(const uint8_t *p, vf products) {
 #endif
 }
 
-/* LANES weights; `scale` is float_scale()'s. */
+/* LANES weights; `scale` comes from float_scale(). */
 INLINE vf float_weights(const FloatForm form, const uint8_t *p, vf scale) {
   return form == FP8 ? fp8_load(p) * scale : fp4_weights(p, scale);
 }
 
-/* Scales of an output: for FP8 numbers, for FP4 codes. */
+/* The scales of an output: floats for FP8, codes for FP4. */
 INLINE const uint8_t *float_scales(const FloatForm form, const Linear *w, int output) {
   const size_t n_groups = (size_t)((w->n_in - 1) / w->group + 1);
   if (form != FP8) return (const uint8_t *)w->scales + (size_t)output * n_groups * row_step(w);
@@ -166,8 +166,8 @@ INLINE void fp8_rest(const int n_rows, const int n_outputs, const uint8_t *at, s
   float_step(FP8, n_rows, n_outputs, weight, x, x_stride, sum);
 }
 
-/* sum[r][o] of a block of inputs for n_outputs rows of W. A group is whole vectors, but the last of a row of
- * FP8. */
+/* sum[r][o] of a block of inputs for n_outputs rows of W. A group is whole vectors, except the last group of
+ * a row of FP8. */
 INLINE void float_block(const FloatForm form, const int n_rows, const int n_outputs, const Linear *w,
                         const uint8_t *rows, const uint8_t *const *scales, InputRows x, int begin, int end,
                         uintptr_t *ahead, vf sum[][FLOAT_OUTPUTS]) {
@@ -185,7 +185,7 @@ INLINE void float_block(const FloatForm form, const int n_rows, const int n_outp
   }
 }
 
-/* y[r][o] of n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows. */
+/* y[r][o] for n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows of W. */
 INLINE void float_few(const FloatForm form, const int n_rows, const int n_outputs, const Linear *w,
                       InputRows x, int first, float *y, size_t y_stride) {
   const size_t step = float_bytes(form, (size_t)w->n_in) * row_step(w);

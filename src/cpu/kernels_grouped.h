@@ -18,24 +18,25 @@
 #include "cpu/outer.h"
 
 enum {
-  PANEL_INPUTS = 128,           /* inputs whose weights are unpacked together for several rows of x: 32 KB */
-  BAND_INPUTS = 32,             /* most inputs of a band: a block of weights that is read column by column */
+  PANEL_INPUTS = 128,           /* inputs of a panel of unpacked weights: 32 KB with MATMUL_COLUMNS */
+  BAND_INPUTS = 32,             /* most inputs of a band, which is a block of weights that is read a run of
+                                 * columns at a time */
   UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
   UNIT_VECTORS = UNIT / LANES,
 #if LANES > 4 || defined(__aarch64__)
-  RUN_VECTORS = 8, /* vectors of columns of one pass over a band: sums, scales and shifts in registers */
+  RUN_VECTORS = 8, /* most vectors of columns in a run: sums, scales, shifts in registers */
 #else
   RUN_VECTORS = 4,
 #endif
   RUN_UNITS = RUN_VECTORS / UNIT_VECTORS,
 #if LANES > 4 || defined(__aarch64__)
-  TOGETHER = 8, /* most rows of x of one pass over a band */
+  TOGETHER = 8, /* most rows of x in one band() */
 #else
   TOGETHER = 4,
 #endif
 };
 
-/* Vectors of columns of one pass for some rows: the sums of all rows, scales and shifts in registers. */
+/* Vectors of columns in a run() of n_rows rows: sums of all rows, scales and shifts stay in registers. */
 INLINE int run_vectors(const int n_rows) {
 #if LANES == 16 || defined(__aarch64__)
   return n_rows == 1 ? RUN_VECTORS : n_rows <= 4 ? 4 : 2;
@@ -76,7 +77,7 @@ INLINE vf awq_to_natural(vf lanes) {
 #endif
 }
 
-/* The codes of vector v at `words`, each divided by awq_unit() of its lane. last_half: only the first 8
+/* The 4-bit codes of vector v at `words`, each divided by its lane's awq_unit(). last_half: only the first 8
  * columns of a 16-lane vector exist. */
 INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
 #if LANES == 16
@@ -97,11 +98,11 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   memcpy(&word, words + 4 * v, sizeof word);
   const __m256i mask =
       _mm256_setr_epi32(0xf, 0xf0000, 0xf0, 0xf00000, 0xf00, 0xf000000, 0xf000, (int)0xf0000000);
-  /* AVX2 cannot convert unsigned integers: the top nibble becomes q - 8, for weights and for zeros alike. */
+  /* AVX2 cannot convert unsigned integers: the top nibble is read as q - 8, for weights and zeros alike. */
   const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
   return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
-  /* An even vector has nibbles 0, 4, 1, 5; an odd one 2, 6, 3, 7: the same after a shift. */
+  /* An even vector has nibbles 0, 4, 1, 5; an odd one 2, 6, 3, 7, which a shift by 8 moves there. */
   (void)last_half;
   uint32_t word;
   memcpy(&word, words + 4 * (v / 2), sizeof word);
@@ -121,7 +122,7 @@ INLINE vf awq_unit(void) {
 #endif
 }
 
-/* LANES bytes as floats; last_half: 8 of 16. */
+/* LANES bytes as floats; last_half: only the first 8 of 16. */
 INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
 #if LANES == 16
   uint64_t half;
@@ -143,7 +144,7 @@ INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
 #endif
 }
 
-/* From memory's order of columns to that of a vector: for 4 bits awq_to_lanes(), else the same. */
+/* Brings columns from memory's order to that of a vector: awq_to_lanes() for 4 bits; no change for 8. */
 INLINE vf to_lanes(const Form form, vf natural) {
   return form == GROUPED8 ? natural : awq_to_lanes(natural);
 }
@@ -156,7 +157,7 @@ INLINE vf codes_of(const Form form, const uint8_t *row, int v, bool last_half) {
   return form == GROUPED8 ? bytes_load(row + v * LANES, last_half) : awq_codes(row, v, last_half);
 }
 
-/* A matrix from one of its columns on. */
+/* A matrix from column `first` of columns_of() on. */
 typedef struct {
   const uint8_t *words, *zeros, *scales;
   size_t words_step, zeros_step, scales_step; /* bytes of a row of qweight, qzeros, scales */
@@ -175,7 +176,7 @@ INLINE Columns columns_of(const Form form, const Linear *w, int first) {
                    w->group};
 }
 
-/* Scales, and zeros times scales, of group g for n_vectors vectors of columns. */
+/* Sets scale, and shift = zero * scale, of group g for n_vectors vectors of columns. */
 INLINE void awq_group(const int n_vectors, const bool last_half, Columns w, int g, vf *scale, vf *shift) {
   const uint8_t *scales = w.scales + (size_t)g * w.scales_step, *zeros = w.zeros + (size_t)g * w.zeros_step;
   UNROLL for (int v = 0; v < n_vectors; v++) {
@@ -187,7 +188,7 @@ INLINE void awq_group(const int n_vectors, const bool last_half, Columns w, int 
   }
 }
 
-/* The same for byte zeros and fp32 scales. */
+/* awq_group() for byte zeros and fp32 scales. */
 INLINE void plain_group(const Form form, const int n_vectors, const bool last_half, Columns w, int g,
                         vf *scale, vf *shift) {
   const uint8_t *scales = w.scales + (size_t)g * w.scales_step, *zeros = w.zeros + (size_t)g * w.zeros_step;
@@ -200,7 +201,7 @@ INLINE void plain_group(const Form form, const int n_vectors, const bool last_ha
     shift[v] = to_lanes(form, zero * natural);
     if (form == GROUPED8) continue;
 #if LANES == 8
-    shift[v] -= (vf){0, 0, 0, 0, 0, 0, 0, 8} * scale[v]; /* as awq_codes() has the top nibble */
+    shift[v] -= (vf){0, 0, 0, 0, 0, 0, 0, 8} * scale[v]; /* awq_codes() reads the top nibble as q - 8 */
 #endif
     scale[v] *= awq_unit();
   }
@@ -214,13 +215,13 @@ INLINE void group_of(const Form form, const int n_vectors, const bool last_half,
     plain_group(form, n_vectors, last_half, w, g, scale, shift);
 }
 
-/* A prefetch cursor, FETCH_AHEAD bytes before use: it goes over the rows of a stretch of weights and then
- * over the thread's next weights. It follows memory line by line, as hardware prefetchers do; they do not
- * follow the column by column order of use. */
+/* A prefetch cursor, FETCH_AHEAD bytes before use: it passes over the rows of a stretch of weights, line by
+ * line, and then over the thread's next weights. Hardware prefetchers cannot follow the order of use, which
+ * is run by run of columns. */
 typedef struct {
   uintptr_t at, row_end; /* row_end: end of the used columns in the row of `at` */
-  uintptr_t last_end;    /* the same in the last row */
-  size_t width, step;    /* bytes of the used columns, and from row to row */
+  uintptr_t last_end;    /* row_end of the last row */
+  size_t width, step;    /* bytes of a row's used columns; bytes from row to row */
   NextWeights next;
 } Prefetch;
 
@@ -230,17 +231,17 @@ INLINE void prefetch_next(Prefetch *ahead) {
   ahead->step = ahead->next.step;
   ahead->at = (uintptr_t)ahead->next.start;
   ahead->row_end = ahead->at + ahead->width;
-  ahead->last_end = UINTPTR_MAX; /* never reached: the call ends first */
+  ahead->last_end = UINTPTR_MAX; /* never reached: the call ends before */
 }
 
-/* The cursor starts at least a band ahead: a band is read column by column, so its use needs all of it. If
- * there are not so many rows, the call before has fetched them all. */
+/* The cursor starts at least a band ahead, since a run of columns reads all rows of the band. With fewer rows
+ * than that, the previous call has prefetched them all. */
 INLINE Prefetch prefetch_begin(uintptr_t start, size_t width, size_t step, int n_rows, NextWeights next) {
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
   uintptr_t at = start + row * step;
   Prefetch ahead = {at, at + width, start + (rows - 1) * step + width, width, step, next};
   if (!next.start)
-    ahead.next = (NextWeights){(const void *)start, width, step}; /* fetches this one's start again */
+    ahead.next = (NextWeights){(const void *)start, width, step}; /* prefetches this call's start again */
   if (row >= rows) prefetch_next(&ahead);
   return ahead;
 }
@@ -266,8 +267,8 @@ INLINE void fetch_group(const Form form, const int n_vectors, Columns w, int g) 
   __builtin_prefetch(w.zeros + (size_t)g * w.zeros_step);
 }
 
-/* Continues the chains sum[r][v] over inputs [begin, end) of the first n_rows rows of x. PRECOND they are in
- * one group */
+/* Continues the chains sum[r][v] over inputs [begin, end) of the first n_rows rows of x. PRECOND the inputs
+ * are in one group */
 INLINE void chain(const Form form, const int n_rows, const int n_vectors, const bool last_half, Columns w,
                   InputRows x, int begin, int end, Prefetch *ahead, vf sum[][RUN_VECTORS]) {
   vf scale[RUN_VECTORS], shift[RUN_VECTORS];
@@ -302,7 +303,7 @@ INLINE void run(const Form form, const int n_rows, const int n_vectors, Columns 
   }
 }
 
-/* run() for the last 8 columns if they are half a vector, row by row. */
+/* run() for the last 8 columns if they are half a vector; one row at a time. */
 INLINE void run_half(const Form form, const int n_rows, Columns w, InputRows x, int begin, int end,
                      bool fresh, Prefetch *ahead, float *y, size_t y_stride) {
   for (int r = 0; r < n_rows; r++, x.x += x.stride, y += y_stride) {
@@ -340,8 +341,8 @@ INLINE int group_end(int begin, int end, int group) {
   return end - begin < left ? end : begin + left;
 }
 
-/* The columns of a band that are whole units, for one row: in runs of nearly equal width, as the time of a
- * run hardly falls below that of four vectors. Gives their number. */
+/* A band's columns that are whole units, for one row: in runs of nearly equal width, since a narrower run
+ * takes hardly less time than one of four vectors. Returns the number of columns. */
 INLINE int band_of_row(const Form form, const Linear *linear, InputRows x, int begin, int end, bool fresh,
                        int first, int n, Prefetch *ahead, float *y) {
   int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
@@ -354,7 +355,7 @@ INLINE int band_of_row(const Form form, const Linear *linear, InputRows x, int b
   return n_units * UNIT;
 }
 
-/* All columns of a band for n_rows rows, a constant. */
+/* All columns of a band for n_rows rows; n_rows is a constant. */
 INLINE void band(const Form form, const int n_rows, const Linear *linear, InputRows x, int begin, int end,
                  bool fresh, int first, int n, Prefetch *ahead, float *y, size_t y_stride) {
   const int n_vectors = run_vectors(n_rows), width = n_vectors * LANES;
@@ -373,7 +374,8 @@ INLINE void band(const Form form, const int n_rows, const Linear *linear, InputR
     run_half(form, n_rows, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c, y_stride);
 }
 
-/* band() for two rows or more: at most TOGETHER at a time, while the band is in the L1 cache. */
+/* band() for two rows or more: up to TOGETHER at a time, so that the later ones find the band in the L1
+ * cache. */
 INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int begin, int end, bool fresh,
                          int first, int n, Prefetch *ahead, float *y, size_t y_stride) {
 #define BAND(n_rows)                                                                                         \
@@ -398,8 +400,8 @@ INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int
 #undef BAND
 }
 
-/* A few rows of x, in bands that fit into the L1 cache and stay in one group. With `one`, a constant, x has
- * one row, and the prefetch cursor is in registers. */
+/* A few rows of x, in bands that fit into the L1 cache and stay in one group. `one` is a constant: x has one
+ * row, so that the prefetch cursor stays in registers. */
 INLINE void grouped_few(const Form form, const bool one, const Linear *linear, InputRows x, int split,
                         int splits_end, int first, int n, NextWeights next, PartialSums y) {
   Columns w = columns_of(form, linear, first);
@@ -419,8 +421,8 @@ INLINE void grouped_few(const Form form, const bool one, const Linear *linear, I
   }
 }
 
-/* panel[i - begin][0 .. UNIT) = the weights of UNIT columns, inputs [begin, end); `half`: only half of the
- * columns exist, and the rest has scales and thus weights of 0. */
+/* panel[i - begin][0 .. UNIT) = the weights of UNIT columns, inputs [begin, end); half: only half of the
+ * columns exist; the others have scales, and so weights, of 0. */
 INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, int end, float *panel) {
   for (int i = begin; i < end;) {
     vf scale[UNIT_VECTORS], shift[UNIT_VECTORS];
@@ -436,7 +438,7 @@ INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, 
   }
 }
 
-/* The panel of columns [first, first + n), followed by zeros. */
+/* panel[i - begin][MATMUL_COLUMNS] = the weights of columns [first, first + n), then zeros. */
 INLINE void unpack(const Form form, const Linear *linear, int first, int n, int begin, int end,
                    float *panel) {
   if (n < MATMUL_COLUMNS) memset(panel, 0, (size_t)(end - begin) * MATMUL_COLUMNS * sizeof *panel);
@@ -446,7 +448,8 @@ INLINE void unpack(const Form form, const Linear *linear, int first, int n, int 
   if (c < n) unpack_unit(form, true, columns_of(form, linear, first + c), begin, end, panel + c);
 }
 
-/* Several rows of x: the weights of some inputs are unpacked into the L1 cache and serve all rows. */
+/* Several rows of x: the weights of PANEL_INPUTS inputs are unpacked to `panel`, in the L1 cache, for all
+ * rows. */
 INLINE void grouped_rows(const Form form, const Linear *linear, const float *x, size_t x_stride, int n_rows,
                          int first, int n, float *panel, float *chains, float *y, size_t y_stride) {
   OuterB b = {.data = panel, .type = KV_F32, .step = MATMUL_COLUMNS, .across = LANES};

@@ -1,8 +1,8 @@
 /* kernels_int8.h - matmuls of int8 weights and activations rounded to int8 (LINEAR_INT8 in model.h).
  *
- * Part of kernels.c. The sums are exact in 32 bits in any order: at most 2^14 times the number of inputs,
- * which hf_quantised.c limits to less than 2^17. Activations are kept as int16 and weights widened to it, so
- * that one instruction multiplies and adds pairs. */
+ * Part of kernels.c. Sums are exact in 32 bits in any order: at most 2^14 times the number of inputs, which
+ * hf_quantised.c keeps below 2^17. Activations are stored as int16, and weights are widened to int16, so that
+ * one instruction multiplies and adds pairs. */
 #pragma once
 
 #include <float.h>
@@ -11,7 +11,7 @@
 #include "cpu/vector.h"
 
 enum {
-  INT8_LANES = 2 * LANES, /* inputs of a step */
+  INT8_LANES = 2 * LANES, /* inputs of one int8_step() */
 #if LANES == 16
   INT8_ROWS = 6,
 #else
@@ -22,7 +22,7 @@ enum {
 
 typedef int16_t vs __attribute__((vector_size(LANES * 4)));
 
-/* INT8_LANES weights as 16 bits. */
+/* INT8_LANES weights, widened to int16. */
 INLINE vs int8_widen(const int8_t *p) {
 #if LANES == 16
   return (vs)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i_u *)p));
@@ -69,8 +69,8 @@ INLINE void int8_step(const int n_rows, const int n_outputs, const int8_t *w, si
   }
 }
 
-/* y[r][o] of a few rows and outputs; rows of weights are n bytes apart. Zero weights cancel the numbers after
- * the n inputs of a row of x. */
+/* y[r][o] of n_rows rows and n_outputs outputs; rows of weights are n bytes apart. The last step has weights
+ * of 0 for what follows the n inputs of a row of x. */
 INLINE void int8_tile(const int n_rows, const int n_outputs, const int8_t *w, const int16_t *x,
                       size_t x_stride, int n, const float *x_scales, const float *w_scales, float *y,
                       size_t y_stride) {
@@ -134,8 +134,8 @@ static void matmul_int8(const Linear *w, RoundedRows x, int n_rows, int first, i
 /* Adding and subtracting this rounds a float below 2^22 to the nearest integer, ties to even. */
 #define ROUND 0x1.8p23f
 
-/* The dynamic, symmetric int8 of compressed-tensors: scale = largest magnitude / 127.5. A number that is not
- * finite makes the scale NaN, and thus all products. */
+/* The dynamic, symmetric int8 of compressed-tensors: scale = largest magnitude / 127.5. If a number is not
+ * finite, the scale is NaN, and so are all products. */
 static float round_row(const float *x, int n, int16_t *out) {
   vf largest = {0}, strange = {0};
   for (int i = 0; i < n; i += LANES) { /* the zeros after the row change nothing */

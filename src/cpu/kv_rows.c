@@ -1,8 +1,8 @@
-/* kv_rows.c - where the cache of a KV head is; copies keys and values between a session's cache and rows
- * of tokens (backend.h, kv_read).
+/* kv_rows.c - finds the cache of a KV head, and copies keys and values between a session's cache and rows of
+ * tokens (backend.h, kv_read).
  *
- * Called by: session.c through cpu_backend.
- * The cache has V in padded rows, and K transposed in blocks of KEY_BLOCK keys (kernels.h):
+ * Called by: session.c through cpu_backend; state_kv_head() by the files that use the cache. The cache has V
+ * in padded rows, and K transposed in blocks of KEY_BLOCK keys (kernels.h):
  *
  *   rows    key 0: [d = 0 .. head_dim]   key 1: ...
  *   cache   block 0: d = 0: [key 0 .. 15]   d = 1: [key 0 .. 15] ...   block 1: ...
@@ -36,8 +36,8 @@ static void copy(Direction direction, void *in_cache, void *in_rows, size_t n) {
     memcpy(in_cache, in_rows, n);
 }
 
-/* Copies keys [first, first + n) of one block from or to their rows, `step` bytes apart. Callers pass a
- * constant `size` of a number, so that one instruction copies it. */
+/* Copies keys [first, first + n) of one block from or to rows that are `step` bytes apart. Callers pass
+ * `size`, the bytes of a number, as a constant, so that one instruction copies a number. */
 static inline void transpose_block(Direction direction, uint8_t *block, size_t first, size_t n, size_t dim,
                                    size_t size, uint8_t *rows, size_t step) {
   for (size_t d = 0; d < dim; d++) {
@@ -46,7 +46,7 @@ static inline void transpose_block(Direction direction, uint8_t *block, size_t f
   }
 }
 
-/* Copies the scales of a range of keys: rows of kv_key_scales(). */
+/* Copies the scales of a range of keys; rows hold kv_key_scales() scales for each key. */
 static void copy_key_scales(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
   const size_t n = (size_t)kv_key_scales(kv->type, kv->head_dim);
   for (int i = 0; i < range.n_tokens; i++, rows += n * KV_SCALE_BYTES) {
@@ -84,7 +84,7 @@ static void copy_values(Direction direction, const KvHead *kv, TokenRange range,
   }
 }
 
-/* `bytes` holds n_stored tokens; the first range.n_tokens of them are copied. */
+/* Copies keys, values and scales of `range` from or to `bytes`, which has room for n_stored tokens. */
 static void move(Direction direction, BackendState *state, TokenRange range, int layer, int n_stored,
                  uint8_t *bytes) {
   const LayerConfig own = config_layer(&state->loaded->model->config, layer);

@@ -1,11 +1,11 @@
 /* linear.c - the matmuls of a step, split among threads.
  *
  * Called by: the other files of this folder. Many rows: a task is a block of columns times a block of rows;
- * scheduling is dynamic. A few rows: split-K. The splits of all matrices of a call lie end to end. Each
- * thread takes an equal stretch of the first half of their bytes, then small pieces of the other half one by
- * one, so that a slower core does not keep the others waiting; a few threads take equal stretches of all.
- * Where a stretch has a whole split, it has all of its columns, so that weights are read in memory's order,
- * once for all rows:
+ * threads take tasks one by one. A few rows: split-K. Imagine the splits of all matrices of a call end to
+ * end. Each thread takes an equal stretch of the first half of their bytes, then small pieces of the other
+ * half one by one, so that a slower core does not keep the others waiting; with fewer than
+ * PIECES_FROM_THREADS threads all bytes are shared equally. A stretch has all columns of each whole split in
+ * it, so that weights are read in memory's order, once for all rows:
  *
  *     w: split 0      split 1      split 2      split 3    gate: split 0      split 1   ...
  *        |--- thread 0 ---|--- thread 1 ---|--- thread 2 ---| ... | piece | piece | piece | ...
@@ -22,16 +22,17 @@
 
 enum { MIN_TASK_ROWS = 24, TASKS_A_THREAD = 4, JOIN_COLUMNS = 256 };
 
-/* For a few rows: how many pieces a thread's share of the bytes is cut into, the least bytes of a piece, and
- * from how many threads on there are pieces. Without pieces 2 threads are up to 8% faster (a dense model
- * of 0.6B), 15 threads 12% slower (experts of 2.4 MB; two and 16 cores of Intel Xeons, 2026-11-26). */
+/* For a few rows: pieces into which a thread's share of the bytes is cut; least bytes of a piece; fewest
+ * threads with which there are pieces. Without pieces 2 threads are up to 8% faster (a dense model of 0.6B),
+ * 15 threads 12% slower (experts of 2.4 MB; two and 16 cores of Intel Xeons, 2026-11-26). */
 enum { PIECES_A_THREAD = 16, LEAST_PIECE = 16384, PIECES_FROM_THREADS = 4 };
 
 static int blocks(int n, int size) {
   return n / size + (n % size != 0);
 }
 
-/* Epilogue of a matmul: bias, activation and residual. `up` holds sums of w, `gate` those of the gate. */
+/* Epilogue of a matmul: bias, activation and residual. `up` holds the sums of matmul->w, `gate` those of
+ * matmul->gate. */
 static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, int n, float *up, float *gate,
                        float *y) {
   if (matmul->w.bias) {
@@ -57,21 +58,22 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
   }
 }
 
-/* Groups whose splits run_few() shares among threads at a time. */
+/* MAX_GROUPS: most groups whose splits one run_few() shares among threads. */
 enum {
   MAX_GROUPS = 32,
   MAX_MATRICES = 2 * MAX_GROUPS,
-  LINE_UNITS = 2 * LINE_BYTES / MATMUL_UNIT, /* units of a row of 4-bit weights in a cache line */
+  LINE_UNITS = 2 * LINE_BYTES / MATMUL_UNIT, /* MATMUL_UNITs of 4-bit weights in a cache line */
 };
 
-/* Groups that run together, and their matrices: 2 g is that of group g's w, 2 g + 1 its gate or NULL. */
+/* Groups that run together, and their matrices: matrix 2 g is group g's w, matrix 2 g + 1 its gate or NULL
+ * (matrix_of()). */
 typedef struct {
   const BackendModel *loaded;
   const MatmulScratch *memory;
   const MatmulGroup *groups;
   int n_groups;
   int64_t bytes;                               /* of all matrices */
-  alignas(LINE_BYTES) _Atomic int64_t claimed; /* bytes that threads have taken: the next piece begins here */
+  alignas(LINE_BYTES) _Atomic int64_t claimed; /* bytes that are taken: where the next piece begins */
 } MatmulWork;
 
 static const Linear *matrix_of(const MatmulWork *work, int i) {
@@ -79,7 +81,7 @@ static const Linear *matrix_of(const MatmulWork *work, int i) {
   return i % 2 ? matmul->gate.linear : matmul->w.linear;
 }
 
-/* The sums that a matrix has in the scratch: [matmul_splits(w)][n_rows][n_out]. */
+/* The number of a matrix's partial sums, [matmul_splits(w)][n_rows][n_out]; 0 for w NULL. */
 static size_t n_parts(const Linear *w, int n_rows) {
   return w ? (size_t)matmul_splits(w) * (size_t)n_rows * (size_t)w->n_out : 0;
 }
@@ -92,11 +94,11 @@ typedef struct {
   float *y;
 } Stretch;
 
-/* The rest of a split, whole splits, the beginning of a split. */
+/* For each matrix: the rest of a split, whole splits, the beginning of a split. */
 enum { MAX_STRETCHES = 3 * MAX_MATRICES };
 
-/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches; the sums of the group's rows
- * go to `parts`. */
+/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches, whose sums go to `parts`.
+ * Returns the number of stretches. */
 static int cut_matrix(const Linear *w, const MatmulGroup *group, float *parts, int64_t from, int64_t to,
                       Stretch *stretches) {
   int n_units = blocks(w->n_out, MATMUL_UNIT), n = 0;
@@ -116,7 +118,7 @@ static int cut_matrix(const Linear *w, const MatmulGroup *group, float *parts, i
   return n;
 }
 
-/* Bytes of n weights that lie one after another, in a matrix that lies input by input. */
+/* Bytes of n adjacent weights of a matrix that lies input by input. */
 static size_t weight_bytes(const Linear *w, size_t n) {
   return w->kind == LINEAR_AWQ || w->bits == 4 ? n / 2 : n;
 }
@@ -127,14 +129,14 @@ static int64_t bytes_of(const Linear *w) {
                                         : weight_bytes(w, n_in * n_out));
 }
 
-/* True if each thread has enough bytes that a cut may be some KB from where it would be even. */
+/* True if each thread's share is long enough to be cut into pieces of LEAST_PIECE bytes or more. */
 static bool has_long_shares(const MatmulWork *work) {
   return work->bytes >= LEAST_PIECE * PIECES_A_THREAD * work->loaded->n_threads;
 }
 
-/* The unit of w at which byte `at` of its matrix lies, 0 or the number of units if that is outside of it.
- * Wide weights that lie input by input are cut at multiples of 64 bytes of a row: both threads would read a
- * cache line that is cut in two. */
+/* The unit of w in which byte `at` lies; 0 or the number of units if `at` is before or after the matrix. Wide
+ * rows of weights that lie input by input are cut at cache lines, since two threads would read a line that is
+ * cut. */
 static int64_t unit_at(const MatmulWork *work, const Linear *w, int64_t at) {
   const int64_t bytes = bytes_of(w), n_blocks = blocks(w->n_out, MATMUL_UNIT),
                 n_units = matmul_splits(w) * n_blocks;
@@ -145,7 +147,7 @@ static int64_t unit_at(const MatmulWork *work, const Linear *w, int64_t at) {
   return at_line ? unit - unit % n_blocks % LINE_UNITS : unit;
 }
 
-/* The stretches of bytes [from, to) of the matrices laid end to end. */
+/* Cuts bytes [from, to) of the matrices, laid end to end, into stretches. Returns their number. */
 static int cut_work(const MatmulWork *work, int64_t from, int64_t to, Stretch *stretches) {
   int n = 0;
   float *parts = work->memory->parts;
@@ -160,8 +162,9 @@ static int cut_work(const MatmulWork *work, int64_t from, int64_t to, Stretch *s
   return n;
 }
 
-/* The bytes that are shared equally at first: all of them with few threads or short shares. A narrow piece
- * lies on as many pages as a wide one, and looking up their addresses takes time. */
+/* The bytes that are shared equally at first: all with few threads or short shares, else half. Short shares
+ * have no pieces: a narrow piece lies on as many memory pages as a wide one, so address translation costs as
+ * much. */
 static int64_t shared_first(const MatmulWork *work) {
   const bool has_pieces = work->loaded->n_threads >= PIECES_FROM_THREADS && has_long_shares(work);
   return has_pieces ? work->bytes / 2 : work->bytes;
@@ -180,7 +183,7 @@ static int claim_piece(MatmulWork *work, int n_threads, Stretch *stretches) {
 
 static const NextWeights none = {NULL, 0, 0};
 
-/* Where a stretch's weights lie. Matrices that lie output by output need no fetching ahead. */
+/* Where a stretch's weights lie, for prefetching; none for matrices that lie output by output. */
 static NextWeights weights_of(const Stretch *stretch) {
   const Linear *w = stretch->w;
   if (matmul_by_outputs(w)) return none;
@@ -210,7 +213,7 @@ static void run_stretch(const MatmulWork *work, const Stretch *s, NextWeights ne
                         s->first, s->n, next, (PartialSums){s->y, n_rows * n_out, n_out});
 }
 
-/* Fetches the first rows of a thread's first weights: FETCH_AHEAD bytes, or cache lines of so many bytes. */
+/* Prefetches the first FETCH_AHEAD bytes of a thread's first weights; a narrow row counts as a line. */
 static void fetch(NextWeights first) {
   const char *row = first.start;
   const size_t width = first.width > LINE_BYTES ? first.width : LINE_BYTES;
@@ -226,7 +229,7 @@ static void run_splits(MatmulWork *work, int me, int n_threads) {
   if (n > 0) fetch(weights_of(stretches[0]));
   for (int turn = 0, more = 1; n > 0 || more > 0; turn ^= 1, n = more) {
     const Stretch *now = stretches[turn], *then = stretches[turn ^ 1];
-    more = claim_piece(work, n_threads, stretches[turn ^ 1]); /* before `now` ends, which fetches its start */
+    more = claim_piece(work, n_threads, stretches[turn ^ 1]); /* so that `now` can prefetch its start */
     for (int i = 0; i < n; i++) {
       const Stretch *next = i + 1 < n ? &now[i + 1] : more > 0 ? then : NULL;
       run_stretch(work, &now[i], next ? weights_of(next) : none);
@@ -268,7 +271,7 @@ static void finish_share(const MatmulWork *work, int me, int n_threads) {
   }
 }
 
-/* The part of thread `me` of n, in a parallel region of OpenMP or as the work of the model's team. */
+/* The part of thread `me` of n, in a parallel region of OpenMP or as a job of the model's team. */
 static void run_share(void *given, int me, int n) {
   MatmulWork *work = given;
   run_splits(work, me, n);
@@ -317,8 +320,8 @@ static void run_few(MatmulWork *work) {
   run_in_parallel(work->loaded, run_share, work);
 }
 
-/* True if threads may share a few rows by outputs, without partial sums. Not LINEAR_INT8, whose kernels take
- * rows that were rounded before. */
+/* True if threads may share a few rows by outputs, without partial sums. Not LINEAR_INT8: its rows must be
+ * rounded first. */
 static bool is_shared_by_outputs(const Linear *w) {
   return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
 }
@@ -372,7 +375,8 @@ static int column_blocks(const MatmulGroup *group) {
   return blocks(group->matmul.w.linear->n_out, MATMUL_COLUMNS);
 }
 
-/* The group's rows in blocks so that all groups together have tasks for all threads; returns their number. */
+/* Sets task_rows: cuts the group's rows into blocks so that all groups together have enough tasks for all
+ * threads. Returns the number of blocks. */
 static int cut_rows(MatmulGroup *group, int64_t n_columns, int n_threads) {
   const int n_rows = group->n_rows;
   int n_blocks = blocks(n_rows, MATMUL_ROWS);
@@ -423,7 +427,7 @@ static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, Ma
   run_in_parallel(loaded, run_tasks, &tasks);
 }
 
-/* Groups of a few rows, as many at a time as the scratch holds. */
+/* Runs groups of a few rows, at a time as many as the scratch holds. */
 static void run_groups_of_few(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
                               int n_groups) {
   for (int from = 0, to; from < n_groups; from = to) {
@@ -454,8 +458,8 @@ static void round_row(void *given, int row) {
                                work->to.numbers + r * work->to.stride);
 }
 
-/* Rounds all rows to int8 that a matrix of LINEAR_INT8 meets. PRECOND groups of the same x have as many rows
- * and follow one another. */
+/* Rounds to int8 all rows that are multiplied by a LINEAR_INT8 matrix. PRECOND groups with the same x have
+ * equally many rows and are adjacent. */
 static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
                        int n_groups) {
   const float *last = NULL;

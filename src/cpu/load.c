@@ -1,6 +1,6 @@
 /* load.c - the CPU's form of a model: its norms, biases and other vectors as fp32, its ropes.
  *
- * Called by: forward.c and session.c through cpu_backend.   Calls: vectors.c, convolution.c.
+ * Called by: the commands and published.c through cpu_backend. Calls: vectors.c, convolution.c.
  * Always true: matrices are never copied. */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum { MAX_THREADS = 1024 };
 
-/* The weights of norms that have none in the checkpoint: ones for the widest of them. */
+/* Weights of norms that have none in the checkpoint: as many ones as the widest needs; NULL: no such norm. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
   if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
   int n = config->hidden;
@@ -125,7 +125,7 @@ static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error 
   return STATUS_OK;
 }
 
-/* The hashes of all layers with n-grams. */
+/* Makes the hashes of all layers with n-grams. */
 static Status make_hashes(const ModelConfig *config, BackendModel *loaded, Error *err) {
   size_t n = 0;
   for (int layer = 0; layer < config->n_layers; layer++) n += config_layer(config, layer).ngrams > 0;
@@ -172,7 +172,8 @@ failed:
   return STATUS_FAILED;
 }
 
-/* Threads and chunks do not change bits; instruction sets differ in rounding and in the order of sums. */
+/* The name of the instruction set alone: sets differ in rounding and in the order of sums; threads and chunks
+ * change no bit. */
 Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   (void)err;
   snprintf(out, size, "%s", loaded->kernels->name);

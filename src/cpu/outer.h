@@ -1,14 +1,15 @@
 /* outer.h - C = A B as a sum of outer products, in register tiles.
  *
  * Part of kernels.c. A is fp32 rows; B is fp32, fp16 or int8, vectors of LANES columns for each k. Each
- * element of C is one chain of fused multiply-adds over k in order: the same bits in a tile of any shape. */
+ * element of C is one chain of fused multiply-adds over k in order, so it has the same bits in a tile of any
+ * shape. */
 #pragma once
 
 #include "cpu/kernels.h"
 #include "cpu/vector.h"
 
-/* B[k][v] lies at data + (k * step + v * across) elements. For fp16 and int8, which come from memory, step k
- * prefetches a tile's vectors from data + ahead + k * ahead_step. */
+/* B[k][v] lies at data + (k * step + v * across) elements. For fp16 and int8, which come from the cache in
+ * memory, step k prefetches a tile's vectors at data + ahead + k * ahead_step. */
 typedef struct {
   const void *data;
   KvType type;
@@ -16,8 +17,8 @@ typedef struct {
   size_t ahead, ahead_step; /* bytes */
 } OuterB;
 
-/* Chains begin with the numbers at `from` (NULL: with 0; rows of `from_stride`). Their results are stored at
- * `to`, or added to it. */
+/* Where chains begin and end: they start with the numbers at `from` (NULL: 0) and are stored at `to`, or with
+ * add added to it. Strides are from row to row. */
 typedef struct {
   const float *from;
   float *to;

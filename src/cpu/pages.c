@@ -1,8 +1,8 @@
-/* pages.c - several sequences of one cache: their page tables, copies of pages.
+/* pages.c - page tables of several sequences in one cache, and copies of pages.
  *
  * Called by: batch.c through cpu_backend.
- * Always true: the places of a page are PAGE_TOKENS consecutive ones of every KV head (kernels.h, KvHead), so
- *              that a page is whole blocks of K and whole rows of V. */
+ * Always true: a page is PAGE_TOKENS consecutive places in every KV head (kernels.h, KvHead): whole blocks of
+ *              K and whole rows of V. */
 #include <string.h>
 
 #include "cpu/cpu.h"

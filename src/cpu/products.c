@@ -1,7 +1,7 @@
 /* products.c - see products.h.
  *
- * Always true: `state` belongs to this object alone; of its memory only the scratch of matmuls and of experts
- *              is used. The CPU backend's own models have no team. */
+ * Always true: `state` belongs to this object alone; only its scratch of matmuls and of experts is used. Only
+ *              models loaded here have a team. */
 #include "cpu/products.h"
 
 #include <stdlib.h>

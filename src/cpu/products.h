@@ -9,18 +9,18 @@
 
 typedef struct CpuProducts CpuProducts;
 
-/* For models that model_prepare() has prepared, and calls of at most max_rows rows, by team_size(n_threads)
- * threads, or as many as can be made. Errors: there is no memory. */
+/* Opens products of a model that model_prepare() has prepared, for calls of at most max_rows rows, with
+ * team_size(n_threads) threads, or fewer if not all can be made. Errors: there is no memory. */
 Status cpu_products_open(const Model *model, int n_threads, int max_rows, CpuProducts **out, Error *err);
 void cpu_products_close(CpuProducts *products); /* NULL is fine */
 
 /* The name of the instruction set, which decides the bits of results. */
 const char *cpu_products_arithmetic(const CpuProducts *products);
 
-/* The distance of rows of n numbers: x has zeros from number n on. */
+/* The stride of rows of x of n numbers: zeros follow number n - 1. */
 int cpu_products_stride(int n);
 
-/* Rows of x, each cpu_products_stride() of its length apart. */
+/* Rows of x, cpu_products_stride(inputs) apart, and of y. */
 typedef struct {
   const float *x;
   int n_rows;
@@ -28,15 +28,14 @@ typedef struct {
   int y_stride;
 } ProductRows;
 
-/* y = W x + bias of the layer's linear layers which[0 .. n) (model/layers.h), n <= 4, whose outputs lie side
- * by side. */
+/* y = W x + bias of the layer's linear layers which[0 .. n) (model/layers.h), n <= 4, with their outputs side
+ * by side in a row of y. */
 void cpu_products_stacked(CpuProducts *products, int layer, const int *which, int n, ProductRows rows);
 
 /* y = activation(Wgate x) * (Wup x), with their biases. */
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows);
 
-/* y = the sum over the row's experts ids[row][i] of weights[row][i] (Wdown g + bias), g = activation(Wgate x)
- * * (Wup x), in the order of the choices; ids and weights [n_rows][n_chosen]. An id out of range counts as
- * 0. */
+/* y = sum over i, in order, of weights[row][i] (Wdown g + bias) of expert ids[row][i], g = activation(Wgate
+ * x) * (Wup x); ids and weights are [n_rows][n_chosen]. An id out of range means expert 0. */
 void cpu_products_experts(CpuProducts *products, int layer, const int *ids, const float *weights,
                           ProductRows rows);

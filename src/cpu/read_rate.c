@@ -10,8 +10,8 @@
 
 enum { PASSES = 3, LANES = 8, PART = 4096 };
 
-/* More than the largest caches: some 100 MB in all and some 12 MB per core. Rates under a sanitizer mean
- * nothing, so there the sizes keep tests fast. */
+/* Bytes to read: more than the largest caches, which have some 100 MB in all and some 12 MB per core. Rates
+ * under a sanitizer mean nothing, so there the sizes keep tests fast. */
 #ifdef __SANITIZE_ADDRESS__
 static const size_t least_bytes = (size_t)1 << 20, most_bytes = (size_t)4 << 20;
 #else
@@ -19,7 +19,7 @@ static const size_t least_bytes = (size_t)256 << 20, most_bytes = (size_t)1 << 3
 #endif
 static const size_t thread_bytes = (size_t)16 << 20;
 
-/* XORs all words in eight chains: a single chain would be slower than memory. */
+/* XORs all words, in LANES chains: a single chain would be slower than memory. */
 static uint64_t fold(const uint64_t *words, size_t n, int n_threads) {
   uint64_t all = 0;
 #pragma omp parallel for reduction(^ : all) num_threads(n_threads)

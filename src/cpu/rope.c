@@ -1,7 +1,7 @@
-/* rope.c - the positions of a step's rows: their angles, their rotated queries, their places in the cache.
+/* rope.c - what depends on a row's position: its angles, its rotated queries, its key and value in the cache.
  *
- * Called by: backend.c, draft.c. Always true: a row gets the same bits with any other rows and any number of
- *            threads. */
+ * Called by: backend.c, draft.c, latent.c, sparse.c. Always true: a row gets the same bits with any other
+ *            rows and any number of threads. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
   return rows * (size_t)state->plan.angles;
 }
 
-/* The angles of transformers: position times frequency in fp32, then cos and sin of it, then the attention
+/* As in transformers: angle = position times frequency in fp32, then its cosine and sine times the attention
  * factor of YaRN and LongRoPE. */
 void cpu_angles(const CpuRope *rope, int position, float *cosines, float *sines) {
   for (int i = 0; i < rope->n_pairs; i++) {
@@ -78,7 +78,7 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
   }
 }
 
-/* The factor of a query at this position, in fp32 as transformers computes it. */
+/* The scale of a query at `position`, in fp32 as transformers computes it. */
 static float query_scale(const ModelConfig *config, LayerRope rope, int position) {
   const float scale = (float)config->attention_scale;
   const bool nope = config->query_scale_nope;
@@ -124,7 +124,7 @@ void cpu_append(BackendState *state, TokenRange range, int layer) {
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
     spread_values(config, &own, v);
     if (own.k_as_v || config->latent.kv_rank) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
-    /* Nothing reads the values of a key's part with a rope: with q8 they would only make the scale larger. */
+    /* The rope's part of a value is never read; with KV_Q8 it could only make the scale larger. */
     memset(v, 0, (size_t)config->latent.rope_dim * sizeof *v);
     if (config->v_norm) norm_values(state->loaded, &own, v);
     norm_rope_heads(state, &own, state->loaded->layers[layer].k_norm, r, own.n_kv_heads, 1, k);

@@ -1,12 +1,12 @@
 /* states.c - the recurrent states of a session's layers: where they are, and copies of them.
  *
- * Called by: backend.c, delta.c, convolution.c, session.c through cpu_backend. The states of all layers that
- * have one follow one another, in the order of layers. */
+ * Called by: backend.c, delta.c, convolution.c, streams.c; session.c through cpu_backend. The states of a
+ * sequence lie one after another, in the order of layers; a layer may have none. */
 #include <string.h>
 
 #include "cpu/cpu.h"
 
-/* The state of what mixes tokens, with which a layer's state begins. */
+/* Floats of the delta rule's or the convolution's state, with which a layer's state begins. */
 static size_t mixer_numbers(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
   if (layer_has(own, LAYER_DELTA)) return cpu_delta_numbers(&config->delta);
@@ -31,12 +31,12 @@ size_t cpu_all_recurrent_bytes(const ModelConfig *config) {
   return numbers_before(config, config->n_layers) * sizeof(float);
 }
 
-/* The states of all layers: those of a sequence, or after all sequences those of a slot. */
+/* The states of all layers of a sequence or, with an index from kept(), of a slot. */
 static float *states_of(const BackendState *state, int index) {
   return state->recurrent + (size_t)index * (state->plan.recurrent_bytes / sizeof(float));
 }
 
-/* The index of a kept state. */
+/* The index of a slot's states. */
 static int kept(const BackendState *state, int slot) {
   return state->plan.n_sequences + slot;
 }

@@ -1,4 +1,4 @@
-/* taps.c - hidden states that a step keeps for a drafter (backend.h, TapList).
+/* taps.c - the hidden states of a step's rows, kept for a drafter (backend.h, TapList).
  *
  * Called by: forward.c and the drafters through cpu_backend. */
 #include <string.h>

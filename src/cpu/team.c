@@ -1,9 +1,9 @@
 /* team.c - see team.h.
  *
  * Always true: `round` counts the jobs. `work`, `context` and `n` are written only after every member has
- *              reached the last barrier of the job before. A thread adds itself to `n_asleep` before it looks
- *              for the last time at the number it waits for, and a number is raised before `n_asleep` is
- *              looked at: so no thread sleeps through a change. */
+ *              passed the last barrier of the previous job. A thread increments `n_asleep` before it last
+ *              reads the number that it waits for; raise_number() changes the number before it reads
+ *              `n_asleep`: so no thread sleeps through a change. */
 #include "cpu/team.h"
 
 #include <omp.h>
@@ -18,13 +18,13 @@
 #include "base/signals.h"
 
 enum {
-  LINE = 64,       /* bytes of a cache line: what different threads write lies on different lines */
+  LINE = 64,       /* bytes of a cache line; different threads write to different lines */
   STACK = 1 << 20, /* least bytes of a thread's stack; the kernels use a tenth of it */
 };
 
-/* How long a thread waits busily. Then it offers its core to others, at last it sleeps. A thread that did not
- * get its core back at once was in another's way: for a while waits are short, since a thread that waits
- * busily keeps the one that it waits for from running. */
+/* A waiting thread first spins, then yields its core for awake_ms, then sleeps. If a yield took lost_ms or
+ * more, cores are scarce, and a spinning thread may keep the thread that it waits for from running: for
+ * crowded_ms all waits are short. */
 #if defined(__x86_64__)
 enum { SPINS = 4096, SHORT_SPINS = 256 }; /* of some 25 ns */
 #else
@@ -37,9 +37,9 @@ struct Team {
   pthread_t *threads; /* [n - 1] */
   TeamWork *work;     /* NULL: threads end */
   void *context;
-  pthread_mutex_t lock; /* of `wake` */
+  pthread_mutex_t lock; /* for `wake` */
   pthread_cond_t wake;
-  _Atomic double crowded_until; /* until then waits are short */
+  _Atomic double crowded_until; /* clock_ms() until which waits are short */
   alignas(LINE) atomic_uint round;
   atomic_int n_asleep;
   alignas(LINE) atomic_uint phase; /* barriers that all threads have passed */
@@ -81,7 +81,7 @@ static void wait_while(Team *t, atomic_uint *number, unsigned is) {
   sleep_while(t, number, is);
 }
 
-/* Adds 1 to the number, and wakes the threads that sleep until it changes. */
+/* Adds 1 to *number, and wakes all threads that sleep. */
 static void raise_number(Team *t, atomic_uint *number) {
   atomic_fetch_add(number, 1);
   if (atomic_load(&t->n_asleep) == 0) return;

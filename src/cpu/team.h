@@ -1,9 +1,9 @@
 /* team.h - a pool of threads that wait busily for some milliseconds between jobs.
  *
  * Called by: products.c, linear.c, cuda/upload.c. OpenMP's threads fall asleep soon (commands/threads.c says
- * why). Where a CPU multiplies by some matrices of each layer, and a GPU does the rest, waking sixteen
- * threads for a layer takes about as long as reading its experts, and longer than copying an expert to the
- * GPU. The GPU's part between two layers takes less than a millisecond: these threads wait for it awake. */
+ * why). If a CPU multiplies by some matrices of each layer and a GPU by the rest, waking sixteen threads for
+ * a layer takes about as long as reading its experts, and longer than copying an expert to the GPU. The GPU's
+ * part between two layers takes less than a millisecond: these threads wait for it awake. */
 #pragma once
 
 #include "base/status.h"
@@ -13,13 +13,13 @@ typedef struct Team Team;
 /* A thread's part of a job: 0 <= me < n. */
 typedef void TeamWork(void *context, int me, int n);
 
-/* How many threads a team should have where the program computes with n_threads: one less if that is every
- * core of a machine with 8 or more. The core that is left runs the program's other threads and those of a
- * GPU's library; a team always waits for its slowest thread. */
+/* How many threads a team should have if the program computes with n_threads: one less if that is at least 8
+ * and takes every core. The free core runs the program's other threads and those of a GPU's library; a team
+ * always waits for its slowest thread. */
 int team_size(int n_threads);
 
-/* A team of n >= 1 threads: n - 1 of its own, and the one that calls team_run(). It has fewer if the process
- * may have no more. Errors: there is no memory. */
+/* A team of n >= 1 threads: n - 1 of its own, and the one that calls team_run(). The team has fewer if
+ * threads cannot be made. Errors: there is no memory. */
 Status team_open(int n, Team **out, Error *err);
 void team_close(Team *team); /* NULL is fine */
 

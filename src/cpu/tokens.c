@@ -1,6 +1,6 @@
 /* tokens.c - from logits to tokens: the backend's read_logits, sample and sample_rows.
  *
- * Called by: session.c and batch.c through cpu_backend. */
+ * Called by: session.c, batch.c and published.c through cpu_backend. */
 #include <string.h>
 
 #include "cpu/cpu.h"

@@ -1,7 +1,7 @@
 /* vector.h - the vector type of one instruction set, and its intrinsics under common names.
  *
- * Only kernels.c and its headers include it: everything here depends on their compiler flags. It uses GNU
- * vector extensions if they suffice, so that any other machine has vectors of four. Sums of products use
+ * Only kernels.c and its headers include it: everything here depends on their compiler flags. Where GNU
+ * vector extensions suffice it uses them, so that any other machine has vectors of four. Sums of products use
  * vf_fma(), and contraction is off (see the Makefile), so that the same row gives the same bits in every
  * kernel of one instruction set. */
 #pragma once
@@ -23,10 +23,10 @@
 
 #if defined(__AVX512F__)
 #define LANES        16
-#define TILE_VECTORS 4 /* vectors of a register tile (outer.h): 6 rows of 4 leave 8 of 32 registers */
+#define TILE_VECTORS 4 /* vectors of a register tile's row (outer.h): 6 x 4 of 32 registers */
 #elif defined(__AVX2__)
 #define LANES        8
-#define TILE_VECTORS 2 /* 6 rows of 2 leave 4 of 16 */
+#define TILE_VECTORS 2 /* 6 x 2 of 16 registers */
 #else
 #define LANES 4
 #if defined(__aarch64__)
@@ -38,8 +38,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over register arrays have constant bounds and must be unrolled before register allocation. Under a
- * sanitizer they are not: it checks every access, and unrolled checks take compilers minutes. */
+/* Loops over register arrays have constant bounds and must be unrolled before register allocation. Not under
+ * a sanitizer: it checks every access, and unrolled checks take compilers minutes. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED
 #elif defined(__has_feature)
@@ -100,7 +100,7 @@ INLINE vf vf_max(vf a, vf b) {
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v4 __attribute__((vector_size(16)));
 
-/* Adds the upper half to the lower half until one lane is left. */
+/* The sum of all lanes: adds the upper half to the lower half until one lane is left. */
 INLINE float vf_sum(vf v) {
 #if LANES == 16
   v8 eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
@@ -227,7 +227,8 @@ INLINE vf vf_tanh(vf x) {
   return vf_select(size < 0.625f, near, (vf)((vi)far | ((vi)x & INT32_MIN)));
 }
 
-/* The rows of the next pass where n are left and a pass takes at most `most`: passes of nearly equal size. */
+/* The number of rows of the next pass, with n rows left and at most `most` in a pass: passes are of nearly
+ * equal size. */
 INLINE int pass_rows(int n, int most) {
   const int n_passes = (n - 1) / most + 1;
   return (n - 1) / n_passes + 1;

@@ -9,20 +9,20 @@
 
 #include "cpu/cpu.h"
 
-/* --- streams of an embedding, and of logits */
+/* --- the first streams, and their mean for the lm_head */
 
 static float *row_of(float *rows, int stride, int row) {
   return rows + (size_t)row * (size_t)stride;
 }
 
-/* The root of x's mean square, or of `least` if that is smaller. */
+/* The root of x's mean square, or of `least` if the mean square is smaller. */
 static double size_of(const float *x, int n, double least) {
   double sum = 0;
   for (int i = 0; i < n; i++) sum += (double)x[i] * x[i];
   return sqrt(sum / n > least ? sum / n : least);
 }
 
-/* The factor that makes a projected stream as large as the first one. */
+/* The factor that gives a projected stream the root mean square of the first one. */
 static float same_size(const float *first, const float *projected, int n) {
   const double least = 1e-5; /* of the mean square, as in transformers */
   return (float)(size_of(first, n, 0) / size_of(projected, n, least));

@@ -1,7 +1,7 @@
 /* delta.c - layers with the gated delta rule or Mamba-2, and their recurrent states (operations.def,
  * norm_delta_rule).
  *
- * Called by: backend.c, session.c through cpu_backend.   Calls: linear.c, the kernels.
+ * Called by: backend.c, states.c. Calls: linear.c, the kernels.
  * Always true: each number of a state is computed by one thread, token by token, so that chunks and threads
  *              change no bit. The state of a layer:
  *                [conv - 1][channels]                 inputs of the convolution, the oldest first
@@ -12,7 +12,7 @@
 #include "cpu/cpu.h"
 
 enum {
-  BLOCK_COLUMNS = 64, /* columns of a head's state of a task of the recurrence */
+  BLOCK_COLUMNS = 64, /* columns of a head's state that one task computes */
 };
 
 /* --- the state */
@@ -36,9 +36,9 @@ typedef struct {
   const DeltaConfig *config;
   const CpuLayer *weights;
   int layer, n_rows;
-  const SequenceRows *parts; /* [n_parts] of the rows */
+  const SequenceRows *parts; /* [n_parts] the step's sequences */
   int n_parts;
-  float *z; /* [n_rows][z_stride] z, then the output */
+  float *z; /* [n_rows][z_stride] z, then o's input */
   size_t z_stride;
 } DeltaWork;
 
@@ -50,7 +50,7 @@ static float *decays_of(const DeltaWork *work, int row) {
   return work->state->decays + (size_t)row * (size_t)work->state->plan.delta_decays;
 }
 
-/* Where a head of q, of k and of v begin in a row. */
+/* Where a head's q, k and v begin in a row of state->channels. */
 static float *q_of(const DeltaWork *work, int row, int key_head) {
   return row_of(work, row) + delta_places(work->config).q + (size_t)key_head * (size_t)work->config->key_dim;
 }
@@ -61,7 +61,7 @@ static float *v_of(const DeltaWork *work, int row, int head) {
   return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
 }
 
-/* Replaces the a of each number of a value head's key by its decay. */
+/* With by_channel: replaces a value head's a, one for each number of its key, by decays. */
 static void decay_channels(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const size_t first = (size_t)head * (size_t)config->key_dim;
@@ -106,8 +106,8 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   }
 }
 
-/* Columns [first, first + n) of one value head over the rows of a part from `row` on, whose v become
- * outputs. */
+/* Runs columns [first, first + n) of one value head over a part's rows, from row_of_part on; outputs replace
+ * v. */
 static void run_columns(const DeltaWork *work, const SequenceRows *part, int row_of_part, int head, int first,
                         int n) {
   const DeltaConfig *config = work->config;
@@ -156,7 +156,7 @@ static void scale_row(float *row, int n, double scale) {
 }
 
 /* z = out_scale * rmsnorm(silu(z_scale * z) * output) * norm of the heads of one of Mamba-2's groups in one
- * row, or without the norm. */
+ * row; no_norm: without the norm. */
 static void gate_group(const DeltaWork *work, int row, int group) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
@@ -171,7 +171,7 @@ static void gate_group(const DeltaWork *work, int row, int group) {
   scale_row(z, width, config->out_scale);
 }
 
-/* Columns from `first` on of the convolution, of all parts. */
+/* Convolves the block of columns that begins at `first`, for all parts. */
 static void convolve_columns(const DeltaWork *work, int first) {
   const int width = work->state->plan.channels;
   for (int i = 0, row = 0; i < work->n_parts; row += work->parts[i++].n_tokens) {
@@ -216,7 +216,7 @@ static void run_rule(const DeltaWork *work) {
   }
 }
 
-/* Multiplies what z_in and a_in have made by z and a. */
+/* Multiplies the outputs of z_in and a_in by the second matrices, z and a. */
 static void run_second_gates(const DeltaWork *work) {
   const BackendState *state = work->state;
   const StatePlan *plan = &state->plan;
@@ -235,7 +235,7 @@ static void run_second_gates(const DeltaWork *work) {
   }
 }
 
-/* Computes what goes into the convolution, by one matrix or three, z, a and, but for Mamba-2, b. */
+/* Computes the convolution's input, by one matrix or three, and z, a and, except for Mamba-2, b. */
 static void run_inputs(const DeltaWork *work, const float *from) {
   const BackendState *state = work->state;
   const CpuLayer *weights = work->weights;

@@ -1,10 +1,11 @@
-/* latent.c - multi-head latent attention before and after attention itself (LatentConfig).
+/* latent.c - multi-head latent attention: the steps before and after attention itself (LatentConfig).
  *
  * Called by: backend.c.   Calls: linear.c, rope.c, the kernels.
  *
  * A row of the cache serves all heads: | rotated key, rope_dim | normalised latent, kv_rank |. A query has
- * the same form: its part with a rope, then its other part times the head's key_heads. Attention gives each
- * head a weighted sum of latents, which is multiplied by the head's value_heads. */
+ * the same form: its part with a rope, then its part without one times the head's matrix of key_heads.
+ * Attention gives each head a weighted sum of latents, which is multiplied by the head's matrix of
+ * value_heads. */
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -25,7 +26,7 @@ static void take_input(const BackendState *state, int head, int row, const float
   for (int i = n; i < cpu_padded(n); i++) to[i] = 0;
 }
 
-/* For each head h: columns h * step on of y's rows = matrices[h] times the head's input. */
+/* For each head h: y[row][h * step ..] = matrices[h] times the head's input. */
 static void multiply_heads(BackendState *state, const Linear *matrices, int n_rows, float *y, size_t y_stride,
                            int step) {
   enum { BLOCK = 32 };
@@ -46,7 +47,7 @@ static void multiply_heads(BackendState *state, const Linear *matrices, int n_ro
   }
 }
 
-/* RMSNorm in place of the first n numbers of each row. */
+/* Applies RMSNorm to the first n numbers of each row, in place. */
 static void normalise(const BackendState *state, float *rows, int stride, int n_rows, int n,
                       const float *norm) {
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
@@ -56,8 +57,8 @@ static void normalise(const BackendState *state, float *rows, int stride, int n_
   }
 }
 
-/* queries = q of the layer's input, or of the queries' latent. kv_latents = the normalised latent, then the
- * key. */
+/* queries = q times `from`, or with q_rank q times the queries' normalised latent. kv_latents = the
+ * normalised latent, then the key's part with a rope. gates = attn_gate times `from`. */
 static void project(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const StatePlan *plan = &state->plan;

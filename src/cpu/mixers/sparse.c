@@ -2,9 +2,10 @@
  *
  * Called by: backend.c, attention.c. See norm_qkv_rope_append and attention in model/operations.def.
  * Always true: a row's choice depends on the cache alone, so that chunks and threads change no bit. The index
- *              keys of a layer are a KV head of the cache (LayerConfig.n_cache_heads): values are the keys as
- *              the matrix gives them; the key at the last position of a block is the block's, the mean of its
- *              positions, normalised, rotated as its first position. */
+ *              keys of a layer are a KV head of the cache (LayerConfig.n_cache_heads). Its value at a
+ *              position is the index key as the matrix gives it. Its key at the last position of a block is
+ *              the block's: the mean of the block's values, normalised, rotated as at the block's first
+ *              position. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static float number_of(const KvHead *kv, const void *numbers, size_t at) {
   return f16_to_float(((const uint16_t *)numbers)[at]);
 }
 
-/* The first n numbers of the value, or of the key, of a position. */
+/* These read the first n numbers of a position's value or key. */
 static void read_value(const KvHead *kv, int position, int n, float *to) {
   const size_t place = (size_t)kv_place(kv, position);
   const float scale = kv->type == KV_Q8 ? f16_to_float(kv->v_scales[place]) : 1;
@@ -42,7 +43,7 @@ static void read_key(const KvHead *kv, int position, int n, float *to) {
 
 /* --- the index keys of a step */
 
-/* key[MAX_HEAD_DIM] = that of the block that ends at `position`, and zeros. */
+/* key[MAX_HEAD_DIM] = the key of the block that ends at `position`, then zeros. */
 static void block_key(const BackendState *state, int layer, const KvHead *kv, int position, float *key) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuRope *rope = &state->loaded->ropes[ROPE_GLOBAL];
@@ -93,7 +94,7 @@ void cpu_index(BackendState *state, TokenRange range, int layer, const float *fr
 
 /* --- the choice */
 
-/* The k-th largest of n numbers, k from 1 on (Hoare's selection); changes their order. */
+/* The k-th largest of n numbers, 1 <= k <= n (Hoare's selection); changes their order. */
 static float largest(float *x, int n, int k) {
   int low = 0, high = n - 1;
   for (k--; low < high;) {
@@ -117,7 +118,8 @@ static float largest(float *x, int n, int k) {
   return x[k];
 }
 
-/* The scores of the first n_blocks blocks for a row's index queries, by n_threads. */
+/* scores[b] = the score of block b for a row's index queries, b < n_blocks, computed by n_threads threads.
+ * Normalises and rotates the queries in place. */
 static void score_blocks(const BackendState *state, int layer, const KvHead *kv, int row, int n_blocks,
                          int n_threads, float *scores) {
   const ModelConfig *config = &state->loaded->model->config;
@@ -149,8 +151,8 @@ int cpu_most_selected(const IndexerConfig *indexer) {
   return indexer->budget + indexer->block - 1;
 }
 
-/* Writes the positions that a row sees in ascending order, and returns their number. Blocks with the same
- * score: the first are taken. `scores`: room for two numbers a block. */
+/* Writes the positions that a row sees, in ascending order, and returns their number. If scores are equal,
+ * earlier blocks are taken. scores: room for two numbers a block. */
 static int select_positions(const BackendState *state, int layer, int row, int n_threads, float *scores,
                             int *positions) {
   const IndexerConfig *indexer = &state->loaded->model->config.indexer;
@@ -163,7 +165,7 @@ static int select_positions(const BackendState *state, int layer, int row, int n
     score_blocks(state, layer, &kv, row, n_blocks, n_threads, scores);
     for (int b = 0; b < n_blocks; b++) {
       if (!isnan(scores[b])) continue;
-      scores[b] = 0; /* it cannot be compared; a NaN among the queries leads to one among the logits */
+      scores[b] = 0; /* a NaN cannot be compared; a NaN in q carries it on to the logits */
       state->q[(size_t)row * (size_t)state->plan.heads] = NAN;
     }
     memcpy(scores + n_blocks, scores, (size_t)n_blocks * sizeof *scores);
@@ -193,7 +195,7 @@ int cpu_gatherers(const BackendModel *loaded) {
 }
 
 void cpu_select(BackendState *state, int n_rows, int layer) {
-  /* Threads share the blocks of one row, or else the rows. */
+  /* Threads share a single row's blocks, else the rows. */
   const int row_threads = n_rows > 1 ? 1 : state->loaded->n_threads;
 #pragma omp parallel for schedule(dynamic) if (n_rows > 1) num_threads(cpu_gatherers(state->loaded))
   for (int r = 0; r < n_rows; r++)
@@ -205,7 +207,7 @@ void cpu_select(BackendState *state, int n_rows, int layer) {
 
 /* --- a cache of the chosen positions alone */
 
-/* Copies the n numbers of a key, each KEY_BLOCK after the one before, from and to those given. */
+/* Copies a key of n numbers, KEY_BLOCK apart: source[at ..] to to[place ..]. */
 static void copy_key(KvType type, const void *source, size_t at, void *to, size_t place, size_t n) {
   for (size_t d = 0; type == KV_F32 && d < n * KEY_BLOCK; d += KEY_BLOCK)
     ((float *)to)[place + d] = ((const float *)source)[at + d];

@@ -5,7 +5,7 @@
  * Always true: a stream is whole ALIGN_FLOATS; each number is computed by one thread from the same rows, so
  *              that chunks and threads change no bit. The state of a layer with n-grams, the oldest first:
  *                [(taps - 1) * longest][plan.streams]  inputs of the convolution
- *                [longest - 1]                         tokens, minus the one that stands for none */
+ *                [longest - 1] tokens, minus ngrams.empty, the token for "none" */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +13,13 @@
 #include "cpu/cpu.h"
 #include "model/ngram_rows.h"
 
-/* --- the model */
-
 /* --- streams */
 
 static float *row_of(float *rows, int stride, int row) {
   return rows + (size_t)row * (size_t)stride;
 }
 
-/* to = each stream of a row, normalised by itself, times weight. */
+/* to = rmsnorm(stream) * weight for each stream of a row. */
 static void normalise_streams(const BackendState *state, const float *from, const float *weight, float *to) {
   const ModelConfig *config = &state->loaded->model->config;
   const size_t hidden = (size_t)config->hidden;
@@ -29,7 +27,7 @@ static void normalise_streams(const BackendState *state, const float *from, cons
     state->loaded->kernels->rms_norm(from + at, weight + at, config->hidden, config->norm_eps, to + at);
 }
 
-/* x = silu(x / n) of what is between the matrices of a mix. */
+/* x = silu(x / n), between the two matrices of a mix. */
 static void activate(float *x, int width, int n) {
   for (int i = 0; i < width; i++) {
     const double value = (double)x[i] / n;
@@ -37,7 +35,7 @@ static void activate(float *x, int width, int n) {
   }
 }
 
-/* h = the mean of a row's normalised streams, each times the sigmoid of its weights. */
+/* h = the mean over a row's normalised streams of sigmoid(weights) * stream. */
 static void mean_of_streams(const BackendState *state, int row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden, n = config->streams.n;
@@ -52,7 +50,7 @@ static void mean_of_streams(const BackendState *state, int row) {
   }
 }
 
-/* The factors of what the block returns: 2 sigmoid(x / n). */
+/* stream_factors, by which a block's output is multiplied: x becomes 2 sigmoid(x / n). */
 static void finish_factors(const BackendState *state, int row) {
   const int n = state->loaded->model->config.streams.n;
   float *factors = row_of(state->stream_factors, state->plan.stream_factors, row);
@@ -141,7 +139,7 @@ static int32_t token_before(const BackendState *state, const float *kept, int fi
   return (int32_t)kept[ngrams->longest - 1 + row - back] + ngrams->empty;
 }
 
-/* The table's rows of the n-grams that end with a token: ngrams.width numbers. */
+/* to[ngrams.width] = the table's rows of the n-grams that end with the part's row `row`. */
 static void read_ngrams(const BackendState *state, int layer, const float *kept, int first_row, int row,
                         float *to) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
@@ -153,7 +151,8 @@ static void read_ngrams(const BackendState *state, int layer, const float *kept,
                   to);
 }
 
-/* stream_rows = c of a row, and stream_weights = norm(c), from k in stream_weights and v in h. */
+/* stream_rows = c = v times each stream's gate, and stream_weights = norm(c), from k in stream_weights and v
+ * in h. */
 static void gate_ngrams(const BackendState *state, const CpuLayer *weights, int row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden, n = config->streams.n;
@@ -197,7 +196,7 @@ static void add_columns(const BackendState *state, const CpuLayer *weights, cons
   }
 }
 
-/* Keeps the last inputs of the convolution and the last tokens of a part. */
+/* Updates the state: keeps a part's last inputs of the convolution and its last tokens. */
 static void keep(const BackendState *state, float *tail, float *kept, int first_row, int n_rows) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
   const size_t width = (size_t)state->plan.streams, n = (size_t)n_tail(ngrams);
