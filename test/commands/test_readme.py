@@ -333,7 +333,7 @@ def place(auk, tmp_path):
 
 
 def test_the_front_page_is_short():
-    """Whether its links lead somewhere is for scripts/lint.py."""
+    """scripts/lint.py checks its links."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
 
 
