@@ -103,7 +103,7 @@ struct BackendModel {
   int first_part;
   const Model *model;
   Program program;                   /* model's */
-  const struct BackendModel *target; /* of a drafter: the stream is the target's, head and embedding may be */
+  const struct BackendModel *target; /* a drafter's target: same stream; perhaps same head and embedding */
   int gpu;
   ActType act;
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
@@ -122,7 +122,7 @@ struct BackendModel {
   int n_host_experts,
       n_host_layers; /* last layers: their experts, or all of their matrices, are on the host */
   void *staging;     /* device memory for the largest matrix on the host */
-  struct WeightStream *weight_stream; /* weights.c's */
+  struct WeightStream *weight_stream; /* of weights.c */
   CpuProducts *cpu;                   /* multiplies by the matrices on the host */
   DeviceLayer *layers;                /* [n_layers] */
   /* Beside the layers (model/tensors.def); zeros and NULL: the model has none such. */
@@ -144,12 +144,12 @@ struct BackendModel {
 #include "model/tensors.def"
     };
   };
-  DeviceProjections mix; /* mix_down, as the layers' attn_mix without what is injected */
+  DeviceProjections mix; /* mix_down alone: the layers' attn_mix without the last streams.n outputs */
   void *rounded_head;    /* the memory of a drafter's head that was rounded from the target's, or NULL */
   void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
   const void *embedding; /* [vocab_size][embedding_stride] */
   Dtype embedding_type;
   size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
-  const void *input_table; /* Model's, of the checkpoint's type */
+  const void *input_table; /* Model.input_table, in the checkpoint's type */
   DeviceRope ropes[N_ROPES];
 };

@@ -4,7 +4,7 @@
 
 #include "cuda/state.h"
 
-/* Rounds the target's head for a drafter that wants it so; does nothing for other models. PRECOND the weights
+/* Rounds the target's head for a drafter with round_head; does nothing for other models. PRECOND the weights
  * are loaded. */
 Status draft_load(BackendModel *loaded, Error *err);
 void draft_unload(BackendModel *loaded);

@@ -59,7 +59,7 @@ static int outputs_of(const BackendModel *m, const DeviceLinear *w) {
   return w->n_experts > 0 ? expert_row_width(&m->model->config) : w->interleaved ? w->n_out / 2 : w->n_out;
 }
 
-/* Runs on a thread of the CUDA driver, which may call nothing of CUDA. */
+/* Multiplies. Runs on a thread of the CUDA driver, which may not call CUDA. */
 static void multiply(void *user) {
   const HostCall *call = user;
   const BackendState *s = call->s;

@@ -1,4 +1,4 @@
-/* rows.c - see rows.h. Called by: backend.c, draft.c.   Calls: norm_rope.h. */
+/* rows.c - see rows.h. Called by: backend.c, draft.c, layers/.   Calls: norm_rope.h. */
 #include "cuda/rows.h"
 
 #include "cuda/device.h"

@@ -43,11 +43,11 @@ typedef struct {
   int32_t *tables;          /* [n_sequences][n_table] on the host */
   int max_logit_rows;
   int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
-  bool invariant;              /* StateOptions' */
+  bool invariant;              /* StateOptions.invariant */
   int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
   int tile_tokens[TILE_SIZES]; /* 0: those layers take all rows by the plain kernels */
   /* The rest describes the step. */
-  int n_rows, n_logit_rows; /* with padding */
+  int n_rows, n_logit_rows; /* padding included */
   int n_singles, n_units, n_tiles[TILE_SIZES];
   long long unit_keys, tile_keys[TILE_SIZES]; /* AttentionWork's */
   bool only_singles;

@@ -17,7 +17,7 @@
 #include "cuda/weights.h"
 #include "engine/forward.h"
 
-/* How long a GPU waits for another before it gives up. */
+/* Nanoseconds that a GPU waits for another before it gives up. */
 static const uint64_t patience = 20000000000;
 
 /* Rows of the largest sum that is tried before the first step: those of a prompt's chunk. */

@@ -17,7 +17,7 @@
 
 #include "cuda/state.h"
 
-/* backend.c: the same on one GPU. `rank`: which of several it is. */
+/* backend.c: these functions for one GPU. `rank`: which of several GPUs it is. */
 Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
 void cuda_unload(BackendModel *loaded);
 Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **state,
@@ -49,7 +49,7 @@ void split_close(BackendState *s);
 Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err);
 /* norm_logits() after a step that did not make these logits. */
 Status split_norm_logits(BackendState *s, TokenRange span, Error *err);
-/* The drafter's: each part takes the states of the same part of its target. */
+/* The drafter's functions: each part takes the states of the same part of its target. */
 Status split_draft_step(BackendState *s, TokenRange span, bool *done, Error *err);
 Status split_draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
                         Error *err);

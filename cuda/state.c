@@ -1,6 +1,7 @@
 /* state.c - see state.h: sizes and places of a session's buffers, and its KV cache.
  *
- * Called by: backend.c, tokens.c.   Calls: attention.h, delta.h and fused.h for what they need, sample.h. */
+ * Called by: backend.c, split.c, tokens.c.   Calls: attention.h, delta.h and fused.h for what they need,
+ * sample.h. */
 #include "cuda/state.h"
 
 #include <stdlib.h>
@@ -303,7 +304,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
                parts = choices ? (size_t)experts_few_parts((int)few * experts.n_chosen) : 0;
   s->expert_y =
       buffers_take(m, (choices > parts ? choices : parts) * (size_t)padded_row((int)row), sizeof(float));
-  s->gathered = s->expert_y; /* narrower than expert_y, and dead before it */
+  s->gathered = s->expert_y; /* narrower than expert_y, and dead before expert_y is written */
   buffers_live(m, OP_EMBED, OP_LOGITS);
   s->lm_head_in = buffers_take(m, rows * (size_t)s->h_stride, 2);
   s->logits = buffers_take(m, rows * (size_t)c->vocab_size, sizeof(float));
@@ -429,7 +430,7 @@ Attention state_attention(const BackendState *s, int layer) {
       .n_kv_heads = own.n_kv_heads,
       .head_dim = own.head_dim,
       .n_ctx = page_positions(s->options.target ? &s->options.target->options : &s->options),
-      .window = own.window + (assists && own.window > 0), /* as transformers counts */
+      .window = own.window + (assists && own.window > 0), /* as transformers counts windows */
       .chunk = own.chunk,
       .kv = s->options.kv,
       .shared_bytes = s->loaded->shared_bytes,

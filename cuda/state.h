@@ -49,7 +49,7 @@ typedef struct {
 /* Pinned rows of matmuls with weights on the host (products.h); zeros if there are none. */
 typedef struct HostCall HostCall;
 typedef struct {
-  float *x, *y, *weights; /* rows of the widest such matrices; [n_rows][n_chosen] weights of experts */
+  float *x, *y, *weights; /* rows of the widest such matrices; weights: [n_rows][n_chosen] of experts */
   int *ids;               /* [n_rows][n_chosen] */
   HostCall *calls;        /* [n_host][n_rows] */
   int n_rows;             /* most rows that the CPU multiplies at once */
@@ -147,7 +147,7 @@ struct BackendState {
   float *input_gate;    /* [max_chunk][per_layer_width] */
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
   float *logits;        /* [max_logit_rows][vocab_size] */
-  float *taps;          /* [max_chunk][taps.n][hidden] x after those layers */
+  float *taps;          /* [max_chunk][taps.n][hidden] x after the layers of options.taps */
   /* A drafter's rows of the target's states (draft_take()), and those of a step in fp16. */
   float *draft_rows;    /* [max_chunk + 1][n_states * target_hidden] */
   void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded]; of a join an embedding first */
@@ -173,7 +173,7 @@ struct BackendState {
   int h_stride, projection_stride,
       expert_stride;   /* each layer's q and a are as wide as o's input, its g as down's */
   Normed normed;       /* where the operation before left normalised x for the next one */
-  bool a_is_in_planes; /* planes[PLANES_A] holds what else a would */
+  bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 
   DeviceSampler *sampler;
   uint64_t
@@ -190,11 +190,11 @@ struct BackendState {
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the mask: logits or notes that are being copied */
 
-  uint64_t *row_versions; /* [n_sequences] of the notes on the device, after the last pick */
+  uint64_t *row_versions; /* [n_sequences] versions of the notes on the device, after the last pick */
   RowPick *row_picks;     /* [n_sequences] */
   int n_row_picks;        /* of the last step */
 
-  StepGraphs graphs, draft_graphs; /* steps; draft_context() */
+  StepGraphs graphs, draft_graphs; /* of steps; of draft_context() */
   Sequences sequences;             /* zeros for one sequence */
   int n_logit_rows;                /* rows of logits that the last step left */
 };
@@ -214,8 +214,8 @@ int state_pages(const StateOptions *options);
 /* Queries of a layer and the gates among them. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
- * the model has none. With a gate_rank those of z_in and a_in are among them. With delta_beside those of q
- * follow. */
+ * the model has none. With a gate_rank those of z_in and a_in are among them. With delta_beside the outputs
+ * of q come after these. */
 int delta_outputs(const DeltaConfig *delta);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);

@@ -39,7 +39,7 @@ static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
 static Status sync_mask(BackendState *s, const Sampler *sampler, Error *err) {
   const uint64_t *mask = sampler_allowed(sampler);
   if (!mask) return device_sampler_allow(s->sampler, NULL, s->loaded->stream, err);
-  if (s->mask_pick > s->n_taken) TRY(state_wait(s, err)); /* its copy may still read the pinned memory */
+  if (s->mask_pick > s->n_taken) TRY(state_wait(s, err)); /* the last copy may still read the mask */
   const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
   memcpy(s->mask, mask, n_words * sizeof *mask);
   s->mask_pick = s->n_enqueued + 1;
@@ -117,7 +117,7 @@ Status tokens_enqueue_deferred(BackendState *s, Error *err) {
 /* Picks the token that a fused step left as its best one; without `waits` leaves even that pick to the next
  * step. */
 static Status pick_best(BackendState *s, bool waits, Error *err) {
-  s->notes_version = UINT64_MAX; /* as sync_notes() does without penalties */
+  s->notes_version = UINT64_MAX; /* as in sync_notes() without penalties */
   s->is_deferred = true;
   s->n_enqueued++;
   return waits ? tokens_enqueue_deferred(s, err) : STATUS_OK;
@@ -257,7 +257,7 @@ static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampl
     return STATUS_OK;
   }
   const bool same = *version == sampler_version(sampler);
-  *version = sampler_version(sampler) + 1; /* the sampler's once it counts this pick, and no other token */
+  *version = sampler_version(sampler) + 1; /* the sampler's version once it has counted this pick alone */
   if (same) return STATUS_OK;
   TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
   sampler_token_counts(sampler, s->staging);

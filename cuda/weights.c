@@ -23,7 +23,7 @@
 typedef struct {
   BackendModel *loaded;
   DeviceArena arena;
-  int host_experts, host_layers; /* what is on the host: DeviceMemory's */
+  int host_experts, host_layers; /* layers on the host, as in DeviceMemory */
   int layer;                     /* of the visited matrices */
   bool stays;                    /* the visited matrices stay on the host */
   bool joined;                   /* the MLP beside the visited experts is the last of them */

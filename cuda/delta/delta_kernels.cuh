@@ -7,7 +7,7 @@
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/launch.cuh"
 
-constexpr float kDeltaNormEps = 1e-6f; /* of |q| and |k| */
+constexpr float kDeltaNormEps = 1e-6f; /* of the norms of q and k */
 
 /* DeltaRule (delta.h) as a kernel's argument, by value. */
 struct DeltaArgs {
@@ -36,7 +36,7 @@ struct DeltaArgs {
   size_t gates_stride;
   int n_in, h_stride;
   const __half *h;
-  const SingleRow *singles; /* step: of gridDim.y, or NULL */
+  const SingleRow *singles; /* [gridDim.y] in the step family, or NULL */
   int n_singles;
   size_t state_step;
 
@@ -72,8 +72,8 @@ struct DeltaArgs {
   __device__ __forceinline__ int first_z(int head) const {
     return first_channel() + channels + (by_channel ? 2 * gate_rank : 0) + head * value_dim;
   }
-  /* With by_channel: the index of a, one for each key dimension of a head; the convolution's kernel replaces
-   * them by decays. */
+  /* With by_channel: the index of a head's first a. There is an a for each key dimension, which the
+   * convolution's kernel replaces by the decay. */
   __device__ __forceinline__ int first_decay(int head) const {
     return first_z(n_value_heads) + head * key_dim;
   }

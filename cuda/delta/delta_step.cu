@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
     for (int m = 0; m < kParts; m++)
       s[i][m] = __ldcg((const float4 *)(state + i * (kBlockRows * kDim) + 32 * m));
   if constexpr (!std::is_void<T>::value)
-    for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* each thread a cache line */
+    for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* each thread fetches a cache line */
       prefetch_l1((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
   const int channel = 4 * lane + (part == 2   ? a.places.v + head * kValues
                                   : part == 1 ? a.places.k + head / a.group * kDim

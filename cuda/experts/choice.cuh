@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* A float's bits in the order of numbers; at least 1. NaN is the largest or the smallest. */
+/* An integer that is ordered as the float is, at least 1. NaN is the largest or the smallest. */
 __device__ __forceinline__ uint32_t ordered(float v) {
   const uint32_t bits = __float_as_uint(v);
   return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u);

@@ -21,7 +21,7 @@ typedef struct {
   int *ids;              /* [n_tokens][n_chosen] */
   float *weights;        /* [n_tokens][n_chosen] */
   float *shared_factors; /* [n_tokens] of the MLP beside the experts: its gate's sigmoid, or 1/2 */
-  int *begins;           /* [n_experts + 1] */
+  int *begins;           /* [n_experts + 1] the first place of each expert */
   int *choices;          /* [n_tokens * n_chosen] the choice at each place */
   int *places;           /* [n_tokens * n_chosen] the place of each choice */
   float *place_weights;  /* [n_tokens * n_chosen] weights by places */

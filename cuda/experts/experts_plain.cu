@@ -23,7 +23,7 @@ struct Args {
   const void *dense;
   size_t stride;
   const __half *x;
-  int x_stride, n_out_tiles; /* of an expert */
+  int x_stride, n_out_tiles; /* n_out_tiles: of an expert */
   Epilogue out;
   GroupedExperts experts;
 };

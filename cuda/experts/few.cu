@@ -41,12 +41,12 @@ namespace {
 
 using few::Entry, few::kChunkTiles, few::kMostChoices, few::kRows, few::List, few::Slot;
 
-constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2;           /* of a cluster */
-constexpr int kSlice = kTileIn;                                           /* features of an item */
-constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut;      /* of down, a chunk for each warp */
-constexpr size_t kBarrierBytes = 192;                                     /* and what aligns them */
+constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2;      /* of a cluster */
+constexpr int kSlice = kTileIn;                                      /* features of an item */
+constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut; /* outputs of down, a chunk a warp */
+constexpr size_t kBarrierBytes = 192; /* of barriers, and of what aligns them */
 constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* rows in different banks */
-constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* of a warp, of an item */
+constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* sums of a warp; of an item */
 
 /* The matrices of all experts, one below the other. */
 struct Matrices {
@@ -179,7 +179,7 @@ struct EntryRows {
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
   int choice;           /* of row lane % kRows */
   uint32_t x;           /* shared_address() of that row of h, at the lane's part */
-  const float *sums[2]; /* sums over blocks of rows 2 t and 2 t + 1 of h */
+  const float *sums[2]; /* sums of rows 2 t and 2 t + 1 of h over each scale block */
 
   /* Four lanes look for the choice of a row. */
   __device__ __forceinline__ void find(const List &list, const Entry &of, int n_chosen, int lane, uint32_t h,
@@ -374,7 +374,7 @@ template <class S> struct Stream {
 /* Places in shared memory, after the rings. */
 template <class S> struct Memory {
   unsigned char *const sums, *const g, *const h;
-  const Range tiles; /* inputs of h */
+  const Range tiles; /* of inputs, whose h is here */
   const int h_row_bytes, n_blocks;
   float *const h_sums;
 
@@ -496,7 +496,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ List list;
-  __shared__ uint64_t sums_full[2], g_full[2]; /* of items in turn */
+  __shared__ uint64_t sums_full[2], g_full[2]; /* used by items in turn */
   static_assert(kThreads >= kMostChoices, "a thread a choice");
   const int thread = (int)threadIdx.x;
   const bool chooses = thread < a.n_choices;

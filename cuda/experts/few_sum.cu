@@ -1,4 +1,4 @@
-/* few_sum.cu - the sum of what few.cu makes of the experts of a few tokens.
+/* few_sum.cu - adds up for each token what few.cu has made of its experts.
  *
  * out[token] (+)= sum over its choices of their parts, always in one order
  *
@@ -12,16 +12,16 @@ namespace {
 
 using few::kRows;
 
-constexpr int kSumWarps = 4, kSumThreads = 32 * kSumWarps, kSumBatch = 8; /* parts on their way at once */
+constexpr int kSumWarps = 4, kSumThreads = 32 * kSumWarps, kSumBatch = 8; /* parts loaded at once */
 
 struct SumArgs {
   const int *first_parts, *n_parts; /* [n_choices] row of the first part of a choice; their number */
   int n_chosen;
   const float *parts;
-  int n; /* of a row */
+  int n; /* numbers of a row */
   bool add;
   float *out;
-  const float *norm; /* of the next RMSNorm; NULL: no planes */
+  const float *norm; /* weight of the next RMSNorm; NULL: no planes */
   unsigned char *planes;
   float *squares; /* [n_tokens][units] */
 };

@@ -89,7 +89,8 @@ template <class T, int kRows> struct RowParts {
   }
 };
 
-/* sum = the products, over the warp's lanes, of the rows that `parts` has begun with the tokens' x. */
+/* sum[r][m] = the product of row r of `parts`, which has begun to load, with token m's x: the sum over the
+ * warp. */
 template <class T, int kTokens, int kRows>
 __device__ __forceinline__ void multiply_rows(const Rows &w, const float *x, int padded,
                                               RowParts<T, kRows> &parts, float (&sum)[kRows][kTokens]) {
@@ -124,7 +125,7 @@ __device__ __forceinline__ void multiply_rows(const Rows &w, const float *x, int
     for (int m = 0; m < kTokens; m++) sum[r][m] = warp_sum(sum[r][m]);
 }
 
-/* The factor of the MLP beside the experts: the gate is a row after the experts'. */
+/* Makes the factor of the MLP beside the experts, whose gate counts as a row after the experts' rows. */
 template <class T, int kTokens>
 __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const float *x) {
   float sum[1][kTokens];

@@ -34,7 +34,7 @@ struct Args {
   ExpertConfig config;
   const float *choice_bias, *scales;
   ExpertChoices to;
-  int block_experts; /* of each block */
+  int block_experts; /* experts of each block */
   int token_blocks;  /* router_token.cu: blocks of a token, which follow one another */
   int tiles_at_once; /* router_tiles.cu: tiles of 16 experts that a block multiplies at a time */
   bool joined;       /* Router */
@@ -52,7 +52,7 @@ __device__ __forceinline__ float4 weights_at(const float *by, int k) {
   return by ? __ldg((const float4 *)(by + k)) : make_float4(1, 1, 1, 1);
 }
 
-/* Numbers k .. k + 3 of a row of n halves. */
+/* Stores numbers k .. k + 3 of a row of n halves. */
 __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
   const __half four[4] = {clamp_half(v.x), clamp_half(v.y), clamp_half(v.z), clamp_half(v.w)};
   if (k + 4 <= n) {

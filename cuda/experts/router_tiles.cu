@@ -75,7 +75,7 @@ template <class T> struct Token {
   const float *x;
   bool inside, first; /* first: this pass over x also stores h and multiplies the shared gate */
   float factor;       /* of the norm */
-  float by;           /* of the numbers before they are cut: a power of two */
+  float by;           /* of x's numbers before they are cut: a power of two */
   float gate;
   float4 raw[2]; /* the lane's numbers of the next chunk */
 

@@ -109,7 +109,7 @@ template <int kParts> struct Inputs {
   }
 };
 
-/* A thread's numbers of a row of weights; zeros if it is not there. */
+/* A thread's numbers of a row of weights; zeros if there is no such row. */
 template <class T, int kParts> struct Weights {
   Four<T> of[kParts];
 

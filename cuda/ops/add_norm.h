@@ -26,14 +26,14 @@ enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
  * overwrite what a slow GPU still reads of the one before; *first_tag is even. */
 typedef struct {
   int n, rank;
-  int pushed_rows;                /* PUSHED_ROWS, or 1 on GPUs that do not run resident blocks */
-  const uint32_t *first_tag;      /* of the step: peers_begin_step() */
-  uint32_t *flags[MAX_SPLIT];     /* [n] tag of the last sum whose part each other GPU has completed */
-  void *inbox[MAX_SPLIT];         /* peers_inbox_bytes(): packets of the other GPUs */
-  float *parts[2][MAX_SPLIT];     /* [n_rows][hidden] results of the even and of the odd sums */
-  float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
+  int pushed_rows;            /* PUSHED_ROWS; 1 before compute capability 9.0 */
+  const uint32_t *first_tag;  /* of the step; peers_begin_step() raises it */
+  uint32_t *flags[MAX_SPLIT]; /* [n] for each other GPU: tag of the last sum whose part it has completed */
+  void *inbox[MAX_SPLIT];     /* peers_inbox_bytes(): packets of the other GPUs */
+  float *parts[2][MAX_SPLIT]; /* [n_rows][hidden] results of the even and of the odd sums */
+  float *logits[MAX_SPLIT];   /* [n_rows][vocab_size] */
   int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
-  int *lost; /* pinned, shared by all GPUs: 1 + the number of a GPU that did not answer in time; else 0 */
+  int *lost;         /* pinned, of all GPUs: 0; 1 + a GPU that did not answer in time; or -1: a GPU failed */
   uint64_t patience; /* nanoseconds that a GPU waits for another */
 } Peers;
 

@@ -33,7 +33,7 @@ typedef struct {
   const float *coefficients; /* [n * n][n] of a prediction, [n][n] of a correction */
 } AltupRouter;
 
-/* predict_streams(). x [n_rows][hidden] is written. */
+/* predict_streams(). x [n_rows][hidden] = the new stream 0. */
 Status ops_altup_predict(const AltupStreams *call, const AltupRouter *router, float *x, int n_rows,
                          cudaStream_t stream, Error *err);
 /* correct_streams(). Reads x, then sets it to stream 0 times scale [hidden]. */

@@ -550,8 +550,8 @@ static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t str
                 *heads);
 }
 
-/* With few tokens a warp for each head is fastest, with many several heads a warp, whose loads are all under
- * way. */
+/* Few tokens: a warp for each head is fastest. Many: several heads a warp, all their loads under way at
+ * once. */
 template <typename T, Pairing kPairing>
 static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int dim = heads->head_dim;
@@ -580,7 +580,7 @@ Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t
   }
 }
 
-constexpr int kMostRows = 65535; /* of gridDim.y */
+constexpr int kMostRows = 65535; /* most of gridDim.y */
 
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err) {
   auto kernel = call->activation == ACTIVATION_SILU         ? gated_kernel<ACTIVATION_SILU>

@@ -1,5 +1,6 @@
-/* ranking.cuh - the order of tokens by their logits, and what is wrong with logits: for the samplers, and for
- * fused steps, which find the best token themselves. All arithmetic is of integers (sampler_math.h). */
+/* ranking.cuh - the order of tokens by their logits, and the check for NaN and infinite logits: for the
+ * samplers, and for fused steps, which find the best token themselves. All arithmetic is of integers
+ * (sampler_math.h). */
 #pragma once
 
 #include "cuda/ops/sample.h"

@@ -142,7 +142,7 @@ __device__ __forceinline__ int bin_of(uint32_t key, const Cut &cut, int level) {
   return (uint64_t)key >> (shift + bits) == cut.key ? (int)(key >> shift & ((1u << bits) - 1)) : -1;
 }
 
-/* One level of top-k's or top-p's histogram. kByWeight is 0 or 1. */
+/* One level of a histogram: of top-k's (kByWeight 0) or of top-p's (1). */
 template <int kByWeight, class Picks>
 __global__ void __launch_bounds__(kThreads) cut_kernel(Picks picks, int level) {
   begin_overlapping();

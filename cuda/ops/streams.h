@@ -51,7 +51,7 @@ typedef struct {
   int n, hidden, longest, taps;
   int empty;            /* the id that stands for tokens before the text */
   const int *ids, *pos; /* device [n_rows]; with singles those of all rows of the step */
-  float *state;         /* of sequence 0, or of the rows' sequence */
+  float *state;         /* of the rows' sequence; with singles of sequence 0 */
   size_t state_step;
   const SingleRow *singles; /* device [n_singles] or NULL */
   int n_singles;

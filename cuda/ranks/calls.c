@@ -156,5 +156,5 @@ Status calls_repeat(Ranks *ranks, BackendModel *loaded, Error *err) {
     if (!status) status = run_call(loaded, states, &message, err);
   }
   buffer_release(&message);
-  return status; /* what is open goes with the process */
+  return status; /* open states end with the process */
 }

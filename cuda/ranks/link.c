@@ -189,7 +189,7 @@ static void greet(Reception *r, int listening) {
   memcpy(challenge->magic, magic, sizeof magic);
   caller->socket = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (caller->socket < 0 && r->n_callers > 0 && errno != EAGAIN)
-    drop(r, 0, &r->n_silent); /* too many files */
+    drop(r, 0, &r->n_silent); /* too many open files */
   if (caller->socket < 0) return;
   r->n_callers++;
   if (getrandom(challenge->nonce, NONCE, 0) != NONCE || !put(caller->socket, challenge, sizeof *challenge))

@@ -15,7 +15,7 @@
 
 enum { LINK_HOST = 64, LINK_LARGEST = 1 << 26 };
 
-/* Who connects to whom. */
+/* How a process finds the others, and what it has to prove. */
 typedef struct {
   const char *host;  /* of rank 0 */
   int port, n_ports; /* rank 0 listens on the first port that is free */
@@ -23,7 +23,7 @@ typedef struct {
   const char *job;   /* text that other jobs of the same user do not have */
   uint8_t key[SHA256_BYTES];
   int rank, n;
-  int timeout_s;             /* most seconds for connecting, and without a sign of life */
+  int timeout_s;             /* seconds to connect in, and that a rank may give no sign of life */
   bool (*interrupted)(void); /* ends the wait for others */
 } LinkPlace;
 
@@ -33,7 +33,7 @@ typedef struct {
   char host[LINK_HOST]; /* the other end's */
   pthread_mutex_t sending;
   HmacKey out_key, in_key;
-  uint64_t n_sent, n_taken; /* messages: the number of the next one */
+  uint64_t n_sent, n_taken; /* numbers of the next message sent, and taken */
   bool is_forged;           /* a message was not the other end's next one: no more are taken */
   Buffer in;
   double heard_ms;

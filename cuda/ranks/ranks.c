@@ -38,9 +38,9 @@ struct Ranks {
   Link links[MAX_SPLIT]; /* rank 0: to each other rank; others: to rank 0, at [0] */
   pthread_t watcher;
   atomic_bool ending;
-  pthread_mutex_t lock; /* of all below */
+  pthread_mutex_t lock; /* guards all below, except numbers */
   pthread_cond_t came;
-  Message *first[MAX_SPLIT], **last[MAX_SPLIT]; /* of each link: messages for the other threads */
+  Message *first[MAX_SPLIT], **last[MAX_SPLIT]; /* of each link: queue of messages for the other threads */
   bool lost;
   Error why;
   NcclRank *nccl;

@@ -35,7 +35,7 @@ Status ranks_agree(Ranks *ranks, const RankFacts *facts, const char *lines, size
 
 /* Joins the current GPU with the others' by NCCL, once all ranks have loaded their part. */
 Status ranks_join_nccl(Ranks *ranks, NcclRank **nccl, Error *err);
-void ranks_forget_nccl(Ranks *ranks); /* before nccl_leave() */
+void ranks_forget_nccl(Ranks *ranks); /* call it before nccl_leave() */
 
 /* Rank 0 sends a call to all others; ranks_take_call() waits for the next one, in order. */
 Status ranks_tell(Ranks *ranks, const void *a, size_t a_size, const void *b, size_t b_size, Error *err);
