@@ -57,23 +57,32 @@ static const char *const keywords[] = {
 };
 enum { N_KEYWORDS = sizeof keywords / sizeof *keywords };
 
-static inline void put_schema(Buffer *out, int depth, uint64_t *seed) {
+/* Takes the keywords whose bits are in `few`, as far as there are enough. */
+static inline void put_schema_of(Buffer *out, int depth, uint64_t few, uint64_t *seed) {
   bool used[N_KEYWORDS] = {false};
   if (random_below(seed, 8) == 0) {
     put_text(out, random_below(seed, 2) ? "true" : "false");
     return;
   }
   put_text(out, "{");
-  for (uint32_t n = 1 + random_below(seed, depth ? 3 : 2), i = 0; i < n;) {
+  for (uint32_t n = 1 + random_below(seed, depth ? 3 : 2), i = 0, tries = 0; i < n; tries++) {
     const uint32_t which = random_below(seed, N_KEYWORDS);
     if (used[which] || (depth == 0 && strchr(keywords[which], '@'))) continue;
+    if (!(few >> which & 1) && tries < 100) continue;
     used[which] = true;
     if (i++) put_text(out, ", ");
     for (const char *at = keywords[which]; *at; at++)
       if (*at == '@')
-        put_schema(out, depth - 1, seed);
+        put_schema_of(out, depth - 1, few, seed);
       else
         put_text(out, (char[]){*at, 0});
   }
   put_text(out, "}");
+}
+
+/* Every other schema has few keywords, so that these meet more often. */
+static inline void put_schema(Buffer *out, int depth, uint64_t *seed) {
+  uint64_t few = random_below(seed, 2) ? ~UINT64_C(0) : 0;
+  for (int i = 0; i < 8; i++) few |= UINT64_C(1) << random_below(seed, N_KEYWORDS);
+  put_schema_of(out, depth, few, seed);
 }

@@ -168,6 +168,51 @@ static void what_is_let_go_refuses_nothing(void **state) {
   options = before;
 }
 
+/* Each keyword that is let go is listed, also one that depends on another. */
+static void what_is_let_go_is_listed(void **state) {
+  (void)state;
+  static const struct {
+    const char *schema, *listed; /* the pointers, each before ';' */
+  } cases[] = {
+      {"{\"pattern\": \"a\"}", ""},
+      {"{\"pattern\": \"\\\\bx\"}", "#/pattern;"},
+      {"{\"not\": {\"pattern\": \"\\\\bx\"}}", "#/not/pattern;#/not;"},
+      {"{\"if\": {\"pattern\": \"\\\\bx\"}, \"then\": false}", "#/if/pattern;#/if;"},
+      {"{\"oneOf\": [{\"pattern\": \"\\\\bx\"}, true]}", "#/oneOf/0/pattern;#/oneOf;"},
+      {"{\"contains\": {\"pattern\": \"\\\\bx\"}}", "#/contains/pattern;"},
+      {"{\"contains\": {\"pattern\": \"\\\\bx\"}, \"maxContains\": 1}", "#/contains/pattern;#/maxContains;"},
+      {"{\"contains\": true, \"maxContains\": 1, \"items\": {\"pattern\": \"\\\\bx\"}}", "#/items/pattern;"},
+      {"{\"patternProperties\": {\"\\\\bx\": {}}, \"additionalProperties\": false}",
+       "#/patternProperties;#/additionalProperties;"},
+      {"{\"patternProperties\": {\"\\\\bx\": {}}, \"unevaluatedProperties\": false}",
+       "#/patternProperties;#/unevaluatedProperties;"},
+      {"{\"not\": {\"pattern\": \"\\\\bx\"}, \"unevaluatedItems\": false}", "#/not/pattern;#/not;"},
+      {"{\"if\": {\"pattern\": \"\\\\bx\"}, \"unevaluatedItems\": false}",
+       "#/if/pattern;#/if;#/unevaluatedItems;"},
+      {"{\"if\": {\"pattern\": \"\\\\bx\"}, \"unevaluatedProperties\": false, \"items\": "
+       "{\"unevaluatedItems\": "
+       "false}}",
+       "#/if/pattern;#/if;#/unevaluatedProperties;#/items/unevaluatedItems;"},
+      {"{\"format\": \"x-unknown\", \"unevaluatedItems\": false}", ""},
+      {"{\"format\": \"regex\"}", "#/format;"},
+      {"{\"format\": \"date\"}", ""},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    SchemaSet set;
+    Error err;
+    char listed[300] = "";
+    const char *schema = cases[i].schema;
+    if (schema_open("schema", schema, strlen(schema), (SchemaOptions){.lenient = true}, &set, &err))
+      fail_msg("%s: %s", schema, err.text);
+    for (size_t at = 0; at < set.let_go.size; at += strlen(set.let_go.data + at) + 1) {
+      strncat(listed, set.let_go.data + at, strcspn(set.let_go.data + at, ":"));
+      strcat(listed, ";");
+    }
+    if (strcmp(listed, cases[i].listed) != 0) fail_msg("%s: %s", schema, listed);
+    schema_close(&set);
+  }
+}
+
 static void keys_come_in_the_order_of_properties(void **state) {
   (void)state;
   const char *schema = "{\"properties\": {\"b\": {}, \"a\": {}, \"c\": {}}, \"required\": [\"a\", \"z\"], "
@@ -875,6 +920,7 @@ int main(void) {
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(constants_keep_branches_apart_where_they_are_required),
       cmocka_unit_test(what_is_let_go_refuses_nothing),
+      cmocka_unit_test(what_is_let_go_is_listed),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
       cmocka_unit_test(keys_come_in_the_order_of_subschemas),
       cmocka_unit_test(rules_over_several_values_refuse_the_first_byte),

@@ -351,6 +351,63 @@ static void identifiers_are_strings(void **state) {
   }
 }
 
+/* An anchor or an identifier names a schema wherever one may lie, and nothing where none does. A resource may
+ * have a draft of its own. */
+static void what_names_a_schema_lies_where_schemas_do(void **state) {
+  (void)state;
+  static const char *const places[] = {"\"additionalProperties\": %s",
+                                       "\"contains\": %s",
+                                       "\"propertyNames\": %s",
+                                       "\"not\": %s",
+                                       "\"if\": %s",
+                                       "\"then\": %s",
+                                       "\"else\": %s",
+                                       "\"items\": %s",
+                                       "\"unevaluatedItems\": %s",
+                                       "\"unevaluatedProperties\": %s",
+                                       "\"contentSchema\": %s",
+                                       "\"allOf\": [true, %s]",
+                                       "\"anyOf\": [true, %s]",
+                                       "\"oneOf\": [true, %s]",
+                                       "\"prefixItems\": [true, %s]",
+                                       "\"properties\": {\"x\": %s}",
+                                       "\"patternProperties\": {\"x\": %s}",
+                                       "\"$defs\": {\"x\": %s}",
+                                       "\"definitions\": {\"x\": %s}",
+                                       "\"dependentSchemas\": {\"x\": %s}"};
+  static const char *const others[] = {"\"const\": %s",   "\"enum\": [%s]",
+                                       "\"default\": %s", "\"examples\": [%s]",
+                                       "\"x\": %s",       "\"x\": {\"properties\": {\"x\": %s}}",
+                                       "\"x\": [%s]"};
+  static const char *const names[][2] = {{"\"$anchor\": \"a\"", "#a"},
+                                         {"\"$id\": \"http://e/a\"", "http://e/a"}};
+  enum { N_PLACES = sizeof places / sizeof *places, N_OTHERS = sizeof others / sizeof *others };
+  for (size_t i = 0; i < N_PLACES + N_OTHERS; i++)
+    for (int by_id = 0; by_id < 2; by_id++) {
+      char named[100], place[300], schema[500];
+      Constraint c;
+      Error err;
+      snprintf(named, sizeof named, "{%s, \"type\": \"null\"}", names[by_id][0]);
+      snprintf(place, sizeof place, i < N_PLACES ? places[i] : others[i - N_PLACES], named);
+      snprintf(schema, sizeof schema, "{\"allOf\": [{\"$ref\": \"%s\"}], \"$defs\": {\"y\": {%s}}}",
+               names[by_id][1], place);
+      const bool opened = constraint_open("schema", schema, strlen(schema),
+                                          (SchemaOptions){.exponents = true}, NULL, &c, &err) == STATUS_OK;
+      if (opened != (i < N_PLACES)) fail_msg("%s: %s", schema, opened ? "is found" : err.text);
+      if (!opened) continue;
+      assert_true(fits(&c, "null"));
+      assert_false(fits(&c, "1"));
+      constraint_close(&c);
+    }
+  static const char own_draft[] =
+      "{\"allOf\": [{\"$ref\": \"http://e/a\"}], \"$defs\": {\"a\": {" DRAFT_7_URI
+      "\"$id\": \"http://e/a\", \"items\": [{\"type\": \"null\"}], \"additionalItems\": "
+      "{\"minimum\": 2}}}}";
+  assert_true(schema_fits(own_draft, "[null, 2]"));
+  assert_false(schema_fits(own_draft, "[1]"));
+  assert_false(schema_fits(own_draft, "[null, 1]"));
+}
+
 /* A branch evaluates the first member, and later members decide whether that branch fits. */
 static void later_members_decide_what_is_evaluated(void **state) {
   (void)state;
@@ -427,6 +484,7 @@ int main(void) {
       cmocka_unit_test(at_most_a_thousand_reasons_are_given),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_the_suite),
       cmocka_unit_test(identifiers_are_strings),
+      cmocka_unit_test(what_names_a_schema_lies_where_schemas_do),
       cmocka_unit_test(later_members_decide_what_is_evaluated),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_random_schemas),
   };

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "constrain/constraint.h"
+#include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
 
 static void open_it(const char *text, bool regular, Constraint *c) {
@@ -493,6 +494,162 @@ static void masks_are_forgotten_with_states_of_parts(void **state) {
   free(mask);
 }
 
+/* --- random grammars */
+
+enum { N_RULES = 4, MOST_PARTS = 3, MOST_EXPRESSIONS = 200, MOST_LETTERS = 6 };
+
+typedef struct {
+  enum { LITERAL, CHARACTERS, RULE, GROUP } kind;
+  const char *text; /* a literal, or the letters of a set */
+  int expression;   /* of a rule or a group */
+  int min, max;     /* max < 0: any number */
+} Part;
+
+typedef struct {
+  Part parts[MOST_PARTS][MOST_PARTS]; /* [n_choices][n_parts[choice]] */
+  int n_choices, n_parts[MOST_PARTS];
+} Expression;
+
+/* The first expressions are those of the rules. */
+static Expression expressions[MOST_EXPRESSIONS];
+static int n_expressions;
+static uint64_t seed = 1;
+
+static int below(uint32_t n) {
+  return (int)random_below(&seed, n);
+}
+
+/* Writes expression `at` of the rule. A rule that is not a later one stands only after a literal. */
+static void put_choices(Buffer *out, int at, int rule, int depth, bool begun) {
+  static const struct {
+    const char *text;
+    int min, max;
+  } counts[] = {{"", 1, 1},   {"", 1, 1},    {"", 1, 1},      {"?", 0, 1},     {"*", 0, -1},
+                {"+", 1, -1}, {"{2}", 2, 2}, {"{1,3}", 1, 3}, {"{2,}", 2, -1}, {"{0,2}", 0, 2}};
+  static const char *const sets[][2] = {{"[ab]", "ab"}, {"[^b]", "a"},    {"[a-a]", "a"},
+                                        {".", "ab"},    {"[^c-z]", "ab"}, {"[b\\x61]", "ab"}};
+  static const char *const literals[] = {"a", "b", "ab", "bb", ""};
+  Expression made = {.n_choices = 1 + below(MOST_PARTS)};
+  for (int c = 0; c < made.n_choices; c++) {
+    bool after_literal = begun;
+    if (c) put_text(out, " | ");
+    for (made.n_parts[c] = 0;
+         made.n_parts[c] < 1 + (int)(at % 2) || (made.n_parts[c] < MOST_PARTS && below(2));
+         made.n_parts[c]++) {
+      const int count = below(10);
+      Part part = {
+          .kind = (unsigned)below(depth ? 4 : 3), .min = counts[count].min, .max = counts[count].max};
+      if (part.kind == RULE && !after_literal && rule == N_RULES - 1) part.kind = LITERAL;
+      if (part.kind == LITERAL) {
+        part.text = literals[below(5)];
+        assert_int_equal(buffer_printf(out, NULL, "\"%s\"", part.text), STATUS_OK);
+        after_literal |= *part.text && part.min > 0;
+      } else if (part.kind == CHARACTERS) {
+        const int set = below(6);
+        part.text = sets[set][1];
+        put_text(out, sets[set][0]);
+      } else if (part.kind == RULE) {
+        part.expression = after_literal ? below(N_RULES) : rule + 1 + below((uint32_t)(N_RULES - 1 - rule));
+        assert_int_equal(buffer_printf(out, NULL, "r%d", part.expression), STATUS_OK);
+      } else {
+        part.expression = n_expressions++;
+        put_text(out, "(");
+        put_choices(out, part.expression, rule, depth - 1, after_literal);
+        put_text(out, ")");
+      }
+      put_text(out, counts[count].text);
+      put_text(out, " ");
+      made.parts[c][made.n_parts[c]] = part;
+    }
+  }
+  expressions[at] = made;
+}
+
+/* The places, as bits, at which the expression may end in the text if it begins at a place in `from`. */
+static unsigned ends_of(int expression, const char *text, unsigned from);
+
+static unsigned ends_of_one(const Part *part, const char *text, unsigned from) {
+  const size_t n = strlen(text);
+  unsigned ends = 0;
+  if (part->kind == RULE || part->kind == GROUP) return ends_of(part->expression, text, from);
+  for (size_t at = 0; at <= n; at++) {
+    if (!(from >> at & 1)) continue;
+    if (part->kind == CHARACTERS && at < n && strchr(part->text, text[at])) ends |= 1u << (at + 1);
+    const size_t size = part->kind == LITERAL ? strlen(part->text) : 0;
+    if (part->kind == LITERAL && strncmp(text + at, part->text, size) == 0) ends |= 1u << (at + size);
+  }
+  return ends;
+}
+
+static unsigned known_ends[MOST_EXPRESSIONS][2 << MOST_LETTERS]; /* of one text, and a bit that says so */
+enum { IS_KNOWN = 2 << MOST_LETTERS };
+
+static unsigned ends_of(int expression, const char *text, unsigned from) {
+  unsigned ends = IS_KNOWN;
+  const Expression *e = &expressions[expression];
+  if (known_ends[expression][from]) return known_ends[expression][from] & ~(unsigned)IS_KNOWN;
+  for (int c = 0; c < e->n_choices; c++) {
+    unsigned at = from;
+    for (int i = 0; i < e->n_parts[c] && at; i++) {
+      const Part *part = &e->parts[c][i];
+      unsigned found = 0;
+      for (int n = 0; at && n <= MOST_LETTERS + part->min; n++) {
+        if (n >= part->min) found |= at;
+        if (n == part->max) break;
+        at = ends_of_one(part, text, at);
+      }
+      at = found;
+    }
+    ends |= at;
+  }
+  known_ends[expression][from] = ends;
+  return ends & ~(unsigned)IS_KNOWN;
+}
+
+/* Each text of up to six letters is taken if another matcher, which knows of no states, takes it. */
+static void random_grammars_have_the_texts_of_another_matcher(void **state) {
+  (void)state;
+  int n_taken = 0, n_ambiguous = 0;
+  for (int i = 0; i < 300; i++) {
+    Buffer form = {0};
+    Grammar *grammar;
+    Constraint c;
+    Error err;
+    n_expressions = N_RULES;
+    for (int rule = 0; rule < N_RULES; rule++) {
+      assert_int_equal(buffer_printf(&form, &err, rule ? "r%d ::= " : "root ::= r0\nr0 ::= ", rule),
+                       STATUS_OK);
+      put_choices(&form, rule, rule, 2, false);
+      put_text(&form, "\n");
+    }
+    assert_int_equal(buffer_append(&form, "", 1, &err), STATUS_OK);
+    Status status = grammar_open("g", form.data, form.size - 1, tokenizer, &grammar, &err);
+    if (status == STATUS_OK) status = constraint_open_grammar(grammar, &vocabulary, &c, &err);
+    if (status != STATUS_OK && !strstr(err.text, "expected a text that fits"))
+      fail_msg("%s: %s", form.data, err.text);
+    for (unsigned bits = 1; status == STATUS_OK && bits < 1u << (MOST_LETTERS + 1); bits++) {
+      char text[MOST_LETTERS + 1] = "";
+      size_t n = 0;
+      bool allowed = false;
+      for (unsigned left = bits; left > 1; left >>= 1) text[n++] = left & 1 ? 'b' : 'a';
+      memset(known_ends, 0, (size_t)n_expressions * sizeof *known_ends);
+      const bool fits = ends_of(0, text, 1) >> n & 1;
+      assert_int_equal(constraint_begin(&c, &err), STATUS_OK);
+      if (constraint_take_bytes(&c, text, n, &allowed, NULL, &err) != STATUS_OK) {
+        if (!strstr(err.text, "too ambiguous")) fail_msg("%s\n\"%s\": %s", form.data, text, err.text);
+        n_ambiguous++;
+        break;
+      }
+      allowed = allowed && constraint_may_end(&c);
+      if (allowed != fits) fail_msg("%s\n\"%s\": expected %d", form.data, text, fits);
+      n_taken += allowed;
+    }
+    if (status == STATUS_OK) constraint_close(&c);
+    buffer_release(&form);
+  }
+  assert_true(n_taken > 10000 && n_ambiguous < 100);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_a_grammar_are_taken_and_no_others),
@@ -510,6 +667,7 @@ int main(void) {
       cmocka_unit_test(a_long_text_needs_no_more_memory),
       cmocka_unit_test(masks_are_forgotten_with_their_states),
       cmocka_unit_test(masks_are_forgotten_with_states_of_parts),
+      cmocka_unit_test(random_grammars_have_the_texts_of_another_matcher),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

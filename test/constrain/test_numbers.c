@@ -96,8 +96,9 @@ static void random_number(char *out, bool exponents, uint64_t *seed) {
   static const char *const fractions[] = {"", "", "", ".5", ".25", ".1", ".05", ".75", ".001", ".20", ".000"};
   static const uint32_t sizes[] = {2, 10, 10, 100, 1000, 3000000};
   const uint32_t digits = random_below(seed, sizes[random_below(seed, 6)]);
-  const int n = sprintf(out, "%s%u%s", random_below(seed, 4) ? "" : "-", digits,
-                        fractions[random_below(seed, sizeof fractions / sizeof *fractions)]);
+  const char *sign = random_below(seed, 4) ? "" : "-";
+  const char *fraction = fractions[random_below(seed, sizeof fractions / sizeof *fractions)];
+  const int n = sprintf(out, "%s%u%s", sign, digits, fraction);
   if (!exponents || digits == 0 || digits > 9 || random_below(seed, 3)) return;
   sprintf(out + n, "e%d", (int)random_below(seed, 9) - 4);
 }

@@ -623,13 +623,12 @@ static bool may_be_alive(Langs *langs, Lang a) {
          lang_is_alive(langs, lang_and(langs, without_multiples(langs, a, true, true), exponents));
 }
 
-/* True if `a` has a MULTIPLE of whole numbers, its other parts take any digits up to a length, and no such
- * digits make a multiple. */
-static bool lacks_multiple(Langs *langs, Lang a) {
-  LangNode part;
+/* True if `part` of `a` is a MULTIPLE of whole numbers, the other parts take any digits up to a length, and no
+ * such digits make a multiple. */
+static bool lacks_multiple(Langs *langs, Lang a, LangNode part) {
   char text[80];
   size_t size;
-  if (!multiple_part(langs, a, &part) || !multiple_is_whole(langs, part)) return false;
+  if (part.kind != MULTIPLE || !multiple_is_whole(langs, part)) return false;
   Lang rest = without_multiples(langs, a, true, true);
   if (lang_next(langs, rest, '-') != LANG_NONE) return false;
   for (int i = 0; lang_next(langs, rest, 'e') == LANG_NONE && multiple_witness(langs, part, i, text, &size);
@@ -649,7 +648,9 @@ static uint8_t alive_by_multiples(Langs *langs, Lang a, bool witnesses) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples || node.alive) return node.alive;
   if (node.has_empty || (witnesses && has_witness(langs, a))) return 1;
-  const bool dead = (witnesses && lacks_multiple(langs, a)) || !may_be_alive(langs, a);
+  bool dead = !may_be_alive(langs, a);
+  for (uint32_t i = 0; witnesses && !dead && i < (node.kind == AND ? node.b : 1); i++)
+    dead = lacks_multiple(langs, a, langs->nodes[node.kind == AND ? langs->lists[node.a + i] : a]);
   return dead && !has_failed(&langs->failure) ? 2 : 0;
 }
 

@@ -10,8 +10,10 @@
 #include <cmocka.h>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "constrain/constraint.h"
 #include "test/constrain/own_vocabulary.h"
+#include "test/constrain/random_schemas.h"
 
 /* The members of "vocab" so far; each token once. */
 typedef struct {
@@ -135,10 +137,241 @@ static void many_tokens_know_how_much_is_left(void **state) {
   close_own(&own);
 }
 
+/* --- random vocabularies */
+
+/* Appends a token in the alphabet of byte-level BPE, where bytes that are no letters are U+0100 or higher. */
+static void add_bytes(Tokens *tokens, const char *bytes, size_t size) {
+  Buffer text = {0};
+  for (size_t i = 0; i < size; i++) {
+    const unsigned char byte = (unsigned char)bytes[i];
+    uint32_t code = 0x100;
+    for (unsigned c = 0; c < byte; c++) code += c < 0x21 || (c > 0x7e && c < 0xa1) || c == 0xad;
+    if ((byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad)) code = byte;
+    unsigned char out[4];
+    const int n = utf8_encode(code, out);
+    assert_int_equal(buffer_append(&text, out, (size_t)n, NULL), STATUS_OK);
+  }
+  assert_int_equal(buffer_append(&text, "", 1, NULL), STATUS_OK);
+  add(tokens, "%s", text.data);
+  buffer_release(&text);
+}
+
+/* Characters of all classes and lengths, the first and the last of each; what may not follow one another in
+ * UTF-8; characters and escapes that are cut; what ends a string. */
+static const char *const pieces[] = {"\"",
+                                     "\"",
+                                     "\"]",
+                                     "\",\"",
+                                     "\\",
+                                     "\\u",
+                                     "\\u00",
+                                     "\\n",
+                                     "\\ud83d",
+                                     "\\ude00",
+                                     "\\u00e9",
+                                     "0",
+                                     "9",
+                                     "a",
+                                     "f",
+                                     "g",
+                                     "z",
+                                     "A",
+                                     "F",
+                                     "G",
+                                     "Z",
+                                     " ",
+                                     "\n",
+                                     ",",
+                                     ":",
+                                     "]",
+                                     "}",
+                                     "{",
+                                     "[",
+                                     "-",
+                                     ".",
+                                     "/",
+                                     "@",
+                                     "`",
+                                     "~",
+                                     "\x7f",
+                                     "\x01",
+                                     "\xc2\x80",
+                                     "\xc2\xa9",
+                                     "\xc3\xa9",
+                                     "\xdf\xbf",
+                                     "\xe0\xa0\x80",
+                                     "\xe1\x80\x80",
+                                     "\xe2\x82\xac",
+                                     "\xe3\x81\x82",
+                                     "\xed\x9f\xbf",
+                                     "\xee\x80\x80",
+                                     "\xef\xbf\xbf",
+                                     "\xf0\x90\x80\x80",
+                                     "\xf0\x9f\x98\x80",
+                                     "\xf4\x8f\xbf\xbf",
+                                     "\xc3",
+                                     "\xe2\x82",
+                                     "\x82\xac",
+                                     "\xac",
+                                     "\xf0\x9f",
+                                     "\x98\x80",
+                                     "\x80",
+                                     "\xbf",
+                                     "\xc0\x80",
+                                     "\xc1",
+                                     "\xe0\x80\x80",
+                                     "\xe0\x9f",
+                                     "\xed\xa0\x80",
+                                     "\xf0\x80\x80\x80",
+                                     "\xf0\x8f",
+                                     "\xf4\x90\x80\x80",
+                                     "\xf5",
+                                     "\xff"};
+enum { N_PIECES = sizeof pieces / sizeof *pieces };
+
+static void open_random(uint64_t *seed, uint32_t n, Own *own) {
+  Tokens tokens = {.n = 0};
+  for (int byte = 0; byte < 256; byte++) add_bytes(&tokens, (const char[]){(char)byte}, 1);
+  while (tokens.n < (int)n) {
+    char token[40] = "";
+    for (uint32_t k = 1 + random_below(seed, 4); k > 0; k--)
+      strcat(token, pieces[random_below(seed, N_PIECES)]);
+    add_bytes(&tokens, token, strlen(token));
+  }
+  open_tokens(&tokens, own);
+}
+
+static void put_expression(Buffer *out, uint64_t *seed) {
+  static const char *const atoms[] = {"[a-f]",
+                                      "[^a-f]",
+                                      "[\\u0080-\\u07ff]",
+                                      "[^\\u00e9]",
+                                      "\\p{L}",
+                                      "\\S",
+                                      "\\s",
+                                      ".",
+                                      "[\\u2000-\\uffff]",
+                                      "\\u20ac",
+                                      "[\\u1000-\\u3042]",
+                                      "a",
+                                      "[0-9A-Z]",
+                                      "(a|bc)",
+                                      "[^\\u0000-\\uffff]",
+                                      "[\\u0900-\\u0fff]",
+                                      "[/-@\\[-`]",
+                                      "[^\\udbc0\\udc00-\\udbff\\udfff]",
+                                      "[^\\ud800\\udc00-\\udbbf\\udfff]"};
+  static const char *const counts[] = {"", "", "*", "+", "{0,3}", "{2}", "{0,50}", "?"};
+  static const char *const ahead[] = {"(?!a)", "(?=.*[a-z])", "(?!.*\\u00e9)", "", "", "", "", ""};
+  put_text(out, ahead[random_below(seed, 8)]);
+  for (uint32_t n = 1 + random_below(seed, 4); n > 0; n--) {
+    put_text(out, atoms[random_below(seed, sizeof atoms / sizeof *atoms)]);
+    put_text(out, counts[random_below(seed, 8)]);
+  }
+}
+
+/* '@' stands for an expression, '#' for a small number. */
+static void put_template(Buffer *out, const char *template, bool json, uint64_t *seed) {
+  for (; *template; template ++) {
+    Buffer part = {0};
+    if (*template == '@') put_expression(&part, seed);
+    if (*template == '#')
+      assert_int_equal(buffer_printf(&part, NULL, "%u", random_below(seed, 7)), STATUS_OK);
+    if (*template != '@' && *template != '#') put_text(&part, (const char[]){*template, 0});
+    for (size_t i = 0; i < part.size; i++) {
+      if (json && *template == '@' && part.data[i] == '\\') put_text(out, "\\");
+      put_text(out, (const char[]){part.data[i], 0});
+    }
+    buffer_release(&part);
+  }
+}
+
+/* Compares the mask with what is taken at each place of a text of random tokens of the masks. */
+static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, uint64_t *seed) {
+  Error err;
+  uint64_t *mask = calloc(v->n_words, sizeof *mask);
+  assert_int_equal(constraint_begin(c, &err), STATUS_OK);
+  for (int step = 0; step < 8; step++) {
+    int32_t chosen = -1;
+    uint32_t n = 0;
+    assert_int_equal(constraint_mask(c, mask, &err), STATUS_OK);
+    for (int32_t id = 0; id < v->n_ids; id++) {
+      const JsonState state = c->state;
+      const ArenaMark mark = machine_mark(&c->machine);
+      const uint32_t place = c->place;
+      size_t size;
+      bool allowed;
+      const char *bytes = vocabulary_bytes(v, id, &size);
+      assert_int_equal(constraint_take(c, id, &allowed, &err), STATUS_OK);
+      if (mask_has(mask, id) ? !allowed : allowed && (c->grammar || !has_surrogate(bytes, size)))
+        fail_msg("token %d \"%.*s\" at step %d of %s: taken %d", id, (int)size, bytes, step, form, allowed);
+      c->place = place;
+      c->state = state;
+      if (!c->grammar) machine_release(&c->machine, mark);
+      if (mask_has(mask, id) && *bytes != ' ' && *bytes != '\n' && random_below(seed, ++n) == 0) chosen = id;
+    }
+    bool allowed;
+    if (chosen < 0) break;
+    assert_int_equal(constraint_take(c, chosen, &allowed, &err), STATUS_OK);
+  }
+  free(mask);
+}
+
+static void masks_of_random_tokens_are_what_is_taken(void **state) {
+  (void)state;
+  static const char *const schemas[] = {"{\"type\": \"string\", \"pattern\": \"^@$\"}",
+                                        "{\"type\": \"string\", \"pattern\": \"@\", \"maxLength\": #}",
+                                        "{\"type\": \"array\", \"items\": {\"type\": \"string\", "
+                                        "\"pattern\": \"^@\", \"minLength\": #}, \"uniqueItems\": true}",
+                                        "{\"type\": \"object\", \"patternProperties\": {\"^@$\": {\"type\": "
+                                        "\"null\"}, \"@\": {\"maxLength\": #}}}",
+                                        "{\"type\": \"object\", \"propertyNames\": {\"pattern\": \"@\"}, "
+                                        "\"additionalProperties\": {\"enum\": [\"a\", \"ag\", 9]}}",
+                                        "{\"type\": \"array\", \"items\": {\"anyOf\": [{\"pattern\": "
+                                        "\"^@$\"}, {\"type\": \"string\", \"maxLength\": #}]}}",
+                                        "{\"type\": \"string\", \"maxLength\": #}"};
+  static const char *const grammars[] = {
+      "root ::= \"[\" ([^\\]a] | root)* \"]\"", "root ::= [a-z]+ [^a-z\"]{0,#} (\",\" root)?",
+      "root ::= ([\\x80-\\u07ff] | \"a\" root \"z\" | [\\u3000-\\uFFFF]{#} \"\\\\\")+"};
+  uint64_t seed = 1;
+  for (int round = 0; round < 10; round++) {
+    Own own;
+    open_random(&seed, round ? 500 : 3000, &own);
+    for (int i = 0; i < (round ? 40 : 10); i++) {
+      Buffer form = {0};
+      Constraint c;
+      Grammar *grammar = NULL;
+      Error err;
+      const SchemaOptions options = {.plain_integers = true, .ordered_keys = i % 2};
+      Status status;
+      if (i % 10 < 7) {
+        put_template(&form, schemas[i % 10], true, &seed);
+        status = constraint_open("schema", form.data, form.size, options, &own.vocabulary, &c, &err);
+      } else {
+        const bool regular = i % 20 < 10;
+        put_template(&form, regular ? "@" : grammars[i % 10 - 7], false, &seed);
+        status = regular ? grammar_open_regular_expression("regex", form.data, form.size, &grammar, &err)
+                         : grammar_open("g", form.data, form.size, own.tokenizer, &grammar, &err);
+        if (status == STATUS_OK) status = constraint_open_grammar(grammar, &own.vocabulary, &c, &err);
+      }
+      assert_int_equal(buffer_append(&form, "", 1, &err), STATUS_OK);
+      if (status == STATUS_OK) {
+        for (int k = 0; k < 2; k++) walk_masks(&c, &own.vocabulary, form.data, &seed);
+        constraint_close(&c);
+      } else if (!strstr(err.text, "no text") && !strstr(err.text, "none")) {
+        fail_msg("%s: %s", form.data, err.text);
+      }
+      buffer_release(&form);
+    }
+    close_own(&own);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(escapes_may_be_cut_anywhere),
       cmocka_unit_test(many_tokens_know_how_much_is_left),
+      cmocka_unit_test(masks_of_random_tokens_are_what_is_taken),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
