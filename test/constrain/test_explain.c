@@ -380,17 +380,18 @@ static void what_names_a_schema_lies_where_schemas_do(void **state) {
                                        "\"x\": %s",       "\"x\": {\"properties\": {\"x\": %s}}",
                                        "\"x\": [%s]"};
   static const char *const names[][2] = {{"\"$anchor\": \"a\"", "#a"},
-                                         {"\"$id\": \"http://e/a\"", "http://e/a"}};
+                                         {"\"$id\": \"http://e/a\"", "http://e/a"},
+                                         {"\"$anchor\": \"a\"", "#a"}}; /* of draft 2019-09 */
   enum { N_PLACES = sizeof places / sizeof *places, N_OTHERS = sizeof others / sizeof *others };
   for (size_t i = 0; i < N_PLACES + N_OTHERS; i++)
-    for (int by_id = 0; by_id < 2; by_id++) {
+    for (int by = 0; by < 3; by++) {
       char named[100], place[300], schema[500];
       Constraint c;
       Error err;
-      snprintf(named, sizeof named, "{%s, \"type\": \"null\"}", names[by_id][0]);
+      snprintf(named, sizeof named, "{%s, \"type\": \"null\"}", names[by][0]);
       snprintf(place, sizeof place, i < N_PLACES ? places[i] : others[i - N_PLACES], named);
-      snprintf(schema, sizeof schema, "{\"allOf\": [{\"$ref\": \"%s\"}], \"$defs\": {\"y\": {%s}}}",
-               names[by_id][1], place);
+      snprintf(schema, sizeof schema, "{%s\"allOf\": [{\"$ref\": \"%s\"}], \"$defs\": {\"y\": {%s}}}",
+               by == 2 ? DRAFT_2019_URI : "", names[by][1], place);
       const bool opened = constraint_open("schema", schema, strlen(schema),
                                           (SchemaOptions){.exponents = true}, NULL, &c, &err) == STATUS_OK;
       if (opened != (i < N_PLACES)) fail_msg("%s: %s", schema, opened ? "is found" : err.text);
@@ -429,6 +430,44 @@ static void later_members_decide_what_is_evaluated(void **state) {
     if (schema_fits(schema, "{\"b\": \"ba\"}")) fail_msg("%s takes one member", schema);
     assert_reasons(schema, "{\"b\": \"ba\", \"c\": 0}", "");
   }
+}
+
+/* Texts with a byte more, less or another are taken where the parser of JSON takes them; keys that come twice
+ * are not. */
+static void texts_that_are_taken_are_json(void **state) {
+  (void)state;
+  static const char bytes[] = "{}[],:\"\\0123-+.eEtrufalsn /\n";
+  uint64_t seed = 1;
+  Buffer text = {0};
+  Constraint c;
+  Error err;
+  int n_taken = 0;
+  assert_int_equal(constraint_open("schema", "true", 4, (SchemaOptions){.exponents = true}, NULL, &c, &err),
+                   STATUS_OK);
+  for (int i = 0; i < 20000; i++) {
+    Json *value = NULL;
+    text.size = 0;
+    put_value(&text, 3, &seed);
+    put_text(&text, "  ");
+    for (uint32_t n = 1 + random_below(&seed, 2); n > 0; n--) {
+      const uint32_t at = random_below(&seed, (uint32_t)text.size - 1), kind = random_below(&seed, 3);
+      char *place = text.data + at;
+      if (kind == 0) memmove(place, place + 1, text.size-- - at - 1);
+      if (kind == 1) memmove(place + 1, place, text.size - at - 1);
+      if (kind > 0) *place = bytes[random_below(&seed, sizeof bytes - 1)];
+    }
+    assert_int_equal(buffer_append(&text, "", 1, &err), STATUS_OK);
+    const size_t size = strlen(text.data);
+    const bool is_json =
+        json_parse("text", STATUS_USAGE, text.data, size, NULL, 0, &value, &err) == STATUS_OK;
+    const bool taken = fits(&c, text.data);
+    if (is_json ? !taken && !strchr(text.data, '{') : taken) fail_msg("%s: taken %d", text.data, taken);
+    n_taken += taken;
+    json_free(value);
+  }
+  assert_true(n_taken > 2000);
+  constraint_close(&c);
+  buffer_release(&text);
 }
 
 /* The rules are judged twice in this room: byte by byte, and by the value. Neither knows of the other. */
@@ -487,6 +526,7 @@ int main(void) {
       cmocka_unit_test(what_names_a_schema_lies_where_schemas_do),
       cmocka_unit_test(later_members_decide_what_is_evaluated),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_random_schemas),
+      cmocka_unit_test(texts_that_are_taken_are_json),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

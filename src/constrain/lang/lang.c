@@ -623,8 +623,8 @@ static bool may_be_alive(Langs *langs, Lang a) {
          lang_is_alive(langs, lang_and(langs, without_multiples(langs, a, true, true), exponents));
 }
 
-/* True if `part` of `a` is a MULTIPLE of whole numbers, the other parts take any digits up to a length, and no
- * such digits make a multiple. */
+/* True if `part` of `a` is a MULTIPLE of whole numbers, the other parts take any digits up to a length, and
+ * no such digits make a multiple. */
 static bool lacks_multiple(Langs *langs, Lang a, LangNode part) {
   char text[80];
   size_t size;
