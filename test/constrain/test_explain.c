@@ -102,6 +102,8 @@ static void each_rule_says_why_it_fails(void **state) {
       {"{\"dependentSchemas\": {\"card\": {\"required\": [\"b\"]}}}", "{\"c\": 1}", ""},
       {"{" DRAFT_7_URI "\"dependencies\": {\"a\": [\"b\"], \"c\": {\"minProperties\": 3}}}",
        "{\"a\": 1, \"c\": 1}", "\"b\" is required beside \"a\"\n2 members, expected at least 3\n"},
+      {"{" DRAFT_4_URI "\"dependencies\": {\"a\": \"b\"}}", "{\"a\": 1}", "\"b\" is required beside \"a\"\n"},
+      {"{" DRAFT_4_URI "\"dependencies\": {\"a\": \"b\"}}", "{\"b\": 1}", ""},
       {"{\"minItems\": 1}", "[]", "0 items, expected at least 1\n"},
       {"{\"maxItems\": 1}", "[1, 1]", "2 items, expected at most 1\n"},
       {"{\"prefixItems\": [{\"type\": \"null\"}], \"items\": {\"type\": \"string\"}}", "[1, 2, \"\"]",
