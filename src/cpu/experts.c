@@ -1,11 +1,12 @@
 /* experts.c - the operation norm_experts_residual: chooses each row's experts, then computes expert by
  * expert.
  *
- * Called by: backend.c, products.c. Calls: linear.c, the kernels. The rows that chose an expert are copied
- * one after another, so that an expert's weights are read once a step, or not at all if no row chose it:
+ * Called by: backend.c, products.c.   Calls: linear.c, the kernels.
+ * The rows that chose an expert are copied one after another, so that an expert's weights are read once a
+ * step, or not at all if no row chose it:
  *
  *     gathered   | rows of expert 0 | rows of expert 3 | rows of expert 4 | ...   by expert, then by row
- *     inner the same rows after gate and up; down then writes its outputs to `gathered`
+ *     inner      the same rows after gate and up; down then writes its outputs to `gathered`
  *     latents    with ExpertConfig.latent: a row's input of its experts, then their sum
  *
  * Always true: a row adds up its experts in the order of their scores, so that its bits do not depend on the

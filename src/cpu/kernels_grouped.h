@@ -19,8 +19,7 @@
 
 enum {
   PANEL_INPUTS = 128,           /* inputs of a panel of unpacked weights: 32 KB with MATMUL_COLUMNS */
-  BAND_INPUTS = 32,             /* most inputs of a band, which is a block of weights that is read a run of
-                                 * columns at a time */
+  BAND_INPUTS = 32,             /* most inputs of a band: weights that are read run by run of columns */
   UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
   UNIT_VECTORS = UNIT / LANES,
 #if LANES > 4 || defined(__aarch64__)

@@ -580,7 +580,7 @@ static void a_setting_gives_way_to_the_command_line(void **state) {
   release(&v);
 }
 
-/* Flags of the command line of which one makes the other idle leave the settings as they are. */
+/* A flag of the command line that a second one makes idle leaves the settings as they are. */
 static void a_setting_answers_only_for_itself(void **state) {
   (void)state;
   static const FlagRule rules[] = {{"--kv", IDLE_AT_ZERO, "--temp", NULL}};

@@ -349,7 +349,7 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
 }
 
 /* Refuses members that also match several characters if case is ignored ("ss" for U+00DF), unless the class
- * contains the first of these: then that makes no difference. */
+ * contains the first of them: then that makes no difference. */
 static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, const CharSet *folded,
                                  Error *err) {
   for (size_t i = 0; i < unicode_multi_fold_count; i++) {
