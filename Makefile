@@ -165,6 +165,8 @@ $(BUILD)/auk: $(HOST)/main.o $(call archives,commands) $(BUILD)/flags.link
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,commands)
 	$(foreach lib,$(BESIDE),$(copy_beside))
 
+$(BUILD)/test/%.o: private AUK_CFLAGS += -Wno-unused-parameter # most tests ignore cmocka's state
+
 # A room's archive, and its tests: test/ROOM/test_*.c (and in folders of a room), each a cmocka program.
 define rules_of_room
 $(call archive_of,$(1)): $(OBJECTS_$(1))

@@ -3,17 +3,10 @@
  * assertions. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
+
+#include "test/unit.h"
 
 static inline char *make_directory(void) {
   const char *parent = getenv("TMPDIR");
@@ -46,7 +39,6 @@ static inline char *in_directory(const char *directory, const char *name) {
 static char *own_directory; /* from make_own_directory() to remove_own_directory() */
 
 static inline int make_own_directory(void **state) {
-  (void)state;
   own_directory = make_directory();
   return 0;
 }
@@ -57,7 +49,6 @@ static inline void empty_own_directory(void) {
 }
 
 static inline int remove_own_directory(void **state) {
-  (void)state;
   remove_directory(own_directory);
   return 0;
 }

@@ -1,21 +1,11 @@
 /* test_buffer.c - bytes and ids that grow, checked memory, sizes in words, and messages that a terminal can
  * show. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/buffer.h"
 #include "base/size_text.h"
 #include "base/utf8.h"
+#include "test/unit.h"
 
 static void a_buffer_holds_what_was_appended(void **state) {
-  (void)state;
   enum { N = 100000 };
   Buffer buffer = {0};
   Error err;
@@ -42,7 +32,6 @@ static void a_buffer_holds_what_was_appended(void **state) {
 }
 
 static void a_buffer_prints(void **state) {
-  (void)state;
   Buffer buffer = {0};
   Error err;
   assert_int_equal(buffer_append_string(&buffer, "a", &err), STATUS_OK);
@@ -57,7 +46,6 @@ static void a_buffer_prints(void **state) {
 }
 
 static void ids_are_kept(void **state) {
-  (void)state;
   IdList list = {0};
   Error err;
   for (int32_t i = 0; i < 1000; i++) {
@@ -71,7 +59,6 @@ static void ids_are_kept(void **state) {
 }
 
 static void what_no_memory_can_hold_is_refused(void **state) {
-  (void)state;
   Error err;
   assert_null(mem_alloc(SIZE_MAX / 2, 3, "a thing", &err));
   assert_non_null(strstr(err.text, "out of memory: a thing needs"));
@@ -93,14 +80,12 @@ static void what_no_memory_can_hold_is_refused(void **state) {
 }
 
 static void memory_is_zeroed(void **state) {
-  (void)state;
   unsigned char *memory = mem_alloc(1000, 3, "a thing", NULL);
   for (int i = 0; i < 3000; i++) assert_int_equal(memory[i], 0);
   free(memory);
 }
 
 static void messages_can_be_shown(void **state) {
-  (void)state;
   Error err;
   assert_int_equal(error_set(&err, STATUS_MODEL, "%s: %d", "a\n\x1b[31m\xc3\xa4\xff\x7f\xc2\x9b.", 5),
                    STATUS_MODEL);
@@ -117,7 +102,6 @@ static void messages_can_be_shown(void **state) {
 }
 
 static void sizes_can_be_read(void **state) {
-  (void)state;
   assert_string_equal(size_text(0).text, "0 bytes");
   assert_string_equal(size_text(1023).text, "1023 bytes");
   assert_string_equal(size_text(1024).text, "1.0 KiB");

@@ -2,23 +2,16 @@
  * not believed, and files of a cache directory. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/content.h"
 #include "base/hash64.h"
 #include "base/private_file.h"
 #include "test/directory.h"
+#include "test/unit.h"
 
 /* In place of the C library's: what content_clock_ns() says, reading by reading; 0: the machine's time. */
 static int64_t clock_reads_ns[4];
@@ -39,7 +32,6 @@ static void set_clock(int64_t first_ns, int64_t later_ns) {
 
 /* Made with python-xxhash 3.6 (xxhash.xxh64) over bytes (i * 151 + i / 256 * 7 + 3) mod 256. */
 static void hashes_are_those_of_the_specification(void **state) {
-  (void)state;
   static const struct {
     size_t n;
     uint64_t plain, seeded; /* with seed 0x9E3779B97F4A7C15 */
@@ -66,7 +58,6 @@ static bool same(ContentHash one, ContentHash other) {
 }
 
 static void every_byte_of_a_content_counts(void **state) {
-  (void)state;
   const size_t size = 5 * CONTENT_PIECE + 77;
   unsigned char *bytes = calloc(1, size);
   ContentHash hash, again, other;
@@ -94,7 +85,6 @@ static void every_byte_of_a_content_counts(void **state) {
 
 /* Two hashes of each piece of 1 MiB, and two of all these hashes and the size. */
 static void a_content_is_hashed_piece_by_piece(void **state) {
-  (void)state;
   static const uint64_t seed = 0x9E3779B97F4A7C15;
   const size_t piece = 1 << 20, sizes[] = {0, 1, piece - 1, piece, piece + 1, 2 * piece, 6 * piece + 5};
   unsigned char *bytes = malloc(7 * piece);
@@ -126,7 +116,6 @@ static FileStamp old_stamp(void) {
 }
 
 static void a_memory_is_of_one_stamp(void **state) {
-  (void)state;
   FileStamp stamp = old_stamp(), other;
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
@@ -146,7 +135,6 @@ static void a_memory_is_of_one_stamp(void **state) {
 
 /* A change in the same moment as the last one, as a coarse clock has it, would leave the stamp as it is. */
 static void a_file_that_changed_just_now_is_not_remembered(void **state) {
-  (void)state;
   int64_t now = content_clock_ns();
   ContentHash hash = {11, 12}, recalled;
   bool remembered = true;
@@ -161,7 +149,6 @@ static void a_file_that_changed_just_now_is_not_remembered(void **state) {
 
 /* The coarsest clock of a file system has two seconds. */
 static void a_change_is_old_after_two_seconds(void **state) {
-  (void)state;
   const int64_t now = 1700000000000000000, old = now - 2000000000;
   const ContentHash hash = {11, 12};
   for (int64_t late = 0; late <= 1; late++) {
@@ -177,7 +164,6 @@ static void a_change_is_old_after_two_seconds(void **state) {
 
 /* A file that another program, or a later version of ours, wrote under the name of this stamp. */
 static void a_memory_of_another_kind_or_stamp_is_none(void **state) {
-  (void)state;
   const FileStamp stamp = {1, 2, 3, 4, 5}, other = {1, 2, 3, 4, 6};
   const struct {
     const char *magic;
@@ -201,7 +187,6 @@ static void a_memory_of_another_kind_or_stamp_is_none(void **state) {
 }
 
 static void a_damaged_memory_is_none(void **state) {
-  (void)state;
   FileStamp stamp = old_stamp();
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
@@ -233,7 +218,6 @@ static void a_damaged_memory_is_none(void **state) {
 }
 
 static void large_files_are_read_once(void **state) {
-  (void)state;
   char path[512], cache[512];
   strcpy(path, in_directory(own_directory, "weights"));
   strcpy(cache, in_directory(own_directory, "cache"));
@@ -303,7 +287,6 @@ static MappedFile map_holes(const char *name, off_t size) {
 }
 
 static void files_of_up_to_16_mib_are_read_each_time(void **state) {
-  (void)state;
   for (int more = 0; more < 2; more++) {
     MappedFile file = map_holes("weights", (16 << 20) + more);
     ContentSearch look = {NULL, false, 2, NULL};
@@ -318,7 +301,6 @@ static void files_of_up_to_16_mib_are_read_each_time(void **state) {
 /* A change within two seconds before the reading began could be followed by one that leaves the stamp as it
  * is, however long the reading takes. */
 static void what_counts_is_when_the_reading_began(void **state) {
-  (void)state;
   MappedFile file = map_holes("weights", (16 << 20) + 1);
   char cache[512];
   strcpy(cache, in_directory(own_directory, "cache"));
@@ -344,7 +326,6 @@ static void what_counts_is_when_the_reading_began(void **state) {
 }
 
 static void kept_files_are_whole_and_private(void **state) {
-  (void)state;
   char path[512];
   strcpy(path, in_directory(own_directory, "kept"));
   AtomicFile file;

@@ -1,13 +1,6 @@
 /* test_content_format.c - formats that are known by their first bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/file.h"
+#include "test/unit.h"
 
 #define BYTES(text) text, sizeof text - 1
 
@@ -46,7 +39,6 @@ static const struct {
 };
 
 static void formats_are_known_by_their_first_bytes(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const char *kind = content_format(cases[i].bytes, cases[i].size);
     if (!kind != !cases[i].kind || (kind && strcmp(kind, cases[i].kind) != 0))

@@ -4,12 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,10 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/output.h"
 #include "test/base/files.h"
+#include "test/unit.h"
 
 /* In place of the C library's: what is written to disk, and in which order with the name. */
 static struct {
@@ -49,7 +43,6 @@ ssize_t write(int descriptor, const void *bytes, size_t size) {
 /* --- reading */
 
 static void regular_files_are_mapped(void **state) {
-  (void)state;
   MappedFile file;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -70,7 +63,6 @@ static void regular_files_are_mapped(void **state) {
 }
 
 static void what_is_no_regular_file_is_not_mapped(void **state) {
-  (void)state;
   MappedFile file;
   Error err;
   const char *path = in_directory(own_directory, "absent");
@@ -89,7 +81,6 @@ static void what_is_no_regular_file_is_not_mapped(void **state) {
 }
 
 static void texts_are_read_whole(void **state) {
-  (void)state;
   Error err;
   Buffer text = {0};
   const char *path = in_directory(own_directory, "file");
@@ -118,7 +109,6 @@ static void texts_are_read_whole(void **state) {
 }
 
 static void paths_are_joined_and_examined(void **state) {
-  (void)state;
   static const char *const cases[][3] = {
       {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}, {"a/b", "c/d", "a/b/c/d"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -146,7 +136,6 @@ static Status write_text(const char *path, const char *text, Error *err) {
 }
 
 static void a_file_appears_when_it_is_complete(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   struct stat info;
@@ -174,7 +163,6 @@ static void a_file_appears_when_it_is_complete(void **state) {
 /* A power failure must not take the file: its bytes are on the disk before the name is, and the name is
  * synced too. A fleeting file is synced in neither way. */
 static void a_file_is_on_the_disk_when_it_has_its_name(void **state) {
-  (void)state;
   const char *path = in_directory(own_directory, "file");
   for (int fleeting = 0; fleeting < 2; fleeting++) {
     AtomicFile file;
@@ -196,7 +184,6 @@ static void a_file_is_on_the_disk_when_it_has_its_name(void **state) {
 }
 
 static void a_write_that_was_interrupted_is_made_again(void **state) {
-  (void)state;
   const char *path = in_directory(own_directory, "file");
   Error err;
   disk.n_interruptions = 3;
@@ -206,7 +193,6 @@ static void a_write_that_was_interrupted_is_made_again(void **state) {
 }
 
 static void a_file_that_was_there_keeps_its_permissions(void **state) {
-  (void)state;
   Error err;
   struct stat info;
   const char *path = in_directory(own_directory, "file");
@@ -220,7 +206,6 @@ static void a_file_that_was_there_keeps_its_permissions(void **state) {
 }
 
 static void an_aborted_file_leaves_nothing(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   put(in_directory(own_directory, "file"), "old");
@@ -233,7 +218,6 @@ static void an_aborted_file_leaves_nothing(void **state) {
 
 /* However a process ends: a file without a name is gone with it. */
 static void a_killed_writer_leaves_nothing(void **state) {
-  (void)state;
   int status, unnamed = open(own_directory, O_TMPFILE | O_WRONLY, 0600);
   if (unnamed < 0) skip(); /* this file system has none */
   close(unnamed);
@@ -253,7 +237,6 @@ static void a_killed_writer_leaves_nothing(void **state) {
 
 /* A limit on the size of files fails in the middle as a full disk does. */
 static void a_failed_write_leaves_the_old_file(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   struct rlimit limit, small;
@@ -279,7 +262,6 @@ static void a_failed_write_leaves_the_old_file(void **state) {
 }
 
 static void a_failed_rename_leaves_nothing(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -293,7 +275,6 @@ static void a_failed_rename_leaves_nothing(void **state) {
 }
 
 static void what_cannot_be_written_is_refused(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   assert_int_equal(atomic_file_open("", &file, &err), STATUS_USAGE);
@@ -317,7 +298,6 @@ static void what_cannot_be_written_is_refused(void **state) {
 }
 
 static void a_symbolic_link_is_followed(void **state) {
-  (void)state;
   Error err;
   AtomicFile file;
   struct stat info;
@@ -334,7 +314,6 @@ static void a_symbolic_link_is_followed(void **state) {
 }
 
 static void a_full_device_is_an_error(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   struct stat info;
@@ -357,7 +336,6 @@ static void *read_all(void *path) {
 }
 
 static void a_fifo_is_written_directly(void **state) {
-  (void)state;
   pthread_t reader;
   Error err;
   void *result;
@@ -375,7 +353,6 @@ static void a_fifo_is_written_directly(void **state) {
 }
 
 static void a_closed_pipe_is_quiet(void **state) {
-  (void)state;
   int ends[2];
   Error err = {"something"};
   assert_int_equal(pipe(ends), 0);
@@ -408,7 +385,6 @@ static void *write_later(void *user) {
 
 /* Reads from a pipe that does not block, into which two lines come after a while each. */
 static void input_that_does_not_block_is_waited_for(void **state) {
-  (void)state;
   for (int by_line = 0; by_line < 2; by_line++) {
     int ends[2];
     pthread_t writer;
@@ -444,7 +420,6 @@ static void alarms(bool on) {
 }
 
 static void waiting_for_input_can_be_interrupted(void **state) {
-  (void)state;
   Buffer text = {0};
   Error err;
   int ends[2];
@@ -464,7 +439,6 @@ static void waiting_for_input_can_be_interrupted(void **state) {
 }
 
 static void lines_are_read_one_by_one(void **state) {
-  (void)state;
   Buffer line = {0};
   Error err;
   bool found;
@@ -529,12 +503,10 @@ static void write_through_pipe(bool blocking) {
 }
 
 static void interrupted_and_short_writes_go_on(void **state) {
-  (void)state;
   write_through_pipe(true);
 }
 
 static void a_pipe_that_does_not_block_is_waited_for(void **state) {
-  (void)state;
   write_through_pipe(false);
 }
 
@@ -565,7 +537,6 @@ static int print_twice(void) {
 }
 
 static void output_goes_out_at_once(void **state) {
-  (void)state;
   int ends[2];
   char bytes[16];
   assert_int_equal(pipe(ends), 0);
@@ -591,7 +562,6 @@ static int write_into_redirection(void) {
 
 /* A file to which a shell redirects output stays that file, and is written from its current offset on. */
 static void a_redirected_output_is_written_in_place(void **state) {
-  (void)state;
   struct stat before, after;
   const char *path = in_directory(own_directory, "file");
   put(path, "");
@@ -617,7 +587,6 @@ static int write_into_error_redirection(void) {
 
 /* As in a shell that is given: auk ... -o LOG 2>LOG. */
 static void a_file_that_messages_go_to_is_written_in_place(void **state) {
-  (void)state;
   const char *path = in_directory(own_directory, "file");
   put(path, "");
   int descriptor = open(path, O_WRONLY | O_APPEND);
@@ -635,7 +604,6 @@ static int write_what_output_reads(void) {
 
 /* A descriptor that only reads could not take what is written. */
 static void a_file_that_output_is_open_for_reading_is_replaced(void **state) {
-  (void)state;
   const char *path = in_directory(own_directory, "file");
   put(path, "older");
   int descriptor = open(path, O_RDONLY);
@@ -654,7 +622,6 @@ static int open_something_first(void) {
 }
 
 static void a_closed_output_is_no_file_that_is_opened_later(void **state) {
-  (void)state;
   assert_int_equal(in_child(-1, open_something_first), STATUS_FAILED);
   assert_content(in_directory(own_directory, "file"), "");
 }
@@ -666,7 +633,6 @@ static int close_input_first(void) {
 
 /* Nor standard input: a file would be read in place of what is not there. */
 static void a_closed_input_is_no_file_that_is_opened_later(void **state) {
-  (void)state;
   int null = open("/dev/null", O_WRONLY);
   assert_int_equal(in_child(null, close_input_first), STATUS_OK);
   close(null);

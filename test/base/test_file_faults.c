@@ -5,22 +5,16 @@
  * many descriptors open as it found. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/output.h"
 #include "test/base/files.h"
+#include "test/unit.h"
 
 /* In place of the C library's: each error is an errno, 0 where the call works. */
 static struct {
@@ -143,7 +137,6 @@ static void skip_without_unnamed_files(void) {
 
 /* A file has a temporary name from the beginning where its file system, or a missing /proc, asks for it. */
 static void what_cannot_reach_the_disk_does_not_get_its_name(void **state) {
-  (void)state;
   Finish *const finishes[] = {atomic_file_commit, place};
   const char *path = in_directory(own_directory, "file");
   for (int i = 0; i < 8; i++) {
@@ -163,7 +156,6 @@ static void what_cannot_reach_the_disk_does_not_get_its_name(void **state) {
 
 /* Linux has closed the file then; other errors of close() are lost data. */
 static void an_interrupted_close_is_no_failure(void **state) {
-  (void)state;
   const char *path = in_directory(own_directory, "file");
   Error err = {{0}};
   faults.close = EINTR;
@@ -173,7 +165,6 @@ static void an_interrupted_close_is_no_failure(void **state) {
 
 /* To be linked after close() has reported, an unnamed file needs a second descriptor. */
 static void a_file_without_a_free_descriptor_fails(void **state) {
-  (void)state;
   AtomicFile file;
   Error err = {{0}};
   struct rlimit limit, small;
@@ -192,7 +183,6 @@ static void a_file_without_a_free_descriptor_fails(void **state) {
 }
 
 static void a_synced_file_is_synced_before_it_is_committed(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -211,7 +201,6 @@ static void a_synced_file_is_synced_before_it_is_committed(void **state) {
 /* --- names */
 
 static void a_file_that_needs_a_name_from_the_beginning_takes_a_free_one(void **state) {
-  (void)state;
   AtomicFile file;
   Error err;
   char name[64];
@@ -267,7 +256,6 @@ static Status take_way(int way, const char *path, size_t killed_after) {
 }
 
 static void a_name_is_taken_by_the_shortest_way(void **state) {
-  (void)state;
   const char *path = in_directory(own_directory, "file");
   skip_without_unnamed_files();
   for (int way = 0; way < n_ways; way++) {
@@ -281,7 +269,6 @@ static void a_name_is_taken_by_the_shortest_way(void **state) {
 /* A kill after any call leaves the old file or the whole new one. The whole new file can stay under its
  * temporary name too: between the two calls that replace a file, and without unnamed files. */
 static void a_kill_leaves_another_file_only_between_link_and_rename(void **state) {
-  (void)state;
   skip_without_unnamed_files();
   for (int way = 0; way < n_ways; way++) {
     const char *const expected = ways[way].calls;
@@ -314,7 +301,6 @@ static void a_kill_leaves_another_file_only_between_link_and_rename(void **state
 
 /* Another process may take the name while the file is written, or remove the file that has it. */
 static void a_name_may_be_taken_or_become_free_meanwhile(void **state) {
-  (void)state;
   AtomicFile file;
   Error err = {{0}};
   const char *path = in_directory(own_directory, "file");
@@ -337,7 +323,6 @@ static void a_name_may_be_taken_or_become_free_meanwhile(void **state) {
 
 /* Some file systems know no RENAME_NOREPLACE, and say so with one of two errors. */
 static void a_placed_file_replaces_nothing(void **state) {
-  (void)state;
   static const int errors[] = {0, EINVAL, ENOSYS};
   const char *path = in_directory(own_directory, "file");
   for (int i = 0; i < 6; i++) {
@@ -362,7 +347,6 @@ static void a_placed_file_replaces_nothing(void **state) {
 }
 
 static void a_file_that_cannot_be_placed_is_no_file_that_was_there(void **state) {
-  (void)state;
   Error err = {{0}};
   const char *path = in_directory(own_directory, "file");
   faults.place = faults.link = EPERM;
@@ -376,14 +360,12 @@ static void a_file_that_cannot_be_placed_is_no_file_that_was_there(void **state)
 }
 
 static void a_placed_file_that_is_fleeting_is_not_synced(void **state) {
-  (void)state;
   Error err;
   assert_int_equal(write_new(in_directory(own_directory, "file"), true, place, &err), STATUS_OK);
   assert_int_equal(faults.n_syncs, 0);
 }
 
 static void a_file_gets_no_other_bits_than_permissions(void **state) {
-  (void)state;
   struct stat info;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -411,7 +393,6 @@ static void look_at_descriptor(const char *path, bool is_new) {
 }
 
 static void no_child_inherits_a_file_that_is_written(void **state) {
-  (void)state;
   const char *fifo = in_directory(own_directory, "fifo"), *path = in_directory(own_directory, "file");
   look_at_descriptor(path, true);
   faults.no_proc = true;
@@ -444,7 +425,6 @@ static int signals_and_descriptors(void) {
 }
 
 static void a_program_begins_without_signals_and_with_three_descriptors(void **state) {
-  (void)state;
   int status;
   fflush(NULL);
   pid_t child = fork();
@@ -456,7 +436,6 @@ static void a_program_begins_without_signals_and_with_three_descriptors(void **s
 /* --- stamps, kinds, limits, paths */
 
 static void a_stamp_is_of_one_content(void **state) {
-  (void)state;
   const struct timespec times[] = {{1234567890, 123456789}, {1234567890, 123456789}};
   MappedFile file;
   Error err;
@@ -488,7 +467,6 @@ static void a_stamp_is_of_one_content(void **state) {
 }
 
 static void other_things_than_files_are_refused_by_their_kind(void **state) {
-  (void)state;
   const struct {
     const char *path, *kind;
     bool waits, is_written; /* a read could wait for it; it is written to */
@@ -525,7 +503,6 @@ static void other_things_than_files_are_refused_by_their_kind(void **state) {
 
 /* Bytes that are in the buffer already do not count. */
 static void a_text_may_be_as_long_as_the_limit(void **state) {
-  (void)state;
   Buffer text = {0};
   Error err = {{0}};
   char expected[700], line[301];
@@ -557,7 +534,6 @@ static void a_text_may_be_as_long_as_the_limit(void **state) {
 }
 
 static void links_are_followed_or_not(void **state) {
-  (void)state;
   const char *file = in_directory(own_directory, "file"), *to_file = in_directory(own_directory, "to_file");
   const char *to_folder = in_directory(own_directory, "to_folder"),
              *lost = in_directory(own_directory, "lost");
@@ -570,7 +546,6 @@ static void links_are_followed_or_not(void **state) {
 }
 
 static void a_path_lies_in_a_directory(void **state) {
-  (void)state;
   static const char *const cases[][2] = {{"file", "."},  {"a/b", "a"}, {"a/b/c", "a/b"}, {"/b", "/"},
                                          {"/a/b", "/a"}, {"a/", "a"},  {"../b", ".."},   {"", "."}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -2,15 +2,9 @@
  *
  * The reference is IEEE 754 itself, in doubles, which hold every value here exactly: no tolerance. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "base/half.h"
+#include "test/unit.h"
 
 /* A binary format's value from its fields: (-1)^s * 2^(e - bias) * 1.m, or 2^(1 - bias) * 0.m for e = 0. */
 static double value_of(unsigned bits, int exponent_bits, int mantissa_bits) {
@@ -29,7 +23,6 @@ static void assert_same(double got, double want, unsigned bits) {
 }
 
 static void every_half_is_read_exactly(void **state) {
-  (void)state;
   for (unsigned bits = 0; bits <= 0xffff; bits++) {
     assert_same(f16_to_float((uint16_t)bits), value_of(bits, 5, 10), bits);
     assert_same(bf16_to_float((uint16_t)bits), value_of(bits, 8, 7), bits);
@@ -38,7 +31,6 @@ static void every_half_is_read_exactly(void **state) {
 
 /* E4M3 has no infinity: its largest exponent counts as the others do but for one code, NaN. */
 static void every_byte_is_read_exactly(void **state) {
-  (void)state;
   for (unsigned bits = 0; bits <= 0xff; bits++) {
     double e4m3 = value_of(bits, 4, 3);
     if ((bits & 0x78) == 0x78) e4m3 = (bits & 0x80 ? -1 : 1) * ldexp(8 + (bits & 7), 15 - 7 - 3);
@@ -48,7 +40,6 @@ static void every_byte_is_read_exactly(void **state) {
 }
 
 static void every_half_is_written_as_it_was_read(void **state) {
-  (void)state;
   for (unsigned bits = 0; bits <= 0xffff; bits++) {
     bool nan = (bits & 0x7fff) > 0x7c00;
     unsigned expected = nan ? (bits & 0x8000) | 0x7e00 : bits; /* all NaNs become one, with their sign */
@@ -61,7 +52,6 @@ static void every_half_is_written_as_it_was_read(void **state) {
  * fp32 numbers right beside it go to their own side. Past the largest, 65504, the neighbour is 65536:
  * infinity. */
 static void ties_go_to_the_even_neighbour(void **state) {
-  (void)state;
   for (unsigned low = 0; low < 0x7c00; low++) {
     unsigned high = low + 1, even = low & 1 ? high : low;
     double above = high == 0x7c00 ? 65536 : value_of(high, 5, 10);
@@ -86,7 +76,6 @@ static double nearest_half(double x) {
 }
 
 static void floats_go_to_the_nearest_half(void **state) {
-  (void)state;
   for (uint64_t bits = 0; bits <= 0xffffffff; bits += 4099) { /* a prime: all exponents, many mantissas */
     float x = bits_float((uint32_t)bits);
     double want = isfinite(x) ? nearest_half(x) : (double)x;

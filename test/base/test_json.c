@@ -3,17 +3,10 @@
  * The reference is RFC 8259; values are compared exactly. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "base/json.h"
+#include "test/unit.h"
 
 /* A text as it is written, which may hold NULs, and its size. */
 #define TEXT(literal) (literal), sizeof(literal) - 1
@@ -35,7 +28,6 @@ static Json *accepted(const char *text, size_t size) {
 }
 
 static void texts_of_the_grammar_are_accepted(void **state) {
-  (void)state;
   static const Case cases[] = {
       {TEXT("null"), 0},
       {TEXT(" \t\r\n true \t\r\n "), 0},
@@ -70,7 +62,6 @@ static void texts_of_the_grammar_are_accepted(void **state) {
 
 /* As Python's json module writes it; nothing else of its own is taken. */
 static void infinity_may_be_pythons(void **state) {
-  (void)state;
   static const char text[] = "{\"a\": [0.0, Infinity]}", object[] = "{\"b\": -Infinity}";
   Json *tree;
   Error err;
@@ -91,7 +82,6 @@ static void infinity_may_be_pythons(void **state) {
 }
 
 static void other_texts_are_refused_with_their_place(void **state) {
-  (void)state;
   static const Case cases[] = {
       {TEXT(""), ": empty"},
       {TEXT(" "), ":1:2: expected a value, found the end"},
@@ -208,7 +198,6 @@ static void other_texts_are_refused_with_their_place(void **state) {
 }
 
 static void nesting_is_limited_to_512(void **state) {
-  (void)state;
   char text[2 * 513 + 1];
   for (int depth = 512; depth <= 513; depth++) {
     memset(text, '[', (size_t)depth);
@@ -223,7 +212,6 @@ static void nesting_is_limited_to_512(void **state) {
 }
 
 static void strings_keep_every_byte(void **state) {
-  (void)state;
   Json *tree =
       accepted(TEXT("{\"s\":\"\\u0000a\\u0000\\u0000\\ud83d\\ude00\\n\\/\\u00e4\",\"e\":\"\",\"n\":\"12\","
                     "\"k\\u0000k\":1,\"k\":2,\"z\":null}"));
@@ -250,7 +238,6 @@ static void strings_keep_every_byte(void **state) {
 }
 
 static void integers_are_exact(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     bool whole;
@@ -298,7 +285,6 @@ static void integers_are_exact(void **state) {
 }
 
 static void doubles_are_as_written(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     double value;
@@ -335,7 +321,6 @@ static void assert_span(JsonSpan span, const char *expected) {
 }
 
 static void skipped_members_are_left_as_text(void **state) {
-  (void)state;
   static const char text[] =
       "{\"model\" : {\"vocab\": {\"a\\u0000\": 1, \"b\" : [ 2 ]} , \"merges\":[\"a b\"],\"unk\":1},"
       "\"vocab\": {\"model\": {\"vocab\": 7}}, \"list\": [{\"vocab\": 8}], \"\\u0078\": \"\\u0000\"}";
@@ -361,7 +346,6 @@ static void skipped_members_are_left_as_text(void **state) {
 }
 
 static void skipped_members_are_validated(void **state) {
-  (void)state;
   static const Case cases[] = {{TEXT("{\"a\": {\"b\": 1, \"b\": 2}}"), ":1:17: duplicate key \"b\""},
                                {TEXT("{\"a\": [01]}"), ":1:8: a number begins with a needless 0"},
                                {TEXT("{\"a\": \"\xff\"}"), ":1:8: invalid UTF-8"},
@@ -381,7 +365,6 @@ static void skipped_members_are_validated(void **state) {
 /* --- typed members */
 
 static void members_of_a_wrong_type_are_named(void **state) {
-  (void)state;
   Json *tree = accepted(TEXT(
       "{\"i\": 5, \"f\": 0.5, \"s\": \"x\", \"z\": \"a\\u0000b\", \"b\": true, \"n\": null, \"o\": {}}"));
   JsonSource source = {"file", STATUS_MODEL};
@@ -420,7 +403,6 @@ static void members_of_a_wrong_type_are_named(void **state) {
 /* --- the cursor */
 
 static void a_cursor_walks_what_was_validated(void **state) {
-  (void)state;
   static const char text[] = " { \"a\\u0000\\\"\" : [ 1 , -2e1,\"x\" ,{} ,[ ] , [[ \"]\" ]] ], \"b\" :{\"c\" "
                              ":{\"d\":null} } ,\"e\":1.5 } ";
   json_free(accepted(TEXT(text)));
@@ -468,7 +450,6 @@ static void a_cursor_walks_what_was_validated(void **state) {
 }
 
 static void what_is_found_is_described(void **state) {
-  (void)state;
   static const char text[] = "[null, true, -0.50, \"a\\u0000b\", {\"a\": 1}, [ 1, \"]\"], \"\"]";
   static const char *const values[] = {"null", "true", "-0.50", "\"a\"", "an object", "an array", "\"\""};
   static const char *const texts[] = {"null",      "true",        "-0.50", "\"a\\u0000b\"",
@@ -496,7 +477,6 @@ static void what_is_found_is_described(void **state) {
 
 /* A member that the caller did not pass over must end the walk, not go on for ever. */
 static void a_cursor_that_is_not_moved_on_ends(void **state) {
-  (void)state;
   JsonCursor cursor = json_cursor((JsonSpan){TEXT("[1,2]")});
   bool first = true;
   assert_true(json_cursor_enter(&cursor, '['));
@@ -518,7 +498,6 @@ static void assert_written(const char *text, size_t size, const char *expected) 
 }
 
 static void strings_are_written_so_that_they_can_be_read(void **state) {
-  (void)state;
   assert_written(TEXT(""), "\"\"");
   assert_written(TEXT("a\"b\\c/"), "\"a\\\"b\\\\c/\"");
   assert_written(TEXT("\0\b\t\n\v\f\r\x1f\x7f"), "\"\\u0000\\b\\t\\n\\u000b\\f\\r\\u001f\\u007f\"");
@@ -555,7 +534,6 @@ static Buffer large_object(int n, const char *last) {
 /* Five objects of 200,000 keys, each key compared with each, are 1e11 comparisons: more than 10 s on any
  * machine. In linear time they take 0.2 s, under sanitizers 1 s. */
 static void duplicates_among_many_keys_are_found_in_linear_time(void **state) {
-  (void)state;
   Json *tree = NULL;
   Error err;
   double begin = seconds();

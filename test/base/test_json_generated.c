@@ -1,17 +1,10 @@
 /* test_json_generated.c - JSON over generated texts, against slow and plain references; and its limits,
  * at their exact values and one past them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "test/unit.h"
 
 static uint32_t random_state = 1;
 
@@ -88,7 +81,6 @@ static void put_number(Buffer *text) {
 }
 
 static void integers_are_those_of_slow_arithmetic(void **state) {
-  (void)state;
   Buffer text = {0};
   int n_whole = 0;
   for (int round = 0; round < 40000; round++) {
@@ -261,7 +253,6 @@ static void assert_same_meaning(const Buffer *got, const Buffer *want, const Buf
 }
 
 static void trees_and_cursors_say_what_was_written(void **state) {
-  (void)state;
   Buffer text = {0}, want = {0}, got = {0};
   size_t bytes = 0;
   for (int round = 0; round < 600; round++) {
@@ -290,7 +281,6 @@ static void trees_and_cursors_say_what_was_written(void **state) {
 
 /* Any bytes: what is no UTF-8 is U+FFFD, the rest comes back. */
 static void written_strings_are_read_back(void **state) {
-  (void)state;
   static const char *const pieces[] = {"a",
                                        "\"",
                                        "\\",
@@ -334,7 +324,6 @@ static void written_strings_are_read_back(void **state) {
 /* --- duplicate keys, whichever two of however many; the objects before and around are of other keys */
 
 static void any_two_equal_keys_are_found(void **state) {
-  (void)state;
   Buffer text = {0};
   for (int n = 2; n <= 20; n++) {
     for (int second = 1; second < n; second++) {
@@ -379,7 +368,6 @@ static void put_zeros(Buffer *text, size_t n) {
 }
 
 static void a_tree_has_at_most_a_million_values(void **state) {
-  (void)state;
   const size_t most = 1 << 20;
   Buffer text = {0};
   Error err = {{0}};
@@ -396,7 +384,6 @@ static void a_tree_has_at_most_a_million_values(void **state) {
 }
 
 static void a_text_has_at_most_a_gigabyte(void **state) {
-  (void)state;
   const size_t most = (size_t)1 << 30;
   Error err = {{0}};
   char *text = mmap(NULL, most + 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -409,7 +396,6 @@ static void a_text_has_at_most_a_gigabyte(void **state) {
 }
 
 static void up_to_32_members_are_skipped(void **state) {
-  (void)state;
   JsonSkip skips[33];
   char paths[33][4];
   Buffer text = {0};
@@ -437,7 +423,6 @@ static void up_to_32_members_are_skipped(void **state) {
 }
 
 static void long_texts_are_cut_in_messages(void **state) {
-  (void)state;
   char digits[81], found[64], text[400], expected[400];
   Error err = {{0}};
   memset(digits, '7', 80);
@@ -467,7 +452,6 @@ static void long_texts_are_cut_in_messages(void **state) {
 }
 
 static void typed_members_keep_their_limits(void **state) {
-  (void)state;
   static const char text[] =
       "{\"low\":-3,\"high\":8,\"below\":-4,\"above\":9,\"null\":null,\"yes\":true,\"no\":false,"
       "\"empty\":\"\"}";

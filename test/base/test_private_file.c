@@ -1,22 +1,12 @@
 /* test_private_file.c - files that processes keep for themselves in a directory that they share. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/private_file.h"
+#include "test/unit.h"
 
 static char directory[64], path[96];
 static int goes_at; /* the call of access() before which another process removes the file; 0: none */
@@ -53,7 +43,6 @@ ssize_t pread(int descriptor, void *bytes, size_t size, off_t offset) {
 }
 
 static int make_directory(void **state) {
-  (void)state;
   snprintf(directory, sizeof directory, "/tmp/auk-test-kept-XXXXXX");
   if (!mkdtemp(directory)) return -1;
   snprintf(path, sizeof path, "%s/file", directory);
@@ -61,7 +50,6 @@ static int make_directory(void **state) {
 }
 
 static int remove_directory(void **state) {
-  (void)state;
   unlink(path);
   return rmdir(directory);
 }
@@ -88,7 +76,6 @@ static void assert_holds(const char *text) {
 }
 
 static void a_file_is_replaced(void **state) {
-  (void)state;
   struct stat info;
   write_file("one");
   write_file("other");
@@ -99,7 +86,6 @@ static void a_file_is_replaced(void **state) {
 
 /* private_file_create() looks first, atomic_file_open() second: whenever the file goes, a new one is made. */
 static void a_file_that_another_process_removes_is_written_all_the_same(void **state) {
-  (void)state;
   struct stat info;
   for (int at = 1; at <= 2; at++) {
     write_file("one");
@@ -113,7 +99,6 @@ static void a_file_that_another_process_removes_is_written_all_the_same(void **s
 }
 
 static void a_link_is_replaced_and_not_followed(void **state) {
-  (void)state;
   struct stat info;
   assert_int_equal(symlink("/dev/null", path), 0);
   write_file("one");
@@ -123,7 +108,6 @@ static void a_link_is_replaced_and_not_followed(void **state) {
 }
 
 static void what_cannot_be_removed_is_told(void **state) {
-  (void)state;
   AtomicFile file;
   Error err = {{0}};
   assert_int_equal(mkdir(path, 0700), 0);
@@ -134,14 +118,12 @@ static void what_cannot_be_removed_is_told(void **state) {
 
 /* Losing it with the machine's power is no loss. */
 static void a_kept_file_is_not_synced(void **state) {
-  (void)state;
   n_syncs = 0;
   write_file("one");
   assert_int_equal(n_syncs, 0);
 }
 
 static void what_is_no_file_of_ours_is_not_opened(void **state) {
-  (void)state;
   Error err = {{0}};
   int descriptor = 7, next = dup(STDIN_FILENO);
   uint64_t size = 7;
@@ -169,7 +151,6 @@ static void what_is_no_file_of_ours_is_not_opened(void **state) {
 }
 
 static void short_and_interrupted_reads_go_on(void **state) {
-  (void)state;
   char got[5] = "";
   int descriptor;
   uint64_t size;
@@ -189,7 +170,6 @@ static void short_and_interrupted_reads_go_on(void **state) {
 }
 
 static void a_directory_and_those_above_it_are_their_owners_alone(void **state) {
-  (void)state;
   static const char *const endings[] = {"/one/two", "//one//two/", "/one/two//"};
   for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
     char below[128];
@@ -211,7 +191,6 @@ static void a_directory_and_those_above_it_are_their_owners_alone(void **state) 
 
 /* Also where it is not the last part of the path that cannot be made; what is there already is no matter. */
 static void a_directory_that_cannot_be_made_has_its_true_reason(void **state) {
-  (void)state;
   char below[128];
   Error err = {{0}};
   read_only = true;

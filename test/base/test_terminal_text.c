@@ -1,15 +1,7 @@
 /* test_terminal_text.c - which characters steer a terminal, and what stands in their places. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/terminal_text.h"
 #include "base/utf8.h"
+#include "test/unit.h"
 
 /* The control characters (general category Cc), the separators Zl and Zp, and those with the property
  * Bidi_Control. */
@@ -32,7 +24,6 @@ static void assert_shown(const char *text, size_t size, const char *expected, si
 
 /* Each between two letters: as itself, as a picture of its own, or as U+FFFD. */
 static void every_character_is_itself_or_seen_in_its_place(void **state) {
-  (void)state;
   for (uint32_t code = 0; code < 0x110000; code++) {
     if (steers_terminal(code) != steers(code)) fail_msg("U+%04X", code);
     if (code >= 0xD800 && code < 0xE000) continue;
@@ -49,7 +40,6 @@ static void every_character_is_itself_or_seen_in_its_place(void **state) {
 }
 
 static void bytes_that_are_no_character_are_seen_one_by_one(void **state) {
-  (void)state;
   assert_shown("", 0, "", 0);
   assert_shown("\xff", 1, "\xef\xbf\xbd", 3);
   assert_shown("a\xe2\x82z\r\n", 6, "a\xef\xbf\xbd\xef\xbf\xbdz\n", 9);
@@ -58,7 +48,6 @@ static void bytes_that_are_no_character_are_seen_one_by_one(void **state) {
 }
 
 static void what_is_shown_is_appended(void **state) {
-  (void)state;
   Buffer out = {0};
   assert_int_equal(terminal_text(&out, "one\a", 4, NULL), STATUS_OK);
   assert_int_equal(terminal_text(&out, "two", 3, NULL), STATUS_OK);

@@ -1,11 +1,10 @@
 /* own_vocabulary.h - a vocabulary of tokens that a test chooses. Failures are assertions. */
 #pragma once
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "constrain/masks/vocabulary.h"
+#include "test/unit.h"
 
 typedef struct {
   Tokenizer *tokenizer;

@@ -1,11 +1,8 @@
 /* random_schemas.h - small random schemas of most keywords. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
 #include "base/buffer.h"
+#include "test/unit.h"
 
 static inline uint32_t random_below(uint64_t *seed, uint32_t n) {
   *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);

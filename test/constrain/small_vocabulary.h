@@ -7,14 +7,12 @@ static Tokenizer *tokenizer;
 static Vocabulary vocabulary;
 
 static int open_vocabulary(void **state) {
-  (void)state;
   Error err;
   return tokenizer_open("test/data/stories260K-f32/tokenizer.json", &tokenizer, &err) ||
          vocabulary_open(tokenizer, &vocabulary, &err);
 }
 
 static int close_vocabulary(void **state) {
-  (void)state;
   vocabulary_close(&vocabulary);
   tokenizer_close(tokenizer);
   return 0;

@@ -1,18 +1,10 @@
 /* test_closing.c - no token leads to where no text can go on: texts of random tokens end, under rules that
  * join members or items. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "constrain/constraint.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
+#include "test/unit.h"
 
 enum {
   N_TEXTS = 100,     /* of a schema, half of them with keys in the order of `properties` */
@@ -90,7 +82,6 @@ static bool texts_go_on(const char *schema, size_t size, bool ordered, bool end,
 }
 
 static void every_text_of_random_tokens_ends(void **state) {
-  (void)state;
   Buffer file = {0};
   Error err;
   assert_int_equal(file_read("test/constrain/joined_schemas.jsonl", 1 << 20, &file, &err), STATUS_OK);
@@ -107,7 +98,6 @@ static void every_text_of_random_tokens_ends(void **state) {
 
 /* Some end only with a key that random tokens hardly write. */
 static void every_text_of_random_schemas_goes_on(void **state) {
-  (void)state;
   uint64_t seed = 3;
   int n = 0;
   Buffer schema = {0};
@@ -132,7 +122,6 @@ static void add_part(Buffer *text, const char *format, int a, int b, int c) {
 
 /* A search that would take too much work ends unsure: it makes no form fail. */
 static void a_hard_search_makes_no_form_fail(void **state) {
-  (void)state;
   enum { N_KEYS = 200 };
   const SchemaOptions options = {.plain_integers = true};
   Constraint c;
@@ -242,7 +231,6 @@ static const DeadEnd dead_ends[] = {
 };
 
 static void what_begins_a_dead_end_is_refused(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof dead_ends / sizeof *dead_ends; i++) {
     const DeadEnd *it = &dead_ends[i];
     const SchemaOptions options = {.ordered_keys = it->ordered, .plain_integers = true};
@@ -265,7 +253,6 @@ static void what_begins_a_dead_end_is_refused(void **state) {
 
 /* Where a search ends unsure, an answer takes what is sure, and a judged text may have either. */
 static void a_judged_text_may_have_what_no_search_finds(void **state) {
-  (void)state;
   static const char schema[] = "{\"type\": \"array\", \"prefixItems\": [{\"enum\": [\"a\", \"b\"]}], "
                                "\"if\": {\"prefixItems\": [{\"const\": \"a\"}]}, \"then\": {\"contains\": "
                                "{\"const\": 1}, \"minContains\": "

@@ -1,16 +1,8 @@
 /* test_explain.c - the reasons why a value does not fit a schema, and that they agree with the verdicts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "constrain/constraint.h"
 #include "constrain/explain.h"
 #include "test/constrain/random_schemas.h"
+#include "test/unit.h"
 
 /* The reasons, each followed by '\n'. */
 static void reasons_of(SchemaSet *set, const char *text, Buffer *out) {
@@ -41,7 +33,6 @@ static void assert_reasons(const char *schema, const char *text, const char *exp
 #define DRAFT_7_URI    "\"$schema\": \"http://json-schema.org/draft-07/schema#\", "
 
 static void each_rule_says_why_it_fails(void **state) {
-  (void)state;
   static const struct {
     const char *schema, *text, *reasons;
   } rows[] = {
@@ -156,7 +147,6 @@ static void each_rule_says_why_it_fails(void **state) {
 
 /* The branch with another type or another constant is not the one that was meant. */
 static void the_reasons_of_any_of_are_those_of_the_nearest_branch(void **state) {
-  (void)state;
   assert_reasons(PETS, "{\"kind\": \"dog\", \"legs\": 5, \"age\": -1}",
                  "/legs: 5 is above the maximum 4 (nearest of 3 in anyOf)\n"
                  "/age: -1 is below the minimum 0 (nearest of 3 in anyOf)\n");
@@ -170,7 +160,6 @@ static void the_reasons_of_any_of_are_those_of_the_nearest_branch(void **state) 
 
 /* Members that only a sibling or a failed branch evaluates are unevaluated. */
 static void unevaluated_members_are_those_that_no_fitting_subschema_evaluates(void **state) {
-  (void)state;
   const char *branches = "{\"anyOf\": [{\"properties\": {\"a\": {\"const\": 1}}, \"required\": [\"a\"]}, "
                          "{\"properties\": {\"b\": {\"const\": 2}}, \"required\": [\"b\"]}], "
                          "\"unevaluatedProperties\": false}";
@@ -189,7 +178,6 @@ static void unevaluated_members_are_those_that_no_fitting_subschema_evaluates(vo
 }
 
 static void a_long_value_is_cut(void **state) {
-  (void)state;
   char text[204] = "\"", expected[200];
   for (int i = 0; i < 100; i++) strcat(text, "\303\244");
   strcat(text, "\"");
@@ -202,7 +190,6 @@ static void a_long_value_is_cut(void **state) {
 
 /* A failure of the languages gives no reasons, and no wrong ones; texts after it are judged as before. */
 static void what_is_too_hard_to_explain_fails_nothing(void **state) {
-  (void)state;
   SchemaSet set;
   Error err;
   Buffer got = {0};
@@ -224,7 +211,6 @@ static void what_is_too_hard_to_explain_fails_nothing(void **state) {
 
 /* A search without end gives no reasons either. */
 static void work_is_bounded(void **state) {
-  (void)state;
   char schema[4000] = "{\"$ref\": \"#/$defs/0\", \"$defs\": {";
   for (int i = 0; i < 40; i++)
     sprintf(schema + strlen(schema),
@@ -235,7 +221,6 @@ static void work_is_bounded(void **state) {
 }
 
 static void at_most_a_thousand_reasons_are_given(void **state) {
-  (void)state;
   SchemaSet set;
   Error err;
   Buffer text = {0}, got = {0};
@@ -298,7 +283,6 @@ static size_t take_group(const char *line, size_t size) {
 }
 
 static void the_reasons_agree_with_the_verdicts_of_the_suite(void **state) {
-  (void)state;
   static char line[1 << 16];
   size_t n = 0;
   FILE *file = popen("gzip -dc test/data/schemas/suite.jsonl.gz", "r");
@@ -337,7 +321,6 @@ static bool schema_fits(const char *schema, const char *text) {
 
 /* Identifiers of another type than they should have name nothing. */
 static void identifiers_are_strings(void **state) {
-  (void)state;
   static const char *const words[] = {"$id", "id", "$anchor", "$dynamicAnchor", "$schema"};
   static const char *const values[] = {"5", "[\"a\"]", "{\"a\": \"b\"}", "null", "true"};
   static const char *const drafts[] = {"", DRAFT_4_URI, DRAFT_7_URI, DRAFT_2019_URI};
@@ -356,7 +339,6 @@ static void identifiers_are_strings(void **state) {
 /* An anchor or an identifier names a schema wherever one may lie, and nothing where none does. A resource may
  * have a draft of its own. */
 static void what_names_a_schema_lies_where_schemas_do(void **state) {
-  (void)state;
   static const char *const places[] = {"\"additionalProperties\": %s",
                                        "\"contains\": %s",
                                        "\"propertyNames\": %s",
@@ -413,7 +395,6 @@ static void what_names_a_schema_lies_where_schemas_do(void **state) {
 
 /* A branch evaluates the first member, and later members decide whether that branch fits. */
 static void later_members_decide_what_is_evaluated(void **state) {
-  (void)state;
   static const char *const rest[] = {"false", "{\"enum\": [0]}", "{\"type\": \"null\"}"};
   static const char *const conditions[] = {"\"minProperties\": 2", "\"required\": [\"c\"]",
                                            "\"not\": {\"maxProperties\": 1}"};
@@ -437,7 +418,6 @@ static void later_members_decide_what_is_evaluated(void **state) {
 /* Texts with a byte more, less or another are taken where the parser of JSON takes them; keys that come twice
  * are not. */
 static void texts_that_are_taken_are_json(void **state) {
-  (void)state;
   static const char bytes[] = "{}[],:\"\\0123-+.eEtrufalsn /\n";
   uint64_t seed = 1;
   Buffer text = {0};
@@ -474,7 +454,6 @@ static void texts_that_are_taken_are_json(void **state) {
 
 /* The rules are judged twice in this room: byte by byte, and by the value. Neither knows of the other. */
 static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) {
-  (void)state;
   uint64_t seed = 1;
   const SchemaOptions options = {.exponents = true};
   Buffer schema = {0}, text = {0}, got = {0};

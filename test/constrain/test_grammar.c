@@ -1,16 +1,8 @@
 /* test_grammar.c - GBNF and regular expressions over bytes and tokens: what is taken, refused and masked. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "constrain/constraint.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
+#include "test/unit.h"
 
 static void open_it(const char *text, bool regular, Constraint *c) {
   Grammar *grammar;
@@ -54,7 +46,6 @@ static const char json[] =
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
 
 static void texts_of_a_grammar_are_taken_and_no_others(void **state) {
-  (void)state;
   static const Case cases[] = {
       {"root ::= \"yes\" | \"no\"", "yes", 4},
       {"root ::= \"yes\" | \"no\"", "ye", 2},
@@ -90,7 +81,6 @@ static void texts_of_a_grammar_are_taken_and_no_others(void **state) {
 }
 
 static void texts_of_an_expression_match_from_end_to_end(void **state) {
-  (void)state;
   static const Case cases[] = {
       {"yes|no", "no", 3},
       {"yes|no", "none", 2},
@@ -112,7 +102,6 @@ static void texts_of_an_expression_match_from_end_to_end(void **state) {
 /* Ids that are taken in turn, as a text: "1 5 |" where the text may end after them. The grammar names tokens
  * 1, 5 and 300 of the vocabulary. */
 static void tokens_are_taken_as_such_and_by_their_bytes(void **state) {
-  (void)state;
   static const char grammar[] =
       "root ::= <s> inside <[5]> (<[5]> | \"ab\")?\ninside ::= !<[5]>* | \"(\" inside \")\"\n";
   int32_t a = -1, b = -1, ab = -1;
@@ -166,7 +155,6 @@ static int32_t id_of(const char *text) {
 /* After a token that is taken by its bytes the same may follow, the end of the text too, whether a token as
  * such might have come in its place or not. */
 static void a_token_as_such_changes_nothing_for_bytes(void **state) {
-  (void)state;
   static const char *const grammars[] = {"root ::= \"a\"", "root ::= \"a\"?", "root ::= \"a\" \"b\"*",
                                          "root ::= \"a\" root?"};
   const int32_t a = id_of("a"), b = id_of("b");
@@ -190,7 +178,6 @@ static void a_token_as_such_changes_nothing_for_bytes(void **state) {
 }
 
 static void what_is_forced_ends_before_a_token(void **state) {
-  (void)state;
   Constraint c;
   Buffer bytes = {0};
   open_it("root ::= \"abc\" (<[5]> | \"def\")", false, &c);
@@ -201,7 +188,6 @@ static void what_is_forced_ends_before_a_token(void **state) {
 }
 
 static void a_mistake_is_told_with_its_place(void **state) {
-  (void)state;
   static const struct {
     const char *grammar, *message;
   } cases[] = {
@@ -250,7 +236,6 @@ static void a_mistake_is_told_with_its_place(void **state) {
 }
 
 static void an_expression_that_is_none_is_refused(void **state) {
-  (void)state;
   static const char *const wrong[] = {"(a", "a{2,1}", "[b-a]", "(?=a)b", "\\1", "a**", "a{2}{3}", "\\-"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     Grammar *grammar;
@@ -264,7 +249,6 @@ static void an_expression_that_is_none_is_refused(void **state) {
 /* Rules that share alternatives, sequences and alternatives of many parts compile in little work, and their
  * texts are the same as those of few. */
 static void large_grammars_are_bounded(void **state) {
-  (void)state;
   static const struct {
     const char *before, *part, *after, *text;
     bool fits;
@@ -305,7 +289,6 @@ static void large_grammars_are_bounded(void **state) {
 
 /* 256 groups may be inside one another, on each side of others. */
 static void groups_are_nested_to_a_limit(void **state) {
-  (void)state;
   for (int n = 256; n <= 257; n++) {
     char text[2000] = "root ::= ";
     for (int side = 0; side < 2; side++) {
@@ -327,7 +310,6 @@ static void groups_are_nested_to_a_limit(void **state) {
 /* A sequence whose parts are long sequences, so that joining them needs room of its own: 2^10 times "a", and
  * "b" after each pair. */
 static void sequences_of_sequences_are_joined(void **state) {
-  (void)state;
   char text[4000] = "root ::= x0\n";
   for (int i = 0; i < 10; i++) snprintf(text + strlen(text), 60, "x%d ::= x%d x%d \"b\"\n", i, i + 1, i + 1);
   strcat(text, "x10 ::= \"a\"\n");
@@ -371,7 +353,6 @@ static void check_masks(const char *grammar, bool regular, const char *text) {
 }
 
 static void masks_have_the_tokens_that_are_taken(void **state) {
-  (void)state;
   check_masks(json, false, "{\"a\": [1, {\"b\": \"x\"}], \"c\": null}");
   check_masks("root ::= (\" the\" | \" dog\" | \" once\" [a-z]*)+", false, " the dog onceupon");
   check_masks("[A-Z][a-z]+( [a-z]+)*\\.", true, "Once upon a time.");
@@ -384,7 +365,6 @@ static void masks_have_the_tokens_that_are_taken(void **state) {
 
 /* There is nothing in it that an interruption could end. */
 static void a_mask_that_is_kept_needs_no_work(void **state) {
-  (void)state;
   volatile int interrupted = 0;
   Constraint c;
   uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
@@ -402,7 +382,6 @@ static void a_mask_that_is_kept_needs_no_work(void **state) {
 
 /* A text of many states keeps what may follow, though states are forgotten on the way. */
 static void a_long_text_needs_no_more_memory(void **state) {
-  (void)state;
   Constraint c;
   open_it("root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\" | [a-z]{0,2000}", false, &c);
   bool allowed;
@@ -433,7 +412,6 @@ static void a_long_text_needs_no_more_memory(void **state) {
 
 /* States that were forgotten leave no masks to those that have their numbers later. */
 static void masks_are_forgotten_with_their_states(void **state) {
-  (void)state;
   enum { DIGITS = 40, MOST = 1 << 17 };
   const int32_t digit = id_of("7"), letter = id_of("x");
   Constraint c;
@@ -468,7 +446,6 @@ static void masks_are_forgotten_with_their_states(void **state) {
 
 /* The same of a part of many states, whether the text may end with it or goes on. */
 static void masks_are_forgotten_with_states_of_parts(void **state) {
-  (void)state;
   enum { DIGITS = 40, LINE = 1900, LINES = 12 };
   static const char *const after[] = {"", " tail\ntail ::= \"(\" tail \")\" | \"!\""};
   const int32_t digit = id_of("7"), letter = id_of("x");
@@ -608,7 +585,6 @@ static unsigned ends_of(int expression, const char *text, unsigned from) {
 
 /* Each text of up to six letters is taken if another matcher, which knows of no states, takes it. */
 static void random_grammars_have_the_texts_of_another_matcher(void **state) {
-  (void)state;
   int n_taken = 0, n_ambiguous = 0;
   for (int i = 0; i < 300; i++) {
     Buffer form = {0};

@@ -1,10 +1,5 @@
 /* test_lang.c - regular languages: numbers against strtod(), expressions and formats against their rules. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test/unit.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -19,13 +14,11 @@
 static Langs langs;
 
 static int open_langs(void **state) {
-  (void)state;
   Error err;
   return langs_open(&langs, &err);
 }
 
 static int close_langs(void **state) {
-  (void)state;
   langs_close(&langs);
   return 0;
 }
@@ -38,7 +31,6 @@ static bool has(Lang lang, const char *text) {
 
 /* Two that are not equal differ by more than a double resolves, so that strtod() orders them rightly. */
 static void numbers_compare_as_strtod_has_it(void **state) {
-  (void)state;
   static const char *const bounds[] = {"0",   "5",     "-5",    "10",   "1.5",  "-0.25", "100",
                                        "1e3", "12e-2", "0.001", "1e-5", "-1e2", "3.0",   "99.99"};
   static const char *const texts[] = {
@@ -63,7 +55,6 @@ static void numbers_compare_as_strtod_has_it(void **state) {
 }
 
 static void multiples_are_exact_decimals(void **state) {
-  (void)state;
   static const struct {
     const char *of, *text;
     bool is;
@@ -102,7 +93,6 @@ static void multiples_are_exact_decimals(void **state) {
 
 /* The reference are whole numbers: m * 10^(K - k), for mantissas with zeros at their ends and within. */
 static void multiples_are_those_of_whole_numbers(void **state) {
-  (void)state;
   static const char *const fractions[] = {"",      ".0",    ".5",   ".05",  ".50",   ".500",
                                           ".0203", ".1002", ".010", ".001", ".1250", ".0000",
                                           ".3003", ".0500", ".25",  ".9090"};
@@ -135,7 +125,6 @@ static void multiples_are_those_of_whole_numbers(void **state) {
 /* Zeros of a fraction that is too long are counted to 24; a fraction of as many digits as the divisor's needs
  * no exponent. */
 static void zeros_of_a_fraction_are_counted_to_a_limit(void **state) {
-  (void)state;
   const Lang third = lang_multiple(&langs, 3, 0), cent = lang_multiple(&langs, 1, 2);
   Lang zeros = lang_next(&langs, lang_next(&langs, third, '3'), '.'), before = zeros;
   for (int i = 0; i < 24; i++) before = zeros, zeros = lang_next(&langs, zeros, '0');
@@ -149,7 +138,6 @@ static void zeros_of_a_fraction_are_counted_to_a_limit(void **state) {
 }
 
 static void an_interval_without_integers_is_known_to_be_empty(void **state) {
-  (void)state;
   Decimal low, high;
   assert_true(decimal_read("1.5", 3, &low) && decimal_read("1.6", 3, &high));
   const Numbers numbers = {&langs, true};
@@ -173,7 +161,6 @@ static Lang number_enum(Numbers numbers, const char *const *texts, size_t n) {
 
 /* A set has the texts of each of its numbers, whatever the others are, and no others. */
 static void a_set_of_numbers_is_the_union_of_each(void **state) {
-  (void)state;
   static const char *const all[] = {"0",    "7",    "-7",     "70",     "7.5",    "-0.25", "1e3",
                                     "1000", "1e-5", "123456", "12e100", "-3e-40", "10.01", "0.001"};
   static const char *const texts[] = {"0",      "-0",    "0.0",     "7",       "7.0",    "70.00", "-7",
@@ -200,7 +187,6 @@ static void a_set_of_numbers_is_the_union_of_each(void **state) {
 
 /* 50,000 numbers take some work for each digit, not for each pair of numbers. */
 static void many_numbers_take_little_work(void **state) {
-  (void)state;
   const Numbers numbers = {&langs, true};
   NumberSet set = {.n_words = 0};
   Error err;
@@ -218,7 +204,6 @@ static void many_numbers_take_little_work(void **state) {
 
 /* Sequences of a million parts are neither deep nor quadratic. */
 static void long_sequences_need_no_stack(void **state) {
-  (void)state;
   Lang many = lang_maybe(&langs, lang_byte(&langs, 'a')), one = lang_byte(&langs, 'b');
   for (int i = 0; i < 20; i++) one = lang_then(&langs, one, one);
   assert_int_equal(lang_shortest(&langs, one), 1 << 20);
@@ -233,7 +218,6 @@ static void long_sequences_need_no_stack(void **state) {
 
 /* Expressions that share parts, which their derivatives are made of once. */
 static void shared_parts_are_derived_once(void **state) {
-  (void)state;
   Lang lang = lang_byte(&langs, 'a');
   for (int i = 0; i < 60; i++) lang = lang_or(&langs, lang, lang_then(&langs, lang, lang_byte(&langs, 'b')));
   assert_true(has(lang, "abbb") && !has(lang, "ba") && !has(lang, "aa"));
@@ -249,7 +233,6 @@ static void shared_parts_are_derived_once(void **state) {
 }
 
 static void many_alternatives_share_their_beginnings(void **state) {
-  (void)state;
   Lang parts[1000];
   char text[8];
   for (int i = 0; i < 1000; i++)
@@ -273,7 +256,6 @@ static void assert_refused(Lang lang, const char *why) {
 }
 
 static void too_much_is_refused(void **state) {
-  (void)state;
   Lang lang = lang_byte(&langs, 'a');
   for (int i = 0; i < 30; i++) lang = lang_then(&langs, lang, lang);
   assert_refused(lang, "2,097,152 states");
@@ -281,7 +263,6 @@ static void too_much_is_refused(void **state) {
 }
 
 static void expressions_that_lie_too_deep_are_refused(void **state) {
-  (void)state;
   Lang lang = lang_byte(&langs, 'a');
   for (int i = 0; i < 1900; i++)
     lang = lang_repeat(&langs, lang_then(&langs, lang, lang_byte(&langs, 'b')), 2, 3);
@@ -290,7 +271,6 @@ static void expressions_that_lie_too_deep_are_refused(void **state) {
 
 /* Bytes that words share lie no deeper than one byte would. */
 static void words_within_words_are_refused_where_they_lie_too_deep(void **state) {
-  (void)state;
   static char bytes[5000];
   static LangWord words[2500];
   memset(bytes, 'a', sizeof bytes);
@@ -302,7 +282,6 @@ static void words_within_words_are_refused_where_they_lie_too_deep(void **state)
 
 /* A search among multiples, wherever these lie, ends early and takes for granted that there is one. */
 static void a_search_among_multiples_is_short(void **state) {
-  (void)state;
   const Lang one = lang_multiple(&langs, 999983, 0), other = lang_multiple(&langs, 999979, 0);
   const Lang digits = lang_repeat(&langs, lang_bytes(&langs, '1', '9'), 9, 12), end = lang_byte(&langs, 'z');
   const Lang parts[] = {lang_or(&langs, one, other), lang_then(&langs, one, end),
@@ -316,7 +295,6 @@ static void a_search_among_multiples_is_short(void **state) {
 }
 
 static void an_interruption_ends_the_work(void **state) {
-  (void)state;
   volatile int interrupted = 0;
   failure_heed(&interrupted);
   langs_begin_work(&langs);
@@ -339,7 +317,6 @@ static Lang expression(const char *text) {
 
 /* After dots the expression has one counter, not one for each way to divide the text. */
 static void counters_that_overlap_are_one(void **state) {
-  (void)state;
   Lang lang = lang_relaxed(&langs, expression("(.{1,63}\\.){1,99}[a-z]+"));
   for (const char *at = "a.b..c"; *at; at++) lang = lang_next(&langs, lang, (unsigned char)*at);
   const size_t before = langs.count;
@@ -352,7 +329,6 @@ static void counters_that_overlap_are_one(void **state) {
 }
 
 static void short_strings_know_no_high_counts(void **state) {
-  (void)state;
   const Lang lang = expression("(a{1,80}b){0,64}"), relaxed = lang_relaxed(&langs, lang);
   char text[130];
   memset(text, 'a', sizeof text);
@@ -366,7 +342,6 @@ static void short_strings_know_no_high_counts(void **state) {
 
 /* Characters of the shortest string, also from states whose searches met others. */
 static void the_shortest_string_is_found(void **state) {
-  (void)state;
   static const struct {
     const char *expression;
     uint32_t characters;
@@ -383,7 +358,6 @@ static void the_shortest_string_is_found(void **state) {
 
 /* The answers are those of searches, whatever string was found before. */
 static void ends_are_found_within_a_limit(void **state) {
-  (void)state;
   const Lang lang = lang_text(&langs, expression("^(?!.*x)(?=.*9).{4,60}$")),
              other = expression("^(?=.{6})[a-f]*$");
   for (int turn = 0; turn < 2; turn++) {
@@ -408,7 +382,6 @@ static void an_end_that_is_kept_counts_its_characters(void **state) {
 }
 
 static void regular_expressions_match_as_ecma_has_it(void **state) {
-  (void)state;
   static const struct {
     const char *expression, *text;
     bool matches;
@@ -484,7 +457,6 @@ static void random_expression(char *out, int depth) {
 /* Expressions whose assertions are repeated, alternatives of one another or after what may be empty match as
  * PCRE2 has it, or are refused. All texts of up to five letters are tried. */
 static void assertions_hold_where_another_matcher_has_them(void **state) {
-  (void)state;
   int n_taken = 0;
   pcre2_match_context *limits = pcre2_match_context_create(NULL);
   pcre2_set_match_limit(limits, 1000);
@@ -523,7 +495,6 @@ static void assertions_hold_where_another_matcher_has_them(void **state) {
 }
 
 static void mistakes_in_expressions_name_their_place(void **state) {
-  (void)state;
   static const char *const cases[][2] = {{"(a", "at byte 2"},
                                          {"[b-a]", "at byte 4"},
                                          {"a)", "at byte 1"},
@@ -545,7 +516,6 @@ static void mistakes_in_expressions_name_their_place(void **state) {
 
 /* Each is refused where it stands, as new RegExp(e, "u") throws, and is taken without the mistake. */
 static void syntax_is_that_of_the_u_flag(void **state) {
-  (void)state;
   static const struct {
     const char *wrong, *at, *right;
   } cases[] = {{"a{2}{3}", "byte 4", "(a{2}){3}"},
@@ -596,7 +566,6 @@ static void syntax_is_that_of_the_u_flag(void **state) {
 
 /* Patterns of schemas also have escapes of characters that need none, and brackets alone. */
 static void patterns_of_schemas_have_more_escapes(void **state) {
-  (void)state;
   static const char *const taken[][2] = {
       {"^\\d\\-\\\"$", "1-\""}, {"^\\<.+\\>$", "<a>"}, {"^a{b}]$", "a{b}]"}};
   static const char *const refused[] = {"a{2}{3}", "a{,3}", "\\07", "[\\w-z]", "\\a"};
@@ -617,7 +586,6 @@ static void patterns_of_schemas_have_more_escapes(void **state) {
 /* Long sequences with assertions, many classes, and alternatives need neither stack nor much work; what
  * would is refused. */
 static void large_expressions_are_bounded(void **state) {
-  (void)state;
   static char text[400000];
   Error err;
   Lang lang;
@@ -645,7 +613,6 @@ static void large_expressions_are_bounded(void **state) {
 }
 
 static void formats_follow_their_rfcs(void **state) {
-  (void)state;
   static const struct {
     const char *format, *text;
     bool fits;

@@ -1,16 +1,8 @@
 /* test_numbers.c - schemas of numbers against exact decimal arithmetic: what fits is taken, and nothing else;
  * what is begun can be ended. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "constrain/constraint.h"
 #include "test/constrain/random_schemas.h"
+#include "test/unit.h"
 
 enum { N_SCHEMAS = 300, N_TEXTS = 30, N_WALKS = 6, SCALE = 14, MOST_RULES = 32 };
 
@@ -158,7 +150,6 @@ static bool takes(Constraint *c, const char *text) {
 }
 
 static void numbers_that_fit_are_taken_and_no_others(void **state) {
-  (void)state;
   uint64_t seed = 5;
   int n_taken = 0, n_refused = 0;
   for (int i = 0; i < N_SCHEMAS; i++) {

@@ -3,18 +3,10 @@
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/half.h"
 #include "cpu/kernels.h"
+#include "test/unit.h"
 
 #define EPSILON 0x1p-24 /* what one fp32 operation may lose, relative */
 

@@ -140,7 +140,6 @@ static void check_tile(const Kernels *kernels, const Cache *cache, int n, int gr
 }
 
 static void attention_of_every_head_dim(void **state) {
-  (void)state;
   static const int dims[] = {2, 34, 64, 80, 96, 128, 256};
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
@@ -166,7 +165,6 @@ static void attention_of_every_head_dim(void **state) {
 
 /* Scores that differ by more than e^x can say leave no NaN and no trace. */
 static void far_scores(void **state) {
-  (void)state;
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
@@ -249,7 +247,6 @@ static void check_step(BackendState *state, BackendModel *loaded, const Step *st
 }
 
 static void steps_attend_however_they_are_shared(void **state) {
-  (void)state;
   static const Step steps[] = {
       {1, 1, 0, 1, 0, 0},      {1, 1, 0, 30, 0, 0},     {6, 2, 255, 2, 0, 0},   {6, 2, 256, 1, 0, 1.5f},
       {10, 2, 250, 9, 0, 0},   {7, 1, 510, 5, 0, 0},    {24, 1, 300, 2, 0, 0},  {25, 1, 300, 2, 0, 0},

@@ -533,26 +533,22 @@ static void check_model(Shape shape) {
 }
 
 static void packed_model(void **state) {
-  (void)state;
   check_model((Shape){.awq = true, .tied = true, .kv = KV_F32});
   check_model((Shape){.awq = true, .tied = true, .kv = KV_F16});
 }
 
 static void dense_model_with_biases_and_windows(void **state) {
-  (void)state;
   check_model((Shape){.biases = true, .window = 37, .kv = KV_F32});
   check_model((Shape){.biases = true, .window = 260, .kv = KV_F16});
 }
 
 static void packed_model_with_everything(void **state) {
-  (void)state;
   check_model((Shape){
       .awq = true, .biases = true, .qk_norm = QK_NORM_HEADS, .window = 1, .rope = ROPE_YARN, .kv = KV_F32});
 }
 
 /* As Gemma, Granite, OLMo-2, SmolLM3 and Phi-3 combine them. */
 static void norms_around_caps_and_two_ropes(void **state) {
-  (void)state;
   check_model((Shape){.awq = true,
                       .tied = true,
                       .kv = KV_F32,
@@ -569,7 +565,6 @@ static void norms_around_caps_and_two_ropes(void **state) {
 }
 
 static void factors_of_everything(void **state) {
-  (void)state;
   check_model((Shape){.awq = true,
                       .biases = true,
                       .kv = KV_F32,
@@ -582,36 +577,30 @@ static void factors_of_everything(void **state) {
 }
 
 static void norms_behind_only(void **state) {
-  (void)state;
   check_model((Shape){.kv = KV_F32, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .residual_scale = 0.7});
 }
 
 static void queries_that_grow_with_their_position(void **state) {
-  (void)state;
   check_model((Shape){.awq = true, .kv = KV_F32, .rope = ROPE_YARN, .query_scale_beta = 0.7});
 }
 
 static void norms_of_q_and_k_after_their_rope(void **state) {
-  (void)state;
   check_model(
       (Shape){.awq = true, .kv = KV_F32, .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .window = 37});
 }
 
 static void pairs_of_neighbours(void **state) {
-  (void)state;
   check_model((Shape){.awq = true, .kv = KV_F32, .neighbours = true, .rotary_dim = 10});
   check_model((Shape){.biases = true, .kv = KV_F32, .neighbours = true, .second_rope = ROPE_LOCAL});
 }
 
 static void sinks_of_attention(void **state) {
-  (void)state;
   check_model((Shape){.awq = true, .kv = KV_F32, .attn_sinks = true, .window = 37, .attention_scale = 0.4});
   check_model((Shape){.kv = KV_F16, .attn_sinks = true, .second_rope = ROPE_NONE});
 }
 
 /* As Muse Glimmer combines them. */
 static void norms_without_weights(void **state) {
-  (void)state;
   check_model((Shape){.awq = true,
                       .kv = KV_F32,
                       .embedding_norm = true,
@@ -624,14 +613,12 @@ static void norms_without_weights(void **state) {
 }
 
 static void gates_of_attentions_output(void **state) {
-  (void)state;
   check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
   check_model((Shape){.awq = true, .biases = true, .kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS});
   check_model((Shape){.awq = true, .kv = KV_F32, .attn_gate = ATTN_GATE_HEADS, .qk_norm = QK_NORM_HEADS});
 }
 
 static void a_layer_without_positions_and_a_part_turned(void **state) {
-  (void)state;
   check_model((Shape){.awq = true, .kv = KV_F32, .second_rope = ROPE_NONE, .rotary_dim = 10});
   check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14});
   check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14, .long_rope = true});
@@ -641,7 +628,6 @@ static void a_layer_without_positions_and_a_part_turned(void **state) {
 /* --- what a caller can get wrong, and sizes --- */
 
 static void refusals(void **state) {
-  (void)state;
   TestModel *t = model_of(&(Shape){.awq = true});
   Error err;
   BackendModel *loaded;
@@ -669,7 +655,6 @@ static void refusals(void **state) {
 
 /* A token that was sampled and not handed out is what embed takes when it is given none. */
 static void the_sampled_token_stays(void **state) {
-  (void)state;
   TestModel *t = model_of(&(Shape){.awq = true});
   Error err;
   BackendModel *loaded;
@@ -706,7 +691,6 @@ static void the_sampled_token_stays(void **state) {
 /* Cache, logits and activations by hand, to the padding; and a size that memory cannot have is said, not
  * wrapped. */
 static void sizes_are_known_beforehand(void **state) {
-  (void)state;
   TestModel *t = model_of(&(Shape){.awq = true});
   ModelConfig *config = &t->model.config;
   StateOptions small = {.n_ctx = 1000, .max_chunk = 8, .max_logit_rows = 1, .kv = KV_F32}, large = small;

@@ -2,16 +2,9 @@
  * after a prompt, and after one more token, are to the bit those of an evaluation, which computes all rows to
  * their end. Over every miniature: all kinds of layers, gates, norms and caches. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/session.h"
+#include "test/unit.h"
 
 extern const Backend cpu_backend;
 
@@ -63,7 +56,6 @@ static void compare(const char *name, BackendModel *loaded, const Model *model) 
 }
 
 static void logits_after_a_prompt_are_those_of_an_evaluation(void **state) {
-  (void)state;
   const char *const folder = "test/data/miniatures";
   int n_models = 0;
   DIR *dir = opendir(folder);

@@ -275,7 +275,6 @@ static void our_layer(World *w, int chunk, int n_threads, float *out) {
 }
 
 static void the_rule_is_that_of_its_formula(void **state) {
-  (void)state;
   for (int i = 0; i < N_SIZES; i++) {
     World *w = world_of(&sizes[i]);
     const size_t n = TOKENS * (size_t)(sizes[i].n_value_heads * sizes[i].value_dim);
@@ -349,7 +348,6 @@ static void kept_states_are_taken_back(void **state_of_test) {
 }
 
 static void kept_states_are_counted(void **state) {
-  (void)state;
   for (int i = 0; i < N_SIZES; i++) {
     World *w = world_of(&sizes[i]);
     StateOptions options = {.n_ctx = 10, .max_chunk = 5, .max_logit_rows = 1, .kv = KV_F16};

@@ -1,17 +1,10 @@
 /* test_guesses.c - answers with guessed tokens are those without, token by token, over 300 prompts and small
  * models of every kind of layer: guesses that are right, wrong and half right, from the text, and of a draft
  * model that is the model itself. Also the hidden states that a step gives to a drafter. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
 #include "engine/generate.h"
+#include "test/unit.h"
 
 extern const Backend cpu_backend;
 
@@ -146,7 +139,6 @@ static void compare(const Target *t, const int32_t *prompt, uint32_t seed, Guess
 }
 
 static void answers_are_those_without_guesses(void **state) {
-  (void)state;
   GuessCounts counts[N_KINDS] = {{0}};
   uint32_t seed = 9;
   for (int m = 0; m < N_MODELS; m++) {

@@ -5,7 +5,6 @@
 #include "cpu_test.h"
 
 static void rounds_as_compressed_tensors(void **state) {
-  (void)state;
   static const int widths[] = {1, 7, 16, 33, 576};
   uint64_t seed = 1;
   int n_tables;
@@ -31,7 +30,6 @@ static void rounds_as_compressed_tensors(void **state) {
 }
 
 static void what_is_not_finite_stays_so(void **state) {
-  (void)state;
   static const float strange[] = {INFINITY, -INFINITY, NAN};
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
@@ -100,7 +98,6 @@ static void check(int n_in, int n_out, int turn) {
 }
 
 static void sums_are_exact(void **state) {
-  (void)state;
   check(1, 1, 0);
   check(31, 5, 0);
   check(64, 96, 0);

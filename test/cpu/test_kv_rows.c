@@ -84,7 +84,6 @@ static void check(const World *world) {
 }
 
 static void logits_are_the_same_to_the_bit(void **state) {
-  (void)state;
   uint64_t seed = 5;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     for (int kv = KV_F16; kv <= KV_Q8; kv++) {
@@ -103,7 +102,6 @@ static void logits_are_the_same_to_the_bit(void **state) {
 }
 
 static void what_is_not_there_is_refused(void **state) {
-  (void)state;
   World world = {.kv = KV_F16};
   Error err = {{0}};
   const BackendOptions options = {.n_threads = 1};

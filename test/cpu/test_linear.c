@@ -255,7 +255,6 @@ static void check(const World *world, const Kernels *kernels, Team *const *teams
 }
 
 static void products_are_right_however_they_are_shared(void **state) {
-  (void)state;
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   Team *teams[MOST_THREADS + 1] = {NULL};
@@ -271,7 +270,6 @@ static void products_are_right_however_they_are_shared(void **state) {
 
 /* The order of sums, and so every bit of an answer, hangs on these. */
 static void inputs_are_cut_into_pieces_as_documented(void **state) {
-  (void)state;
   static const struct {
     LinearKind kind;
     int n_in, n_splits;

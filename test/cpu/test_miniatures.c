@@ -79,7 +79,6 @@ static void check_miniature(const char *name, const int32_t *ids, int n, const d
 static void logits_are_those_of_transformers(void **state) {
   char name[64];
   int n, n_vocab, end, n_miniatures = 0;
-  (void)state;
   FILE *file = fopen("test/data/logits.txt", "r");
   assert_non_null(file);
   while ((end = fscanf(file, "%63s %d %d", name, &n, &n_vocab)) == 3) {

@@ -88,7 +88,6 @@ static void check(TestLinear t) {
 }
 
 static void awq_of_every_group_size(void **state) {
-  (void)state;
   static const int groups[] = {16, 32, 64, 192, 576};
   for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) check(test_awq(576, 176, groups[i], i));
   check(test_awq(1536, 64, 128, 1));
@@ -96,7 +95,6 @@ static void awq_of_every_group_size(void **state) {
 }
 
 static void awq_of_awkward_shapes(void **state) {
-  (void)state;
   check(test_awq(40, 8, 20, 1));
   check(test_awq(1, 16, 1, 2));
   check(test_awq(7, 24, 7, 3));
@@ -106,7 +104,6 @@ static void awq_of_awkward_shapes(void **state) {
 }
 
 static void grouped_in_bytes(void **state) {
-  (void)state;
   for (int bits = 4; bits <= 8; bits += 4) {
     static const int groups[] = {16, 64, 576};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
@@ -121,7 +118,6 @@ static void grouped_in_bytes(void **state) {
 
 /* A matrix whose rows belong to others as well. */
 static void grouped_columns_of_a_wider_matrix(void **state) {
-  (void)state;
   enum { N_IN = 96, N_OUT = 200, FIRST = 64, N = 72 };
   for (int bits = 4; bits <= 8; bits += 4) {
     TestLinear whole = test_grouped(bits, N_IN, N_OUT, 32, 1), part = whole;
@@ -164,7 +160,6 @@ static TestLinear part_of(TestLinear whole, int first, int n_out) {
 }
 
 static void layers_that_are_stored_as_one_matrix(void **state) {
-  (void)state;
   check(part_of(test_awq(576, 176, 32, 1), 0, 64));
   check(part_of(test_awq(576, 176, 576, 2), 64, 40));
   check(part_of(test_awq(192, 176, 64, 3), 104, 72));
@@ -183,7 +178,6 @@ static void layers_that_are_stored_as_one_matrix(void **state) {
 }
 
 static void dense_of_every_type(void **state) {
-  (void)state;
   static const Dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
   for (size_t i = 0; i < 3; i++) {
     check(test_dense(576, 172, types[i], i));
@@ -195,7 +189,6 @@ static void dense_of_every_type(void **state) {
 }
 
 static void fp8_with_scales_of_blocks(void **state) {
-  (void)state;
   check(test_fp8(576, 172, 128, 128, 0, 1));
   check(test_fp8(2051, 21, 128, 128, 0, 2));
   check(test_fp8(2051, 21, 1, 2051, 0, 3));
@@ -206,7 +199,6 @@ static void fp8_with_scales_of_blocks(void **state) {
 }
 
 static void fp4_in_groups_of_16_and_32(void **state) {
-  (void)state;
   for (int group = 16; group <= 32; group += 16) {
     check(test_fp4(576, 172, group, 1));
     check(test_fp4(2080, 21, group, 2));
@@ -217,7 +209,6 @@ static void fp4_in_groups_of_16_and_32(void **state) {
 
 /* Infinities, NaN and subnormal numbers of fp16 arrive as they are. */
 static void special_halves(void **state) {
-  (void)state;
   enum { N = 32 };
   uint16_t halves[N] = {0x0001, 0x03ff, 0x0400, 0x7bff, 0x8001, 0x83ff, 0x8400, 0xfbff, 0, 0x3c00};
   float x[N] = {0}, y[N];

@@ -14,7 +14,6 @@ static void assert_near(const Kernels *kernels, float got, double want, double b
 
 /* The factor is right to one rounding; two products follow: 3 eps. */
 static void rms_norm(void **state) {
-  (void)state;
   static const int widths[] = {1, 2, 34, 64, 172, 576, 5120};
   int n_tables;
   for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
@@ -47,7 +46,6 @@ static void rms_norm(void **state) {
 /* e^-g errs by 2 eps at most (1 ulp), the sum, the quotient and the product by one each: 5 eps, and what is
  * below the smallest normal number by its own unit. */
 static void silu_multiply(void **state) {
-  (void)state;
   enum { N = 4003 };
   static float gate[N], up[N], out[N];
   uint64_t seed = 5;
@@ -76,7 +74,6 @@ static void silu_multiply(void **state) {
 
 /* The exponent -2u is a product of five roundings, which e^-2u carries times |2u|; then as above. */
 static void gelu_multiply(void **state) {
-  (void)state;
   enum { N = 4003 };
   static float gate[N], up[N], out[N];
   uint64_t seed = 8;
@@ -110,7 +107,6 @@ static double xielu_of(double u, const Xielu *own) {
 /* Above 0 three roundings of terms that do not cancel: 4 eps. Below, e^u errs by 2 eps, and each
  * difference of e^u - 1 - u is rounded: 6 eps of the largest term, times alpha_n, and the sum's rounding. */
 static void xielu(void **state) {
-  (void)state;
   enum { N = 4003 };
   static float u[N], out[N];
   const Xielu own = {.alpha_p = 0.8f, .alpha_n = 1.7f, .beta = 0.3f, .eps = -0.125f};
@@ -135,7 +131,6 @@ static void xielu(void **state) {
  * of its seven roundings the first four are of terms below 2^-7. The difference, its product with alpha_n,
  * beta u and their sum are rounded: 4 eps of terms of at most alpha_n times |m| or |u|. */
 static void xielu_near_zero(void **state) {
-  (void)state;
   enum { N = 4003 };
   static float u[N], out[N];
   const Xielu own = {.alpha_p = 0.8f, .alpha_n = 1.7f, .beta = 0.5f, .eps = -1e-6f};
@@ -154,7 +149,6 @@ static void xielu_near_zero(void **state) {
 
 /* e^-x errs by 2 eps, the sum and the quotient by one each: 4 eps. */
 static void sigmoid(void **state) {
-  (void)state;
   enum { N = 4003 };
   static float x[N], out[N];
   for (int i = 0; i < N; i++) x[i] = (float)(i - N / 2) * 0.06f;
@@ -176,7 +170,6 @@ static void sigmoid(void **state) {
 /* The quotient and the product round once each, and tanh errs by 4 eps (vector.h: 2 ulp); its result depends
  * on its argument at most in proportion: 6 eps. */
 static void soft_cap(void **state) {
-  (void)state;
   enum { N = 4003 };
   static float x[N], out[N];
   for (int i = 0; i < N; i++) x[i] = ldexpf((float)(i - N / 2) / (N / 8), i % 5 ? 5 : -20 * (i % 3));
@@ -226,13 +219,11 @@ static void check_rotate(bool neighbours) {
 }
 
 static void rotate(void **state) {
-  (void)state;
   check_rotate(false);
   check_rotate(true);
 }
 
 static void join_in_order(void **state) {
-  (void)state;
   enum { N = 77, PARTS = 5 };
   static float parts[PARTS][N + 3], got[N];
   uint64_t seed = 9;
@@ -251,7 +242,6 @@ static void join_in_order(void **state) {
 }
 
 static void merge_of_nothing_and_something(void **state) {
-  (void)state;
   int n_tables;
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];

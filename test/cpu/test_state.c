@@ -160,7 +160,6 @@ static void check_layout(const ModelConfig *config, StateOptions options) {
 }
 
 static void every_array_has_its_room(void **state) {
-  (void)state;
   static LayerConfig ropes[LAYERS] = {{.rope = ROPE_GLOBAL}, {.rope = ROPE_NONE}, {.rope = ROPE_LOCAL}};
   const ModelConfig plain = {.hidden = 48,
                              .intermediate = 40,
@@ -217,7 +216,6 @@ static BackendState *open_state(const BackendModel *loaded, StateOptions options
 /* A layer that uses the keys and values of another has that one's cache: of the same state, or of the
  * target's, where no layer may have a cache of its own. */
 static void layers_that_share_have_the_caches_of_others(void **state) {
-  (void)state;
   static LayerConfig some[LAYERS] = {{.head_dim = 34}, {.head_dim = 18}, {.shares_kv = true, .head_dim = 34}},
                      all[] = {{.shares_kv = true, .kv_layer = 1, .head_dim = 18},
                               {.shares_kv = true, .kv_layer = 0, .head_dim = 34}};
@@ -266,7 +264,6 @@ static BackendModel *load(const Model *model, int n_threads) {
 }
 
 static void threads_and_kernels_are_chosen_when_loading(void **state) {
-  (void)state;
   static const int threads[][2] = {{1, 1},       {5, 5},       {1023, 1023},
                                    {1024, 1024}, {1025, 1024}, {INT32_MAX, 1024}};
   ModelLayer layers[1] = {{.attn_norm = {.n = 0}}};
@@ -295,7 +292,6 @@ static void threads_and_kernels_are_chosen_when_loading(void **state) {
 /* Norms and biases in the types that checkpoints have; with NORM_PLUS_ONE all norms, and no bias, are one
  * more. */
 static void vectors_are_widened(void **state) {
-  (void)state;
   static const float floats[4] = {0.5f, -1, 2, 0.25f};
   static const uint16_t halves[4] = {0x3800, 0xbc00, 0x4000, 0x3400},
                         shorts[4] = {0x3f00, 0xbf80, 0x4000, 0x3e80};
@@ -342,7 +338,6 @@ static void vectors_are_widened(void **state) {
 /* --- logits */
 
 static void only_rows_that_were_made_are_read(void **state) {
-  (void)state;
   enum { VOCAB = 5, HIDDEN = 16 };
   static const float weights[VOCAB * HIDDEN] = {[0] = 1, [HIDDEN + 1] = 1, [2 * HIDDEN + 2] = 1};
   static const float norm[HIDDEN] = {1, 1, 1};
@@ -399,7 +394,6 @@ static void only_rows_that_were_made_are_read(void **state) {
 
 /* No memory reads as slowly or as fast as what a wrong unit makes of it. */
 static void memory_is_read_at_a_rate_that_memory_has(void **state) {
-  (void)state;
   MachineRates rates;
   Error err = {{0}};
   if (cpu_backend.probe->measure_machine(&(BackendOptions){.n_threads = 2}, &rates, &err))
@@ -420,7 +414,6 @@ static bool has_flag(const char *flags, const char *flag) {
 
 /* As the kernel lists what this processor has. */
 static void the_kernels_are_those_that_the_processor_can_run(void **state) {
-  (void)state;
   static const char *const names[] = {"baseline", "avx2", "avx512"};
   static const char *const flags_of[3][4] = {
       {NULL}, {"avx2", "fma", "f16c"}, {"avx512f", "avx512bw", "avx512vl", "avx512dq"}};

@@ -50,12 +50,10 @@ static void run(int n, int rounds, long pause_ms) {
 }
 
 static void all_threads_have_a_part_of_each_work(void **state) {
-  (void)state;
   for (int n = 1; n <= MOST; n++) run(n, 20, 0);
 }
 
 static void threads_that_sleep_are_woken(void **state) {
-  (void)state;
   for (int n = 2; n <= MOST; n += 3) run(n, 8, 2 + n); /* they sleep after 3 ms without work */
   run(4, 200, 3);                                      /* about when they fall asleep */
 }
@@ -71,7 +69,6 @@ static void slow_part(void *given, int me, int n) {
 
 /* Without work, and while one thread's part takes long. */
 static void threads_that_wait_long_sleep(void **state) {
-  (void)state;
   Team *team;
   Error err;
   assert_int_equal(team_open(MOST, &team, &err), STATUS_OK);
@@ -87,7 +84,6 @@ static void threads_that_wait_long_sleep(void **state) {
 }
 
 static void a_team_is_closed_awake_asleep_or_unused(void **state) {
-  (void)state;
   Team *team;
   Error err;
   for (long ms = 0; ms <= 8; ms += 4) {

@@ -7,17 +7,9 @@
  * of the operations) and counts what it was asked to do. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "engine/backend.h"
 #include "engine/kept_states.h"
+#include "test/unit.h"
 
 enum { FAKE_VOCAB = 97, FAKE_LAYERS = 3, FAKE_POSITIONS = 200 };
 

@@ -6,16 +6,8 @@
  * It checks the promises of backend.h and counts. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "engine/backend.h"
+#include "test/unit.h"
 
 enum { PAGED_VOCAB = 61, PAGED_LAYERS = 2, PAGED_TOKENS = 8, PAGED_POSITIONS = 160 };
 

@@ -52,7 +52,6 @@ static void check_models(const Backend *backend, bool invariant) {
 }
 
 static void each_gets_what_it_gets_alone(void **state) {
-  (void)state;
   const Backend gpu = like_a_gpu();
   check_models(NULL, false);
   check_models(&gpu, false);
@@ -60,7 +59,6 @@ static void each_gets_what_it_gets_alone(void **state) {
 
 /* Also where rows of prompts give other numbers than those of answers: sequences share prompts alone. */
 static void each_gets_it_from_rows_of_the_same_form(void **state) {
-  (void)state;
   const Backend gpu = like_a_gpu();
   check_models(&gpu, true);
 }
@@ -69,7 +67,6 @@ static void each_gets_it_from_rows_of_the_same_form(void **state) {
  * force tokens. On a device the sink gets a token after the next step has begun, unless it may force tokens
  * or the step would be wasted. The step after a sink ends the answer is wasted. */
 static void a_device_computes_while_its_host_works(void **state) {
-  (void)state;
   const Backend gpu = like_a_gpu();
   static const struct {
     int max_tokens, stop_at, force_at;
@@ -102,7 +99,6 @@ static void a_device_computes_while_its_host_works(void **state) {
 /* Tokens that a turn forces are as those of a sink; a turn that waits changes nothing; one that ends leaves
  * what was answered. */
 static void turns_wait_force_and_end(void **state) {
-  (void)state;
   const Backend gpu = like_a_gpu();
   enum { N = 300 };
   static const BatchOptions options[] = {{.n_sequences = 1},
@@ -147,7 +143,6 @@ static void turns_wait_force_and_end(void **state) {
 /* The first record's prompt is longer than a step; the second begins like it, and waits for what is computed
  * of it; the third has nothing in common. */
 static void steps_are_filled_as_promised(void **state) {
-  (void)state;
   Item *items = calloc(3, sizeof *items);
   seed = 1; /* of texts whose answers do not end early */
   for (int i = 0; i < 3; i++) {
@@ -170,7 +165,6 @@ static void steps_are_filled_as_promised(void **state) {
 
 /* A sequence takes pages that a finished one gave back before pages that were never used. */
 static void memory_is_that_of_the_sequences_at_once(void **state) {
-  (void)state;
   Item *items = make_items(MANY);
   Run run = {0};
   paged = (PagedCounts){0};
@@ -181,7 +175,6 @@ static void memory_is_that_of_the_sequences_at_once(void **state) {
 }
 
 static void an_end_in_the_middle_leaves_no_page(void **state) {
-  (void)state;
   Item *items = make_items(MANY);
   Run run = {.stop_after = 100};
   paged = (PagedCounts){0};
@@ -196,7 +189,6 @@ static void an_end_in_the_middle_leaves_no_page(void **state) {
 
 /* A run that is interrupted between two tokens of a request with a mask, and another of the same batch. */
 static void a_mask_ends_with_its_run(void **state) {
-  (void)state;
   static const uint64_t one = 1u << 5;
   BackendModel loaded = {&model};
   const BatchOptions options = {.n_sequences = 1};
@@ -229,7 +221,6 @@ static void a_mask_ends_with_its_run(void **state) {
 /* Two records with a beginning in common, whose answers cross the original context of LongRoPE: all keys are
  * computed again, which adds nothing to the tokens that the second one found. */
 static void tokens_of_others_are_counted_once(void **state) {
-  (void)state;
   for (int is_long = 0; is_long < 2; is_long++) {
     Item items[2] = {0};
     Run run = {.at_once = true};
@@ -323,7 +314,6 @@ static void check_stream(const Backend *backend) {
 }
 
 static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
-  (void)state;
   const Backend gpu = like_a_gpu();
   check_stream(&paged_backend);
   check_stream(&gpu);

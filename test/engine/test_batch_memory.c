@@ -1,11 +1,6 @@
 /* test_batch_memory.c - the sizes of a batch, and how much of it fits into so many bytes, to the byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "engine/batch_memory.h"
+#include "test/unit.h"
 
 enum { PAGE_TOKENS = 8, CHUNK = 200, POSITIONS = 100, PAGES = 13 /* of all positions */ };
 
@@ -49,7 +44,6 @@ static size_t drafter_bytes(const void *user, int n_ctx) {
 static const DraftSource drafts = {.open = open_none, .bytes = drafter_bytes};
 
 static void pages_are_those_of_whole_contexts(void **state) {
-  (void)state;
   assert_int_equal(batch_pages(&host, 1), 1);
   assert_int_equal(batch_pages(&host, 8), 1);
   assert_int_equal(batch_pages(&host, 9), 2);
@@ -64,7 +58,6 @@ static void pages_are_those_of_whole_contexts(void **state) {
 /* Rows of a step, and of its logits: 32 to score, or one for each sequence; with fewer drafters than
  * sequences all of their guesses; never more than the step has. */
 static void rows_are_enough_for_what_a_step_holds(void **state) {
-  (void)state;
   static const struct {
     BatchOptions options;
     int max_chunk, max_logit_rows;
@@ -91,7 +84,6 @@ static void rows_are_enough_for_what_a_step_holds(void **state) {
 }
 
 static void a_recurrent_state_allows_no_guesses(void **state) {
-  (void)state;
   LayerConfig layers[1] = {{.kind = LAYER_DELTA}};
   ModelConfig hybrid = config;
   hybrid.layers = layers;
@@ -104,7 +96,6 @@ static void a_recurrent_state_allows_no_guesses(void **state) {
 
 /* As many as fit, to the byte. */
 static void sequences_fit_to_the_byte(void **state) {
-  (void)state;
   const BatchOptions options = {.n_sequences = 1, .draft = drafts, .n_guesses = 4};
   for (int k = 0; k < 2; k++) {
     const Backend *backend = k ? &device : &host;
@@ -121,7 +112,6 @@ static void sequences_fit_to_the_byte(void **state) {
 
 /* Likewise pages, but at least those of one context and at most those of all. */
 static void pages_fit_to_the_byte(void **state) {
-  (void)state;
   BatchOptions options = {.n_sequences = 3};
   for (int k = 0; k < 2; k++) {
     const Backend *backend = k ? &device : &host;
@@ -139,7 +129,6 @@ static void pages_fit_to_the_byte(void **state) {
 /* Drafters count where they take the memory that the backend computes in; what batch_open() takes for itself
  * is the host's. */
 static void what_lies_elsewhere_is_not_counted(void **state) {
-  (void)state;
   BatchOptions plain = {.n_sequences = 5, .n_pages = PAGES, .n_guesses = 4}, drafted = plain,
                on_device = plain;
   const size_t of_state = 5 * 1000 + 80 * PAGES, of_drafters = 5 * 7 * POSITIONS;
@@ -156,7 +145,6 @@ static void what_lies_elsewhere_is_not_counted(void **state) {
 }
 
 static void a_part_of_the_memory_is_taken(void **state) {
-  (void)state;
   assert_int_equal(batch_share(&host, 800, false), 400);
   assert_int_equal(batch_share(&host, 800, true), 400);
   assert_int_equal(batch_share(&device, 800, false), 700);

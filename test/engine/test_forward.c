@@ -1,14 +1,7 @@
 /* test_forward.c - a step: the device's fused step where it computes one, else the operations in the
  * transformer's order, in the brackets of a device that records them. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
-#include <string.h>
-
 #include "test/engine/step_once.h"
+#include "test/unit.h"
 
 static char calls[64]; /* a letter each */
 static bool fused_computes, step_was_recorded;
@@ -106,14 +99,12 @@ static Status run(const Backend *backend, int n_logit_rows, const char *expected
 }
 
 static int reset(void **state) {
-  (void)state;
   fused_computes = step_was_recorded = false;
   embed_ends_with = STATUS_OK;
   return 0;
 }
 
 static void operations_come_in_the_order_of_a_transformer(void **state) {
-  (void)state;
   const Backend backend = plain();
   assert_int_equal(run(&backend, 2, "eqaogdqaogdl"), STATUS_OK);
   assert_int_equal(run(&backend, 0, "eqaogdqaogd"), STATUS_OK);
@@ -121,7 +112,6 @@ static void operations_come_in_the_order_of_a_transformer(void **state) {
 
 /* o with one row kept is 1, the gated product of one row G. */
 static void rows_without_logits_end_within_the_last_layer(void **state) {
-  (void)state;
   const TapList taps = {.n = 1};
   Backend backend = plain();
   backend.cuts_rows = cuts, backend.keep_tap = keep_tap;
@@ -148,14 +138,12 @@ static void rows_without_logits_end_within_the_last_layer(void **state) {
 }
 
 static void a_fused_step_takes_the_place_of_all_operations(void **state) {
-  (void)state;
   const Backend backend = with_all();
   fused_computes = true;
   assert_int_equal(run(&backend, 1, "f"), STATUS_OK);
 }
 
 static void what_no_fused_step_computes_the_operations_do_in_brackets(void **state) {
-  (void)state;
   const Backend backend = with_all();
   assert_int_equal(run(&backend, 1, "f(eqaogdqaogdl)"), STATUS_OK);
   step_was_recorded = true;
@@ -163,14 +151,12 @@ static void what_no_fused_step_computes_the_operations_do_in_brackets(void **sta
 }
 
 static void a_failed_operation_ends_the_step_and_closes_the_brackets(void **state) {
-  (void)state;
   const Backend backend = with_all();
   embed_ends_with = STATUS_FAILED;
   assert_int_equal(run(&backend, 1, "f(e)"), STATUS_FAILED);
 }
 
 static void a_model_with_an_operation_that_the_backend_lacks_is_refused(void **state) {
-  (void)state;
   const Backend backend = plain();
   const ModelConfig config = {.architecture = "SomeForCausalLM", .n_layers = 2, .layer_scalar = true};
   Program program;

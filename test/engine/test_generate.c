@@ -120,7 +120,6 @@ static void work_out(const SamplerSettings *settings, const Plan *plan, Heard *h
 }
 
 static void forced_tokens_take_the_place_of_the_models_own(void **state) {
-  (void)state;
   static const struct {
     const Backend *backend;
     const SamplerSettings *settings;
@@ -141,7 +140,6 @@ static void forced_tokens_take_the_place_of_the_models_own(void **state) {
 
 /* An end token that is forced is a token like others; one that the model makes ends it. */
 static void a_forced_end_token_ends_nothing(void **state) {
-  (void)state;
   Session *session = open_prompt(&fake_backend, &model, &greedy);
   const Plan plan = {.max_tokens = -1};
   const int32_t end = FAKE_VOCAB - 1;
@@ -188,7 +186,6 @@ static Status hear_masked(void *user, int32_t id, TokenReply *reply, Error *err)
 
 /* The mask is asked for after the token before it was handed out, on a device that runs ahead as well. */
 static void masks_hold_for_the_very_next_token(void **state) {
-  (void)state;
   for (int ahead = 0; ahead < 2; ahead++)
     for (int every = 0; every < 4; every++) {
       int32_t prompt[N_PROMPT], ids[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {ids, ids, ids};
@@ -234,7 +231,6 @@ static Status refuse_to_allow(void *user, const uint64_t **mask, Error *err) {
 }
 
 static void where_no_token_may_follow_it_fails(void **state) {
-  (void)state;
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &warm);
     GenerateResult result;
@@ -254,7 +250,6 @@ static const Plan endless = {.max_tokens = -1};
 
 /* Wherever it stands among the end tokens, and however early it comes. */
 static void any_end_token_ends_and_is_not_handed_out(void **state) {
-  (void)state;
   enum { END = FAKE_VOCAB - 1, N_EOS = 4 };
   for (int ahead = 0; ahead < 2; ahead++)
     for (int place = 0; place < N_EOS; place++)
@@ -291,7 +286,6 @@ static void any_end_token_ends_and_is_not_handed_out(void **state) {
 }
 
 static void an_interruption_before_the_first_token_leaves_none(void **state) {
-  (void)state;
   const volatile int interrupted = 1;
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &greedy);
@@ -314,7 +308,6 @@ static bool stop_at_once(void *user, int done, int total) {
 
 /* A text that grows long is computed again, which can be stopped: the answer ends there. */
 static void what_is_computed_again_can_be_stopped(void **state) {
-  (void)state;
   enum { SHORT_TEXT = N_PROMPT + 6 };
   Model long_model = model;
   long_model.config.rope = (RopeConfig){.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT};
@@ -335,7 +328,6 @@ static Status refuse_the_third(void *user, int32_t id, TokenReply *reply, Error 
 }
 
 static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
-  (void)state;
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &greedy);
     int n_heard = 0;
@@ -378,7 +370,6 @@ static Status change_its_mind(void *user, int32_t id, TokenReply *reply, Error *
 }
 
 static void later_forced_tokens_replace_earlier_ones(void **state) {
-  (void)state;
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &greedy);
     Heard heard = {0};
@@ -428,7 +419,6 @@ static Status slow_sample(BackendState *state, Sampler *sampler, int row, int32_
 /* The first token's time ends before it is handed out; what follows is the other. However slow the machine,
  * these hold. */
 static void times_are_of_the_first_token_and_of_the_rest(void **state) {
-  (void)state;
   for (int ahead = 0; ahead < 2; ahead++) {
     Backend slow = *both[ahead];
     slow.sample = slow_sample;
@@ -447,7 +437,6 @@ static void times_are_of_the_first_token_and_of_the_rest(void **state) {
 }
 
 static void every_reason_has_its_name(void **state) {
-  (void)state;
   static const char *const names[] = {
       [FINISH_EOS] = "eos",
       [FINISH_STOP] = "stop",

@@ -165,7 +165,6 @@ static void compare_answers(const Case *c, const int32_t *prompt, int n, uint32_
 }
 
 static void guesses_change_no_token(void **state) {
-  (void)state;
   const Case cases[] = {
       {.model = &model, .sampler = greedy},
       {.model = &model, .sampler = warm, .stop_at = 31},
@@ -302,7 +301,6 @@ static double worst_of(Guesser kind, bool wrong_rule) {
 }
 
 static void tokens_are_distributed_as_without_guesses(void **state) {
-  (void)state;
   const double most = 4.1; /* p = 0.00002, for about 30 comparisons of each kind: together above 0.001 */
   for (int kind = 0; kind < N_GUESSERS; kind++) {
     const double worst = worst_of((Guesser)kind, false);
@@ -339,14 +337,12 @@ static void check_bound(bool redoes) {
 }
 
 static void wrong_guesses_cost_at_most_their_bound(void **state) {
-  (void)state;
   check_bound(false);
   check_bound(true);
 }
 
 /* A row costs what is measured. */
 static void a_dear_row_allows_no_guess(void **state) {
-  (void)state;
   const Drafter drafter = {.name = "none"};
   Guessing g;
   guessing_begin(&g, 7, &drafter, 0.1, true);
@@ -373,7 +369,6 @@ static int longest_before(const int32_t *ids, int n) {
 }
 
 static void the_text_goes_on_as_after_its_longest_match(void **state) {
-  (void)state;
   enum { N = 190, ROUNDS = 400 };
   Drafter drafter;
   int32_t ids[N + 10];
@@ -401,7 +396,6 @@ static void the_text_goes_on_as_after_its_longest_match(void **state) {
 
 /* A short text is cut and typed again: what was cut is no passage before it. */
 static void what_was_cut_is_no_passage(void **state) {
-  (void)state;
   static const int32_t ids[] = {1, 2, 3, 4, 5, 6};
   for (int n = 1; n <= 6; n++)
     for (int kept = 0; kept < n; kept++) {
@@ -462,7 +456,6 @@ static Status guess_as_read(void *self, const DraftText *text, int most, Guesses
 /* Texts that go on, branch off and begin anew, with prompts in one step and in several: before each guess the
  * drafter has the states of all tokens that are computed, those of dropped ones replaced. */
 static void states_of_all_tokens_that_stay_are_given(void **state) {
-  (void)state;
   for (int chunk = 3; chunk <= 48; chunk *= 4) {
     Backend reading = fake_backend;
     reading.keep_tap = keep_nothing;

@@ -1,15 +1,8 @@
 /* test_page_pool.c - pages found by their tokens: those whose texts before them differ are kept apart, also
  * where hash64 does not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/hash64.h"
 #include "engine/page_pool.h"
+#include "test/unit.h"
 
 enum { TOKENS = 16, PAGES = 8 };
 
@@ -52,7 +45,6 @@ static void make_collision(int32_t *ids, bool negative) {
 }
 
 static void texts_with_the_same_hash_are_kept_apart(void **state) {
-  (void)state;
   static const int32_t text[TOKENS] = {1, 2, 3, 4, 5};
   const uint64_t salt = 0, root = hash64(&salt, sizeof salt, 0);
   int n_same = 0;
@@ -77,7 +69,6 @@ static void texts_with_the_same_hash_are_kept_apart(void **state) {
 
 /* Two sequences that computed the same text at the same time have pages of their own. */
 static void pages_of_the_same_text_are_the_same(void **state) {
-  (void)state;
   static const int32_t texts[2][TOKENS] = {{1}, {2}};
   int32_t pages[2][2];
   PagePool *pool = open_pool();
@@ -96,7 +87,6 @@ static void pages_of_the_same_text_are_the_same(void **state) {
 
 /* A page whose parent was needed for other tokens is not found any more. */
 static void a_page_without_its_parent_is_forgotten(void **state) {
-  (void)state;
   static const int32_t texts[2][TOKENS] = {{1}, {2}};
   PagePool *pool = open_pool();
   const int32_t gone = page_of(pool, start, texts[0]), kept = page_of(pool, start, texts[0]);
@@ -111,7 +101,6 @@ static void a_page_without_its_parent_is_forgotten(void **state) {
 
 /* Tokens that a step is about to compute are coming, but not any more once no sequence uses their page. */
 static void what_no_sequence_computes_is_not_coming(void **state) {
-  (void)state;
   PagePool *pool = open_pool();
   const int page = page_pool_take(pool, start);
   page_pool_add(pool, page, next, 3);
@@ -129,7 +118,6 @@ static void what_no_sequence_computes_is_not_coming(void **state) {
 
 /* The longest unused page goes first, and pages that were never used go last. */
 static void pages_are_taken_in_the_order_of_their_use(void **state) {
-  (void)state;
   int32_t text[TOKENS] = {0};
   int pages[3];
   PagePool *pool = open_pool();

@@ -67,7 +67,6 @@ static void assert_u64(const unsigned char *at, uint64_t want) {
 /* A change of this layout needs another first line of the file, or old files are read as what they are
  * not. */
 static void a_file_has_the_bytes_that_are_drawn(void **state) {
-  (void)state;
   enum { START = 256, N = 3, KEY = 112, IDS = 120, SUMS = 1160, DATA = 1176, SIZE = 1236 };
   unsigned char bytes[2 * SIZE], out[N * TOKEN_1];
   static const unsigned char zeros[64] = {0};
@@ -128,7 +127,6 @@ static void assert_accepted(const char *path, const PrefixKind *of, int start) {
 
 /* The same head in front of each layer's state, whatever the number of tokens before it. */
 static void a_state_has_the_bytes_that_are_drawn(void **state) {
-  (void)state;
   enum { START = 256, N = 200, DATA = 112 + 8 + (START + N) * 4 + 8 * LAYERS };
   static const PrefixKind states = {"abcde", LAYERS, layer_bytes, false, true};
   static const size_t other[LAYERS] = {TOKEN, TOKEN_1 + 2};
@@ -160,7 +158,6 @@ static void a_state_has_the_bytes_that_are_drawn(void **state) {
 }
 
 static void a_file_of_something_else_is_refused_with_the_reason(void **state) {
-  (void)state;
   static const char *const other = "of another model, program or setting";
   static const size_t more[LAYERS + 1] = {TOKEN, TOKEN_1, 0}, other_bytes[LAYERS] = {TOKEN, TOKEN_1 + 2};
   const PrefixKind kinds[] = {
@@ -186,7 +183,6 @@ static void a_file_of_something_else_is_refused_with_the_reason(void **state) {
 }
 
 static void a_damaged_file_is_refused_with_the_reason(void **state) {
-  (void)state;
   unsigned char bytes[2000], out[8 * TOKEN_1];
   const char *path = write_block(&kind, "", 0, 8);
   const size_t size = read_bytes(path, bytes, sizeof bytes), data = size - 8 * TOKENS;
@@ -227,7 +223,6 @@ static void a_damaged_file_is_refused_with_the_reason(void **state) {
 }
 
 static void a_file_says_of_itself_what_it_is(void **state) {
-  (void)state;
   char label[101];
   PrefixSummary summary;
   for (size_t length = 0; length <= 100; length += length == 62 || length == 63 ? 1 : 2) {
@@ -288,7 +283,6 @@ static PrefixList list_files(void) {
 }
 
 static void names_say_which_files_are_the_stores(void **state) {
-  (void)state;
   static const char *const others[] = {
       "0123456789abcdef-00000000000000aa-111111111111111.kv",
       "0123456789abcdef-00000000000000aa-11111111111111111.kv",
@@ -342,7 +336,6 @@ static void names_say_which_files_are_the_stores(void **state) {
 }
 
 static void blocks_are_found_by_what_is_before_them(void **state) {
-  (void)state;
   const uint64_t key = 0x0123456789abcdef;
   char name[PREFIX_NAME];
   prefix_file_name(key, 0xaa, 0x1111111111111111, false, name);
@@ -379,7 +372,6 @@ static void blocks_are_found_by_what_is_before_them(void **state) {
 }
 
 static void a_directory_that_is_none_is_told(void **state) {
-  (void)state;
   PrefixList list;
   Error err = {{0}};
   int n_removed = 7;
@@ -408,7 +400,6 @@ static int shrink(uint64_t limit) {
 
 /* By the time of use, to the byte, and no more than has to. */
 static void what_was_unused_the_longest_goes(void **state) {
-  (void)state;
   make_file(BLOCK_A, 10, 4);
   make_file(BLOCK_B, 20, 2);
   make_file(BLOCK_C, 30, 3);
@@ -429,7 +420,6 @@ static void what_was_unused_the_longest_goes(void **state) {
 
 /* Held by another, nothing is removed and nothing fails; afterwards it is free again. */
 static void one_at_a_time_removes_files(void **state) {
-  (void)state;
   make_file(BLOCK_A, 10, 4);
   const char *path = in_directory(own_directory, "lock");
   const mode_t mask = umask(0);
@@ -454,7 +444,6 @@ static void one_at_a_time_removes_files(void **state) {
 
 /* A day after the process that wrote them was killed. */
 static void what_is_left_of_killed_processes_goes(void **state) {
-  (void)state;
   static const int64_t DAY = 24 * 60 * 60, SECOND = 1000000000;
   const int64_t now = time(NULL), old = (now - DAY - 60) * SECOND, young = (now - DAY + 600) * SECOND;
   static const char *const others[] = {".auk-1.tmpx", ".auk1.tmp", "auk-1.tmp", ".auk-1.tm", ".other.tmp"};
@@ -475,7 +464,6 @@ static void what_is_left_of_killed_processes_goes(void **state) {
 }
 
 static void a_link_is_not_marked_through(void **state) {
-  (void)state;
   make_file("target", 1, 5000000007);
   const char *path = in_directory(own_directory, "link");
   assert_int_equal(symlink("target", path), 0);

@@ -41,7 +41,6 @@ static int answer_and_keep(const int32_t *ids, int n, PrefixReport *kept) {
 }
 
 static void a_text_comes_back_up_to_its_state(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   const PrefixReport kept = keep("k", UINT64_MAX, ids, TEXT);
@@ -64,7 +63,6 @@ static void a_text_comes_back_up_to_its_state(void **state) {
 
 /* A state may need few tokens of a last block, which without states is too short to be written or read. */
 static void a_short_last_block_is_kept_for_its_state(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   for (int more = 1; more <= PREFIX_MIN_USE; more += 5) {
@@ -77,7 +75,6 @@ static void a_short_last_block_is_kept_for_its_state(void **state) {
 
 /* The second of two texts that begin alike finds no state there, computes one and keeps it for the third. */
 static void the_third_text_that_begins_alike_is_not_computed(void **state) {
-  (void)state;
   static const int lengths[] = {1, 255, 256, 257, 500, 511, 512};
   int32_t ids[CONTEXT];
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -102,7 +99,6 @@ static int n_states(void) {
 
 /* A state of CONTEXT + 1 numbers is as large as the keys and values of 2,001 tokens. */
 static void states_between_turns_are_kept_where_they_are_worth_it(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   assert_int_equal(keep("k", UINT64_MAX, ids, 2000).n_tokens, 1999);
@@ -126,7 +122,6 @@ static int restore_over(PrefixStore *store, Session *session, const int32_t *ids
 
 /* The session and the stored text share their first 300 tokens; the session has a state after 256. */
 static void a_session_goes_on_from_the_nearest_state(void **state) {
-  (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   make_text(other, 900, 300, 1);
@@ -144,7 +139,6 @@ static void a_session_goes_on_from_the_nearest_state(void **state) {
 
 /* The device's current state is after tokens that the session forgot: it is of no use for restored ones. */
 static void a_forgotten_state_is_not_taken_for_the_texts(void **state) {
-  (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   make_text(other, 100, 0, 1);
@@ -160,7 +154,6 @@ static void a_forgotten_state_is_not_taken_for_the_texts(void **state) {
 
 /* Every byte of the head, then samples. The state before it is used, and the file is written again. */
 static void a_damaged_state_is_not_used(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   keep("k", UINT64_MAX, ids, 400);
@@ -191,7 +184,6 @@ static void a_damaged_state_is_not_used(void **state) {
 
 /* Files of one kind under the names of the other. */
 static void a_block_is_no_state(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   static Copy block, kept;
   make_text(ids, TEXT, TEXT, 0);
@@ -209,7 +201,6 @@ static void a_block_is_no_state(void **state) {
 
 /* All under one key, which normally differs between models: the sizes in a file are checked all the same. */
 static void a_state_of_other_sizes_is_refused(void **state) {
-  (void)state;
   static LayerConfig two[FAKE_LAYERS] = {{.kind = LAYER_DELTA}, {.kind = LAYER_DELTA}};
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
@@ -224,7 +215,6 @@ static void a_state_of_other_sizes_is_refused(void **state) {
 
 /* Keys and values are read up to the gap: a state after it is of no use. */
 static void a_state_after_a_missing_block_is_not_used(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   keep("k", UINT64_MAX, ids, 400);
@@ -240,7 +230,6 @@ static void a_state_after_a_missing_block_is_not_used(void **state) {
 }
 
 static void states_are_within_the_limit(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   const uint64_t bytes = bytes_of(TEXT);
@@ -261,7 +250,6 @@ static void states_are_within_the_limit(void **state) {
 }
 
 static void a_failing_device_leaves_the_session_whole(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   Error err = {{0}};
   PrefixReport report;

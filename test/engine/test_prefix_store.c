@@ -16,7 +16,6 @@
 /* --- what is shared */
 
 static void a_text_comes_back(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   assert_int_equal(answer("k", ids, 700), 0); /* and makes no files */
@@ -36,7 +35,6 @@ static void a_text_comes_back(void **state) {
 }
 
 static void exactly_what_is_common_is_used(void **state) {
-  (void)state;
   static const int lengths[] = {0, 1, 15, 16, 100, 255, 256, 257, 271, 272, 511, 512, 600, 699, 700};
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 700, 700, 0);
@@ -49,7 +47,6 @@ static void exactly_what_is_common_is_used(void **state) {
 }
 
 static void the_best_of_several_is_used(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   for (int salt = 1; salt <= 3; salt++) {
     make_text(ids, 800, 400 + salt * 20, salt); /* all agree up to 420, with themselves for longer */
@@ -63,7 +60,6 @@ static void the_best_of_several_is_used(void **state) {
 }
 
 static void many_blocks_come_back(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   assert_int_equal(keep("k", UINT64_MAX, ids, 3999).n_files, 16);
@@ -73,7 +69,6 @@ static void many_blocks_come_back(void **state) {
 }
 
 static void a_session_goes_on_from_what_it_holds(void **state) {
-  (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 1000, 1000, 0);
   keep("k", UINT64_MAX, ids, 1000);
@@ -100,7 +95,6 @@ static void a_session_goes_on_from_what_it_holds(void **state) {
 
 /* A file is read for PREFIX_MIN_USE tokens more than are there. */
 static void few_more_tokens_are_not_read(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 1000, 1000, 0);
   keep("k", UINT64_MAX, ids, 1000);
@@ -118,7 +112,6 @@ static void few_more_tokens_are_not_read(void **state) {
 }
 
 static void a_short_context_takes_part_of_a_block(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   keep("k", UINT64_MAX, ids, 700);
@@ -134,7 +127,6 @@ static void a_short_context_takes_part_of_a_block(void **state) {
 }
 
 static void restored_tokens_count_for_penalties(void **state) {
-  (void)state;
   int32_t ids[CONTEXT], picks[2];
   make_text(ids, 300, 300, 0);
   for (int i = 0; i < 300; i++) ids[i] %= 40; /* tokens that are not in the text remain */
@@ -154,7 +146,6 @@ static void restored_tokens_count_for_penalties(void **state) {
 }
 
 static void another_key_shares_nothing(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   keep("model a, program 1", UINT64_MAX, ids, 700);
@@ -164,7 +155,6 @@ static void another_key_shares_nothing(void **state) {
 
 /* The keys of a text of more tokens than longrope's original length are others, from its first token on. */
 static void long_texts_have_keys_of_their_own(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   model.config.rope = (RopeConfig){.kind = ROPE_LONGROPE, .original_max_position = 500};
@@ -180,7 +170,6 @@ static void long_texts_have_keys_of_their_own(void **state) {
 /* --- what is saved */
 
 static void only_what_is_new_is_written(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 1500, 1500, 0);
   assert_int_equal(keep("k", UINT64_MAX, ids, 255).n_files, 0); /* too short */
@@ -202,7 +191,6 @@ static void only_what_is_new_is_written(void **state) {
 
 /* Files and bytes that were read and written; none if there is nothing to do. */
 static void reports_count_what_was_read_and_written(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   const PrefixKind kind = {"k", FAKE_LAYERS, (const size_t[FAKE_LAYERS]){4, 4, 4}, false, false};
@@ -230,7 +218,6 @@ static void reports_count_what_was_read_and_written(void **state) {
 }
 
 static void files_are_the_owners_alone(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 300, 300, 0);
   char below[300];
@@ -251,7 +238,6 @@ static void files_are_the_owners_alone(void **state) {
 /* --- the limit */
 
 static void what_was_unused_the_longest_goes_first(void **state) {
-  (void)state;
   int32_t a[CONTEXT], b[CONTEXT], c[CONTEXT];
   const uint64_t limit = 2 * bytes_of(768) + 100;
   make_text(a, 768, 0, 1);
@@ -269,7 +255,6 @@ static void what_was_unused_the_longest_goes_first(void **state) {
 
 /* So it is too where its blocks were there before, and a second save marked them as used. */
 static void a_texts_end_goes_before_its_beginning(void **state) {
-  (void)state;
   int32_t a[CONTEXT], b[CONTEXT];
   make_text(a, 768, 0, 1);
   make_text(b, 256, 0, 2);
@@ -283,7 +268,6 @@ static void a_texts_end_goes_before_its_beginning(void **state) {
 }
 
 static void a_text_over_the_limit_keeps_its_beginning(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 768, 768, 0);
   const uint64_t limit = bytes_of(512) + 10;
@@ -298,7 +282,6 @@ static void a_text_over_the_limit_keeps_its_beginning(void **state) {
 }
 
 static void what_takes_exactly_the_limit_is_kept(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 768, 768, 0);
   for (int n = 256; n <= 512; n += 256) {
@@ -310,7 +293,6 @@ static void what_takes_exactly_the_limit_is_kept(void **state) {
 }
 
 static void others_files_are_not_touched(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 300, 300, 0);
   char path[512];
@@ -326,7 +308,6 @@ static void others_files_are_not_touched(void **state) {
 }
 
 static void a_directory_without_ours_gets_no_lock(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   int n_removed;
   char path[512];
@@ -343,7 +324,6 @@ static void a_directory_without_ours_gets_no_lock(void **state) {
 /* --- files that are not what they should be */
 
 static void damaged_files_are_not_used(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
   keep("the key", UINT64_MAX, ids, 600);
@@ -362,7 +342,6 @@ static void damaged_files_are_not_used(void **state) {
 }
 
 static void cut_files_are_not_used(void **state) {
-  (void)state;
   static const size_t sizes[] = {0, 1, 39, 111, 112, 120, 1200, 2000};
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
@@ -381,7 +360,6 @@ static void cut_files_are_not_used(void **state) {
 }
 
 static void what_is_no_file_is_not_used(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
   keep("the key", UINT64_MAX, ids, 600);
@@ -427,7 +405,6 @@ static void what_is_no_file_is_not_used(void **state) {
 
 /* A file under the name of another text's, as if two hashes were the same. */
 static void ids_decide_and_not_names(void **state) {
-  (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 512, 0, 1);
   make_text(other, 512, 0, 2);
@@ -449,7 +426,6 @@ static void ids_decide_and_not_names(void **state) {
 
 /* The same for a block whose own ids are equal but follow others: its keys are those of another text. */
 static void ids_before_a_block_decide_too(void **state) {
-  (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 512, 0, 1);
   make_text(other, 512, 0, 2);
@@ -465,7 +441,6 @@ static void ids_before_a_block_decide_too(void **state) {
 
 /* Whole blocks, and the last one; once, and not again. */
 static void a_damaged_file_is_written_anew(void **state) {
-  (void)state;
   static const int starts[] = {0, 256, 768};
   int32_t ids[CONTEXT];
   make_text(ids, 900, 900, 0);
@@ -496,7 +471,6 @@ static void a_damaged_file_is_written_anew(void **state) {
 }
 
 static void a_failing_device_leaves_the_session_whole(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 800, 800, 0);
   keep("k", UINT64_MAX, ids, 800);
@@ -518,7 +492,6 @@ static void a_failing_device_leaves_the_session_whole(void **state) {
 /* --- the disk, and others at the same time */
 
 static void a_full_disk_is_told_and_leaves_nothing(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 800, 800, 0);
   PrefixStore *store = open_store("k", UINT64_MAX);
@@ -562,7 +535,6 @@ static void live(int salt, uint64_t limit) {
 }
 
 static void processes_share_a_directory(void **state) {
-  (void)state;
   enum { PROCESSES = 4 };
   const uint64_t limit = 3 * bytes_of(600);
   pid_t children[PROCESSES];
@@ -590,7 +562,6 @@ static void processes_share_a_directory(void **state) {
 }
 
 static void a_lock_that_is_taken_stops_nobody(void **state) {
-  (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
   keep("k", UINT64_MAX, ids, 600);

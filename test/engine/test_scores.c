@@ -1,13 +1,8 @@
 /* test_scores.c - a token's log-probability and those of the best in its place, against a sort in doubles. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "engine/sampler.h"
+#include "test/unit.h"
 
 enum { N = 40, MOST = 45 };
 
@@ -20,7 +15,6 @@ static int rank_of(const float *logits, int id) {
 
 /* Logits of few different values, so that many are equal, and more scores than there are tokens. */
 static void the_best_come_in_their_order(void **state) {
-  (void)state;
   static const int counts[] = {0, 1, 2, 7, N - 1, N, MOST};
   uint32_t seed = 5;
   for (int round = 0; round < 50; round++) {

@@ -8,7 +8,6 @@
 /* --- prefill */
 
 static void chunks_do_not_matter(void **state) {
-  (void)state;
   const int chunks[] = {1, 7, 64, 199, 0}, n = 150;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, n, 1);
@@ -26,7 +25,6 @@ static void chunks_do_not_matter(void **state) {
 }
 
 static void a_common_beginning_is_kept(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS], other[FAKE_POSITIONS];
   make_ids(ids, 120, 1);
   Session *session = open_session((SessionOptions){.chunk = 16});
@@ -57,7 +55,6 @@ static void a_common_beginning_is_kept(void **state) {
 }
 
 static void a_failed_restore_keeps_what_was_held_and_no_more(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS], other[FAKE_POSITIONS];
   make_ids(ids, 60, 1);
   memcpy(other, ids, sizeof other);
@@ -76,7 +73,6 @@ static void a_failed_restore_keeps_what_was_held_and_no_more(void **state) {
 
 /* The keys of the last token, too; but its logits are made by computing it again. */
 static void restored_keys_are_not_computed_again(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 60, 1);
   for (int n_held = 19; n_held <= 60; n_held++) {
@@ -96,7 +92,6 @@ static void restored_keys_are_not_computed_again(void **state) {
 
 /* `auk bench -p 2,4,8 -d N` times this: rows after a context are one step, with the logits of the last. */
 static void a_few_tokens_are_one_step(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   const int depth = 70;
   Session *session = open_session((SessionOptions){.chunk = 32});
@@ -115,7 +110,6 @@ static void a_few_tokens_are_one_step(void **state) {
 }
 
 static void no_more_is_kept_than_is_said(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   float logits[FAKE_VOCAB];
   make_ids(ids, 60, 1);
@@ -149,7 +143,6 @@ static bool watch(void *user, int done, int total) {
 }
 
 static void an_interrupted_prefill_can_go_on(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 100, 3);
   Session *session = open_session((SessionOptions){.chunk = 10});
@@ -172,7 +165,6 @@ static void an_interrupted_prefill_can_go_on(void **state) {
 }
 
 static void a_failed_step_leaves_what_was_there(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 100, 4);
   Session *session = open_session((SessionOptions){.chunk = 10});
@@ -191,7 +183,6 @@ static void a_failed_step_leaves_what_was_there(void **state) {
 }
 
 static void ids_and_lengths_are_checked(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS + 1];
   make_ids(ids, FAKE_POSITIONS + 1, 5);
   Session *session = open_session((SessionOptions){.n_ctx = 50});
@@ -214,7 +205,6 @@ static void ids_and_lengths_are_checked(void **state) {
 }
 
 static void impossible_sizes_are_refused(void **state) {
-  (void)state;
   const SessionOptions bad[] = {
       {.n_ctx = FAKE_POSITIONS + 1, .sampler = greedy},
       {.n_ctx = -1, .sampler = greedy},
@@ -235,7 +225,6 @@ static void impossible_sizes_are_refused(void **state) {
 /* --- decoding, evaluating */
 
 static void decoding_is_prefilling_one_token(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 90, 6);
   Session *session = open_session((SessionOptions){.chunk = 32});
@@ -256,7 +245,6 @@ static Status take_row(void *user, int row, const float *logits, Error *err) {
 }
 
 static void evaluation_gives_the_logits_of_every_token(void **state) {
-  (void)state;
   const int chunks[] = {1, 7, 64, 0}, rows[] = {0, 1, 5, 64, 1000};
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 100, 7);
@@ -279,7 +267,6 @@ static void evaluation_gives_the_logits_of_every_token(void **state) {
 /* The same numbers as log_probability() of the logits that the whole text gives, whatever the chunks and
  * rows, and any number of continuations of one beginning, which stays in the cache. */
 static void continuations_are_scored_behind_what_is_held(void **state) {
-  (void)state;
   const int chunks[] = {1, 7, 64, 0}, rows[] = {0, 1, 5, 64}, lengths[] = {1, 2, 9, 40, 1};
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 50, 7);
@@ -308,7 +295,6 @@ static void continuations_are_scored_behind_what_is_held(void **state) {
 }
 
 static void a_score_leaves_nothing_behind(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS], more[60], id;
   double log_p[60], again[60];
   Error err;
@@ -338,7 +324,6 @@ static void a_score_leaves_nothing_behind(void **state) {
 }
 
 static void a_seed_makes_the_same_draws_whenever_it_is_given(void **state) {
-  (void)state;
   SamplerSettings settings = greedy;
   settings.temperature = 5;
   settings.seed = 7;
@@ -366,7 +351,6 @@ static void a_seed_makes_the_same_draws_whenever_it_is_given(void **state) {
 
 /* Presence counts what was generated, not the prompt; a text that is synced anew is prompt. */
 static void the_sampler_knows_prompt_from_answer(void **state) {
-  (void)state;
   SamplerSettings settings = greedy;
   settings.presence_penalty = 50; /* more than any logit of the fake model */
   int32_t ids[FAKE_POSITIONS];
@@ -397,7 +381,6 @@ static void the_sampler_knows_prompt_from_answer(void **state) {
 /* The tokens that a text begins with as the text before it did are not computed again. The penalties count
  * them all the same. */
 static void a_common_beginning_is_known_to_the_sampler(void **state) {
-  (void)state;
   SamplerSettings settings = greedy;
   settings.repetition_penalty = 1000;
   for (int common = 1; common < 50; common += 7) {
@@ -440,7 +423,6 @@ static Status check_row(void *user, int row, const float *logits, Error *err) {
 
 /* However a text came to its length, its logits are those of a text that always had it. */
 static void a_text_that_grows_long_is_computed_again(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 100, 5);
   Error err;
@@ -484,7 +466,6 @@ static bool watch_again(void *user, int done, int total) {
 
 /* A watcher gets the progress and may stop it; later results are as if nothing had been stopped. */
 static void what_is_computed_again_can_be_stopped(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 100, 5);
   Error err;
@@ -506,7 +487,6 @@ static void what_is_computed_again_can_be_stopped(void **state) {
 
 /* A continuation is scored as a part of the text that it makes. */
 static void scores_of_long_texts_are_theirs(void **state) {
-  (void)state;
   const int n = 30, lengths[] = {5, 11, 12, 40, 3};
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, n, 5);
@@ -528,7 +508,6 @@ static void scores_of_long_texts_are_theirs(void **state) {
 
 /* A failure on the way leaves fewer tokens, and no wrong ones. */
 static void a_failure_while_a_text_grows_long(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 100, 5);
   Error err;
@@ -571,7 +550,6 @@ static GenerateResult generate_ok(Session *session, GenerateOptions options, Hea
 }
 
 static void every_end_is_told(void **state) {
-  (void)state;
   const int32_t eos[] = {FAKE_VOCAB - 2, FAKE_VOCAB - 1};
   int32_t ids[FAKE_POSITIONS], greedy_ids[20];
   make_ids(ids, 30, 9);
@@ -645,7 +623,6 @@ static void every_end_is_told(void **state) {
  * the sampler they are of the answer. */
 static void held_tokens_are_those_of_an_answer(void **state) {
   enum { N = 20, CHUNK = 4, N_CTX = 36 };
-  (void)state;
   SamplerSettings settings = greedy;
   settings.presence_penalty = 50; /* more than any logit of the fake model */
   int32_t ids[FAKE_POSITIONS];
@@ -683,7 +660,6 @@ static void held_tokens_are_those_of_an_answer(void **state) {
 }
 
 static void no_token_is_pushed_beyond_the_context(void **state) {
-  (void)state;
   enum { N_CTX = 40 };
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, N_CTX, 9);
@@ -704,7 +680,6 @@ static void no_token_is_pushed_beyond_the_context(void **state) {
 
 /* A stop is noticed one step late at most, and nothing of that step is part of the session. */
 static void a_lead_is_dropped_at_a_stop(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   make_ids(ids, 30, 9);
   Session *session = open_session((SessionOptions){.n_ctx = 60, .chunk = 16});

@@ -51,7 +51,6 @@ static void assert_refused(SessionOptions options, const char *message) {
 }
 
 static void sizes_out_of_range_are_named(void **state) {
-  (void)state;
   assert_refused((SessionOptions){.n_ctx = 201},
                  "context of 201 tokens, expected 1 to the model's maximum of 200");
   assert_refused((SessionOptions){.n_ctx = -1},
@@ -63,7 +62,6 @@ static void sizes_out_of_range_are_named(void **state) {
 }
 
 static void a_device_that_cannot_open_leaves_no_session(void **state) {
-  (void)state;
   BackendModel loaded = {&model};
   Session *session;
   Error err = {{0}};
@@ -79,7 +77,6 @@ static void a_device_that_cannot_open_leaves_no_session(void **state) {
 /* --- lengths and ids */
 
 static void lengths_and_ids_out_of_range_are_named(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   double log_p[60];
   Error err = {{0}};
@@ -114,7 +111,6 @@ static bool refuse_the_last(void *user, int done, int total) {
 
 /* Once all is computed nothing can be stopped any more. */
 static void the_last_call_of_progress_stops_nothing(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   int n_calls = 0;
   make_ids(ids, 30, 2);
@@ -128,7 +124,6 @@ static void the_last_call_of_progress_stops_nothing(void **state) {
 /* --- keys and values */
 
 static void bytes_of_a_token_are_known(void **state) {
-  (void)state;
   Model of_heads = model;
   BackendModel loaded = {&of_heads};
   Session *session;
@@ -164,7 +159,6 @@ static void bytes_of_a_token_are_known(void **state) {
 }
 
 static void spans_of_keys_are_checked(void **state) {
-  (void)state;
   static const struct {
     int pos, n, n_stored;
     bool read, write; /* of 20 tokens in a context of 30 */
@@ -202,7 +196,6 @@ static void spans_of_keys_are_checked(void **state) {
 
 /* A store has nothing to do for it: what the session holds stays, logits too, and no directory is made. */
 static void a_device_that_hands_out_no_keys_has_none_stored(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   PrefixReport report;
   PrefixStore *store;
@@ -236,7 +229,6 @@ static void a_device_that_hands_out_no_keys_has_none_stored(void **state) {
 
 /* Where positions may yet turn otherwise, the host has to see each token. */
 static void only_texts_that_cannot_grow_long_run_ahead(void **state) {
-  (void)state;
   static const struct {
     const Model *model;
     int n_ctx, n; /* n: tokens that are held */
@@ -266,7 +258,6 @@ static void only_texts_that_cannot_grow_long_run_ahead(void **state) {
 
 /* Prefilled is what is computed, and not what is on its way. */
 static void a_prefill_waits_for_the_device(void **state) {
-  (void)state;
   int32_t ids[FAKE_POSITIONS];
   Error err = {{0}};
   make_ids(ids, 30, 1);
@@ -297,7 +288,6 @@ static struct {
 } steps;
 
 static Status begin_step(BackendState *state, TokenRange range, bool *replayed, Error *err) {
-  (void)state;
   steps.n_begun++;
   steps.n_logit_rows = range.n_logit_rows;
   *replayed = steps.replays;
@@ -305,14 +295,12 @@ static Status begin_step(BackendState *state, TokenRange range, bool *replayed, 
 }
 
 static Status end_step(BackendState *state, Status so_far, Error *err) {
-  (void)state;
   steps.n_ended++;
   steps.so_far = so_far;
   return so_far == STATUS_OK && steps.ends_badly ? error_set(err, STATUS_FAILED, "no record") : so_far;
 }
 
 static void a_device_that_records_steps_is_told_of_both_ends(void **state) {
-  (void)state;
   Backend recording = fake_backend;
   BackendModel loaded = {&model};
   BackendState *device;

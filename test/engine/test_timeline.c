@@ -382,7 +382,6 @@ static void walk(const Model *model_of_it, int n_slots, int n_ctx, int chunk, in
 }
 
 static void a_session_is_what_its_calls_make_it(void **state) {
-  (void)state;
   static const struct {
     int n_ctx, chunk, rows;
   } sizes[] = {{60, 1, 1}, {60, 7, 3}, {90, 16, 16}, {41, 90, 5}, {40, 13, 13}};
@@ -394,7 +393,6 @@ static void a_session_is_what_its_calls_make_it(void **state) {
 
 /* The fake state is all of the text before it: one that is not the session's shows in the logits. */
 static void a_recurrent_state_is_that_of_the_text(void **state) {
-  (void)state;
   static const struct {
     int n_slots, n_ctx, chunk, rows;
   } sizes[] = {{2, 60, 1, 1}, {2, 60, 7, 3}, {3, 200, 16, 16}, {16, 200, 200, 5}, {5, 70, 13, 13}};

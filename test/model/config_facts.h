@@ -6,16 +6,8 @@
  * shows its value in every config. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "model/config/config.h"
+#include "test/unit.h"
 
 enum { MAX_FACTS = 400, FACT_BYTES = 400 };
 

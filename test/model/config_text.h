@@ -1,17 +1,8 @@
 /* config_text.h - configs as texts in a test. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "model/config/config.h"
+#include "test/unit.h"
 
 /* The text with " for each ', in new memory: configs are written with ' in tests. */
 static inline char *quoted(const char *text) {

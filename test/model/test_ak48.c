@@ -94,7 +94,6 @@ static void assert_same_bytes(const char *path, const Buffer *expected) {
 static void (*const makers[])(Tiny *) = {tiny_qwen3, tiny_llama};
 
 static void writes_what_the_specification_says(void **state) {
-  (void)state;
   for (int i = 0; i < 2; i++) {
     Tiny tiny;
     makers[i](&tiny);
@@ -165,7 +164,6 @@ static void assert_views(Tiny *tiny, const Model *model) {
 }
 
 static void reads_what_the_specification_says(void **state) {
-  (void)state;
   for (int i = 0; i < 2; i++) {
     Tiny tiny;
     makers[i](&tiny);
@@ -198,7 +196,6 @@ static void reads_what_the_specification_says(void **state) {
 /* bf16 and fp32 whose numbers are fp16 numbers too become those: -0, subnormals and the largest among
  * them. */
 static void converts_exact_numbers(void **state) {
-  (void)state;
   static const float numbers[] = {-0.0f, 0x1p-24f, -0x1.ff8p-15f, 65504.0f, 1.0f, 0x1.ffcp3f};
   Tiny tiny;
   tiny_qwen3(&tiny);
@@ -255,7 +252,6 @@ static void put_float(Tiny *tiny, const char *name, const char *dtype, size_t in
 }
 
 static void refuses_what_the_file_cannot_hold(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen2(&tiny);
   pack_refused(&tiny, "model.layers.0.self_attn.q_proj has a bias", "packed file cannot hold");
@@ -297,7 +293,6 @@ static void refuses_what_the_file_cannot_hold(void **state) {
   } while (0)
 
 static void names_the_parts_that_the_file_cannot_hold(void **state) {
-  (void)state;
   CANNOT_HOLD(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
   CANNOT_HOLD(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
   CANNOT_HOLD(qk_norm_after_rope, true, "q and k norms after their rope");
@@ -311,7 +306,6 @@ static void names_the_parts_that_the_file_cannot_hold(void **state) {
 
 /* A window that reaches as far as the context is none. */
 static void takes_a_window_that_changes_nothing(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   tiny.architecture = "MistralForCausalLM";
@@ -325,7 +319,6 @@ static void takes_a_window_that_changes_nothing(void **state) {
 }
 
 static void refuses_numbers_that_fp16_cannot_hold(void **state) {
-  (void)state;
   static const struct {
     const char *dtype;
     float value;
@@ -356,7 +349,6 @@ static void refuses_numbers_that_fp16_cannot_hold(void **state) {
 
 /* A write that fails leaves the file that was there, and nothing beside it. */
 static void leaves_nothing_half_written(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = make_directory(), *source = write_tiny(&tiny), *path = in_directory(directory, "m.ak48");
@@ -396,7 +388,6 @@ static void bytes_refused(const void *bytes, size_t size, const char *part, cons
 }
 
 static void refuses_lying_headers(void **state) {
-  (void)state;
   static const struct {
     int offset, value;
     const char *part;
@@ -437,7 +428,6 @@ static void refuses_lying_headers(void **state) {
 }
 
 static void refuses_other_files(void **state) {
-  (void)state;
   static const char gguf[] = "GGUF\3\0\0\0", json[] = "{\"a\": 1}", safetensors[] = "\2\0\0\0\0\0\0\0{}";
   bytes_refused("", 0, "begins with nothing, expected 0x616b3438", "");
   bytes_refused("84k", 3, "begins with nothing", "");
@@ -451,7 +441,6 @@ static void refuses_other_files(void **state) {
 
 /* The lengths by hand: header 256; 5 norms and the embedding; 7 layers of two; head; norms of q and k. */
 static void refuses_other_lengths(void **state) {
-  (void)state;
   for (int i = 0; i < 2; i++) {
     Tiny tiny;
     makers[i](&tiny);
@@ -476,7 +465,6 @@ static void refuses_other_lengths(void **state) {
 }
 
 static void refuses_norms_that_are_not_finite(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   Buffer file = expected_file(&tiny);
@@ -497,7 +485,6 @@ static char *write_packed(Tiny *tiny) {
 }
 
 static void asks_flag_then_config_then_qwen3(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
@@ -550,7 +537,6 @@ static void assert_known(const char *path, const ModelOverrides *flags, bool ass
 /* With q and k norms it may be Qwen3; without them rope_theta and epsilon are unknown, and both have to be
  * given. */
 static void only_what_may_be_qwen3_is_computed_as_qwen3(void **state) {
-  (void)state;
   const ModelOverrides theta = {.rope_theta = 1e4}, eps = {.norm_eps = 1e-5}, both = {1e4, 1e-5, NULL};
   for (int llama = 0; llama < 2; llama++) {
     Tiny tiny;
@@ -573,7 +559,6 @@ static void only_what_may_be_qwen3_is_computed_as_qwen3(void **state) {
 
 /* A config.json that says what the header cannot is believed: rope scaling and windows. */
 static void believes_the_config_beside_it(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_packed(&tiny);
@@ -592,7 +577,6 @@ static void believes_the_config_beside_it(void **state) {
 }
 
 static void refuses_a_config_that_contradicts_it(void **state) {
-  (void)state;
   static const struct {
     size_t field;
     int value;
@@ -623,7 +607,6 @@ static void refuses_a_config_that_contradicts_it(void **state) {
 
 /* A checkpoint may have a head of its own although its config ties: the packed file keeps it. */
 static void holds_a_head_that_the_config_ties(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   const TinyTensor *head = tiny_add(&tiny, "lm_head.weight", "F16", 2, 40, 32);
@@ -640,7 +623,6 @@ static void holds_a_head_that_the_config_ties(void **state) {
 }
 
 static void refuses_a_config_of_another_kind(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
@@ -664,7 +646,6 @@ static void refuses_a_config_of_another_kind(void **state) {
 
 /* As a config.json itself would be: the ramp of yarn divides by the logarithm of theta. */
 static void refuses_a_theta_that_yarn_cannot_use(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
@@ -684,7 +665,6 @@ static void refuses_a_theta_that_yarn_cannot_use(void **state) {
 }
 
 static void an_interruption_leaves_nothing(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *source = write_tiny(&tiny), *directory = make_directory();

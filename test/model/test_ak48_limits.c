@@ -59,7 +59,6 @@ static const char *decode(const ModelConfig *header, ModelConfig *decoded) {
 }
 
 static void each_field_has_its_range(void **state) {
-  (void)state;
   ModelConfig decoded = {0};
   assert_string_equal(decode(&fine, &decoded), "");
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -81,7 +80,6 @@ static void each_field_has_its_range(void **state) {
 }
 
 static void what_is_encoded_is_decoded(void **state) {
-  (void)state;
   const ModelConfig *const headers[] = {&fine, &largest};
   for (size_t i = 0; i < 2; i++) {
     ModelConfig decoded = {0};
@@ -93,7 +91,6 @@ static void what_is_encoded_is_decoded(void **state) {
 }
 
 static void sizes_that_are_at_odds_are_refused(void **state) {
-  (void)state;
   static const struct {
     size_t field;
     int32_t value;
@@ -125,7 +122,6 @@ static void sizes_that_are_at_odds_are_refused(void **state) {
 
 /* Every byte between the fields and the body is zero. */
 static void no_byte_of_the_padding_is_free(void **state) {
-  (void)state;
   unsigned char bytes[AK48_HEADER_SIZE];
   for (int at = 45; at < AK48_HEADER_SIZE; at++) {
     char message[100];
@@ -160,7 +156,6 @@ static uint64_t size_of(const ModelConfig *h, bool qk_norm) {
 }
 
 static void even_the_largest_body_has_a_size(void **state) {
-  (void)state;
   ModelConfig own_head = largest;
   own_head.tied_embeddings = 0;
   const ModelConfig *const headers[] = {&fine, &largest, &own_head};
@@ -173,7 +168,6 @@ static void even_the_largest_body_has_a_size(void **state) {
 }
 
 static void a_packed_file_is_known_by_its_first_bytes(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     bool packed;
@@ -210,7 +204,6 @@ static void a_packed_file_is_known_by_its_first_bytes(void **state) {
   } while (0)
 
 static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny);
@@ -249,7 +242,6 @@ static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
 }
 
 static void each_thing_that_a_layer_is_beyond_it_is_named(void **state) {
-  (void)state;
   static const float bias[48];
   Tiny tiny;
   tiny_qwen3(&tiny);
@@ -274,7 +266,6 @@ static void each_thing_that_a_layer_is_beyond_it_is_named(void **state) {
 enum { VOCAB = 300, CELLS = VOCAB * 32 }; /* 9,600 numbers: 8,192 and a rest */
 
 static void every_number_of_a_long_tensor_is_converted(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_free(&tiny);
@@ -331,7 +322,6 @@ static char *write_packed(Tiny *tiny) {
 }
 
 static void a_file_alone_has_neutral_settings(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_packed(&tiny);
@@ -366,7 +356,6 @@ static void a_file_alone_has_neutral_settings(void **state) {
 
 /* A config.json beside a file of q and k norms, and beside one without. */
 static void a_config_beside_it_says_nothing_that_it_cannot_hold(void **state) {
-  (void)state;
   static const struct {
     const char *architecture, *model_type, *members, *part;
     bool qwen3;

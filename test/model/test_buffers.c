@@ -1,14 +1,6 @@
 /* test_buffers.c - buffers that are in use at once lie apart, others share memory; sizes that overflow. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "model/buffers.h"
+#include "test/unit.h"
 
 enum { MOST = 40 };
 
@@ -42,7 +34,6 @@ static size_t lines(size_t bytes) {
 }
 
 static void buffers_in_use_at_once_lie_apart(void **state) {
-  (void)state;
   static char memory[MOST * 1024];
   static Buffers buffers;
   uint32_t seed = 1;
@@ -81,7 +72,6 @@ static void buffers_in_use_at_once_lie_apart(void **state) {
 }
 
 static void two_that_never_meet_need_the_memory_of_the_larger(void **state) {
-  (void)state;
   static Buffers buffers;
   static char memory[256];
   Wanted wanted[] = {{100, OP_QKV, OP_OUT_PROJ, NULL}, {200, OP_GATE_UP, OP_DOWN, NULL}};
@@ -93,7 +83,6 @@ static void two_that_never_meet_need_the_memory_of_the_larger(void **state) {
 }
 
 static void what_is_taken_first_lives_always(void **state) {
-  (void)state;
   static Buffers buffers;
   buffers_begin(&buffers, NULL);
   buffers_take(&buffers, 64, 1);
@@ -105,7 +94,6 @@ static void what_is_taken_first_lives_always(void **state) {
 }
 
 static void sizes_that_overflow_are_known(void **state) {
-  (void)state;
   static Buffers buffers;
   Wanted wanted[] = {{SIZE_MAX, OP_QKV, OP_QKV, NULL}, {64, OP_EMBED, OP_LOGITS, NULL}};
   assert_true(buffers_product(SIZE_MAX / 2, 3) == SIZE_MAX && buffers_product(7, 3) == 21);

@@ -4,20 +4,13 @@
  * 5.23: its rotary embeddings for the frequencies in rope_reference.h (made by make_rope_reference.py), the
  * formulas of modeling_rope_utils.py in double for those of made-up configs. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "config_text.h"
 #include "rope_reference.h"
 #include "test/directory.h"
+#include "test/unit.h"
 
 /* --- rotary frequencies */
 
@@ -102,7 +95,6 @@ static RopeConfig any_rope(Random *random, RopeKind kind, int dim) {
  * weights add up to high / (high - low) <= 8, yarn's as many as the ramp's place is widths away from 0: 40,
  * with a factor of 2 or more between the betas and theta up to 10^6. A wrong term is thousands. */
 static void frequencies_follow_the_formulas(void **state) {
-  (void)state;
   static const int dims[] = {2, 16, 64, 80, 128, 256, 512};
   Random random = {7};
   for (int i = 0; i < 600; i++) {
@@ -131,7 +123,6 @@ static void frequencies_follow_the_formulas(void **state) {
  * times by half a unit of at most f: 2 + 4 + 2 = 8. yarn's weights are computed alike; its two terms, at most
  * 2 f where factor is 0.5, carry 2 units each and round: 8. longrope multiplies the wave: one more. */
 static void frequencies_are_those_of_transformers(void **state) {
-  (void)state;
   static const double units[] = {
       [ROPE_PLAIN] = 2, [ROPE_LINEAR] = 3, [ROPE_LLAMA3] = 8, [ROPE_YARN] = 8, [ROPE_LONGROPE] = 3};
   for (size_t i = 0; i < sizeof rope_references / sizeof *rope_references; i++) {
@@ -156,7 +147,6 @@ static void frequencies_are_those_of_transformers(void **state) {
 
 /* Values of torch.distributions.Normal(0, 1).icdf() in fp64, of p in fp32. */
 static void quantiles_of_a_gaussian(void **state) {
-  (void)state;
   static const double cases[][2] = {
       {0.95, 1.644853511366523}, {0.5, 0}, {0.25, -0.6744897501960818}, {0.999999, 4.750757754603034}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -186,7 +176,6 @@ static Status load(const char *config_text, const char *quant, const char *gener
 }
 
 static void end_tokens_and_sampling_come_from_generation_config(void **state) {
-  (void)state;
   ModelConfig c;
   Error err;
   assert_int_equal(
@@ -222,7 +211,6 @@ static void end_tokens_and_sampling_come_from_generation_config(void **state) {
 }
 
 static void an_old_quant_config_counts_where_config_says_nothing(void **state) {
-  (void)state;
   ModelConfig c;
   Error err;
   const char *old = "{'zero_point': true, 'q_group_size': 64, 'w_bit': 4, 'version': 'GEMM'}";
@@ -243,7 +231,6 @@ static void an_old_quant_config_counts_where_config_says_nothing(void **state) {
 }
 
 static void a_directory_without_a_config_is_refused(void **state) {
-  (void)state;
   ModelConfig c;
   Error err;
   assert_int_equal(load(NULL, NULL, "{}", &c, &err), STATUS_MODEL);
@@ -255,7 +242,6 @@ static void a_directory_without_a_config_is_refused(void **state) {
 }
 
 static void every_sampling_default_has_its_range(void **state) {
-  (void)state;
   static const struct {
     const char *key, *least, *less, *most, *more;
   } members[] = {
@@ -287,7 +273,6 @@ static void every_sampling_default_has_its_range(void **state) {
 /* Settings that generation_config.json leaves out are neutral; tokens that it leaves out are those of
  * config.json. */
 static void an_empty_generation_config_changes_nothing(void **state) {
-  (void)state;
   static const char *const empty[] = {"{}", "{'eos_token_id': null, 'bos_token_id': null, 'top_k': null}"};
   for (size_t i = 0; i < 2; i++) {
     ModelConfig c;

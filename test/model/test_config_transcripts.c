@@ -74,7 +74,6 @@ static void write_transcript(const char *old, FILE *out) {
 
 /* A row of architectures that no transcript has is not tested. */
 static void configs_mean_what_their_transcripts_say(void **state) {
-  (void)state;
   firsts = calloc(MAX_FIRSTS, sizeof *firsts);
   check_transcripts("test/data/transcripts/configs", write_transcript);
   for (size_t i = 0; i < n_architectures; i++) {

@@ -74,7 +74,6 @@ static void assert_dummy_is_like(Tiny *tiny) {
 }
 
 static void says_what_a_checkpoint_says(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny); /* norms of q and k, a head of its own */
   assert_dummy_is_like(&tiny);
@@ -85,7 +84,6 @@ static void says_what_a_checkpoint_says(void **state) {
 }
 
 static void a_group_can_be_the_whole_input(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_free(&tiny);
@@ -95,7 +93,6 @@ static void a_group_can_be_the_whole_input(void **state) {
 }
 
 static void without_quantisation_all_is_dense(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char base[LINEAR_NAME_SIZE];
@@ -110,7 +107,6 @@ static void without_quantisation_all_is_dense(void **state) {
 }
 
 static void modules_not_to_convert_are_dense(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_make_dense(&tiny, "model.layers.0.mlp.down_proj", "F16");
@@ -146,7 +142,6 @@ static void assert_harmless(const Linear *linear) {
 }
 
 static void is_filled_with_harmless_numbers(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny);
@@ -177,7 +172,6 @@ static void is_filled_with_harmless_numbers(void **state) {
 }
 
 static void has_no_memory_before(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -348,7 +342,6 @@ static Model *open_kind(size_t i) {
 }
 
 static void no_two_tensors_share_a_byte(void **state) {
-  (void)state;
   for (size_t i = 0; i < N_KINDS; i++) {
     Model *model = open_kind(i);
     for (int which = 0; which < N_PACKED_LINEARS; which++) {
@@ -434,7 +427,6 @@ static void assert_linear_filled(const Linear *linear) {
 }
 
 static void every_kind_is_filled_with_harmless_numbers(void **state) {
-  (void)state;
   for (size_t i = 0; i < N_KINDS; i++) {
     Model *model = open_kind(i);
     Error err = {{0}};
@@ -472,7 +464,6 @@ static void assert_dummy_refused(const char *path, Status expected, const char *
 }
 
 static void refuses_what_no_checkpoint_can_be(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   tiny.group = 24; /* of 32 inputs */
@@ -499,7 +490,6 @@ static void refuses_what_no_checkpoint_can_be(void **state) {
 }
 
 static void the_largest_config_is_no_accident(void **state) {
-  (void)state;
   Tiny tiny = {.architecture = "LlamaForCausalLM",
                .model_type = "llama",
                .hidden = 1 << 20,

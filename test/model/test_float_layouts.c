@@ -67,7 +67,6 @@ static Opened open_prepared(Tiny *tiny) {
 }
 
 static void scales_of_nvfp4_have_the_global_scale_in_them(void **state) {
-  (void)state;
   for (int packed = 0; packed < 2; packed++) {
     Tiny tiny;
     add_nvfp4(&tiny, packed);
@@ -87,7 +86,6 @@ static void scales_of_nvfp4_have_the_global_scale_in_them(void **state) {
 }
 
 static void scales_of_mxfp4_are_powers_of_two(void **state) {
-  (void)state;
   Tiny tiny;
   add_mxfp4(&tiny);
   Opened opened = open_prepared(&tiny);
@@ -105,7 +103,6 @@ static void scales_of_mxfp4_are_powers_of_two(void **state) {
 
 /* The shape of the scales where the config does not say it; blocks with a smaller one at the edge. */
 static void scales_of_fp8_are_of_blocks(void **state) {
-  (void)state;
   static const struct {
     const char *quant, *suffix;
     int rank, rows, columns, block, group;
@@ -137,7 +134,6 @@ static void scales_of_fp8_are_of_blocks(void **state) {
 }
 
 static void scales_of_fp8_may_be_bf16_or_exponents(void **state) {
-  (void)state;
   static const struct {
     const char *dtype;
     unsigned char bytes[2];
@@ -159,7 +155,6 @@ static void scales_of_fp8_may_be_bf16_or_exponents(void **state) {
 /* --- what is refused when a checkpoint is opened */
 
 static void parts_of_fp4(void **state) {
-  (void)state;
   Tiny tiny;
   add_nvfp4(&tiny, true);
   tiny_remove(&tiny, Q ".weight_global_scale");
@@ -201,7 +196,6 @@ static void parts_of_fp4(void **state) {
 
 /* gate_proj has 40 inputs: two groups of 16 and a half, and one group of 32 and a quarter. */
 static void fp4_has_whole_groups(void **state) {
-  (void)state;
   static const char *const configs[] = {NVFP4, MXFP4_PACKED}, *const names[] = {"weight", "weight_packed"};
   for (int i = 0; i < 2; i++) {
     Tiny tiny;
@@ -220,7 +214,6 @@ static void fp4_has_whole_groups(void **state) {
 }
 
 static void parts_of_fp8(void **state) {
-  (void)state;
   Tiny tiny;
   add_fp8_blocks(&tiny);
   tiny_remove(&tiny, Q ".weight_scale_inv");
@@ -248,7 +241,6 @@ static void parts_of_fp8(void **state) {
 }
 
 static void layouts_that_the_config_does_not_say(void **state) {
-  (void)state;
   Tiny tiny;
   add_nvfp4(&tiny, true);
   tiny.extra_config = NVFP4;
@@ -271,7 +263,6 @@ static void layouts_that_the_config_does_not_say(void **state) {
 /* --- what is refused when its numbers are read */
 
 static void scales_of_groups_are_numbers_from_0_on(void **state) {
-  (void)state;
   static const struct {
     unsigned char code;
     const char *nvfp4, *mxfp4;
@@ -299,7 +290,6 @@ static void scales_of_groups_are_numbers_from_0_on(void **state) {
 }
 
 static void global_scales_are_numbers_above_0(void **state) {
-  (void)state;
   static const float values[] = {0, -1, NAN, INFINITY, -INFINITY, 1e38f, 1e-42f};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
     for (int packed = 0; packed < 2; packed++) {
@@ -318,7 +308,6 @@ static void global_scales_are_numbers_above_0(void **state) {
 }
 
 static void scales_of_fp8_are_finite(void **state) {
-  (void)state;
   static const float values[] = {NAN, INFINITY, -INFINITY, 1e37f};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
     Tiny tiny;

@@ -77,7 +77,6 @@ static size_t total_bytes(const Tiny *tiny) {
 }
 
 static void takes_each_architecture(void **state) {
-  (void)state;
   static void (*const makers[])(Tiny *) = {tiny_qwen3, tiny_llama, tiny_qwen2};
   for (int i = 0; i < 3; i++) {
     Tiny tiny;
@@ -100,7 +99,6 @@ static void takes_each_architecture(void **state) {
 
 /* The data begins at each residue modulo 8, and so do its tensors: nothing may need alignment. */
 static void takes_data_at_any_alignment(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = make_directory();
@@ -140,7 +138,6 @@ static char *write_shards(const Tiny *tiny, const char *first, const char *secon
 }
 
 static void takes_shards(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_shards(&tiny, "a.safetensors", "b.safetensors");
@@ -157,7 +154,6 @@ static void takes_shards(void **state) {
 
 /* model.safetensors goes before an index, as in transformers. */
 static void prefers_the_single_file(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -168,7 +164,6 @@ static void prefers_the_single_file(void **state) {
 }
 
 static void takes_dense_layers_and_other_dtypes(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   tiny_make_dense(&tiny, "model.layers.0.mlp.down_proj", "BF16");
@@ -196,7 +191,6 @@ static void takes_dense_layers_and_other_dtypes(void **state) {
 }
 
 static void takes_one_group_for_the_whole_input(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   tiny_free(&tiny);
@@ -214,7 +208,6 @@ static void takes_one_group_for_the_whole_input(void **state) {
 
 /* A bias that no architecture demands is used where it is; leftovers are counted and left alone. */
 static void takes_optional_biases_and_leftovers(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_add(&tiny, "model.layers.1.mlp.down_proj.bias", "F32", 1, 32, 1);
@@ -245,7 +238,6 @@ static void takes_optional_biases_and_leftovers(void **state) {
 }
 
 static void finds_the_tokenizer(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -267,7 +259,6 @@ static void finds_the_tokenizer(void **state) {
 /* --- what is refused: directories and files */
 
 static void refuses_paths(void **state) {
-  (void)state;
   char *directory = make_directory();
   OPEN_REFUSED(in_directory(directory, "none"), NULL, STATUS_MODEL, "none", "No such file");
   OPEN_REFUSED(directory, NULL, STATUS_MODEL, "config.json");
@@ -277,7 +268,6 @@ static void refuses_paths(void **state) {
 }
 
 static void refuses_overrides(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -293,7 +283,6 @@ static void refuses_overrides(void **state) {
 }
 
 static void refuses_other_weights(void **state) {
-  (void)state;
   static const struct {
     const char *file, *part, *second;
   } cases[] = {
@@ -333,7 +322,6 @@ static void refuses_other_weights(void **state) {
 }
 
 static void refuses_shards(void **state) {
-  (void)state;
   static const struct {
     const char *first, *second, *part, *more;
   } cases[] = {
@@ -358,7 +346,6 @@ static void refuses_shards(void **state) {
 }
 
 static void refuses_bad_indices(void **state) {
-  (void)state;
   static const struct {
     const char *index, *part;
   } cases[] = {
@@ -388,7 +375,6 @@ static void refuses_bad_indices(void **state) {
 /* --- what is refused: tensors */
 
 static void refuses_every_missing_tensor(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen2(&tiny);
   int n = tiny.n_tensors;
@@ -408,7 +394,6 @@ static void refuses_every_missing_tensor(void **state) {
 }
 
 static void refuses_every_other_shape(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen2(&tiny);
   for (int i = 0; i < tiny.n_tensors; i++) {
@@ -431,7 +416,6 @@ static void refuses_every_other_shape(void **state) {
 }
 
 static void refuses_every_other_dtype(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen2(&tiny);
   for (int i = 0; i < tiny.n_tensors; i++) {
@@ -452,7 +436,6 @@ static void refuses_every_other_dtype(void **state) {
 #define Q "model.layers.0.self_attn.q_proj" /* 32 inputs, 4 heads of 12 outputs */
 
 static void refuses_other_quantisations(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   tiny_add(&tiny, Q ".g_idx", "I32", 1, 32, 1);
@@ -512,7 +495,6 @@ static void refuses_other_quantisations(void **state) {
 }
 
 static void refuses_groups_that_do_not_fit(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   tiny.group = 64; /* more than any input */
@@ -527,7 +509,6 @@ static void refuses_groups_that_do_not_fit(void **state) {
 }
 
 static void takes_a_head_with_a_bias_of_zeros(void **state) {
-  (void)state;
   Tiny tiny;
   for (int tied = 0; tied < 2; tied++) {
     tiny_qwen3(&tiny);
@@ -546,7 +527,6 @@ static void takes_a_head_with_a_bias_of_zeros(void **state) {
 
 /* The config ties; transformers 5 then ties only what is equal. */
 static void a_head_of_other_numbers_counts(void **state) {
-  (void)state;
   static const char *const dtypes[] = {"F16", "F16", "BF16", "F32"};
   for (int i = 0; i < 4; i++) {
     Tiny tiny;
@@ -580,7 +560,6 @@ static void a_head_of_other_numbers_counts(void **state) {
 }
 
 static void refuses_heads(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   tiny_remove(&tiny, "lm_head.weight");
@@ -595,7 +574,6 @@ static void refuses_heads(void **state) {
 }
 
 static void refuses_norms_that_are_not_finite(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   memcpy(tiny_find(&tiny, "model.layers.1.self_attn.k_norm.weight")->data + 6, "\x00\x7c", 2);

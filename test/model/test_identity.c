@@ -45,7 +45,6 @@ static bool same(ContentHash one, ContentHash other) {
 /* --- content */
 
 static void what_is_computed_decides_the_content(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = make_directory(), *elsewhere = make_directory();
@@ -78,7 +77,6 @@ static void what_is_computed_decides_the_content(void **state) {
 
 /* The same number in another tensor is another model: order counts, and so does what is used. */
 static void the_order_of_files_and_what_is_used_count(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = make_directory();
@@ -106,7 +104,6 @@ static void the_order_of_files_and_what_is_used_count(void **state) {
 }
 
 static void files_of_the_quantisation_count(void **state) {
-  (void)state;
   static const char *const names[] = {"quant_config.json", "quantize_config.json"};
   static const char *const texts[] = {"{\"quant_method\": \"awq\", \"group_size\": 16}",
                                       "{\"quant_method\": \"awq\", \"group_size\": 16, \"x\": 1}"};
@@ -131,7 +128,6 @@ static void files_of_the_quantisation_count(void **state) {
 }
 
 static void flags_are_part_of_the_content(void **state) {
-  (void)state;
   static const ModelOverrides flags[] = {
       {0},
       {.rope_theta = 10000, .norm_eps = 1e-5}, /* as config.json has them */
@@ -161,7 +157,6 @@ static void flags_are_part_of_the_content(void **state) {
 }
 
 static void what_is_not_read_is_not_known(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -217,7 +212,6 @@ static void assert_replaced(const char *path, const char *directory, const char 
 }
 
 static void every_file_of_weights_is_watched(void **state) {
-  (void)state;
   static const char *const shards[] = {"a.safetensors", "b.safetensors"};
   Tiny tiny;
   tiny_qwen3(&tiny);
@@ -266,7 +260,6 @@ static const char *const companions[] = {
     "chat_template.json",    "added_tokens.json"};
 
 static void all_files_that_it_is_read_from_belong_to_it(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = make_directory(), *outside = make_directory();
@@ -305,7 +298,6 @@ static void all_files_that_it_is_read_from_belong_to_it(void **state) {
 }
 
 static void so_do_those_beside_a_packed_file(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny), *path = strdup(in_directory(directory, "m.ak48"));

@@ -82,7 +82,6 @@ static Opened open_prepared(Tiny *tiny) {
 }
 
 static void what_lies_right_stays_where_it_is(void **state) {
-  (void)state;
   Tiny tiny;
   add_awq(&tiny);
   char *directory = write_tiny(&tiny);
@@ -109,7 +108,6 @@ static void what_lies_right_stays_where_it_is(void **state) {
 /* bf16 scales become F16 where no more than tiny ones are rounded by it, else all of the layer is kept in
  * fp32; fp32 scales that are F16 numbers are none the worse for it. */
 static void scales_are_f16_where_that_loses_nothing(void **state) {
-  (void)state;
   static const struct {
     const char *dtype;
     float first, others;
@@ -160,7 +158,6 @@ static void scales_are_f16_where_that_loses_nothing(void **state) {
 
 /* Version 1 of GPTQ stores one less, so that 15 means 16, which four bits do not hold. */
 static void zero_points_of_gptq(void **state) {
-  (void)state;
   static const struct {
     int bits;
     const char *config;
@@ -192,7 +189,6 @@ static void zero_points_of_gptq(void **state) {
 
 /* Without zero points all are the middle. */
 static void symmetric_layers(void **state) {
-  (void)state;
   Tiny tiny;
   add_awq(&tiny);
   tiny_remove(&tiny, Q ".qzeros");
@@ -206,7 +202,6 @@ static void symmetric_layers(void **state) {
 /* --- what is refused when a checkpoint is opened */
 
 static void parts_of_awq(void **state) {
-  (void)state;
   Tiny tiny;
   add_awq(&tiny);
   tiny_remove(&tiny, Q ".qzeros");
@@ -229,7 +224,6 @@ static void parts_of_awq(void **state) {
 }
 
 static void parts_of_gptq(void **state) {
-  (void)state;
   const char *config = GPTQ_CONFIG("4", "");
   Tiny tiny;
   add_gptq(&tiny, 4, config);
@@ -268,7 +262,6 @@ static void parts_of_gptq(void **state) {
 }
 
 static void parts_of_compressed(void **state) {
-  (void)state;
   Tiny tiny;
   add_packed(&tiny);
   memcpy(tiny_find(&tiny, Q ".weight_shape")->data + 8, &(int64_t){IN + 1}, 8);
@@ -316,7 +309,6 @@ static void parts_of_compressed(void **state) {
 
 /* Zero points that say what is so without them. */
 static void zero_points_of_a_symmetric_layer(void **state) {
-  (void)state;
   Tiny tiny;
   add_packed(&tiny);
   tiny.extra_config = CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16", "");
@@ -330,7 +322,6 @@ static void zero_points_of_a_symmetric_layer(void **state) {
 }
 
 static void parts_of_int8(void **state) {
-  (void)state;
   Tiny tiny;
   add_int8(&tiny);
   memset(add(&tiny, ".weight_zero_point", "I8", OUT, 1)->data, 1, OUT);
@@ -382,7 +373,6 @@ static void make_wide_int8(Tiny *tiny, int n_in) {
 
 /* 2^17 products of -128 and -128 are 2^31, one more than an int32 sum holds. */
 static void int8_sums_must_fit_32_bits(void **state) {
-  (void)state;
   Tiny tiny;
   make_wide_int8(&tiny, (1 << 17) - 1);
   char *directory = write_tiny(&tiny);
@@ -394,7 +384,6 @@ static void int8_sums_must_fit_32_bits(void **state) {
 }
 
 static void layouts_that_the_config_does_not_say(void **state) {
-  (void)state;
   Tiny tiny;
   add_awq(&tiny);
   tiny.extra_config = PACKED_4;
@@ -417,7 +406,6 @@ static void layouts_that_the_config_does_not_say(void **state) {
 
 /* A layer that the config calls dense is read as the others are where its tensors are quantised ones. */
 static void tensors_say_whether_a_layer_is_quantised(void **state) {
-  (void)state;
   static const char *const ignored[] = {QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": "
                                               "false, \"dynamic\": {\"-:.*q_proj\": {}}"),
                                         QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": "
@@ -458,7 +446,6 @@ static void words_refused(int hidden, int n_heads, int head_dim, bool fused, con
 
 /* k_proj has 32 inputs and 16 outputs: each shape says which layout it is of, and of how many bits. */
 static void other_shapes_are_known(void **state) {
-  (void)state;
   enum { KV = 16 };
   static const struct {
     const char *config, *suffix;
@@ -508,7 +495,6 @@ static void other_shapes_are_known(void **state) {
 }
 
 static void words_hold_whole_layers(void **state) {
-  (void)state;
   const char *const four = QUANT("\"quant_method\": \"gptq\", \"group_size\": 2"),
                     *const eight = QUANT("\"quant_method\": \"gptq\", \"group_size\": 2, \"bits\": 8"),
                     *const awq = QUANT("\"quant_method\": \"awq\", \"group_size\": 2");
@@ -525,7 +511,6 @@ static void words_hold_whole_layers(void **state) {
 
 /* A head is quantised as its tensors are; that it is, the config says from then on. */
 static void heads_may_be_quantised(void **state) {
-  (void)state;
   static const struct {
     const char *config;
     int bits;
@@ -556,7 +541,6 @@ static void heads_may_be_quantised(void **state) {
 
 /* The text part of several has the head that is there, dense or quantised, else its embedding. */
 static void the_head_of_a_text_part_is_the_one_that_is_there(void **state) {
-  (void)state;
   static const struct {
     const char *suffix, *dtype;
     int rows, columns;
@@ -600,7 +584,6 @@ static void the_head_of_a_text_part_is_the_one_that_is_there(void **state) {
 }
 
 static void embeddings(void **state) {
-  (void)state;
   static const char *const names[] = {"model.embed_tokens.qweight", "model.embed_tokens.weight_packed"};
   for (size_t i = 0; i < 2; i++) {
     Tiny tiny;
@@ -614,7 +597,6 @@ static void embeddings(void **state) {
 /* --- what is refused when its numbers are read */
 
 static void numbers_that_are_none(void **state) {
-  (void)state;
   Tiny tiny;
   add_awq(&tiny);
   memcpy(tiny_find(&tiny, Q ".scales")->data + 2 * 33, "\x00\x7c", 2);
@@ -639,7 +621,6 @@ static void numbers_that_are_none(void **state) {
 }
 
 static void a_packed_file_has_finite_scales(void **state) {
-  (void)state;
   Tiny tiny;
   tiny_qwen3(&tiny);
   memcpy(tiny_find(&tiny, "model.layers.1.mlp.up_proj.scales")->data + 10, "\x00\x7e", 2);

@@ -353,17 +353,14 @@ static void assert_prepared(const Case *c, bool fused) {
 }
 
 static void every_weight_is_the_one_that_was_stored(void **state) {
-  (void)state;
   for (size_t i = 0; i < N_CASES; i++) assert_prepared(&cases[i], false);
 }
 
 static void and_so_are_those_of_layers_that_share_a_matrix(void **state) {
-  (void)state;
   for (size_t i = 0; i < N_CASES; i++) assert_prepared(&cases[i], true);
 }
 
 static void dense_layers_are_views_of_what_was_stored(void **state) {
-  (void)state;
   static const char *const dtypes[] = {"F16", "BF16", "F32"};
   for (int i = 0; i < 6; i++) {
     const Case c = {"dense", dtypes[i % 3], QUANT_NONE, 0, 0, false, false, 0};
@@ -401,7 +398,6 @@ static void set_infinite(TinyTensor *tensor, size_t at) {
 
 /* Chunks of 1,024 are looked at by several threads: the first is named wherever it is. */
 static void the_first_scale_that_is_no_number_is_named(void **state) {
-  (void)state;
   enum { N = HIDDEN / 4 * INTERMEDIATE }; /* of gate_proj in groups of 4: 19,536, no whole chunks */
   static const size_t places[][2] = {{0, 1},       {1023, 1024}, {1024, 1025},   {1025, 5000},
                                      {2047, 2048}, {9999, 9999}, {N - 2, N - 1}, {N - 1, N - 1}};

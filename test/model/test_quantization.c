@@ -2,17 +2,8 @@
  *
  * Which scheme the spellings of each producer give which layer, and what is refused, is in
  * test_config_transcripts.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "model/config/config.h"
+#include "test/unit.h"
 
 /* A llama with this quantization_config, whose quotes are single ones. */
 static Status parse(const char *quant, ModelConfig *config, Error *err) {
@@ -44,7 +35,6 @@ static void assert_refused(const char *quant, const char *part) {
 }
 
 static void rules_have_limits(void **state) {
-  (void)state;
   enum { LONG = 5000, MANY = 16385 };
   char *text = malloc(MANY * 8 + LONG);
   size_t n = (size_t)sprintf(text, "{'quant_method': 'awq', 'modules_to_not_convert': ['");
@@ -90,7 +80,6 @@ static char *repeated(const char *before, const char *item, size_t n, const char
 }
 
 static void limits_are_exact(void **state) {
-  (void)state;
   const char *const list = "{'quant_method': 'awq', 'modules_to_not_convert': [";
   char name[4200] = "'", shown[200] = "\"", *text;
   Error err = {{0}};
@@ -135,7 +124,6 @@ static void limits_are_exact(void **state) {
 
 /* 2^28 steps of PCRE2 for all patterns and layers: each has at most 10,000 of them, and at least 250. */
 static void steps_are_shared_by_patterns_and_layers(void **state) {
-  (void)state;
   static const struct {
     size_t n_layers;
     uint32_t steps; /* 0: refused */
@@ -160,7 +148,6 @@ static void steps_are_shared_by_patterns_and_layers(void **state) {
 /* A pattern may take 2^28 steps over the number of patterns and over that of linear layers. So its steps show
  * how many linear layers are counted: those of all layers, and lm_head. */
 static void all_linear_layers_are_counted(void **state) {
-  (void)state;
   enum { PATTERNS = 1000 };
   static const struct {
     const char *members;

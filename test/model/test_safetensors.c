@@ -50,7 +50,6 @@ static void header_refused(const char *header, size_t n_data, const char *part, 
   "\"" name "\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[" from "," to "]}"
 
 static void reads_tensors(void **state) {
-  (void)state;
   /* In no order, of every rank, with empty ones (of one the sizes before the 0 overflow 64 bits), escapes in
    * names, metadata, foreign members and blanks. */
   static const char header[] =
@@ -89,7 +88,6 @@ static void reads_tensors(void **state) {
 
 /* Bits of a number of each dtype, as the reference implementation has them. */
 static void every_dtype_has_its_size(void **state) {
-  (void)state;
   static const struct {
     const char *name;
     int bits;
@@ -147,7 +145,6 @@ static void every_dtype_has_its_size(void **state) {
 }
 
 static void reads_a_file_without_tensors(void **state) {
-  (void)state;
   Buffer bytes = make_file("{}", 2, 0);
   Safetensors file;
   void *copy;
@@ -160,7 +157,6 @@ static void reads_a_file_without_tensors(void **state) {
 }
 
 static void refuses_lying_lengths(void **state) {
-  (void)state;
   static const char fine[] = "{" F16_PAIR("a", "0", "4") "}";
   Buffer bytes = make_file(fine, sizeof fine - 1, 4);
   bytes_refused(NULL, 0, "0 bytes, expected at least the 8", NULL);
@@ -186,7 +182,6 @@ static void refuses_lying_lengths(void **state) {
 
 /* Every proper prefix of a file is refused. */
 static void refuses_every_truncation(void **state) {
-  (void)state;
   static const char fine[] = "{" F16_PAIR("a", "0", "4") "," F16_PAIR("b", "4", "8") "}";
   Buffer bytes = make_file(fine, sizeof fine - 1, 8);
   for (size_t size = 0; size < bytes.size; size++) bytes_refused(bytes.data, size, "x.safetensors", NULL);
@@ -194,7 +189,6 @@ static void refuses_every_truncation(void **state) {
 }
 
 static void refuses_bad_json(void **state) {
-  (void)state;
   header_refused("", 0, "x.safetensors", NULL);
   header_refused("[]", 0, "the header does not begin with '{'", NULL);
   header_refused(" {}", 0, "the header does not begin with '{'", NULL);
@@ -210,7 +204,6 @@ static void refuses_bad_json(void **state) {
 }
 
 static void refuses_bad_entries(void **state) {
-  (void)state;
   header_refused("{\"a\":1}", 0, "tensor a: its entry is 1, expected an object", NULL);
   header_refused("{\"a\":{\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "tensor a: dtype is missing", NULL);
   header_refused("{\"a\":{\"dtype\":\"F16\",\"data_offsets\":[0,4]}}", 4, "tensor a: shape is missing", NULL);
@@ -242,7 +235,6 @@ static void refuses_bad_entries(void **state) {
 }
 
 static void refuses_sizes_that_do_not_agree(void **state) {
-  (void)state;
   header_refused("{" F16_PAIR("a", "0", "3") "}", 3, "tensor a has 3 bytes, expected 4 bytes for F16 [2]",
                  NULL);
   header_refused("{" F16_PAIR("a", "4", "0") "}", 4, "tensor a has data_offsets [4, 0]", NULL);
@@ -260,7 +252,6 @@ static void refuses_sizes_that_do_not_agree(void **state) {
 }
 
 static void refuses_holes_and_overlaps(void **state) {
-  (void)state;
   header_refused("{" F16_PAIR("a", "2", "6") "}", 6, "a hole of 2 bytes between the header and tensor a",
                  NULL);
   header_refused("{" F16_PAIR("a", "0", "4") "," F16_PAIR("b", "5", "9") "}", 9,
@@ -271,7 +262,6 @@ static void refuses_holes_and_overlaps(void **state) {
 }
 
 static void refuses_what_is_no_file(void **state) {
-  (void)state;
   Safetensors file;
   Error err = {{0}};
   char *directory = make_directory();
@@ -292,7 +282,6 @@ static void refuses_what_is_no_file(void **state) {
  * It takes 42 ms (2026-11-20, one core of an AMD EPYC Zen 5); an index of quadratic cost would take
  * minutes. */
 static void loads_a_large_header_quickly(void **state) {
-  (void)state;
   enum { N = 100000 };
   Buffer header = {0};
   buffer_append_string(&header, "{", NULL);

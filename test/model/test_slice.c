@@ -1,16 +1,10 @@
 /* test_slice.c - parts of a model for several GPUs: every weight of every part is the whole model's, in each
  * form of a linear layer, by the formulas of model.h; what cannot be divided is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/half.h"
 #include "model/slice.h"
+#include "test/unit.h"
 
 enum { HIDDEN = 64, HEADS = 4, KV_HEADS = 2, DIM = 32, FFN = 128, VOCAB = 80, GROUP = 32, ROOM = 1 << 16 };
 enum { EXPERTS = 2, WIDTH = 96, MATRICES = 8 + 3 * EXPERTS };

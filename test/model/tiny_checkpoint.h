@@ -3,15 +3,6 @@
  * are assertions. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +11,7 @@
 #include "model/layers.h"
 #include "model/tensors.h"
 #include "test/directory.h"
+#include "test/unit.h"
 
 /* The packed file alone, as `auk pack` writes it. */
 static inline Status pack_model(const Model *model, const char *path, const volatile int *interrupted,

@@ -2,19 +2,11 @@
 #pragma once
 
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "test/unit.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 

@@ -19,7 +19,6 @@ static Tokenizer *with_tokens(const char *const contents[][2], size_t n) {
 }
 
 static void the_longest_of_the_leftmost_counts(void **state) {
-  (void)state;
   static const char *const tokens[][2] = {{"<a>", ""}, {"<a><b>", ""}, {"b><", ""}, {"<a", "s"}};
   Tokenizer *t = with_tokens(tokens, 4);
   assert_ids(t, "<a><b>", PLAIN, "257");
@@ -32,7 +31,6 @@ static void the_longest_of_the_leftmost_counts(void **state) {
 }
 
 static void single_words_and_stripped_space(void **state) {
-  (void)state;
   static const char *const tokens[][2] = {
       {"word", "w"}, {"<l>", "l"}, {"<r>", "r"}, {"<b>", "lr"}, {"\\n\\n", "lr"}};
   Tokenizer *t = with_tokens(tokens, 5);
@@ -51,7 +49,6 @@ static void single_words_and_stripped_space(void **state) {
 /* A million matches, each followed by half a million characters of white space: scanning stripped space
  * once or each time is the difference between milliseconds and hours. */
 static void stripping_takes_linear_time(void **state) {
-  (void)state;
   static const char *const tokens[][2] = {{"\\n\\n", "r"}, {"  ", "r"}, {"\\t", ""}};
   Tokenizer *t = with_tokens(tokens, 3);
   enum { SIZE = 1000002 };
@@ -222,7 +219,6 @@ static void random_text(Plain *p, uint32_t *random, PromptPiece *pieces, size_t 
 }
 
 static void finds_what_a_plain_search_finds(void **state) {
-  (void)state;
   uint32_t random = 1;
   int n_texts = 0;
   for (int round = 0; round < 400; round++) {
@@ -253,7 +249,6 @@ static void finds_what_a_plain_search_finds(void **state) {
 /* The text repeats the beginning of the token: a search that restarts at each byte compares as many bytes
  * as the product of both, which takes minutes. Borders of trust make the search resume inside a match. */
 static void matching_takes_time_linear_in_the_text(void **state) {
-  (void)state;
   enum { SIZE = 1000000, N_PIECES = 1000 };
   static const struct {
     size_t size;
@@ -292,7 +287,6 @@ static void matching_takes_time_linear_in_the_text(void **state) {
 /* A token that is listed twice stays special once it was, whatever the later entry says: else a person's
  * text could inject it. */
 static void a_token_given_twice_stays_special(void **state) {
-  (void)state;
   static const char *const tokens[][2] = {{"<s>", "s"}, {"<s>", ""}, {"<t>", ""}, {"<t>", "s"}};
   Tokenizer *t = with_tokens(tokens, 4);
   assert_true(tokenizer_is_special(t, 256));
@@ -303,7 +297,6 @@ static void a_token_given_twice_stays_special(void **state) {
 }
 
 static void ids_follow_the_vocabulary(void **state) {
-  (void)state;
   static const char *const tokens[][2] = {{"<x>", "s"}, {"a", ""}, {"<y>", ""}};
   Tokenizer *t = with_tokens(tokens, 3);
   assert_int_equal(tokenizer_n_ids(t), 258);
@@ -337,13 +330,11 @@ static void assert_of_two(const char *first, const char *second, const char *tex
 }
 
 static void a_token_whose_id_another_took_is_not_found_in_texts(void **state) {
-  (void)state;
   assert_of_two("-<x>", "-<y>", "<x><y>", "0 1 2 6");
   assert_of_two("-<y>", "-<x>", "<x><y>", "6 0 3 2");
 }
 
 static void a_token_that_takes_an_id_is_found_by_the_normal_form_that_the_id_had(void **state) {
-  (void)state;
   assert_of_two("n<X>", "n<y>", "<x>", "6");
   assert_of_two("n<X>", "n<y>", "<y>", "0 3 2");
   assert_of_two("n<X>", "-<y>", "<x>", "0 1 2");
@@ -389,7 +380,6 @@ static void check_trust(const char *flags, const char *normalizer) {
 }
 
 static void special_tokens_count_in_trusted_pieces_only(void **state) {
-  (void)state;
   check_trust("s", NULL);
   check_trust("sn", NULL);
   check_trust("s", "{\"type\": \"NFC\"}");
@@ -399,7 +389,6 @@ static void special_tokens_count_in_trusted_pieces_only(void **state) {
 
 /* A person's text can neither make a token of the template longer nor take a part of it. */
 static void a_border_is_never_taken(void **state) {
-  (void)state;
   static const char *const tokens[][2] = {{"<|e|>", "s"}, {"x<|e", "s"}, {"<|e|>!", "s"}};
   Tokenizer *t = with_tokens(tokens, 3);
   assert_pieces(t, PIECES("t:x<|e|>"), "257 124 62");
@@ -410,7 +399,6 @@ static void a_border_is_never_taken(void **state) {
 /* U+01D5 is three characters in NFD, and so are its other spellings: tokens are searched in the
  * normalizer's output. U+01D7 is searched in the original text. */
 static void normalized_tokens(void **state) {
-  (void)state;
   char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE];
   snprintf(added, sizeof added, "[%s, %s]", token_json(one, "\\u01d5", "n"), token_json(two, "\\u01d7", ""));
   char *vocab = byte_vocab(NULL);
@@ -427,7 +415,6 @@ static void normalized_tokens(void **state) {
 
 /* Only the beginning of a text takes the mark, not the text after a token. As in tokenizers 0.23.3. */
 static void what_follows_a_token_is_no_beginning(void **state) {
-  (void)state;
   static const char *const vocab = "{\"a\": 0, \"b\": 1, \"c\": 2, \"\xe2\x96\x81\": 3}";
   for (int normalized = 0; normalized < 2; normalized++) {
     char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
@@ -447,7 +434,6 @@ static void what_follows_a_token_is_no_beginning(void **state) {
 /* A decoded text omits a token or not by what the token decodes to, as in tokenizers 0.23.3: "<S>"
  * decodes to "<s>" here, which is no special token's content. */
 static void special_tokens_are_left_out_by_their_normal_form(void **state) {
-  (void)state;
   char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
   snprintf(added, sizeof added, "[%s]", token_json(token, "<S>", "ns"));
   char *vocab = byte_vocab(NULL);
@@ -486,7 +472,6 @@ static size_t count_tokens(const Tokenizer *t, const char *before, const char *a
 /* Whatever a normalizer does to the text around it, a special token counts in trusted pieces and in no
  * others. */
 static void trust_is_traced_through_normalizers(void **state) {
-  (void)state;
 #define SUBSTITUTE(pattern, content)                                                                         \
   "{\"type\": \"Replace\", \"pattern\": " pattern ", \"content\": \"" content "\"}"
   static const char *const normalizers[] = {
@@ -551,7 +536,6 @@ static void trust_is_traced_through_normalizers(void **state) {
 }
 
 static void any_number_of_tokens_is_found(void **state) {
-  (void)state;
   enum { N = 1100 };
   Buffer json = {0}, text = {0};
   for (int i = 0; i < N; i++) {
@@ -598,7 +582,6 @@ static void refuses_added(const char *const contents[][2], size_t n, const char 
 
 /* The message names the first one in the file that repeats an earlier one, and that one. */
 static void tokens_that_are_the_same_when_normalized_are_named(void **state) {
-  (void)state;
   static const char *const two[][2] = {{"b", "n"}, {"XY", "n"}, {"c", "n"}, {"Xy", "n"}};
   refuses_added(two, 4, "file: added_tokens: \"XY\" and \"Xy\" are the same when normalized");
   static const char *const more[][2] = {{"z", "n"},  {"XY", "n"}, {"A", "n"}, {"a", "n"},
@@ -611,7 +594,6 @@ static void tokens_that_are_the_same_when_normalized_are_named(void **state) {
 
 /* The text is cut at each "x", and each part takes some 0.1 ms. The limit of all together is 0.75 s. */
 static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
-  (void)state;
   static const char part[] = "aaaaaax";
   enum { SIZE = sizeof part - 1, PARTS = 30000 };
   char *text = malloc(SIZE * PARTS), *vocab = byte_vocab(NULL), token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
@@ -638,7 +620,6 @@ static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
 }
 
 static void broken_text_is_refused_with_its_place(void **state) {
-  (void)state;
   Tokenizer *t = make_bytes("[]");
   IdList ids = {0};
   Error err;

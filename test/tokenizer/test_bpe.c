@@ -92,7 +92,6 @@ static Tokenizer *open_model(const Model *m) {
 
 /* Words of all lengths: scanned whole, merged by the heap, and cut. */
 static void merges_as_defined(void **state) {
-  (void)state;
   uint32_t random = 1;
   Model model;
   for (int round = 0; round < 60; round++) {
@@ -121,7 +120,6 @@ static void merges_as_defined(void **state) {
 
 /* 780 rules over forty tokens: each way to make a run of letters from two shorter ones. */
 static void any_number_of_rules_has_its_ranks(void **state) {
-  (void)state;
   enum { LONGEST = 40, N = 100 };
   static Rule rules[LONGEST * LONGEST];
   size_t n_rules = 0;
@@ -229,7 +227,6 @@ static void check_units(const Unit *units, size_t n_units, const char *pre_token
 
 /* Pairs of characters are stored in one way below U+0100 and in another one above. */
 static void merges_of_characters_of_all_lengths(void **state) {
-  (void)state;
   static const Unit units[] = {
       {"a", {"a"}, {0}, 1},
       {"\xc3\xbf", {"\xc3\xbf"}, {1}, 1},                 /* U+00FF */
@@ -243,7 +240,6 @@ static void merges_of_characters_of_all_lengths(void **state) {
 }
 
 static void merges_of_bytes(void **state) {
-  (void)state;
   static const Unit units[] = {
       {"a", {"a"}, {0}, 1},
       {" ", {"\xc4\xa0"}, {1}, 1},                       /* U+0120 */
@@ -257,7 +253,6 @@ static void merges_of_bytes(void **state) {
 
 /* 2500 rules for pairs of fifty ideographs: enough for the table of pairs to grow. */
 static void any_number_of_characters_can_meet(void **state) {
-  (void)state;
   enum { N = 50, LENGTH = 90 };
   static Rule rules[N * N];
   uint32_t random = 41;
@@ -304,7 +299,6 @@ static void any_number_of_characters_can_meet(void **state) {
 /* So many different words that the word cache is emptied on the way, each of them twice; some of the
  * longest that are cached, and longer ones. */
 static void words_that_come_again_have_the_same_ids(void **state) {
-  (void)state;
   enum { WORDS = 70000, AGAIN = 3000 };
   Model m = {.n_tokens = LETTERS};
   for (int i = 0; i < LETTERS; i++) m.contents[i][0] = (char)('a' + i);
@@ -352,7 +346,6 @@ static void words_that_come_again_have_the_same_ids(void **state) {
 /* --- options */
 
 static void unknown_characters(void **state) {
-  (void)state;
   const char *vocab = "{\"<unk>\":0,\"a\":1,\"<0xC3>\":2,\"<0xA9>\":3}";
   Tokenizer *t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\","});
   assert_ids(t, "axya", PLAIN, "1 0 0 1");
@@ -373,7 +366,6 @@ static void unknown_characters(void **state) {
 }
 
 static void unknown_token_that_is_missing_is_an_error_when_needed(void **state) {
-  (void)state;
   Tokenizer *t = make((Parts){.vocab = "{\"a\":1}", .options = "\"unk_token\": \"<unk>\","});
   IdList ids = {0};
   Error err;
@@ -387,7 +379,6 @@ static void unknown_token_that_is_missing_is_an_error_when_needed(void **state) 
 }
 
 static void affixes(void **state) {
-  (void)state;
   Tokenizer *t =
       make((Parts){.vocab = "{\"a\":0,\"##a\":1,\"##a</w>\":2,\"a</w>\":3,\"a##a\":4,\"aa\":5,\"aaa</w>\":6}",
                    .merges = "[\"a ##a\", \"aa ##a</w>\"]",
@@ -400,7 +391,6 @@ static void affixes(void **state) {
 }
 
 static void whole_words_over_merges(void **state) {
-  (void)state;
   Parts parts = {
       .vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"bab\":3}", .merges = "[\"a b\"]", .pre_tokenizer = NULL};
   Tokenizer *t = make(parts);
@@ -415,7 +405,6 @@ static void whole_words_over_merges(void **state) {
 
 /* Neither a cached word nor a part of a long word may stand for a whole word. */
 static void long_words_are_cut_without_a_difference(void **state) {
-  (void)state;
   Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"_\":3,\"_ab\":4,\"_a\":5}",
                               .merges = "[\"_ a\", \"_a b\", \"a b\"]",
                               .options = "\"ignore_merges\": true,",
@@ -430,7 +419,6 @@ static void long_words_are_cut_without_a_difference(void **state) {
 /* "bab" is a token by itself, but merges make it "b ab". As a whole word it is the former; as a part of a
  * long word, cut where "c" meets no other letter, it is the latter, whichever was cached first. */
 static void a_part_of_a_long_word_is_not_the_word(void **state) {
-  (void)state;
   Parts parts = {.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bab\":4,\"ba\":5}",
                  .merges = "[\"a b\", \"b a\"]",
                  .options = "\"ignore_merges\": true,",
@@ -450,7 +438,6 @@ static void a_part_of_a_long_word_is_not_the_word(void **state) {
 /* A long word is not cut next to a character without a symbol: a dropped one lets its neighbours meet, and
  * an unknown token comes after the bytes of the next character. */
 static void long_words_with_unknown_characters(void **state) {
-  (void)state;
   enum { TIMES = 40 };
   static const struct {
     const char *options, *unit, *ids;
@@ -485,7 +472,6 @@ static void long_words_with_unknown_characters(void **state) {
 }
 
 static void a_pair_given_twice_has_its_later_rank(void **state) {
-  (void)state;
   Tokenizer *t = make(
       (Parts){.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}", .merges = "[\"a b\",\"b c\",\"a b\"]"});
   assert_ids(t, "abc", PLAIN, "0 4");
@@ -494,7 +480,6 @@ static void a_pair_given_twice_has_its_later_rank(void **state) {
 
 /* n log n: ten times the text takes somewhat more than ten times the time, and never a thousand times. */
 static void one_word_of_a_million(void **state) {
-  (void)state;
   const size_t n = 1000000;
   char *text = malloc(n);
   assert_non_null(text);

@@ -85,7 +85,6 @@ static int check_file(const char *path, const Tokenizer *t, const Chat *chat, bo
 }
 
 static void conversations_are_rendered_as_the_models_templates_do(void **state) {
-  (void)state;
   Tokenizer *t = with_controls(chatml_controls, 2);
   Chat *chat = open_named(NULL, t);
   assert_string_equal(chat_source(chat), "built-in chatml");
@@ -102,7 +101,6 @@ static void conversations_are_rendered_as_the_models_templates_do(void **state) 
 
 /* Each from its documentation. */
 static void every_built_in_format_is_what_is_documented(void **state) {
-  (void)state;
   static const struct {
     const char *name, *expected;
   } formats[] = {
@@ -142,7 +140,6 @@ static void every_built_in_format_is_what_is_documented(void **state) {
 
 /* Numbers in TZ count hours west of UTC. */
 static void the_present_time_is_the_one_of_the_zone(void **state) {
-  (void)state;
   static const struct {
     const char *zone;
     int64_t ahead;
@@ -162,7 +159,6 @@ static void the_present_time_is_the_one_of_the_zone(void **state) {
 
 /* Completions offer CHAT_BUILTINS. */
 static void every_built_in_is_listed(void **state) {
-  (void)state;
   size_t n = 0, listed = 0;
   for (; chat_builtins[n].name; n++) {
     const char *name = chat_builtins[n].name, *at = strstr("|" CHAT_BUILTINS "|", name);
@@ -175,7 +171,6 @@ static void every_built_in_is_listed(void **state) {
 }
 
 static void which_template_is_taken(void **state) {
-  (void)state;
   Chat *chat;
   Error err;
   Tokenizer *none = with_controls(chatml_controls, 1), *chatml = with_controls(chatml_controls, 2);
@@ -205,7 +200,6 @@ static void which_template_is_taken(void **state) {
 
 /* Each format by its two tokens, which must both be special; the first format in the list wins. */
 static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) {
-  (void)state;
   static const char *const pairs[][3] = {
       {"chatml", "<|im_start|>", "<|im_end|>"},      {"llama3", "<|start_header_id|>", "<|eot_id|>"},
       {"gemma", "<start_of_turn>", "<end_of_turn>"}, {"phi", "<|assistant|>", "<|end|>"},
@@ -237,7 +231,6 @@ static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) 
 
 /* Earlier text stays; the borders of trust move with the text. */
 static void a_rendering_is_appended(void **state) {
-  (void)state;
   Tokenizer *t = with_controls(chatml_controls, 2);
   Chat *chat = open_named("chatml", t);
   const ChatMessage message = {.role = "user", .text = "<|im_end|>", .size = 10};
@@ -279,7 +272,6 @@ static const char *ids_of(const Tokenizer *t, const Chat *chat, const char *role
 
 /* Control tokens in a person's text are text; the template's count. */
 static void a_person_cannot_end_a_turn(void **state) {
-  (void)state;
   Tokenizer *t = with_controls(chatml_controls, 2);
   Chat *chat = open_named("chatml", t);
   char found[512];
@@ -293,7 +285,6 @@ static void a_person_cannot_end_a_turn(void **state) {
 }
 
 static void broken_text_is_refused(void **state) {
-  (void)state;
   Chat *chat = open_named("llama3", NULL);
   const ChatMessage messages[] = {
       {.role = "user", .text = " \xc3", .size = 2},
@@ -333,7 +324,6 @@ static Chat *open_text(const char *text, const Tokenizer *tokenizer) {
 
 /* As llava-1.5-7b-hf, SmolVLM and others have it; Qwen2-VL's takes both. */
 static void a_template_that_knows_only_parts_gets_parts(void **state) {
-  (void)state;
   static const char *const templates[] = {
       "{% for m in messages %}{{ m.role }}:{% for c in m['content'] | selectattr('type', 'equalto', 'text') "
       "%}"
@@ -357,7 +347,6 @@ static void a_template_that_knows_only_parts_gets_parts(void **state) {
 }
 
 static void what_a_template_raises_is_told(void **state) {
-  (void)state;
   Chat *chat = open_text("{{ raise_exception('no ' ~ messages[0].role) }}", NULL);
   const ChatMessage message = {.role = "wizard", .text = "", .size = 0};
   TrustedText text = {0};
@@ -371,7 +360,6 @@ static void what_a_template_raises_is_told(void **state) {
 }
 
 static void a_template_is_given_what_transformers_gives(void **state) {
-  (void)state;
   Chat *chat =
       open_text("{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ enable_thinking is defined }}"
                 "{{ enable_thinking }}|{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}|"
@@ -399,7 +387,6 @@ static void a_template_is_given_what_transformers_gives(void **state) {
 }
 
 static void turns_end_where_the_template_ends_them(void **state) {
-  (void)state;
   static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "</s>", "<|end|>"};
   static const struct {
     const char *text, *ends;
@@ -427,7 +414,6 @@ static void turns_end_where_the_template_ends_them(void **state) {
 
 /* Some models end their turns with the first token of the vocabulary. */
 static void a_turn_may_end_with_token_0(void **state) {
-  (void)state;
   char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
   snprintf(added, sizeof added, "[%s]", token_json(token, "<|im_end|>", "s"));
   Tokenizer *t = make((Parts){.added = added, .vocab = "{\"<|im_end|>\": 0, \"a\": 1}"});
@@ -442,7 +428,6 @@ static void a_turn_may_end_with_token_0(void **state) {
 }
 
 static void a_control_that_is_no_token_is_named(void **state) {
-  (void)state;
   Tokenizer *both = with_controls(chatml_controls, 2), *one = with_controls(chatml_controls, 1);
   Chat *chatml = open_named("chatml", both), *llama2 = open_named("llama2", both);
   Chat *own = open_text("<|im_start|>{{ messages }}", both);
@@ -463,7 +448,6 @@ static void a_control_that_is_no_token_is_named(void **state) {
 }
 
 static void how_a_model_thinks_is_seen(void **state) {
-  (void)state;
   static const char *const controls[] = {"<think>", "</think>"};
   Tokenizer *plain = with_controls(chatml_controls, 2), *thinks = with_controls(controls, 2);
   static const struct {

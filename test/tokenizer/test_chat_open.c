@@ -40,7 +40,6 @@ static void render_json(const Chat *chat, const char *json, TrustedText *text) {
 /* Several system turns, a content in parts, a null one, white space, a custom role, and the checkpoint's
  * own BOS and EOS; no generation prompt. */
 static void built_in_formats_take_any_conversation(void **state) {
-  (void)state;
   static const char conversation[] =
       "{\"messages\": [{\"role\": \"system\", \"content\": \"S \"}, {\"role\": \"user\", \"content\": "
       "[{\"type\": "
@@ -89,7 +88,6 @@ static void built_in_formats_take_any_conversation(void **state) {
 
 /* Names that end in _token, with something before it; strings and objects with a content. */
 static void special_tokens_are_known_by_their_names(void **state) {
-  (void)state;
   static const char text[] =
       "{{ bos_token }}|{{ x_token }}|{{ _token }}|{{ tokens }}|{{ bos_tokens }}|{{ sep_token }}|"
       "{{ pad_token }}|{{ cls_token }}|{{ mask_token }}";
@@ -117,7 +115,6 @@ static void special_tokens_are_known_by_their_names(void **state) {
 
 /* The hash that decides whether cached answers are still valid. */
 static void the_hash_is_of_the_text_and_the_special_tokens(void **state) {
-  (void)state;
   static const struct {
     const char *template, *config;
   } cases[] = {{"a", "{}"},
@@ -142,7 +139,6 @@ static void the_hash_is_of_the_text_and_the_special_tokens(void **state) {
 }
 
 static void a_template_file_has_a_mebibyte_at_most(void **state) {
-  (void)state;
   enum { MIB = 1 << 20 };
   char *text = malloc(MIB + 1);
   assert_non_null(text);
@@ -167,7 +163,6 @@ static void assert_source(const char *name, const char *source) {
 
 /* A name is looked for in the checkpoint's lists, then in its folder, then among the built-in ones. */
 static void a_template_is_found_in_its_order(void **state) {
-  (void)state;
   empty_own_directory();
   put_config("{\"chat_template\": \"own\"}");
   assert_source(NULL, "tokenizer_config.json");
@@ -197,7 +192,6 @@ static void a_template_is_found_in_its_order(void **state) {
 
 /* However many and long the existing names are. */
 static void an_unknown_name_is_refused_with_those_there_are(void **state) {
-  (void)state;
   Buffer config = {0};
   char message[600] =
       "there is no chat template \"x\": expected a file, or one of chatml, llama3, gemma, phi, deepseek, "
@@ -218,7 +212,6 @@ static void an_unknown_name_is_refused_with_those_there_are(void **state) {
 }
 
 static void a_rendering_can_be_interrupted(void **state) {
-  (void)state;
   static const char text[] = "{% for i in range(100000) %}{{ i }}{% endfor %}";
   static volatile int interrupted;
   empty_own_directory();
@@ -236,7 +229,6 @@ static void a_rendering_can_be_interrupted(void **state) {
 }
 
 static void an_empty_rendering_has_no_ids(void **state) {
-  (void)state;
   Tokenizer *t = make_bytes("[]");
   const TrustedText nothing = {0};
   IdList ids = {0};
@@ -262,7 +254,6 @@ static void use_chat(void *user) {
 }
 
 static void nothing_stays_in_memory(void **state) {
-  (void)state;
   static const char *const configs[] = {"{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ "
                                         "messages }}\"}], \"bos_token\": \"b\"}",
                                         "{\"chat_template\": \"{{ raise_exception('no') }}\"}",
@@ -287,7 +278,6 @@ static void nothing_stays_in_memory(void **state) {
 /* Each of the usual ones that the template writes and the tokenizer has as a special token; eos_token, if
  * it is one, comes first, and once. */
 static void each_usual_end_ends_turns(void **state) {
-  (void)state;
   static const char *const ends[] = {
       "<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<end_of_turn>",         "<|return|>",
       "<|call|>",   "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>",       "<|END_OF_TURN_TOKEN|>",

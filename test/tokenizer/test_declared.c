@@ -112,7 +112,6 @@ static void assert_skipped(const Tokenizer *t, const Case *it) {
 
 /* Also through the copy for other processes. */
 static void adds_what_is_declared(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const Case *it = &cases[i];
     char *directory = make_directory(), *path;
@@ -140,7 +139,6 @@ static void adds_what_is_declared(void **state) {
 
 /* A file of another name has no files beside it. */
 static void only_a_tokenizer_json_has_them(void **state) {
-  (void)state;
   char *directory = make_directory();
   Tokenizer *tokenizer;
   write_bytes(directory, true);
@@ -158,7 +156,6 @@ static void only_a_tokenizer_json_has_them(void **state) {
 }
 
 static void refuses_what_is_no_token(void **state) {
-  (void)state;
   static const struct {
     const char *name, *text, *message;
   } refused[] = {

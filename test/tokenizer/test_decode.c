@@ -97,7 +97,6 @@ static const Case cases[] = {
 };
 
 static void decodes_as_the_reference(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Tokenizer *t = with_decoder(cases[i].decoder);
     size_t n = 0;
@@ -134,7 +133,6 @@ static void check_stream(const Tokenizer *t, const int32_t *ids, size_t n, bool 
 }
 
 static void a_stream_gives_the_same(void **state) {
-  (void)state;
   uint32_t random = 7;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Tokenizer *t = with_decoder(cases[i].decoder);
@@ -154,7 +152,6 @@ static void a_stream_gives_the_same(void **state) {
 /* Bytes are ids here. The texts are the reference's (tokenizers 0.23.3), which writes one U+FFFD for bytes
  * that begin a character. */
 static void a_cut_character_is_one_replacement_character(void **state) {
-  (void)state;
   static const struct {
     int32_t bytes[5];
     size_t n;
@@ -183,7 +180,6 @@ static void a_cut_character_is_one_replacement_character(void **state) {
 
 /* Certain text comes at once. */
 static void text_comes_as_early_as_can_be(void **state) {
-  (void)state;
   static const struct {
     const char *decoder;
     int32_t id;
@@ -228,7 +224,6 @@ static void text_comes_as_early_as_can_be(void **state) {
 }
 
 static void special_tokens_and_unknown_ids_are_left_out(void **state) {
-  (void)state;
   Tokenizer *t = with_decoder(METASPACE("always"));
   const int32_t ids[] = {14, 0, 15, -1, 1 << 30, INT32_MIN, 0};
   Buffer text = {0};

@@ -1,18 +1,10 @@
 /* test_image.c - a tokenizer opened from an image (image.c) gives the ids and texts of the one that was
  * loaded. The reference is tokenizer_open(), which test_goldens.py compares with Hugging Face's. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <glob.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "test/unit.h"
 #include "tokenizer/tokenizer.h"
 
 static const char *const texts[] = {
@@ -68,7 +60,6 @@ static void image_is_the_tokenizer(void **state) {
   static const char *const patterns[] = {
       "test/data/*/tokenizer.json", "test/data/miniatures/*/tokenizer.json",
       "test/data/tokenizers/*/tokenizer.json", "test/fuzz/corpus/fuzz_tokenizer/*.json"};
-  (void)state;
   int n = 0;
   for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
     glob_t found;
@@ -93,7 +84,6 @@ static void image_is_the_tokenizer(void **state) {
 /* A file that is not an image is refused. An image cannot be written to, so no reader sees it change. */
 static void other_memory_is_refused(void **state) {
   static const char noise[4096] = "not an image";
-  (void)state;
   Tokenizer *tokenizer;
   Error err;
   int descriptor = memfd_create("noise", MFD_CLOEXEC);

@@ -37,7 +37,6 @@ static void check_list(size_t list, const char *json, const char *message) {
 }
 
 static void components_are_nested_so_deep_and_no_deeper(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
     for (int depth = 32; depth <= 33; depth++) {
       Buffer json = {0};
@@ -64,7 +63,6 @@ static void components_are_nested_so_deep_and_no_deeper(void **state) {
 }
 
 static void so_many_components_and_no_more(void **state) {
-  (void)state;
   for (size_t i = 0; i < 3; i++)
     for (int n = 64; n <= 65; n++) {
       Buffer json = {0};
@@ -87,7 +85,6 @@ static void so_many_components_and_no_more(void **state) {
 }
 
 static void a_template_has_so_many_pieces_and_no_more(void **state) {
-  (void)state;
   for (int n = 256; n <= 257; n++) {
     Buffer json = {0};
     buffer_append_string(&json, "{\"type\": \"TemplateProcessing\", \"single\": [", NULL);
@@ -100,7 +97,6 @@ static void a_template_has_so_many_pieces_and_no_more(void **state) {
 }
 
 static void ids_reach_the_largest_and_no_further(void **state) {
-  (void)state;
   Tokenizer *t = make((Parts){.vocab = "{\"a\": 16777215}"});
   assert_int_equal(tokenizer_n_ids(t), 16777216);
   assert_ids(t, "aa", PLAIN, "16777215 16777215");
@@ -128,7 +124,6 @@ static void ids_reach_the_largest_and_no_further(void **state) {
 
 /* Contents of added tokens count each time they come, and so do their normal forms. */
 static void added_tokens_have_so_many_bytes_and_no_more(void **state) {
-  (void)state;
   enum { MIB = 1 << 20 };
   static const struct {
     int n;
@@ -189,7 +184,6 @@ static char *with_letters(const char *format, int size) {
 /* A text of one byte becomes 288 bytes at most, also by several steps together. If a pre-tokenizer needs
  * the beginning of the text, bytes are traced; the limits are the same. */
 static void normalizers_make_so_much_and_no_more(void **state) {
-  (void)state;
   static const struct {
     const char *normalizer;
     int most;
@@ -217,7 +211,6 @@ static void normalizers_make_so_much_and_no_more(void **state) {
 
 /* Eight marks of four bytes before each of n characters: 33 n bytes, of 256 + 32 n. */
 static void pre_tokenizers_make_so_much_and_no_more(void **state) {
-  (void)state;
   Buffer json = {0};
   char text[257];
   memset(text, 'a', sizeof text);
@@ -240,7 +233,6 @@ static void pre_tokenizers_make_so_much_and_no_more(void **state) {
 
 /* A token "a" counts as two bytes, so n tokens may become 256 + 64 n bytes, by each step on average. */
 static void decoders_make_so_much_and_no_more(void **state) {
-  (void)state;
   static const struct {
     const char *decoder;
     int most, n;
@@ -275,7 +267,6 @@ static void decoders_make_so_much_and_no_more(void **state) {
 
 /* The bytes that one text took of the limit are given back at its end. */
 static void a_stream_decodes_any_number_of_texts(void **state) {
-  (void)state;
   static const char decoder[] =
       "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"_\"}, "
       "\"content\": \"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\"}, {\"type\": \"Fuse\"}, "
@@ -353,7 +344,6 @@ static void use_parts(void *user) {
 }
 
 static void nothing_stays_in_memory(void **state) {
-  (void)state;
   Parts parts = full;
   Tokenizer *t = make(parts); /* it is not among those that are refused */
   tokenizer_close(t);

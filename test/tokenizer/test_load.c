@@ -15,7 +15,6 @@ static void refused(Parts parts, const char *message) {
 }
 
 static void unknown_components_are_refused_by_name(void **state) {
-  (void)state;
   refused((Parts){.normalizer = "{\"type\": \"BertNormalizer\"}"},
           "file: normalizer: type \"BertNormalizer\" is not supported");
   refused(
@@ -37,7 +36,6 @@ static void unknown_components_are_refused_by_name(void **state) {
 }
 
 static void broken_options_are_refused_with_their_place(void **state) {
-  (void)state;
   refused((Parts){.pre_tokenizer = "{\"type\": \"ByteLevel\"}"},
           "file: pre_tokenizer.ByteLevel: add_prefix_space is missing");
   refused((Parts){.pre_tokenizer = "{\"type\": \"Digits\", \"individual_digits\": 1}"},
@@ -87,7 +85,6 @@ static void broken_options_are_refused_with_their_place(void **state) {
 }
 
 static void broken_models_are_refused_with_their_place(void **state) {
-  (void)state;
   refused((Parts){.vocab = "{\"a\": -1}"},
           "file: model.vocab: the id of \"a\" is -1, expected an integer from 0 to 16777215");
   refused((Parts){.vocab = "{\"a\": 1.5}"},
@@ -126,7 +123,6 @@ static void broken_models_are_refused_with_their_place(void **state) {
 
 /* One wrong member each; a name is known by all of its letters. */
 static void every_member_is_checked(void **state) {
-  (void)state;
   refused((Parts){.normalizer =
                       "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true, \"strip\": 1}"},
           "file: normalizer.Strip: strip is not supported");
@@ -202,7 +198,6 @@ static void every_member_is_checked(void **state) {
 }
 
 static void what_says_nothing_is_accepted(void **state) {
-  (void)state;
   static const Parts parts[] = {
       {.options = "\"dropout\": 0.0,"},
       {.options = "\"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null,"},
@@ -223,7 +218,6 @@ static void what_says_nothing_is_accepted(void **state) {
 
 /* The largest id need not be the last one, and some may be missing. */
 static void ids_of_a_vocabulary_come_in_any_order(void **state) {
-  (void)state;
   Tokenizer *t = make((Parts){.vocab = "{\"a\": 9000, \"b\": 0, \"c\": 5000}"});
   size_t size;
   assert_int_equal(tokenizer_n_ids(t), 9001);
@@ -239,7 +233,6 @@ static void ids_of_a_vocabulary_come_in_any_order(void **state) {
 
 /* The table of contents grows several times. */
 static void any_number_of_contents_is_found(void **state) {
-  (void)state;
   enum { N = 5000 };
   Buffer vocab = {0};
   for (int i = 0; i < N; i++) buffer_printf(&vocab, NULL, "%c\"t%d\":%d", i ? ',' : '{', i, N - i);
@@ -257,7 +250,6 @@ static void any_number_of_contents_is_found(void **state) {
 
 /* Rules are read in batches; a line of merges.txt's head is none of them. */
 static void a_broken_rule_is_named_by_its_number(void **state) {
-  (void)state;
   for (int n = 0; n < 50; n++) {
     Buffer merges = {0};
     char message[100];
@@ -274,7 +266,6 @@ static void a_broken_rule_is_named_by_its_number(void **state) {
 
 /* The time for many members, pieces or marks is linear: quadratically these would take minutes. */
 static void large_files_load_in_linear_time(void **state) {
-  (void)state;
   enum { N = 100000 };
   Buffer json = {0};
   assert_int_equal(buffer_printf(&json, NULL, "{\"type\": \"NFC\""), STATUS_OK);
@@ -301,7 +292,6 @@ static void parse_refused(const char *text, const char *message) {
 }
 
 static void broken_files_are_refused(void **state) {
-  (void)state;
   parse_refused("[]", "file: its JSON is an array, expected an object");
   parse_refused("{}", "file: model is missing");
   parse_refused("{\"model\": 7}", "file: model is 7, expected an object");
@@ -322,7 +312,6 @@ static void broken_files_are_refused(void **state) {
 
 /* Older files name no type; an empty vocabulary is one. */
 static void what_older_files_leave_out(void **state) {
-  (void)state;
   static const char json[] =
       "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"#version: 0.2\", \"a b\"]}}";
   Tokenizer *t;
@@ -351,7 +340,6 @@ static void encodes(Parts parts, const char *text, const char *expected) {
 
 /* "ab" is one token unless it was split. */
 static void pre_tokenizers(void **state) {
-  (void)state;
   encodes((Parts){0}, "ab1ab", "7 4 7");
   encodes((Parts){.pre_tokenizer = SPLIT("{\"String\": \"b\"}", "Isolated", "false")}, "abab", "0 1 0 1");
   encodes((Parts){.pre_tokenizer = SPLIT("{\"String\": \"b\"}", "Removed", "false")}, "abab", "0 0");
@@ -374,7 +362,6 @@ static void pre_tokenizers(void **state) {
 
 /* "ab" is a run of two matches, and one token where they stay together. The ids are the reference's. */
 static void one_match_of_a_run_is_merged_and_contiguous_keeps_all(void **state) {
-  (void)state;
   static const struct {
     const char *pre_tokenizer, *expected;
   } cases[] = {
@@ -388,7 +375,6 @@ static void one_match_of_a_run_is_merged_and_contiguous_keeps_all(void **state) 
 
 /* "first" means the beginning of the whole text: not after an added token, and not after stripped space. */
 static void metaspace_first(void **state) {
-  (void)state;
   char token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
   snprintf(added, sizeof added, "[%s]", token_json(token, "<x>", ""));
   Parts parts = {.added = added,
@@ -403,7 +389,6 @@ static void metaspace_first(void **state) {
 }
 
 static void normalizers(void **state) {
-  (void)state;
   encodes((Parts){.normalizer = "{\"type\": \"Lowercase\"}"}, "AB", "7");
   encodes((Parts){.normalizer = "{\"type\": \"Prepend\", \"prepend\": \"_\"}"}, "ab", "3 7");
   encodes((Parts){.normalizer = "{\"type\": \"Prepend\", \"prepend\": \"_\"}"}, "", "");
@@ -426,7 +411,6 @@ static void normalizers(void **state) {
 
 /* The composed form of each spelling; marks younger than Unicode 9 (U+1DF9) separate their neighbours. */
 static void forms(void **state) {
-  (void)state;
   static const struct {
     const char *form, *text, *expected;
   } cases[] = {
@@ -473,7 +457,6 @@ static void forms(void **state) {
   "], \"pair\": [], \"special_tokens\": {" specials "}}"
 
 static void templates(void **state) {
-  (void)state;
   const EncodeOptions special = {true, true};
   Tokenizer *t =
       make((Parts){.vocab = A_VOCAB,

@@ -54,7 +54,6 @@ static void check_case(const Json *line) {
 }
 
 static void matches_what_the_reference_matches(void **state) {
-  (void)state;
   MappedFile file;
   Error err = {{0}};
   assert_int_equal(file_map("test/data/tokenizers/regex.jsonl", STATUS_FAILED, &file, &err), STATUS_OK);
@@ -76,7 +75,6 @@ static void matches_what_the_reference_matches(void **state) {
 }
 
 static void refuses_what_it_does_not_know(void **state) {
-  (void)state;
   static const struct {
     const char *pattern, *message; /* the message's end */
   } cases[] = {
@@ -162,7 +160,6 @@ static void refuses_what_it_does_not_know(void **state) {
 
 /* Deep nesting is refused before the stack ends; many kinds are refused by number. */
 static void refuses_what_is_too_large(void **state) {
-  (void)state;
   Buffer pattern = {0};
   Regex *regex;
   Error err = {{0}};
@@ -208,7 +205,6 @@ static Regex *compiled(const char *pattern) {
 
 /* 199 nested groups or classes are the most; one after the other any number may come. */
 static void so_many_levels_and_repetitions_and_no_more(void **state) {
-  (void)state;
   static const char *const brackets[][2] = {{"(", ")"}, {"(?i:", ")"}, {"(?=", ")"}, {"[", "]"}};
   for (size_t i = 0; i < sizeof brackets / sizeof *brackets; i++)
     for (int depth = 199; depth <= 200; depth++) {
@@ -231,7 +227,6 @@ static void so_many_levels_and_repetitions_and_no_more(void **state) {
 
 /* In whatever order the members of a class come, they are sorted once. */
 static void large_classes_are_read_in_linear_time(void **state) {
-  (void)state;
   Buffer pattern = {0};
   Regex *regex;
   Error err = {{0}};
@@ -260,7 +255,6 @@ static void large_classes_are_read_in_linear_time(void **state) {
 /* Each looks through all that follows again and again, in many short matches or in one that does not end.
  * All together may take 0.5 s and 1.2 us a byte, in CPU time of this thread. */
 static void what_takes_too_long_is_refused_in_time(void **state) {
-  (void)state;
   enum { SIZE = 600000, PARTS = 100 };
   static const char *const patterns[] = {"(?<=a)a*c", "(?=(?:a*b)?)a"};
   char *text = malloc(SIZE);
@@ -295,7 +289,6 @@ static void what_takes_too_long_is_refused_in_time(void **state) {
 /* Each part takes some 0.1 ms and ends before its work is worth a reading of the clock. The limit of all
  * together is 0.75 s. */
 static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
-  (void)state;
   static const char part[] = "aaaaaa";
   enum { SIZE = sizeof part - 1, PARTS = 35000 };
   Regex *regex = compiled("(?:a|a|a)*(?:c|d)");
@@ -320,7 +313,6 @@ static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
 /* The first text is measured, as it has a watched match; the next one does not count the time of the
  * pause. */
 static void other_work_in_a_pause_does_not_count(void **state) {
-  (void)state;
   Regex *regex = compiled("(?:a|b)+c|a");
   RegexScratch scratch = {0};
   ByteSpanList spans = {0};
@@ -344,7 +336,6 @@ static void other_work_in_a_pause_does_not_count(void **state) {
  * the first reading counts as 50 ns for each of 64 places, so the six intervals have the rest of 0.5 s and
  * of 1.2 us for each byte. */
 static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **state) {
-  (void)state;
   char text[1000];
   memset(text, 'a', sizeof text);
   Regex *regex = compiled("b");
@@ -373,7 +364,6 @@ static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **sta
 
 /* The text is searched 128 places at a time, and a hurried match may look 4096 characters beyond them. */
 static void matches_are_found_at_all_distances(void **state) {
-  (void)state;
   enum { SIZE = 9000 };
   static const struct {
     const char *pattern;
@@ -410,7 +400,6 @@ static void matches_are_found_at_all_distances(void **state) {
 
 /* A match that takes, or looks at, some 4096 characters after a place in the first 128. */
 static void matches_of_all_lengths_are_whole(void **state) {
-  (void)state;
   enum { SIZE = 8600 };
   static const char *const patterns[] = {"ca*", "c(?=a*b)", "ca*b", "c(?!a*x)", "c(?:a|b)+?b", "c(?>a+)b"};
   char *text = malloc(SIZE);
@@ -442,7 +431,6 @@ static void matches_of_all_lengths_are_whole(void **state) {
 
 /* True if a Replace may use it: a pattern that can match without a character is refused there. */
 static void what_can_match_nothing_is_known(void **state) {
-  (void)state;
   static const struct {
     const char *pattern;
     bool empty;
@@ -457,7 +445,6 @@ static void what_can_match_nothing_is_known(void **state) {
 
 /* 20 million characters; the first million is a match of half a million callouts. */
 static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
-  (void)state;
   const size_t n = 20000000, begun = 1000000;
   char *text = malloc(n);
   assert_non_null(text);
@@ -480,7 +467,6 @@ static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
 
 /* A million repetitions of a group need more than the JIT's own stack. */
 static void long_matches_do_not_run_out_of_stack(void **state) {
-  (void)state;
   const size_t n = 1000000;
   char *text = malloc(n);
   assert_non_null(text);

@@ -51,7 +51,6 @@ static void assert_set(const CharSet *set, const PlainSet *plain, const char *wh
 }
 
 static void sets_do_what_plain_sets_do(void **state) {
-  (void)state;
   static PlainSet first, second;
   uint32_t random = 3;
   for (int round = 0; round < 16; round++) {
@@ -82,7 +81,6 @@ static void sets_do_what_plain_sets_do(void **state) {
 
 /* Sets that differ in one end only are not the same. */
 static void equal_sets_have_equal_ranges(void **state) {
-  (void)state;
   CharSet a = {0}, b = {0};
   assert_true(charset_equal(&a, &b));
   assert_int_equal(charset_add(&a, 5, 9, NULL), STATUS_OK);
@@ -109,7 +107,6 @@ static void fold_plainly(const CaseTable *table, uint32_t *mapped) {
 static uint32_t mapped[UNICODE_END];
 
 static void every_code_point_is_found_in_the_tables(void **state) {
-  (void)state;
   const CaseTable *const cases[] = {&unicode_lower, &unicode_fold};
   const RunTable *const runs[] = {&unicode_categories, &unicode_scripts, &unicode_flags, &unicode_normal};
   for (size_t t = 0; t < 2; t++) {
@@ -144,7 +141,6 @@ static void assert_table_set(const RunTable *table, uint32_t mask, uint32_t valu
 }
 
 static void sets_of_tables_hold_what_the_tables_say(void **state) {
-  (void)state;
   assert_table_set(&unicode_flags, CHAR_SPACE, 0);
   assert_table_set(&unicode_flags, CHAR_WORD | CHAR_PUNCTUATION, 0);
   assert_table_set(&unicode_categories, 0, 0);
@@ -153,7 +149,6 @@ static void sets_of_tables_hold_what_the_tables_say(void **state) {
 }
 
 static void case_is_folded_in_both_directions(void **state) {
-  (void)state;
   static PlainSet plain, folded;
   static const uint32_t members[] = {'a', 'K', 0x17f, 0x3c2, 0x1c6, 0xb5, 0x10400, '1', 0x1e9e, 0x2126};
   fold_plainly(&unicode_fold, mapped);
@@ -181,7 +176,6 @@ static void case_is_folded_in_both_directions(void **state) {
 
 /* The kind of every code point is in the sets that contain the code point. */
 static void kinds_tell_sets_apart(void **state) {
-  (void)state;
   enum { MOST = 17 };
   static PlainSet plain[MOST];
   static KindSet members[MOST];
@@ -212,7 +206,6 @@ static void kinds_tell_sets_apart(void **state) {
 
 /* With n sets of one character each there are n + 1 kinds. */
 static void so_many_kinds_and_no_more(void **state) {
-  (void)state;
   static CharSet sets[MAX_KINDS];
   static KindSet members[MAX_KINDS];
   for (uint32_t i = 0; i < MAX_KINDS; i++)
@@ -230,7 +223,6 @@ static void so_many_kinds_and_no_more(void **state) {
 }
 
 static void a_text_has_the_kinds_of_its_characters(void **state) {
-  (void)state;
   CharSet set = {0};
   KindSet members[1];
   KindMap map;
@@ -252,7 +244,6 @@ static void a_text_has_the_kinds_of_its_characters(void **state) {
 
 /* Equal bytes have equal hashes wherever they lie and whatever lies beside them; each byte counts. */
 static void hashes_are_of_all_bytes_and_no_more(void **state) {
-  (void)state;
   uint64_t seed = hash_seed();
   assert_true(seed & 1);
   for (size_t size = 0; size <= 40; size++) {

@@ -168,7 +168,6 @@ static void read_line(Reading *r, const char *line, size_t size) {
 }
 
 static void small_tokenizers_do_what_the_reference_does(void **state) {
-  (void)state;
   MappedFile file;
   Error err = {{0}};
   static Reading r;

@@ -74,14 +74,12 @@ static void check_stops(const char *what, Parts parts, const char *unit, size_t 
 enum { MB = 1000000 };
 
 static void the_search_for_added_tokens_stops(void **state) {
-  (void)state;
   char token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
   snprintf(added, sizeof added, "[%s]", token_json(token, "aaaaaaaaaaaaaaaaaaaab", ""));
   check_stops("added tokens", (Parts){.added = added, .pre_tokenizer = BYTE_LEVEL}, "a", 40 * MB);
 }
 
 static void normalizers_stop(void **state) {
-  (void)state;
   char json[4000] = "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}";
   for (int i = 0; i < 60; i++) strcat(json, ", {\"type\": \"Lowercase\"}");
   strcat(json, "]}");
@@ -92,7 +90,6 @@ static void normalizers_stop(void **state) {
 }
 
 static void regular_expressions_stop(void **state) {
-  (void)state;
   const char *split =
       "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?<=a)a*c\"}, \"behavior\": \"Isolated\", "
       "\"invert\": false}";
@@ -103,7 +100,6 @@ static void regular_expressions_stop(void **state) {
 }
 
 static void merging_a_long_word_stops(void **state) {
-  (void)state;
   Parts parts = {.vocab = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaa\":3}",
                  .merges = "[\"a a\",\"aa aa\",\"aa a\"]"};
   check_stops("merges", parts, "a", 16 * MB);
@@ -115,7 +111,6 @@ static void merging_a_long_word_stops(void **state) {
 /* Most of a long word's time goes into its merges, after its symbols were read and its pairs ranked. The
  * alarm comes during the merges, and no other check follows them. */
 static void merges_stop_after_their_beginning(void **state) {
-  (void)state;
   enum { SIZE = 2 * MB };
   Tokenizer *t = make(
       (Parts){.vocab = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaa\":3}", .merges = "[\"a a\",\"aa aa\",\"aa a\"]"});
@@ -137,7 +132,6 @@ static void merges_stop_after_their_beginning(void **state) {
 }
 
 static void many_words_stop(void **state) {
-  (void)state;
   Parts parts = {
       .pre_tokenizer =
           "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"WhitespaceSplit\"}, " BYTE_LEVEL "]}"};

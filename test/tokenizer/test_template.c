@@ -92,7 +92,6 @@ static int check_cases(const char *path, int *wrong) {
 }
 
 static void cases_are_rendered_as_jinja2_does(void **state) {
-  (void)state;
   int wrong = 0;
   assert_true(check_cases("test/data/templates/cases.jsonl", &wrong) > 800);
   assert_true(check_cases("test/data/templates/sweeps.jsonl", &wrong) > 2000);
@@ -106,7 +105,6 @@ typedef struct {
 } Pair;
 
 static void failures_name_line_and_construct(void **state) {
-  (void)state;
   static const Pair pairs[] = {
       {"a\n{{ x.y }}", "t: line 2: x.y: 'x' is undefined"},
       {"{{ d.a.b }}", "t: line 1: d.a.b: 'dict object' has no attribute 'a'"},
@@ -180,7 +178,6 @@ static void failures_name_line_and_construct(void **state) {
 }
 
 static void an_exception_of_the_template_is_told_exactly(void **state) {
-  (void)state;
   const char *text = "before {{ raise_exception('no ' ~ m.role ~ '\\nhere') }}";
   Json *variables = parse("{\"m\": {\"role\": \"wizard\"}}");
   Result result = render(text, strlen(text), variables, NULL);
@@ -196,7 +193,6 @@ static void an_exception_of_the_template_is_told_exactly(void **state) {
 /* --- whose text it is */
 
 static void text_keeps_whose_it_is(void **state) {
-  (void)state;
   static const Pair pairs[] = {
       {"<a>{{ c }}<b>", "<a>[Hi there]<b>"},
       {"{{ '<a>' + c + '<b>' }}", "<a>[Hi there]<b>"},
@@ -260,7 +256,6 @@ static void text_keeps_whose_it_is(void **state) {
 
 /* A text from which others were made by appending stays as it was. */
 static void texts_that_share_their_beginning_differ_behind_it(void **state) {
-  (void)state;
   const char *text =
       "{% set a = 'a' * 5000 ~ c %}{% set b = a ~ '<b>' %}{% set d = a ~ c %}{% set e = b ~ b %}"
       "{% set f = a ~ c ~ 'f' %}{% set g = b ~ 'g' %}"
@@ -278,7 +273,6 @@ static void texts_that_share_their_beginning_differ_behind_it(void **state) {
 
 /* 20 MB in 20,000 pieces, by appending: quadratic copying would take 200 GB. */
 static void a_long_text_can_be_built_piece_by_piece(void **state) {
-  (void)state;
   static const char *const templates[] = {
       "{% set ns = namespace(s='') %}{% for i in range(20000) %}{% set ns.s = ns.s + p + '\\n' %}{% endfor "
       "%}{{ ns.s }}",
@@ -301,7 +295,6 @@ static void a_long_text_can_be_built_piece_by_piece(void **state) {
 }
 
 static void a_role_that_is_no_string_is_not_trusted(void **state) {
-  (void)state;
   const char *text = "{{ messages[0].role.x }}{{ messages[0].role.role }}{{ role }}";
   Json *variables =
       parse("{\"messages\": [{\"role\": {\"x\": \"<a>\", \"role\": \"<b>\"}}], \"role\": [\"<c>\"]}");
@@ -323,7 +316,6 @@ static double seconds(void) {
 
 /* The bound is some ten times the slowest one's time, for sanitizers and slow machines. */
 static void what_does_not_end_is_ended(void **state) {
-  (void)state;
   static const Pair pairs[] = {
       {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "steps"},
       {"{% for i in range(100000) %}{% for j in range(100000) %}{% set x = i ~ j %}{% endfor %}{% endfor %}",
@@ -384,7 +376,6 @@ static void what_does_not_end_is_ended(void **state) {
 }
 
 static void an_interruption_ends_a_rendering(void **state) {
-  (void)state;
   static const char text[] = "{% for i in range(100000) %}{% for j in range(9) %}{% endfor %}{% endfor %}";
   const volatile int interrupted = 1;
   const TemplateInput input = {.interrupted = &interrupted, .now = july};
@@ -401,7 +392,6 @@ static void an_interruption_ends_a_rendering(void **state) {
 
 /* 40,000 variables; the last one is read repeatedly. */
 static void many_variables_take_their_steps(void **state) {
-  (void)state;
   Buffer text = {0};
   for (int i = 0; i < 40000; i++) buffer_printf(&text, NULL, "{%% set a%d = 1 %%}", i);
   buffer_append_string(&text, "{% for i in range(100000) %}{{ a39999 }}{{ nosuch }}{% endfor %}", NULL);
@@ -416,7 +406,6 @@ static void many_variables_take_their_steps(void **state) {
 }
 
 static void what_is_nested_too_deep_is_refused(void **state) {
-  (void)state;
   static const struct {
     const char *before, *inside, *after;
     bool refused;
@@ -454,7 +443,6 @@ static void what_is_nested_too_deep_is_refused(void **state) {
 
 /* Values as deep as JSON allows, and evaluation as deep as it may go, on the present stack. */
 static void the_deepest_that_is_allowed_works(void **state) {
-  (void)state;
   Buffer text = {0};
   for (int i = 0; i < 500; i++) buffer_append_string(&text, "[", NULL);
   for (int i = 0; i < 500; i++) buffer_append_string(&text, "]", NULL);
@@ -479,7 +467,6 @@ static void the_deepest_that_is_allowed_works(void **state) {
 /* --- the rest of the interface */
 
 static void numbers_and_names_of_variables_are_those_of_json(void **state) {
-  (void)state;
   Json *variables =
       parse("{\"a\": [1E5, 1e400, -1e400, -0, -0.0, 0.10, 123456789012345678901234567890, -5, "
             "9223372036854775807, -9223372036854775808, 9223372036854775808], "
@@ -497,7 +484,6 @@ static void numbers_and_names_of_variables_are_those_of_json(void **state) {
 }
 
 static void a_template_says_what_it_mentions(void **state) {
-  (void)state;
   const char *text = "{% if enable_thinking is defined %}<think>{% endif %}{{ d.documents }}";
   Template *template;
   Error err;
@@ -512,7 +498,6 @@ static void a_template_says_what_it_mentions(void **state) {
 }
 
 static void variables_win_over_specials_and_what_is_built_in(void **state) {
-  (void)state;
   const char *text =
       "{{ bos_token }}{{ eos_token }}{{ range }}{{ pad_token is defined }}{{ pad_token is none }}";
   Json *variables = parse("{\"bos_token\": \"mine\", \"range\": 3, \"pad_token\": null}");
@@ -527,7 +512,6 @@ static void variables_win_over_specials_and_what_is_built_in(void **state) {
 }
 
 static void renderings_are_appended(void **state) {
-  (void)state;
   Template *template;
   Error err;
   bool raised;

@@ -27,7 +27,6 @@ static void check_refused(const Result *result, const char *what, const char *sa
 }
 
 static void nesting_is_refused_one_past_its_limit(void **state) {
-  (void)state;
   static const struct {
     Nest nest;
     int most;
@@ -54,7 +53,6 @@ static void nesting_is_refused_one_past_its_limit(void **state) {
 }
 
 static void a_template_has_at_most_a_mebibyte(void **state) {
-  (void)state;
   const size_t most = 1 << 20;
   char *text = malloc(most + 1);
   memset(text, 'x', most + 1);
@@ -75,7 +73,6 @@ typedef struct {
 } Limit;
 
 static void what_a_rendering_takes_is_refused_one_past_its_limit(void **state) {
-  (void)state;
   static const Limit limits[] = {
       {"{{ 'x' * 67108864 }}", 67108864, "{{ 'x' * 67108865 }}", "a text would have more than 64 MB"},
       {"{{ 'x' * 67108863 }}y", 67108864, "{{ 'x' * 67108863 }}yz", "writes more than 64 MB"},
@@ -112,7 +109,6 @@ static void what_a_rendering_takes_is_refused_one_past_its_limit(void **state) {
 
 /* Levels are left again: no template here comes near the 1,000 levels, however often it runs. */
 static void levels_of_evaluation_are_given_back(void **state) {
-  (void)state;
   static const char *const expressions[] = {
       "[i]",
       "[i]|tojson",
@@ -160,7 +156,6 @@ static size_t in_use(void) {
 
 /* Each way in which a template can end, many times: the first ones fill the C library's reserve. */
 static void what_a_template_takes_it_gives_back(void **state) {
-  (void)state;
   static const char *const templates[] = {
       "{% for i in range(3000) %}{% set x = 'a' ~ i %}{{ x ~ u }}{% endfor %}",
       "{{ u }}{{ u.y.z }}",

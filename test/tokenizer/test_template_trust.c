@@ -132,7 +132,6 @@ static void check_expression(const char *expression, const Json *variables) {
 }
 
 static void each_operation_keeps_whose_each_character_is(void **state) {
-  (void)state;
   Json *variables = parse("{\"u\": \"AB\", \"v\": \"BZ\", \"e\": \"\", \"w\": \"A B\"}");
   Buffer once = {0}, twice = {0};
   const size_t n = sizeof operations / sizeof *operations;

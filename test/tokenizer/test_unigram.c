@@ -13,7 +13,6 @@ static void encodes(const char *vocab, const char *options, const char *text, co
 }
 
 static void the_largest_sum_counts(void **state) {
-  (void)state;
   encodes("[[\"a\", -1], [\"b\", -2], [\"ab\", -2.5]]", NULL, "abab", "2 2");
   encodes("[[\"a\", -1], [\"b\", -2], [\"ab\", -3.5]]", NULL, "abab", "0 1 0 1");
   encodes("[[\"a\", -1], [\"b\", -2], [\"ab\", -3], [\"ba\", -9]]", NULL, "abab", "2 2");
@@ -23,7 +22,6 @@ static void the_largest_sum_counts(void **state) {
 
 /* -2.0154635906219482 is read as the double before it; and sums of doubles depend on their order. */
 static void scores_are_read_as_the_reference_reads_them(void **state) {
-  (void)state;
   encodes("[[\"a\", -2.0154635906219482], [\"b\", 0], [\"ab\", -2.0154635906219480]]", NULL, "ab", "2");
   encodes("[[\"a\", -2.0154635906219482], [\"b\", 0], [\"ab\", -2.0154635906219485]]", NULL, "ab", "0 1");
   encodes("[[\"a\", 100000000000000000000], [\"b\", -1e20], [\"ab\", 1e-400]]", NULL, "ab", "2");
@@ -35,7 +33,6 @@ static void scores_are_read_as_the_reference_reads_them(void **state) {
 #define BYTES "\"byte_fallback\": true,"
 
 static void unknown_characters_are_one_token_together(void **state) {
-  (void)state;
   encodes("[[\"<unk>\", 0], [\"a\", -1]]", UNK, "axya\xc3\xa9", "1 0 1 0");
   encodes("[[\"<unk>\", 0], [\"a\", -1]]", UNK, "<unk>z<unk>a<unk>", "0 1 0");
   /* two unknown characters have a larger sum than the piece, which is then found for both */
@@ -44,7 +41,6 @@ static void unknown_characters_are_one_token_together(void **state) {
 }
 
 static void bytes_stand_for_unknown_characters(void **state) {
-  (void)state;
   static const char vocab[] = "[[\"<unk>\", 0], [\"<0xC3>\", -9], [\"<0xA9>\", -9], [\"a\", -1]]";
   encodes(vocab, UNK BYTES, "a\xc3\xa9\xc3\xa9", "3 1 2 1 2");
   encodes(vocab, UNK, "a\xc3\xa9\xc3\xa9", "3 0");
@@ -52,7 +48,6 @@ static void bytes_stand_for_unknown_characters(void **state) {
 }
 
 static void an_unknown_character_needs_unk_id(void **state) {
-  (void)state;
   Tokenizer *t = make((Parts){.vocab = "[[\"a\", -1]]", .options = BYTES});
   IdList ids = {0};
   Error err = {{0}};
@@ -65,7 +60,6 @@ static void an_unknown_character_needs_unk_id(void **state) {
 }
 
 static void older_files_leave_out_the_type(void **state) {
-  (void)state;
   static const char json[] = "{\"model\": {\"vocab\": [[\"a\", 0], [\"ab\", 0]], \"unk_id\": 0}}";
   Tokenizer *t;
   Error err;
@@ -76,7 +70,6 @@ static void older_files_leave_out_the_type(void **state) {
 
 /* A megabyte of the beginning of a long piece: each place is one step further into it, or back. */
 static void a_long_text_takes_linear_time(void **state) {
-  (void)state;
   enum { SIZE = 1 << 20, PIECE = 1 << 16 };
   char *text = malloc(SIZE);
   Buffer vocab = {0};
@@ -96,7 +89,6 @@ static void a_long_text_takes_linear_time(void **state) {
 }
 
 static void an_interrupted_text_ends(void **state) {
-  (void)state;
   Tokenizer *t = make((Parts){.vocab = "[[\"a\", -1]]"});
   const volatile int interrupted = 1;
   IdList ids = {0};

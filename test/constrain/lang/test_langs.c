@@ -1,16 +1,9 @@
 /* test_langs.c - random languages against sets of strings: all strings of up to four characters, which are of
  * four kinds, one to four bytes long. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "constrain/lang/lang_internal.h"
 #include "constrain/lang/lang_list.h"
 #include "test/constrain/random_schemas.h"
+#include "test/unit.h"
 
 enum { N_LETTERS = 4, MOST = 4, N_STRINGS = 1 + 4 + 16 + 64 + 256, N_LANGS = 1500, N_WORDS = 24 };
 
@@ -231,7 +224,6 @@ static void check(const Set *set, Lang letters_only) {
 }
 
 static void languages_are_sets_of_strings(void **state) {
-  (void)state;
   Error err;
   make_strings();
   for (int i = 0; i < N_LANGS; i++) {

@@ -1,19 +1,12 @@
 /* test_masks.c - masks over vocabularies whose tokens are escapes in all their parts, or more than are tried
  * one by one: at each place a token is in the mask if and only if the machine takes its bytes. Tokens with
  * escapes of surrogates may be left out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/json.h"
 #include "base/utf8.h"
 #include "constrain/constraint.h"
 #include "test/constrain/own_vocabulary.h"
 #include "test/constrain/random_schemas.h"
+#include "test/unit.h"
 
 /* The members of "vocab" so far; each token once. */
 typedef struct {
@@ -82,7 +75,6 @@ static void check_masks(const Vocabulary *v, const char *schema, const char *tex
 /* Escapes cut at each place, whole ones with what goes before and after them, surrogates in both cases of
  * letters, and a byte 0 in place of a letter: U+0100 in the vocabulary. */
 static void escapes_may_be_cut_anywhere(void **state) {
-  (void)state;
   static const char *const escapes[] = {
       "\\u0041", "\\u00e9",  "\\u00E9",        "\\ud7ff",        "\\uD7FF", "\\ud83d", "\\uD83D",
       "\\udBFF", "\\uDbff",  "\\ude00",        "\\uDE00",        "\\uDfff", "\\ue000", "\\uE000",
@@ -111,7 +103,6 @@ static void escapes_may_be_cut_anywhere(void **state) {
 
 /* The ends of strings need more than what some of 5,000 tokens leave of them. */
 static void many_tokens_know_how_much_is_left(void **state) {
-  (void)state;
   static const char letters[] = "abcdefghijklmnop.", *const patterns[] = {"^[a-z.]*e$", "^([a-o.]|pp)*ee$",
                                                                           "^[a-f]*([g-p.][a-f]*){0,60}e$",
                                                                           "^[^p]*(p[^p]*e)?$"};
@@ -318,7 +309,6 @@ static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, uin
 }
 
 static void masks_of_random_tokens_are_what_is_taken(void **state) {
-  (void)state;
   static const char *const schemas[] = {"{\"type\": \"string\", \"pattern\": \"^@$\"}",
                                         "{\"type\": \"string\", \"pattern\": \"@\", \"maxLength\": #}",
                                         "{\"type\": \"array\", \"items\": {\"type\": \"string\", "

@@ -1,17 +1,10 @@
 /* test_store.c - what all stores of the room are made of: the first failure and the limits on work, tables
  * that grow, and memory in pieces. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "constrain/store/failure.h"
 #include "constrain/store/key_table.h"
 #include "constrain/store/number_table.h"
 #include "constrain/store/pool.h"
+#include "test/unit.h"
 
 /* --- failures */
 
@@ -23,7 +16,6 @@ static void assert_failed(const Failure *failure, Status status, const char *mes
 }
 
 static void the_first_failure_stays(void **state) {
-  (void)state;
   Failure failure = {.work = 0};
   Error err;
   void *items = NULL;
@@ -41,7 +33,6 @@ static void the_first_failure_stays(void **state) {
 }
 
 static void room_that_is_not_there_is_a_failure(void **state) {
-  (void)state;
   Failure failure = {.work = 0};
   uint32_t *items = NULL;
   size_t capacity = 0;
@@ -55,7 +46,6 @@ static void room_that_is_not_there_is_a_failure(void **state) {
 
 /* Work adds up to the limit, whether in small units or in one large one; each beginning gives all of it. */
 static void work_ends_at_its_limit(void **state) {
-  (void)state;
   static const uint64_t units[] = {1 << 10, (1 << 18) - 1, 1 << 18, MAX_WORK};
   for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
     Failure failure = {.work = 0};
@@ -74,7 +64,6 @@ static void work_ends_at_its_limit(void **state) {
 
 /* The flag is looked at soon after it is set, by every store, and ends nothing while it is 0. */
 static void an_interruption_is_a_failure(void **state) {
-  (void)state;
   volatile int interrupted = 0;
   Failure failure = {.work = 0}, other = {.work = 0}, failed = {.work = 0};
   failure_set(&failed, STATUS_USAGE, "too hard");
@@ -101,7 +90,6 @@ static uint64_t key_of(uint64_t i) {
 }
 
 static void keys_are_found_however_many_there_are(void **state) {
-  (void)state;
   KeyTable table = {.count = 0};
   assert_null(key_table_find(&table, 1));
   for (uint32_t i = 0; i < KEYS; i++) {
@@ -125,7 +113,6 @@ static uint64_t hash_of(uint32_t number) {
 }
 
 static void numbers_are_found_by_their_hashes(void **state) {
-  (void)state;
   NumberTable table = {.count = 0};
   uint32_t number;
   for (int turn = 0; turn < 2; turn++) {
@@ -156,7 +143,6 @@ static void numbers_are_found_by_their_hashes(void **state) {
 
 /* Pieces of all sizes, larger ones than a chunk too, keep what is written to them and fit any type. */
 static void pieces_share_no_memory(void **state) {
-  (void)state;
   static const size_t sizes[] = {1, 16, 17, 4000, 40000, 65536, 65537, 200000, 8};
   enum { PIECES = 400, SIZES = sizeof sizes / sizeof *sizes };
   unsigned char *pieces[PIECES];

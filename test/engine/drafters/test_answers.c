@@ -6,22 +6,14 @@
  * usage: test_answers [PROMPTS [DRAWS [TARGET [DRAFTER...]]]]: of each kind 75 prompts and 2,000 draws by
  * default (15 and 500 under a sanitizer), some seconds; `test_answers 300 200000` is all. TARGET: a model in
  * place of the miniatures, with drafters that are trained for it or models with its vocabulary. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine/batch.h"
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
 #include "engine/drafters/published.h"
 #include "model/config/config.h"
+#include "test/unit.h"
 
 #define DRAFTERS "test/data/drafters/"
 
@@ -341,7 +333,6 @@ static bool guesses_for_many(const Pair *p) {
 }
 
 static void answers_are_those_without_guesses(void **state) {
-  (void)state;
   for (int k = 0; k < n_kinds; k++) {
     const Guesser who = kinds[k].who;
     Pair p = open_pair(&kinds[k]);
@@ -442,7 +433,6 @@ static double draw(Pair *p, bool wrong_rule, long *n_kept) {
 }
 
 static void tokens_are_drawn_from_the_targets_distribution(void **state) {
-  (void)state;
   for (int k = 0; k < n_kinds && n_draws > 0; k++) {
     if (is_forced(&kinds[k])) continue; /* what a guess is there depends on the answer */
     Pair p = open_pair(&kinds[k]);

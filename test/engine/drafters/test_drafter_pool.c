@@ -1,12 +1,6 @@
 /* test_drafter_pool.c - which hidden states of a step a sequence's drafter gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "engine/drafters/drafter_pool.h"
+#include "test/unit.h"
 
 enum { N_IDS = 32 };
 
@@ -42,7 +36,6 @@ static void assert_taken(int pos, int row, int n) {
 }
 
 static void rows_of_tokens_that_stay_are_taken_once(void **state) {
-  (void)state;
   Drafter drafter = {.taps = {.n = 1}, .take = take, .forget = forget}, *idle[] = {&drafter};
   DrafterPool pool = {.drafters = &drafter, .idle = idle, .n = 1, .n_idle = 1};
   Drafting d = {.n_same = 9};
@@ -88,7 +81,6 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
 /* Guesses that cost nothing are cut to those that pay; of others no more are asked for. n_same is
  * what the drafter has seen of the text. */
 static void guesses_that_do_not_pay_are_not_made(void **state) {
-  (void)state;
   static const int32_t ids[N_IDS];
   for (int costs = 0; costs < 2; costs++) {
     Drafter drafter = {.cost = costs ? 0.01 : 0, .propose = propose}, *idle[] = {&drafter};
@@ -119,7 +111,6 @@ static void guesses_that_do_not_pay_are_not_made(void **state) {
 
 /* How guesses fared is forgotten, and what steps take is not. */
 static void a_new_text_is_guessed_as_the_first(void **state) {
-  (void)state;
   Drafter drafter = {.cost = 0};
   Guessing g;
   guessing_begin(&g, DRAFT_MOST, &drafter, 0.05, true);

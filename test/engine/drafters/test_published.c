@@ -1,21 +1,13 @@
 /* test_published.c - drafters as they are published guess what their public implementations guess: logits of
  * test/data/drafters (scripts/make_drafters.py) by speculators, the DFlash authors' code and transformers. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine/drafters/published.h"
 #include "engine/session.h"
 #include "model/files/safetensors.h"
 #include "reference.h"
 #include "test/engine/step_once.h"
+#include "test/unit.h"
 
 enum { N_CTX = 120, CHUNK = 9 };
 
@@ -112,7 +104,6 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 /* Both compute in fp32 from the same numbers, so logits differ by rounding alone: 1e-5 is far above that, and
  * far below what a wrong norm, state, position or mask gives. */
 static void guesses_are_those_of_the_public_implementations(void **state) {
-  (void)state;
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
     Reference r;
@@ -176,7 +167,6 @@ static GuessCounts answer(Pair *pair, Drafter *drafter, double temperature, int3
 }
 
 static void a_text_is_the_same_with_each_drafter(void **state) {
-  (void)state;
   for (int c = 0; c < 2 * N_CASES; c++) {
     const Case *one = &cases[c / 2];
     Pair pair;
@@ -195,7 +185,6 @@ static void a_text_is_the_same_with_each_drafter(void **state) {
 
 /* A text that begins anew is guessed as at first, and one that is cut in the middle goes on. */
 static void what_was_before_is_forgotten(void **state) {
-  (void)state;
   int32_t ids[40], other[40];
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
@@ -221,7 +210,6 @@ static void what_was_before_is_forgotten(void **state) {
 /* A drafter that came late, as one that is lent to a sequence of a batch, and whose text is then computed
  * again from before its first row on: it knows nothing of what it saw. */
 static void a_text_may_begin_before_the_first_row(void **state) {
-  (void)state;
   int32_t ids[40];
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
@@ -246,7 +234,6 @@ static void a_text_may_begin_before_the_first_row(void **state) {
  * are wanted once, after more tokens than wait at a time (64), or where the text is cut among those that
  * wait. */
 static void waiting_states_give_the_same_guesses(void **state) {
-  (void)state;
   enum { N = 101 };
   int32_t ids[N + 1];
   for (int i = 0; i <= N; i++) ids[i] = (i * i + 7 * i) % 90;
@@ -275,7 +262,6 @@ static void waiting_states_give_the_same_guesses(void **state) {
 
 /* Several tokens that are known and not computed, as a form or a tool makes them. */
 static void known_tokens_come_before_guesses(void **state) {
-  (void)state;
   int32_t ids[40];
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
