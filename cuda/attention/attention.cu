@@ -16,7 +16,7 @@ static const int kShortTokens = 64, kShortPast = 64;
 
 /* Cost model of decode against prefill for chips without wgmma. Its unit is a past position in prefill (25
  * ns). Decode in one launch costs kColumnCost for each column (token times query heads of a KV head); in
- * several, each launch costs kLaunchCost plus the past positions / kLaunchShare. Measured on an H200 with
+ * several launches, each costs kLaunchCost plus past positions / kLaunchShare. Measured on an H200 with
  * Qwen3-8B's heads (LOG.md, "When to prefill, when to decode"), where prefill of up to 64 tokens takes 4 us
  * plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
@@ -33,7 +33,7 @@ static int places_of(int asked) {
 }
 
 /* Bytes of the tickets. Layers of other sizes share the workspace, and tickets stay zero between launches, so
- * their place must not depend on the layer. */
+ * this size must not depend on the layer. */
 static size_t tickets_bytes(int unit_places) {
   return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
 }
@@ -75,8 +75,8 @@ static int columns_per_block(const Attention *a) {
 }
 
 /* Blocks among which decode, or with latent attention wgmma, divides the query heads of a KV head, because a
- * block has too few columns: the least divisor of the number of query heads with which they fit. Each such
- * block reads the keys and values. */
+ * block has too few columns: the least divisor of the number of query heads with which a block's heads fit
+ * its columns. Each such block reads the keys and values. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
@@ -214,7 +214,7 @@ Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, c
 
 /* --- several sequences */
 
-/* The family that takes tiles; plain takes all tokens. */
+/* The family that computes the tiles; plain then computes single rows too. */
 static AttentionFamily tile_family(const Attention *a) {
   if (a->value_dims > 0) return attention_can_run(ATTENTION_WGMMA, a, 1) ? ATTENTION_WGMMA : ATTENTION_PLAIN;
   if (!attention_can_run(ATTENTION_DECODE, a, 1)) return ATTENTION_PLAIN;
@@ -264,11 +264,11 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
   return n_blocks * n_tokens * attention_fixed_splits(n_ctx);
 }
 
-/* SMs for tiles while decode's units run beside them on the others, so that both end together. An SM takes
- * kTile for a tile and kTileKey for each of its keys, kUnitKey for a key of a unit; and however many SMs
- * read, a key takes at least kKeyRead (of a cache in 8 bits; in fp16) of one SM's time. All in ns for a KV
- * head with heads of 128, at the clock that the power limit leaves an H200 (LOG.md, "Answers beside
- * prompts"). */
+/* SMs for tiles while decode's units run on the other SMs, so that tiles and units end together. An SM takes
+ * kTile for a tile and kTileKey for each key of the tile, and kUnitKey for a key of a unit. Memory adds a
+ * limit: n SMs together take at least kKeyRead / n for a unit's key ([0]: a cache in 8 bits, [1]: fp16). All
+ * times are in ns for a KV head with heads of 128, at the clock that the power limit leaves an H200 (LOG.md,
+ * "Answers beside prompts"). */
 static int tile_sms(const Attention *a, const AttentionWork *work) {
   const double kTileKey = 16.4, kTile = 2000, kUnitKey = 7, kKeyRead[] = {9.3, 17.3};
   const double tiles = kTileKey * (double)work->tile_keys + kTile * work->n_tiles,

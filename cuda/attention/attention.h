@@ -11,8 +11,8 @@
  *
  * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
  * (AttentionPages). In a step of several sequences decode takes the single rows (AttentionUnit), wgmma or
- * prefill the others (AttentionTile), and plain takes all where these cannot run. Latent attention
- * (value_dims) is wgmma's or plain's alone. */
+ * prefill the others (AttentionTile), and plain takes all rows where the other families cannot run. Latent
+ * attention (value_dims) runs by wgmma or plain alone. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,7 +39,7 @@ typedef enum {
 typedef struct {
   int row;             /* the token's row; -1: no unit */
   int split, n_splits; /* the units of a token follow one another */
-  int first;           /* place of the token's first partial result; 0 if n_splits is 1 */
+  int first;           /* index of the token's first partial result; 0 if n_splits is 1 */
 } AttentionUnit;
 
 /* Tokens of one sequence at consecutive positions, at most attention_tile_tokens(). */
@@ -57,20 +57,20 @@ typedef struct {
   KvType kv;
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   int wgmma_sms;       /* attention_wgmma_sms() of the GPU */
-  const int *pos;      /* device: [n_tokens] a token at position p sees keys 0 .. p */
+  const int *pos;      /* device: [n_tokens]; a token at position p sees keys 0 .. p */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
-  /* Latent attention's: the last value_dims numbers of a key are its value (v is not read), and out has
-   * value_dims numbers for each head. 0: values are v's. */
+  /* With latent attention the last value_dims numbers of a key are its value (v is not read), and out has
+   * value_dims numbers for each head. 0: values come from v. */
   int value_dims;
-  /* With KV_Q8, on the device: fp16 scales [n_pages][n_kv_heads][n_ctx], for each key kv_key_scales(), n_ctx
-   * a multiple of 64; and memory for a cache of k's and v's shape in fp16, into which wgmma and prefill
-   * unpack what their tokens see. */
+  /* With KV_Q8, on the device. Scales: fp16 [n_pages][n_kv_heads][n_ctx], kv_key_scales() for each key and
+   * one for each value; n_ctx is a multiple of 64. Halves: fp16 caches of k's and v's shape, into which wgmma
+   * and prefill unpack the keys and values that their tokens see. */
   const void *k_scales, *v_scales;
   void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
   void *out;            /* device: fp16 [n_tokens][n_heads][head_dim, or value_dims] */
-  /* In the place of out, or NULL: the same numbers as planes, in tiles of planes_tokens tokens (LinearCall's
+  /* Written instead of out, or NULL: the output as planes, in tiles of planes_tokens tokens (LinearCall's
    * planes). PRECOND attention_makes_planes(). */
   void *planes;
   int planes_tokens;
@@ -78,48 +78,52 @@ typedef struct {
   int unit_places;    /* as given to attention_workspace_bytes() */
   double scale;       /* > 0 */
   double cap;         /* soft cap of scores; 0: none */
-  const float *sinks; /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
-  int whole;          /* tokens of a block: each of them sees the whole block; 0: causal */
+  const float *sinks; /* device: [n_heads] one more logit in each head's softmax, for a value of 0; or NULL */
+  int whole;          /* length of a block of tokens that all see the whole block; 0: causal */
   int past;           /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
-/* The fastest family that can run: decode for one token; for a block that is seen as a whole wgmma or decode,
- * with heads of 128 and an fp16 cache (wgmma: no window, and a block that is one tile); for more tokens wgmma
- * or, where that cannot run, decode for up to 64 after a long past, since decode splits the keys over the
- * whole GPU, else prefill. These three need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma),
- * 96 (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns,
- * tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several launches,
- * or several blocks for each KV head. Plain runs everything else, and chips with too little shared memory for
- * the others. Latent attention: wgmma, also for one token, if a row has 512 and 64 or 256 and 64 numbers and
- * the cache is in fp16 or 8 bits; else plain. */
+/* The fastest family that can run:
+ *   one token         decode
+ *   whole > 0         wgmma (no window, a block that is one tile) or decode, with heads of 128 and fp16
+ *   more tokens       prefill for up to 64 tokens after at most 64 positions, else wgmma. Where wgmma cannot
+ *                     run: decode for up to 64 tokens after a long past, since decode splits the keys over
+ *                     the whole GPU; else prefill
+ *   latent attention  wgmma, also for one token, if a row has 512 + 64 or 256 + 64 numbers in fp16 or 8 bits
+ *   anything else     plain, also on chips with too little shared memory for the other families
+ * Decode, wgmma and prefill need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma), 96 (not
+ * wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns, tokens x
+ * query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several launches, or
+ * several blocks for each KV head. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 
-/* A number for the family and how it divides the keys: equal for two steps of n_tokens only if the same
- * launches serve both. */
+/* A number for the family and how it divides the keys: two steps of n_tokens have equal numbers only if the
+ * same launches serve both steps. */
 int attention_division(const Attention *attention, int n_tokens);
 
 /* SMs of a GPU that runs the wgmma family, else 0. */
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 
-/* Most bytes that a family needs for partial results of one layer. Layers of all sizes share the
- * largest of their workspaces. unit_places: attention_fixed_places(), the most of all layers; or 0. */
+/* Most bytes that a family needs for partial results of one layer. Layers of all sizes share the largest of
+ * their workspaces. unit_places: the largest attention_fixed_places() of all layers, or 0. */
 size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places);
 
 /* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
 
-/* A step of several sequences: single rows as units, the others as tiles, in the order of their keys. */
+/* A step of several sequences: single rows as units, the other rows as tiles, sorted by
+ * AttentionTile.keys. */
 typedef struct {
   const AttentionUnit *units; /* device */
   const AttentionTile *tiles; /* device */
   int n_units, n_tiles;
-  long long unit_keys, tile_keys; /* sums: of the keys of all single rows, and of AttentionTile.keys */
+  long long unit_keys, tile_keys; /* keys of all single rows; sum of AttentionTile.keys */
 } AttentionWork;
 
-/* True if the family, or the launches of attention_run_many(), can write the output as planes; only on chips
- * whose matmuls take them. */
+/* True if the family, or the launches of attention_run_many(), can write the output as planes. The caller
+ * knows if the chip's matmuls read planes. */
 bool attention_makes_planes(const Attention *attention, AttentionFamily family);
 bool attention_many_make_planes(const Attention *attention);
 
@@ -128,18 +132,19 @@ int attention_tile_tokens(const Attention *attention);
 /* Blocks of a unit: one for each KV head, or several if they share it. */
 int attention_unit_blocks(const Attention *attention);
 /* Keys of a unit (a multiple of KV_PAGE_TOKENS), from the blocks of a unit and the sum of the keys of all
- * single rows. With so many keys, units with several splits are at most ATTENTION_UNITS / n_blocks; a token
- * has at most ATTENTION_SPLITS. */
+ * single rows. With so many keys a unit, tokens with several splits have at most ATTENTION_UNITS / n_blocks
+ * units in all; a token has at most ATTENTION_SPLITS. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
-/* The other way to divide keys, which does not depend on other tokens: units of FIXED_UNIT_KEYS, or
- * FIXED_SPLITS of a longer text. attention_fixed_places(): places that suffice for n_tokens tokens of n_ctx
- * positions. */
+/* The other way to divide keys, which does not depend on other tokens: units of FIXED_UNIT_KEYS keys, or
+ * FIXED_SPLITS units if the text is longer. attention_fixed_places(): partial results of n_tokens tokens
+ * after n_ctx positions, at most. */
 enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
 int attention_fixed_splits(int n_keys);
 int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
 
-/* Enqueues. PRECOND attention->pages.table is set; n_tokens are all rows. Rows of position -1 are padding. */
+/* Enqueues. PRECOND attention->pages.table is set; n_tokens counts all rows. Rows of position -1 are
+ * padding. */
 Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,
                           cudaStream_t stream, Error *err);
 

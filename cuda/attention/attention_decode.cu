@@ -38,7 +38,7 @@ constexpr int kOwn = 16, kKeys = kOwn * kWarps; /* keys of a tile: of one warp, 
 
 template <typename T> constexpr bool kIsQ8 = sizeof(T) == 1;
 
-/* Scales of a key whose constant's part one mma subtracts: those of 128 dims. */
+/* Scales of a key for which one mma subtracts the constant's part: the scales of 128 dims. */
 constexpr int kGroup = 8;
 __host__ __device__ constexpr int groups_of(int head_dim) {
   return (key_scales(head_dim) + kGroup - 1) / kGroup;
@@ -83,19 +83,19 @@ struct Columns {
   }
 };
 
-/* A lane's part of the copies of its warp's kOwn rows of a tile, kRow numbers each: 16 bytes of row `row` and
- * of every kAtOnce-th after it; of rows longer than 512 bytes, 16 of every 512. */
+/* A lane's part when its warp copies kOwn rows of a tile, kRow numbers each: 16 bytes of row `row` and of
+ * every kAtOnce-th row after it; if rows are longer than 512 bytes, 16 bytes of every 512. */
 template <typename T, int kRow> struct OwnRows {
   static constexpr int kChunk = 16 / sizeof(T), kChunks = kRow / kChunk, kLanes = kChunks < 32 ? kChunks : 32,
                        kAtOnce = 32 / kLanes, kStride = row_stride<T>(kRow);
   static_assert(kChunks <= 32 || kChunks % 32 == 0, "lanes share a row");
-  int row;      /* kOwn: none */
-  int from, to; /* the first 16 bytes: their number in memory, and their place in a stage */
+  int row;      /* the lane's first row; kOwn: none */
+  int from, to; /* the first 16 bytes: index of a uint4 in memory, index of an element in a stage */
   __device__ __forceinline__ OwnRows(int warp, int lane)
       : row(lane / kLanes < kAtOnce ? lane / kLanes : kOwn), from(warp * kOwn * kChunks + lane),
         to((warp * kOwn + row) * kStride + lane % kLanes * kChunk) {}
 
-  /* Copies n of the warp's rows, those of a tile that begins with row `first` of a cache; the others become
+  /* Copies n of the warp's rows of a tile that begins with row `first` of the cache; the other rows become
    * zeros. PRECOND the keys of a layer have less than 64 GiB. */
   __device__ __forceinline__ void copy(T *stage, const void *numbers, unsigned first, int n) const {
     const uint4 *chunks = (const uint4 *)numbers + (first * kChunks + from);
@@ -110,7 +110,7 @@ template <typename T, int kRow> struct OwnRows {
 };
 
 /* Copies the scales of a warp's kOwn rows, kPerRow each, of a tile that begins with row `first`: also of rows
- * without a key, which a cache in 8 bits has up to a multiple of 64 (attention.h). */
+ * without a key, since a cache in 8 bits has rows up to a multiple of 64 (attention.h). */
 template <int kPerRow>
 __device__ __forceinline__ void copy_own_scales(void *stage, const __half *scales, unsigned first, int warp,
                                                 int lane) {
@@ -121,8 +121,8 @@ __device__ __forceinline__ void copy_own_scales(void *stage, const __half *scale
     copy_async_16((uint4 *)stage + warp * kChunks + i, from + warp * kChunks + i, 16);
 }
 
-/* Loads n of kKeys keys, from row `row` of the cache on; the others become zeros, and their scales anything.
- * A warp loads the keys that it multiplies, so that it waits for no other warp. */
+/* Loads n of kKeys keys, from row `row` of the cache on; the other keys become zeros, and their scales may be
+ * anything. A warp loads the keys that it multiplies, so that it waits for no other warp. */
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_keys(T *to, const AttentionArgs &a, const OwnRows<T, kHeadDim> &own,
                                           unsigned row, int n, int warp, int lane) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ float sum_of_halves(uint4 v) {
 
 /* Loads a query's dims 16 i .. 16 i + 15 for a cache in 8 bits. Each group's sums of 16 dims, times
  * -kKeyOffset, follow the query as kGroup halves and kGroup remainders, together nearly as exact as fp32.
- * PRECOND sums of 16 dims are below 230,000, where the halves end. */
+ * PRECOND sums of 16 dims are below 230,000: times kKeyOffset, larger ones exceed fp16. */
 template <int kHeadDim>
 __device__ __forceinline__ void load_sixteen(__half *query, const __half *from, int i) {
   float sum = 0;
@@ -206,7 +206,7 @@ __device__ __forceinline__ void scales_as_floats(const __half *from, int n, floa
   }
 }
 
-/* Scales 2 t and 2 t + 1 of N as a pair of halves; those from N on are zeros. */
+/* Scales 2 t and 2 t + 1 of N as a pair of halves; scales from N on are zeros. */
 template <int N> __device__ __forceinline__ uint32_t scale_pair(const __half *scales, int t) {
   if constexpr (N % 2 == 0) return 2 * t < N ? *(const uint32_t *)(scales + 2 * t) : 0;
   const uint32_t low = 2 * t < N ? __half_as_ushort(scales[2 * t]) : 0,
@@ -214,8 +214,8 @@ template <int N> __device__ __forceinline__ uint32_t scale_pair(const __half *sc
   return low | high << 16;
 }
 
-/* The keys that the block's tokens see: each sees keys up to its own and to length - 1, inside its window or
- * chunk. */
+/* The keys that the block's tokens see: each token sees keys up to its own position and to length - 1, inside
+ * its window or chunk. */
 struct Seen {
   int pos, length, group;
   int begin, end; /* keys that all tokens of the block see */
@@ -246,9 +246,9 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* The lane's address for ldmatrix of 16 rows by 32 dims in bytes; `at` is dim 16 d of the first row. The
-   * matrices: rows 0 .. 7, then 8 .. 15, of the first 16 dims; then of the next 16, or of the first again if
-   * these are the last. */
+  /* The lane's address for ldmatrix of 16 rows by 32 dims of one byte; `at` is dim 16 d of the first row. The
+   * matrices: rows 0 .. 7, then 8 .. 15, of the first 16 dims; then of the next 16 dims, or of the first
+   * again if the first are the last. */
   static __device__ __forceinline__ uint32_t of_16_rows(const T *at, int d, int lane) {
     return shared_address(at + lane % 16 * kCached + (d + 1 < kSteps ? lane / 16 * 16 : 0));
   }
@@ -355,7 +355,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   }
 
   /* Raises the shift of columns that in some lane are not `good`. Scores are s times `factor`; v: the scales
-   * of their values. Shifts are integers, so that nothing is rounded. */
+   * of the keys' values. Shifts are integers, so that nothing is rounded. */
   __device__ __forceinline__ void raise(int n, const float (&s)[4], float factor, const float (&v)[2],
                                         const bool (&good)[2], int t) {
 #pragma unroll
@@ -396,7 +396,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
       for (int n = 0; n < kTiles; n++) hide_unseen(a, seen, position, n, s[n], t);
 #pragma unroll
       for (int h = 0; h < 2; h++)
-        if (position + 8 * h >= seen.length) v[h] = 0; /* no value's scale: it may be NaN */
+        if (position + 8 * h >= seen.length) v[h] = 0; /* past the last value a scale may be NaN */
     }
 #pragma unroll
     for (int n = 0; n < kTiles; n++) {
@@ -461,9 +461,9 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   }
 
   /* With 8 bits: subtracts the offset from o. An mma truncates products and sums to the bits of the largest.
-   * o and the offset lose about as much by that, but the larger both are, the more they differ: a simulation
-   * (random numbers and weights, 2 bits more than fp32) has an NMSE of 3e-5 after 512 tiles, and of 1e-9 if
-   * this is done every 8 tiles. */
+   * o and the offset lose about as much by that, but the larger both are, the more the losses differ: a
+   * simulation (random numbers and weights, 2 bits more than fp32) has an NMSE of 3e-5 after 512 tiles, and
+   * of 1e-9 if settle() runs every 8 tiles. */
   __device__ __forceinline__ void settle() {
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
@@ -554,7 +554,7 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
   }
 }
 
-/* Returns true in the last of n_used blocks to take the ticket. That block then sees what the others
+/* Returns true in the last of n_used blocks to take the ticket. That block then sees what the other blocks
  * wrote. */
 __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   __shared__ bool last;
@@ -569,8 +569,8 @@ __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   return last;
 }
 
-/* Merges the splits, in the last block. First it computes their weights[kColumns][kMaxSplits]: a warp takes a
- * column, a lane two splits. */
+/* Merges the splits, in the last block. First it computes the splits' weights [kColumns][kMaxSplits]: a warp
+ * takes a column, a lane two splits. */
 template <int kHeadDim, int kColumns, bool kPlanes>
 __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Columns &columns,
                                              const Partials &from, int n_used, float *weights) {
@@ -594,7 +594,7 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
       weights[column * kMaxSplits + lane + 32 * i] = power_of_2(pair[i].x - high) / total;
   }
   __syncthreads();
-  /* Longer heads: several numbers at once, so that more loads are in flight. */
+  /* With longer heads a thread takes several chunks at once, so that more loads are in flight. */
   constexpr int kChunks = kHeadDim / 4, kAtOnce = kHeadDim > 128 ? kHeadDim / 128 : 1;
   for (int first = threadIdx.x; first < columns.n * kChunks; first += kAtOnce * kThreads) {
     float4 values[kAtOnce] = {};
@@ -615,15 +615,15 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
   }
 }
 
-/* Blocks of an SM for which registers have to suffice; 0: the compiler decides. */
+/* Blocks per SM that the use of registers must allow; 0: the compiler decides. */
 template <typename T> constexpr int blocks_wanted(int head_dim, int n_tiles) {
   if (head_dim > 128 || (!kIsQ8<T> && (head_dim == 128 || n_tiles < 4))) return 0;
   return n_tiles == 1 ? 4 : (head_dim == 128 ? 4 : 5) - n_tiles / 2;
 }
 
 /* Attends to one split of the keys of one KV head, with kTiles * 8 columns. With two stages the next tile
- * loads while one is multiplied; with one the next keys load while the values are multiplied, and the next
- * values while the keys are. */
+ * loads while one is multiplied; with one stage the next keys load while values are multiplied, and the next
+ * values while keys are multiplied. */
 template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole, bool kPlanes>
 __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_tokens) {
   constexpr int kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim), kOfKeys = room_of_keys<T>(kHeadDim),
@@ -716,8 +716,8 @@ __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_token
   merge_splits<kHeadDim, kColumns, kPlanes>(a, columns, partials, n_used, joined);
 }
 
-/* A launch beside another one (AttentionArgs.is_beside): its last block waits for that one at the end, so
- * that whatever waits for this launch finds both complete. */
+/* With a.is_beside the kernel runs beside the launch before: its last block waits for that launch at the end,
+ * so that a kernel which waits for this one finds both complete. */
 template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false,
           bool kPlanes = false>
 __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
@@ -728,15 +728,15 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
   if (a.is_beside && blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y) wait_for_previous();
 }
 
-/* Blocks that run at once on an H200 (132 SMs of 228 KB of shared memory, 1 KB of it taken for each block) of
- * threads with up to 102 registers, as all with fp16 have. */
+/* Blocks that run at once on an H200: 132 SMs with 228 KB of shared memory, where each block takes 1 KB more
+ * than `bytes`. Threads have up to 102 registers, as in all kernels with fp16. */
 int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* One stage instead of two where two fit no chip (heads of 512 in fp16) or not this one (sm_75: 64 KB), and
- * where all blocks run at once only with one: a second wave of a few blocks takes as long as the first. The
- * bits are the same. */
+/* One stage instead of two for heads of 512 (in fp16 two fit no chip), where two do not fit this chip (sm_75:
+ * 64 KB), and where only with one all blocks run at once: a second wave of a few blocks takes as long as the
+ * first. Results have the same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

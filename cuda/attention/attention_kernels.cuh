@@ -23,9 +23,9 @@ struct AttentionArgs {
   const AttentionUnit *units;
   const AttentionTile *tiles; /* wgmma, prefill: tiles of several sequences; or NULL */
   __half *out;
-  unsigned char *planes; /* in the place of out, or NULL: Attention.planes */
+  unsigned char *planes; /* written instead of out, or NULL: Attention.planes */
   int planes_tokens;
-  int *tickets;        /* [MAX_HEADS, or as many as unit_places if more] zero between launches */
+  int *tickets;        /* [the larger of MAX_HEADS and unit_places], zero between launches */
   void *partials;      /* decode, wgmma: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
@@ -33,20 +33,20 @@ struct AttentionArgs {
   const float *sinks;  /* [n_heads] or NULL */
   bool is_beside;      /* decode: runs beside the launch before, whose results it does not need */
   int kv_sharers;      /* blocks that share a KV head, each for some of its query heads. n_kv_heads counts
-                   * the head once for each of them: kv_head / kv_sharers is its number in the cache */
+                   * a head once for each such block: kv_head / kv_sharers is its index in the cache */
   union {
     int first_token; /* decode: the launch's first token */
-    int unit_places; /* with units: places of partial results, of all KV heads together */
+    int unit_places; /* with units: partial results for which there is room, of all KV heads */
   };
 };
 
-/* The newest position that a token at `pos` does not see, as it is before the token's window or chunk;
- * negative: none. A window of w: pos - w. A chunk of c, a power of two: (pos & -c) - 1. Neither: -1. */
+/* The newest position before the window or chunk of a token at `pos`; negative: none. A window of w: pos - w.
+ * A chunk of c, a power of two: (pos & -c) - 1. Neither: -1. */
 __host__ __device__ __forceinline__ int newest_unseen(const AttentionArgs &a, int pos) {
   return (pos & a.unseen_mask) - a.unseen_back;
 }
 
-/* Where the step of kKeys positions begins that holds the oldest position that a token at `pos` sees. */
+/* First position of the step of kKeys positions with the oldest position that a token at `pos` sees. */
 template <int kKeys> __device__ __forceinline__ int first_step(const AttentionArgs &a, int pos) {
   return max(0, newest_unseen(a, pos) + 1) / kKeys * kKeys;
 }
@@ -68,7 +68,7 @@ constexpr int kPlanesHead = 128;             /* the size of heads of the kernels
 constexpr int kWholeHead = 128;              /* the size of heads of the fast kernels that take a.whole */
 constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys in a launch */
 constexpr int kPrefillRows = 64;             /* tokens of a tile of the prefill family */
-constexpr int kSplitUnits = 132; /* wgmma: most tiles of queries times splits; the SMs of an H200 */
+constexpr int kSplitUnits = 132;             /* wgmma: most units if keys are split; the SMs of an H200 */
 
 template <int N> using HeadSize = std::integral_constant<int, N>;
 
@@ -126,7 +126,8 @@ __device__ __forceinline__ void load_rows(__half *shared, const __half *from, si
   load_strided<kHeadDim, padded_stride(kHeadDim), N, kThreads>(shared, from, from_stride, first, end);
 }
 
-/* Loads n of N keys from row `at` of the cache on and, after them, their values; the others become zeros. */
+/* Loads n of N keys from row `at` of the cache on and, after them, their values; the other rows become
+ * zeros. */
 template <int kHeadDim, int N, int kThreads>
 __device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a, size_t at, int n) {
   const size_t from = at * kHeadDim;
@@ -161,7 +162,7 @@ Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, 
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
 /* Unpacks the keys and values that a step's tokens see from a cache in 8 bits to the same rows of k and v,
- * fp16. With a.tiles or a.units: what their sequences see; n_tiles is their number. With a.value_dims keys
+ * fp16. n_tiles: number of a.tiles or a.units, which then say what is seen; else 0. With a.value_dims keys
  * alone. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

@@ -1,8 +1,8 @@
 /* attention_prefill.cu - many tokens: FlashAttention-2 on tensor cores.
  *
  * A block serves 64 tokens, the rows of a tile, of one query head: 16 per warp, or per two warps if heads are
- * longer than 256 (both compute the scores, and each half of the output). It walks the keys in tiles that
- * pass through two stages of shared memory; scores stay in registers. Tiles wholly above the diagonal or
+ * longer than 256 (both compute the scores, each computes half of the output). It walks the keys in tiles
+ * that pass through two stages of shared memory; scores stay in registers. Tiles wholly above the diagonal or
  * before the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
  *     S [16 rows x keys] = Q K^T,   O [16 rows x head_dim] = softmax(S) V        per warp, per tile
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
@@ -121,7 +121,8 @@ template <int kHeadDim> struct OnlineSoftmax {
     }
   }
 
-  /* Writes rows `row` and `row` + 8 of the output, as far as they are before end_row, from first_dim on. */
+  /* Writes rows `row` and `row` + 8 of the output, if they are before end_row; the warp's dims begin with
+   * first_dim. */
   template <bool kPlanes>
   __device__ __forceinline__ void store(const AttentionArgs &a, int row, int end_row, int head, int first_dim,
                                         int lane) const {
@@ -148,7 +149,8 @@ template <int kHeadDim> struct OnlineSoftmax {
   }
 };
 
-/* Two stages load the next tile while one is multiplied; one is for chips with little shared memory. */
+/* With two stages the next tile loads while one is multiplied; one stage is for chips with little shared
+ * memory. */
 template <int kHeadDim, int kStages, bool kCapped, bool kPlanes = false>
 __global__ void __launch_bounds__(threads_of(kHeadDim))
     attention_prefill_kernel(AttentionArgs a, int n_tokens) {
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(threads_of(kHeadDim))
                                 lane);
 }
 
-/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
+/* The kernel with one stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
 template <int kHeadDim, bool kCapped>
 Status launch_stages(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err) {
   auto kernel = attention_prefill_kernel<kHeadDim, 2, kCapped>;

@@ -1,10 +1,11 @@
 /* attention_wgmma.cu - many tokens on Hopper, with latent attention any number: FlashAttention-3 with wgmma
  * and tensor copies.
  *
- * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head
- * r % group. A unit is a tile with all the keys that it sees, or with one of several splits of them. A block
+ * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head r
+ * % group. A unit is a tile with all the keys that it sees, or with one of several splits of them. A block
  * takes a unit at a time: a producer warp loads queries, keys and values, and each consumer warpgroup
- * multiplies 64 rows (heads of 512: two warpgroups the same 64 rows, each with half of the output's dims).
+ * multiplies 64 rows (heads of 512: two warpgroups multiply the same 64 rows, each for half of the output's
+ * dims).
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
@@ -13,13 +14,14 @@
  *   full     completes when the copies have landed; empty: when all consumer warps have read
  *
  * The scores of a step of keys are multiplied while the values of the step before are, and softmax follows
- * under the products with those values. With kTurns the warpgroups issue their products in turns, so that
- * one's softmax runs under the other's products (1 to 4% with heads of 128, none with longer).
+ * under the products with those values. With kTurns the warpgroups issue their products in turns, so that the
+ * softmax of one runs under the products of the other (saves 1 to 4% with heads of 128, nothing with longer
+ * heads).
  *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
- * Latent attention has stages for two steps of keys alone: there the values come first, and their stage is
- * free while the scores are multiplied.
- * Steps of keys begin at multiples of kKeys in the cache and go upwards, and a row's arithmetic does not
- * depend on the other rows: without splits the same token gets the same bits in every step.
+ * Latent attention has stages for only two or three steps of keys: there the values come first, so that their
+ * stage can be filled again while the scores are multiplied. Steps of keys begin at multiples of kKeys in the
+ * cache and go upwards, and a row's arithmetic does not depend on the other rows: without splits the same
+ * token gets the same bits in every step.
  * Source: Shah et al., FlashAttention-3 (arXiv:2407.08608), algorithm 2. Reference: attention_plain.cu. */
 #include <algorithm>
 #include <numeric>
@@ -50,7 +52,7 @@ template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_, int kValues_ = 
   static constexpr int kRows = 64 * kWarpgroups / kSharers;
   static constexpr int kQueryBytes = kRows * kHeadDim * 2, kTileBytes = kKeys * kHeadDim * 2;
   static constexpr int kTiles = kOneRow ? kStages : 2 * kStages;
-  static constexpr size_t kSharedBytes = kQueryBytes + kTiles * kTileBytes + 1024; /* 1024: to align them */
+  static constexpr size_t kSharedBytes = kQueryBytes + kTiles * kTileBytes + 1024; /* 1024: for alignment */
   static_assert(kKeys % 16 == 0 && kHeadDim % 64 == 0 && kValues % 64 == 0,
                 "operands are whole swizzle rows");
 };
@@ -65,7 +67,7 @@ struct Args {
   CUtensorMap q, k, v;
   AttentionArgs a;
   Division by;
-  int box_keys; /* keys of a copy from the cache: a step's, or a part of them that lies in one page */
+  int box_keys; /* keys of one copy from the cache: a step's keys, or so many that they lie in one page */
 };
 
 /* A tile of queries with the keys of one split, in steps of kKeys keys. */
@@ -75,7 +77,7 @@ struct Unit {
   int length;     /* keys in the sequence's cache after the step */
   int begin, end; /* the first step and the one after the last */
   int used;       /* splits that have keys */
-  size_t place;   /* among the partial results of all units, each of partial_stride() rows */
+  size_t place;   /* index among the partial results of all units, each of partial_stride() rows */
 };
 
 /* Tile `tile` of the launch. */
@@ -85,8 +87,8 @@ __device__ __forceinline__ AttentionTile tile_of(const Args &args, int tile) {
   return {first, min(args.by.tile_tokens, args.by.n_tokens - first), args.a.pos[0] + args.by.n_tokens, 0};
 }
 
-/* The split's part of the steps that a tile sees. With units of several sequences (AttentionArgs.units),
- * which only latent attention has here, `tile` is the unit's number, and the unit says which split it is. */
+/* The unit of one split of the steps that a tile sees. With units of several sequences (AttentionArgs.units),
+ * which only latent attention has here, `tile` is the unit's index, and a.units has its split. */
 template <class S>
 __device__ __forceinline__ Unit unit_at(const Args &args, int tile, int kv_head, int split) {
   const AttentionArgs &a = args.a;
@@ -121,13 +123,13 @@ template <class S> [[maybe_unused]] __device__ __forceinline__ Unit unit_of(cons
   return unit_at<S>(args, tile, kv_head, split);
 }
 
-/* Rows of a place: a tile's without padding, rounded up to an even number, so that the outputs, which follow
- * the states of all places, are 16-byte aligned. */
+/* Rows of a unit's partial results: a tile's rows without padding, rounded up to an even number, so that the
+ * outputs, which follow the states of all units, are 16-byte aligned. */
 __host__ __device__ inline int partial_stride(const Args &args) {
   return (args.by.tile_tokens * (args.a.n_heads / args.a.n_kv_heads) + 1) / 2 * 2;
 }
 
-/* Partial results of the splits, in the workspace: [place][row]. */
+/* Partial results of the splits, in the workspace: [Unit.place][row]. */
 struct Partials {
   float2 *states; /* maximum, sum */
   float *outputs; /* [kValues], relative to the maximum */
@@ -160,8 +162,8 @@ __device__ __forceinline__ int unit_number(int i) {
   return i * gridDim.x + (i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-/* Copies the rows of a step of keys into the ring's stage. Boxes past the sequence's last page repeat it:
- * their scores are masked, their values zeroed. */
+/* Copies the rows of a step of keys into the ring's stage. Boxes past the sequence's last key repeat its last
+ * box: the scores of such keys are masked, the values zeroed. */
 template <class S>
 __device__ __forceinline__ void load_tile_of(const CUtensorMap &map, unsigned char *stages, uint64_t *full,
                                              uint64_t *empty, const Ring<S::kStages> &ring,
@@ -217,7 +219,8 @@ __device__ __forceinline__ void load_units(const Args &args, unsigned char *shar
   }
 }
 
-/* Waits for the calling warpgroup's turn to issue products. end_turn() gives the turn to the other. */
+/* Waits for the calling warpgroup's turn to issue products. end_turn() gives the turn to the other
+ * warpgroup. */
 template <class S> __device__ __forceinline__ void begin_turn(int warpgroup) {
   if (!S::kTurns) return;
   if (warpgroup == 0)
@@ -258,10 +261,10 @@ __device__ __forceinline__ void multiply_values(float (&o)[S::kDims / 2],
   for (int k = 0; k < S::kKeys / 16; k++) wgmma_f16_columns<S::kDims>(o, p[k], values + k * 128, 1);
 }
 
-/* Rows r and r + 8 of a thread, h = 0 and 1: their places in the tile, and their online softmax. Sums are of
+/* Rows r and r + 8 of a thread, h = 0 and 1: their tokens and heads, and their online softmax. Sums are over
  * this thread's columns. */
 template <class S> struct Rows {
-  int token[2], head[2]; /* token: of the tile; head: of the group */
+  int token[2], head[2]; /* token: index in the tile; head: index in the group */
   float maximum[2], sum[2];
 
   __device__ __forceinline__ Rows(int row, int group) {
@@ -274,7 +277,7 @@ template <class S> struct Rows {
   }
 
   /* Sets the scores of keys that a row does not see to -inf. first: position of the step's first key; pos:
-   * that of the tile's first token. whole > 0: all rows see what the last of `whole` tokens sees. */
+   * position of the tile's first token. whole > 0: all rows see what the last of `whole` tokens sees. */
   __device__ __forceinline__ void mask(const AttentionArgs &a, float (&s)[S::kKeys / 2], int first, int pos,
                                        int whole) const {
     const int column = first + threadIdx.x % 4 * 2;
@@ -290,7 +293,7 @@ template <class S> struct Rows {
     }
   }
 
-  /* Turns scores into weights; keep[h] is the factor of what was summed before. */
+  /* Turns scores into weights; keep[h] is the factor of earlier sums and outputs. */
   template <bool kCapped>
   __device__ __forceinline__ void softmax(const AttentionArgs &a, float (&s)[S::kKeys / 2],
                                           float (&keep)[2]) {
@@ -326,8 +329,8 @@ __device__ __forceinline__ void pack_weights(uint32_t (&p)[S::kKeys / 16][4],
     for (int j = 0; j < 4; j++) p[k][j] = pack_half2(s[k * 8 + 2 * j], s[k * 8 + 2 * j + 1]);
 }
 
-/* Transposes 4 x 4 words among the four lanes of a row: lane t has word t of each block, w[j] that of block
- * j, and gets the four words of block t. */
+/* Transposes 4 x 4 words among the four lanes of a row: lane t has word t of each block (w[j]: of block j),
+ * and gets the four words of block t. */
 __device__ __forceinline__ uint4 gather_block(uint32_t (&w)[4]) {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
 #pragma unroll
@@ -425,7 +428,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     const Unit unit = unit_of<S>(args, unit_number(i));
     if (unit.begin >= unit.end) continue;
     const int first_pos = unit.pos, length = unit.length;
-    /* Steps before and after these need no mask. */
+    /* A mask is needed from step masked_from on and before step masked_before. */
     const int masked_from = (first_pos + 1) / S::kKeys,
               masked_before =
                   (newest_unseen(args.a, first_pos + args.by.tile_tokens - 1) + S::kKeys) / S::kKeys;
@@ -457,7 +460,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     if (!S::kOneRow && unit.begin + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
     for (int step = unit.begin + 1; step < unit.end; step++) {
       if constexpr (S::kOneRow) {
-        /* The values first: their stage, one of few, is free while the scores are multiplied. */
+        /* Values come first: their stage, one of few, is then free while the scores are multiplied. */
         wgmma_fence();
         multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
         wgmma_commit();
@@ -489,7 +492,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
       }
       ring.advance();
       pack_weights<S>(p, s);
-      /* After the first steps most maxima rise no more, and o stays as it is. */
+      /* After the first steps most maxima rise no more, and o needs no factor. */
       if (S::kDims < 256 || !__all_sync(~0u, keep[0] == 1 && keep[1] == 1))
 #pragma unroll
         for (int d = 0; d < S::kDims / 8; d++)
@@ -532,7 +535,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   if (threadIdx.x == kConsumers) prefetch_map(&args.q), prefetch_map(&args.k), prefetch_map(&args.v);
   __syncthreads();
   wait_for_previous();
-  dependents_may_start(); /* after the wait: decode, which runs beside, needs what this waited for */
+  dependents_may_start(); /* after the wait: decode, which may run beside, needs what was waited for */
   const int n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();
@@ -593,9 +596,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
 }
 
-/* The same for latent attention. A block has kMergeDims numbers of a row, and each warp some of the splits,
- * whose weights it knows before it loads their numbers. blockIdx.y: a token, or with units a unit: the first
- * one of a token merges. */
+/* The same for latent attention. A block merges kMergeDims numbers of a row, and each warp some of the
+ * splits, whose weights it computes before it loads their outputs. blockIdx.y: a token, or with a.units a
+ * unit, and only the first unit of a token merges. */
 constexpr int kMergeDims = 128;
 static_assert(kSplitUnits <= kMergeWarps * 64, "a lane has the states of two splits");
 template <class S>
@@ -614,7 +617,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const size_t first = unit.place * stride + (token - unit.first_token) * group + head % group;
   const float4 *outputs = (const float4 *)(partials.outputs + first * S::kValues + part * kMergeDims) + lane;
 
-  /* Lane i has the states of the warp's splits i and i + 32: split kMergeWarps i + warp. */
+  /* Lane i has the states of the warp's splits i and i + 32. The warp's i-th split is kMergeWarps i +
+   * warp. */
   float2 state[2];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -654,10 +658,10 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 }
 
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
- * `longest` is the length of the longest split, in steps, of as many splits as fit; of the numbers of splits
- * with that length the least is taken, and only if it saves two steps, since the merge takes as long as one
- * (LOG.md, "Splits of the keys"). One token's division does not depend on `past`, as its step is captured
- * in a graph. */
+ * `longest` is the length of the longest split, in steps, if there are as many splits as fit. The least
+ * number of splits with that length is taken, and only if it saves two steps, since the merge takes as long
+ * as one step (LOG.md, "Splits of the keys"). One token's division does not depend on `past`, as its step is
+ * captured in a graph. */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};

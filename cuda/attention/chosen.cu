@@ -1,8 +1,8 @@
 /* chosen.cu - see chosen.h: flash-decoding over each row's chosen positions.
  *
- * A thread block takes kPart of them for up to kMostHeads query heads of a KV head, and each of its warps
- * kKeys positions at a time, a lane 8 dimensions. A second kernel merges the parts in order.
- * READS  n_chosen * head_dim * 4 bytes a row and KV head, twice for more than kMostHeads query heads.
+ * A thread block takes kPart positions for up to kMostHeads query heads of a KV head. Each warp takes kKeys
+ * positions at a time, and a lane 8 dimensions. A second kernel merges the parts in order.
+ * READS  n_chosen * head_dim * 4 bytes a row and KV head, twice if that has more than kMostHeads query heads.
  * Reference: src/cpu/mixers/sparse.c. */
 #include "cuda/attention/chosen.h"
 
@@ -33,8 +33,7 @@ size_t state_bytes(int n_heads, int n_parts, int n_rows) {
   return align_up((size_t)n_rows * n_heads * n_parts * sizeof(float2));
 }
 
-/* Scores of kKeys keys for kHeads heads: lane l has that of key l / 8 and of head
- * l % 8 / (8 / kHeads). */
+/* Scores of kKeys keys for kHeads heads: lane l gets the score of key l / 8 and head l % 8 / (8 / kHeads). */
 template <int kHeads>
 __device__ __forceinline__ float multiply_keys(const float (&q)[kHeads][8], const uint4 (&keys)[kKeys]) {
   float products[kKeys * kHeads];
@@ -53,8 +52,8 @@ __device__ __forceinline__ float multiply_keys(const float (&q)[kHeads][8], cons
   return warp_sums<kKeys * kHeads>(products);
 }
 
-/* A warp's online softmax. maximum, sum: of the lane's head, as multiply_keys() places it; output: all heads,
- * the lane's 8 dimensions. */
+/* A warp's online softmax. maximum, sum: of the lane's head (multiply_keys()); output: the lane's 8
+ * dimensions of all heads. */
 template <int kHeads> struct WarpState {
   float maximum, sum, output[kHeads][8];
 

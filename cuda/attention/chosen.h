@@ -2,8 +2,8 @@
  * softmax(scale * q k) v. Reference: src/cpu/mixers/sparse.c.
  *
  * Grids depend on the number of rows and on sizes alone, and kernels read positions from device memory, so a
- * captured launch serves every step. A row has the same bits whichever rows are beside it. A row of position
- * -1 is padding: nothing is written for it. */
+ * captured launch serves every step. A row gets the same bits whatever other rows are in the step. A row of
+ * position -1 is padding: nothing is written for it. */
 #pragma once
 
 #include <cuda_runtime_api.h>

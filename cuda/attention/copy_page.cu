@@ -5,7 +5,7 @@
 
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 8; /* blocks of a place */
+constexpr int kThreads = 256, kBlocks = 8; /* blocks for each CachePlace */
 
 __global__ void __launch_bounds__(kThreads)
     copy_page_kernel(char *memory, const CachePlace *places, int from, int to) {

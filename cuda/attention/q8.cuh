@@ -1,7 +1,7 @@
 /* q8.cuh - a KV cache in 8 bits (KV_Q8, backend.h): its numbers as halves, and how they are made.
  *
  * A number q of -127 .. 127 is kept as the byte q + 128: the bits 0x6400 + (q + 128) are those of the half
- * 1024 + 128 + q, so that a permutation of bytes and a multiply-add are all that reading one takes.
+ * 1024 + 128 + q, so that reading a number takes a permutation of bytes and a multiply-add.
  *   numbers   [row][head_dim] uint8     rows are those of an fp16 cache (CacheRows)
  *   scales    [row][key_scales()] fp16 of keys, [row] of values */
 #pragma once
@@ -16,8 +16,9 @@ __host__ __device__ constexpr int key_scales(int head_dim) {
   return (head_dim + KEY_SCALE_DIMS - 1) / KEY_SCALE_DIMS;
 }
 
-/* A scale, and what unpacking adds: -1,152 times it, exactly. From a scale of 57 on (a key or value above
- * 7,221) that is infinite in fp16: logits become NaN, which is reported, and an fp16 cache helps. */
+/* A scale, and the offset that unpacking adds: exactly -1,152 times the scale. From a scale of 57 on (a key
+ * or value above 7,221) the offset is infinite in fp16: logits become NaN, which is reported, and an fp16
+ * cache helps. */
 struct Scale8 {
   __half2 scale, offset;
   __device__ __forceinline__ explicit Scale8(__half2 s)
@@ -38,15 +39,15 @@ template <bool kLast> __device__ __forceinline__ uint32_t key_halves(uint32_t by
   return prmt < kLast ? 0x4342 : 0x4140 > (bytes, 0x34343434u);
 }
 
-/* Two numbers of values likewise: bytes kByte and kByte + 2 as kValueUnit (128 + q). Subnormal halves have
- * the least constant. */
+/* Two numbers of values likewise: bytes kByte and kByte + 2 as kValueUnit (128 + q). As subnormal halves they
+ * have the smallest constant. */
 constexpr float kValueUnit = 0x1p-24f;
 constexpr uint32_t kValueOffsets = 0x00800080; /* 128 kValueUnit, twice */
 template <int kByte> __device__ __forceinline__ uint32_t value_halves(uint32_t bytes) {
   return prmt < kByte ? 0x4341 : 0x4240 > (bytes, 0);
 }
 
-/* Number i of a cache in fp16, fp32 or 8 bits. scale: the place of the number's scale. */
+/* Number i of a cache in fp16, fp32 or 8 bits. scale: points to the number's scale. */
 __device__ __forceinline__ float cached(const __half *numbers, size_t i, const __half *) {
   return __half2float(numbers[i]);
 }
@@ -59,8 +60,8 @@ __device__ __forceinline__ float cached(const uint8_t *numbers, size_t i, const 
 
 /* --- making numbers in 8 bits, as the CPU backend does */
 
-/* The largest size among lanes whose numbers differ in the bits below kLanes. Sizes are compared as bits, so
- * that NaN is the largest. */
+/* The largest size in each aligned group of kLanes lanes. Sizes are compared as bits, so that NaN is the
+ * largest. */
 template <int kLanes> __device__ __forceinline__ uint32_t largest_size(uint32_t size) {
 #pragma unroll
   for (int bit = 1; bit < kLanes; bit *= 2) size = max(size, __shfl_xor_sync(~0u, size, bit));
@@ -76,12 +77,12 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   return __ushort_as_half((unsigned short)(size < 0x7f800000u ? (bits + 15) & ~15u : bits));
 }
 
-/* Rounds x / scale to fp32, as a division does, and that to the nearest integer, by multiplications alone.
- * inverse + rest is 1 / scale with a relative error of at most 2^-43. Their product with x could round
- * otherwise than x / scale only if the middle m of two neighbouring floats lay between the two. But m has 25
- * bits, the last one 1, and scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24. They
- * differ by 2^-32 of x at least, the last bit of 32. So x / scale is farther from m than the error reaches. A
- * scale of 0, infinity or NaN makes every number 0. */
+/* Rounds x / scale to fp32, as a division does, and the quotient to the nearest integer, by multiplications
+ * alone. inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum could round
+ * otherwise than x / scale only if the middle m of two neighbouring floats lay between the two values. But m
+ * has 25 bits, the last one 1, and scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24.
+ * scale * m and x differ by at least 2^-32 of x, the last of 32 bits. So x / scale is farther from m than the
+ * error reaches. A scale of 0, infinity or NaN makes every number 0. */
 struct ToQ8 {
   float inverse, rest;
   bool usable;
@@ -106,8 +107,8 @@ __device__ __forceinline__ float from_q8(uint8_t number, __half scale) {
   return cached(&number, 0, &scale);
 }
 
-/* Rounds a key or value of n numbers to what the cache holds, and stores it if wanted. A lane has numbers
- * lane + 32 i; those from n on are 0. */
+/* Rounds a key or value of n numbers to what the cache holds, and stores it if `wanted`. A lane has numbers
+ * lane + 32 i; numbers from n on are 0. */
 template <int N>
 __device__ __forceinline__ void store_q8(float (&x)[N], int n, bool is_key, bool wanted, uint8_t *to,
                                          __half *scales, int lane) {

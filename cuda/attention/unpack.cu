@@ -1,11 +1,12 @@
 /* unpack.cu - the keys and values of one layer from a cache in 8 bits to fp16, for the families that read
  * tiles of halves (wgmma, prefill): at most one layer's cache is in fp16 at a time.
  *
- * A unit of work is some positions of one KV head, so few that a thread of its block has eight keys and eight
- * values (with latent attention keys alone): all loads of a unit are under way at once, and 1,500 positions
- * of eight heads are units for every block. The blocks of a KV head walk through the units of all sequences;
- * a page that two sequences share is written twice, with the same bits. READS  head_dim + 2 key_scales() +
- * head_dim + 2 bytes a position and KV head, WRITES 4 head_dim; of latent attention keys alone. */
+ * A unit of work is some positions of one KV head, so few that a thread of its block has eight numbers of a
+ * key and eight of a value (latent attention: of a key alone): all loads of a unit are under way at once, and
+ * 1,500 positions of eight heads are units for every block. The blocks of a KV head walk through the units of
+ * all sequences; a page that two sequences share is written twice, with the same bits.
+ * READS  head_dim + 2 key_scales() + head_dim + 2 bytes a position and KV head (latent attention: head_dim
+ * + 2 key_scales()), WRITES 4 head_dim (latent attention: 2 head_dim). */
 #include <algorithm>
 
 #include "cuda/attention/attention_kernels.cuh"
@@ -34,7 +35,7 @@ __device__ __forceinline__ uint4 unpack_8(uint2 packed, __half scale) {
 /* How positions are divided among threads; computed by the host. */
 struct Division {
   int unit, vectors; /* positions of a unit; threads that share the numbers of a position */
-  unsigned inverse;  /* i / vectors is i * inverse >> 20, for all threads' i */
+  unsigned inverse;  /* i / vectors is i * inverse >> 20 for all thread indices i */
 };
 
 Division division_of(int head_dim) {
@@ -77,8 +78,8 @@ struct Unpacking {
   }
 };
 
-/* The span of the sequence that begins with tile or unit i, or an empty one if none does. The rows of a
- * sequence follow one another, and the first tile sees the oldest keys. */
+/* The span of the sequence whose first tile or unit is i; empty if tile i is no sequence's first. The rows of
+ * a sequence follow one another, and the first tile sees the oldest keys. */
 __device__ __forceinline__ Span span_of(const AttentionArgs &a, int i, int n_tokens) {
   if (!a.tiles && !a.units) return {0, first_step<kPositions>(a, a.pos[0]), a.pos[0] + n_tokens};
   const int row = a.units ? a.units[i].row : a.tiles[i].row;
