@@ -9,17 +9,17 @@
  *     O = diag(e^G) Q S + M D,                     M_ij = (q_i k_j) e^(G_i - G_j) for j <= i, else 0
  *     S = e^G_64 S + K^T diag(e^(G_64 - G)) D
  * Source: Yang, Kautz, Hatamizadeh (arXiv:2412.06464), section 3.3. Mamba-2's changes are its values:
- *     D = V,   M_ij = (q_i k_j) e^(G_i - G_j) dt_j for j < i, and skip more for j = i
+ *     D = V,   M_ij = (q_i k_j) e^(G_i - G_j) dt_j for j <= i, plus skip for j = i
  *     S = e^G_64 S + K^T diag(e^(G_64 - G) dt) V,       dt the step sizes
- * (Dao and Gu, arXiv:2405.21060, section 6). Here q is C / kMambaScale, and O is multiplied by that: C B may
- * be large, and M is fp16.
+ * (Dao and Gu, arXiv:2405.21060, section 6). Here q is C / kMambaScale, and O is multiplied by kMambaScale: C
+ * B may be large, and M is fp16.
  *
  *   inputs  a warp takes 16 tokens of a head of q, k or v: convolution, norms     -> q, k, v in fp16
  *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M    -> fp16; G, dt in fp32
  *   scan    a block takes 32 value dimensions of a head through the chunks; S stays in registers
  *
- * Numerics: operands of products are fp16, since |q|, |k| and e^(G_i - G_j) are at most 1, and numbers of (1
- * + L)^-1 diag(beta) too, or 4 with doubles_beta; sums, S, G and the inverse's own arithmetic are fp32. An
+ * Numerics: operands of products are fp16, since |q|, |k|, e^(G_i - G_j) and numbers of (1 + L)^-1 diag(beta)
+ * are at most 1 (the last 4 with doubles_beta); sums, S, G and the inverse's own arithmetic are fp32. An
  * error of S as an operand does not accumulate, because S itself is carried in fp32. */
 #include "cuda/delta/delta_kernels.cuh"
 
@@ -61,8 +61,8 @@ __device__ __forceinline__ Work work_of(const DeltaArgs &a) {
 
 constexpr int kWarpTokens = kChunk / kWarps;
 
-/* Block (head, chunk): heads of q, then of k, then of v; with Mamba-2 two heads of v. A lane takes four
- * channels. */
+/* Block (head, chunk): heads of q, then of k, then of v; with Mamba-2 two heads of v a block. A lane takes
+ * four channels. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_kernel(DeltaArgs a) {
   dependents_may_start();
   a.fix_sizes<kMamba>();
@@ -153,7 +153,7 @@ __device__ __forceinline__ void make_gates(const DeltaArgs &a, System &s, int fi
   s.logs[i] = sum;
 }
 
-/* Inverts a diagonal block of 1 + L, 32 x 32, from the first row to the last: a warp a block, a lane a
+/* Inverts a diagonal block of 1 + L, 32 x 32, from the first row to the last: a warp takes a block, a lane a
  * column. */
 __device__ __forceinline__ void invert_block(System &s, int first, int lane) {
   float x[kHalf];
@@ -221,8 +221,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_
   __syncthreads();
   if (threadIdx.x >= kHalf && threadIdx.x < kChunk) s.logs[threadIdx.x] += first_half;
 
-  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of Q K^T and, but for Mamba-2, K K^T, without columns right
-   * of the diagonal. */
+  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of Q K^T and, except for Mamba-2, of K K^T, without columns
+   * right of the diagonal. */
   float k_k[kChunk / 8][4] = {}, q_k[kChunk / 8][4] = {};
 #pragma unroll
   for (int d = 0; d < kDim; d += 16) {
@@ -293,7 +293,7 @@ struct Scan {
   float logs[kChunk], steps[kChunk];
 };
 
-/* Where a chunk's parts of the workspace are for this block, and copies of them to shared memory. */
+/* Addresses of a chunk's data in the workspace for this block, and copies of them to shared memory. */
 struct Places {
   const DeltaArgs &a;
   Work work;
@@ -358,7 +358,8 @@ __device__ __forceinline__ void multiply_square(Tile &sum, const __half *a, cons
   }
 }
 
-/* Loads or stores a warp's 32 key dimensions of the state; a row on the device is a value dimension. */
+/* Loads or stores a warp's 32 key dimensions of the state; a row of the state in memory is a value
+ * dimension. */
 template <bool kStore>
 __device__ __forceinline__ void move_state(Tile (&state)[2], float *at, int warp, int lane) {
 #pragma unroll
@@ -426,8 +427,8 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
 }
 
 /* Block (value dimensions, value head). A warp owns 16 tokens of a chunk and 32 key dimensions of the state.
- * Copies overlap: they come in three groups a chunk, each begun when its place is free and awaited before a
- * barrier. */
+ * Copies overlap: they come in three groups a chunk, each begun when its destination is free and awaited
+ * before a barrier. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   begin_overlapping();
   a.fix_sizes<kMamba>();

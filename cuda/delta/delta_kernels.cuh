@@ -16,7 +16,7 @@ struct DeltaArgs {
   bool mamba;          /* Mamba-2, which has no b: its a is the step size */
   bool sigmoid_gate;   /* DeltaConfig.gate_is_sigmoid */
   bool doubles_beta;   /* DeltaConfig.doubles_beta */
-  bool by_channel;     /* DeltaConfig's, as the next two */
+  bool by_channel;     /* this and the next two: DeltaConfig's */
   int gate_rank;
   float log_bound;
   float z_scale, a_scale, out_scale; /* DeltaConfig's of Mamba-2 */
@@ -31,7 +31,7 @@ struct DeltaArgs {
   float *inputs, *states; /* of the layer: [taps][channels], [n_value_heads][value_dim][key_dim] */
   __half *out;
   void *workspace;
-  const void *gates; /* rows of b, then of a, or NULL: they are in the projections */
+  const void *gates; /* rows of weights of b, then of a; NULL: the projections have b and a */
   bool gates_bf16;
   size_t gates_stride;
   int n_in, h_stride;
@@ -44,7 +44,7 @@ struct DeltaArgs {
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
     by_channel = false, mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
   }
-  /* Makes this the argument of a single row's block; false: the row is padding. */
+  /* Sets the pointers to a single row and its sequence; false: the row is padding. */
   __device__ __forceinline__ bool take_single(const SingleRow &single) {
     const size_t at = single.sequence * state_step;
     if (single.row < 0) return false;
@@ -53,7 +53,7 @@ struct DeltaArgs {
     inputs += at, states += at;
     return true;
   }
-  /* The factor of an output: silu(z) or sigmoid(z). Mamba-2's: mamba_gate(). */
+  /* The factor of an output: silu(z) or sigmoid(z). Mamba-2's factor is mamba_gate(). */
   __device__ __forceinline__ float gate_of(float z) const {
     return sigmoid_gate ? 1 / (1 + __expf(-z)) : silu(z);
   }
@@ -72,13 +72,13 @@ struct DeltaArgs {
   __device__ __forceinline__ int first_z(int head) const {
     return first_channel() + channels + (by_channel ? 2 * gate_rank : 0) + head * value_dim;
   }
-  /* With by_channel: the index of a head's first a. There is an a for each key dimension, which the
-   * convolution's kernel replaces by the decay. */
+  /* With by_channel: the index of a head's first a. There is one a for each key dimension, and the
+   * convolution's kernel replaces it by the decay. */
   __device__ __forceinline__ int first_decay(int head) const {
     return first_z(n_value_heads) + head * key_dim;
   }
-  /* The input of the convolution at token number `token` of the step, which begins at position `first`;
-   * negative: before the step. NULL before position 0. */
+  /* The input of the convolution at token number `token` (negative: before the step) of the step that begins
+   * at position `first`. NULL before position 0. */
   __device__ __forceinline__ const float *input(int first, int token, int channel) const {
     if (token >= 0) return row(token) + first_channel() + channel;
     return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
@@ -140,7 +140,7 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
 }
 
 /* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
- * mamba_gate(z), replace z; other outputs are finished, in a.out. */
+ * mamba_gate(z), replace z; outputs of the delta rule are normalised, gated and in a.out. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
 /* The chunks family and the recurrence of the plain one, without keeping inputs and without the norm: the
@@ -148,7 +148,7 @@ Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err);
 Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
 Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err);
-size_t delta_chunks_shared(void); /* bytes that a block takes */
+size_t delta_chunks_shared(void); /* bytes of shared memory of a block */
 size_t delta_chunks_workspace(const DeltaConfig &sizes, int max_tokens);
 Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
 
@@ -157,5 +157,5 @@ Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* Mamba-2: out = out_scale * rmsnorm over the heads of each group (heads' outputs * mamba_gate(z)) * norm, or
- * without the norm where that is NULL. `gated`: these products are there, in place of z. */
+ * without the norm if that is NULL. `gated`: the projections have the products in place of z. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

@@ -11,7 +11,7 @@ constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
 
 /* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
  * workspace, and normalises q and k, except for Mamba-2. With by_channel, n_value_heads more blocks for each
- * token make the decays of a value head, in the projections. A block is a warp. */
+ * token make the decays, one a value head, in the projections. A block is a warp. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
   const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
     to[i] = clamp_half(from[i] * scale * a.norm[i] * a.gate_of(z[i]));
 }
 
-/* Block (group, token); with single rows blockIdx.y is one of them. */
+/* Block (group, token), or with a.singles (group, index of a single row). */
 __global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, bool gated) {
   begin_overlapping();
   if (a.singles && !a.take_single(a.singles[blockIdx.y])) return;

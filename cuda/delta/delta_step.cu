@@ -1,15 +1,15 @@
 /* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and
- * o in one kernel, but for the norm of Mamba-2's outputs, which is over several heads.
+ * o in one kernel, except the norm of Mamba-2's outputs, which is over several heads.
  *
- * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value dimension, 16
- * key dimensions each; a thread holds two rows, with Mamba-2 one. With s = S^T k (for Mamba-2 0), the state
- * before the decay g:
+ * A block of 16 warps owns a value head. Eight lanes hold a row of the state (one value dimension), 16 key
+ * dimensions each; a thread has its part of two rows, with Mamba-2 of one. With S the state before the decay
+ * g and s = S^T k (Mamba-2: 0):
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * Single rows of many sequences have blocks of their own, blockIdx.y.
  * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. No kernel has written the state since the
- *          last step, and no kernel of this step began before that step had ended (ops_set_step()): the state
- *          is read before the wait for the matmul of the projections.
+ *          last step, and no kernel of this step began before that step had ended (ops_set_step()), so it is
+ *          read before the wait for the matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/ptx/eight.cuh"
@@ -17,7 +17,7 @@
 namespace {
 
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
-constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 keys in every 32 of its rows */
+constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 numbers of every 32 of a row */
 
 struct alignas(16) Token {
   float q[kDim], k[kDim], v[kDim], out[kDim];
@@ -25,7 +25,7 @@ struct alignas(16) Token {
 };
 
 /* A warp convolves q, k or v (part 0 to 2) of one token, four channels a lane. In a step of one token it also
- * keeps the input. */
+ * stores the input, for later steps. */
 template <bool kMamba>
 __device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, int part, int token,
                                          const float4 (&taps)[4], float4 bias, int channel, Token &to) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, 
   to[0] = low, to[1] = high;
 }
 
-/* The outputs of one token of Mamba-2 times mamba_gate(z), in place of z. */
+/* Stores the outputs of one token of Mamba-2, times mamba_gate(z), in place of z. */
 __device__ __forceinline__ void finish_mamba(DeltaArgs &a, int head, int token, const Token &from, float4 z) {
   const float4 out = *(const float4 *)(from.out + threadIdx.x % 32 * 4);
   *(float4 *)(a.row(token) + a.first_z(head) + threadIdx.x % 32 * 4) =
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   dependents_may_start();
   a.fix_sizes<kMamba>();
   if (a.singles && !a.take_single(a.singles[blockIdx.y])) {
-    wait_for_previous(); /* so that the next kernel waits for the one before this one */
+    wait_for_previous(); /* so that the next kernel waits for the kernel before this one */
     return;
   }
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
