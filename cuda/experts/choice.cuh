@@ -25,15 +25,15 @@ __host__ __device__ constexpr int best_of_words(int n_items) {
   return 2 * n_items + 8 > 32 ? 2 * n_items + 8 : 32;
 }
 
-/* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane; of equal ones the first
+/* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane; of equal items the first
  * is the better. key(i): the key of item 32 i + lane, i < n_own: at least 1, or 0 if there is no such item.
  *
  * Pruning: let `least` be the n_best-th largest of the 32 lanes' maxima. At least n_best items are >= `least`
  * and usually few more. They are written to `list` in the order of the items; then each lane ranks some
  * entries by counting the entries that are larger, or equal and earlier.
  *
- * list: room for {key, item} of all items and four more (best_of_words()), at a multiple of 16 bytes. For a
- * whole warp. */
+ * list: room for {key, item} of all items and four more (best_of_words()), 16-byte aligned. Called by a whole
+ * warp. */
 template <int kUnroll, class Key, class Take>
 __device__ __forceinline__ void best_of(int n_best, int n_own, const Key &key, uint2 *list,
                                         const Take &take) {

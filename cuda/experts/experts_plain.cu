@@ -1,10 +1,11 @@
-/* experts_plain.cu - experts of any type of weights, groups and number of tokens, on any chip: the entry
- * of the table that is never refused.
+/* experts_plain.cu - experts of any type of weights, groups and number of tokens, on any chip: the entry of
+ * expert_entries (linear/dispatch.c) that is never refused.
  *
  *     y[p][o] = sum_i w[expert of p][i][o] x[row of p][i]     each weight dequantised alone, all in fp32
  *
- * A block computes 64 outputs of up to 32 places of one expert. Steps of 32 inputs pass through shared
- * memory as fp32; a thread holds the sums of rows g and g + 8 of two tile rows for four places.
+ * A block computes 64 outputs of up to 32 places (LinearExperts) of one expert. Steps of 32 inputs pass
+ * through shared memory as fp32; a thread holds the sums of rows g and g + 8 of two tile rows for four
+ * places.
  *
  *   w  [32 inputs][64 outputs]    x  [32 inputs][32 places], each row one number longer: no bank conflicts
  *
@@ -23,7 +24,7 @@ struct Args {
   const void *dense;
   size_t stride;
   const __half *x;
-  int x_stride, n_out_tiles; /* n_out_tiles: of an expert */
+  int x_stride, n_out_tiles; /* n_out_tiles: an expert's outputs / kOut, rounded up */
   Epilogue out;
   GroupedExperts experts;
 };
@@ -53,7 +54,7 @@ template <class T> struct Rows {
       eight.load((const T *)a.dense + ((size_t)tile_row * kTileOut + row) * a.stride + k0 + k,
                  k0 + k < (int)a.stride);
       eight.floats(v);
-      for (int j = 0; j < 8; j++) to[k + j][row] = v[j]; /* past n_in x and the stored weights are 0 */
+      for (int j = 0; j < 8; j++) to[k + j][row] = v[j]; /* past n_in, x and the stored weights are 0 */
     }
   }
 };

@@ -6,25 +6,25 @@
  * With few tokens an expert has one or two rows, and all that counts is that its weights stream. An item is a
  * slice of kSlice features of one expert, for up to kRows of its rows: the tile rows of gate and up that make
  * these features, and the columns of down that read them. A cluster of two blocks takes an item, so g never
- * leaves it:
+ * leaves the cluster:
  *
  *   gate, up  a warp has a tile row and a part of the inputs      its sums -> both blocks
  *   g         each block adds up sums, and has all features       g in shared memory
  *   down      a warp has some tile rows, all inputs of the slice  sums stay in registers
  *
- * The items of all experts are divided evenly, and a cluster has a consecutive share. While its items are of
- * one entry (up to kRows rows of an expert) it goes on adding to the sums of down; then it stores them as a
- * part of the entry's results. A second kernel adds up the parts of a token's choices.
+ * The items of all experts are divided evenly: each cluster has consecutive items. While they are of one
+ * entry (up to kRows rows of an expert) the cluster goes on adding to the sums of down; then it stores the
+ * sums as a part of the entry's results. A second kernel adds up the parts of a token's choices.
  *
  * A warp requests its weights kDepth chunks ahead, gate and up of an item before down of the item before it,
- * so that its stream goes on while sums are on their way to the other block. h, of the block's half of the
- * inputs, is in shared memory for the whole kernel.
+ * so that weights stream while sums are on their way to the other block. The block's half of the inputs of h
+ * is in shared memory for the whole kernel.
  *
  *   slot   a chunk: the weights of four tiles, their scales and zeros (layout.cuh). The tiles are neighbours
  *          in a tile row of gate and up, or those of the same inputs in four tile rows of down
  *
- * Integers are multiplied as fp16 subnormals, five operations for eight weights of a lane, and zero points by
- * the sums of x, which are made once for h, and for g by a product with ones:
+ * Integers are multiplied as fp16 subnormals, five operations for eight weights of a lane. Zero points are
+ * multiplied by sums of x, which for h are made once, and for g by a product with ones:
  *
  *     sum_i (q[i] - z) s x[i] = s (sum_i q[i] x[i] - z sum_i x[i])   over each group
  *
@@ -41,7 +41,7 @@ namespace {
 
 using few::Entry, few::kChunkTiles, few::kMostChoices, few::kRows, few::List, few::Slot;
 
-constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2;      /* of a cluster */
+constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2;      /* kBlocks: of a cluster */
 constexpr int kSlice = kTileIn;                                      /* features of an item */
 constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut; /* outputs of down, a chunk a warp */
 constexpr size_t kBarrierBytes = 192; /* of barriers, and of what aligns them */
@@ -61,9 +61,9 @@ struct Args {
   const float *weights;
   const __half *h;
   int h_stride, n_tokens;
-  float *parts; /* [entry + cluster][kRows][n_out]: one of the two grows at each part, so no row is shared */
+  float *parts; /* [entry + cluster][kRows][n_out]: no two parts have the same entry + cluster */
   int n_out;
-  int *first_parts, *n_parts; /* [n_choices] the row of the first part of a choice, and their number */
+  int *first_parts, *n_parts; /* [n_choices] the row of a choice's first part, and the number of its parts */
   int n_choices, n_chosen, n_slices, n_experts;
   uint32_t slices_inverse, clusters_inverse; /* rounded_inverse() of n_slices and of clusters */
   Activation activation;
@@ -75,7 +75,7 @@ struct Range {
   int first, n;
 };
 
-/* Part i of 2^log parts of `n`, in pieces of `piece`. */
+/* Part i of 2^log parts of `n`, cut at multiples of `piece`. */
 __host__ __device__ __forceinline__ Range part_of(int n, int piece, int i, int log) {
   const int pieces = (n + piece - 1) / piece, first = min((i * pieces >> log) * piece, n);
   return {first, min(((i + 1) * pieces >> log) * piece, n) - first};
@@ -92,7 +92,7 @@ __host__ __device__ __forceinline__ int log_parts(bool gated) { /* of the inputs
   return kLogWarps - log_tile_rows(gated);
 }
 
-/* The tiles of inputs whose h a block holds. */
+/* The tiles of h's inputs that a block holds. */
 __host__ __device__ __forceinline__ Range tiles_of_block(int n_in, bool gated, int piece, int rank) {
   const int log = log_parts(gated), first = rank << (log - 1), last = first + (1 << (log - 1)) - 1;
   const Range a = part_of(n_in / kTileIn, piece, first, log), b = part_of(n_in / kTileIn, piece, last, log);
@@ -164,7 +164,7 @@ struct RowEnds {
   }
 };
 
-/* The token of row `row` of an entry, of its last row if it has fewer. */
+/* The token of row `row` of an entry; if the entry has fewer rows, that of its last row. */
 __device__ __forceinline__ int token_of(uint32_t tokens, int row) {
 #pragma unroll
   for (int i = 0; i < kRows - 1; i++) {
@@ -178,7 +178,7 @@ __device__ __forceinline__ int token_of(uint32_t tokens, int row) {
 struct EntryRows {
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
   int choice;           /* of row lane % kRows */
-  uint32_t x;           /* shared_address() of that row of h, at the lane's part */
+  uint32_t x;           /* shared_address() of row lane % kRows of h, at the lane's part */
   const float *sums[2]; /* sums of rows 2 t and 2 t + 1 of h over each scale block */
 
   /* Four lanes look for the choice of a row. */
@@ -201,7 +201,7 @@ struct EntryRows {
   }
 };
 
-/* g of an item from all sums of tile row `tile_row`. */
+/* Makes an item's g from the sums of tile row `tile_row` over all parts of the inputs. */
 __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, const RowEnds &ends,
                                        int tile_row, const unsigned char *sums, unsigned char *to) {
   const int tile_rows = 1 << log_tile_rows(a.gated), n_parts = 1 << log_parts(a.gated);
@@ -229,7 +229,7 @@ template <class S>
 __device__ __forceinline__ void store_part(const Args &a, const List &list, const Item &item, Range rows,
                                            const float (&weights)[2],
                                            float (&y)[S::kDownChunks * kChunkTiles][4]) {
-  const int lane = opaque(threadIdx.x % 32), g = lane / 4, t = lane % 4; /* opaque: as Lane's */
+  const int lane = opaque(threadIdx.x % 32), g = lane / 4, t = lane % 4; /* opaque, as in Lane */
   const int n = __popc(list.entries[item.entry].tokens), first = opaque(rows.first);
   float *const to = a.parts + ((size_t)(item.entry + (int)blockIdx.x / kBlocks) * kRows + 2 * t) * a.n_out +
                     first * kTileOut + g;
@@ -253,10 +253,10 @@ __device__ __forceinline__ void store_part(const Args &a, const List &list, cons
   }
 }
 
-/* The items of a cluster: n, from number `begin` on, of n_items of all clusters. The first `longer` clusters
- * have one item more than the others. */
+/* The items of a cluster: n items from number `begin` on, out of n_items. The first `longer` clusters have
+ * one item more than the other clusters. */
 struct Work {
-  int n_items, least, longer; /* all items; those of a shorter cluster; clusters with one more */
+  int n_items, least, longer; /* items of all clusters; items of a shorter cluster; number of longer ones */
   int begin, n;
 
   __device__ __forceinline__ Work(const Args &a, const List &list, int cluster)
@@ -271,7 +271,7 @@ struct Work {
   }
 };
 
-/* Notes which rows of `parts` are the results of an entry's choices. For a warp. */
+/* Notes which rows of `parts` are the results of an entry's choices. Called by a whole warp. */
 __device__ __forceinline__ void note_parts(const Args &a, const Work &work, const Entry &of, int entry,
                                            int choice, int cluster) {
   if ((int)threadIdx.x % 32 >= __popc(of.tokens)) return;
@@ -280,7 +280,7 @@ __device__ __forceinline__ void note_parts(const Args &a, const Work &work, cons
   a.n_parts[choice] = last - cluster + 1;
 }
 
-/* Sums of rows of h over blocks that share a zero point, [n_tokens][n_blocks]: eight lanes a sum. */
+/* Sums of rows of h over blocks that share a zero point, [n_tokens][n_blocks]: eight lanes make a sum. */
 template <class S>
 __device__ __forceinline__ void sum_blocks(const unsigned char *h, int h_row_bytes, int n_tokens,
                                            int n_blocks, float *sums) {
@@ -303,8 +303,8 @@ __device__ __forceinline__ void sum_blocks(const unsigned char *h, int h_row_byt
 }
 
 /* A warp's ring, and the chunk that it requests next. A step is an item's gate and up, and down of the item
- * before. The first step has nothing of down, and the one past the last item nothing else: then a slot stays
- * as it is. */
+ * before. The first step has no down, and the step after the last item nothing but down: where there is
+ * nothing to request, a slot keeps its contents. */
 template <class S> struct Stream {
   const Args &a;
   const List &list;
@@ -313,7 +313,7 @@ template <class S> struct Stream {
   const typename S::Copies of_up, of_down;
   const int n_up, n_down; /* chunks of an item */
   const unsigned char *const ring;
-  int to, from;       /* bytes from the ring to the slot that is filled next, and to the one read next */
+  int to, from;       /* bytes from the ring to the slot filled next, and to the slot read next */
   uint32_t lane_ring; /* shared_address() of the lane's first vector of the ring */
   int n = 0;          /* items of the cluster */
   Item up, down;
@@ -356,7 +356,7 @@ template <class S> struct Stream {
     down = up, up.move(a, list);
   }
 
-  /* Waits for the oldest chunk, and for what was requested before it. Returns where it lies. */
+  /* Waits for the oldest chunk, and for what was requested before it. Returns the chunk's address. */
   __device__ __forceinline__ const unsigned char *wait() const {
     copy_async_wait<S::kDepth - 1>();
     __syncwarp();
@@ -371,10 +371,10 @@ template <class S> struct Stream {
   }
 };
 
-/* Places in shared memory, after the rings. */
+/* Addresses in shared memory, after the rings. */
 template <class S> struct Memory {
   unsigned char *const sums, *const g, *const h;
-  const Range tiles; /* of inputs, whose h is here */
+  const Range tiles; /* of the block's inputs of h */
   const int h_row_bytes, n_blocks;
   float *const h_sums;
 
@@ -396,8 +396,8 @@ template <class S> struct Memory {
   }
 };
 
-/* Sends a warp's sums of gate and up to both blocks. to, full: peer_address() of the sums' places, and of the
- * barriers. */
+/* Sends a warp's sums of gate and up to both blocks. to, full: peer_address() of the memory for sums, and of
+ * the barriers. */
 __device__ __forceinline__ void send_sums(const float (&sum)[4], const uint32_t (&to)[kBlocks],
                                           const uint32_t (&full)[kBlocks], int turn) {
   const uint4 v = make_uint4(__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]),
@@ -559,7 +559,7 @@ template <class Work> auto with_shape(const DeviceLinear &up, int hidden, Work w
   });
 }
 
-/* Shared memory of the kernel beside what it declares: rings, sums, g, h and the sums of h. */
+/* Dynamic shared memory of the kernel: rings, sums, g, h and the sums of h. */
 template <class S> size_t shared_bytes(int n_in, bool gated, int n_tokens) {
   const int tiles = std::max(tiles_of_block(n_in, gated, S::kBlockTiles, 0).n,
                              tiles_of_block(n_in, gated, S::kBlockTiles, 1).n);

@@ -23,13 +23,13 @@ struct Entry {
  * of different experts. */
 struct List {
   int ids[kMostChoices];         /* the expert of each choice */
-  float weights[kMostChoices];   /* its weight */
+  float weights[kMostChoices];   /* the weight of each choice */
   uint32_t tokens[kMostExperts]; /* for each expert, a bit for each token that chose it */
   Entry entries[kMostChoices];
   int n_entries;
 
-  /* Three steps, each with a __syncthreads() after it: clear() and make_entries() by all threads of the
-   * block, at least as many as there are choices, and add() by a thread for each choice. */
+  /* Three steps, each with a __syncthreads() after it: clear() by all threads of the block, at least as many
+   * as there are choices; add() by a thread for each choice; make_entries() by all threads. */
   __device__ __forceinline__ void clear(int n_experts) {
     for (int i = threadIdx.x; i < n_experts; i += blockDim.x) tokens[i] = 0;
   }
@@ -40,7 +40,7 @@ struct List {
     atomicOr(tokens + id, 1u << token);
   }
 
-  /* Each warp counts the entries of all experts, and makes those of some. */
+  /* Each warp counts the entries of all experts, and makes the entries of some experts. */
   __device__ __forceinline__ void make_entries(int n_experts, int n_tokens) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
     int n = 0;
@@ -49,7 +49,7 @@ struct List {
       uint32_t left = v + lane < n_experts ? tokens[v + lane] : 0;
       const int count = (__popc(left) + kRows - 1) / kRows;
       int at = n;
-      for (int k = 0; k * kRows < n_tokens; k++) { /* experts of more than k entries */
+      for (int k = 0; k * kRows < n_tokens; k++) { /* experts with more than k entries */
         const uint32_t some = __ballot_sync(~0u, count > k);
         at += __popc(some & ((1u << lane) - 1)), n += __popc(some);
       }

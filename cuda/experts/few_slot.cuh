@@ -24,11 +24,12 @@ template <class W_, int kBlockIn_> struct Slot {
   static constexpr int kScaleLanes = kMostBlocks * kScaleBytes / 16; /* lanes that copy 16 bytes of scales */
   static_assert(kScaleLanes + (kIntegers ? kMostBlocks : 0) <= 32, "a copy a lane");
 
-  /* A lane's number, and what follows from it. Opaque, else the compiler reads it anew for each use. */
+  /* A lane's index, and values that follow from it. They are opaque, else the compiler makes them anew for
+   * each use. */
   struct Lane {
     int lane;
-    int block;     /* the block of a chunk whose scales or zeros the lane copies; none from kMostBlocks on */
-    int meta;      /* where those lie in a slot, in bytes from the lane's first vector */
+    int block;     /* the block of a chunk whose scales or zeros the lane copies; kMostBlocks or more: none */
+    int meta;      /* where these scales or zeros lie in a slot, in bytes from the lane's first vector */
     bool of_zeros; /* the lane copies zeros */
 
     __device__ __forceinline__ Lane() : lane(opaque(threadIdx.x % 32)) {
@@ -45,7 +46,7 @@ template <class W_, int kBlockIn_> struct Slot {
     const unsigned char *meta; /* the lane's piece, likewise */
     int bytes;                 /* of a block's scales or zeros */
 
-    /* The share begins with tile `tile` of tile row `tile_row`. rows: it is a share of down. */
+    /* The share begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */
     __device__ __forceinline__ Copies(const QuantView &w, const Lane &lane, int tile_row, int tile, bool rows)
         : tiles((uint32_t)((tile_row * w.n_tiles_in + tile) * (32 * W::kVectors) + lane.lane)),
           bytes(lane.of_zeros ? kZeroBytes : kScaleBytes) {
@@ -72,8 +73,8 @@ template <class W_, int kBlockIn_> struct Slot {
               (uint32_t)(of.tiles + tile * (32 * W::kVectors));
       meta = of.meta + (size_t)row * (uint32_t)of.row_bytes(w) + tile * kTileBlocks / kBlockTiles * of.bytes;
     }
-    /* Requests n tiles of a tile row, and goes on to those after them. to: the shared_address() of the lane's
-     * first vector. */
+    /* Requests n tiles of a tile row, and goes on to the tiles after them. to: the shared_address() of the
+     * lane's first vector. */
     __device__ __forceinline__ void request_tiles(const Copies &of, const Lane &lane, int n, uint32_t to) {
       if (n >= kChunkTiles) {
 #pragma unroll
@@ -106,7 +107,7 @@ template <class W_, int kBlockIn_> struct Slot {
     }
 
   private:
-    /* Requests the lane's piece of meta if it is of one of the first n blocks. */
+    /* Requests the lane's piece of meta if the piece is of one of the first n blocks. */
     __device__ __forceinline__ void request_meta(const Lane &lane, int n, uint32_t to) const {
       if (lane.block >= n) return;
       if (kZeroBytes == 8 && lane.of_zeros)
@@ -116,7 +117,7 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   };
 
-  /* The rows of x as operand b: kTiles tiles from the shared_address() on. */
+  /* The rows of x as operand b: kTiles tiles from the shared_address() x on. */
   template <int kTiles>
   static __device__ __forceinline__ void load_rows(uint32_t x, uint32_t (&b)[kTiles][8]) {
 #pragma unroll
@@ -126,9 +127,9 @@ template <class W_, int kBlockIn_> struct Slot {
         ldmatrix_x4(reinterpret_cast<uint32_t(&)[4]>(b[i][4 * half]), x + i * 128 + half * 64);
   }
 
-  /* y += the products of kTiles tiles, whose scales begin with block first_block, for rows g and g + 8 by
-   * rows 2 t and 2 t + 1 of x, as mma has them; those of integers lack a power of two, scale_of_row().
-   * of_x(f, i): the sum over block f of the tile of row 2 t + i of x. */
+  /* y += the products of rows g and g + 8 of kTiles tiles, whose scales begin with block first_block, by rows
+   * 2 t and 2 t + 1 of x, as mma has them. Products of integers lack a power of two, scale_of_row().
+   * of_x(f, i): the sum of row 2 t + i of x over block f of the tile. */
   template <int kTiles, class OfX>
   static __device__ __forceinline__ void multiply(const unsigned char *slot, int lane, int tile,
                                                   int first_block, const uint32_t (&b)[kTiles][8], OfX of_x,
@@ -173,8 +174,8 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   }
 
-  /* y += the products of a chunk of gate and up of n tiles. sums: of the blocks of rows 2 t and 2 t + 1 of x
-   * from the chunk's first on. */
+  /* y += the products of a chunk of gate and up, n tiles, by x. sums: rows 2 t and 2 t + 1 of x summed over
+   * each block, from the chunk's first block on. */
   static __device__ __forceinline__ void multiply_tiles(const unsigned char *slot, int lane, int n,
                                                         uint32_t x, const float *const (&sums)[2],
                                                         float (&y)[4]) {
@@ -189,8 +190,8 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   }
 
-  /* y[i] += the products of tile row i of a chunk of down of n rows, in pairs: with an odd n the y after the
-   * last is of no use. */
+  /* y[i] += the products of tile row i of a chunk of down, which has n tile rows. These are multiplied in
+   * pairs: with an odd n, y[n] is of no use. */
   static __device__ __forceinline__ void multiply_rows(const unsigned char *slot, int lane, int n, uint32_t x,
                                                        float (*y)[4]) {
     const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};

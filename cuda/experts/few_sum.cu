@@ -1,8 +1,8 @@
-/* few_sum.cu - adds up for each token what few.cu has made of its experts.
+/* few_sum.cu - adds up the parts that few.cu made for each token.
  *
  * out[token] (+)= sum over its choices of their parts, always in one order
  *
- * Where the next matmul takes planes (FewExperts.next), it also makes them of the new rows. */
+ * Where the next matmul takes planes (FewExperts.next), the kernel also makes planes of the new rows. */
 #include "cuda/experts/few_list.cuh"
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/quantise.cuh"
@@ -12,10 +12,10 @@ namespace {
 
 using few::kRows;
 
-constexpr int kSumWarps = 4, kSumThreads = 32 * kSumWarps, kSumBatch = 8; /* parts loaded at once */
+constexpr int kSumWarps = 4, kSumThreads = 32 * kSumWarps, kSumBatch = 8; /* kSumBatch: parts at once */
 
 struct SumArgs {
-  const int *first_parts, *n_parts; /* [n_choices] row of the first part of a choice; their number */
+  const int *first_parts, *n_parts; /* [n_choices] row of a choice's first part; number of its parts */
   int n_chosen;
   const float *parts;
   int n; /* numbers of a row */
@@ -26,9 +26,10 @@ struct SumArgs {
   float *squares; /* [n_tokens][units] */
 };
 
-/* A block adds up the parts of 128 outputs of a token; each warp takes every fourth part of the list. It
- * takes little shared memory, so that blocks of the next kernel may be on the same SM and load their weights.
- * The choices are of different experts, so that they have at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
+/* A block adds up the parts of 128 outputs of a token; each warp takes every fourth part of the list. The
+ * block takes little shared memory, so that blocks of the next kernel may be on the same SM and load their
+ * weights. A token's choices are of different experts, so that they have at most n_chosen +
+ * EXPERTS_FEW_CLUSTERS parts. */
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const SumArgs a) {
   __shared__ int rows[kMaxChosen + EXPERTS_FEW_CLUSTERS], n_rows;
   __shared__ float4 of_warps[kSumWarps - 1][32];

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 constexpr int kNormThreads = 512;
 
-/* The sums over the block of two numbers, in each thread. */
+/* Sums a and b over the block; each thread gets both sums. */
 __device__ __forceinline__ float2 block_sums(float a, float b) {
   __shared__ float2 parts[kNormThreads / 32];
   a = warp_sum(a), b = warp_sum(b);

@@ -1,11 +1,11 @@
 /* router.cu - the router of a mixture of experts: logits, scores, choice of the experts and their weights.
  *
- * A block has up to 8 tokens and some of the experts; the last block of the tokens to finish chooses for
- * them, a warp for each token.
+ * A block has up to 8 tokens and some of the experts; of all blocks with the same tokens the last to finish
+ * chooses, a warp for each token.
  *
- * A block normalises its 2 or 8 tokens (1 where these do not fit) into shared memory, and a warp multiplies
- * whole rows, one or four at a time: with four, one read of a number of x serves four products. This file
- * takes the calls that router_token.cu and router_tiles.cu do not take.
+ * A block normalises its tokens (8, 2 or 1) into shared memory, and a warp multiplies whole rows, one or four
+ * at a time: with four, one read of a number of x serves four products. This file takes the calls that
+ * router_token.cu and router_tiles.cu do not take.
  *
  * READS  the router once for a block's tokens, x once for each block of a token. */
 #include "cuda/experts/router.cuh"
@@ -35,7 +35,7 @@ __device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k
 }
 
 /* Fills x[kTokens][padded] in shared memory with the router's input; the first block of the tokens also
- * stores h. kWarps / kTokens warps take a token, each 128 of every kStep inputs. */
+ * stores h. kWarps / kTokens warps take a token, and each warp 128 of every kStep inputs. */
 template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, int token0, float *shared) {
   constexpr int kShare = kWarps / kTokens, kStep = 128 * kShare;
   __shared__ float squares[kWarps];
@@ -89,8 +89,8 @@ template <class T, int kRows> struct RowParts {
   }
 };
 
-/* sum[r][m] = the product of row r of `parts`, which has begun to load, with token m's x: the sum over the
- * warp. */
+/* sum[r][m] = the product, summed over the warp, of row r of `parts` with token m's x. PRECOND parts.begin()
+ * has run. */
 template <class T, int kTokens, int kRows>
 __device__ __forceinline__ void multiply_rows(const Rows &w, const float *x, int padded,
                                               RowParts<T, kRows> &parts, float (&sum)[kRows][kTokens]) {
@@ -138,7 +138,8 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens) store_shared_factor(a, token0 + m, sum[0][m]);
 }
 
-/* With 8 tokens, registers for two blocks on an SM: only multiply_shared(), once a block, then lacks some. */
+/* With 8 tokens registers are limited, so that two blocks fit an SM: only multiply_shared(), called once a
+ * block, then spills. */
 template <class T, int kTokens, int kRows>
 __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
     route_kernel(const __grid_constant__ Args a) {

@@ -1,9 +1,9 @@
 /* router.cuh - what the kernels of the router (experts.h) share: their arguments, what they store, and
  * the choice of a token's experts once its logits are known.
  *
- *   router_token.cu  one token to some
+ *   router_token.cu  1 to 32 tokens
  *   router_tiles.cu  many tokens, on tensor cores
- *   router.cu        what lies between, and all that the others do not take */
+ *   router.cu        numbers of tokens between, and all calls that the other two do not take */
 #pragma once
 
 #include "cuda/experts/choice.cuh"
@@ -25,7 +25,7 @@ struct Rows {
 };
 
 struct Args {
-  int n_tokens, hidden, padded; /* hidden rounded up to kPad */
+  int n_tokens, hidden, padded; /* padded: hidden rounded up to kPad */
   float eps, x_factor, router_factor;
   const float *x, *norm, *experts_norm, *router_scale;
   __half *h, *experts_h;
@@ -37,7 +37,7 @@ struct Args {
   int block_experts; /* experts of each block */
   int token_blocks;  /* router_token.cu: blocks of a token, which follow one another */
   int tiles_at_once; /* router_tiles.cu: tiles of 16 experts that a block multiplies at a time */
-  bool joined;       /* Router */
+  bool joined;       /* Router.joined */
 };
 
 __device__ __forceinline__ float4 times(float4 v, float by) {
@@ -63,8 +63,8 @@ __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
   for (int i = 0; k + i < n; i++) to[k + i] = four[i];
 }
 
-/* An expert's logit from the product `sum` of its row and a token; from the shared gate's product, the factor
- * of the MLP beside the experts. */
+/* logit_of(): an expert's logit, `sum` being the product of its row and a token. shared_factor_of(): the
+ * factor of the MLP beside the experts, `sum` being the product of the shared gate and a token. */
 __device__ __forceinline__ float logit_of(const Args &a, int e, float sum) {
   return sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
 }
@@ -102,11 +102,11 @@ template <class Work> __device__ __forceinline__ void with_gate_type(const Args 
 }
 
 /* Group-limited routing: keeps the n_chosen_groups groups whose two best experts have the largest sum of
- * fitness (DeepSeek-V3), or with group_is_best whose best one has the largest (V2), and sets the others to
- * -inf. Called by a whole warp. */
+ * fitness (DeepSeek-V3), or with group_is_best the groups whose best expert is the fittest (V2). Sets the
+ * fitness in other groups to -inf. Called by a whole warp. */
 __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
   const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
-  for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst that is left */
+  for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst group left */
     float worst = INFINITY;
     int which = -1;
     for (int g = lane; g < c.n_groups; g += 32) {
@@ -159,8 +159,8 @@ __device__ __forceinline__ float judge(const Args &a, Logit logit, float *scores
   return top;
 }
 
-/* SCORE_CHOSEN_NEAR: the weight of the chosen expert ids[lane]. `scores` are logits; those of chosen experts
- * become -inf. For a warp. */
+/* SCORE_CHOSEN_NEAR: the weight of the chosen expert ids[lane]. `scores` are logits; the logits of chosen
+ * experts become -inf. For a warp. */
 __device__ __forceinline__ float share_among_near(const ExpertConfig &c, const int *ids, float *scores) {
   const int lane = threadIdx.x % 32;
   float own = 0;

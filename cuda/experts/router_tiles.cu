@@ -1,19 +1,20 @@
 /* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice
  * of the experts and their weights.
  *
- * A block has 16 tokens and all experts or, where there would be fewer blocks than SMs, some of them; then
- * the last block of the tokens to finish chooses for them. A block normalises kChunk inputs of its tokens at
- * a time, cuts each number of x into parts of 16 bits that add up to it, and multiplies the parts by the
- * weights as they are stored: such a product is exact in fp32. Tensor cores cut sums off where fp32
- * arithmetic rounds them, so they are taken over 128 inputs at most, and those sums are added in fp32.
+ * A block has 16 tokens and all experts or, where there would be fewer blocks than SMs, some of the experts;
+ * then of all blocks with the same tokens the last to finish chooses. A block normalises kChunk inputs of its
+ * tokens at a time, cuts each number of x into parts of 16 bits that add up to it, and multiplies the parts
+ * by the weights as they are stored: such a product is exact in fp32. Tensor cores cut sums off where fp32
+ * arithmetic rounds them, so a sum by tensor cores is over 128 inputs at most, and such sums are added in
+ * fp32.
  *
  *   x     in shared memory: [two chunks][part][kTokens][kRowNumbers]
- *   warp  has a token to normalise and in the end to choose for; between, 16 experts and 1 / n_shares of the
- *         inputs of a chunk. The shares' sums are added in their order. There are as many shares however the
- *         experts are divided among blocks, so that a token's bits do not depend on the number of tokens
+ *   warp  normalises a token, and in the end chooses for it; between, it multiplies 16 experts by a share,
+ *         1 / n_shares, of the inputs of a chunk. The shares' sums are added in order. n_shares does not
+ *         depend on how experts are divided among blocks, nor do a token's bits on the number of tokens
  *
  * PRECOND  the router's weights are fp16 or bf16; hidden % 8 == 0.
- * READS    the router once for 16 tokens; x once in each block, and once for every tiles_at_once tiles. */
+ * READS    the router once for 16 tokens; x once in each block, and again for every tiles_at_once tiles. */
 #include <algorithm>
 
 #include "cuda/experts/router.cuh"
@@ -25,7 +26,7 @@ namespace {
 using namespace router;
 
 constexpr int kTokens = 16, kWarps = 16, kThreads = 32 * kWarps, kChunk = 256;
-constexpr int kRowNumbers = kChunk + 32;            /* lanes' 16 bytes of two rows then lie in all banks */
+constexpr int kRowNumbers = kChunk + 32;            /* the lanes' 16 bytes of two rows fill all banks */
 constexpr int kPartNumbers = kTokens * kRowNumbers; /* of a part of a chunk */
 static_assert(kTokens == kWarps, "a warp normalises a token, and chooses for it");
 static_assert(kChunk == kPad, "hidden is rounded up to whole chunks");
@@ -74,8 +75,8 @@ template <class T> constexpr size_t kChunkBytes = sizeof(T[2][PartsOf<T>::kN][kP
 template <class T> struct Token {
   const float *x;
   bool inside, first; /* first: this pass over x also stores h and multiplies the shared gate */
-  float factor;       /* of the norm */
-  float by;           /* of x's numbers before they are cut: a power of two */
+  float factor;       /* factor of the norm */
+  float by;           /* factor of x before it is cut: a power of two */
   float gate;
   float4 raw[2]; /* the lane's numbers of the next chunk */
 
@@ -160,7 +161,7 @@ template <class T> struct Token {
 template <class T> struct FourSteps {
   uint4 v[4][2];
 
-  /* Weights from input k on, of n steps if that is less; zeros past the rows' end. */
+  /* Loads the weights from input k on, of only n steps if n < 4; zeros past the rows' end. */
   __device__ __forceinline__ void load(const T *const (&rows)[2], int k, int n, int stride) {
     k += (int)threadIdx.x % 4 * 8;
 #pragma unroll
@@ -171,8 +172,7 @@ template <class T> struct FourSteps {
                                                : make_uint4(0, 0, 0, 0);
   }
 
-  /* sum += products of the weights with the tokens' x. x: token 0's number for the first input of the
-   * steps. */
+  /* sum += products of the weights with the tokens' x. x: token 0's number for the steps' first input. */
   __device__ __forceinline__ void multiply(const T *x, int n, float (&sum)[2][4]) const {
     const T *own = x + (int)threadIdx.x % 32 / 4 * kRowNumbers + (int)threadIdx.x % 4 * 8;
     float part[2][PartsOf<T>::kN][4] = {};
@@ -208,7 +208,7 @@ __host__ __device__ constexpr int shares_of(int n_experts) {
 
 template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) float room[];
-  __shared__ float inverse[kTokens]; /* of Token.by */
+  __shared__ float inverse[kTokens]; /* 1 / Token.by of each token */
   T *const x = (T *)room;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.x * kTokens,
             n = a.config.n_experts, n_tiles = (n + 15) / 16;
@@ -269,7 +269,8 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
   choose_of_stored(a, token0 + warp, room + (size_t)warp * choice_floats(n));
 }
 
-/* Shared memory of a block: chunks of x, sums of 16 experts a warp, or what the choices need. */
+/* Shared memory of a block: the largest of chunks of x, sums of 16 experts for each warp, and what the
+ * choices need. */
 template <class T> size_t shared_bytes(const Args &a) {
   return std::max({kChunkBytes<T>, (size_t)kWarps * 16 * kTokens * sizeof(float),
                    (size_t)kWarps * (size_t)choice_floats(a.config.n_experts) * sizeof(float)});

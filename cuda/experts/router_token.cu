@@ -2,10 +2,10 @@
  * cluster, whose first block chooses.
  *
  * A thread has the same inputs of all rows of its block, so that it loads its numbers of x once and shares
- * none. It requests weights before it waits for x, and multiplies before the norm is known, which is a factor
- * of the sums. The sums go to the first block through its shared memory. Where experts are many, and on chips
- * without clusters, the blocks of a token are no cluster: there the logits go through device memory, and the
- * last block to finish chooses.
+ * none. It requests weights before it waits for x, and multiplies before the norm is known, since the norm is
+ * a factor of the sums. The sums go into the first block's shared memory. Where experts are many, and on
+ * chips without clusters, the blocks of a token are no cluster: there the logits go through device memory,
+ * and the last block to finish chooses.
  *
  * The order of the sums does not depend on the number of tokens, so a token's logits do not either.
  *
@@ -20,7 +20,7 @@ namespace {
 
 using namespace router;
 
-constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* of a cluster */
+constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* kMostBlocks: of a cluster */
 /* With up to kApartTokens tokens, more experts than a cluster multiplies in kMostTurns turns are divided
  * among more blocks, which pass logits through device memory. */
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
@@ -28,7 +28,7 @@ constexpr int kStep = 4 * kThreads; /* inputs of a part */
 constexpr int kMostParts = 4;
 constexpr int kFewTokens = 32; /* more: router.cu (LOG.md, "The router of several tokens") */
 constexpr int kBatchNumbers =
-    64; /* weights of 16 bits that a thread holds of a batch of rows; half as many floats */
+    64; /* weights of 16 bits that a thread holds of a batch of rows; or half as many floats */
 
 /* Rows that a block multiplies at once. */
 template <class T, int kParts> constexpr int kBatchOf = kBatchNumbers * 2 / ((int)sizeof(T) * 4 * kParts);
@@ -68,7 +68,7 @@ __device__ __forceinline__ float total_of(const float *parts) {
   return lanes_sum<8, 4, 2, 1>(parts[threadIdx.x % kWarps]);
 }
 
-/* The thread's first number of a part of a row. */
+/* The index in a row of the thread's first number of a part. */
 __device__ __forceinline__ int number_of(int part) {
   return 4 * (int)threadIdx.x + part * kStep;
 }
@@ -95,7 +95,7 @@ template <int kParts> struct Inputs {
     }
     return sum;
   }
-  /* Stores the thread's numbers of h: x, times the factor of the norm, times its weights. */
+  /* Stores the thread's numbers of h: x times the norm's factor and weights. */
   __device__ __forceinline__ void store_h(const Args &a, int token, float factor) const {
     const size_t to = (size_t)token * a.h_stride;
 #pragma unroll
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   dependents_may_start();
   float *logits = a.to.logits + (size_t)token * n_experts;
 #if __CUDA_ARCH__ >= 900
-  __shared__ uint64_t full; /* the first block's completes when all logits are there */
+  __shared__ uint64_t full; /* in the first block: completes when all logits are there */
   if (kClusters) {
     logits = room + choice_floats(n_experts);
     if (threadIdx.x == 0) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
     logits[expert] = logit;
   }
-  /* Each block stores some of h, but if possible not the first one's first warp, which chooses. */
+  /* Each block stores some of h, in the first block if possible not by the first warp, which chooses. */
   const int n_stores = min(n_blocks, kWarps); /* blocks that store */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;

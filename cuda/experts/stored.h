@@ -1,5 +1,5 @@
 /* stored.h - a Linear of the checkpoint as the GPU's loader sees it: its type of weights, its sizes in bytes,
- * and which others can share a matrix with it.   Called by: weights.c. */
+ * and which other Linears can share a matrix with it.   Called by: weights.c. */
 #pragma once
 
 #include "cuda/linear/dispatch.h"
@@ -58,8 +58,8 @@ static inline size_t scale_bytes(const Linear *linear, size_t n) {
   return linear->kind == LINEAR_AWQ ? n * 2 : n * 4;
 }
 
-/* True if two layers can be stacked in one matrix: the same type and group (FP4 has one as laid out), outputs
- * in whole slabs of 8. */
+/* True if two layers can be stacked in one matrix: the same type and group (the layout of FP4 has one group),
+ * outputs in whole slabs of 8. */
 static inline bool can_join(const Linear *a, const Linear *b) {
   const bool groups_fit = a->kind == LINEAR_FP4 || linear_group(a) == linear_group(b);
   return weight_type(a) == weight_type(b) && groups_fit && a->n_out % 8 == 0 && b->n_out % 8 == 0;
