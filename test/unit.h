@@ -1,4 +1,4 @@
-/* unit.h - cmocka, the headers that it needs included before it, and those of C that nearly every test uses. */
+/* unit.h - cmocka, the headers that it needs before it, and those of C that nearly every test uses. */
 #pragma once
 
 #include <setjmp.h>
