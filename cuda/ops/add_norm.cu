@@ -18,8 +18,8 @@ enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS) }
 
 /* --- waiting for other GPUs */
 
-/* Sets the flags by which the other GPUs know that this one's part of a sum is complete, and waits for
- * theirs. Every block sets them, so blocks may run in any order. */
+/* Sets the flags by which the other GPUs know that this GPU's part of a sum is complete, and waits for the
+ * other GPUs' flags. Every block sets the flags, so blocks may run in any order. */
 __device__ __forceinline__ void meet_peers(const Peers &peers, uint32_t tag) {
   const int gpu = threadIdx.x;
   if (gpu < peers.n && gpu != peers.rank) {
@@ -59,7 +59,7 @@ template <Source kSource> __device__ __forceinline__ unsigned row_of_block(int n
   return kSource == kPushedToCluster ? blockIdx.x / cluster_blocks(n) : blockIdx.x;
 }
 
-/* The index of the piece, four numbers of the row, that is this thread's chunk c. */
+/* The index in the row of this thread's chunk c, a piece of four numbers. */
 template <Source kSource, int kThreads> __device__ __forceinline__ int piece_of(int n, int c) {
   const int block = kSource == kPushedToCluster ? (int)(blockIdx.x % cluster_blocks(n)) : 0;
   return (block + c) * kThreads + (int)threadIdx.x;
@@ -163,8 +163,8 @@ template <Source kSource, int kThreads> struct RowSum {
   }
 };
 
-/* ops_add_rms_norm() with rows in registers: n % 4 == 0, and n <= kThreads * 4 * kChunks for each block that
- * has the row. Weights are fetched while the previous kernel ends. */
+/* ops_add_rms_norm() with rows in registers: n % 4 == 0, and n <= kThreads * 4 * kChunks times the blocks
+ * that share the row. Weights are fetched while the previous kernel ends. */
 template <Source kSource, int kThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a, Peers peers) {
   dependents_may_start();
@@ -237,7 +237,7 @@ __global__ void begin_step_kernel(uint32_t *first_tag, int n_sums) {
   *first_tag += n_sums;
 }
 
-/* Block (i, row) copies a stretch of each other GPU's logits. */
+/* Block (i, row) copies some of each other GPU's logits. */
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) gather_logits_kernel(Peers peers, int sum) {
   begin_overlapping();

@@ -1,8 +1,8 @@
 /* add_norm.h - adds a result of o or down to the residual stream and normalises it; on several GPUs that
- * share each layer (cuda/split.h), sums the results of all of them first.
+ * share each layer (cuda/split.h), sums the results of all GPUs first.
  *
- * Called by: residual.c, draft.c, split.c. All only enqueue. A sum over GPUs is one kernel on each: it waits
- * for the others' kernels, so all of them have to be launched. Parts are added in the order of the GPUs, so
+ * Called by: residual.c, draft.c, split.c. All only enqueue. A sum over GPUs is one kernel on each GPU: it
+ * waits for the other GPUs' kernels, so all must be launched. Parts are added in the order of the GPUs, so
  * all GPUs get the same bits, in every run. */
 #pragma once
 
@@ -17,23 +17,23 @@
 extern "C" {
 #endif
 
-/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; of more rows
- * each GPU reads the others' parts. WIDEST_SUM: most numbers of a row of a sum. */
+/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; for more rows
+ * each GPU reads the other GPUs' parts. WIDEST_SUM: most numbers of a row of a sum. */
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
 
 /* One of n GPUs, and what it knows of the others; the pointers of GPU i are at [i]. The k-th sum of a step
  * has the tag *first_tag + k. Even and odd sums have different memory (parts, inbox), so that a sum does not
- * overwrite what a slow GPU still reads of the one before; *first_tag is even. */
+ * overwrite what a slow GPU still reads of the sum before; *first_tag is even. */
 typedef struct {
   int n, rank;
-  int pushed_rows;            /* PUSHED_ROWS; 1 before compute capability 9.0 */
-  const uint32_t *first_tag;  /* of the step; peers_begin_step() raises it */
-  uint32_t *flags[MAX_SPLIT]; /* [n] for each other GPU: tag of the last sum whose part it has completed */
-  void *inbox[MAX_SPLIT];     /* peers_inbox_bytes(): packets of the other GPUs */
-  float *parts[2][MAX_SPLIT]; /* [n_rows][hidden] results of the even and of the odd sums */
-  float *logits[MAX_SPLIT];   /* [n_rows][vocab_size] */
+  int pushed_rows;                /* PUSHED_ROWS; 1 before compute capability 9.0 */
+  const uint32_t *first_tag;      /* of the step; peers_begin_step() raises it */
+  uint32_t *flags[MAX_SPLIT];     /* [n] from each other GPU: tag of the last sum whose part it completed */
+  void *inbox[MAX_SPLIT];         /* peers_inbox_bytes(): packets of the other GPUs */
+  float *parts[2][MAX_SPLIT];     /* [n_rows][hidden] results of the even and of the odd sums */
+  float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
   int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
-  int *lost;         /* pinned, of all GPUs: 0; 1 + a GPU that did not answer in time; or -1: a GPU failed */
+  int *lost;         /* pinned, for all GPUs: 0; 1 + a GPU that did not answer in time; or -1: a GPU failed */
   uint64_t patience; /* nanoseconds that a GPU waits for another */
 } Peers;
 
@@ -44,7 +44,7 @@ size_t peers_inbox_bytes(int n, int hidden);
  * high. */
 Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err);
 
-/* Copies the other GPUs' logits of n_rows rows to this one, as exchange number `sum` of the step. */
+/* Copies the other GPUs' logits of n_rows rows to this GPU, as exchange number `sum` of the step. */
 Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t stream, Error *err);
 
 /* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight, and then

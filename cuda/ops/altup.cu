@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kLeast = 1e-5f; /* lower bound of a mean square in a divisor */
 
-/* block_sum() that may follow another one at once: first waits until its shared memory is free. */
+/* block_sum() that may follow another block_sum() at once: first waits until the shared memory is free. */
 __device__ __forceinline__ float next_sum(float value) {
   __syncthreads();
   return block_sum<kThreads>(value);
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) begin_kernel(AltupStreams a, const f
   }
 }
 
-/* c[0 .. n_out) = coefficients m, the same for all threads; m is shared memory for n numbers. */
+/* c[0 .. n_out) = coefficients m (AltupRouter). c and m are shared memory, m for n numbers. */
 __device__ void make_coefficients(const AltupStreams &a, const AltupRouter &router, const float *x, int n_out,
                                   float *m, float *c) {
   const float inverse = rsqrtf(mean_square(x, a.hidden) + a.eps);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) join_kernel(AltupStreams a, AltupRow
   float *own = projected + (size_t)blockIdx.x * a.n * a.hidden;
   const float size = sqrtf(mean_square(streams, a.hidden));
   for (int i = threadIdx.x; i < a.hidden; i += kThreads) own[i] = streams[i];
-  for (int s = 1; s < a.n; s++) { /* a thread reads only those of own[0 .. hidden) that it wrote */
+  for (int s = 1; s < a.n; s++) { /* of own[0 .. hidden) a thread reads only what it wrote */
     const float *part = own + s * a.hidden, square = square_of(streams + s * a.hidden, a.hidden);
     const float factor = size * sqrtf(square) * rsqrtf(fmaxf(mean_square(part, a.hidden) * square, kLeast));
     for (int i = threadIdx.x; i < a.hidden; i += kThreads) own[i] += factor * part[i];

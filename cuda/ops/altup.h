@@ -21,7 +21,7 @@ typedef struct {
 } AltupStreams;
 
 /* Ends embed(). Stream 0 = x [n_rows][hidden]. Every other stream holds a matmul of x / divisor, and becomes
- * divisor times it, scaled to the RMS of x. */
+ * that matmul times divisor, scaled to the RMS of x. */
 Status ops_altup_begin(const AltupStreams *call, const float *x, float divisor, int n_rows,
                        cudaStream_t stream, Error *err);
 
@@ -54,21 +54,21 @@ Status ops_add_laurel(const Laurel *call, int n_rows, cudaStream_t stream, Error
 
 /* The rows of a step whose logits are wanted. */
 typedef struct {
-  const int *rows; /* [n_rows], or NULL: first_row on */
+  const int *rows; /* [n_rows]; NULL: rows from first_row on */
   int first_row;
 } AltupRows;
 /* out, f16 [n_rows][out_stride] = stream number `index` in each row, divided by the root of its mean square,
  * for a matmul. */
 Status ops_altup_unit(const AltupStreams *call, AltupRows rows, int index, int n_rows, void *out,
                       int out_stride, cudaStream_t stream, Error *err);
-/* out, f16 [n_rows][out_stride] = rmsnorm(mean over the streams) * norm: stream 0 itself, and for each other
- * stream its matmul, scaled to the RMS of stream 0. projected [n_rows][S]: at streams 1 and up the matmuls of
+/* out, f16 [n_rows][out_stride] = rmsnorm(mean) * norm; the mean is over stream 0 itself and, for each other
+ * stream, its matmul scaled to the RMS of stream 0. projected [n_rows][S]: at streams 1 and up the matmuls of
  * ops_altup_unit()'s results; stream 0's place is overwritten. */
 Status ops_altup_join(const AltupStreams *call, AltupRows rows, float *projected, const float *norm,
                       int n_rows, void *out, int out_stride, cudaStream_t stream, Error *err);
 
-/* gates = max(gates - c, 0) in place, c being their mean plus `deviations` times their standard deviation; in
- * rows of n numbers, `stride` apart. */
+/* gates = max(gates - c, 0) in place, c being the mean of a row's gates plus `deviations` times their
+ * standard deviation; rows have n gates and are `stride` apart. */
 Status ops_cut_gates(float *gates, size_t stride, int n, float deviations, int n_rows, cudaStream_t stream,
                      Error *err);
 

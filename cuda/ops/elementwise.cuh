@@ -8,9 +8,9 @@ extern "C" {
 #include "model/model.h"
 }
 
-/* A number for an fp16 cache of values: v clamped to fp16's finite range, NaN as its least number. Rows of
- * other sequences may multiply it by 0 (fused/few/attention.cuh), and 0 times infinity is NaN. A sequence
- * with NaN has logits of NaN all the same. */
+/* A number for an fp16 cache of values: v clamped to fp16's finite range, NaN as the least finite number.
+ * Rows of other sequences may multiply it by 0 (fused/few/attention.cuh), and 0 times infinity is NaN. A
+ * sequence with NaN has logits of NaN all the same. */
 __device__ __forceinline__ float finite_value(float v) {
   return fminf(fmaxf(v, -65504.0f), 65504.0f);
 }
@@ -34,7 +34,8 @@ __device__ __forceinline__ float silu(float v) {
 }
 
 /* The MLP's gate and up together: activation(gate) * up, or ACTIVATION_CLAMPED's formula (config.h). NaN
- * stays NaN. PRECOND activation < ACTIVATION_RELU: MLPs without gates have the others (norm_rope.cu). */
+ * stays NaN. PRECOND activation < ACTIVATION_RELU: MLPs without gates have the other activations
+ * (norm_rope.cu). */
 __device__ __forceinline__ float gated_product(Activation activation, float gate, float up) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;
   if (activation == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */

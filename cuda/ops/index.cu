@@ -1,7 +1,7 @@
 /* index.cu - see index.h. Reference: src/cpu/mixers/sparse.c.
  *
  * Scores: a thread takes a block's key, and the queries are in shared memory, where all lanes of a warp read
- * the same numbers at once: a load for each four multiplications.
+ * the same numbers at once: one load for four multiplications.
  *
  * The choice: a thread block takes a row. Scores are not negative, so their bits are ordered as unsigned
  * integers; four passes over 8 bits each find the lowest score that is taken, and how many blocks with that
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kKeyThreads) block_keys_kernel(IndexCall a) {
 constexpr int kScoreThreads = 128;
 constexpr int kQueries = 16; /* index queries that are in shared memory at once */
 
-/* Dimensions of a query in shared memory, from head_dim on zeros. */
+/* Numbers of a query in shared memory, zeros from head_dim on. */
 __device__ __forceinline__ int padded_dim(int head_dim) {
   return (head_dim + 7) / 8 * 8;
 }
@@ -168,8 +168,8 @@ struct Threshold {
   int n_ties;
 };
 
-/* For warp 0: m.digit = the digit of the `left`-th greatest of the counted numbers, m.left = its rank, from
- * 1, among the numbers with this digit. A lane has 8 digits. */
+/* For warp 0: m.digit = the digit of the `left`-th greatest of the counted numbers, m.left = that number's
+ * rank, from 1, among the numbers with this digit. A lane has 8 digits. */
 __device__ __forceinline__ void find_digit(ChoiceMemory &m, unsigned left) {
   constexpr int kOwn = kBins / 32;
   const int last = kBins - 1 - kOwn * (int)threadIdx.x;
@@ -216,7 +216,7 @@ __device__ __forceinline__ int sum_before(const int (&of_warps)[kChoiceWarps]) {
 }
 
 /* Writes the positions of the blocks that the threshold admits. A warp has consecutive blocks: it counts its
- * blocks above and at the threshold, and then knows where its first one goes. */
+ * blocks above and at the threshold, and then knows where its first block goes. */
 __device__ __forceinline__ void write_blocks(ChoiceMemory &m, const float *scores, int n,
                                              const Threshold &least, int block, int *to) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

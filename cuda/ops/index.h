@@ -1,5 +1,5 @@
 /* index.h - index keys, and the choice of the positions that a row sees (config.h, IndexerConfig), with a
- * cache in fp16. attention/chosen.h attends to them.
+ * cache in fp16. attention/chosen.h attends to these positions.
  * Reference: src/cpu/mixers/sparse.c. Everything only enqueues.
  *
  *   index_append    the raw index key of each row, and the keys of the blocks that end at one of the rows
@@ -23,7 +23,7 @@ extern "C" {
 
 enum { INDEX_MAX_HEAD_DIM = 256 };
 
-/* The index queries and keys of a step's rows, and the caches `raw` and `keys`. Each is one KV head,
+/* The index queries and keys of a step's rows, and the caches `raw` and `keys`. Each cache is one KV head,
  * [n_pages][n_ctx][width] in fp16. Numbers of a row after the first head_dim are neither read nor written. */
 typedef struct {
   IndexerConfig sizes; /* head_dim 1 .. INDEX_MAX_HEAD_DIM; budget at least one block */
@@ -55,10 +55,10 @@ size_t index_most_chosen(const IndexerConfig *sizes);
 size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all);
 
 /* Writes the positions that each row sees, ascending, to chosen[n_rows][index_most_chosen()], and their
- * number to n_chosen[n_rows]. With at most budget / block whole blocks these are all positions; scores are
- * not written then. A score is the sum over index queries q of max(q . key, 0), and 0 if it is NaN; of
- * blocks with the same score the first are taken. PRECOND index_append() for these rows.
- * scores: device [n_rows][index_row_scores()]. */
+ * number to n_chosen[n_rows]. With at most budget / block whole blocks a row sees all its positions, and
+ * scores are not written. A score is the sum over index queries q of max(q . key, 0), and 0 if it is NaN; of
+ * blocks with the same score the first are taken. PRECOND index_append() for these rows. scores: device
+ * [n_rows][index_row_scores()]. */
 Status index_choose(const IndexCall *call, int n_rows, int n_ctx_all, float *scores, int *chosen,
                     int *n_chosen, cudaStream_t stream, Error *err);
 

@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int kThreads = 256, kMostPerLane = (MAX_HEAD_ROW + 31) / 32;
-constexpr float kEps = 1e-6f; /* of latents' norms, whatever the model's is (src/cpu/mixers/latent.c) */
+constexpr float kEps = 1e-6f; /* of latents' norms, whatever the model's eps is (src/cpu/mixers/latent.c) */
 
 __global__ void __launch_bounds__(kThreads) norms_kernel(Latent a) {
   begin_overlapping();

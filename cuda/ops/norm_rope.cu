@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = threadIdx.x; i < n; i += kThreads) row[i] *= scale * weight[i];
 }
 
-/* Block (row, i) takes head i, those of q first. */
+/* Block (row, i) takes head i; heads of q come first. */
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads)
     centred_norm_heads_kernel(float *rows, size_t stride, int n_q, int head_dim, const float *q_norm,
@@ -239,9 +239,10 @@ __device__ __forceinline__ void make_finite(float (&low)[kMaxPairs], float (&hig
   for (int i = 0; i < kMaxPairs; i++) low[i] = finite_value(low[i]), high[i] = finite_value(high[i]);
 }
 
-/* The keys or values of a warp on their way to a cache in 8 bits. Each lane puts in the numbers of its pairs,
- * and takes out kOwn neighbours of one head: so a lane has one scale to make, and its bytes are one store.
- * Words of 16 bytes are swapped so that the loads of eight lanes are in different banks. */
+/* The keys or values of a warp in shared memory, on their way to a cache in 8 bits. Each lane stores the
+ * numbers of its pairs, and loads kOwn neighbours of one head: so a lane has one scale to make, and stores
+ * its bytes at once. Words of 16 bytes are swapped so that the loads of eight lanes are in different
+ * banks. */
 template <int kMaxPairs, int kHeads> struct HeadsInOrder {
   static constexpr unsigned kNumbers = 64 * kMaxPairs, kLanes = 32 / kHeads, kOwn = kNumbers / kLanes;
   static_assert(KEY_SCALE_DIMS % kOwn == 0, "a lane's numbers have one scale");
@@ -253,7 +254,7 @@ template <int kMaxPairs, int kHeads> struct HeadsInOrder {
   static __device__ __forceinline__ unsigned place(unsigned dim) { return dim ^ dim / 32 % (kOwn / 4) * 4; }
 
   /* Makes and stores the bytes of the lane's numbers, and their scale if the lane is the first with it. The
-   * first head's go to `to` and `scales`, each next head's `apart` rows farther. */
+   * first head's bytes and scales go to `to` and `scales`, each next head's `apart` rows farther. */
   __device__ __forceinline__ void store(int head_dim, bool is_key, uint8_t *to, __half *scales, int apart,
                                         unsigned lane) const {
     const unsigned h = lane / kLanes, dim = lane % kLanes * kOwn;
@@ -286,8 +287,8 @@ template <int kMaxPairs, int kHeads> struct HeadsInOrder {
 };
 
 /* A warp takes kHeads heads of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values;
- * kHeads > 1 divides the count of each. All its loads are under way at once. kMaxPairs: pairs of a lane, a
- * 64th of the longest head. */
+ * kHeads > 1 divides the number of each. All loads of the warp are under way at once. kMaxPairs: pairs of a
+ * lane, a 64th of the longest head. */
 template <typename T, Pairing kPairing, int kMaxPairs, int kHeads>
 __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   dependents_may_start();
@@ -550,8 +551,8 @@ static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t str
                 *heads);
 }
 
-/* Few tokens: a warp for each head is fastest. Many: several heads a warp, all their loads under way at
- * once. */
+/* For few tokens a warp for each head is fastest; for many, several heads a warp, with all their loads under
+ * way at once. */
 template <typename T, Pairing kPairing>
 static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int dim = heads->head_dim;
@@ -580,7 +581,7 @@ Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t
   }
 }
 
-constexpr int kMostRows = 65535; /* most of gridDim.y */
+constexpr int kMostRows = 65535; /* the largest gridDim.y */
 
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err) {
   auto kernel = call->activation == ACTIVATION_SILU         ? gated_kernel<ACTIVATION_SILU>

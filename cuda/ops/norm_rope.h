@@ -1,4 +1,4 @@
-/* norm_rope.h - a step's operations beside matmuls and attention: embedding, norms, rope, activation.
+/* norm_rope.h - a step's operations other than matmuls and attention: embedding, norms, rope, activation.
  *
  * All only enqueue. Kernels read position and ids from device memory, so a graph serves every step. */
 #pragma once
@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* An error such as cudaErrorNoKernelImageForDevice if the program has no code for the current GPU. Loads a
- * kernel, which cudaFuncGetAttributes() does, and launches nothing. */
+ * kernel, as cudaFuncGetAttributes() does, and launches nothing. */
 cudaError_t ops_probe(void);
 
 /* pos[i] = at + i for i < n, and to_ids[i] = ids[i] for i < n_ids; at and ids are passed by value. */
@@ -27,8 +27,8 @@ Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, cons
                  float scale, float *x, cudaStream_t stream, Error *err);
 
 /* table[row][i] = {cos, sin}(pos[row] * frequencies[i]) * attention_factor, the angle rounded to fp32 first,
- * as transformers does. Once a step for each rope, for all layers. frequencies fp32 [half], table float2
- * [n_tokens][half]. Rows with is_long (NULL: none) take long_frequencies and long_factor. */
+ * as transformers does. Called once a step for each rope; all layers read the table. frequencies fp32 [half],
+ * table float2 [n_tokens][half]. Rows with is_long (NULL: no row) take long_frequencies and long_factor. */
 typedef struct {
   const float *frequencies, *long_frequencies;
   int half;
@@ -37,12 +37,12 @@ typedef struct {
 } RopeAngles;
 Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaStream_t stream, Error *err);
 
-/* out[i] = row rows[i] of x; fp32 rows of n. */
+/* out[i] = row rows[i] of x; rows are n fp32 numbers. */
 Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
                        Error *err);
 
-/* In each of two matrices row i becomes, in place, the former row rows[i], or first + i with rows NULL, for i
- * < n_rows; rows ascend. A row of of[m] has n_words[m] words of 4 bytes. */
+/* In each of two matrices, for all i < n_rows, row i becomes, in place, the former row rows[i], or with rows
+ * NULL the former row first + i; rows ascend. A row of of[m] has n_words[m] words of 4 bytes. */
 typedef struct {
   void *of[2];
   int n_words[2];
@@ -56,7 +56,7 @@ Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err);
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
                     int out_stride, cudaStream_t stream, Error *err);
 
-/* ops_rms_norm() with a bias, fp32 [n] or NULL, added after the weights; `wide` takes the results in fp32,
+/* ops_rms_norm() with a bias, fp32 [n] or NULL, added after the weights; `wide` gets the results in fp32,
  * [n_tokens][n]. out or wide may be NULL. */
 typedef struct {
   const float *x, *weight, *bias;
@@ -80,17 +80,18 @@ Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens
 /* x = x - mean(x) in place; x fp32 [n_tokens][n]. */
 Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err);
 
-/* The first n numbers of each row, `stride` apart, clamped to -limit .. limit in place; fp32. */
+/* Clamps the first n numbers of each row to -limit .. limit, in place; rows are fp32, `stride` numbers
+ * apart. */
 Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cudaStream_t stream,
                 Error *err);
 
 /* The inputs of each layer (operations.def, embed): p = (p * scale * weight + sqrt(width) * table[ids]) /
- * sqrt(2) in place, scale making the mean square of each layer's part 1 (with eps). p fp32
+ * sqrt(2) in place; scale makes the mean square of each layer's part of p 1 (with eps). p fp32
  * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */
 typedef struct {
   const void *table;
   Dtype dtype;
-  int n_layers, width, n_rows; /* n_rows: of the table; ids beyond the last have row 0 */
+  int n_layers, width, n_rows; /* n_rows: of the table; ids beyond its end read row 0 */
   const int *ids;
   const float *weight;
   float eps;
@@ -102,7 +103,7 @@ Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStr
 Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
                        float eps, int n_tokens, cudaStream_t stream, Error *err);
 
-/* LayerNorm in place of each of n_q and, after them, n_k heads of each row, with weights of their own: rows
+/* LayerNorm, in place, of each of the n_q + n_k heads of each row, every head with weights of its own. rows
  * fp32 [n_tokens][stride], weights fp32 [n_q][head_dim] and [n_k][head_dim]. */
 Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int head_dim, const float *q_norm,
                               const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err);
@@ -110,8 +111,7 @@ Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int 
 /* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
  * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position pos[t] of the cache
- * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, v is k before its norm. v_cache
- * NULL: v is not kept. */
+ * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k before its norm. */
 typedef struct QkvHeads {
   int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
   int n_ctx;                         /* positions of a page */
@@ -127,7 +127,7 @@ typedef struct QkvHeads {
   void *q;
   void *k_cache, *v_cache;
   void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
-  int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
+  int rotary_dim;                           /* even, 0 .. head_dim: further dimensions are not rotated */
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
   bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights: of q and k; of v */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */

@@ -65,7 +65,7 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) scores_kernel
   finish(p, kind == SAMPLED_TOKEN ? ranked_id(greatest) : 0, kind);
 }
 
-/* Finds the bin in which the sum from the greatest bin down reaches `limit`, in all threads alike. `extra`
+/* Moves *cut, in all threads, to the bin in which the sum from the greatest bin down reaches `limit`. `extra`
  * counts as part of bin `extra_bin`. PRECOND cut->above < limit <= cut->above + the sum of all bins. */
 __device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int level,
                          int extra_bin, unsigned long long extra) {
@@ -118,8 +118,8 @@ struct Border {
   unsigned int ties;
 };
 
-/* top-k's border from its three complete histograms; {0, 0} keeps all: without top-k, or with at most top_k
- * candidates. */
+/* top-k's border from its three complete histograms; {0, 0}, which keeps all tokens, without top-k or with at
+ * most top_k candidates. */
 __device__ Border count_border(const Pick &p) {
   Border border = {0, 0};
   if (p.top_k == 0) return border;
@@ -142,7 +142,7 @@ __device__ __forceinline__ int bin_of(uint32_t key, const Cut &cut, int level) {
   return (uint64_t)key >> (shift + bits) == cut.key ? (int)(key >> shift & ((1u << bits) - 1)) : -1;
 }
 
-/* One level of a histogram: of top-k's (kByWeight 0) or of top-p's (1). */
+/* Fills one level of top-k's histograms (kByWeight 0) or of top-p's (1). */
 template <int kByWeight, class Picks>
 __global__ void __launch_bounds__(kThreads) cut_kernel(Picks picks, int level) {
   begin_overlapping();
@@ -210,14 +210,14 @@ struct Kept {
   unsigned long long at_border; /* weight of a token at the border */
 };
 
-/* The weight of a token above the border; 0: min-p drops it, or it is not above. */
+/* The weight of a token above the border; 0: min-p drops the token, or it is not above the border. */
 __device__ __forceinline__ unsigned long long weight_above(const Pick &p, const Kept &kept, uint32_t key) {
   if (key <= kept.border.key || !can_weigh(key, kept.top, p.temperature)) return 0;
   unsigned long long weight = weight_of(key, kept.top, p.temperature);
   return weight >= kept.least ? weight : 0;
 }
 
-/* Sums the ids first, first + step, ... below end. */
+/* The tally of the ids first, first + step, ... below end. */
 __device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int first, int end, int step) {
   Tally tally = {0, 0};
   for (int id = first; id < end; id += step) {
@@ -229,7 +229,7 @@ __device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int fi
 }
 
 /* Finds the first of n runs of ids in which the weight passes `target`, or n. *place has the weight before
- * the runs and the ties that stay from there on; both move to the run that is returned. */
+ * the runs, and the number of ties that stay from there on; on return, both are those at the run found. */
 __device__ int find_run(const Kept &kept, const volatile Tally *runs, int n, unsigned long long target,
                         Tally *place) {
   for (int i = 0; i < n; i++) {
@@ -315,16 +315,16 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) draw_kernel(P
 
 } // namespace
 
-/* Memory of the sequences one after the other. */
+/* In each array the sequences' parts follow one another. */
 struct DeviceSampler {
   int vocab_size, n_sequences;
   float *scores;     /* device [n_sequences][vocab_size] */
   uint32_t *notes;   /* device [n_sequences][vocab_size] */
   uint64_t *allowed; /* device [n_sequences][mask_words()] */
-  bool masked;       /* `allowed` counts for sequence 0 */
+  bool masked;       /* `allowed` limits sequence 0 */
   Control *controls; /* device [n_sequences] */
   Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
-  int32_t *tokens;   /* device [n_sequences] its results; the host reads them in the slots */
+  int32_t *tokens;   /* device [n_sequences] results of those picks; the host reads the slots */
   Pick *pinned;      /* host [n_sequences] */
 };
 

@@ -21,7 +21,7 @@ struct Cut {
   unsigned long long above; /* sum over all keys with greater bits */
 };
 
-/* A set of tokens: their weight above the border of the cut, and how many are exactly at it. */
+/* A set of tokens: their weight above the border of the cut, and how many are exactly at the border. */
 struct Tally {
   unsigned long long weight;
   unsigned int ties;
@@ -89,9 +89,9 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
   return sampler_key(p.rescored ? p.scores[id] : p.logits[id]);
 }
 
-/* Makes the scores of ids first .. end - 1, a thread every kStep-th, and updates the thread's greatest
- * ranked() and lowest key. Eight logits are loaded at once, since their way from L2 takes longer than all
- * else. The last id may be judged more than once. */
+/* Makes the scores of ids first .. end - 1, each thread those of every kStep-th id, and updates the thread's
+ * greatest ranked() and lowest key. Eight logits are loaded at once, since their way from L2 takes longer
+ * than all else. The last id may be judged more than once. */
 template <int kStep>
 __device__ __forceinline__ void judge(const Pick &p, int first, int end, unsigned long long *greatest,
                                       unsigned int *lowest) {
@@ -150,7 +150,7 @@ __device__ inline bool is_last_block(unsigned int *finished) {
   return last;
 }
 
-/* Enqueues the WAY_TOP_K ones among n picks, as one kernel. */
+/* Enqueues those of n picks whose way is WAY_TOP_K, as one kernel. */
 Status pick_top_k(const OnePick &pick, int n, cudaStream_t stream, Error *err);
 Status pick_top_k(const ManyPicks &picks, int n, cudaStream_t stream, Error *err);
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/* p of token number `token` of the step; of a kept one before the step if that is negative. */
+/* p of token `token` of the step; negative: of a token kept from before the step. */
 __device__ __forceinline__ float input(const ShortConv &a, int pos, int token, int channel) {
   if (token >= 0) {
     const float *row = a.projections + (size_t)token * a.stride;
@@ -17,14 +17,14 @@ __device__ __forceinline__ float input(const ShortConv &a, int pos, int token, i
   return pos + token < 0 ? 0 : a.kept[(size_t)((pos + token) % a.n_taps) * a.hidden + channel];
 }
 
-/* Keeps a channel's p of the step's last n_taps tokens, or of all if it has fewer. */
+/* Keeps a channel's p of the step's last n_taps tokens, or of all tokens if the step has fewer. */
 __device__ __forceinline__ void keep(const ShortConv &a, int pos, int n_tokens, int channel) {
   for (int token = n_tokens < a.n_taps ? 0 : n_tokens - a.n_taps; token < n_tokens; token++)
     a.kept[(size_t)((pos + token) % a.n_taps) * a.hidden + channel] = input(a, pos, token, channel);
 }
 
-/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens. If those are all tokens, it also keeps the last
- * p, after it has read the p kept before.
+/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens. If the step has no more tokens, the thread also
+ * keeps the last p, after it has read the p kept before.
  * READS    12 bytes a token and channel, and again p of n_taps - 1 tokens, from L1; writes 2. */
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();

@@ -23,7 +23,7 @@ typedef struct {
   float *kept;       /* device: [n_taps][hidden], p of a position in row position % n_taps */
   void *out;         /* device: fp16 [n_tokens][out_stride] */
   /* With singles, the rows are not consecutive tokens of one sequence but single rows of many: `kept` is
-   * sequence 0's, and the others' follow at distances of kept_step floats. */
+   * sequence 0's, and sequence n's is n * kept_step floats after it. */
   const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
   int n_singles;
   size_t kept_step;

@@ -120,7 +120,7 @@ __device__ __forceinline__ float input_of(const Ngrams &a, int pos, int row, int
   return pos + row < 0 ? 0 : a.state[(size_t)((pos + row) % n_tail) * width + column];
 }
 
-/* Keeps the inputs of a column and, by the first column's thread, the tokens of the last rows. */
+/* Keeps a column's inputs of the last rows; the first column's thread also keeps these rows' tokens. */
 __device__ __forceinline__ void keep(const Ngrams &a, int pos, int n_rows, int column) {
   const int width = a.n * a.hidden, n_tail = (a.taps - 1) * a.longest, n_kept = a.longest - 1;
   for (int row = max(0, n_rows - n_tail); row < n_rows; row++)

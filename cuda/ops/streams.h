@@ -21,7 +21,7 @@ Status ops_streams_begin(const float *x, int n, int hidden, int n_rows, float *s
 typedef struct {
   int n, hidden;
   const float *streams; /* fp32 [..][S] */
-  const int *rows;      /* device: the rows of `streams` to take; NULL: first_row on */
+  const int *rows;      /* device: the rows of `streams` to take; NULL: rows from first_row on */
   int first_row;
   const float *norm; /* [S] */
   float eps;
@@ -34,9 +34,9 @@ Status ops_streams_norm(const StreamRows *call, int n_rows, void *u, int u_strid
  * [n_rows][ranks_stride]; factors = 2 sigmoid(sums / n) of the last n, fp32 [n_rows][n]. */
 Status ops_streams_ranks(const float *sums, int n, int rank, int n_rows, void *ranks, int ranks_stride,
                          float *factors, cudaStream_t stream, Error *err);
-/* h = the mean of the streams u, each times sigmoid(weights); weights fp32 [n_rows][S]. As fp16
- * [n_rows][h_stride] and, unless NULL, fp32 [n_rows][hidden]; x, unless NULL, becomes 0. PRECOND
- * ops_streams_norm() */
+/* h = the mean of the streams u, each times sigmoid(weights); weights fp32 [n_rows][S]. h is fp16
+ * [n_rows][h_stride]; `mixed`, unless NULL, gets h in fp32 [n_rows][hidden]; x, unless NULL, becomes 0.
+ * PRECOND ops_streams_norm() */
 Status ops_streams_mix(const StreamRows *call, const float *weights, int n_rows, void *h, int h_stride,
                        float *mixed, float *x, cudaStream_t stream, Error *err);
 /* streams += factors * x; x fp32 [n_rows][hidden], factors fp32 [n_rows][n]. */
@@ -44,13 +44,13 @@ Status ops_streams_inject(const float *x, const float *factors, int n, int hidde
                           cudaStream_t stream, Error *err);
 
 /* A layer's n-grams. Its state for each sequence: fp32 [n_tail][S], the convolution's input at position p in
- * row p % n_tail, n_tail = (taps - 1) * longest; then [longest - 1] tokens as int32, that of position p in
- * place p % (longest - 1). With `singles` the rows are single ones of many sequences; the state of sequence s
- * is s * state_step floats further. */
+ * row p % n_tail, n_tail = (taps - 1) * longest; then [longest - 1] tokens as int32, the token of position p
+ * at p % (longest - 1). With `singles` each row is the only one of its sequence; sequence s's state is
+ * s * state_step floats further. */
 typedef struct {
   int n, hidden, longest, taps;
   int empty;            /* the id that stands for tokens before the text */
-  const int *ids, *pos; /* device [n_rows]; with singles those of all rows of the step */
+  const int *ids, *pos; /* device [n_rows]; with singles [all rows of the step] */
   float *state;         /* of the rows' sequence; with singles of sequence 0 */
   size_t state_step;
   const SingleRow *singles; /* device [n_singles] or NULL */
@@ -65,11 +65,11 @@ size_t ops_ngram_state_floats(const NgramConfig *ngrams, int n, int hidden);
 /* tokens[row][j] = the token j positions before the row's, [n_rows][longest]; in host memory, mapped or
  * pinned. */
 Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStream_t stream, Error *err);
-/* streams += c + silu(convolution), and the state takes the rows' inputs and tokens. */
+/* streams += c + silu(convolution), and the state keeps the rows' inputs and tokens. */
 Status ops_ngram_add(const Ngrams *call, int n_rows, cudaStream_t stream, Error *err);
 
-/* c = gate * values, and norm(c), of rows: keys fp32 [n_rows][S] and values fp32 [n_rows][hidden] of the
- * n-grams; gated and input as in Ngrams; norms [S] each. */
+/* gated = c = gate * values, and input = norm(c), as in Ngrams. Of the n-grams: keys fp32 [n_rows][S], values
+ * fp32 [n_rows][hidden]. Each of the norms is [S]. */
 typedef struct {
   int n, hidden;
   float eps;

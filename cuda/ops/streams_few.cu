@@ -4,7 +4,7 @@
  * inputs of each row, and loads their weights before it waits for the streams. Every block adds the injection
  * to the streams itself. One block stores each vector of the result, to other memory, since other blocks may
  * still read the streams.
- * up_kernel: a warp has a column of h. Eight lanes multiply the row of `up` for one of its streams. */
+ * up_kernel: a warp has a column of h. Eight lanes multiply the row of `up` of one stream. */
 #include "cuda/ops/streams_few.h"
 
 #include <cuda_bf16.h>

@@ -17,7 +17,7 @@ enum { STREAMS_FEW_ROWS = 2 }; /* with 7 rows ops/streams.h is faster (LOG.md, "
 typedef struct {
   int n, hidden, rank;
   const float *streams;     /* [n_rows][S] */
-  float *next_streams;      /* [n_rows][S], other memory: what the streams become; NULL without x */
+  float *next_streams;      /* [n_rows][S], not in `streams`: gets the new streams; NULL without x */
   const float *x, *factors; /* [n_rows][hidden], [n_rows][n] */
   /* Rows of fp16, or of bf16, `stride` numbers apart, a multiple of 8: [rank][S], [n][S], [S][rank]. inject
    * NULL: there are no new factors. */
@@ -26,10 +26,10 @@ typedef struct {
   size_t down_stride, inject_stride, up_stride;
   const float *norm; /* [S] */
   float eps;
-  float *inverses, *ranks, *new_factors; /* [n_rows][n], [n_rows][rank], [n_rows][n] other than factors */
+  float *inverses, *ranks, *new_factors; /* [n_rows][n]; [n_rows][rank]; [n_rows][n], not in `factors` */
   void *h;                               /* f16 [n_rows][h_stride] */
   int h_stride;
-  float *mixed, *zeroed; /* fp32 [n_rows][hidden] or NULL: h; what is set to 0 */
+  float *mixed, *zeroed; /* fp32 [n_rows][hidden] or NULL. mixed: gets h; zeroed: gets zeros */
 } FewMix;
 
 /* True if the kernels take these sizes and n_rows rows. */
