@@ -4,8 +4,8 @@
  *     totals  uint64 [3 buffers][words]      o | down in even layers | down in odd layers
  *     last    uint64 [n_clusters][3][words]  the word when this cluster last found it complete
  *
- * A buffer has a word for each column (of several tokens, of each token's columns, few/residual.cuh) and, for
- * one token of a mixture of experts, one for each row of the router, whose logits are added up with o.
+ * A buffer has a word for each column (with several tokens, of each token: few/residual.cuh) and, for one
+ * token of a mixture of experts, one for each row of the router, whose logits are added up with o.
  *
  *     a word   63 ................... 5 | 4 .. 0
  *              sum of all contributions | their number
@@ -20,8 +20,8 @@
  * o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since
  * clusters without a KV head do not contribute to o. Logits of the next layer may come before its o: a block
  * adds to them when its columns of down are complete. A cluster adds to down only once it has the gated
- * product of all its blocks, and those have read the logits before, to know their experts. `last` is kept for
- * the next launch: after a launch each word is as all clusters last found it.
+ * product of all its blocks, and these blocks have read the logits before, to know their experts. `last` is
+ * kept for the next launch: after a launch each word is as all clusters last found it.
  *
  * A contribution is rounded to 2^-26, the last place of floats from 1/8 on. Infinity, NaN, and values of 2^22
  * and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27, where no

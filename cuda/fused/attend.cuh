@@ -7,7 +7,7 @@
  * dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of steps 2
  * s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank. From V
  * the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two vectors
- * is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead.
+ * is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves of vector g instead.
  *
  * With kQ8 K and V are rows of bytes, after which come the scales (attention/q8.cuh). A vector is 16
  * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g ..
@@ -35,12 +35,12 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
   b = swap ? c : b;
 }
 
-/* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then
- * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j; with kQ8 dimension j / 4 *
- * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
- * this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of values.
- * With heads of 256 two warps compute the same scores, and each has the output of half of the dimensions.
- * kMasked: keys may be those of some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for 2 t + 1). */
+/* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then dimension
+ * 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j; with kQ8 dimension j / 4 * 64 + 8 g +
+ * j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over this lane's
+ * keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of values. With heads of
+ * 256 two warps compute the same scores, and each has the output of half of the dimensions. kMasked: keys may
+ * belong to some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for 2 t + 1). */
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
                        kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes of a load */
@@ -68,8 +68,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     return kQ8 ? (const __half *)(stage + kValueScales) + key0 : nullptr;
   }
 
-  /* Scores of 16 keys: s[2 h + c] is key g + 8 h for head 2 t + c. Queries are read from shared memory
-   * each time, since o occupies the registers; with kQ8 there is room for them. */
+  /* Scores of 16 keys: s[2 h + c] is key g + 8 h for head 2 t + c. Queries are read from shared memory each
+   * time, since o occupies the registers; with kQ8 queries stay in registers. */
   __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
                                         const __half *scales, float (&s)[4], int lane) const {
     if constexpr (kQ8)
@@ -290,8 +290,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* Scales from n on may be anything: zeros take their place. The fence waits for the loads. Rows meet in a
-   * bank, so the loads of 16 warps queue up for long; the arrival at the barrier overtook them, and the next
-   * stage overwrote what they had yet to read (LOG.md, "Faults that were hard to see"). */
+   * bank, so the loads of 16 warps queue up for long; without the fence the arrival at the barrier overtook
+   * them, and the next stage overwrote what they had yet to read (LOG.md, "Faults that were hard to see"). */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
                                                 const float (&p)[4], int n, int lane, Taken taken, int own) {

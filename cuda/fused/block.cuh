@@ -17,8 +17,8 @@
 
 namespace step {
 
-/* A layer in the table in device memory: 12 pointers, three a matrix, and those of experts. Lanes read them
- * as an array (weight_ring.cuh). */
+/* A layer in the table in device memory: 12 pointers, three a matrix, and three of experts. Lanes read the
+ * pointers as an array (weight_ring.cuh). */
 struct Matrix {
   const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
 };
@@ -30,14 +30,14 @@ struct Layer {
   const float *folded_router;       /* folded_router.h; one token */
 };
 
-/* The greatest logit of a block's rows of lm_head with its token (ranked()), and the lowest one
+/* The greatest logit of a block's rows of lm_head with its token (ranked()), and the key of the lowest logit
  * (ranking.cuh). */
 struct StepBest {
   unsigned long long greatest;
   unsigned int lowest;
 };
 
-/* The best token of n blocks, in all lanes of a warp; token 0 if there is no best one. */
+/* The best token of n blocks, in all lanes of a warp; token 0 if there is no best token. */
 __device__ __forceinline__ Sampled best_of_blocks(const StepBest *of_blocks, int n, int lane) {
   StepBest best = {0, ~0u};
 #pragma unroll
@@ -61,7 +61,7 @@ struct Args {
   const Layer *layers;
   const float *vectors; /* [n_layers + 1][vectors_stride]: struct Vectors */
   int vectors_stride;
-  bool head_norms, bias;        /* whether qkv has norms of heads, a bias */
+  bool head_norms, bias;        /* true if qkv has norms of heads; a bias */
   const unsigned char *lm_head; /* half [vocab_size][hidden] */
   const void *embedding;
   size_t embedding_stride;
@@ -85,8 +85,8 @@ struct Args {
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
- * tokens. taps: kernels that copy the residual stream, none of them for debugging. They are separate, since a
- * step without a drafter would otherwise have to pass over the copies. */
+ * tokens. taps: kernels that copy the residual stream; no such kernel is for debugging. They are separate,
+ * since a step without a drafter would otherwise have to pass over the copies. */
 typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
@@ -103,9 +103,10 @@ struct Vectors {
         q_norm(mlp_norm + hidden), k_norm(q_norm + head_dim), bias(k_norm + head_dim) {}
 };
 
-/* full and empty belong to the slots of the ring. The others count bytes from the cluster's blocks, in one
- * phase a layer. Except: x has, with one token, a phase for each matmul that reads x, and with several tokens
- * a single phase, before lm_head; columns and routed count arrivals of this block's warps. */
+/* full and empty belong to the slots of the ring. The other barriers count bytes from the cluster's blocks,
+ * in one phase a layer, with exceptions: x has, with one token, a phase for each matmul that reads x, and
+ * with several tokens a single phase, before lm_head; columns and routed count arrivals of this block's
+ * warps. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
@@ -141,8 +142,8 @@ struct Share {
   int log_k_warps, log_rows;
   int inverse;  /* 65536 / splits, rounded up */
   int tasks_at; /* offset in shared memory */
-  int next;     /* floats from the sums of one stage to those of the warpgroup's next; 0: of another split */
-  int all_groups, group; /* groups of the matrix's inputs, and the share's first */
+  int next;     /* floats from a stage's sums to those of the warpgroup's next; 0: next split differs */
+  int all_groups, group; /* groups of the matrix's inputs; the share's first group */
   int log_run, split;    /* see tile_row() */
   int tile[2], stride[2];
   RingRun run;
@@ -154,7 +155,7 @@ struct Share {
 struct Vars {
   Barriers barriers;
   unsigned launches; /* several tokens: how many launches precede this one */
-  int pos;           /* position of the token; several tokens: of the one whose heads this block makes */
+  int pos;           /* position of the token; several tokens: of the token whose heads this block makes */
   int page;          /* index in StepCall.pages of the first page of that token's sequence */
   unsigned loaded;   /* stages whose first loads have begun, for prefetches and wait_until_loading() */
   float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
@@ -169,7 +170,7 @@ struct MixVars {
   uint64_t mine;                     /* bit l: the cluster has heads of layer l */
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
   StepMix mixes[2];                  /* the cluster's part of layers of attention; of the delta rule */
-  int contributors[2];               /* step_mix_clusters() for the same two */
+  int contributors[2];               /* step_mix_clusters() for both kinds of layers */
   int first_stage[MATRICES + 2];     /* of each share_at(), in the table of stages */
   RingRun states_run;                /* stages of this block's states */
   float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */
@@ -273,7 +274,7 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ bool is_delta() const { return step_is_delta(&plan.shape, layer()); }
   __device__ __forceinline__ StepMix mix() const { return mix_vars().mixes[is_delta()]; }
   __device__ __forceinline__ MixVars &mix_vars() const { return *(MixVars *)(smem + plan.off.mixers); }
-  /* The KV head of a cluster that attends: step_sharers() clusters have the same. */
+  /* The KV head of a cluster that attends: step_sharers() clusters have the same KV head. */
   __device__ __forceinline__ int kv_head() const {
     if constexpr (kHybrid) return mix_vars().mixes[0].first_key;
     return cluster() >> plan.log_sharers;
@@ -363,7 +364,7 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ void wait(uint64_t &barrier, int parity, StepPlace place, int number = 0) const {
     wait_at(shared_address(&barrier), parity, place, number);
   }
-  /* Waits for phase n, from 0, and announces the bytes of the next one. The block's first thread has to be
+  /* Waits for phase n, from 0, and announces the bytes of the next phase. The block's first thread has to be
    * among the callers. */
   __device__ __forceinline__ void wait_again(uint64_t &barrier, int n, int bytes, StepPlace place) const {
     wait(barrier, n & 1, place);
@@ -497,8 +498,8 @@ template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
     return i;
 }
 
-/* Goes through the stages of keys of a block in the order in which they are loaded: the first one of each
- * sequence, then the second one of each that has two, and so on. */
+/* Goes through the stages of keys of a block in the order in which they are loaded: the first stage of each
+ * sequence, then the second stage of each sequence that has two, and so on. */
 template <class B> struct KeyWalk {
   int part, round; /* the block's stage `round` of the keys of sequence `part` */
 
@@ -551,7 +552,8 @@ __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t
   operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
 }
 
-/* The number of a layer's tap, or -1: only the first cluster copies taps, since all have the same x. */
+/* The number of a layer's tap, or -1: only the first cluster copies taps, since all clusters have the same
+ * x. */
 template <class B> __device__ __forceinline__ int tap_of(const B &b, int layer) {
   const uint64_t layers = b.args.taps.layers;
   if (layer < 0 || b.cluster() > 0 || !(layers >> layer & 1)) return -1;
@@ -628,15 +630,15 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
     scales[lane / kLanes * stride] = scale;
 }
 
-/* Neighbouring experts of a block, at most, whose rows of the folded router it multiplies and for whose
+/* Experts of a block, at most: neighbours, whose rows of the folded router the block multiplies and for whose
  * logits it waits. */
 template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
 /* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. Rows 0 to 3 are four
- * neighbours, those of the next stage the next four; a hybrid's rows 4 to 7 lie 16 further. The last stage of
- * the last block also has the gate of the MLP beside the experts. */
+ * neighbours, rows 0 to 3 of the next stage the next four; a hybrid's rows 4 to 7 lie 16 further. The last
+ * stage of the last block also has the gate of the MLP beside the experts. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;

@@ -14,7 +14,7 @@ struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
   const DeviceLinear *head;
-  StepShape shape; /* the part of it that a config alone determines */
+  StepShape shape; /* the part of a shape that a config alone determines */
   bool demanded;
 };
 
@@ -22,7 +22,7 @@ static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPla
   StepShape shape = step_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   shape.group = step_group(loaded->model);
-  shape.vocab_size = loaded->model->head.n_out; /* with several GPUs: the rows of this one */
+  shape.vocab_size = loaded->model->head.n_out; /* with several GPUs: the rows of this GPU */
   shape.q8 = kv == KV_Q8;
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");

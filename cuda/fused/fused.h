@@ -22,7 +22,7 @@ bool fused_preferred(const BackendModel *loaded);
 int fused_clusters(const BackendModel *loaded);
 
 /* If loaded->decode_step may be the fused step: converts an lm_head in bf16 to fp16, which that step reads,
- * and copies it in 8 bits (screen.h) if eight times the copy's bytes are free. If fp16 does not hold the
+ * and makes a copy in 8 bits (screen.h) if eight times the copy's bytes are free. If fp16 does not hold the
  * numbers, separate kernels run, or, with `demanded`, it is an error. */
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
 void fused_release_head(BackendModel *loaded);
@@ -37,13 +37,13 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
                   Error *err);
 void fused_close(FusedStep *fused);
 
-/* For GPUs that share the model: this GPU's memory that the others write to, or NULL without a kernel.
+/* For GPUs that share the model: this GPU's memory that the other GPUs write to, or NULL without a kernel.
  * fused_connect() takes the addresses of all GPUs' memory. */
 uint64_t *fused_mail(const FusedStep *fused);
 void fused_connect(FusedStep *fused, const StepPeers *peers);
 
-/* True if a kernel is open for a step of span.n_tokens, and span.pos is one where it is faster or
- * DECODE_FUSED was demanded; false if `fused` is NULL. */
+/* True if a kernel is open for a step of span.n_tokens, and it is faster at span.pos or DECODE_FUSED was
+ * demanded; false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
 /* True if steps of one token leave their best token in device memory. The next such step takes it
@@ -58,7 +58,7 @@ bool fused_screens(const FusedStep *fused);
 Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
                         Error *err);
 
-/* How many bytes less such a step at `pos` reads for lm_head; 0 if there is no such step. */
+/* Bytes of lm_head that a step with StepCall.n_best at `pos` does not read; 0 if there is no such step. */
 size_t fused_head_spares(const FusedStep *fused, int pos);
 
 /* Enqueues a step. */

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Converts a dense matrix from bf16 to fp16 in place, if that loses next to nothing of the whole and, with
- * each_row, of each row; *done: it did. Waits for the stream. */
+ * each_row, of each row. *done: true if it was converted. Waits for the stream. */
 Status linear_to_halves(DeviceLinear *weights, bool each_row, cudaStream_t stream, bool *done, Error *err);
 
 #ifdef __cplusplus

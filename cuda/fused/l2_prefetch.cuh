@@ -37,8 +37,8 @@ __device__ __forceinline__ uint32_t load_lines(unsigned long long from, int firs
 
 constexpr uint32_t kStalled = 2000; /* cycles without a load after which loading has stalled */
 
-/* The last warp's work: prefetches stages of weights, up to prefetch_stages after the next one to be loaded,
- * while loading has stalled. */
+/* The last warp's work: prefetches stages of weights, up to prefetch_stages after the next stage to be
+ * loaded, while loading has stalled. */
 template <class B> __device__ __forceinline__ void prefetch_stages(B &b) {
   const int most = b.args.prefetch_stages;
   if (most == 0) return;

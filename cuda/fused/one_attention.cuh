@@ -6,7 +6,7 @@
  * in a block to four sets of warps in turn, 16 keys a warp (attend.cuh).
  *
  * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
- * where each block merges the eight. The last block takes the new key and value as one more warp's
+ * where each block merges the eight results. The last block takes the new key and value as one more warp's
  * state, and also appends them to the cache. All orders are fixed. READS  4 * pos * kDim bytes a cluster. */
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace step::one {
 
 constexpr int kHeads = STEP_MAX_SHARED_HEADS, kKeySets = STEP_KEY_SETS;
-constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has the new one */
+constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has the new key */
 
 template <class B> __device__ __forceinline__ States warp_states(const B &b) {
   const StepPlan &p = b.plan;
@@ -179,7 +179,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   static_assert(kHalves == 1 || kStageStates == 1,
                 "a set shares a stage by keys, or by dimensions of values");
   const StepPlan &p = b.plan;
-  /* The warp's first key; the others of the stage are for the other warps of the set. */
+  /* The warp's first key; other keys of the stage are for the other warps of the set. */
   int first =
       (b.rank() + (b.warp() >> kLogWarps) * STEP_BLOCKS) * kKeys + (b.warp() & (kStageStates - 1)) * 16;
   const int half = kHalves == 1 ? 0 : b.warp() & 1;
@@ -226,8 +226,8 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   return n_states + 1;
 }
 
-/* Merges the states of the block's warps, and sends the result to the cluster. A thread has eight
- * dimensions of a head, in as few warps as possible: more would slow these down. */
+/* Merges the states of the block's warps, and sends the result to the cluster. A thread has eight dimensions
+ * of a head. As few warps as possible take part: more would slow each other down. */
 template <class B> __device__ __forceinline__ void send_states(B &b, int n_states) {
   constexpr int kDim = B::kDim, kItems = kDim / 8; /* items of a head */
   const int n_heads = b.plan.heads_per_kv, item = b.thread();

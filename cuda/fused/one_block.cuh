@@ -1,5 +1,5 @@
 /* one_block.cuh - per-thread context of a fused step of one token (one_token.cu); block.cuh has what it
- * shares with a step of several. */
+ * shares with a step of several tokens. */
 #pragma once
 
 #include "cuda/fused/stages.cuh"
@@ -32,7 +32,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   /* x of qkv, gate and up. */
   __device__ __forceinline__ unsigned char *x_planes() const { return smem + plan.off.x_planes; }
   __device__ __forceinline__ float2 *x_scales() const { return (float2 *)(smem + plan.off.x_scales); }
-  /* step_owns_groups(), and constant false for forms that never do. */
+  /* step_owns_groups(), and constant false for forms that never own groups. */
   __device__ __forceinline__ bool owns_groups() const {
     return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
   }
@@ -73,7 +73,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
   /* How many x this block receives before x of `matrix` in the current layer: the phase of barrier x. Without
-   * a KV head it receives none for qkv. */
+   * a KV head the block receives no x for qkv. */
   __device__ __forceinline__ int x_before(int matrix) const {
     if constexpr (Base::kHybrid)
       return layer() + this->layers_with_heads() + (matrix == GATE_UP && has_kv_head());
@@ -113,7 +113,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
     const uint64_t mine = this->mix_vars().mine & ~step_layers_before(layer);
     return (mine & (0 - mine) & plan.shape.delta_layers) != 0; /* tests the lowest bit of mine */
   }
-  /* Sums of squares of a value head's outputs: one of each warp of each block. */
+  /* Sums of squares of a value head's outputs: one from each warp of each block. */
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
   __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
@@ -166,7 +166,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   b.share_at(index) = s;
 }
 
-/* Sets what a hybrid's cluster has of each kind of layers. For one thread, before a barrier of the block. */
+/* Sets a cluster's part of both kinds of a hybrid's layers. For one thread, before a barrier of the block. */
 template <class B> __device__ __forceinline__ void begin_mixers(const B &b) {
   const StepShape &s = b.plan.shape;
   MixVars &v = b.mix_vars();

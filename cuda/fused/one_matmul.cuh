@@ -3,8 +3,8 @@
  *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
  *
  * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a time,
- * unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each of its
- * warps takes a tile row by at most four groups:
+ * unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each warp of
+ * that warpgroup takes a tile row by at most four groups:
  *
  *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
  *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |
@@ -51,7 +51,7 @@ template <int kParts> struct Inputs {
   float scale[kParts], scaled_sum[kParts];
 };
 
-/* Loads n groups from `first` on; further ones repeat the last with scale 0. */
+/* Loads n groups from `first` on; further groups repeat the last with scale 0. */
 template <int kParts>
 __device__ __forceinline__ void take_inputs(Inputs<kParts> &in, const unsigned char *planes,
                                             const float2 *scales, int first, int n, int lane) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ void take_inputs(Inputs<kParts> &in, const unsigned c
   auto from = [&](int group, int half) {
     return planes + (first + min(group, last)) * kPlaneBytes + half * 128 + (g & 1) * 64 + t * 16;
   };
-  if (kParts == 1) { /* 64 inputs after 64 of the lane's group */
+  if (kParts == 1) { /* the lane's group: its first 64 inputs, then its last 64 */
     in.x[0] = *(const uint4 *)from(pair, 0);
     in.x[1] = *(const uint4 *)(from(pair, 0) + 128);
   } else if (kParts == 2) { /* all 64 inputs of the lane's part of set 0, then of set 1 */
@@ -171,8 +171,8 @@ template <class B> constexpr int kSumsBit = B::kOddBlocks ? 14 : 11;
 /* The bits of a task's entry that say where a warp finds the zeros of its groups of down: the groups from
  * `skipped` on of the stage whose first group is the share's g0, in the share's tile row i. Bit 0: the
  * stage's zeros begin at an odd group. Bits 1 to 3: the number of the warp's groups before those of the next
- * expert, whose zeros begin 8 bytes after the place where the first expert's end (weight_ring.cuh), as its
- * number of groups is odd; or 7. */
+ * expert, or 7. The next expert's zeros begin 8 bytes after the end of the first expert's (weight_ring.cuh),
+ * if the first has an odd number of groups. */
 template <class B>
 __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, int g0, int skipped) {
   const int blocks = b.plan.expert_blocks, group = (share.group + g0) % blocks;
@@ -217,9 +217,9 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
  *
  * A warp loads its part of a stage into registers at once, and does so before x has come if the stage is
  * there: four more stages are in flight during that wait. Half of the warpgroups begin half a matmul of a
- * stage later, so that some warps load from shared memory while others multiply (2%). In place of groups that
- * a warp does not have it multiplies what follows in memory, with scales of 0; tile rows past the last leave
- * sums that are not read. */
+ * stage later, so that some warps load from shared memory while others multiply (2%). Where a warp has fewer
+ * groups, it also multiplies what follows in memory, with scales of 0; tile rows past the last leave sums
+ * that are not read. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>;
   constexpr bool kFp4 = kIsFp4<kParts>;
@@ -235,7 +235,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
                                    (kFp4 ? (g + (t & 1) * 8) * 4 : g) +
                                    row * (zeros_stride<kParts>(most + B::kOddBlocks) - most * kZero));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
-  /* A warpgroup without a stage reads another one's entry and ignores it. */
+  /* A warpgroup without a stage reads another warpgroup's entry and ignores it. */
   uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
                    min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
   uint32_t scale_at[kParts], zero_at[kParts], to; /* offsets in a stage, and address of the sums */
@@ -278,7 +278,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if (fetched) fetch();
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
-  if (!has_norm || !b.owns_groups()) b.sync(); /* waits for planes by other warps; peers' have come */
+  if (!has_norm || !b.owns_groups()) b.sync(); /* waits for other warps' planes; peers' planes have come */
   if constexpr (B::kExperts)
     if (matrix == O) route_outputs(b);
   const auto keep_inverse = [&] {

@@ -6,8 +6,8 @@
  * through L2 (allreduce.cuh), and reads the totals.
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms follows
- * after the matmul. If the columns are whole groups of 128, they go quantised, so that no block has to wait
- * for all of x and then quantise it; else, and for lm_head, as floats. */
+ * after the matmul. If a block owns whole groups (step_owns_groups()), x goes quantised, so that no block has
+ * to wait for all of x and then quantise it; else, and for lm_head, x goes as floats. */
 #pragma once
 
 #include "cuda/fused/allreduce.cuh"

@@ -26,7 +26,7 @@
  *   planes    x as integers (where blocks own whole groups: x of down alone, and scratch of each warp) |
  *             states of the cluster's blocks
  *   exchange  q, k, v | attention's output (experts: also as floats, for the router) || the gated product
- * An arriving x overwrites only what was read before this block's last contribution to it.
+ * An arriving x overwrites only what was read before this block's last contribution to that x.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #include "cuda/fused/one_block.cuh"
@@ -50,8 +50,8 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
     b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
 }
 
-/* The step's token, in all threads that multiply: ids[0], or with a pick the best one of the step before,
- * which one warp of each block finds among the best ones of that step's blocks. */
+/* The step's token, in all threads that multiply: ids[0], or with a pick the best token of the step before,
+ * which one warp of each block finds among the best tokens of that step's blocks. */
 template <class B> __device__ __forceinline__ int take_token(B &b) {
   const StepPick &pick = b.args.call.pick;
   if (!B::kLeavesBest || !pick.token) return b.args.call.ids[0];
@@ -85,7 +85,7 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   if (B::kExperts) {
     barrier_init(&b.barriers().columns, STEP_WARPS);
     begin_barrier(b.barriers().logits, b.logits_bytes());
-    barrier_init(&b.barriers().routed, STEP_BLOCKS + 1); /* the warps that choose, and the last one */
+    barrier_init(&b.barriers().routed, STEP_BLOCKS + 1); /* the warps that choose, and the last warp */
   }
 }
 
@@ -127,7 +127,7 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
 
-/* Sends a matmul's outputs to the cluster, or to all clusters. After qkv it also attends. */
+/* Sends a matmul's outputs to the cluster, or to all clusters. After qkv also attends. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
   case QKV:

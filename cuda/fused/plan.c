@@ -26,7 +26,7 @@ static int keys_bytes(const StepShape *s) {
 
 /* --- several tokens */
 
-/* Bytes of a share's largest stage, and how many stages it has. */
+/* Bytes of a share's largest stage, and how many stages the share has. */
 static int share_bytes(int n_groups, int parts) {
   return step_bytes_of(STEP_WARPGROUP_WARPS, step_few_span(n_groups), parts);
 }
@@ -97,8 +97,8 @@ static const char *const step_of[] = {
 static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / STEP_GROUP;
   const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD;
-  /* Zero points are copied in units of 16 bytes, those of two groups of 128, so every row of a matrix must
-   * have an even number of groups; experts on several GPUs need not (kOddBlocks in block.cuh). */
+  /* Zero points are copied in units of 16 bytes, the zero points of two groups of 128, so every row of a
+   * matrix must have an even number of groups; experts on several GPUs need not (kOddBlocks in block.cuh). */
   const int even = experts && s->n_gpus > 1 ? 1 : 2;
   const struct {
     bool refused;
@@ -182,7 +182,7 @@ static int group_of(const Linear *l) {
 
 StepShape step_shape(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
-  const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the MLP beside experts is one of them */
+  const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the MLP beside experts counts as one */
   StepShape s = {.hidden = c->hidden,
                  .intermediate = e->n_experts > 0 ? n_chosen * e->width : c->intermediate,
                  .n_layers = c->n_layers,
@@ -246,7 +246,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
   const bool experts = c->experts.n_experts > 0;
   const char *unsupported = unsupported_experts(model, layer);
   if (unsupported) return unsupported;
-  const Expert *expert = experts ? &l->experts[0] : NULL; /* all on a GPU are alike (supported.c) */
+  const Expert *expert = experts ? &l->experts[0] : NULL; /* all experts on a GPU are alike (supported.c) */
   const LayerConfig own = config_layer(c, layer);
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
   const Linear *matrices[] = {delta ? &l->delta_qkv : &l->q,     delta ? &l->delta_z : &l->k,

@@ -25,8 +25,8 @@
  *   o, down   its columns as outputs                           its cluster's heads, FFN blocks
  *
  * Each token's partial sums of qkv, gate and up are added up by one block: token t of eight by block t. With
- * four tokens each has two blocks, t and t + 4, which take heads and FFN blocks alternately; with two tokens
- * each has four blocks.
+ * four tokens each token has two blocks, t and t + 4, which take heads and FFN blocks alternately; with two
+ * tokens each token has four blocks.
  *
  *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_STAGE_GROUPS groups
  *   wave      16 tile rows, 4 a warpgroup; its stages: the first groups of each warpgroup, then the next
@@ -66,8 +66,8 @@ enum {
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
-  STEP_KEYS_Q8 = 64,         /* the same of a cache in 8 bits: as many bytes */
-  STEP_KEYS_256 = 16,        /* of an fp16 cache with heads of 256 */
+  STEP_KEYS_Q8 = 64,         /* the same for a cache in 8 bits: as many bytes */
+  STEP_KEYS_256 = 16,        /* the same for an fp16 cache with heads of 256 */
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
   STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages of a block's rows of the folded router */
@@ -112,7 +112,7 @@ typedef struct {
   int rows;     /* tile rows of a stage: STEP_WARPGROUP_WARPS / k_warps */
 } KSplit;
 
-/* The plan's input: a model's sizes and a chip's room. */
+/* The plan's input: a model's sizes and a chip's limits. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
   int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; FP4: STEP_FP4_GROUP */
@@ -126,7 +126,7 @@ typedef struct {
   int n_gpus; /* > 1: GPUs that share each layer; all sizes are those of one GPU's part */
   bool q8;    /* the KV cache is KV_Q8; else fp16 */
   /* A hybrid: layers of attention with heads of 256, whose outputs have gates, and layers of the gated delta
-   * rule with heads of 128: layer l is one if bit l of delta_layers is set. */
+   * rule with heads of 128. Layer l is of the delta rule if bit l of delta_layers is set. */
   int n_key_heads, n_value_heads;
   uint64_t delta_layers;
 } StepShape;
@@ -143,7 +143,7 @@ typedef struct {
                  * qkv, gate and up; at other times partial sums, or states of warps. Several tokens: [groups
                  * of hidden], x of lm_head as integers, then halves */
   int x_planes; /* [groups][256]: x of qkv, gate and up as in `planes`; at the offset of x if a block owns
-                 * whole groups, else of planes. Its scales: x_scales */
+                 * whole groups, else at that of planes. Its scales: x_scales */
   int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
                   * Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
@@ -189,7 +189,7 @@ typedef struct {
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
-  int states;           /* softmax states that a block's warps leave, at most; one token: and the new key's */
+  int states;           /* softmax states of a block's warps, at most; one token: with the new key's */
   int lm_head_rows;     /* rows in a stage of lm_head */
   int n_lm_head_stages; /* stages of lm_head in all blocks; several tokens: each in hidden / lm_head_width
                          * parts */
@@ -203,12 +203,12 @@ typedef struct {
   /* one token */
   int slice;           /* columns of hidden that a block owns: hidden / 8 */
   int attending;       /* clusters that attend */
-  int log_sharers;     /* experts and several GPUs: step_sharers() is 2^this */
+  int log_sharers;     /* experts and several GPUs: logarithm of step_sharers() */
   int expert_blocks;   /* step_expert_blocks() */
   int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
   int n_screen_stages; /* stages of lm_head in 8 bits, in all blocks */
   KSplit full, o;
-  KSplit down[2]; /* of a cluster with most_ffn_blocks FFN blocks, and of one with one less */
+  KSplit down[2]; /* of a cluster with most_ffn_blocks FFN blocks, and of a cluster with one less */
 
   /* several tokens */
   int queries;       /* heads_per_kv * tokens */
@@ -262,15 +262,15 @@ enum {
 };
 
 /* A cluster's part of a hybrid's layers of a kind: n query heads of one KV head, or n value heads and the
- * n_keys key heads that they use. n 0: the cluster waits for the others. */
+ * n_keys key heads that they use. n 0: the cluster waits for the other clusters. */
 typedef struct {
   int first, n, first_key, n_keys;
 } StepMix;
 
-/* The number of clusters that share a KV head: they divide its query heads, and each computes its key and
- * value. Without sharing, clusters that have no head would wait long with experts, whose weights are few
- * bytes, and with few KV heads, in hybrids and on one of several GPUs. Except in hybrids, all clusters that
- * attend have the same number of query heads. */
+/* The number of clusters that share a KV head: they divide its query heads, and each computes the head's key
+ * and value. Without sharing, clusters that have no head would wait long: with experts, whose weights are few
+ * bytes, and with few KV heads, as in hybrids and on each of several GPUs. Except in hybrids, all clusters
+ * that attend have the same number of query heads. */
 STEP_BOTH static inline int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
@@ -279,9 +279,9 @@ STEP_BOTH static inline int step_sharers(const StepShape *s) {
   return n;
 }
 
-/* Layers of attention: step_sharers() clusters share a KV head, and each of them computes the same key and
- * value. Layers of the delta rule: value heads are divided among all clusters, and those that share a key
- * head compute its q and k each for itself. So no numbers pass between clusters before o. */
+/* Layers of attention: step_sharers() clusters share a KV head, and each computes the same key and value.
+ * Layers of the delta rule: value heads are divided among all clusters, and clusters that share a key head
+ * each compute its q and k. So no numbers pass between clusters before o. */
 STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int cluster) {
   StepMix m = {0, 0, 0, 0};
   if (delta) {
@@ -322,7 +322,7 @@ STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool de
   return 2 * s->n_key_heads + m.first + i % m.n + i / m.n * s->n_value_heads;
 }
 
-/* How many clusters add to the sum of o in a layer of that kind. */
+/* How many clusters add to the sum of o in a layer of the delta rule, or else of attention. */
 STEP_BOTH static inline int step_mix_clusters(const StepShape *s, bool delta) {
   if (delta) return s->n_value_heads < s->n_clusters ? s->n_value_heads : s->n_clusters;
   const int heads = s->n_heads / s->n_kv_heads, clusters = step_sharers(s);
@@ -365,8 +365,8 @@ STEP_BOTH static inline int step_candidates(const StepShape *s) {
   return (s->n_chosen - (s->head_dim == STEP_WIDE_HEAD) + 3) / 4 * 4;
 }
 
-/* Rows of the folded router (folded_router.h) in a stage of a block, at most: four for each STEP_MAX_EXPERTS,
- * and the gate. */
+/* Rows of the folded router (folded_router.h) in a stage of a block, at most: four, or in a hybrid, which may
+ * have twice as many experts, eight and the gate. */
 STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
   if (s->n_experts == 0) return 0;
   return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
@@ -377,7 +377,7 @@ STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
 }
 
-/* Scales of STEP_GROUP inputs of x: one a part, but with FP4 one for all of them. */
+/* Scales of STEP_GROUP inputs of x: one a part, but with FP4 one for all parts. */
 STEP_BOTH static inline int step_x_scales(int parts) {
   return parts == STEP_FP4_PARTS ? 1 : parts;
 }
@@ -407,10 +407,10 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
   return 2 * s->head_dim / STEP_PACK;
 }
 
-/* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one
- * at most, and the clusters without a KV head, which wait while the others attend, have the larger ones.
- * Giving clusters with a KV head fewer, so that all read the same number of bytes, is slower, because the
- * others cannot begin before attention has ended (LOG.md, "Shares and stages"). */
+/* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one at
+ * most, and the clusters without a KV head, which wait while the others attend, have the larger counts.
+ * Giving clusters with a KV head fewer blocks, so that all read the same number of bytes, is slower, because
+ * the other clusters cannot begin before attention has ended (LOG.md, "Shares and stages"). */
 STEP_BOTH static inline int step_first_ffn_block(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
@@ -431,8 +431,8 @@ STEP_BOTH static inline int step_few_span(int n_groups) {
   return (n_groups + stages - 1) / stages;
 }
 
-/* Floats between the sums of neighbouring warps along k, which begin 4 banks apart: for n_tile_rows and those
- * that fill up the last stage. */
+/* Floats between the sums of neighbouring warps along k, which begin 4 banks apart: n_tile_rows tile rows,
+ * and what fills up the last stage. */
 STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
   return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }
@@ -450,7 +450,7 @@ Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err)
  * lm_head in fp16 or bf16, no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
 
-/* step_supports() as far as a model's config alone says it. */
+/* step_supports() as far as a model's config alone decides. */
 Status step_supports_config(const ModelConfig *config, Error *err);
 
 /* The part of a shape that a config alone determines; StepShape.group of a model. */

@@ -61,10 +61,10 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  *     GATE_UP  normalise(): residual += o, x;                            gated product
  *     DOWN     x is the gated product;                                   all-reduce
  *
- * A cluster without a KV head has only the last two, but its residual stream takes every sum. With several
- * tokens x of lm_head comes from a function of its own, so that its 560 instructions are outside the loop.
- * Kernels after this one may start when all clusters are at lm_head: those that pick a token then wait on SMs
- * that have no cluster. */
+ * A cluster without a KV head has only the last two matmuls, but its residual stream takes every sum. With
+ * several tokens x of lm_head comes from a function of its own, so that its 560 instructions are outside the
+ * loop. Kernels after this one may start when all clusters are at lm_head: kernels that pick a token then
+ * wait on SMs that have no cluster. */
 template <class B> __device__ __forceinline__ void run_layers(B &b) {
   constexpr StepMark kDone[] = {STEP_MARK_QKV, STEP_MARK_O, STEP_MARK_GATE_UP, STEP_MARK_DOWN};
   const int n_layers = b.plan.shape.n_layers;

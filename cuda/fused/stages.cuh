@@ -1,6 +1,6 @@
 /* stages.cuh - a table in shared memory of where each stage of a layer's weights is loaded from. It is the
- * same for every layer and made once, which keeps the loop of the loading warps short: each of its
- * instructions delays a copy by some six cycles (LOG.md, "L2 and prefetches").
+ * same for every layer and made once, which keeps the loop of the loading warps short: each instruction of
+ * the loop delays a copy by some six cycles (LOG.md, "L2 and prefetches").
  *
  *     [stages of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits first group, 5 bits groups}
  *

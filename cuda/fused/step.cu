@@ -74,8 +74,8 @@ int step_clusters(int gpu, size_t shared) {
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: table of layers, their vectors, folded routers, the words that clusters exchange, then
- * the blocks' best logits */
+/* --- device memory: table of layers, their vectors, StepDelta of each layer, folded routers, the words that
+ * clusters exchange, then the blocks' best logits */
 
 static int vectors_stride(const StepShape &s) {
   return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
@@ -188,7 +188,7 @@ size_t step_bytes(const StepShape *s, int tokens) {
          align_up(step_memory(s, tokens)) + best_bytes(tokens);
 }
 
-/* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the others wait:
+/* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the other clusters wait:
  * prefetching gains 4% with 4 of 15, and from 4% to -8% with 8 of 15, depending on the number of stages and
  * the machine (LOG.md, "L2 and prefetches"). */
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {

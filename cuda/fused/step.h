@@ -3,8 +3,8 @@
  *
  * It needs a GPU with clusters (sm_90 and later). Weights are laid out as for the other kernels (layout.cuh),
  * and the KV cache is shared with them. Each weight is read once a step; more tokens cost only arithmetic.
- * The same input, device and number of clusters give the same bits; but with StepCall.n_best 1 more or fewer
- * logits may be -infinity.
+ * The same input, device and number of clusters give the same bits; but if StepCall.n_best is 1, the number
+ * of logits that are -infinity may vary.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu. How it works: one_token.cu,
  * few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
@@ -40,7 +40,7 @@ typedef struct {
   float embedding_scale, norm_eps, attention_scale;
   bool renormalise; /* ExpertConfig */
   const DeltaConfig
-      *delta;         /* a hybrid's; b and a of its layers have the same type, fp16 or bf16, and stride */
+      *delta;         /* a hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride */
   StepTaps taps;      /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
   bool several;       /* there will be steps of several sequences */
   const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
@@ -49,7 +49,7 @@ typedef struct {
 /* A sequence's rows in a step: neighbours, at consecutive positions. */
 typedef struct {
   int pos;        /* position of its first row, and the number of its positions in the cache */
-  int first;      /* the number of its first row in the step */
+  int first;      /* index of its first row in the step */
   int first_page; /* index of its first page in StepCall.pages */
 } StepPart;
 
@@ -62,21 +62,21 @@ typedef struct {
 
 /* Input and output of a step: pointers to device memory, and counts. */
 typedef struct {
-  StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first one's is row 0 */
+  StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first part begins at row 0 */
   int n_parts;                     /* 1 without `pages` */
   const int *ids;                  /* [n_tokens] */
   StepPick pick;                   /* from the step before; an error without step_leaves_pick() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
-  /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
+  /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
    * [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
   void *k, *v;
-  const int *pages; /* page numbers: of each sequence those up to its last row's; or NULL */
+  const int *pages; /* page numbers of each sequence, up to the page of its last row; or NULL */
   int n_ctx, n_pages;
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
-  /* 0: all logits. Else the n_best greatest ones are made, and each of the others is itself or -infinity.
+  /* 0: all logits. Else the n_best greatest logits are made, and each other logit is made or is -infinity.
    * PRECOND n_best <= STEP_MOST_BEST, step_screens(). The step then writes the input of lm_head to head_x,
    * fp16 [hidden], from which screen_all_logits() makes all logits. */
   int n_best;
@@ -147,8 +147,8 @@ typedef struct {
 
 /* Several GPUs that share each layer (allreduce.cuh). */
 typedef struct {
-  int n, rank;               /* number of GPUs; this one's number */
-  uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the others have sent it */
+  int n, rank;               /* number of GPUs; this GPU's number */
+  uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the other GPUs have sent to it */
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
   uint64_t patience;         /* nanoseconds that a GPU waits for another */
 } StepPeers;
@@ -161,7 +161,7 @@ typedef struct {
 
 /* A hybrid's layers of the delta rule. */
 typedef struct {
-  const StepDelta *layers; /* device: [n_layers]; only those of layers of the delta rule count */
+  const StepDelta *layers; /* device: [n_layers]; unused for layers of attention */
   int gates_stride;        /* stride of rows of b and a in numbers, the same in all layers */
   bool gates_bf16;         /* else fp16 */
   size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
@@ -193,16 +193,16 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
 void step_close(Step *step);
 
 /* True if steps leave their best token in device memory: the plan is for one token, with step_leaves_best().
- * The next step can begin with it (StepCall.pick); step_pick() enqueues the kernel that takes it if no such
- * step follows. */
+ * The next step can begin with that token (StepCall.pick); if no such step follows, step_pick() enqueues a
+ * kernel that takes it. */
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
 
 /* True if the step can find its best logits without most of lm_head in fp16 (StepCall.n_best). */
 bool step_screens(const Step *step);
 
-/* For several GPUs, whose plans have to be alike: this one's memory that the others write to; and, before its
- * first step, all GPUs' (StepPeers). */
+/* For several GPUs, whose plans have to be alike. step_mail(): this GPU's memory that the other GPUs write
+ * to. step_connect(), called before the first step: the memory of all GPUs. */
 uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 

@@ -89,8 +89,8 @@ template <class B, int kKind> struct Copier {
 
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
    * matrix. waits: true to wait, after all preparations, until experts are chosen. Pieces do not depend on
-   * the choice, since an expert has an even number of groups. So a stage's piece is made before its loading
-   * warp waits for a slot, or for the choice (LOG.md, "Shares and stages"). */
+   * the choice, since an expert has an even number of groups. So a stage's piece is made before the warp
+   * waits for a slot, or for the choice (LOG.md, "Shares and stages"). */
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits) {
     constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;
@@ -158,8 +158,8 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for
-   * each warpgroup. A stage without rows gets the first row, since one without bytes would be full before
-   * earlier stages are, and the parity of later ones would be uncertain (step.cu, set_in_flight()). */
+   * each warpgroup. A stage without rows gets the first row, since a stage without bytes would be full before
+   * earlier stages are, and the parity of later stages would be uncertain (step.cu, set_in_flight()). */
   __device__ __forceinline__ void folded(const float *from, const Share &o) {
     const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
 #pragma unroll 1
@@ -183,8 +183,8 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads the scales of this block's keys and values: those of keys by lane 0, of values by lane 1. Eight at
-   * a time, as copies are of 16 bytes: the last ones may be of positions that are not written yet. */
+  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. Copies
+   * are of 16 bytes, so of eight scales: the last scales may be of positions that are not written yet. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;

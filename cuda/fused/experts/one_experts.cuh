@@ -1,19 +1,19 @@
 /* one_experts.cuh - a mixture of experts in the step of one token: which experts the token takes.
  *
  * The chosen experts are one gated product, whose FFN blocks are those of one expert after another. So the
- * matmuls are those of dense layers; only the loading warps add to the table of stages where the chosen
- * experts lie (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a
- * hybrid's experts is its last choice, always the same; its weight is the sigmoid of its gate.
+ * matmuls are those of dense layers; only the loading warps add the place of the chosen experts to entries of
+ * the table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP
+ * beside a hybrid's experts is its last choice, always the same; its weight is the sigmoid of its gate.
  *
  * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h):
  *
- *     R (w * r)   by the last warp of each block, while the others make qkv and attend: a cluster multiplies
+ *     R (w * r)   by the last warp of each block, while other warps make qkv and attend: a cluster multiplies
  *                 some rows of the router, a block their inputs in its own columns
  *     F a         by the warps that multiply, just before o: a block multiplies some rows of the folded
  *                 router by its cluster's outputs
  *
- * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits
- * and sends them to its cluster; then eight warps of each block choose, all blocks alike, while the others
+ * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits and
+ * sends them to its cluster; then eight warps of each block choose, all blocks alike, while the other warps
  * add o to the residual stream and make x. The best n_routed experts are chosen; of equal logits the first is
  * the better. */
 #pragma once
@@ -46,7 +46,7 @@ template <class B> __device__ __forceinline__ void contribute_logit(const B &b, 
 }
 
 /* Lanes that differ in kBit exchange halves of their 2 kN sums; each lane keeps one half, and adds the other
- * lane's to it. */
+ * lane's numbers to it. */
 template <int kBit, int kN, int kAll> __device__ __forceinline__ void halve(float (&v)[kAll]) {
   const bool upper = threadIdx.x & kBit;
 #pragma unroll
@@ -109,8 +109,8 @@ template <class B> __device__ __forceinline__ void router_inputs(const B &b, flo
 }
 
 /* Multiplies the block's columns of n rows, from `rows` on, and adds the results to logits from `first` on.
- * If several GPUs share the layer, all have the same residual stream, and only the first adds it. x: the
- * lane's first inputs. */
+ * If several GPUs share the layer, all have the same residual stream, and only the first adds its product. x:
+ * the lane's first inputs. */
 template <int n, class B>
 __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const unsigned char *rows,
                                                 int first) {
@@ -167,7 +167,7 @@ template <class B> __device__ __forceinline__ RingCursor folded_stage(const B &b
   return cursor;
 }
 
-/* The warpgroup's first stage of a matrix. Before those of o come the stages of the folded router. */
+/* The warpgroup's first stage of a matrix. The stages of the folded router come before those of o. */
 template <class B> __device__ __forceinline__ RingCursor first_stage(const B &b, int matrix) {
   RingCursor cursor = b.next();
   if (B::kExperts && matrix == O) cursor.move(STEP_FOLDED_STAGES, b.plan.n_slots);
@@ -234,14 +234,14 @@ __device__ __forceinline__ float logit_of(uint32_t key) {
   return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
-/* Waits for this block's share of the logits, of neighbouring experts, and sends their keys to the cluster.
- * The last block has the gate of the MLP beside the experts, too. */
+/* Waits for this block's share of the logits, those of neighbouring experts, and sends the logits' keys to
+ * the cluster. The last block has the gate of the MLP beside the experts, too. */
 template <class B> __device__ __forceinline__ void send_logits(const B &b) {
   const int n_experts = b.plan.shape.n_experts, first = folded_share(b) * b.rank(),
             n = min(folded_share(b), n_experts - first); /* a multiple of 4 */
   const bool has_gate = B::kJoined && b.rank() == STEP_BLOCKS - 1;
   if (n <= 0 && !has_gate) return;
-  /* No two blocks of a cluster poll the same word: each poll rewrites the cluster's `last` of it. */
+  /* No two blocks of a cluster poll the same word: each poll rewrites the cluster's `last` of that word. */
   const int word = word_of_logit(b, n > 0 ? first + min(b.lane(), n - 1) : n_experts);
   float logit[1 + B::kJoined];
   if constexpr (B::kJoined)
@@ -261,9 +261,10 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
       send_4(peer_address(b.keys() + n_experts, peer), __float_as_uint(logit[1]), barrier);
 }
 
-/* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other can be among the
- * chosen ones. For one warp: a lane counts which of a block's experts are better than its own; where a block
- * has at most 16, lanes l and l + 16 have the same expert and count half of them each. */
+/* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
+ * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own; where a
+ * block has at most 16, lanes l and l + 16 have the same expert, and each counts among half of the
+ * experts. */
 template <class B> __device__ __forceinline__ void sort_share(const B &b, int of) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
@@ -277,8 +278,8 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
 }
 
 /* Writes those of block `of`'s candidates that are chosen, at their rank among all. For one warp, once all
- * candidates are there: four lanes compare a candidate, each with those of two blocks. Among equal logits
- * the earlier block's is better. */
+ * candidates are there: four lanes compare a candidate, each with the candidates of two blocks. Of equal
+ * logits that of the earlier block is better. */
 template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
   const int n = b.n_candidates(), part = b.lane() & 3;
 #pragma unroll 1
@@ -306,7 +307,7 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
 
 /* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
  * one for each block of the cluster. Up to a hidden size of 2,048 they own no columns of the residual stream;
- * beyond, their columns of x wait for the choice. */
+ * with larger sizes their columns of x wait for the choice. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
   if (of < 0) return;
@@ -320,8 +321,9 @@ template <class B> __device__ __forceinline__ void choose(const B &b) {
 }
 
 /* Stages of gate and up that the last warp brings into L2 as soon as the experts are known, before the
- * loading warps have issued their first copies. With more, messages between blocks are late: 30B-A3B makes
- * 1,048 tokens/s with 2 stages, 1,037, 1,023 and 986 with 3, 4 and 8 (LOG.md, "Experts of one token"). */
+ * loading warps have issued their first copies. With more stages, messages between blocks are late: 30B-A3B
+ * makes 1,048 tokens/s with 2 stages, 1,037, 1,023 and 986 with 3, 4 and 8 (LOG.md, "Experts of one
+ * token"). */
 constexpr int kPrefetched = 2;
 
 /* A lane's part of the prefetch: lanes 2 i and 2 i + 1 have the tiles and the scales of the first tile row of

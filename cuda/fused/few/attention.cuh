@@ -4,7 +4,7 @@
  *                                           new ones up to token r
  *
  * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); if there are more,
- * other warps take the further ones for the same keys. Stages of a sequence's keys go to the blocks in turn,
+ * other warps take further queries for the same keys. Stages of a sequence's keys go to the blocks in turn,
  * and in a block to four sets of warps in turn (KeyWalk has the order). Eight queries may be of two sequences
  * or more. Keys of one sequence have weight 0 for queries of another, and values are finite (finite_value(),
  * keep_finite()). A block merges its warps' states and sends those of pack i (a query of 128, or two of 64)
@@ -42,7 +42,8 @@ struct Attendant {
 };
 
 /* Attends to the warp's part of the stage at `cursor`, of n_keys positions. In a step of several sequences
- * the lane's first query, 2 t of the column, attends to them if own & 1, and the second if own & 2. */
+ * the lane's first query, 2 t of the column, attends to these positions if own & 1, and the second query if
+ * own & 2. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Attendant &w,
                                              const RingCursor &cursor, int n_keys, int own) {
@@ -64,7 +65,7 @@ __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Atten
   __syncwarp();
 }
 
-/* Attends to the stages of the only sequence: the warp's set takes every fourth one. */
+/* Attends to the stages of the only sequence: the warp's set takes every fourth stage. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;
@@ -101,7 +102,7 @@ __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Atten
                   b.first_row_of(min((query + 1) / p.heads_per_kv, last)) << 8;
   RingCursor cursor = b.next();
   KeyWalk<B> walk(b);
-  /* Stages before this layer's first one of keys. */
+  /* Stages before this layer's first stage of keys. */
   unsigned before = (unsigned)(b.layer() * stages + b.share(QKV).stages);
   for (int i = QKV; i < MATRICES; i++) before += (unsigned)(b.layer() * b.share(i).stages);
 #pragma unroll 1
@@ -170,7 +171,7 @@ struct Four {
   }
 };
 
-/* The lane's four of a pack (kDim STEP_PACK), or of a head, which serves the lanes of both heads of a
+/* The lane's Four of a pack (kDim STEP_PACK), or of a head, which serves the lanes of both heads of a
  * pack. */
 template <int kDim> __device__ __forceinline__ Four four_of(const __half *from, int lane) {
   from += ((lane >> 2) * 16 + 2 * (lane & 3)) % kDim;

@@ -1,5 +1,5 @@
 /* few/block.cuh - per-thread context of a fused step of several tokens (few/kernel.cuh), and the layout of
- * activations in shared memory. block.cuh has what it shares with a step of one. */
+ * activations in shared memory. block.cuh has what it shares with a step of one token. */
 #pragma once
 
 #include "cuda/fused/stages.cuh"
@@ -29,7 +29,7 @@ template <int N, int kParts> struct Layout {
 
 /* A sequence's keys in a block. `arrivals` has 4 bits for each set of eight queries: how often the set's warp
  * arrives at the `empty` barrier of a stage to which it has attended. Sets without queries of the sequence
- * have 0, and the first of the others arrives in their place. */
+ * have 0, and the first set that has some arrives in their place. */
 struct alignas(16) KeySpan {
   int stages;         /* the block's stages of the sequence's keys */
   int pos, first_row; /* pos and first of the StepPart */
@@ -52,8 +52,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
 
   /* Blocks of a token, which take its heads and FFN blocks by turns. */
   static constexpr int kTurns = STEP_BLOCKS / N;
-  /* Bytes of {scale, scale * sum} of a group's parts; of a token's group, planes and scales; of a pack's
-   * states of attention. */
+  /* Bytes of {scale, scale * sum} of a group's parts; of a token's group, planes and scales together; of a
+   * pack's states of attention. */
   static constexpr int kScalesBytes = 8 * kXScales<TheForm::kParts>,
                        kGroupBytes = 2 * STEP_GROUP + kScalesBytes,
                        kStateBytes = STEP_PACK * 2 + 8 * Base::kPackHeads;
@@ -65,7 +65,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   __device__ __forceinline__ int warp() const { return thread() >> 5; }
   __device__ __forceinline__ int lane() const { return thread() & 31; }
 
-  /* The token whose partial sums this block adds up, and its turn among the token's blocks. */
+  /* The token whose partial sums this block adds up, and the block's turn among the token's blocks. */
   __device__ __forceinline__ int own_token() const { return rank() % N; }
   __device__ __forceinline__ int own_turn() const { return rank() / N; }
   __device__ __forceinline__ int rope_token() const { return min(own_token(), this->args.call.n_tokens - 1); }
@@ -84,7 +84,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return (float *)(smem + plan.off.squares) + token * (plan.shape.hidden / STEP_GROUP) + group;
   }
 
-  /* The barrier that counts chunk n's bytes; the one at which the blocks of `turn` arrive once they have
+  /* The barrier that counts chunk n's bytes; the barrier at which the blocks of `turn` arrive once they have
    * added chunk n up. */
   __device__ __forceinline__ uint64_t &chunk_came(int n) const {
     return ((uint64_t *)(smem + plan.off.chunks))[n & (STEP_CHUNKS - 1)];

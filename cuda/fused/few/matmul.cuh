@@ -10,14 +10,14 @@
  *     gate, up  two chunks of an FFN block: gated product -> integers to the cluster, by one more warp
  *
  * Chunks are numbered through the whole step. A block has room for STEP_CHUNKS of them, and informs its peers
- * when it has added one up.
+ * when it has added up a chunk.
  *
- * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each for two groups; with four, both
- * planes of each; with eight, one plane of each, in two mma that share the weights. Lane (g, t) ends with
- * outputs g and g + 8 of token t (with two tokens t % 2; with eight, of tokens 2 t and 2 t + 1). A warp takes
- * all groups of a tile row from one stage after another, two at a time to hide latency, and sends the result
- * without a barrier of the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). FP4:
- * few/fp4.cuh. */
+ * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each token for two groups; with four,
+ * both planes of each token; with eight, one plane of each token, in two mma that share the weights. Lane (g,
+ * t) ends with outputs g and g + 8 of token t (with two tokens t % 2; with eight, of tokens 2 t and 2 t + 1).
+ * A warp takes all groups of a tile row from one stage after another, two at a time to hide latency, and
+ * sends the result without a barrier of the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh).
+ * FP4: few/fp4.cuh. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
@@ -43,8 +43,8 @@ template <class B> __device__ __forceinline__ int first_chunk(const B &b, int ma
  * finish(). */
 template <class B> struct IntegerSums {
   static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1, kParts = B::kParts;
-  /* With two tokens, two groups are columns of the same mma: lanes t = 0 and 1 use the result of the
-   * first group's tile, lanes 2 and 3 that of the second's. */
+  /* With two tokens, two groups are columns of the same mma: lanes t = 0 and 1 use the result of the first
+   * group's tile, lanes 2 and 3 the result of the second group's. */
   static constexpr bool kShared = kTokens == 2;
   static constexpr int kAtOnce = 2; /* groups that add() takes at once */
   float y[2][kLaneTokens];
@@ -199,8 +199,8 @@ template <class B> struct Outlet {
       turn = item % kTurns;
       n = first_chunk(b, matrix, item) + (matrix == QKV ? 0 : n & 1);
     }
-    /* Two lanes combine 16 bytes, and the even one sends them; with eight tokens each lane sends one
-     * token's. */
+    /* Two lanes combine 16 bytes, and the even lane sends them; with eight tokens each lane sends those of
+     * one token. */
     float mine[2], other[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -261,8 +261,7 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Sends a pack of halves to `to` in all blocks of the cluster, each lane the run of 8 with its number modulo
- * 16. */
+/* Sends a pack of halves to `to` in all blocks of the cluster, each lane sends run lane % 16 of 8 halves. */
 template <class B>
 __device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t far, const __half *to) {
   const int lane = b.lane(), run = lane & 15;
@@ -290,7 +289,7 @@ struct Four8 {
   __half scale;
 };
 
-/* Rounds v to what a cache in 8 bits holds, and returns that. */
+/* Rounds v to what a cache in 8 bits holds, and returns the bytes and their scale. */
 template <class B> __device__ __forceinline__ Four8 round_q8(float (&v)[4], bool is_key) {
   uint32_t size = 0;
 #pragma unroll
@@ -305,7 +304,7 @@ template <class B> __device__ __forceinline__ Four8 round_q8(float (&v)[4], bool
   return f;
 }
 
-/* Stores the lane's four numbers. to: the place of number k in the cache. */
+/* Stores the lane's four numbers. to: the address of number k in the cache. */
 __device__ __forceinline__ void store_q8(const Four8 &f, bool is_key, uint8_t *to, __half *scales, int k) {
   *(uint16_t *)to = (uint16_t)(f.q[0] | f.q[2] << 8);
   *(uint16_t *)(to + 8) = (uint16_t)(f.q[1] | f.q[3] << 8);
@@ -401,8 +400,7 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   }
 }
 
-/* Multiplies the whole share; x of qkv, gate and up is in this block already; for o and down it waits for
- * x. */
+/* Multiplies the whole share; x of qkv, gate and up is in this block already; for o and down waits for x. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kTokens = B::kTokens, kParts = B::kParts, kScale = kScaleBytes<kParts>,
                 kZero = kZeroBytes<kParts>, kAtOnce = Sums<B>::kAtOnce;
@@ -431,8 +429,8 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   outlet.begin(b, matrix);
   RingCursor cursor = b.next();
   cursor.move(warpgroup, p.n_slots);
-  /* With eight tokens half of the warpgroups begin later, so that some warps load while others multiply:
-   * 0.7% less time. With two and four it would be 0.7% more. */
+  /* With eight tokens half of the warpgroups begin later, so that some warps load while others multiply: 0.7%
+   * less time. With two or four tokens it would be 0.7% more. */
   constexpr bool kStaggered = kTokens == 8;
   bool is_first = kStaggered;
   if (kStaggered && b.warp() - wg_warp >= n_rows) named_barrier_arrive<6, STEP_THREADS>();

@@ -21,7 +21,7 @@ constexpr int kWideOwn = STEP_WIDE_HEAD / 32; /* the lane's dimensions of a head
 enum WideRole { WIDE_QUERY, WIDE_GATE, WIDE_KEY, WIDE_VALUE, WIDE_NONE };
 struct WideHead {
   WideRole role;
-  int head, pack; /* head: of queries, gates; pack: its first one */
+  int head, pack; /* head: of a query or gate; pack: the head's first pack */
 };
 
 template <class B> __device__ __forceinline__ WideHead wide_head(const B &b) {

@@ -1,19 +1,19 @@
 /* delta.cuh - the gated delta rule of a hybrid's layers in a step of one token; operations.def,
- * norm_delta_rule, has the formulas, delta/delta_step.cu is the same as a kernel of its own.
+ * norm_delta_rule, has the formulas, and delta/delta_step.cu does the same as a kernel of its own.
  *
  * A cluster has n value heads and the key heads that they use (step_mix()); its packs of projections:
  *
  *     | q of each key head | k of each key head | v of each value head | z of each value head |
  *
- * Every block gets all of them, and convolves and normalises them, a warp a pack. A block has of each value
- * head the state of 16 values, [16][128 keys], which the loaders bring as a stage; warpgroup h takes head h.
- * A thread has 16 keys of one value, eight lanes have a value:
+ * Every block gets all packs, and convolves and normalises them, a warp a pack. Of each value head a block
+ * has the state of 16 values, [16][128 keys], which the loaders bring as a stage; warpgroup h takes head h. A
+ * thread has 16 keys of one value, eight lanes have a value:
  *
  *     warp w of the warpgroup, lane     value 4 w + lane / 8,  keys 32 m + 4 (lane % 8) .. + 3,  m < 4
  *
  * A block sends its 16 outputs of a head, times silu(z) and the norm's weight, and their sums of squares to
  * the cluster; the receivers multiply by 1 / rms. b and a are products with dense rows, one row a block. The
- * block's last warp computes it while the others multiply the projections (run_last_warp).
+ * block's last warp computes this product while the other warps multiply the projections (run_last_warp()).
  *
  * READS    n * 64 KB of states a cluster, and writes them. Clusters that share a key head keep the same bits
  *          of the convolution's inputs. */
@@ -174,7 +174,7 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
     const float decay = b.mix_vars().decay[head],
                 change = b.mix_vars().beta[head] * (v[value] - decay * known);
     const float out = decay * seen + change * both, x = out * z[value];
-    /* Four values of the warp go to the eight blocks, each sent by one lane. */
+    /* Four values of the warp go to each of the eight blocks, sent by one lane. */
     const float squares = (part == 0 ? out * out : 0);
     const uint4 four = four_lanes(__float_as_uint(x), 0, 8);
     const float sum = lanes_sum<8, 16>(squares); /* in lanes 0, 8, 16 and 24 */

@@ -1,19 +1,19 @@
 /* one_screen.cuh - lm_head of a step of one token if only the n greatest logits are needed (StepCall.n_best):
- * a greedy pick needs one, a draw from the 20 best tokens 20. It reads lm_head in 8 bits (screen.h), half as
- * many bytes, and the n greatest logits are those that fp16 gives, to the bit.
+ * a greedy pick needs one, a draw from the 20 best tokens 20. The step reads lm_head in 8 bits (screen.h),
+ * half as many bytes, and the n greatest logits are those that fp16 gives, to the bit.
  *
- * With w a row of lm_head, q and s its bytes and scale, x the input in fp16, z and t integers and a scale for
- * it, the triangle inequality and that of Cauchy and Schwarz give
+ * With w a row of lm_head, q and s its bytes and scale, x the input in fp16, z and t the integers and the
+ * scale of x, the triangle inequality and that of Cauchy and Schwarz give
  *
  *     |w x - s t q z| = |(w - s q) x + s q (x - t z)| <= lost |x| + norm |x - t z|
  *
  * A warp's sum q z is exact. Rounding of all other sums to fp32, those of the logit among them, stays below
  * 2^-16 norm |x| (screen_input()). So each logit lies between two bounds. Each warpgroup publishes the
  * greatest of its rows' lower bounds. These reports are of different rows, so at least n logits are as great
- * as the n-th greatest report, and a row whose upper bound is less cannot be among the n greatest. All other
- * rows are candidates, and multiplied in fp16 (row_logit.cuh): with random weights up to some ten in a block.
- * More of them take longer, and change no result. A bound of NaN, from a NaN or an infinity, makes a row a
- * candidate.
+ * as the n-th greatest report, and a row whose upper bound is less than this report cannot be among the n
+ * greatest. All other rows are candidates, and multiplied in fp16 (row_logit.cuh): with random weights up to
+ * some ten in a block. More of them take longer, and change no result. A bound of NaN, from a NaN or an
+ * infinity, makes a row a candidate.
  *
  * READS  (hidden + 16) * vocab_size bytes, and 2 * hidden for each candidate. */
 #pragma once
@@ -178,7 +178,7 @@ template <class B> __device__ __forceinline__ float reported_bound(const B &b, i
     if (B::kIsDebug && !whole) b.check_patience(since, STEP_AT_VALUES, -1, 0);
     backoff();
   }
-  uint32_t key = 0; /* bit by bit: the greatest one that at least n keys are as great as */
+  uint32_t key = 0; /* made bit by bit: the greatest number that at least n keys reach */
 #pragma unroll 1
   for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
     int count = 0;
@@ -189,8 +189,8 @@ template <class B> __device__ __forceinline__ float reported_bound(const B &b, i
   return key ? sampler_key_score(key) : -INFINITY;
 }
 
-/* Makes the logits of the block's candidates, whose upper bounds are not below `bound`, and sets all others
- * to -infinity. Then writes the block's best one to args.best. */
+/* Makes the logits of the block's candidates, whose upper bounds are not below `bound`, and sets all other
+ * logits to -infinity. Then writes the block's best logit to args.best. */
 template <class B> __device__ __forceinline__ void multiply_candidates(B &b, float bound, float inverse) {
   const StepPlan &p = b.plan;
   const int n = (p.n_screen_stages - 1 - (int)blockIdx.x + head_turn(b)) / head_turn(b) * p.screen_rows;

@@ -1,8 +1,8 @@
 /* row_logit.cuh - a logit of lm_head in fp16 by one warp, with the same bits wherever it is made.
  *
- * The row is cut into spans of 256 inputs, and a lane has eight neighbouring ones of each span. Four sums,
+ * The row is cut into spans of 256 inputs, and a lane has eight neighbouring inputs of each span. Four sums,
  * each of every fourth span, are added up over the lanes and then to each other. multiply_lm_head()
- * (one_lm_head.cuh) gives each of the four to a warp. */
+ * (one_lm_head.cuh) gives each of the four sums to a warp. */
 #pragma once
 
 #include "cuda/fused/plan.h"

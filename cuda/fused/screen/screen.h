@@ -33,7 +33,7 @@ size_t screen_bytes(const StepShape *shape);
 Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
 
 /* Enqueues the computation of all logits from lm_head's input x, fp16 [n_in], 16-byte aligned, with the bits
- * that a fused step of one token gives them: for after a step that made only the greatest ones. */
+ * that a fused step of one token gives them: for use after a step that made only the greatest logits. */
 Status screen_all_logits(const DeviceLinear *lm_head, const void *x, float *logits, cudaStream_t stream,
                          Error *err);
 

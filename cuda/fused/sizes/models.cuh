@@ -4,8 +4,8 @@
  * plan is run by the kernel of its form, which reads the plan from its arguments.
  *
  * Such a kernel runs if the whole shape is equal, the chip's clusters and shared memory included. For another
- * one write a struct, and name it in SizedModels; its kernel costs nvcc two to four seconds. Qwen3-8B has
- * none, as it was slower with one.
+ * shape write a struct, and name it in SizedModels; its kernel costs nvcc two to four seconds. Qwen3-8B has
+ * no such kernel, as the model was slower with one.
  *
  * Called by: block.cuh, one_token.cu. */
 #pragma once

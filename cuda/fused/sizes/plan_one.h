@@ -51,8 +51,8 @@ STEP_PLANNING KSplit step_split(int n_groups) {
   }
 }
 
-/* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, their
- * copies at one of 16. FP4 has a byte for each scale, and factors in place of zeros. */
+/* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, and
+ * their copies at a multiple of 16. FP4 has a byte for each scale, and factors in place of zeros. */
 STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
   const int zeros = parts == 1 ? step_align_up(groups * 8 + 8, 16) : groups * parts * 8;
