@@ -22,7 +22,7 @@ typedef enum {
 typedef struct {
   int32_t kind, state;
   int32_t n_ids, n_picked, a, b;
-  TokenRange span; /* of its pointers only parts counts: NULL or not */
+  TokenRange span; /* of its pointers only `parts` says something: NULL or not */
   StateOptions options;
 } Call;
 
@@ -48,7 +48,7 @@ void calls_close(Ranks *ranks, int state) {
   ranks_give_number(ranks, state);
 }
 
-/* Sends a step, or the call for its logits alone; with parts, sends also their rows. */
+/* Sends a step, or the call for a step's logits alone, followed by its parts, ids and logit rows. */
 static Status tell_step(Ranks *ranks, Call *call, Error *err) {
   const TokenRange *span = &call->span;
   const int32_t *ids = span->ids;

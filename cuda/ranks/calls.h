@@ -1,9 +1,9 @@
 /* calls.h - the calls of a Backend that rank 0 makes and the other ranks repeat, each with its part of the
  * model.
  *
- * Called by: split.c on rank 0, before it does the same; commands/ranks/join.c on the others. Nothing
- * comes back: tokens are picked by rank 0, from logits that NCCL brings there; a failure is reported by
- * the watching thread (ranks.h). */
+ * Called by: split.c on rank 0, before split.c does the same; commands/ranks/join.c on the other ranks.
+ * Nothing comes back: tokens are picked by rank 0, from logits that NCCL brings to rank 0; a failure is
+ * reported by the watching thread (ranks.h). */
 #pragma once
 
 #include "cuda/ranks/ranks.h"

@@ -21,9 +21,9 @@ enum { NONCE = 16, GREETING_S = 3, MOST_CALLERS = 128 };
 
 static const char magic[8] = "auk 2\n";
 
-/* Rank 0 sends Challenge; the other one Hello, whose mac proves the key; rank 0 answers with its own proof.
- * The proofs contain the port on which the two met, so a program that listens on another port and relays
- * their messages is noticed. */
+/* Rank 0 sends Challenge; the other rank sends Hello, whose mac proves the key; rank 0 answers with its own
+ * proof. The proofs contain the port on which the two ranks met, so a program that listens on another port
+ * and relays messages is noticed. */
 typedef struct {
   char magic[8];
   uint8_t nonce[NONCE];
@@ -39,7 +39,7 @@ typedef struct {
   char host[LINK_HOST];
 } Welcome;
 
-/* A message is Head, its bytes, and a mac of its number, Head and bytes. */
+/* A message is Head, bytes, and a mac of the message's number, Head and bytes. */
 typedef struct {
   uint32_t kind, size;
 } Head;
@@ -233,7 +233,7 @@ static bool hear(Reception *r, int i) {
   return false;
 }
 
-/* Waits for callers, all at once: one that says nothing delays no other. */
+/* Waits for all callers at once: a silent caller delays no other caller. */
 static void receive(Reception *r, int listening, int wait_ms) {
   struct pollfd ready[MOST_CALLERS + 1];
   const int n = r->n_callers;
@@ -256,7 +256,7 @@ static void name_missing(const LinkPlace *place, const Link *links, char *out, s
   snprintf(out, size, "rank%s%s", n > 1 ? "s" : "", text);
 }
 
-/* Appends, for n > 0 connections that were no rank's, such as "; 2 connections had another key". */
+/* Appends text about n > 0 connections that were no rank's, such as "; 2 connections had another key". */
 static void add_others(char *out, size_t size, int n, const char *what) {
   const size_t used = strlen(out);
   if (n > 0) snprintf(out + used, size - used, "; %d connection%s %s", n, n > 1 ? "s" : "", what);
@@ -338,7 +338,7 @@ static bool may_try(const LinkPlace *place, double end_ms) {
 }
 
 /* Tries each port at each of the host's addresses; an address that does not answer takes GREETING_S. Returns
- * the best outcome, `best` being that of earlier rounds. */
+ * the best outcome, `best` being the best outcome of earlier rounds. */
 static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses, double end_ms, Outcome best,
                        Link *link) {
   for (int i = 0; i < place->n_ports; i++)
@@ -390,7 +390,7 @@ static bool send_all(int s, struct iovec *parts, int n) {
   return true;
 }
 
-/* The mac of message `number`, of two parts. */
+/* The mac of message `number`, whose bytes are a, then b. */
 static void sign(const HmacKey *key, uint64_t number, const Head *head, const void *a, size_t a_size,
                  const void *b, size_t b_size, uint8_t mac[SHA256_BYTES]) {
   Sha256 text = key->inner;

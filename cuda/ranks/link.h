@@ -1,10 +1,11 @@
-/* link.h - connections between the processes that share a model: rank 0 listens, each other one connects.
+/* link.h - connections between the processes that share a model: rank 0 listens, and each other rank
+ * connects.
  *
  * Called by: ranks.c. Both ends prove that they have the key and are of the same job before anything else is
- * sent. A message is a kind, a size, as many bytes, and an HMAC of all this and of its number, by a key of
- * this connection and direction: one that is changed, repeated, left out, or another connection's, is
- * refused. Nothing is encrypted. All processes are of one build, so a message's bytes are structs as they are
- * in memory. */
+ * sent. A message is a kind, a size, as many bytes, and an HMAC of all this and of the message's number, by a
+ * key of this connection and direction: a message that was changed, repeated or sent on another connection is
+ * refused, and so is one that follows a gap. Nothing is encrypted. All processes are of one build, so a
+ * message's bytes are structs as they are in memory. */
 #pragma once
 
 #include <pthread.h>
@@ -23,8 +24,8 @@ typedef struct {
   const char *job;   /* text that other jobs of the same user do not have */
   uint8_t key[SHA256_BYTES];
   int rank, n;
-  int timeout_s;             /* seconds to connect in, and that a rank may give no sign of life */
-  bool (*interrupted)(void); /* ends the wait for others */
+  int timeout_s;             /* the longest time to connect, and the longest without a sign of life */
+  bool (*interrupted)(void); /* true ends the wait for other ranks */
 } LinkPlace;
 
 /* One end of a connection. */
@@ -34,7 +35,7 @@ typedef struct {
   pthread_mutex_t sending;
   HmacKey out_key, in_key;
   uint64_t n_sent, n_taken; /* numbers of the next message sent, and taken */
-  bool is_forged;           /* a message was not the other end's next one: no more are taken */
+  bool is_forged;           /* a message was not the other end's next: no further ones are taken */
   Buffer in;
   double heard_ms;
 } Link;
@@ -45,8 +46,8 @@ Status link_listen(const LinkPlace *place, Link *links, Error *err);
 Status link_connect(const LinkPlace *place, Link *link, Error *err);
 void link_close(Link *link);
 
-/* Sends a message of two parts; false if the other end is gone. With `only_now` nothing is sent while another
- * thread is sending. */
+/* Sends a message of two parts; false if the other end is gone. With `only_now` the message is left out, and
+ * the result true, while another thread is sending. */
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now);
 /* Receives the bytes that have come; false if the other end is gone. */

@@ -49,8 +49,8 @@ struct NcclRank {
   bool has_thread;
 };
 
-/* The longest that a host waits for a stream, with GPUs of one process and of several. A step of many tokens
- * takes long over a slow network; processes that end or hang are noticed by ranks.c. */
+/* The longest that a host waits for a stream, with GPUs of one process, and of several processes. A step of
+ * many tokens takes long over a slow network; processes that end or hang are noticed by ranks.c. */
 enum { PATIENCE_HERE_S = 20, PATIENCE_ELSEWHERE_S = 600, LOOK_MS = 50 };
 /* The longest waits for a thread that is within NCCL, and for NCCL to abort once no graph is left. */
 enum { ABORT_WAIT_MS = 1000, LEAVE_WAIT_MS = 5000 };
@@ -152,8 +152,8 @@ Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *er
   return STATUS_FAILED;
 }
 
-/* Takes `call` first, so that no thread is within NCCL. A thread that is still there after ABORT_WAIT_MS
- * waits for other ranks, and only the abort ends that. */
+/* Takes `call` first, so that no thread is within NCCL. A thread that is still in NCCL after ABORT_WAIT_MS
+ * waits for other ranks, and only the abort ends its wait. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;
   const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);

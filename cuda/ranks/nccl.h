@@ -3,8 +3,8 @@
  *
  * Called by: split.c and ranks.c, which join and abort; residual.c, for sums; state.c and tokens.c, which
  * wait. Every GPU that shares the model is a rank, 0 to n - 1. The collective functions only enqueue, also
- * into a graph; all ranks have to call the same ones in the same order, each from a thread that has its GPU
- * as the current one. Always true: after nccl_abort() every call fails, and what waits for other ranks
+ * into a graph; all ranks have to call the same functions in the same order, each from a thread that has its
+ * GPU as the current one. Always true: after nccl_abort() every call fails, and what waits for other ranks
  * ends. */
 #pragma once
 
@@ -33,7 +33,8 @@ Status nccl_join_all(const int *gpus, int n, NcclRank **ranks, Error *err);
 /* Joins the current GPU with those of other processes, and waits for them. */
 Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *err);
 /* Makes the connections for sums of up to `most` numbers and for all else, once all ranks have joined. NCCL
- * makes each when it is first needed, which fails for GPUs of one process while a graph is captured. */
+ * alone would make each connection when it is first needed, which fails for GPUs of one process while a graph
+ * is captured. */
 Status nccl_connect(NcclRank *rank, size_t most, cudaStream_t stream, Error *err);
 /* PRECOND the rank's work is done, or aborted; graphs with its calls are destroyed. NULL is fine. */
 void nccl_leave(NcclRank *rank);
@@ -46,8 +47,8 @@ void nccl_abort(NcclRank *rank);
 Status nccl_add(NcclRank *rank, float *x, size_t n, cudaStream_t stream, Error *err);
 /* to[0 .. n) = rank 0's to[0 .. n). */
 Status nccl_take_from_first(NcclRank *rank, int32_t *to, size_t n, cudaStream_t stream, Error *err);
-/* Rank r makes the columns from first[r] to first[r + 1] of n_rows rows, first[n] numbers apart: rank 0 gets
- * them all. */
+/* Rank r has made columns first[r] .. first[r + 1] - 1 of n_rows rows, which are first[n] numbers apart, n
+ * the number of ranks; rank 0 gets the columns of all ranks. */
 Status nccl_gather_columns(NcclRank *rank, float *rows, const int *first, int n_rows, cudaStream_t stream,
                            Error *err);
 

@@ -17,8 +17,8 @@ enum { ALIVE_MS = 1000, LOOK_MS = 100, REASON_MS = 3000 };
 /* Messages. The first four go in both directions or to rank 0, the rest from rank 0. */
 typedef enum {
   SAYS_ALIVE = 1, /* nothing else was sent for a while */
-  SAYS_FACTS,     /* RankFacts, lines; from rank 0 nothing: all agree */
-  SAYS_LOADED,    /* its part of the model is loaded */
+  SAYS_FACTS,     /* RankFacts, lines; from rank 0 without bytes: all agree */
+  SAYS_LOADED,    /* the rank's part of the model is loaded */
   SAYS_FAILED,    /* int status, reason */
   SAYS_JOIN,      /* NcclId */
   SAYS_CALL,
@@ -54,7 +54,7 @@ int ranks_rank(const Ranks *r) {
 
 /* --- the watching thread */
 
-/* On ranks other than 0 the reason begins with the own rank, since rank 0, which would add it, may be
+/* On ranks other than 0 the reason begins with the own rank, since rank 0, which would add the rank, may be
  * gone. */
 static void note_loss(Ranks *r, int from, const char *reason) {
   char who[32] = "";
@@ -62,7 +62,7 @@ static void note_loss(Ranks *r, int from, const char *reason) {
   error_set(&r->why, STATUS_FAILED, "%srank %d on %s: %s", who, from, r->links[from].host, reason);
 }
 
-/* Notes that a rank is lost, and ends what waits for it. */
+/* Notes that a rank is lost, and ends every wait for a rank. */
 static void lose(Ranks *r, int from, const char *reason) {
   pthread_mutex_lock(&r->lock);
   const bool first = !r->lost, joining = r->joining;
@@ -156,7 +156,7 @@ static Status report_lost(const Ranks *r, Error *err) {
   return error_set(err, STATUS_FAILED, "%s", r->why.text);
 }
 
-/* Waits for the next message from a rank, which has to be of this kind. The caller frees it. */
+/* Waits for the next message from a rank, which has to be of kind `kind`. The caller frees the message. */
 static Status take(Ranks *r, int from, uint32_t kind, Message **taken, Error *err) {
   pthread_mutex_lock(&r->lock);
   while (!r->first[from] && !r->lost) pthread_cond_wait(&r->came, &r->lock);
@@ -173,7 +173,7 @@ static Status take(Ranks *r, int from, uint32_t kind, Message **taken, Error *er
   return error_set(err, STATUS_FAILED, "rank %d on %s: an unexpected message", from, r->links[from].host);
 }
 
-/* Sends a message. If the connection is gone, the watching thread has noticed that, with its reason. */
+/* Sends a message. If the connection is gone, the watching thread notices that, and knows the reason. */
 static Status say(Ranks *r, int to, Says kind, const void *a, size_t a_size, const void *b, size_t b_size,
                   Error *err) {
   if (a_size + b_size > LINK_LARGEST)
@@ -235,7 +235,7 @@ static Status report_build(const Ranks *r, int from, Error *err) {
                    r->links[from].host, r->rank);
 }
 
-/* Compares the lines of another rank with rank 0's: "name: value". */
+/* Compares the lines of another rank, "name: value" each, with rank 0's lines. */
 static Status compare(const Ranks *r, int from, const char *own, const char *other, Error *err) {
   while (*own && *other) {
     const size_t n = strcspn(own, "\n"), n_other = strcspn(other, "\n"), name = strcspn(own, ":\n") + 2;

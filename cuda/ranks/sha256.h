@@ -17,7 +17,7 @@ void sha256_begin(Sha256 *hash);
 void sha256_add(Sha256 *hash, const void *bytes, size_t size);
 void sha256_end(Sha256 *hash, uint8_t out[SHA256_BYTES]);
 
-/* A key for many messages: each begins as a copy of `inner`. */
+/* A key for many messages: the hash of each message begins as a copy of `inner`. */
 typedef struct {
   Sha256 inner, outer;
 } HmacKey;
