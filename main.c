@@ -1,4 +1,4 @@
-/* main.c - dispatches to a command. `auk FLAGS...` is `auk run FLAGS...`, and so is a prompt of several
+/* main.c - dispatches to a command. `auk FLAGS...` means `auk run FLAGS...`; so does a prompt of several
  * words without a flag. */
 #include <stdio.h>
 #include <string.h>
@@ -39,8 +39,8 @@ static Status print_help(Error *err) {
   return output_printf(err, "%s", end);
 }
 
-/* Refuses an unknown command with a hint: it may be another program's, mistyped, or a model without its
- * flag. */
+/* Refuses an unknown command with a hint: the word may be a command of another program, mistyped, or a model
+ * without its flag. */
 static Status refuse_command(const char *text, bool is_alone, Error *err) {
   const char *instead = foreign_command(text);
   if (instead) return error_set(err, STATUS_USAGE, "unknown command \"%s\": %s", text, instead);

@@ -24,7 +24,7 @@ static inline struct timespec clock_after(clockid_t clock, double ms) {
   return now;
 }
 
-/* Milliseconds of CPU time of this thread: what else runs on the machine matters little. */
+/* CPU time of this thread in milliseconds; other load on the machine changes it little. */
 static inline double clock_thread_ms(void) {
   return clock_of(CLOCK_THREAD_CPUTIME_ID);
 }

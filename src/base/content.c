@@ -15,7 +15,7 @@
 #include "base/hash64.h"
 #include "base/private_file.h"
 
-static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* the golden ratio's bits */
+static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* SEED_B: the golden ratio's bits */
 
 /* FAT's time stamps, the coarsest in use, count two seconds. */
 static const int64_t RACY_NS = 2000000000;

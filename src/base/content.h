@@ -16,7 +16,7 @@ enum { CONTENT_PIECE = 1 << 20 };
 Status content_of_bytes(const void *bytes, size_t size, int n_threads, const volatile int *interrupted,
                         ContentHash *hash, Error *err);
 
-/* Appends a hash to the hash of a list, which is zeroed at first: the order counts. */
+/* Appends a hash to the hash of a list, which begins zeroed. The order counts. */
 void content_add(ContentHash *list, ContentHash next);
 
 /* Hash of a mapped file, taken from the cache in `directory`, or computed now and stored there. A large file

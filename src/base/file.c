@@ -2,7 +2,7 @@
  *
  * Called by: the loaders of src/model and tokenizer/ (mapping), the commands (texts, packed files, logits).
  * Always true: every failure says the path and the system's reason; only an AtomicFile's descriptor outlives
- *              the call that opened it, and no child inherits one. */
+ *              the call that opened it, and no child process inherits a descriptor. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -286,7 +286,7 @@ static bool link_unnamed(AtomicFile *file, const char *name) {
   return true;
 }
 
-/* Gives the name file->temporary to the open file if that has none, else creates a file of this name. */
+/* If the file is open without a name, names it file->temporary; else creates a file of this name. */
 static bool take_name(AtomicFile *file, mode_t mode) {
   if (file->unnamed) return link_unnamed(file, file->temporary);
   file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -311,7 +311,7 @@ static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
       status = STATUS_OK;
       break;
     }
-    bool taken = errno == EEXIST && attempt < 1000; /* left by a killed process that had the same number */
+    bool taken = errno == EEXIST && attempt < 1000; /* left by a killed process that had the same PID */
     if (!taken) status = system_error(err, STATUS_FAILED, file->path, "write there");
     free(file->temporary);
     file->temporary = NULL;
@@ -321,8 +321,9 @@ static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
   return status;
 }
 
-/* Opens a file without a name, which goes with the process however that ends. Without O_TMPFILE in the file
- * system, or without /proc, which linkat() needs to name it later, the file is named from the beginning. */
+/* Opens a file without a name, which is gone when the process ends, even if killed. Without O_TMPFILE in the
+ * file system, or without /proc, which linkat() needs to name it later, the file is named from the
+ * beginning. */
 static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   char *directory = path_directory(file->path, err), self[PROC_PATH_SIZE];
   if (!directory) return STATUS_FAILED;
@@ -336,9 +337,8 @@ static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   return take_temporary_name(file, mode, err);
 }
 
-/* If the file is the one that standard output or error writes to, a duplicate of that descriptor, which
- * shares its offset, else -1. Replacing the file would hide what is written to standard output or
- * error later. */
+/* If standard output or error writes to this file, returns a duplicate of its descriptor, which shares the
+ * offset; else -1. Replacing the file would hide what is written to standard output or error later. */
 static int duplicate_standard(const struct stat *info) {
   for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
     struct stat standard;
@@ -424,8 +424,8 @@ Status atomic_file_sync(AtomicFile *file, Error *err) {
 }
 
 /* Closes the written file: close() reports what a network file system could not store, so no file gets its
- * name before. Every close() of a descriptor does so, even if a duplicate stays open: an unnamed file keeps a
- * duplicate, by which it is linked later. */
+ * name before it is closed. Every close() of a descriptor reports this, even if a duplicate stays open: an
+ * unnamed file keeps a duplicate, by which it is linked later. */
 static Status close_written(AtomicFile *file, Error *err) {
   const int descriptor = file->descriptor;
   int kept = -1;
@@ -450,14 +450,14 @@ static bool rename_temporary(AtomicFile *file, bool replaces) {
   return true;
 }
 
-/* Gives a complete file the target's name; *placed is false if that is taken and must not be replaced.
+/* Gives a complete file the target's name; *placed is false if a file has this name and must stay.
  *
  * An unnamed file is linked under the final name at once. linkat() replaces nothing: to replace a file, it
  * links a temporary name, which rename() moves. A process that is killed during these two calls leaves the
  * complete file under the temporary name, so nothing that can take long may come between them. */
 static Status take_final_name(AtomicFile *file, bool replaces, bool *placed, Error *err) {
   const bool linked = file->unnamed && link_unnamed(file, file->path);
-  if (file->unnamed) { /* still */
+  if (file->unnamed) { /* the link failed */
     *placed = replaces || errno != EEXIST;
     if (!*placed) return STATUS_OK;
     if (errno != EEXIST) return system_error(err, STATUS_FAILED, file->path, "write there");
@@ -546,7 +546,7 @@ static const struct {
     {0, 2, "\xfe\xff", 0, NULL, content_format_utf16},
 };
 
-/* True if of the first eight bytes those at first, first + 2, ... are 0, and no others: UTF-16 without a byte
+/* True if among the first eight bytes exactly those at first, first + 2, ... are 0: UTF-16 without a byte
  * order mark. */
 static bool is_utf16(const unsigned char *bytes, size_t size, size_t first) {
   size_t i = 0;

@@ -52,7 +52,8 @@ Status file_refuse_url(const char *path, Error *err);
 bool file_exists(const char *path);   /* of any kind; false for a link that leads nowhere */
 bool file_is_named(const char *path); /* of any kind, also a link that leads nowhere: opening it fails */
 bool file_is_directory(const char *path);
-/* The kind of what has this name, for messages: "a fifo", "a symbolic link to nothing"; NULL: nothing has. */
+/* The kind of the file with this name, for messages: "a fifo", "a symbolic link to nothing"; NULL: no such
+ * file. */
 const char *file_kind_of(const char *path);
 
 /* Refuses (STATUS_USAGE) fifos, devices and sockets, on which a read or a write could wait without end.
@@ -72,11 +73,11 @@ Status descriptor_write(int descriptor, const char *name, const void *bytes, siz
 
 /* A file that appears at `path` complete or not at all: it is written without a name in its directory (under
  * a temporary name if the file system has no O_TMPFILE), then synced and named. After a failure or
- * atomic_file_abort() `path` is untouched and no temporary file is left. A kill leaves none either, with two
- * exceptions: `.auk-PID-N.tmp` stays without O_TMPFILE, and where the kill comes between the two calls that
- * replace an older file; it is complete then. A character device or fifo
- * (/dev/stdout, /dev/full), or the file that standard output or error is redirected to, is written directly.
- * A symbolic link is followed. Writes are not buffered: hand over large pieces. */
+ * atomic_file_abort() `path` is untouched and no temporary file is left. A kill leaves `.auk-PID-N.tmp` if
+ * the file system has no O_TMPFILE, or, complete, if the kill comes between the two calls that replace an
+ * older file. A character device or fifo (/dev/stdout, /dev/full), or the file that standard output or error
+ * is redirected to, is written directly. A symbolic link is followed. Writes are not buffered: hand over
+ * large pieces. */
 typedef struct {
   char *path;      /* NULL when nothing is open */
   char *temporary; /* the name until the file is complete; NULL: no name yet, or written directly */
@@ -95,16 +96,16 @@ Status atomic_file_sync(AtomicFile *file, Error *err);
 Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, also on failure */
 /* Commits without replacing: *placed is false if `path` exists already. */
 Status atomic_file_place(AtomicFile *file, bool *placed, Error *err);
-void atomic_file_abort(AtomicFile *file); /* does nothing to a zeroed or committed one */
+void atomic_file_abort(AtomicFile *file); /* does nothing to a zeroed or committed AtomicFile */
 
-/* The format by which bytes[0..size), the beginning of a file, are known: "a PNG image"; NULL: none. A text
- * may begin like some formats, so call this only for what is known to be no text, or no model. */
+/* The known format of a file that begins with bytes[0..size): "a PNG image"; NULL: none. A text may begin
+ * like some formats, so call this only for what is known to be no text, or no model. */
 const char *content_format(const void *bytes, size_t size);
 
-/* Two results of content_format(), for which there is advice. */
+/* Two results of content_format(), for which callers have advice. */
 extern const char content_format_gguf[], content_format_utf16[];
-/* Refuses what is no text (invalid UTF-8, a NUL unless it may have some, a PDF) and has a known format, with
- * the name of the format. Another broken text passes: where it breaks is for the caller to say. */
+/* Refuses what is no text (invalid UTF-8, a NUL unless may_have_nul, a PDF) and has a known format, with the
+ * name of the format. Broken text of no known format passes: the caller reports where it breaks. */
 Status content_expect_text(const char *name, const void *bytes, size_t size, bool may_have_nul,
                            Status refused, Error *err);
 /* Refuses (STATUS_MODEL) a Git LFS pointer: what `git clone` leaves in place of a file without git-lfs. */

@@ -26,7 +26,7 @@ typedef struct {
 
 typedef struct {
   const char *path; /* keys from the root, separated by '.': "model.vocab" */
-  JsonSpan span;    /* filled with the member's value as text; in the tree it is null */
+  JsonSpan span;    /* filled with the member's value as text; in the tree the member is null */
 } JsonSkip;
 
 /* Parses text[0..size). `name` is the file's name for messages, `refused` their status. The tree does not
@@ -34,8 +34,8 @@ typedef struct {
  * At most 32 skips. */
 Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
                   size_t n_skips, Json **tree, Error *err);
-/* json_parse() of a file that Python may have written: Infinity is a value, too, and stands in the tree as
- * transformers 5 writes it, {"__float__": "Infinity"}. */
+/* json_parse() of a file that Python may have written: Infinity is a value, too; in the tree it is the object
+ * that transformers 5 writes, {"__float__": "Infinity"}. */
 Status json_parse_python(const char *name, Status refused, const char *text, size_t size, Json **tree,
                          Error *err);
 void json_free(Json *tree);
@@ -61,7 +61,7 @@ bool json_int64(const Json *value, int64_t *out);
 bool json_double(const Json *value, double *out);
 bool json_bool(const Json *value, bool *out);
 /* A description of a value for messages: "an object", "an array", true, null, 12 or "text"; "missing" for
- * NULL. `text` is its storage where it is no constant. */
+ * NULL. `text` is storage for a description that is no constant. */
 const char *json_describe(const Json *value, char text[64]);
 
 /* Typed members of a config: absent or null gives `fallback`; a wrong type or a value outside [low, high] is
@@ -90,7 +90,7 @@ JsonCursor json_cursor(JsonSpan span);
 bool json_cursor_enter(JsonCursor *cursor, char open /* '[' or '{' */);
 /* Moves to the next element of the array or object; false after the last, when it also leaves it. */
 bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first call */);
-/* Appends the bytes of the string at the cursor to `out` and skips the string, after a key its ':' too;
+/* Appends the bytes of the string at the cursor to `out` and skips the string and, after a key, the ':';
  * *is_string is false, and the cursor stays, if the value is no string. */
 Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Error *err);
 bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer there; the cursor stays */

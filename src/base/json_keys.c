@@ -1,8 +1,8 @@
 /* json_keys.c - finds an object's duplicate keys in expected linear time, also among hostile keys.
  *
  * Called by: json_validate.c.
- * Always true: keys[mark .. n_keys) belong to the innermost open object that took `mark`; equal keys have
- *              equal hashes, however they are escaped. */
+ * Always true: keys[mark .. n_keys) are the keys of the innermost open object, `mark` being n_keys when the
+ *              object began; equal keys have equal hashes, however they are escaped. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -72,7 +72,7 @@ static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error
 }
 
 /* Looks each key up in a hash table with open addressing, at most half full; a slot holds a key's index plus
- * 1, 0: free. */
+ * 1, or 0 if it is free. */
 Status json_keys_close(JsonKeys *all, size_t mark, const char *text, size_t *duplicate, Error *err) {
   size_t n = all->n_keys - mark, n_slots = 16;
   *duplicate = SIZE_MAX;

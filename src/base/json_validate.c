@@ -1,8 +1,8 @@
 /* json_validate.c - validates a text to RFC 8259 and makes the copy that cJSON parses.
  *
  * Called by: json_parse().   Calls: json_keys.c for duplicate keys.
- * Always true: `at` never passes `end`; text[copied .. at) is not in the copy yet, and never will be while
- *              `muted` inside a skipped member; recursion is at most JSON_MAX_DEPTH deep.
+ * Always true: `at` never passes `end`; text[copied .. at) is not in the copy yet; inside a skipped member
+ *              (muted > 0) nothing is copied; recursion is at most JSON_MAX_DEPTH deep.
  *
  * Where the RFC leaves a choice, duplicate keys, lone surrogates in \u escapes and a byte order mark are
  * refused. */
@@ -130,7 +130,7 @@ static Status escape(Validator *v) {
 static inline Status wide_character(Validator *v) {
   const unsigned char *s = (const unsigned char *)v->at;
   if (v->end - v->at >= 2 && s[0] >= 0xc2 && s[0] <= 0xdf && (s[1] & 0xc0) == 0x80) {
-    v->at += 2; /* nearly all of a byte-level vocabulary */
+    v->at += 2; /* nearly all wide characters of a byte-level vocabulary */
     return STATUS_OK;
   }
   uint32_t code;
@@ -234,7 +234,7 @@ static Status number(Validator *v) {
 /* --- members */
 
 /* The subset of the skips in the bit mask `below` whose paths continue through this key; *whole: the skip
- * whose path ends with it, or NULL. */
+ * whose path ends with this key, or NULL. */
 static uint32_t follow_skips(const Validator *v, uint32_t below, const char *key, size_t size,
                              JsonSkip **whole) {
   uint32_t going_on = 0;
@@ -324,7 +324,7 @@ static Status container(Validator *v, uint32_t below) {
   return refuse(v, key, "duplicate key \"%.*s\"", shown > 100 ? 100 : shown, key);
 }
 
-/* Takes Infinity, which Python's json module reads and writes although it is not JSON. */
+/* Accepts Infinity, which Python's json module reads and writes although it is not JSON. */
 static Status infinity(Validator *v) {
   static const char object[] = "{\"__float__\":\"Infinity\"}";
   const char *from = v->at;

@@ -17,9 +17,10 @@
 
 void output_begin(void) {
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN); /* a file over the limit of its size is a failed write, like a full disk */
-  /* If descriptor 0, 1 or 2 is closed at the start, the next file to be opened would get it, and the answer
-   * could be written into a checkpoint. Opened in the wrong mode, it fails as if closed. */
+  signal(SIGXFSZ, SIG_IGN); /* writing past the limit of a file's size fails, as on a full disk */
+  /* If descriptor 0, 1 or 2 is closed at the start, the next file to be opened would get this number, and the
+   * answer could be written into a checkpoint. /dev/null opened in the wrong mode fails like a closed
+   * descriptor. */
   for (int descriptor = 0; descriptor <= 2; descriptor++) {
     if (fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)
       open("/dev/null", descriptor ? O_RDONLY : O_WRONLY);

@@ -19,5 +19,5 @@ Status output_write_to(int descriptor, const char *name, const void *bytes, size
 Status output_write_shown(const void *bytes, size_t size, Error *err);
 Status output_printf(Error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool output_is_terminal(void);
-bool progress_is_terminal(void); /* of standard error, where progress and statistics go */
+bool progress_is_terminal(void); /* true if standard error, where progress and statistics go, is a terminal */
 void progress_clear(void);       /* erases the line of progress, if standard error is a terminal */

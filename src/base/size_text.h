@@ -9,5 +9,5 @@ typedef struct {
 
 SizeText size_text(uint64_t bytes);
 
-/* The size in the largest unit ("bytes", "KiB", ... "EiB") that keeps it at 1 or more. */
+/* The size in the largest unit ("bytes", "KiB", ... "EiB") that keeps the number at 1 or more. */
 double size_in_unit(uint64_t bytes, const char **unit);

@@ -37,7 +37,7 @@ Status error_set(Error *err, Status status, const char *format, ...) __attribute
 void *mem_alloc(size_t n, size_t size, const char *what, Error *err);
 
 /* Grows (never shrinks) an array, by half at least, to room for `need` items of `size` bytes. `items` is the
- * address of the pointer to it, *capacity the room in items. On failure both are unchanged. */
+ * address of the pointer to the array, *capacity the room in items. On failure both are unchanged. */
 Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const char *what, Error *err);
 
 /* The only macro that returns. To release something first, use `if ((status = call)) goto done`. */

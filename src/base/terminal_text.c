@@ -17,7 +17,7 @@ Status terminal_text(Buffer *out, const char *text, size_t size, Error *err) {
     uint32_t code;
     int length = utf8_decode(text + at, size - at, &code);
     if (length <= 0) {
-      code = 0x80; /* an invalid byte becomes U+FFFD, like any control character without a picture */
+      code = 0x80; /* no character: becomes U+FFFD, like any control character without a picture */
       length = 1;
     }
     if (steers_terminal(code) && code != '\n' && code != '\t') {
