@@ -53,7 +53,7 @@ static Status run(CommandCall *call, const Interface *interface, Error *err) {
   return ranks_follow(model, device, dummy && *(const bool *)((char *)call->options + offset), err);
 }
 
-/* Takes the command line's flags, then settings for those not given. */
+/* Takes the command line's flags, then settings for flags not given. */
 static Status take_flags(CommandCall *call, const Interface *interface, int argc, char **argv,
                          const char **operands, Settings *settings, bool *helped, Error *err) {
   FlagParse parse;

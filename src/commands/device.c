@@ -205,7 +205,7 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
   if (excluded || !backend->memory || !backend->prefers_invariant) return false;
   GpuList gpus;
   if (read_gpus(flags, &gpus, &unused)) return false;
-  bool prefers = true; /* if all GPUs that answer records do */
+  bool prefers = true; /* true if all GPUs that answer records prefer it */
   for (int i = 0; i < gpus.count && prefers; i++) {
     Device one = *device;
     one.options.gpu = gpus.numbers[i];
@@ -216,8 +216,8 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
 }
 
 #if AUK_CUDA
-/* Makes the device's GPU the current one, and sets n_gpus. The first of several devices checks all their
- * GPUs. */
+/* Makes the device's GPU the current one, and sets n_gpus. The first of several devices checks the GPUs of
+ * all. */
 static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
   int n_visible = 0;
   const bool counted = cudaGetDeviceCount(&n_visible) == cudaSuccess && n_visible > 0;
@@ -404,8 +404,8 @@ static bool read_counter(const char *path, const char *key, uint64_t *value) {
   return found;
 }
 
-/* Lowers `available` to what a limit of this process (ulimit -v, ulimit -d) leaves. /proc/self/status counts
- * the memory under that limit at `key`, mapped weights included. */
+/* Lowers `available` to what a limit of this process (ulimit -v, ulimit -d) leaves. /proc/self/status has, at
+ * `key`, the memory that the limit counts, mapped weights included. */
 static void apply_limit(int resource, const char *key, const Model *model, uint64_t *available) {
   struct rlimit limit;
   uint64_t kib;
@@ -422,7 +422,7 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
 static size_t memory_available(const Model *model) {
   uint64_t available = SIZE_MAX, kib, limit, used, cached;
   if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
-  /* In a container the root is its own group (cgroup v2). Page cache can be reclaimed. */
+  /* In a container, the root is the container's own group (cgroup v2). Page cache can be reclaimed. */
   if (read_counter("/sys/fs/cgroup/memory.max", "", &limit) &&
       read_counter("/sys/fs/cgroup/memory.current", "", &used)) {
     if (read_counter("/sys/fs/cgroup/memory.stat", "file ", &cached)) used -= cached < used ? cached : used;

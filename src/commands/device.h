@@ -43,7 +43,7 @@ typedef struct {
   BackendOptions options;
   size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
   BackendModel *loaded; /* NULL until device_load() */
-  int n_gpus;           /* GPUs, or groups of --split, that answer records separately; 1 on a CPU */
+  int n_gpus;           /* number of GPUs, or groups of --split, that answer records separately; 1 on a CPU */
   ModelConfig part;     /* device_config() if several GPUs share the model */
   bool compared;        /* ranks_compare() was called */
   bool invariant;       /* answers do not depend on their batch: --invariant, or --map's default */
@@ -61,8 +61,8 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err);
  * so on standard error; otherwise the model is refused (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
 
-/* True if the device should compute several sequences with `invariant` though no flag asks for that: its
- * backend says so, and no flag excludes --invariant. PRECOND device_fit() */
+/* True if the device should compute several sequences with `invariant` though no flag asks for it: the
+ * backend prefers it, and no flag excludes it. PRECOND device_fit() */
 bool device_prefers_invariant(const Device *device, const Model *model);
 
 /* The number of GPUs that share the model by --split: 1 without --split, 0 for "auto". */
@@ -79,15 +79,16 @@ typedef struct {
 } GpusText;
 GpusText device_gpus_text(const Device *device);
 
-/* The device that another process computes on with these flags: neither chosen nor loaded here. */
+/* Describes the device on which another process computes with these flags; it is neither chosen nor loaded
+ * here. */
 Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err);
 
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
-/* Reports the device's free bytes, at most --gpu-memory, and those that weights take. Copies of weights are
- * made, and count as weights, if they take at most half of what the weights leave free, so that a context has
- * the other half, and without_copies is not set. */
+/* Reports the device's free bytes, at most --gpu-memory, and the bytes that weights take. Unless
+ * without_copies is set, copies of weights are made, and count as weights, if they take at most half of what
+ * the weights leave free: the other half is for a context. */
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
 /* "experts of layers 30 to 47": the weights that stay on the host. */
@@ -106,8 +107,8 @@ typedef struct {
 Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err);
 void device_shares_release(DeviceShares *shares);
 
-/* Predicts where a GPU with `limit` bytes of free memory would leave the weights beside a session. Measures
- * the rates of GPU 0, if there is one that can be used, and of this host if weights stay there. */
+/* Predicts which weights a GPU with `limit` bytes of free memory would hold beside a session, and which the
+ * host. Measures the rates of GPU 0, if it can be used, and of this host if weights stay in its memory. */
 Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,
                       MachineRates *gpu, MachineRates *host, Error *err);
 
@@ -120,11 +121,11 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
 const ModelConfig *device_config(const Device *device, const Model *model);
 
 /* Makes room for a session of this size: weights that do not fit beside it will stay in the host's memory, if
- * the device has its own. Refuses (STATUS_FAILED, with needed and free bytes) what fits neither. After
- * several calls there is room for the largest session. */
+ * the device has memory of its own. Refuses (STATUS_FAILED, with needed and free bytes) what fits neither.
+ * After several calls there is room for the largest session. */
 Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err);
 
-/* The same for a session of `state` bytes. */
+/* device_check_memory() for a session of `state` bytes. */
 Status device_check_memory_bytes(Device *device, const Model *model, size_t state, int n_ctx, Error *err);
 
 /* Loads the weights, with a progress bar if standard error is a terminal. */

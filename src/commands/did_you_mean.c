@@ -1,5 +1,5 @@
 /* did_you_mean.c - see did_you_mean.h.   Called by: main.c and the files of this folder and below that read
- * words of people. */
+ * typed words. */
 #include "commands/did_you_mean.h"
 
 #include <stdbool.h>

@@ -288,11 +288,11 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
 static bool is_exempt(const FlagRule *rule, const void *value) {
   if (rule->kind == IDLE_AT_ZERO) return *(const double *)value != 0;
   const char *text = rule->kind == EXCLUDES_UNLESS_ZERO ? *(const char *const *)value : NULL;
-  return text && strtod(text, NULL) == 0; /* what is no number is refused later */
+  return text && strtod(text, NULL) == 0; /* a text that is no number is refused later */
 }
 
-/* The first flag of `names` that was given, as the user spelled it; NULL if none was. `rule`: skips flags
- * whose value it exempts; or NULL. */
+/* The first flag of `names` that was given, as the user spelled it; NULL if none was. Flags whose value
+ * `rule` (or NULL) exempts are skipped. */
 static const Word *first_given(const FlagParse *parse, const char *names, const FlagRule *rule) {
   Word name;
   while (flag_next_name(&names, &name)) {
@@ -318,8 +318,8 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
                    rule->why ? ")" : "");
 }
 
-/* With `setting`, one of parse->given, only rules that it takes part in count: the others are the command
- * line's own business. */
+/* With `setting`, one of parse->given, checks only the rules that involve this flag: whether the command line
+ * breaks the other rules is not for a setting to say. */
 static Status check_rules(const FlagParse *parse, const Word *setting, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];
@@ -538,7 +538,7 @@ Status flags_parse(const Interface *interface, void *options, int argc, char **a
 
 /* --- settings */
 
-/* The command's flag with this entry of a table. All FLAG_MODEL entries count as one flag, -m. */
+/* The command's flag that this table entry describes. All FLAG_MODEL entries count as one flag, -m. */
 static Found find_entry(const Interface *interface, const Flag *entry) {
   Found found = {0};
   while ((found.flag = interface_flag(interface, found.index, &found.offset)) && found.flag != entry &&

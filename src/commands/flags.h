@@ -76,7 +76,7 @@ typedef struct {
   size_t
       weak; /* offset of a bool, set if the value is from the file of settings but from no section that this
                   call names; 0: none */
-  size_t usual; /* of -m: offset of the string that takes such a weak value instead; 0: another flag */
+  size_t usual; /* for -m: offset of the string that takes such a weak value instead; 0 for other flags */
 } Flag;
 
 /* The offset of a member of exactly this type; a member of another type does not compile. */
@@ -150,12 +150,12 @@ typedef struct {
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
-/* Refuses a flag that would have no effect beside, or without, another one. Any of a flag's names stands for
- * it. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
+/* Refuses a flag that would have no effect beside, or without, another one. A rule may use any of a flag's
+ * names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
 typedef struct {
   const char *flags; /* "-a, --best": each of them */
-  /* NEEDS: one of the others. EXCLUDES: each of them. EXCLUDES_UNLESS_ZERO: another one of KIND_STRING,
-   * unless its value is 0. IDLE_AT_ZERO: another one of KIND_DOUBLE whose value is 0; checked only for a
+  /* NEEDS: one of the others. EXCLUDES: each of them. EXCLUDES_UNLESS_ZERO: another flag of KIND_STRING,
+   * unless its value is 0. IDLE_AT_ZERO: another flag of KIND_DOUBLE whose value is 0; checked only for a
    * setting, since a command line may have both. */
   enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO } kind;
   const char *others; /* "-c, --dry" */
@@ -165,7 +165,7 @@ typedef struct {
 /* A call of a command. */
 typedef struct {
   const char *word;            /* the command's name as given, else the program's */
-  void *options;               /* its options struct, parsed */
+  void *options;               /* the command's options struct, parsed */
   const char *const *operands; /* [n_operands] */
   size_t n_operands;
   size_t n_given;             /* flags on the command line; repeated ones count each time */
@@ -183,7 +183,7 @@ typedef struct {
   size_t n_groups;
   const FlagRule *rules; /* [n_rules] */
   size_t n_rules;
-  const char *usual_flags;   /* "-m, -p": those that --help shows, where --help all shows more; or NULL */
+  const char *usual_flags;   /* "-m, -p": the flags of the short help; NULL: --help shows all flags */
   size_t max_operands;       /* arguments that are not flags; more are refused */
   ValueHint operands;        /* what operands are; VALUE_MODEL: a model in place of -m */
   const char *operand_words; /* "bash|zsh|fish" if operands are a choice, else NULL */
@@ -191,7 +191,7 @@ typedef struct {
   size_t options_size;  /* of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* the options' initial value */
   bool takes_foreign;   /* flags of llama.cpp that auk has no need of are ignored, with a note */
-  bool lists_models;    /* it uses CommandCall.usual_model and aliases, whatever flags it has */
+  bool lists_models;    /* the command uses CommandCall.usual_model and aliases, whatever flags it has */
   Status (*run)(CommandCall *call, Error *err);
 } Interface;
 #define INTERFACE_GROUPS(table) .groups = table, .n_groups = sizeof(table) / sizeof *(table)
@@ -200,7 +200,8 @@ typedef struct {
 
 /* Returns the groups in turn, then one with --help and --no-config, which every command has, then NULL. */
 const FlagGroup *interface_group(const Interface *interface, size_t index);
-/* Returns the flags of all these groups in turn, then NULL. *offset: of the flag's value in the options. */
+/* Returns the flags of all groups of interface_group() in turn, then NULL. *offset: of the flag's value in
+ * the options. */
 const Flag *interface_flag(const Interface *interface, size_t index, size_t *offset);
 /* Finds the command's own flag with the name text[0..size), not --help or --no-config; NULL: there is none.
  * */
@@ -223,8 +224,8 @@ Status flags_begin(const Interface *interface, void *options, FlagParse *parse, 
 void flags_end(FlagParse *parse);
 
 /* Parses argv[1 .. argc) into the options and operands[0 .. *n_operands), which has room for max_operands
- * (both pointers may be NULL if that is 0). --help and -h print the help (--help all: all of it) and set
- * `helped`: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE, with one
+ * (both pointers may be NULL if max_operands is 0). --help and -h print the help (--help all: all of it) and
+ * set `helped`: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE, with one
  * message for all unknown flags. flags_release() frees the lists in the options, also after a failure. */
 Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
                   Error *err);
@@ -238,13 +239,13 @@ typedef struct {
   const Flag *flag;
   Word name;         /* of the flag, as the source spells it */
   const char *value; /* NULL for a switch */
-  int source;        /* 1, 2, ...: of two sources the smaller wins */
+  int source;        /* 1, 2, ...: of two sources the smaller number wins */
   bool weak;         /* see Flag.weak */
 } FlagSetting;
 typedef enum { SET_DONE, SET_ABSENT, SET_OVERRIDDEN, SET_EXCLUDED } SetResult;
 
 /* Sets a flag, unless the command lacks it (SET_ABSENT), a smaller source gave it (SET_OVERRIDDEN), or a rule
- * excludes it beside what is given (SET_EXCLUDED). The last value of a source counts; lists collect. */
+ * excludes it beside the given flags (SET_EXCLUDED). The last value of a source counts; lists collect. */
 Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result, Error *err);
 /* True if the command has the flag of this table entry; for -m, any FLAG_MODEL entry. */
 bool interface_has(const Interface *interface, const Flag *flag);

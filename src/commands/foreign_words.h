@@ -16,6 +16,6 @@ const char *foreign_flag(const char *flag, size_t size);
  * "auto", "0" or "1". */
 typedef enum { FOREIGN_OTHER, FOREIGN_SWITCH, FOREIGN_VALUE, FOREIGN_ON_OFF } ForeignKind;
 ForeignKind foreign_idle(const char *flag, size_t size);
-/* Sets the flag and value of auk that mean the same as those of llama.cpp; false: there are none. */
+/* Sets the flag and value of auk that mean the same as those of llama.cpp; false: auk has none. */
 bool foreign_translate(const char *flag, size_t size, const char *value, const char **own,
                        const char **own_value);

@@ -16,7 +16,7 @@ const char *text_name(const char *path);
 /* Prints a note that standard input is being read, if it is a terminal. Call it before reading. */
 void text_note_terminal(void);
 
-/* Prints a note if a text of `size` bytes is empty: the prompt, which may be about that text, is still
+/* Prints a note if the text is empty (size 0): the prompt, which may be about that text, is still
  * answered. */
 void text_note_empty(const char *path, size_t size);
 

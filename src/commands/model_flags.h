@@ -23,13 +23,14 @@ typedef struct {
   char *name; /* for results: the name in the cache, else the last part of the path, without /config.json */
 } ModelPlace; /* starts zeroed */
 
-/* Finds the model that the flags, else the environment, name; nothing needs to be there. STATUS_USAGE if none
+/* Finds the model that the flags, else the environment, name; the model need not exist. STATUS_USAGE if none
  * is named. Release the place also after a failure. */
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err);
 void model_place_release(ModelPlace *place);
-/* A name of the model for any working directory: that in the cache, else the absolute path. In new memory. */
+/* A name of the model for any working directory: the name in the cache, else the absolute path. In new
+ * memory. */
 char *model_place_lasting(const ModelPlace *place, Error *err);
-/* Refuses a place with nothing there, and says where the name was looked for. */
+/* Refuses a path where nothing is, and says where the name was looked for. */
 Status model_place_check(const ModelPlace *place, Error *err);
 /* Opens the model, or refuses as model_place_check() does. model_close() it. */
 Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
@@ -40,8 +41,8 @@ Status model_place_open_known(const ModelPlace *place, const ModelFlags *values,
 /* True if a checkpoint is at the path, or in the Hugging Face cache under the name. */
 bool model_is_there(const char *name);
 
-/* Refuses, with advice, an open model without a tokenizer.json; model_tokenizer_open() then also opens that.
- * */
+/* model_tokenizer_check() refuses, with advice, an open model without a tokenizer.json;
+ * model_tokenizer_open() does the same, and opens the tokenizer. */
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err);
 Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);
 

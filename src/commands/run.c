@@ -40,7 +40,7 @@ typedef struct {
   Continued continued;
   Conversation conversation; /* if the chat is kept: its messages, the prompt last */
   Reply reply;
-  AnswerSink sink;       /* the reply's, to which take_text() passes text on */
+  AnswerSink sink;       /* the reply's sink, to which take_text() passes text on */
   Buffer text, thinking; /* of the answer, if it is kept */
 } OneShot;
 
@@ -76,7 +76,7 @@ static Status answer(OneShot *shot, const IdList *ids, Error *err) {
   sink.user = shot;
   AnswerResult result;
   Status status = assistant_answer(shot->assistant, ids->ids, ids->count, &sink, &result, err);
-  TRY(assistant_check_weights(shot->assistant, err)); /* may explain the failure, too */
+  TRY(assistant_check_weights(shot->assistant, err)); /* changed weights may explain the failure, too */
   TRY(status);
   status = reply_end(reply, ids->ids, ids->count, &result, err);
   if (status == STATUS_OK || status == STATUS_INTERRUPTED || status == STATUS_CUT_SHORT) {
@@ -195,7 +195,7 @@ static bool is_chat(const Options *o) {
          chat_is_interactive();
 }
 
-/* Refuses what does not go with several answers and cannot be said by a FlagRule. */
+/* Refuses flags that do not go with several answers, where no FlagRule can say so. */
 static Status check_several(const Options *o, Error *err) {
   const bool several = map_is_asked(&o->map, &o->prompt);
   const char *what = o->map.n_best > 1 ? "--n-best" : "several -p";

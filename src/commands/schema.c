@@ -35,8 +35,9 @@ static SchemaOptions schema_options(const Options *options) {
 
 /* --- one text */
 
-/* Appends a C string for each rule that a text breaks, or one that says why it is no JSON. Appends nothing if
- * the text is refused for something else (the order of keys, numbers of over 400 digits). */
+/* Appends a C string for each rule that a text breaks, or one string that says why the text is no JSON.
+ * Appends nothing if the text is refused for something else (the order of keys, numbers of over 400
+ * digits). */
 static Status find_reasons(Constraint *constraint, const char *name, const char *text, size_t size,
                            Buffer *reasons, bool *is_json, Error *err) {
   Json *tree = NULL;
@@ -211,7 +212,7 @@ static Status write_times(Times *times, bool all, Buffer *out, Error *err) {
   return buffer_append_string(out, "]", err);
 }
 
-/* Appends the list of reasons why a text is refused, with a comma before it if `out` has one already. */
+/* Appends the list of reasons why a text is refused, with a comma before it if `out` has a list already. */
 static Status write_reasons(Constraint *c, const char *text, size_t size, bool accepted, Buffer *out,
                             Error *err) {
   Buffer reasons = {0};

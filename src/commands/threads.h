@@ -11,6 +11,7 @@
 int threads_run(int (*program)(int argc, char **argv), int argc, char **argv);
 
 /* Chooses the number of compute threads: `asked`, or 0 for one per core that this process may use. Creates
- * OpenMP's threads here, because libgomp ends the program if it cannot. If the system allows fewer, a given
- * number is refused (STATUS_FAILED), and the default is lowered with a note on standard error. */
+ * OpenMP's threads here, because libgomp ends the program if it cannot create them later. If the system
+ * allows fewer, a given number is refused (STATUS_FAILED), and the default is lowered with a note on standard
+ * error. */
 Status threads_choose(int asked, int *n_threads, Error *err);

@@ -21,5 +21,5 @@ WrittenFile written_standard_output(void);
 
 /* Refuses (STATUS_USAGE) if `file` is what `flag` reads at `path`; "-" is standard input, NULL no file. */
 Status written_file_is_not(const WrittenFile *file, const char *flag, const char *path, Error *err);
-/* Refuses if `file` is one of the model's (model_has_file()). */
+/* Refuses if `file` is one of the model's files (model_has_file()). */
 Status written_file_is_not_model(const WrittenFile *file, const Model *model, Error *err);

@@ -290,7 +290,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
     d->conversation = before;
   } else {
     conversation_release(&before);
-    kept_release(&d->continued.kept); /* it is kept as a new chat from here on */
+    kept_release(&d->continued.kept); /* the conversation is kept as a new chat from here on */
     d->unsaved = true;
     size_t n = d->conversation.count;
     bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;

@@ -43,7 +43,7 @@ static Status consider(Candidates *c, const char *word, const char *ending, Erro
   while (same < c->rest->size && c->size + same < length && c->rest->data[same] == word[c->size + same])
     same++;
   while (same && same < c->rest->size && ((unsigned char)c->rest->data[same] & 0xC0) == 0x80) same--;
-  c->rest->size = same; /* whole characters */
+  c->rest->size = same; /* cut to whole characters */
   return STATUS_OK;
 }
 
@@ -51,7 +51,7 @@ static int compare(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Appends the words to `list`, sorted, if there are several and none of their text is common. Frees them. */
+/* Appends the words to `list`, sorted, if there are several without a common continuation. Frees them. */
 static Status finish(Candidates *c, Status status, Buffer *list, Error *err) {
   StringList *words = &c->words;
   const bool listed = status == STATUS_OK && words->count > 1 && c->rest->size == 0;

@@ -136,7 +136,7 @@ static bool begins_block(const Buffer *line) {
   return line->size >= N_QUOTES && memcmp(line->data, quotes, N_QUOTES) == 0;
 }
 
-/* Removes the closing quotes and blanks after them from the end of `text`; false if it has none. */
+/* Removes the closing quotes and blanks after them from the end of `text`; false if there are no quotes. */
 static bool end_block(Buffer *text) {
   size_t size = text->size;
   while (size && strchr(" \t\n", text->data[size - 1])) size--;

@@ -1,5 +1,5 @@
-/* chat_settings.c - see chat_settings.h.   Called by: chat.c, chat_commands.c, dialogue.c; its names by
- * chat_complete.c. Calls: flags.c, which handles names, ranges and mistakes. */
+/* chat_settings.c - see chat_settings.h.   Called by: chat.c, chat_commands.c, dialogue.c; chat_complete.c
+ * uses chat_setting_names. Calls: flags.c, which handles names, ranges and mistakes. */
 #include "commands/chat/chat_settings.h"
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ static const FlagGroup groups[] = {
 };
 static const Interface settable = {INTERFACE_GROUPS(groups)};
 
-/* Finds the flag with this name, given without dashes, and its spelling with them; NULL: /set has none. */
+/* Finds the flag with this name, given without dashes, and its spelling with them; NULL: /set has no such
+ * flag. */
 static const Flag *find_flag(const char *name, size_t size, char spelling[64], size_t *offset) {
   for (int dashes = 2; dashes > 0; dashes--) {
     int length = snprintf(spelling, 64, "%.*s%.*s", dashes, "--", (int)size, name);

@@ -8,8 +8,8 @@ extern const size_t chat_n_settings;
 
 typedef struct {
   Assistant *assistant;
-  Seed seed;            /* not given: a new seed for each answer; given: that of the first answer */
-  uint64_t n_seeded;    /* answers since the seed was set; each adds one to it */
+  Seed seed;            /* not given: a new seed for each answer; given: the seed of the first answer */
+  uint64_t n_seeded;    /* answers since the seed was set; each adds one to the seed */
   bool show_thinking;   /* show thoughts on the terminal */
   AssistantFlags first; /* initial values of all settings */
   ThinkChoice first_think;

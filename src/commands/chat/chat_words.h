@@ -20,7 +20,7 @@ typedef enum {
   WORD_TOOL,
   WORD_UNDO,
   WORD_TEXT,    /* a message */
-  WORD_UNKNOWN, /* no command, but no text either */
+  WORD_UNKNOWN, /* looks like a command, but is none */
 } ChatWord;
 
 typedef struct {

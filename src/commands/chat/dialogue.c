@@ -147,7 +147,7 @@ ContextHint dialogue_context_hint(const Dialogue *d) {
  * turn. */
 static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_dropped, Error *err) {
   const Conversation *c = &d->conversation;
-  size_t low = 1, high = conversation_n_turns(c) - 1; /* number of turns to drop; more is shorter */
+  size_t low = 1, high = conversation_n_turns(c) - 1; /* how many turns to drop: the more, the shorter */
   IdList ids = {0};
   Status status = STATUS_OK;
   while (low < high && status == STATUS_OK) {
@@ -223,7 +223,8 @@ typedef struct {
 } Forgotten;
 
 /* Encodes the conversation, without its oldest turns if it is too long and they may be dropped. The
- * conversation keeps them until the answer is complete. *fits is false if the user declined. */
+ * conversation keeps these turns until the answer is complete. *fits is false if the user refused to drop
+ * them. */
 static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fits, Error *err) {
   const Conversation *c = &d->conversation;
   size_t n_ctx = (size_t)assistant_n_ctx(&d->assistant), room = wanted_room(d);
@@ -359,7 +360,7 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   spinner_end(&d->spinner);
   if (status == STATUS_OK) status = show_end(&d->show, err);
   d->weights_changed = assistant_check_weights(&d->assistant, err) != STATUS_OK;
-  if (d->weights_changed) status = STATUS_FAILED; /* may explain the failure, too */
+  if (d->weights_changed) status = STATUS_FAILED; /* changed weights may explain the failure, too */
   if (d->interactive) {
     console_mode(CONSOLE_IDLE);
     console_attend(); /* an interruption of the answer does not affect the next line */

@@ -31,10 +31,10 @@ typedef struct {
   bool interactive;      /* the user is at a terminal */
   FILE *screen;          /* the terminal of the user; for a pipe: standard error */
   bool ansi, dim;        /* ansi: the screen takes escape sequences; dim: notes are dim */
-  Spinner spinner;       /* until the first text of an answer */
+  Spinner spinner;       /* shown until the first text of an answer */
   AnswerResult result;   /* of the last answer */
-  Buffer text, thinking; /* its texts */
-  Buffer calls;          /* its calls of functions, lines of tools_read_calls() */
+  Buffer text, thinking; /* texts of the last answer */
+  Buffer calls;          /* function calls of the last answer, lines of tools_read_calls() */
   bool has_result;
   Totals totals;
   int reported_percent; /* highest fullness of the context reported, in percent */
@@ -73,20 +73,20 @@ ContextHint dialogue_context_hint(const Dialogue *dialogue);
 Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversation, size_t first, IdList *ids,
                        Error *err);
 
-/* Answers the conversation, runs --tool-command for the calls of the answer, and goes on until one has no
- * call. The conversation ends with a message of the user or a tool. *answered is false if there was no room
- * or no output: the conversation is then unchanged. */
+/* Answers the conversation, runs --tool-command for the calls of the answer, and goes on until an answer has
+ * no call. The conversation ends with a message of the user or a tool. *answered is false if there was no
+ * room or no output: the conversation is then unchanged. */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
 /* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
-/* Takes the result of the first call that has none, and answers once no call waits for one. */
+/* Takes `text` as the result of the first call without one; answers once every call has its result. */
 Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, Error *err);
 /* Appends a line for each call that waits for a result. */
 Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
-/* Runs --tool-command for each call that waits, if it is given and may run, else says how to give results.
- * *answer: no call waits any more, and the results are to be answered. */
+/* Runs --tool-command, if it is given and may_run, for each call without a result; else says how to give
+ * results. *answer: no call waits any more, and the results are to be answered. */
 Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
 /* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */
 void dialogue_keep(Dialogue *dialogue);

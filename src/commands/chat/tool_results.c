@@ -10,15 +10,15 @@
 
 enum { MOST_RESULT = 1 << 20 }; /* bytes that --tool-command may write */
 
-/* A call without a result. The spans are of the buffer that find_waiting() fills. */
+/* A call without a result. The spans point into the buffer that find_waiting() fills. */
 typedef struct {
   JsonSpan function; /* {"name": ..., "arguments": ...} */
   JsonSpan name, id; /* strings; without text: missing */
-  size_t n;          /* how many calls wait, from this one on; 0: this one does not exist */
+  size_t n;          /* number of calls without a result, from this one on; 0: there is no such call */
 } WaitingCall;
 
 /* Finds a call of the last answer by its number among the calls without a result; call->n is 0 if there are
- * fewer. `object` gets the text that the spans are of. */
+ * fewer. `object` gets the text that the spans point into. */
 static void find_waiting(const Conversation *c, size_t index, Buffer *object, WaitingCall *call) {
   size_t at = c->count, n_results = 0, n = 0;
   *call = (WaitingCall){.n = 0};
@@ -92,7 +92,7 @@ Status dialogue_list_calls(const Dialogue *d, Buffer *out, Error *err) {
 
 /* --- --tool-command */
 
-/* Runs the command for a call; its result is the output, with the exit status unless that is 0. */
+/* Runs the command for a call; the call's result is the output, with the exit status unless that is 0. */
 static Status run_command(const Dialogue *d, const WaitingCall *call, Buffer *result, Error *err) {
   Buffer input = {0}, name = {0};
   bool is_string;

@@ -37,7 +37,7 @@ static TimeText time_text(int64_t ns, bool utc) {
   return out;
 }
 
-/* Appends a title in at most `most` columns; one that is cut ends with "...". */
+/* Appends a title in at most `most` columns; a cut title ends with "...". */
 static Status put_title(Buffer *out, const char *title, size_t most, Error *err) {
   size_t end = 0, short_end = 0, columns = 0;
   const size_t size = strlen(title);
@@ -89,7 +89,7 @@ static Status put_object(Buffer *out, const KeptEntry *entry, const Conversation
   return buffer_append_string(out, "}", err);
 }
 
-/* Appends an entry. A file that is no conversation is reported, and the others go on. */
+/* Appends an entry. A file that is no conversation is reported, and the list goes on. */
 static Status put_entry(const Options *o, Buffer *out, const KeptEntry *entry, int width, size_t columns,
                         bool *first, Error *err) {
   ConversationHead head = {0};

@@ -50,7 +50,7 @@ static bool same_model(const ModelFlags *flags, const char *was, const ModelPlac
   return same;
 }
 
-/* The value of --chat-template, a file's path made absolute, in new memory; NULL if it is not given. */
+/* The value of --chat-template, in new memory, with a file's path made absolute; NULL if it is not given. */
 static Status lasting_template(const Assistant *a, char **lasting, Error *err) {
   const char *given = a->flags->chat.chat_template;
   char *whole = given && file_exists(given) ? realpath(given, NULL) : NULL;
@@ -75,7 +75,7 @@ Status continued_begin(Continued *c, const Assistant *a, Conversation *conversat
     c->head = head;
     return status;
   }
-  free(c->head.chat_template); /* the assistant's flags refer to the model's name in the head: it stays */
+  free(c->head.chat_template); /* the assistant's flags refer to head.model, which stays */
   c->head.chat_template = head.chat_template;
   c->flags.chat.chat_template = head.chat_template;
   free(head.model);

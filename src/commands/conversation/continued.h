@@ -1,5 +1,5 @@
-/* continued.h - goes on with a kept chat, on a terminal or with one prompt, and keeps what comes of it.
- * In order: continued_open(), assistant_open() with `flags`, continued_begin(), continued_keep() after each
+/* continued.h - goes on with a kept chat, on a terminal or with one prompt, and keeps the longer chat. In
+ * order: continued_open(), assistant_open() with `flags`, continued_begin(), continued_keep() after each
  * change of the conversation. */
 #pragma once
 
@@ -7,23 +7,23 @@
 #include "commands/conversation/kept_chat.h"
 
 typedef struct {
-  AssistantFlags flags; /* those of the call, with the model and the template of the chat */
+  AssistantFlags flags; /* the flags of the call, with the model and the template of the chat */
   bool keeps;           /* the conversation is written; set by the caller */
   bool goes_on;         /* a kept chat was opened */
-  bool model_is_chats;  /* the call names no model: that of the chat is used */
+  bool model_is_chats;  /* the call names no model: the chat's model is used */
   KeptChat kept;
-  ConversationHead head; /* of the file: as it was opened, later as it is written */
+  ConversationHead head; /* head of the file: as it was opened, later as it is written */
   bool failed;           /* continued_keep() has reported a failure */
 } Continued;             /* starts zeroed */
 
-/* Opens the chat of --continue (`resume`), if that is given: the one it names, else the last one. The
+/* Opens the chat of --continue (`resume`), if that is given: the chat that it names, else the last chat. The
  * chat's own model, template and --think hold unless the call names others. */
 Status continued_open(Continued *continued, const OptionalText *resume, const AssistantFlags *flags,
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */
 Status continued_refuse(const Continued *continued, Status status, Error *err);
-/* Takes model and template from the open assistant, and -sys, unless a kept chat goes on and -sys is from the
- * settings. *note has a text if another model than before goes on. */
+/* Takes model and template from the open assistant, and the message of -sys, unless a kept chat goes on and
+ * -sys is from the settings. *note has a text if the chat goes on with another model. */
 Status continued_begin(Continued *continued, const Assistant *assistant, Conversation *conversation,
                        Error *note, Error *err);
 /* Adds the assistant's answer to the conversation. */

@@ -149,7 +149,7 @@ static bool take_next(Walk *walk) {
   return true;
 }
 
-/* Advances to the next token border common to both; false if the texts differ before that. */
+/* Advances both walks to their next common token border; false if the texts differ before it. */
 static bool walk_on(Walk *a, Walk *b) {
   if (a->at == a->list->count || b->at == b->list->count) return false;
   if (a->list->ids[a->at] == b->list->ids[b->at]) {

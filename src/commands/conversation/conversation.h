@@ -15,7 +15,7 @@ typedef struct {
   Buffer text;
   Buffer thinking; /* thought of the assistant; size 0: none */
   Buffer members;  /* ChatMessage.members: calls of functions, or which call this is the result of */
-  Buffer model;    /* the model that wrote an assistant's message; size 0: not said */
+  Buffer model;    /* the model that wrote an assistant's message; size 0: unknown */
 } Message;
 
 /* A turn is a user message and all that follows up to the next one. Messages before the first turn (a system
@@ -36,19 +36,19 @@ Status conversation_append(Conversation *conversation, const Conversation *from,
                            Error *err);
 void conversation_release(Conversation *conversation);
 
-/* Index of the first user message from `from` on; of the last one of all. The number of messages if there is
- * none. */
+/* conversation_next_turn(): index of the first user message from `from` on. conversation_last_turn(): of the
+ * last user message. Both return the number of messages if there is none. */
 size_t conversation_next_turn(const Conversation *conversation, size_t from);
 size_t conversation_last_turn(const Conversation *conversation);
 size_t conversation_n_turns(const Conversation *conversation);
 
-/* Messages [first, count), preceded by those before the first turn, for chat_render(). The caller frees the
- * array; the texts stay owned by the conversation. */
+/* Messages [first, count), preceded by the messages before the first turn, for chat_render(). The caller
+ * frees the array; the texts stay owned by the conversation. */
 Status conversation_view(const Conversation *conversation, size_t first, ChatMessage **view, size_t *n,
                          Error *err);
 
 /* The same text can have several token sequences: the model's own tokens may differ from the encoding of its
- * answer. Given the held ids and those of the whole conversation's text, this replaces the longest beginning
- * with equal text by the held ids, so that only new tokens are computed. A special token equals only
- * itself. */
+ * answer. Given the held ids and the ids of the whole conversation's text, this replaces the longest
+ * beginning with equal text by the held ids, so that only new tokens are computed. A special token equals
+ * only itself. */
 Status ids_splice(const Tokenizer *tokenizer, const IdList *held, IdList *ids, Error *err);

@@ -5,7 +5,7 @@
 
 #include "commands/conversation/conversation.h"
 
-/* The members of a file beside the messages. All strings are owned; NULL: not said. */
+/* The members of a file other than the messages. All strings are owned; NULL: absent. */
 typedef struct {
   char *model;         /* its name in Hugging Face's cache, or its path */
   char *chat_template; /* --chat-template */
@@ -24,7 +24,8 @@ void conversation_title(const Conversation *conversation, char title[CONVERSATIO
 char *conversation_whole_title(const Conversation *conversation, Error *err);
 
 /* Appends the file's text. An answer whose model is not the head's has a member "model"; a thought is
- * "reasoning_content". Title and turns are those of the conversation, and only written beside `began`. */
+ * "reasoning_content". Title and number of turns are computed from the conversation, and written only if
+ * `began` is. */
 Status conversation_write(const Conversation *conversation, const ConversationHead *head, Buffer *out,
                           Error *err);
 
@@ -36,7 +37,7 @@ Status conversation_save(const Conversation *conversation, const ConversationHea
 /* Reads a file of this format, or an array of messages alone, into an empty conversation, and other members
  * into a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string or a
  * list of parts of type "text". Content that cannot be kept (images) is refused by name (STATUS_USAGE). An
- * answer that names no model has the head's. */
+ * answer that names no model gets the head's. */
 Status conversation_load(const char *path, Conversation *conversation, ConversationHead *head, Error *err);
 
 /* Reads the head of a kept chat, if possible from the beginning of the file alone. */

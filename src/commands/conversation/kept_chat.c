@@ -83,7 +83,7 @@ static int lock(const char *directory) {
   return file;
 }
 
-/* Writes the text to `path`. *placed is false, and nothing is written, if `is_new` and the file is there. */
+/* Writes the text to `path`. *placed is false, and nothing is written, if `is_new` and the file exists. */
 static Status write_file(const char *path, const Buffer *text, bool is_new, bool *placed, Error *err) {
   AtomicFile file;
   *placed = false;
@@ -131,7 +131,7 @@ static Status write_locked(KeptChat *kept, const char *directory, const char *ti
   return file_stamp(kept->path, &kept->stamp, err);
 }
 
-/* Joins what comes before the first turn, what was forgotten, and the rest. */
+/* Joins the messages before the first turn, the forgotten turns, and the other turns. */
 static Status join(const KeptChat *kept, const Conversation *c, Conversation *all, Error *err) {
   const size_t leading = conversation_next_turn(c, 0);
   TRY(conversation_append(all, c, 0, leading, err));
@@ -230,7 +230,7 @@ void kept_list_release(KeptList *list) {
   *list = (KeptList){0};
 }
 
-/* --- one of them */
+/* --- one chat */
 
 /* True if `part` is in the whole title; the head of the file has only its beginning. */
 static bool is_in_whole_title(const char *path, const char *part) {
@@ -243,7 +243,7 @@ static bool is_in_whole_title(const char *path, const char *part) {
   return found;
 }
 
-/* True if `part` is in the entry's name, or, by_title, in its title in upper or lower case. */
+/* True if `part` is in the entry's name, or, by_title, in its title, ignoring case. */
 static bool matches(const KeptEntry *entry, const char *part, bool by_title) {
   ConversationHead head = {0};
   if (!*part) return false;

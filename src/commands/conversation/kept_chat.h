@@ -4,7 +4,7 @@
  * "2026-11-22-1510-why-is-the-sky-blue"; the time of the file is that of the last answer.
  *
  * A chat is written anew after each turn, completely or not at all. If its file was written by another
- * process since, the chat goes on under a name of its own, so that two terminals never overwrite one
+ * process since, the chat goes on under a new name, so that two terminals never overwrite one
  * another. */
 #pragma once
 
@@ -19,15 +19,15 @@ typedef struct {
 } KeptChat;               /* starts zeroed */
 
 /* Writes the conversation and its head to the chat's file. A conversation without a message of the user has
- * no file; an existing one is removed. *moved: another process has written to the file, so that the chat has
+ * no file; an existing file is removed. *moved: another process has written to the file, so that the chat has
  * another name now. */
 Status kept_save(KeptChat *kept, const Conversation *conversation, ConversationHead head, bool *moved,
                  Error *err);
 /* Forgets the file: the next conversation gets a new one. */
 void kept_release(KeptChat *kept);
 
-/* Reads a kept chat, NULL: the one that was written last, into an empty conversation and a zeroed KeptChat.
- * The name may be a part of a name, or else of a title, that only one chat has. Unknown: STATUS_USAGE. */
+/* Reads the kept chat `name` (NULL: the one written last) into an empty conversation and a zeroed KeptChat.
+ * `name` may be a part of a name, or else of a title, that only one chat has. No such chat: STATUS_USAGE. */
 Status kept_open(const char *name, KeptChat *kept, Conversation *conversation, ConversationHead *head,
                  Error *err);
 /* The path of the chat that kept_open() would read, in new memory. whole: the name must be complete. */

@@ -34,7 +34,7 @@ static Status listen_at(Holder *h, const char *path, Error *err) {
   h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (h->listener < 0) return system_error(path, "make a socket", err);
   struct stat state = {0};
-  const int lock = keep_lock_names(path); /* so that no process removes the first name as a leftover */
+  const int lock = keep_lock_names(path); /* so that no process removes the temporary name as a leftover */
   unlink(made);
   const bool listens = bind(h->listener, (struct sockaddr *)&address, sizeof address) == 0 &&
                        chmod(made, 0600) == 0 && stat(made, &state) == 0 &&
@@ -52,7 +52,7 @@ static bool has_name(const Holder *h) {
   return h->path && h->inode && stat(h->path, &named) == 0 && named.st_ino == h->inode;
 }
 
-/* Removes the socket's name, unless it is another process's by now. */
+/* Removes the socket's name, unless the name is another process's by now. */
 static void leave_name(Holder *h) {
   const int lock = h->path ? keep_lock_names(h->path) : -1;
   if (lock >= 0 && has_name(h)) unlink(h->path);
@@ -69,7 +69,7 @@ enum {
 };
 
 /* Accepts the calls that wait. If memory or descriptors run out, this process goes on: a call is closed, or
- * waits until others have gone. */
+ * waits until other calls have gone. */
 static void accept_calls(Holder *h) {
   for (;;) {
     pid_t pid;
@@ -202,7 +202,8 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   return STATUS_OK;
 }
 
-/* True for a caller that has connected and says nothing, unless this process stops: it may await the end. */
+/* True for a caller that has connected and says nothing, unless this process stops: the caller may await the
+ * end. */
 static bool has_no_business(const Holder *h, const Caller *caller) {
   return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;
 }
@@ -237,7 +238,7 @@ Status holder_listen(Holder *h, int ms, Error *err) {
 
 /* --- the process */
 
-/* Makes the image that later calls open their tokenizers from; the first call opens its own. */
+/* Makes the image that later calls open their tokenizers from; the first call opens its tokenizer itself. */
 static void make_image(Holder *h) {
   Error unused;
   h->image_tried = true;
@@ -270,7 +271,7 @@ static Status serve(Holder *h, Error *err) {
   return STATUS_OK;
 }
 
-/* Says that the model is ready, and lets go of what belongs to the call that started this process. */
+/* Says that the model is ready, and releases what belongs to the call that started this process. */
 static Status announce(const Holder *h, const HolderOptions *options, Error *err) {
   const Assistant *a = h->assistant;
   if (options->quiet)
@@ -301,7 +302,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
 static void close_holder(Holder *h) {
   leave_name(h);
   if (h->listener >= 0) close(h->listener);
-  assistant_release(h->assistant); /* before connections close: calls take their end as memory set free */
+  assistant_release(h->assistant); /* before connections close: their end tells calls that memory is free */
   while (h->n_callers > 0) close_call(h, h->n_callers - 1);
   if (h->image >= 0) close(h->image);
   if (h->mark >= 0) close(h->mark);

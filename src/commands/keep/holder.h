@@ -9,7 +9,7 @@ typedef struct {
   bool quiet;       /* says "ready" to standard output, then closes its standard streams and enters "/" */
 } HolderOptions;
 
-/* Opens the model, listens, and serves until no call came for keep_seconds, or WIRE_STOP or a signal
- * comes. PRECOND the assistant is zeroed; its flags outlive it */
+/* Opens the model, listens, and serves until no call came for keep_seconds, or WIRE_STOP or a signal comes.
+ * PRECOND the assistant is zeroed; the flags outlive the assistant */
 Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Assistant *assistant,
                   Error *err);

@@ -16,7 +16,7 @@ typedef struct Caller {
 /* A request of a call, waiting or in the batch. */
 typedef struct Request {
   struct Holder *holder;
-  Caller *caller; /* NULL: it is gone, or has cancelled the request */
+  Caller *caller; /* NULL: the call is gone, or has cancelled the request */
   WireAsk ask;
   int32_t *ids;  /* [ask.n_ids] of the prompt, then [ask.n_eos] end tokens, then [ask.n_forced] forced ones */
   IdList forced; /* forced tokens of the last reply */
@@ -28,7 +28,7 @@ typedef struct Request {
   bool has_forced; /* `forced` is not in the batch yet */
   bool awaits;     /* in lockstep: the call has not said yet what comes next */
   int n_forced;    /* forced tokens that the batch was given and the sink has not received yet */
-  double asked_ms; /* when it began to wait for the reply */
+  double asked_ms; /* when the request began to wait for the reply */
 } Request;
 
 /* The request in the session, and what the session holds. */
@@ -68,7 +68,7 @@ typedef struct Holder {
   int n_running;
   Alone alone;
   uint64_t n_answered;
-  uint64_t device_bytes; /* bytes of the device's own memory in use; 0: it has none */
+  uint64_t device_bytes; /* bytes of the device's own memory in use; 0: the device has none */
   int64_t since;
   double used_ms; /* when the last call left */
 } Holder;
@@ -86,7 +86,7 @@ Status holder_done(Holder *holder, const BatchRequest *request, const BatchResul
 /* Reports the progress of a prompt to the request's call, with n_reused and prefill_ms of the result. */
 void holder_put_progress(const Request *request, const BatchResult *result, int done, int total);
 
-/* Begins a request in the session, which has none. An invalid request fails by itself. */
+/* Begins a request in the session. PRECOND the session has none. An invalid request fails alone. */
 Status holder_session_take(Holder *holder, Request *r, const BatchRequest *request, Error *err);
 /* Computes a step of the session's request, if there is one and it does not await its call. A failure that is
  * no mistake in the request is reported to its call, and ends the holder. */

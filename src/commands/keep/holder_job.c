@@ -1,5 +1,5 @@
-/* holder_job.c - the requests of calls: a single one goes to the session, if there is one
- * (holder_session.c), others meanwhile to the batch (batch.h).
+/* holder_job.c - the requests of calls: a call's only request goes to the session (holder_session.c), if
+ * there is a session; other requests go to the batch (batch.h).
  *
  * Called by: holder.c, holder_session.c.
  * Always true: a request that its call has cancelled has no caller; it leaves the batch before the next
@@ -44,7 +44,7 @@ static bool counts_fit(const WireAsk *ask, size_t size) {
          ask->n_scored <= ask->n_ids && ask->n_ids > 0;
 }
 
-/* True if all are tokens of the model. */
+/* True if all n ids are tokens of the model. */
 static bool ids_fit(const Holder *h, const char *bytes, size_t n) {
   bool fit = true;
   for (size_t i = 0; i < n; i++) {
@@ -62,7 +62,7 @@ static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size,
   if (*broken) return STATUS_OK;
   memcpy(&ask, body, sizeof ask);
   size -= sizeof ask;
-  const char *ids = body + sizeof ask, *end = ids + size; /* an end token may be one that the model has not */
+  const char *ids = body + sizeof ask, *end = ids + size; /* an end token may be one that the model lacks */
   *broken = !counts_fit(&ask, size) || !ids_fit(h, ids, (size_t)ask.n_ids) ||
             !ids_fit(h, end - (size_t)ask.n_forced * sizeof(int32_t), (size_t)ask.n_forced);
   if (*broken) return STATUS_OK;
@@ -129,7 +129,7 @@ Status holder_take_request(Holder *h, Caller *caller, WireKind kind, const char 
   if (*broken) return STATUS_OK;
   memcpy(&id, body, sizeof id);
   Request *r = find(h, caller, id);
-  if (!r) return STATUS_OK; /* it was done while the message was on its way */
+  if (!r) return STATUS_OK; /* the request was done while the message was on its way */
   if (kind == WIRE_REPLY) return take_reply(r, body, size, broken, err);
   cancel(h, r);
   return STATUS_OK;
@@ -298,7 +298,7 @@ static bool expects_reply(const Holder *h) {
   return false;
 }
 
-/* True if another call waits for this request's place. */
+/* True if another call waits for this request's place in the session or the batch. */
 static bool is_in_the_way(const Holder *h, const Request *r) {
   const int n_in_batch = h->n_running - (h->alone.request != NULL);
   const bool is_full = r != h->alone.request && n_in_batch == h->assistant->batch_options.n_sequences;

@@ -1,9 +1,9 @@
-/* holder_session.c - the request of a call that is alone, in the session of a holder: with the steps, the
- * guesses and the bits that the call would have by itself.
+/* holder_session.c - the request of a call that is alone, in the session of a holder: with the same steps,
+ * guesses and bits as in a process of the call's own.
  *
  * Called by: holder_job.c.   Calls: session.c, generate.c.
- * There is a session where a batch computes otherwise: on a device whose kernels for several rows round
- * otherwise, and for models with a recurrent state, since a batch keeps no such state for later.
+ * There is a session where a batch differs from that: on a device whose kernels for several rows round
+ * otherwise, and for models with a recurrent state, which a batch does not keep for later requests.
  * Always true: the session has at most one request. While it has one, the batch takes the others, and steps
  * of session and batch alternate. */
 #include <string.h>

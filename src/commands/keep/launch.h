@@ -5,5 +5,5 @@
 #include "commands/keep/wire.h"
 
 /* Starts a holder with the flags that are in the key (place.h), and waits until it is ready to be greeted. If
- * it ends before, the error is the reason that it gave. */
+ * the holder ends before that, the error is the reason that it gave. */
 Status launch(const AssistantFlags *flags, const ModelPlace *place, const WireHello *hello, Error *err);

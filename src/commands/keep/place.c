@@ -33,8 +33,8 @@ static Status add_stamp(Buffer *key, const char *what, const char *path, Error *
   return buffer_append(key, "\n", 1, err);
 }
 
-/* Adds niceness and cores of this process, with which its calls compute: a process that it starts inherits
- * them and may not be able to change them. */
+/* Adds niceness and cores of this process: a holder that it starts inherits them and may not be able to
+ * change them. */
 static Status add_share(Buffer *key, Error *err) {
   enum { MOST_CORES = 1 << 16 };
   unsigned long cores[MOST_CORES / 8 / sizeof(unsigned long)] = {0};
@@ -180,7 +180,7 @@ pid_t keep_holder(const char *path) {
 }
 
 Status keep_connect(const char *path, int *out, Error *err) {
-  static const struct timeval longest = {.tv_sec = 2}; /* for room in the queue of connections */
+  static const struct timeval longest = {.tv_sec = 2}; /* longest wait for room in the queue of connections */
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   pid_t pid;
   *out = -1;

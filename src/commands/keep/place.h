@@ -17,14 +17,14 @@ Status keep_directory(bool make, char **path, Error *err);
 /* DIRECTORY/HASH of the key and `ending` (".sock", ".lock"), in new memory. */
 Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err);
 
-/* Connects to the socket at `path`. *socket is -1, without failure, if no process listens, since the file is
- * missing or left over from a process that was killed (errno ECONNREFUSED), and if the process's queue of
+/* Connects to the socket at `path`. *socket is -1, without failure, if no process listens (errno
+ * ECONNREFUSED; the file is missing, or left over from a killed process), or if the process's queue of
  * connections is full for two seconds (EAGAIN). Another user's process is refused. */
 Status keep_connect(const char *path, int *socket, Error *err);
 /* Removes the name of a socket if no process listens at it. */
 void keep_remove_stale(const char *path);
-/* Removes the first names of sockets, before their renaming (holder.c), that processes which were killed
- * while starting have left in the directory. */
+/* Removes the temporary names of sockets, before their renaming (holder.c), that processes killed while
+ * starting have left in the directory. */
 void keep_remove_leftovers(const char *directory);
 
 /* Locks the directory of a socket's name. Names are removed, or pass to another process, only with this lock:

@@ -265,7 +265,7 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
 
 typedef struct {
   double heard_ms; /* when the holder's last message came */
-  bool asked;      /* its state was asked for since then */
+  bool asked;      /* the holder's state was asked for since then */
   Watch watch;     /* begun when the state was asked for */
 } Hearing;
 
@@ -281,7 +281,7 @@ static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {
 }
 
 /* To be called when no message came. After a second asks for the holder's state, which it sends between two
- * steps; if the holder is silent then, fails, and treats it as one that has ended. */
+ * steps; if the holder is silent then, fails, and treats the holder as ended. */
 static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
   enum { ASK_MS = 1000 };
   if (hearing->asked && watch_is_silent(&hearing->watch, 0)) {

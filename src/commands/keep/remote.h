@@ -7,7 +7,7 @@
 typedef struct Remote Remote;
 
 /* Greets a holder on a connected socket, which the remote then owns. *remote is NULL, without failure, if the
- * holder refuses the key or has just ended. *silent: a failure, since the holder does not answer. */
+ * holder refuses the key or has just ended. *silent: the failure is that the holder does not answer. */
 Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **remote, bool *silent,
                    Error *err);
 void remote_close(Remote *remote); /* NULL is fine; what the holder computes for this call ends */
@@ -18,7 +18,7 @@ bool remote_is_alive(Remote *remote); /* false: the holder has ended */
 int remote_image(const Remote *remote);
 
 /* batch_run() with up to n_at_once requests at a time; alone: this process would compute them in a session,
- * one after another. A request whose generate.interrupted is set ends with
- * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. A sink forces tokens only once it
- * has had those that it forced before; score() is not called for an end token. */
+ * one after another. A request whose generate.interrupted is set ends with FINISH_INTERRUPTED. STATUS_FAILED
+ * if the holder ends before all are done. A sink forces tokens only once it has received those forced before;
+ * score() is not called for an end token. */
 Status remote_run(Remote *remote, int n_at_once, bool alone, const BatchJob *job, Error *err);

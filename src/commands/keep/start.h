@@ -6,19 +6,20 @@
 #include "commands/keep/remote.h"
 #include "commands/keep/watch.h"
 
-/* Seconds of --keep, else of $AUK_KEEP; -1 if neither says. 0: no holder is used. */
+/* Seconds of --keep, else of $AUK_KEEP; -1 if neither is set. 0: no holder is used. */
 Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err);
 
 /* Finds the holder of this model, with at least n_ctx tokens of context (0: any), and sets its keep time (-1:
- * unchanged). *remote is NULL without a holder. *silent: a failure, since the holder does not answer. */
+ * unchanged). *remote is NULL without a holder. *silent: the failure is that the holder does not answer. */
 Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int seconds, Remote **remote,
                  bool *silent, Error *err);
-/* Starts a holder, unless another call is doing so, and waits until it is ready. An error is the holder's.
- * `place` names the model; n_ctx may be NOT_GIVEN. */
+/* Starts a holder, unless another call is doing so, and waits until it is ready. An error is the one that the
+ * holder reports. `place` names the model; n_ctx may be NOT_GIVEN. */
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
                   int seconds, Remote **remote, Error *err);
 
-/* Ends the holders that no call is connected to, and waits until their memory is free; their number. */
+/* Ends the holders that no call is connected to, and waits until their memory is free. Returns their
+ * number. */
 int keep_make_room(void);
 
 /* Calls visit() for each holder of this user, with a connection that visit() closes; socket -1: the holder's

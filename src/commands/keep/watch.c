@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "commands/common.h"
 
-/* The state of a process as proc(5) has it, 0 if it cannot be seen, and a number that grows while it
- * computes or reads mapped weights. */
+/* Returns the state of a process as proc(5) has it, 0 if the process cannot be seen. *progress is a number
+ * that grows while the process computes or reads mapped weights. */
 static char look(pid_t pid, unsigned long long *progress) {
   char path[64], text[512] = "", state = 0;
   unsigned long long minor = 0, major = 0, user = 0, system = 0;

@@ -6,21 +6,21 @@
 #include "commands/keep/wire.h"
 
 typedef struct {
-  pid_t pid;                   /* 0: of another namespace */
+  pid_t pid;                   /* 0: the process is of another namespace */
   double begin_ms, since_ms;   /* when watching began; time of the last sign of life */
   unsigned long long progress; /* ticks of CPU time and page faults at since_ms */
 } Watch;
 
-/* Begins to watch the process at the other end, which is this user's. */
+/* Begins to watch the process at the other end, a process of this user. */
 Watch watch_begin(int socket);
-/* True if it has shown no sign of life for two seconds. One that computes without an answer is silent after
- * `most_ms` (0: never). Cheap until two seconds have passed. */
+/* True if the process has shown no sign of life for two seconds. A process that computes without an answer is
+ * silent after `most_ms` (0: never). Cheap until two seconds have passed. */
 bool watch_is_silent(Watch *watch, double most_ms);
 /* True if the process is stopped or traced. */
 bool process_is_stopped(pid_t pid);
 
-/* Waits for a message that is owed. *came is false, without failure, if the other end closes. If the process
- * is silent: STATUS_FAILED with its pid, and *silent (`silent` may be NULL). */
+/* Waits for a message that the other end owes. *came is false, without failure, if the other end closes. If
+ * the process is silent: STATUS_FAILED with its pid, and *silent (`silent` may be NULL). */
 Status wire_await(Wire *wire, WireKind *kind, const char **body, size_t *size, bool *came, bool *silent,
                   Error *err);
 /* Returns the failure for a silent process; pid 0: not known. */

@@ -61,7 +61,7 @@ void wire_send(Wire *wire) {
                            MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) wire->out_sent += (size_t)n;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    /* Messages that the other end sent before it closed are still to be read: that sets `ended`. */
+    /* Messages that the other end sent before it closed are still to be read: reading sets `ended`. */
     if (n < 0 && errno != EINTR) wire->out_sent = wire->out.size;
   }
   drop_sent(wire);
@@ -110,7 +110,7 @@ Status wire_receive(Wire *wire, Error *err) {
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = &control,
-                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* its padding has room for another */
+                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* padding has room for a second fd */
     const ssize_t n = recvmsg(wire->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
     if (n < 0 && errno == EINTR) continue;

@@ -110,7 +110,7 @@ typedef struct {
 typedef struct {
   int32_t pid, n_ctx, n_sequences, n_calls, n_running;
   int32_t keep_seconds, left_seconds; /* left until the holder ends; -1: calls are connected */
-  bool stops;                         /* it takes no more calls */
+  bool stops;                         /* the holder takes no more calls */
   uint64_t n_answered, memory_bytes;
   int64_t since; /* seconds since 1970 */
   char backend[16], model[WIRE_NAME];
@@ -122,7 +122,7 @@ typedef struct {
   Buffer in, out;
   size_t in_used, out_sent;
   size_t largest; /* most bytes of a body; fewer than WIRE_LARGEST before a caller has greeted */
-  int descriptor; /* the last one received; -1: none */
+  int descriptor; /* the last descriptor received; -1: none */
   bool ended;     /* the other end is gone, or breaks the rules */
 } Wire;
 
@@ -137,11 +137,11 @@ void wire_send(Wire *wire);
 /* wire_send(), with a descriptor attached (-1: none). */
 void wire_send_descriptor(Wire *wire, int descriptor);
 /* Receives what is there, up to a megabyte: memory grows with what is sent, not with what is announced. Sets
- * `ended` after the last of it, if the other end is gone. */
+ * `ended` after the last bytes if the other end is gone. */
 Status wire_receive(Wire *wire, Error *err);
 /* Takes the next message that is complete; its body stays until the next call. */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
-/* Waits up to `ms` for a message; false: there came none. A signal ends the wait. */
+/* Waits up to `ms` for a message; false: none came. A signal ends the wait. */
 bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);
 /* True if something is still to be sent. */
 bool wire_is_full(const Wire *wire);

@@ -2,10 +2,10 @@
  * device can, many at once (map_many.c). Without --map, several -p are the records.
  * Called by: run.c; map_many.c for results.
  * Always true: results are in the order of the records, but for --unordered; each result is written in full.
-  *              Without map_many.c, one record and its answer are held at a time.
+ *              Without map_many.c, one record and its answer are in memory at a time.
  *
- * The common beginning of the prompts is computed once: the session keeps the longest prefix that the next
- * prompt shares with its content. */
+ * The common beginning of the prompts is computed once: the session keeps the longest prefix of its tokens
+ * that the next prompt shares. */
 #include "commands/map/map.h"
 
 #include <stdarg.h>
@@ -255,8 +255,7 @@ static void count_records(Map *map, const volatile int *interrupted) {
     survey_release(&map->survey);
 }
 
-/* The number of results that there will be; 0: unknown. If not *counted, it is estimated from the bytes read.
- * */
+/* The expected number of results; 0: unknown. If not *counted, it is estimated from the bytes read. */
 static size_t expected_results(const Map *map, bool *counted) {
   const RecordReader *reader = &map->reader;
   const int n_best = map->mapping.job->map->n_best;
@@ -385,7 +384,7 @@ static Status answer_record(Map *map, Error *err) {
   Error error = {{0}};
   map_show_progress(map, map->n_done == map->n_found);
   Status status = map_answer(&map->mapping, record, &map->line, err);
-  TRY(assistant_check_weights(map->mapping.assistant, err)); /* may explain the failure, too */
+  TRY(assistant_check_weights(map->mapping.assistant, err)); /* changed weights may be the cause */
   if (status == STATUS_USAGE || status == STATUS_MODEL || status == STATUS_CUT_SHORT) {
     error = *err;
     map->n_errors++;
@@ -397,8 +396,8 @@ static Status answer_record(Map *map, Error *err) {
   return map_add_result(map, record->hash, &map->line, record->line, *error.text ? error.text : note, err);
 }
 
-/* Reports results that have vanished. OUT.resume may legitimately list one more than OUT has, if a process
- * was killed between the two writes. */
+/* Reports results that have vanished. OUT.resume may legitimately list one result more than OUT has, if a
+ * process was killed between the two writes. */
 static void note_lost_results(Map *map) {
   size_t n_listed = map->results.resume.n_listed, n_there = map->results.n_results;
   if (n_listed <= n_there + 1) return;

@@ -14,7 +14,7 @@ typedef struct {
   PromptPattern pattern;
   uint64_t seed;     /* seed of the first record */
   bool reproducible; /* see map_begin() */
-  IdList prefix;     /* of all prompts, if `reproducible` */
+  IdList prefix;     /* common prefix of all prompts, if `reproducible` */
   ResultsFormat format;
   bool to_terminal; /* results appear on a terminal */
 
@@ -45,14 +45,15 @@ Status map_begin(Mapping *mapping, Error *err);
 /* Builds the prompt of a record, answers it, and writes the result with its end into `line`. STATUS_USAGE and
  * STATUS_MODEL are errors of the record; STATUS_INTERRUPTED: no result. PRECOND the assistant has started. */
 Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
-/* The same in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result. The
- * record's text must be valid until map_reply(). Each record in flight has a Mapping of its own with its own
- * counts, from map_begin_another(), whose assistant may be another one of the same flags, on another device.
- * */
+/* map_answer() in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result.
+ * The record's text must be valid until map_reply(). Each record in flight has a Mapping of its own with its
+ * own counts, from map_begin_another(), whose assistant may be another one with the same flags, on another
+ * device. */
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
-/* Gives the next request of a record whose choices are scored, one request each; false: there is no other. */
+/* Gives the next request of a record whose choices are scored, one request for each choice; false: there are
+ * no more. */
 bool map_ask_more(Mapping *mapping, BatchRequest *request);
 /* True if the request is one of this record. */
 bool map_has_asked(const Mapping *mapping, const BatchRequest *request);

@@ -16,7 +16,7 @@ typedef struct {
 
 /* Adds the setting "blocks", which makes processes agree on where blocks begin. */
 Status blocks_settings(const Survey *survey, MapSettings *settings, Error *err);
-/* Reads the number of records of a block from the setting "blocks"; false: it has none. */
+/* Reads the number of records of a block from the setting "blocks"; false: there is no such setting. */
 bool blocks_size(const MapSettings *settings, size_t *size);
 
 Status blocks_open(const BlocksOptions *options, Blocks **blocks, Error *err);
@@ -25,7 +25,7 @@ Status blocks_open(const BlocksOptions *options, Blocks **blocks, Error *err);
  * */
 Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, bool *at_end, Error *err);
 /* Adds a result. Results must come in the order in which the records were read. *lost: the result was the
- * last one of block *block, whose results are dropped, as another process has taken it over. */
+ * last one of block *block, whose results are dropped, as another process has taken the block over. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
 /* The number of results that other processes were seen to have given. */
 size_t blocks_elsewhere(const Blocks *blocks);

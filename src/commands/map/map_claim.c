@@ -174,7 +174,7 @@ static Status make_job(const Claims *c, Error *err) {
   const Path job = path_of(root, "job", ""), own = path_of(root, "job.", c->owner);
   if (exists(&job)) return STATUS_OK;
   const Status unused = check_unused(root, err);
-  if (exists(&job)) return STATUS_OK; /* another process was faster, and the files are its own */
+  if (exists(&job)) return STATUS_OK; /* another process was faster, and the files are of that process */
   TRY(unused);
   TRY(make_directory(own.text, err));
   Status status = write_job(&own, &c->options, err);
@@ -200,7 +200,7 @@ static Status check_job(const ClaimOptions *options, Error *err) {
 
 /* --- opening */
 
-/* A name that no other process has, even of another machine with the same name. */
+/* A name that no other process has, not even one of another machine with the same name. */
 static Status choose_owner(char owner[OWNER_SIZE], Error *err) {
   char host[41] = {0};
   uint64_t number;
@@ -260,7 +260,7 @@ static void let_go(const Claims *c, size_t block) {
   remove_directory(&directory, c->owner);
 }
 
-/* Notes a block as this process's, unless it was done before it was taken. */
+/* Notes a block as this process's, unless the block was done before it was taken. */
 static void note_taken(Claims *c, size_t block) {
   const Path done = block_path(c->options.directory, "done/", block, "");
   const bool is_done = exists(&done);
@@ -291,7 +291,7 @@ static Status take_beside(Claims *c, size_t block, Error *err) {
   const Path mine = block_path(c->options.directory, "taken/", block, c->owner);
   if (create(&mine))
     note_taken(c, block);
-  else if (errno != ENOENT) /* else another process has just let it go */
+  else if (errno != ENOENT) /* else another process has just released the block */
     return system_error(mine.text, "create", err);
   return STATUS_OK;
 }
@@ -392,7 +392,7 @@ static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
   return STATUS_OK;
 }
 
-/* Says once which process this one waits for, after a lease in which it has no block. */
+/* Reports once which process this process waits for, when it has had no block for a lease. */
 static void note_waiting(Claims *c, bool waits) {
   char owner[OWNER_SIZE];
   size_t first = SIZE_MAX;

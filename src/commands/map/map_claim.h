@@ -33,7 +33,8 @@ Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
 /* Takes a block. *at_end: all blocks are done, or taken by this process. may_wait: waits until there is a
  * block or the end; else *found may be false though this is not the end. */
 Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err);
-/* Gives the results of a block that was taken. *given is false if another process has taken it over. */
+/* Gives the results of a block that was taken. *given is false if another process has taken the block
+ * over. */
 Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
 /* True if a block was seen to have results, of any process. */
 bool claims_is_done(const Claims *claims, size_t block);
@@ -47,11 +48,11 @@ void claims_close(Claims *claims);
 uint64_t claims_hash_start(size_t block);
 /* Appends the name of a block's results, "DIR/done/00000012", and a NUL. */
 Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err);
-/* Looks for a block's results; *there is false if nothing has their name. Fails if what has this name cannot
- * be results: the message says what it is and how to go on. */
+/* Looks for a block's results; *there is false if nothing has their name. Fails if a file of this name cannot
+ * be results: the message says what the file is and how to go on. */
 Status claims_look_for_result(const char *path, bool *there, Error *err);
 /* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */
 enum { OWNER_SIZE = 96 };
 void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]);
-/* Reads DIR/job/settings; STATUS_USAGE if it is no directory of --claim. */
+/* Reads DIR/job/settings; STATUS_USAGE if `directory` is not one of --claim. */
 Status claims_settings(const char *directory, ResultsFormat *format, MapSettings *settings, Error *err);

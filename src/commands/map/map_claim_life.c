@@ -35,7 +35,7 @@ static Status write_number(const char *path, unsigned long long number, Error *e
   const int descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   if (descriptor < 0) return system_error(path, "open", err);
   const bool written = pwrite(descriptor, text, (size_t)size, 0) == size;
-  if (close(descriptor) == 0 && written) return STATUS_OK; /* close() sends it to an NFS server */
+  if (close(descriptor) == 0 && written) return STATUS_OK; /* close() sends the bytes to an NFS server */
   return system_error(path, "write", err);
 }
 
@@ -137,7 +137,7 @@ void watch_close(Watch *watch) {
   free(watch);
 }
 
-/* Finds the owner; one that was not seen before gets an empty number. */
+/* Finds the owner; an owner that was not seen before gets an empty number. */
 static Status find(Watch *w, const char *owner, Other **other, Error *err) {
   for (size_t i = 0; i < w->n; i++)
     if (strcmp((*other = &w->others[i])->owner, owner) == 0) return STATUS_OK;

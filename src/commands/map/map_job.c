@@ -65,7 +65,7 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
   uint64_t hash = a->chat ? chat_hash(a->chat) : 0;
   const char *source = a->chat ? chat_source(a->chat) : "none";
   TRY(map_settings_add(s, "--chat-template", &hash, sizeof hash, source, err));
-  /* An empty system prompt still is a message: it is hashed as one NUL, while no bytes mean none. */
+  /* An empty system prompt still is a message: it is hashed as one NUL, while no bytes mean no prompt. */
   const bool is_empty = a->has_system && a->system.size == 0;
   const char *system = a->system.size ? a->system.data : "", *what = is_empty ? "empty" : "none";
   const size_t size = is_empty ? 1 : a->system.size;
@@ -80,8 +80,8 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
 
 /* --- the answer */
 
-/* A list of texts. exact: each with its NUL, so that "a", "b" differs from "ab"; what: as a message shows it.
- * */
+/* A list of texts. exact: each with its NUL, so that "a", "b" differs from "ab"; what: the list as a message
+ * shows it. */
 typedef struct {
   Buffer exact, what;
 } TextList;

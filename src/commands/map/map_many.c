@@ -98,7 +98,7 @@ static Status write_place(Many *many, Place *place, Error *err) {
   return status;
 }
 
-/* Writes the finished results that wait for no earlier one; with --unordered, the latest. */
+/* Writes the finished results that wait for no earlier result; with --unordered, the latest. */
 static Status write_results(Many *many, Place *latest, Error *err) {
   const bool unordered = many->map->mapping.job->map->unordered;
   if (unordered) TRY(write_place(many, latest, err));
@@ -303,12 +303,12 @@ static void count(Mapping *all, Mapping *own) {
   own->n_prompt = own->n_reused = own->n_generated = 0;
 }
 
-/* Takes a reply into the run; complete: place->result is the record's. */
+/* Takes a reply into the run; complete: place->result is the record's whole result. */
 static Status take_reply(Lane *lane, Worker *worker, Status status, bool complete, Error *err) {
   Many *many = lane->many;
   Place *place = worker->place;
   count(&many->map->mapping, &worker->mapping);
-  TRY(assistant_check_weights(lane->assistant, err)); /* may explain the failure, too */
+  TRY(assistant_check_weights(lane->assistant, err)); /* changed weights may explain the failure, too */
   if (is_of_record(status)) return end_with_error(many, worker, err);
   TRY(status);
   if (!complete) return STATUS_OK;
@@ -349,7 +349,7 @@ static Status open_workers(Lane *lane, Error *err) {
   const int n = assistant_takes_many(a) ? a->batch_options.n_sequences : 1;
   Worker *workers = mem_alloc((size_t)n, sizeof *workers, "records in flight", err);
   if (!workers) return STATUS_FAILED;
-  enter(lane->many); /* other lanes look at them from here on */
+  enter(lane->many); /* other lanes look at the workers from here on */
   lane->workers = workers;
   lane->n_workers = n;
   leave(lane->many, STATUS_OK, NULL);
@@ -366,7 +366,7 @@ static Status answer(Lane *lane, Error *err) {
   return assistant_run(lane->assistant, &job, err);
 }
 
-/* Gives the lane's records to the others. */
+/* Gives the lane's records to the other lanes. */
 static Status give_back(Lane *lane, size_t *n, Error *err) {
   Many *many = lane->many;
   *n = 0;
@@ -409,7 +409,7 @@ static void release_lane(Lane *lane) {
   if (lane->assistant == &lane->own) assistant_release(&lane->own);
 }
 
-/* Opens the assistant of another GPU, as the first one's was opened. */
+/* Opens the assistant of another GPU in the same way as the first GPU's. */
 static Status open_another(Lane *lane, Error *err) {
   const Map *map = lane->many->map;
   TRY(assistant_open(&lane->flags, &lane->own, err));
@@ -425,7 +425,7 @@ static void *run_another(void *given) {
   Status status = open_another(lane, &err);
   if (status == STATUS_OK) status = answer(lane, &err);
   end_lane(lane, status, &err);
-  release_lane(lane); /* in this thread, where its device is the current one */
+  release_lane(lane); /* in this thread, where the lane's device is the current one */
   return NULL;
 }
 
@@ -494,7 +494,7 @@ Status map_many(Map *map, bool has_record, Error *err) {
                .has_record = has_record,
                .lock = PTHREAD_MUTEX_INITIALIZER,
                .changed = PTHREAD_COND_INITIALIZER};
-  Error other; /* of the weights: may explain the failure */
+  Error other; /* error of changed weights, which may explain the failure */
   Status status = open_lanes(&many, err);
   if (status == STATUS_OK) {
     run_lanes(&many, err);

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A block has 1 record; as long as there are more than BLOCKS blocks, twice as many, up to BLOCK_LIMIT. So a
- * process that dies loses little, all end at about the same time, and a file for each block is no burden. */
+/* Blocks begin with 1 record each; while there are more than BLOCKS blocks, their size doubles, up to
+ * BLOCK_LIMIT. So a process that dies loses little, all processes end at about the same time, and a file for
+ * each block is no burden. */
 enum { BLOCKS = 256, BLOCK_LIMIT = 64 };
 
 /* Doubles the blocks' size. */

@@ -24,5 +24,5 @@ void survey_release(Survey *survey);
  * */
 Status survey_settings(const Survey *survey, uint64_t hash, const char *text, MapSettings *settings,
                        Error *err);
-/* Reads the number of records from the setting "input"; false: it has none. */
+/* Reads the number of records from the setting "input"; false: there is no such setting. */
 bool survey_read(const MapSettings *settings, size_t *n_records);

@@ -178,8 +178,8 @@ static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
   return STATUS_OK;
 }
 
-/* Sets the messages' pointers into the text, which holds role, NUL, content, thinking and members of each in
- * turn. */
+/* Sets the messages' pointers into the text, which holds role, NUL, content, thinking and members of each
+ * message in turn. */
 static void point_messages(MapPrompt *prompt) {
   const char *at = prompt->text.data;
   for (size_t i = 0; i < prompt->n_messages; i++) {

@@ -8,7 +8,8 @@
 #include "commands/map/map_records.h"
 #include "tokenizer/chat/chat.h"
 
-/* PART_ITSELF: the prompt inside a JSON record: its "prompt", its "messages", or the string that it is. */
+/* PART_ITSELF: the prompt inside a JSON record: its "prompt", its "messages", or the record itself, a
+ * string. */
 typedef enum { PART_TEXT, PART_RECORD, PART_MEMBER, PART_ITSELF } PartKind;
 
 typedef struct {
@@ -45,8 +46,8 @@ Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPr
 /* Builds a prompt with `filling` in place of everything from the record: what two such prompts share belongs
  * to the pattern. */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
-/* Builds a prompt from a JSON text: a list of messages, or an object with "messages". `name` begins errors.
- * */
+/* Builds a prompt from a JSON text: a list of messages, or an object with "messages". `name` begins error
+ * messages. */
 Status map_prompt_conversation(const char *name, const char *text, size_t size, MapPrompt *prompt,
                                Error *err);
 /* Finds a member of a JSON record; *value has no text if the record lacks it. PRECOND map_prompt_fill() has

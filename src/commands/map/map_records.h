@@ -50,11 +50,11 @@ typedef struct {
   Record last; /* n_copies_left copies of it are to come */
   int n_copies_left;
   size_t n_records, n_lines;
-  uint64_t hash;                /* of the hashes of all records so far, each once, those passed over too */
+  uint64_t hash;                /* hash of the hashes of all records so far, each once, skipped ones too */
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
 
-/* The index of the `nth` result to the records of this share. Each record has n_copies results. */
+/* The index of the `nth` result among those of this share. Each record has n_copies results. */
 size_t record_index(const RecordShare *share, int n_copies, size_t nth);
 
 /* FNV-1a, 64 bits: detects changed records, not forged ones. */

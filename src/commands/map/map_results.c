@@ -137,7 +137,7 @@ static size_t index_of(const ResultsOptions *options, const Record *line) {
 }
 
 /* Reads an existing object: its record's hash, whether it is an error, and why its settings are refused
- * (*wrong, NULL: they are not). False: it is no object of --map, or has another index. */
+ * (*wrong; NULL: accepted). False: the line is no object of --map, or has another index. */
 static bool read_object(const Record *line, const ResultsOptions *options, EarlierResult *earlier,
                         const char **wrong) {
   Json *tree;
@@ -266,7 +266,7 @@ static Status write_all(Results *results, const void *bytes, size_t size, Error 
   if (results->rewritten.path) return atomic_file_write(&results->rewritten, bytes, size, err);
   if (results->descriptor < 0) return output_write(bytes, size, err);
   Status status = output_write_to(results->descriptor, results->options.path, bytes, size, err);
-  /* If the disk is full, a part was written; if it cannot be cut off here, the next --resume does so. */
+  /* If the disk is full, a part was written; if that cannot be cut off here, the next --resume does so. */
   if (status != STATUS_OK && ftruncate(results->descriptor, (off_t)results->end) != 0) return status;
   return status;
 }

@@ -1,8 +1,8 @@
 /* map_results.h - writes the results of --map, and continues a file of them. A result with its end is written
- * by one write(), so that an aborted process leaves complete results and at most one torn one, which is cut
- * off on --resume. The record of a result is identified in the result itself for JSON ("input", the record's
- * hash, and "settings"), and always in OUT.resume (map_resume.h). The file is locked, so that one process
- * writes it, and checked before each write for changes by other programs. */
+ * by one write(), so that an aborted process leaves complete results and at most one torn result, which is
+ * cut off on --resume. The record of a result is identified in the result itself for JSON ("input", the
+ * record's hash, and "settings"), and always in OUT.resume (map_resume.h). The file is locked, so that one
+ * process writes it, and checked before each write for changes by other programs. */
 #pragma once
 
 #include "base/file.h"
@@ -15,7 +15,7 @@ typedef struct {
   const char *path; /* NULL: standard output */
   ResultsFormat format;
   bool resume;                 /* keep the content of the file; otherwise it is emptied */
-  bool retry;                  /* with resume: errors in it are answered again */
+  bool retry;                  /* with resume: errors in the file are answered again */
   const MapSettings *settings; /* NULL only for text without resume */
   RecordShare share;           /* the records that have results here */
   int n_copies;                /* results of each record; 0: one */
@@ -34,7 +34,7 @@ typedef struct {
   ResultsOptions options;
   int descriptor;       /* of the file; -1: standard output */
   bool adds;            /* the file is regular, and ends where the next result goes */
-  uint64_t opened_size; /* its size when it was locked */
+  uint64_t opened_size; /* the file's size when it was locked */
   MapResume resume;     /* OUT.resume */
   RecordReader earlier; /* reads the existing results */
   Record last;          /* the last existing result read */
@@ -42,7 +42,7 @@ typedef struct {
   uint64_t read_hash;   /* with is_block: of the bytes of all results read */
   AtomicFile rewritten; /* with retry: replaces the file after the existing results */
   size_t n_results;     /* results kept or added */
-  uint64_t end;         /* their bytes */
+  uint64_t end;         /* bytes of all of them */
 } Results;              /* starts zeroed */
 
 /* Opens and locks the file. Refuses (STATUS_USAGE) a file that does not hold results of this format, before
@@ -52,8 +52,8 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
  * the end *found is false, and anything after the last complete result is cut off. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
-/* Appends a result with its end. A failed write leaves nothing of it. STATUS_FAILED if another program has
- * changed, moved or replaced the file since the last call; the file is then left alone. */
+/* Appends a result with its end. A failed write leaves nothing of the result. STATUS_FAILED if another
+ * program has changed, moved or replaced the file since the last call; the file is then left alone. */
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err);
 /* Syncs the file to disk and checks once more for changes by another program. Zeroed results are fine. */
 Status results_close(Results *results, Error *err);

@@ -1,5 +1,5 @@
 /* map_resume.h - OUT.resume, the file beside the results of --resume OUT: the settings they were made with,
- * and the record and content of each.
+ * and hashes of the record and the content of each result.
  *
  *     auk --map lines 2:\n                              "texts" if results end in NUL, "objects" for JSON
  *     5f70bf18a0860070 -n 4\n                           the settings (map_settings.h)
@@ -21,19 +21,20 @@ typedef enum {
   RESULTS_LINES, /* text; \n, \r and \\ stand for newlines, CRs and backslashes in it; \! begins an error */
   RESULTS_NUL,   /* unchanged text, then a NUL; U+FFFD replaces NULs in it; \! begins an error */
   RESULTS_JSON,  /* one object per line, beginning with "index" and "input"; an error has a member "error" */
-  RESULTS_TEXTS  /* of -p: unchanged text and a newline, if it has none, an empty line between results */
+  RESULTS_TEXTS  /* results of several -p: unchanged text, a newline if it has none, and an empty line between
+                  * results */
 } ResultsFormat;
 
 typedef struct {
   ResultsFormat format;
-  const MapSettings *settings; /* NULL: there is no such file, and calls do nothing */
+  const MapSettings *settings; /* NULL: there is no OUT.resume, and calls do nothing */
   const char *results_path;
   char *path;
   int descriptor;         /* -1: the file does not exist yet */
   uint64_t head;          /* size of the head, before the first result's line */
   bool keeps_head;        /* the existing content is continued */
   bool has_remade;        /* map_resume_write_any() was called */
-  bool has_other_context; /* the head has another -c, until a result is made with the current one */
+  bool has_other_context; /* the head has another -c, until a result is made with the current -c */
   size_t n_listed;        /* results listed in the file when it was opened */
 } MapResume;              /* zeroed but for descriptor -1 */
 
@@ -51,8 +52,8 @@ Status map_resume_open(const char *results_path, const ResumeRules *rules, bool 
                        MapResume *resume, Error *err);
 void map_resume_close(MapResume *resume);
 
-/* Reads which format and settings the head at the beginning of text[0..size) names; *valid is false if it is
- * no head. HEAD_LIMIT bytes of a file hold every head. */
+/* Reads which format and settings the head at the beginning of text[0..size) names; *valid is false if the
+ * text begins with no head. HEAD_LIMIT bytes of a file hold every head. */
 enum { HEAD_LIMIT = 1 << 16 };
 Status map_resume_head(const char *text, size_t size, ResultsFormat *format, MapSettings *settings,
                        bool *valid, Error *err);
@@ -66,7 +67,7 @@ Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, 
 Status map_resume_read(const MapResume *resume, size_t index, uint64_t result, uint64_t *record, Error *err);
 /* Truncates the list to n results; creates the file if needed. */
 Status map_resume_cut(MapResume *resume, size_t n, Error *err);
-/* Lists a result that is written next; map_resume_write_any(): with dashes in place of its hash. */
+/* Lists a result that is about to be written; map_resume_write_any(): with dashes in place of its hash. */
 Status map_resume_write(MapResume *resume, size_t index, uint64_t record, uint64_t result, Error *err);
 Status map_resume_write_any(MapResume *resume, size_t index, uint64_t record, Error *err);
 /* Refuses (STATUS_FAILED) a file that another program has changed: it must list exactly n results. */

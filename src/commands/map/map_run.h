@@ -11,7 +11,7 @@ typedef struct {
   RecordReader reader;
   Shard shard;       /* --shard */
   Buffer shard_path; /* OUT.I-of-N, where the shard's results go */
-  Survey survey;     /* of the whole input, with --shard or --claim, or where it was counted */
+  Survey survey;     /* of the whole input, with --shard or --claim, or if its records were counted */
   Blocks *blocks;    /* --claim: where results go, or NULL */
   Results results;
   Record record;
@@ -19,7 +19,7 @@ typedef struct {
   bool resuming;                    /* `record` may have a result already */
   size_t n_found, n_errors, n_done; /* n_done: results, found or made, in OUT */
   size_t n_running;                 /* records that are being answered together */
-  size_t n_waiting;                 /* results that are not written before an earlier one is */
+  size_t n_waiting;                 /* results that wait until an earlier one is written */
   double start_ms, shown_ms;
   bool on_screen; /* a progress line is on standard error */
 } Map;
@@ -37,8 +37,7 @@ Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t lin
 void map_show_progress(Map *map, bool at_once);
 /* Prints a note to standard error, in place of the line of progress. */
 void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Writes to `what` in which way an answer is cut or incomplete that the user should know of; "": it is not.
- * */
+/* Writes to `what` how an answer is cut or incomplete, if the user should know of it; else "". */
 void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]);
 
 /* Answers all records from here on in the assistant's batch, and on the other GPUs of --gpu, if it names

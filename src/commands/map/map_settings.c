@@ -57,7 +57,7 @@ typedef struct {
   size_t name_size, what_size;
 } Line;
 
-/* Takes the next line off text[0..*size); false if it does not have this form. */
+/* Takes the next line off text[0..*size); false if there is no line of this form. */
 static bool take_line(const char **text, size_t *size, Line *line) {
   const char *end = *size ? memchr(*text, '\n', *size) : NULL;
   if (!end || (size_t)(end - *text) <= HASH_SIZE + 1 || (*text)[HASH_SIZE] != ' ') return false;
@@ -93,8 +93,8 @@ static bool is_named(const Line *line, const char *name) {
   return same(line->name, line->name_size, name, strlen(name));
 }
 
-/* Refuses results that were made without --invariant, and are now made with it; or the other way round (`now`
- * is false). The line --invariant is there only if it is on. */
+/* Refuses to go on with --invariant (`now`) where results were made without it, or the other way round. The
+ * settings have the line --invariant only if it is on. */
 static Status refuse_invariant(const char *path, const char *other, bool now, Error *err) {
   const char *was = now ? "without" : "with", *is = now ? "with" : "without";
   if (other)

@@ -1,8 +1,8 @@
 /* map_settings.h - what --map results depend on besides the records, so that all results in a file come from
  * one model and one set of settings. OUT.resume lists them in its head; each JSON result has their hash.
  * Results of a part of the records (--shard, --claim) say in further lines of the head which part: "prompt",
- * "input", "shard" or "blocks", and "lines". These are not hashed, so that the results are those of a run
- * over all.
+ * "input", "shard" or "blocks", and "lines". These lines are not hashed, so that the results equal
+ * those of a run over all records.
  *
  * A line holds the hash of the exact value, the name of the flag, and the value as messages show it:
  *
@@ -26,7 +26,7 @@ void map_settings_release(MapSettings *settings);
 typedef enum { CONTEXT_MAY_DIFFER = 1, SHARD_MAY_DIFFER = 2 } SettingsTolerance;
 
 /* Refuses (STATUS_USAGE) settings whose hashes differ from those in lines[0..size), and reports the first
- * difference. `path` is the file of results; the settings are of `other`, or of this run if that is NULL.
+ * difference. `path` is the file of results; the settings are of `other`, or of this run if `other` is NULL.
  * `tolerance`: the sum of what may differ. */
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
                             const char *path, const char *other, Error *err);

@@ -16,7 +16,7 @@ Status shard_choose(const char *text, Shard *shard, Error *err);
 RecordShare shard_share(const Shard *shard);
 size_t shard_size(const Shard *shard, size_t n_records);
 
-/* Appends "I of N"; reads such a text, false: it is none. */
+/* shard_write() appends "I of N"; shard_read() reads such a text, and returns false for any other. */
 Status shard_write(const Shard *shard, Buffer *out, Error *err);
 bool shard_read(const char *text, Shard *shard);
 /* Appends "PATH.I-of-N" and a NUL. */

@@ -31,7 +31,7 @@ typedef struct {
   ModelFlags model;
   DeviceFlags device;
   SamplingFlags sampling;
-  IdList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
+  IdList prompts, answers, depths; /* token counts; a 0 in prompts or answers is no test */
   IdList parallel;                 /* counts of sequences; none: one at a time */
   IdList guesses;                  /* tokens that a step guesses */
   double accept;                   /* the chance that a guess is right; NAN: no guesses */
@@ -40,7 +40,7 @@ typedef struct {
   bool dummy_weights, kernels, verbose, json;
 } Options;
 
-/* A row of the table: n tokens prefilled at once, or decoded one by one, after `depth` others. */
+/* A row of the table: n tokens prefilled at once, or decoded one by one, after `depth` other tokens. */
 typedef struct {
   bool decode;
   int n, depth;
@@ -288,7 +288,7 @@ static Status choose_context(Bench *bench, Error *err) {
 }
 
 /* Start of the process on clock_ms()'s clock. The kernel records it before libraries are loaded, in ticks of
- * some ms, rounded down (field 22 in proc_pid_stat(5)). If that is unavailable, now. */
+ * some ms, rounded down (field 22 in proc_pid_stat(5)). If that is unavailable, the current time. */
 static double process_start_ms(void) {
   const double now = clock_ms();
   unsigned long long ticks;
@@ -307,7 +307,7 @@ static double process_start_ms(void) {
   return age > 0 ? now - age : now;
 }
 
-/* Bytes in use of the device's own memory, by all programs; 0 if it has none. */
+/* Bytes of the device's own memory that all programs use; 0 if the device has none. */
 static Status memory_taken(const Bench *bench, double *bytes, Error *err) {
   const BackendProbe *probe = bench->device.backend->probe;
   size_t free_bytes, all_bytes;
@@ -325,7 +325,7 @@ static Status report_memory(const Bench *bench, Error *err) {
   const double cache =
       kv_cache_bytes(&bench->model->config, bench->subject.kv, session_context(bench->session));
   const bool own = bench->device.backend->probe->memory_now != NULL;
-  struct rusage usage; /* of a CPU: the peak, with the pages of mapped files */
+  struct rusage usage; /* on a CPU: peak memory, with the pages of mapped files */
   double taken;
   TRY(memory_taken(bench, &taken, err));
   if (!own) taken = getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024 : 0;

@@ -20,7 +20,7 @@ typedef struct {
 } Run;
 
 typedef struct {
-  double tokens_a_second, tokens_a_step, step_ms, draft_ms; /* the last two for each step */
+  double tokens_a_second, tokens_a_step, step_ms, draft_ms; /* step_ms, draft_ms: times per step */
 } Rates;
 
 /* --- a drafter that costs nothing */
@@ -40,8 +40,8 @@ static bool is_right(Run *run) {
   return (double)(run->random >> 11) * 0x1p-53 < run->tests->accept;
 }
 
-/* Picks the next token: the guess if it counts as right, else another token. Without a guess, the sampled
- * one. */
+/* Picks the next token: the guess if it counts as right, else another token. Without a guess, picks the
+ * sampled token. */
 static Status next_token(Run *run, int32_t *id, Error *err) {
   const int32_t *guesses;
   TRY(session_sample(run->session, id, err));

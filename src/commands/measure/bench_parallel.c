@@ -1,8 +1,8 @@
 /* bench_parallel.c - see bench_parallel.h.   Called by: bench.c.   Calls: engine/batch.c.
  *
  * All sequences begin at once, each with a prompt of its own. A row has three rates: prompt tokens until the
- * last sequence has its first token; answer tokens from then on; and all tokens over the whole time. Beside
- * them stands what a step must read while all sequences generate: each weight once, and the keys and values
+ * last sequence has its first token; answer tokens from then on; and all tokens over the whole time. The row
+ * also has what a step must read while all sequences generate: each weight once, and the keys and values
  * of each sequence, at the middle of its answer. */
 #include "commands/measure/bench_parallel.h"
 
@@ -28,8 +28,8 @@ struct Run {
   Asked *asked; /* [n_sequences] */
   unsigned salt;
   int n_asked, n_generated, n_begun;
-  int n_early;     /* answer tokens of all sequences when the last one got its first */
-  double first_ms; /* the time of that */
+  int n_early;     /* answer tokens of all sequences when the last sequence got its first token */
+  double first_ms; /* clock_ms() at that time */
 };
 
 typedef struct {

@@ -21,7 +21,7 @@ typedef struct {
 /* Shows on a terminal what is being measured, until the next call; NULL: nothing. There is no spinner, and no
  * call within a timed run: the line does not change the figures. */
 void bench_say(const BenchSubject *subject, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same for run `run` of a test; runs below 0 are not timed. */
+/* bench_say() for run `run` of a test; runs below 0 are not timed. */
 void bench_say_run(const BenchSubject *subject, const char *test, int run);
 
 /* The columns that say where a model is measured; bench_put_device() puts their cells. */

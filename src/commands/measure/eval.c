@@ -1,5 +1,5 @@
 /* eval.c - `auk eval`: the logits and perplexity of given tokens.
- * Always true: logits are written as they are computed, never all held; the file appears complete or not
+ * Always true: logits are written as they are computed, never all in memory; the file appears complete or not
  *              at all. */
 #include <limits.h>
 #include <math.h>
@@ -162,7 +162,7 @@ static Status run_eval(Eval *eval, Error *err) {
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
   Status status = evaluate(eval, window, err);
   if (eval->shows_progress) progress_clear();
-  TRY(model_check_weights(eval->model, err)); /* may explain the failure, too */
+  TRY(model_check_weights(eval->model, err)); /* changed weights may explain the failure, too */
   TRY(status);
   if (o->logits_out) TRY(atomic_file_commit(&eval->npy.file, err));
   double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;

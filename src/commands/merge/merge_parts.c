@@ -198,7 +198,7 @@ static Status open_blocks(MergeParts *m, const char *directory, Error *err) {
   return check_names(m, err);
 }
 
-/* --- both */
+/* --- files or a directory */
 
 Status merge_parts_open(const char *const *paths, size_t n_paths, MergeParts *m, Error *err) {
   return n_paths == 1 && file_is_directory(paths[0]) ? open_blocks(m, paths[0], err)

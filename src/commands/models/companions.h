@@ -1,5 +1,5 @@
 /* companions.h - copies the files that a packed file needs (config.json, the tokenizer and the rest of
- * model_companions[]) to its folder. They appear together with it or not at all. */
+ * model_companions[]) to its folder. The copies appear together with the packed file or not at all. */
 #pragma once
 
 #include <sys/types.h>

@@ -18,11 +18,11 @@
 Status hub_directory(char **path, Error *err);
 
 /* The path of the model `name`, in new memory: `name` itself if that exists, else the cached snapshot: of the
- * given revision, of main, or without refs/main the newest complete one. If nothing is found, `name` again,
- * for the caller to refuse. NULL after a failure. */
+ * given revision, of main, or without refs/main the newest complete snapshot. If nothing is found, `name`
+ * again, for the caller to refuse. NULL after a failure. */
 Status hub_find(const char *name, char **path, Error *err);
 
-/* Refuses (STATUS_MODEL) a name that hub_find() did not find, with where it looked and how to fetch the
+/* Refuses (STATUS_MODEL) a name that hub_find() did not find, and says where it looked and how to fetch the
  * model. Ignores paths that cannot be names. */
 Status hub_check_found(const char *name, const char *path, Error *err);
 

@@ -217,7 +217,8 @@ static Status print_blocks(Buffer *out, const ModelConfig *config, Error *err) {
                        config->n_layers - n, config->n_layers);
 }
 
-/* True if both layers have the same sizes, and both or none use keys as values and share a layer's cache. */
+/* True if both layers have the same sizes, and are alike in using keys as values and in sharing a layer's
+ * cache. */
 static bool same_sizes(const ModelConfig *config, int layer, int other) {
   const LayerConfig a = config_layer(config, layer), b = config_layer(config, other);
   return a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads && a.head_dim == b.head_dim &&
@@ -273,7 +274,7 @@ static Status print_number(Buffer *out, const char *before, double value, Error 
   return buffer_printf(out, err, "%s%s", before, decimal(value).text);
 }
 
-/* Prints a number that a packed file does not hold, with its source, if there is one. */
+/* Prints a number that a packed file does not hold, with its source; without one, "unknown". */
 static Status print_sourced(Buffer *out, const char *before, double value, const char *source, Error *err) {
   if (!source) return buffer_printf(out, err, "%sunknown (not in the file)", before);
   return buffer_printf(out, err, "%s%s (%s)", before, decimal(value).text, source);

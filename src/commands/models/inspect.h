@@ -30,7 +30,7 @@ typedef struct {
   int context;  /* tokens of the context beside the weights */
   DeviceMemory memory;
   MachineRates rates, host_rates; /* rates: of the GPU, zeros without one */
-  double gpu_bytes, host_bytes;   /* that decoding a token reads of each memory */
+  double gpu_bytes, host_bytes;   /* bytes that decoding a token reads from each memory */
   double tokens_per_second;       /* what these bytes at these rates allow */
 } Prediction;
 /* `size`: of --gpu-memory, or NULL. Measures the rate at which the host reads its memory. */

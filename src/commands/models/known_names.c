@@ -129,7 +129,7 @@ static bool has_config(const char *directory) {
   return has;
 }
 
-/* Refuses a folder that is no checkpoint but has some directly below it. */
+/* Refuses a folder that is no checkpoint but has checkpoints directly below it. */
 static Status refuse_folder_above(const char *folder, Error *err) {
   enum { MOST = 3 };
   Names names = {0};

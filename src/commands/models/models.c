@@ -411,7 +411,7 @@ static Status list_all(const CommandCall *call, Checkpoints *list, Buffer *out, 
     fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
             CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
   enum { SHOWN = 8 };
-  const Names *unreadable = &list->unreadable; /* there may be more checkpoints in these */
+  const Names *unreadable = &list->unreadable; /* unreadable directories may hold more checkpoints */
   for (size_t i = 0; i < unreadable->count && i < SHOWN; i++) print_note("%s", unreadable->items[i]);
   if (unreadable->count > SHOWN)
     print_note("... and %zu more that cannot be looked into", unreadable->count - SHOWN);

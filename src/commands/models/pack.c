@@ -73,8 +73,8 @@ static Status report_written(const Model *model, const char *output, bool beside
   return status;
 }
 
-/* Writes the packed file under a temporary name. Everything that can prevent this is checked before weights
- * are read. */
+/* Writes the packed file under a temporary name. Everything that can prevent the writing is checked before
+ * weights are read. */
 static Status write_all(Model *model, const char *output, AtomicFile *file, Companions *copies, Error *err) {
   const volatile int *interrupted = interrupt_catch();
   if (atomic_file_is_new(file)) TRY(companions_copy(model, output, copies, err));

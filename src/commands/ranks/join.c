@@ -113,7 +113,7 @@ static Status join(const LinkPlace *link, struct Ranks **ranks, Error *err) {
   const RanksPlace place = {.link = *link, .end = end, .said = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)};
   TRY(ranks_join(&place, ranks, err));
   if (link->rank == 0) return STATUS_OK;
-  static const int ignored[] = {SIGINT, SIGTERM, SIGHUP}; /* rank 0 gets them, too, and ends all */
+  static const int ignored[] = {SIGINT, SIGTERM, SIGHUP}; /* rank 0 gets them, too, and ends all processes */
   for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int i = 0; i <= STDERR_FILENO && nothing >= 0; i++) dup2(nothing, i);
@@ -220,7 +220,7 @@ static Status load(const ModelFlags *flags, bool dummy, Device *device, Error *e
   if (!status) status = device_fit(device, model, err);
   if (!status) status = device_load(device, model, err);
   if (!status) status = calls_repeat(device->options.ranks, device->loaded, err);
-  return status; /* what is open goes with the process */
+  return status; /* what is open closes with the process */
 }
 
 Status ranks_follow(const ModelFlags *model, const DeviceFlags *flags, bool dummy, Error *err) {

@@ -10,7 +10,8 @@
 #include "commands/device.h"
 #include "commands/model_flags.h"
 
-/* Finds out which of the processes this is, without connecting: STATUS_USAGE if no job has started it. */
+/* Finds this process's rank and the number of processes, without connecting: STATUS_USAGE if no job has
+ * started it. */
 Status ranks_find(int *rank, int *n, Error *err);
 /* Connects all processes; options get the ranks, and the GPU of this process. */
 Status ranks_connect(const DeviceFlags *flags, BackendOptions *options, Error *err);

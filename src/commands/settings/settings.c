@@ -30,9 +30,9 @@ typedef struct {
 } Settable;
 #define TABLE(table) table, sizeof table / sizeof *table
 
-/* A flag that says how a model answers can be set. It stays out if it says what one call is to do (-p, -o,
- * --json, --map), fixes the outcome (-s), or puts more than the answer into a pipe (--show-thinking). The
- * answers of bench stay greedy. */
+/* A flag that says how a model answers can be set. Such a flag stays out if it says what one call is to do
+ * (-p, -o, --json, --map), fixes the outcome (-s), or puts more than the answer into a pipe
+ * (--show-thinking). The answers of bench stay greedy. */
 static const Settable settable[] = {
     {TABLE(model_flags), "-m", NULL, false},
     {TABLE(model_flags), "--tokenizer, --rope-theta, --norm-eps", NULL, true},
@@ -54,7 +54,7 @@ static const Settable settable[] = {
 };
 enum { N_SETTABLE = sizeof settable / sizeof *settable };
 
-/* True if the lists of names have one in common. */
+/* True if the two lists have a name in common. */
 static bool share_name(const char *names, const char *others) {
   Word name, other;
   while (flag_next_name(&names, &name))
@@ -346,7 +346,7 @@ typedef struct {
   bool named;               /* the call names the model, and so the section */
 } Applying;
 
-/* Refuses a name that the call gives, if it is no model and probably a section: a mistyped one, or one
+/* Refuses a name that the call gives, if it is no model and probably a section: a mistyped name, or a section
  * (a->section) without a line that names its model. */
 static Status check_name(const Applying *a, const char *name, Error *err) {
   const Settings *settings = a->settings;

@@ -3,7 +3,7 @@
  *   m Qwen/Qwen3-8B-AWQ        a flag per line, without its dashes; the value is the rest of the line
  *   temp = 0.7                 a '=' may stand between name and value
  *   stop "\n\n"                a value in double quotes is a JSON string
- *   [coder]                    a section: its lines hold where the model is called "coder", by -m coder,
+ *   [coder]                    a section: its lines apply where the model is called "coder", by -m coder,
  *   m ~/models/coder-awq       AUK_MODEL=coder, or "m coder" above. Its own m says which model that is;
  *   no-think                   without one the name is the model.
  *   # a comment                at the beginning of a line only

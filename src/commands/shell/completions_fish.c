@@ -33,7 +33,7 @@ static const char beginning[] =
     "complete -c auk -f\n"
     "complete -c auk -n 'test (count (commandline -opc)) -eq 1' -l version -d 'say which auk this is'\n";
 
-/* Options for the values of flags, and for operands; put_value() ends those with an open quote. */
+/* Options for the values of flags, and for operands; put_value() ends options that have an open quote. */
 static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_TEXT] = " -x",
                                      [SHELL_FILE] = " -r -F",
