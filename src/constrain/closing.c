@@ -573,7 +573,7 @@ static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, La
 
 /* --- the search */
 
-/* A hash of all on which the frame's closing depends. */
+/* A hash of everything on which the frame's closing depends. */
 static uint64_t print_of(const Machine *m, const Frame *frame) {
   uint64_t sum = 0;
   if (frame->hashing) return frame_print(m, frame);
@@ -640,7 +640,8 @@ static Closing search(Machine *m, const Frame *frame) {
   return better(found, ends);
 }
 
-/* In place of CLOSE_UNSURE the budget of the search is kept: a smaller budget would not find more. */
+/* For an unsure result the budget of its search is stored: a search with a smaller budget would not find
+ * more. */
 enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
 
 static uint32_t budget_of(const Machine *m) {
@@ -657,7 +658,7 @@ static void keep(Machine *m, uint64_t print, uint32_t answer) {
   if (!key_table_add(&m->closings, (KeyEntry){print, {.number = answer}})) machine_fail(m, "out of memory");
 }
 
-/* True if uniqueItems only stands where it narrows what the formula takes. */
+/* True if the formula has uniqueItems only where it excludes values. */
 static bool narrows_by_unique(const Formulas *f, Formula formula) {
   const FormulaNode *node = &f->nodes[formula];
   if (!(node->atoms & ATOM_BIT(ATOM_UNIQUE)) || node->kind == FORMULA_ATOM) return true;
@@ -719,7 +720,7 @@ static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   return dead;
 }
 
-/* Takes a text out of v->texts if it is a dead end; false if enough are out. */
+/* Takes a text out of v->texts if it is a dead end; false if enough texts are out. */
 static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;

@@ -1,4 +1,4 @@
-/* closing.h - whether an open array or object can still close and be what is needed.
+/* closing.h - whether an open array or object can still close and satisfy its schemas.
  *
  * frames.c judges the parts of a formula one by one. That is exact only if each part can be satisfied
  * independently of the others. Some rules join members or items: uniqueItems, contains, not, if, oneOf,
@@ -11,7 +11,7 @@
 
 typedef enum { CLOSE_NEVER, CLOSE_UNSURE, CLOSE_SURE } Closing;
 
-/* Bounds the work until the next call: that of languages, formulas and searches. */
+/* Bounds the work until the next call: the work of languages, formulas and searches. */
 void closing_begin_work(Machine *m);
 /* True if the frame's rules join members or items or, where values are hashed, it may run out of values. */
 bool closing_is_searched(Machine *m, const Frame *frame);
@@ -28,12 +28,12 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
 /* Texts of the open child without those after which the frame, or one around it, could not close because an
  * item repeats. PRECOND machine->text[0..text_size) is the text so far. */
 Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size);
-/* closing_texts() of keys of the frame, an object that may not be equal to an item before it. */
+/* closing_texts() for keys of the frame, an object that may not be equal to an item before it. */
 Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);
 
 /* Sets is_proven of the subschemas that some value satisfies, or for which the search has no answer. If the
- * root is one, the others, such as those that need themselves without end, become `false` as schemas of
- * members and items. */
+ * root is proven, the subschemas that are not, such as those that need themselves without end, become `false`
+ * as schemas of members and items. */
 void closing_find_dead(Machine *m);
 
 /* --- of closing_plain.c, for closing.c */
@@ -42,7 +42,8 @@ enum { CLOSING_FEW = 64 }; /* values of a language that are tried one by one */
 
 /* True if frames.c judges the formula exactly: its parts can be satisfied independently of one another. */
 bool closing_is_plain(Machine *m, Formula formula);
-/* True if the frame is known to have so many values that it and those around it need not repeat. */
+/* True if the frame is known to have so many values that it and the frames around it need not repeat a
+ * value. */
 bool closing_never_runs_out(Machine *m, const Frame *frame);
 /* The formula without uniqueItems. */
 Formula closing_without_unique(Machine *m, Formula rest);

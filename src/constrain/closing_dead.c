@@ -121,6 +121,6 @@ void closing_find_dead(Machine *m) {
   }
   free(order);
   set->is_proving = false;
-  if (set->root > SCHEMA_TRUE && !set->schemas[set->root].is_proven) return; /* to be refused */
+  if (set->root > SCHEMA_TRUE && !set->schemas[set->root].is_proven) return; /* the schema will be refused */
   for (size_t i = 2; i < set->count && dead; i++) forget_dead(set, &set->schemas[i]);
 }

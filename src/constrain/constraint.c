@@ -79,7 +79,7 @@ static Status refuse_dead(const SchemaSet *set, Error *err) {
 
 /* --- schemas that are too hard */
 
-enum { MANY_PARTS = 64 }; /* least parts of a schema that is tried */
+enum { MANY_PARTS = 64 }; /* a schema with fewer parts is not tried */
 
 /* True if the arrays or objects of the schema may have many parts to keep apart. */
 static bool has_many_parts(const Schema *s) {
@@ -88,7 +88,7 @@ static bool has_many_parts(const Schema *s) {
          MANY_PARTS;
 }
 
-/* Pushes each byte of first..last, by itself, in the state. */
+/* Pushes each byte of first..last onto a copy of the state. */
 static void try_bytes(Machine *m, const JsonState *state, int first, int last) {
   for (int byte = first; byte <= last; byte++) {
     JsonState next = *state;
@@ -144,7 +144,7 @@ static Status try_hard_schemas(Machine *m, Error *err) {
   return status;
 }
 
-/* Makes the first mask, which is kept, so that what is too hard is refused now. */
+/* Makes the first mask, which is kept, so that a constraint that is too hard is refused now. */
 static Status try_first_mask(Constraint *c, Error *err) {
   uint64_t *mask = mem_alloc(c->vocabulary->n_words, sizeof *mask, "masks", err);
   const Status status = mask ? constraint_mask(c, mask, err) : STATUS_FAILED;
@@ -271,7 +271,7 @@ static bool is_wasteful(const Constraint *c, int32_t id) {
          (c->has_newline && memchr(bytes, '\n', n));
 }
 
-/* Takes wasteful tokens out of the mask, unless no other is left. */
+/* Takes wasteful tokens out of the mask, unless no other token is left. */
 static void drop_wasteful(const Constraint *c, uint64_t *mask) {
   for (int turn = 0; turn < 2; turn++) {
     bool left = false;
@@ -286,7 +286,7 @@ static void drop_wasteful(const Constraint *c, uint64_t *mask) {
   }
 }
 
-/* Takes `tokens` out of the mask, unless no other is left. */
+/* Takes `tokens` out of the mask, unless no other token is left. */
 static void drop_tokens(const Constraint *c, const uint64_t *tokens, uint64_t *mask) {
   uint64_t left = 0;
   for (uint32_t word = 0; word < c->vocabulary->n_words; word++) left |= mask[word] & ~tokens[word];
@@ -318,7 +318,7 @@ static bool needs_wordy_escape(Constraint *c, int32_t id) {
   return needs;
 }
 
-/* Takes tokens with wordy escapes out of the mask, unless no other is left. */
+/* Takes tokens with wordy escapes out of the mask, unless no other token is left. */
 static void drop_escapes(Constraint *c, uint64_t *mask) {
   const uint32_t n_words = c->vocabulary->n_words;
   const bool after_backslash = is_in_string(&c->state) && c->machine.lexes[c->state.lex].escape == 1;

@@ -41,13 +41,14 @@ void constraint_heed(const volatile int *interrupted);
  * only bytes are taken. */
 Status constraint_open(const char *name, const char *text, size_t size, SchemaOptions options,
                        const Vocabulary *vocabulary, Constraint *constraint, Error *err);
-/* constraint_open() for a grammar. The constraint owns it: a failure closes it, too. */
+/* constraint_open() for a grammar. The constraint owns the grammar, which a failure closes, too. */
 Status constraint_open_grammar(Grammar *grammar, const Vocabulary *vocabulary, Constraint *constraint,
                                Error *err);
 void constraint_close(Constraint *constraint);
 /* From now on masks leave out ways of writing JSON that only cost tokens: more white space than one newline
- * and some dozen blanks, any at the beginning and before a colon, \u and \/ for characters that can be
- * written otherwise. Small models would write them without end. constraint_take() takes them as before. */
+ * and some dozen blanks, any white space at the beginning and before a colon, \u and \/ for characters that
+ * can be written otherwise. Small models would write them without end. constraint_take() still takes such
+ * text. */
 Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);

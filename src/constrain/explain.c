@@ -1,7 +1,7 @@
 /* explain.c - walks a value and the subschemas that judge it, and says which rules fail; see explain.h.
  *
  * Called by: commands/schema.c. Strings and numbers are judged by the languages that the machine judges by,
- * one keyword at a time; arrays and objects by the members of Schema. A subschema marks in `seen` the members
+ * one keyword at a time; arrays and objects by the fields of Schema. A subschema marks in `seen` the members
  * or items that it evaluates, for unevaluatedProperties and unevaluatedItems. */
 #include "constrain/explain.h"
 

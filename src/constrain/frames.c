@@ -31,8 +31,8 @@ Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_c
 
 /* --- the places of children */
 
-/* The place of a schema in the list whose places were kept last; `n` if it has none. A stale place, of an
- * earlier list, has another schema there. */
+/* The place of a schema in the list whose places were kept last; `n` if it is not in the list. A stale place,
+ * of an earlier list, has another schema there. */
 static uint32_t place_of(const Machine *m, const uint32_t *children, uint32_t n, uint32_t schema) {
   const uint32_t at = m->places[schema];
   return at < n && children[at] == schema ? at : n;
@@ -111,7 +111,8 @@ static bool contradicts(const Relax *r, const FormulaNode *list) {
 }
 
 /* Over-approximates FORMULA_ONE: OR over i of (part i, and none of the others); negated: none of the parts,
- * or two. With more than 16 parts (negated: 8) the others are not looked at, which only allows more. */
+ * or two. With more than 16 parts "none of the others" is left out, and with more than 8 the negation is
+ * FORMULA_TRUE, which only allows more. */
 static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   Formulas *f = formulas_of(r->m);
   if (!positive && node.b > 8) return FORMULA_TRUE;
@@ -376,7 +377,7 @@ const Frame *frame_inside(Machine *m, const Frame *parent, FrameKind kind) {
 typedef struct {
   Machine *m;
   const Frame *frame;
-  uint32_t count; /* members or items with the one that begins */
+  uint32_t count; /* members or items, including the one that begins */
   uint32_t key;   /* number of its key, UINT32_MAX: none */
   uint32_t rank;  /* of the key in frame->order; 0: any order */
   const char *bytes;

@@ -24,8 +24,8 @@ const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdi
 uint64_t frame_value_hash(const Frame *frame);
 /* True if the value may end here; gives verdicts[i] of the goals that are the parent's children. */
 bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
-/* True if the object may still become what is needed without those keys of ranks up to `rank` that it has not
- * had. */
+/* True if the object can still satisfy what is needed without the keys of ranks up to `rank` that it
+ * lacks. */
 bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank);
 /* The keys of `keys` that an object, whose last key is `last`, has not had. */
 Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);

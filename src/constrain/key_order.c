@@ -46,7 +46,7 @@ static int by_key_and_rank(const void *a, const void *b) {
   return (x->schema > y->schema) - (x->schema < y->schema);
 }
 
-/* Keeps the first of equal keys, and ranks those kept from 1 on. */
+/* Keeps the first of equal keys, and ranks the kept keys from 1 on. */
 static Status number_keys(KeyOrder *order, Error *err) {
   KeyList all = {0};
   Status status = STATUS_OK;

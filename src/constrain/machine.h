@@ -96,7 +96,7 @@ typedef struct {
   uint32_t n_text;  /* bytes so far */
   uint32_t start;   /* where the string or number began */
   uint8_t phase;    /* Phase */
-  uint8_t kind, at; /* LITERAL: which, and bytes of it so far */
+  uint8_t kind, at; /* in a literal: its JsonKind; bytes of it so far */
 } JsonState;
 
 typedef struct Lex Lex;
@@ -152,8 +152,8 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 /* True if the text may end here. */
 bool machine_may_end(Machine *machine, const JsonState *state);
 
-/* Ends the open string, key or number here, before its quote; false if it is refused. Where a string is not
- * hashed and has one language, its text is not read: it ends as any text of the language would. */
+/* Ends the open string, key or number here, before its quote; false if this end is refused. Where a string is
+ * not hashed and has one language, its text is not read: it ends as any text of the language would. */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
 uint64_t machine_literal_hash(JsonKind kind);

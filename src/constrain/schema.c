@@ -156,7 +156,7 @@ static Status make_all(SchemaSet *set, Error *err) {
   return langs_check(&set->langs, err);
 }
 
-/* The texts of `numbers` but those that end with a fraction of zeros. */
+/* The texts of `numbers` except those that end with a fraction of zeros. */
 static Lang without_zero_fraction(Langs *l, Lang numbers) {
   const Lang zeros = lang_repeat(l, lang_byte(l, '0'), 1, LANG_NO_END);
   const Lang ending = lang_then(l, lang_byte(l, '.'), zeros);

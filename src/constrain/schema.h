@@ -43,7 +43,7 @@ typedef struct {
   size_t count, capacity;
 } KeyList;
 
-/* Not given: 0 for a minimum, UINT32_MAX for a maximum, SCHEMA_NONE for a schema. */
+/* Values of absent keywords: 0 for a minimum, UINT32_MAX for a maximum, SCHEMA_NONE for a schema. */
 typedef struct {
   const Json *json; /* NULL for schemas 0 and 1; of a constant: the value */
   bool is_constant; /* only a value equal to json satisfies it */
@@ -53,7 +53,7 @@ typedef struct {
   bool is_proven;     /* some value satisfies it, found while SchemaSet.is_proving */
   bool widened;       /* some keyword of it, or of a schema below, was let go: it allows more than it says */
   Draft draft;
-  uint32_t resource;   /* index of the resource it lies in: its base URI */
+  uint32_t resource;   /* index of the resource that the schema is in: its base URI */
   char *pointer;       /* JSON pointer, for messages */
   unsigned kinds;      /* KIND_BIT() of the kinds that its own keywords allow */
   Lang string, number; /* restrictions by its own keywords; LANG_ALL: none */
@@ -100,11 +100,11 @@ typedef struct {
 } Key;
 
 typedef struct {
-  bool exponents;      /* bounded numbers may have one: 1.5e+3 */
+  bool exponents;      /* bounded numbers may have an exponent: 1.5e+3 */
   bool ignore_formats; /* formats are annotations */
   bool ordered_keys;   /* keys of `properties` come in their order, others after them */
   bool plain_integers; /* restricted numbers have no fraction of zeros: 2, not 2.0 */
-  bool lenient;        /* keywords that cannot be held to exactly are let go, see SchemaSet.let_go */
+  bool lenient;        /* keywords that cannot be enforced exactly are let go, see SchemaSet.let_go */
 } SchemaOptions;
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* schema_compile.c - the keywords of JSON Schema, one function each; see schema_internal.h.
  *
- * Called by: schema.c. In a draft that does not know a keyword it is an annotation, like any unknown
- * one. */
+ * Called by: schema.c. A keyword that the schema's draft does not know is an annotation, like any unknown
+ * keyword. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "constrain/schema_internal.h"
 
 /* The keyword that is being compiled. Schemas move in memory when one is added: own() gives the present
- * place. */
+ * address. */
 typedef struct {
   SchemaSet *set;
   uint32_t number;
@@ -685,7 +685,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {
-    s->additional = SCHEMA_NONE; /* else it would also judge keys that the lost pattern matches */
+    s->additional = SCHEMA_NONE; /* else `additional` would also judge keys that the lost pattern matches */
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;

@@ -284,7 +284,7 @@ static bool requires(const SchemaSet *set, uint32_t schema, uint32_t key, int de
   return false;
 }
 
-/* True if a member with the key that satisfies `a` cannot satisfy `b`. */
+/* True if no member with this key can satisfy both `a` and `b`. */
 static bool members_differ(SchemaSet *set, uint32_t a, uint32_t b, uint32_t key, int depth) {
   const KeySchema *mine = schema_property(&set->schemas[a], key),
                   *other = schema_property(&set->schemas[b], key);

@@ -33,7 +33,7 @@ static Status refuse_at(Parser *p, size_t at, const char *expected, const char *
                    expected, (int)size, found);
 }
 
-/* Refuses what stands at p->at. */
+/* Refuses the text at p->at. */
 static Status refuse(Parser *p, const char *expected) {
   char found[8] = "'";
   if (p->at >= p->size) return refuse_at(p, p->at, expected, "the end", 7);

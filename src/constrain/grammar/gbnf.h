@@ -5,7 +5,7 @@
  *
  *   root ::= <think> !</think>* <[7]>  # tokens: by text, any but one, by id
  *
- * Taken: literals and classes with the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH, '.',
+ * Syntax: literals and classes with the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH, '.',
  * groups, '|', * + ? {n} {n,} {n,m}, comments, tokens. */
 #pragma once
 

@@ -20,7 +20,7 @@ static Lang ended_by(Langs *langs, Lang a, const char *end) {
   return lang_and(langs, lang_then(langs, lang_text(langs, a), mark), lang_not(langs, early));
 }
 
-/* The values of the schema but arrays and objects: strings as they are, other values as JSON. */
+/* The values of the schema except arrays and objects: strings as they are, other values as JSON. */
 static Lang plain_values(SchemaSet *set) {
   static const char *const names[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};
   Langs *langs = &set->langs;

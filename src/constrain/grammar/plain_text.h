@@ -1,5 +1,5 @@
-/* plain_text.h - grammars of texts that stand outside of JSON: words, and the values of a schema whose
- * strings stand as they are, without quotes and escapes. */
+/* plain_text.h - grammars of texts that are not JSON: words, and the values of a schema with strings that
+ * have no quotes and escapes. */
 #pragma once
 
 #include "constrain/grammar/grammar.h"
@@ -9,7 +9,7 @@
 Status grammar_open_words(const char *name, LangWord *words, size_t n, Grammar **grammar, Error *err);
 
 /* A grammar of values that fit the schema text[0..size), each followed by `end`, which does not come earlier:
- * a string as it is, or a number, true, false or null as JSON. *grammar is NULL if the schema has no string
- * without `end`. */
+ * a string without quotes, or a number, true, false or null as JSON. *grammar is NULL if the schema has no
+ * string without `end`. */
 Status grammar_open_value(const char *name, const char *text, size_t size, SchemaOptions options,
                           const char *end, Grammar **grammar, Error *err);

@@ -1,5 +1,5 @@
-/* productions.h - a grammar as productions over regular languages: what is left of its rules once all that
- * does not refer to itself is a language.
+/* productions.h - a grammar as productions over regular languages: the rules that remain once every part
+ * that does not refer to itself is one language.
  *
  *   list ::= "[" (list ("," list)*)? "]"      rule 0: LANG "[" RULE 1 LANG "]" END
  *                                             rule 1: RULE 0 RULE 2 END | END
@@ -24,7 +24,7 @@ typedef struct {
 
 typedef struct {
   uint32_t first; /* alternative, or NO_ALTERNATIVE */
-  uint32_t owner; /* number in the tree of the rule whose part it is */
+  uint32_t owner; /* the rule that this is a part of: its number in the tree */
 } Rule;
 
 /* Zero-initialise it. */

@@ -14,7 +14,7 @@ void byte_classes_divide(ByteClasses *classes, const ByteSet *set);
  * failure. */
 uint32_t *byte_row_make(Langs *langs);
 
-/* The entry of a row for a present class, even a newer one than the row; for a byte. */
+/* The entry of a row for a class, which may be newer than the row, and for a byte. */
 static inline uint32_t *byte_row_class(const ByteClasses *classes, uint32_t *row, uint32_t class) {
   while (class >= row[0]) class = classes->parent[class];
   return &row[1 + class];

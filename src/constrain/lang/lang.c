@@ -200,8 +200,8 @@ static bool add_parts(Langs *langs, LangKind kind, Lang a) {
   return true;
 }
 
-/* Unites or intersects the sets among list[0..n) to one; returns the new n, or -1 for an AND whose sets have
- * no byte in common. */
+/* Unites or intersects the sets among list[0..n) into one; returns the new n, or -1 for an AND whose sets
+ * have no byte in common. */
 static ptrdiff_t join_sets(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
   size_t kept = 0, n_sets = 0;
   ByteSet all = byte_set_none();
@@ -711,7 +711,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* --- beginnings */
 
-/* True for any text, even with more after it, and for a union that has such a part. */
+/* True if `a` is any text, alone or with more after it, or a union with such a part. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
   LangNode *node = &langs->nodes[a];
   if (node->takes_any) return node->takes_any == 1;

@@ -67,7 +67,7 @@ Status langs_open(Langs *langs, Error *err);
 void langs_close(Langs *langs);
 /* The first failure so far. */
 Status langs_check(const Langs *langs, Error *err);
-/* Records a failure of `langs` unless there was one. */
+/* Records a failure of `langs` unless there was one before. */
 void langs_fail(Langs *langs, Status status, const char *message);
 
 Lang lang_byte(Langs *langs, unsigned char byte);
@@ -145,7 +145,7 @@ static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs
 }
 
 bool lang_has_empty(const Langs *langs, Lang a);
-/* True for LANG_ALL, and for what is made without intersections, complements and multiples. */
+/* True for LANG_ALL, and for languages made without intersections, complements and multiples. */
 bool lang_is_plain(const Langs *langs, Lang a);
 /* The derivative by a byte: the rests of the strings of `a` that begin with `byte`. */
 Lang lang_next(Langs *langs, Lang a, unsigned char byte);

@@ -1,8 +1,8 @@
 /* lang_classes.c - derivatives by whole classes of characters above U+007F; see lang.h. Called by: lex.c,
  * lang_lengths.c.
  *
- * A set of characters is an OR of sequences of bytes. As a part of a language it is taken as one letter that
- * has all characters of a class, or none, or only some: then the answer is LANG_UNKNOWN. */
+ * A set of characters is an OR of sequences of bytes. As a part of a language, such a set is treated as one
+ * letter. If it has only some characters of a class, the answer is LANG_UNKNOWN. */
 #include "constrain/lang/lang_internal.h"
 
 static bool is_in_class(unsigned lead, WideClass class) {

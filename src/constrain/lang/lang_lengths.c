@@ -13,7 +13,7 @@ static bool begins_character(int byte) {
   return byte < 0x80 || byte > 0xbf;
 }
 
-/* lang_shortest() of what is made without AND, NOT and MULTIPLE. */
+/* lang_shortest() of languages made without AND, NOT and MULTIPLE. */
 static uint32_t shortest_plain(Langs *langs, Lang a);
 
 static uint32_t keep_shortest(Langs *langs, Lang a, uint64_t shortest) {

@@ -1,7 +1,7 @@
 /* regular_expression.h - ECMAScript regular expressions with the u flag as languages.
  *
- * Taken: alternatives, classes, quantifiers (greedy or lazy, which is the same set of strings), groups, ^
- * and $, lookahead outside of quantifiers. Refused, with the place: back references, lookbehind, word
+ * Supported: alternatives, classes, quantifiers (greedy or lazy, which is the same set of strings), groups,
+ * ^ and $, lookahead outside of quantifiers. Refused, with the place: back references, lookbehind, word
  * boundaries, and what is no regular expression. */
 #pragma once
 

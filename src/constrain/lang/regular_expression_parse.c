@@ -28,7 +28,7 @@ static Status refuse(Parser *p, const char *what) {
   return error_set(p->err, STATUS_USAGE, "at byte %zu of the expression: %s", p->at, what);
 }
 
-/* Refuses what ECMAScript has and this parser has not. */
+/* Refuses syntax that ECMAScript has and this parser lacks. */
 static Status not_supported(Parser *p, const char *what) {
   p->tree->unsupported = true;
   return refuse(p, what);

@@ -196,7 +196,7 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     if (i == 0) made->others = p.others;
     made->ends |= p.ends;
   }
-  /* Only walks find ends: no plan is used where they are wanted. */
+  /* Only walks find ends: no plan is used where ends are wanted. */
   if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }
@@ -244,7 +244,8 @@ static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   made->bounded = true;
 }
 
-/* Sets enough[n]: n plus the most characters that a string needs to end after any n of the first plan. */
+/* Sets enough[n]: n plus the most characters that a string needs to end after any n characters of the first
+ * plan. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   const LexPlan *plan = &made->plans[0];
   Plan p = {.masks = masks, .whole = plan->whole};

@@ -33,12 +33,12 @@ typedef struct {
 typedef struct {
   bool made, planned, bounded, measured;
   bool ends;        /* the string may end in a state that a plan passes */
-  LexPlan plans[2]; /* the second one: more characters of fewer classes, or the same */
+  LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or the same */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */
   /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end. */
   uint32_t enough[N_ENOUGH];
   const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */
-  LexToken *tokens;     /* [n_tokens] further ones */
+  LexToken *tokens;     /* [n_tokens] further tokens */
   size_t n_tokens, tokens_capacity;
   LexExit *exits; /* [n_exits] of a string only where the state is not between characters */
   size_t n_exits, exits_capacity;

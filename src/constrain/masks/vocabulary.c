@@ -120,7 +120,7 @@ static bool is_one_of(char c, const char *all) {
 static int escape_length(const char *text, size_t size) {
   if (size < 2) return 0;
   if (text[1] != 'u') return is_one_of(text[1], "\"\\/bfnrt") ? 2 : -1;
-  if (size > 3 && is_one_of(text[2], "dD") && is_one_of(text[3], "cdefCDEF")) return -1; /* a low one */
+  if (size > 3 && is_one_of(text[2], "dD") && is_one_of(text[3], "cdefCDEF")) return -1; /* a low surrogate */
   for (size_t i = 2; i < 6; i++) {
     if (i >= size) return 0;
     if (!is_one_of(text[i], "0123456789abcdefABCDEF")) return -1;
@@ -193,7 +193,7 @@ static Status add_groups(Vocabulary *v, Error *err) {
   return STATUS_OK;
 }
 
-/* Numbers the rests: equal ones share a number, 0 is the empty one. */
+/* Numbers the rests: equal rests share a number, 0 is the empty rest. */
 static Status add_rests(Vocabulary *v, Word *words, uint32_t n, Error *err) {
   qsort(words, n, sizeof *words, by_bytes);
   v->n_rests = 1;

@@ -30,7 +30,7 @@ typedef struct {
   bool escaped;          /* CONTENT has a backslash */
 } QuoteToken;
 
-/* Quotes first .. last-1, which have one CONTENT. */
+/* Quotes first .. last-1, which have the same CONTENT. */
 typedef struct {
   uint32_t first, last;
 } QuoteGroup;
@@ -46,7 +46,7 @@ enum {
   CLASS_CONTROL,                 /* which no string has */
   CLASS_DELETE,                  /* U+007F */
   CLASS_ASCII,                   /* the first of 33: white space and ASCII's other characters in order */
-  CLASS_WIDE = CLASS_ASCII + 33, /* UTF-8 with other first bytes than the following */
+  CLASS_WIDE = CLASS_ASCII + 33, /* UTF-8 with first bytes that no class below has */
   CLASS_WIDE_C2,
   CLASS_WIDE_E1,
   CLASS_WIDE_E2,

@@ -19,7 +19,7 @@ typedef struct {
   size_t n_slots, count;
 } KeyTable;
 
-/* The entry of a key, or NULL. It is valid until key_table_add(). PRECOND key != 0, of both functions */
+/* The entry of a key, or NULL. It is valid until key_table_add(). PRECOND key != 0, for both functions */
 const KeyEntry *key_table_find(const KeyTable *table, uint64_t key);
 /* Adds an entry whose key is new; false if memory runs out. */
 bool key_table_add(KeyTable *table, KeyEntry entry);
