@@ -44,7 +44,8 @@ static size_t first_place(const Buffers *b, int own, const int *order, int n, si
   return place;
 }
 
-/* The largest are placed first: smaller ones then fit into their memory while they are not in use. */
+/* The largest buffers are placed first: smaller ones then fit into memory of larger ones that are not in
+ * use. */
 size_t buffers_fit(Buffers *b, size_t align) {
   int order[MOST_BUFFERS];
   size_t all = 0, end = 0;

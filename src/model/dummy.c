@@ -22,8 +22,8 @@ typedef struct {
   size_t weight_bytes; /* `used` without padding */
 } Arena;
 
-/* Takes n items of `size` bytes. A matrix is at most 2^25 by 2^20 of 2 bytes, and layers are at most 4096
- * (config.c): nothing overflows. */
+/* Takes n items of `size` bytes. A matrix is at most 2^25 by 2^20 of 2 bytes, and there are at most 4096
+ * layers (config.c): nothing overflows. */
 static const void *place(Arena *arena, size_t n, size_t size) {
   const void *at = arena->base ? arena->base + arena->used : NULL;
   arena->weight_bytes += n * size;
@@ -99,7 +99,7 @@ static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Err
   return STATUS_OK;
 }
 
-/* Places the stored matrices of a layer: whole[which] becomes the one whose first part is `which`. */
+/* Places the stored matrices of a layer: whole[which] becomes the matrix whose first part is `which`. */
 static Status place_stored(Arena *arena, const Model *model, int index, Linear whole[N_LAYER_LINEARS],
                            Error *err) {
   const ModelConfig *config = &model->config;
@@ -165,7 +165,7 @@ static Status place_layer(Arena *arena, Model *model, int index, Error *err) {
   return STATUS_OK;
 }
 
-/* Places the tensors beside the layers, but for the head. */
+/* Places the tensors outside the layers, except the head's. */
 static Status place_own(Arena *arena, Model *model, Error *err) {
   for (int which = 0; which < N_MODEL_VECTORS; which++) {
     const int n = model_vector_size(&model->config, which);

@@ -29,7 +29,7 @@ typedef enum {
   WIDTH_DELTA_GATE, /* gate_rank, or hidden without it */
   WIDTH_DELTA_RANK, /* gate_rank */
   WIDTH_CONV,
-  WIDTH_EXPERTS,       /* their number */
+  WIDTH_EXPERTS,       /* number of experts */
   WIDTH_SHARED_GATE,   /* 1 */
   WIDTH_EXPERT_LATENT, /* of the experts' inputs and outputs, where it is not hidden */
   WIDTH_Q_INPUT,       /* hidden, or the queries' latent */
@@ -74,7 +74,7 @@ typedef enum {
   WIDTH_CHOICES,     /* n_experts, with choice_bias */
   WIDTH_OWN_EXPERTS, /* n_experts, with EXPERTS_OWN_NORMS */
   WIDTH_XIELU,
-  /* beside the layers: */
+  /* outside the layers: */
   WIDTH_VOCAB,
   WIDTH_LAYER_INPUTS, /* of all layers together */
   WIDTH_MORE_STREAMS, /* hidden, where there is such a stream of AltUp */
@@ -454,7 +454,7 @@ bool model_vector_is_made(const ModelConfig *config, int which) {
   return config->norms_plain && which == MODEL_FINAL_NORM;
 }
 
-/* --- beside the layers */
+/* --- outside the layers */
 
 typedef struct {
   const char *name;
@@ -490,7 +490,7 @@ static const ModelRow *row_of(const ModelRow *rows, int which) {
   return rows;
 }
 
-/* A size beside the layers; number: the tensor's place in its row, if that stands for several. */
+/* A size of a tensor outside the layers; number: its index in a ModelRow of several tensors. */
 static int model_width(const ModelConfig *config, Width width, int number) {
   const DraftConfig *draft = &config->draft;
   const int states = draft->n_states * draft->target_hidden;
@@ -529,7 +529,7 @@ int model_vector_size(const ModelConfig *config, int which) {
   return model_width(config, row->out, which - row->first);
 }
 
-/* out = the full name; numbered if the row stands for several tensors and `base` is the row's own name. */
+/* out = the full name; numbered if the row has several tensors and `base` is the row's own name. */
 static void model_name(const ModelRow *row, const char *body, const char *base, int which,
                        char out[LINEAR_NAME_SIZE]) {
   const int number = row->n > 1 && base == row->name ? which - row->first : -1,

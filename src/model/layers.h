@@ -60,12 +60,12 @@ typedef struct {
   Dtype usually;      /* DTYPE_F32 if checkpoints with fp16 or bf16 weights store it so, else DTYPE_F16 */
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
-/* True for the weights of norms without weights (config.norms_plain), of a layer or beside the layers: the
+/* True for the weights of norms without weights (config.norms_plain), in a layer or outside the layers: the
  * loader makes ones, no checkpoint has them. */
 bool layer_vector_is_made(const ModelConfig *config, int which);
 bool model_vector_is_made(const ModelConfig *config, int which);
 
-/* --- beside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
+/* --- outside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
 
 /* Inputs and outputs of a linear layer, and the length of a vector; *n_out or the length 0: the model lacks
  * it. */

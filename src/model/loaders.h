@@ -54,9 +54,9 @@ void taps_count(Model *model);
 
 /* The heads of latent attention (latent_heads.c): latent_heads_open() allocates key_heads and value_heads of
  * all layers, latent_heads_shape() gives them their shapes once kv_b has its own, and adds to made_bytes;
- * latent_heads_make() makes the keys' weights. PRECOND of the last: kv_b has its data. latent_heads_place()
- * is for a dummy, whose keys' weights lie at `keys`. latent_heads_bytes() is the memory of a layer's keys'
- * weights. All do nothing for other models. */
+ * latent_heads_make() makes the keys' weights. PRECOND of latent_heads_make(): kv_b has its data.
+ * latent_heads_place() is for a dummy, whose keys' weights lie at `keys`. latent_heads_bytes() is the memory
+ * of a layer's keys' weights. All do nothing for other models. */
 size_t latent_heads_bytes(const Model *model, int layer);
 Status latent_heads_open(Model *model, Error *err);
 Status latent_heads_shape(Model *model, Error *err);
@@ -102,7 +102,7 @@ const MappedFile *model_file(const Model *model, size_t index);
 /* Allocates a Model with its files and path. */
 Status model_make(const char *path, Model **model, Error *err);
 
-/* Both fill a Model of model_make(); model_close() releases it, also after a failure. */
+/* The next three fill a Model of model_make(); model_close() releases it, also after a failure. */
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 Status hf_draft_open(const char *path, const Model *target, Model *draft, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);

@@ -96,7 +96,7 @@ typedef struct {
   const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
-/* Bytes of the n weights of n inputs of one output, in the forms that are stored by outputs (`weight`). */
+/* Bytes of the weights of n inputs of one output, in the forms that are stored by outputs (`weight`). */
 static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   switch (linear->kind) {
   case LINEAR_FP4: return n / 2;
@@ -175,7 +175,7 @@ typedef struct {
   ModelLayout layout;
   bool dummy;         /* made by model_open_dummy() */
   ModelLayer *layers; /* [n_layers] */
-  /* The tensors beside the layers (model/tensors.def); n_out 0 or data NULL: the model lacks this tensor. A
+  /* The tensors outside the layers (model/tensors.def); n_out 0 or data NULL: the model lacks this tensor. A
    * drafter's head may be its target's; head.bias is there with config.head_bias. */
   union {
     Linear linear[N_MODEL_LINEARS];
@@ -254,8 +254,8 @@ Status model_prepare(Model *model, int n_threads, Error *err);
 /* model_prepare() for a device that calls model_prepare_expert() before it reads an expert: the experts'
  * weights, most of the model's, stay as stored until then. Their memory is allocated, but not touched. */
 Status model_prepare_but_experts(Model *model, int n_threads, Error *err);
-/* Repacks an expert's weights if model_prepare_but_experts() left them; else returns at once. Not from two
- * threads at a time, unless model_prepare() was called. */
+/* Repacks an expert's weights if model_prepare_but_experts() left them; else returns at once. Not to be
+ * called from two threads at a time, unless model_prepare() was called. */
 void model_prepare_expert(const Model *model, const Expert *expert, int n_threads);
 /* The short first part of model_prepare(): makes and checks scales and zero points, so that a device can
  * refuse them before the weights are repacked. */

@@ -62,7 +62,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
 typedef struct {
   int which; /* LAYER_Q .. of linear layers, or of vectors; or MODEL_HEAD .. */
   int when;
-  size_t own; /* offset in TensorNames of the name; counts where `name` is NULL */
+  size_t own; /* offset in TensorNames of the name; used if `name` is NULL */
   const char *name;
 } NameRow;
 
@@ -164,7 +164,7 @@ const char *vector_name(const ModelConfig *config, int layer, int which, const c
   return FIND(own_vectors, config, &own, which, FIND(other_vectors, config, &own, which, usual));
 }
 
-/* For tensors beside the layers: their rows look at no property of a layer. */
+/* For tensors outside the layers: their rows look at no property of a layer. */
 static const LayerConfig none;
 
 const char *model_linear_base(const ModelConfig *config, int which, const char *usual) {

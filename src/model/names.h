@@ -6,6 +6,6 @@
 
 const char *linear_name(const ModelConfig *config, int layer, int which, const char *usual);
 const char *vector_name(const ModelConfig *config, int layer, int which, const char *usual);
-/* The names of tensors beside the layers, MODEL_HEAD .. and MODEL_FINAL_NORM .. . */
+/* The names of tensors outside the layers, MODEL_HEAD .. and MODEL_FINAL_NORM .. . */
 const char *model_linear_base(const ModelConfig *config, int which, const char *usual);
 const char *model_vector_base(const ModelConfig *config, int which, const char *usual);

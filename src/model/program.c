@@ -51,8 +51,8 @@ _Static_assert(N_DIFFERENCES <= 64 && N_OPERATIONS <= 32, "sets of them are bits
 #define ON(KIND)  (UINT32_C(1) << OP_##KIND)
 #define HAS(NAME) (UINT64_C(1) << DIFF_##NAME)
 
-/* The differences (bits of DIFF_...) of an operation. own: its layer; zeros for operations beside the
- * layers. */
+/* The differences (bits of DIFF_...) of an operation. own: the operation's layer; zeros for operations
+ * outside the layers. */
 static uint64_t differences_of(const ModelConfig *c, const LayerConfig *own, OpKind kind) {
   static const uint32_t operations[N_DIFFERENCES] = {
 #define DIFFERENCE(NAME, operations, ...) [DIFF_##NAME] = operations,
@@ -177,7 +177,7 @@ static void find_cut(Program *p, int last) {
 }
 
 Status program_make(const ModelConfig *config, Program *program, Error *err) {
-  static const LayerConfig none; /* of operations beside the layers */
+  static const LayerConfig none; /* of operations outside the layers */
   *program = (Program){.cut = -1, .kept = -1};
   const size_t most = (size_t)config->n_layers * MOST_OF_A_LAYER + 2;
   if (!(program->ops = mem_alloc(most, sizeof *program->ops, "program", err))) return STATUS_FAILED;

@@ -21,7 +21,7 @@ typedef enum {
   REGISTER_X = 1 << 1,       /* the residual stream */
   REGISTER_H = 1 << 2,       /* a block's input: x normalised, or a mix of several streams */
   REGISTER_Q = 1 << 3,       /* queries */
-  REGISTER_A = 1 << 4,       /* the output of attention, or of what stands in its place */
+  REGISTER_A = 1 << 4,       /* the output of attention, or of what replaces it */
   REGISTER_BESIDE = 1 << 5,  /* the output of Mamba-2 beside attention */
   REGISTER_G = 1 << 6,       /* the hidden units of an MLP */
   REGISTER_STREAMS = 1 << 7, /* several residual streams */

@@ -1,4 +1,4 @@
-/* slice.c - see slice.h. Always true: a part shares every byte of weights with the whole model, but for the
+/* slice.c - see slice.h. Always true: a part shares every byte of weights with the whole model, except the
  * taps of delta layers, whose channels are not contiguous in the whole. */
 #include "model/slice.h"
 
@@ -46,7 +46,7 @@ static bool is_one_group(const Linear *l) {
   return l->kind != LINEAR_FP4 && (l->group == 0 || l->group >= l->n_in);
 }
 
-/* Inputs are divided in multiples of this: whole groups, and whole slabs of the layer that makes them. */
+/* The unit in which inputs are divided: whole groups, and whole slabs of the layer that makes them. */
 static int input_unit(const Linear *l) {
   int unit = is_one_group(l) ? OUTPUT_UNIT : l->group;
   while (unit % OUTPUT_UNIT != 0) unit *= 2;
@@ -59,7 +59,7 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* Hidden units are divided in such multiples, the same in all layers. `shared`: MLPs beside experts. */
+/* The multiples in which hidden units are divided, the same in all layers. `shared`: MLPs beside experts. */
 typedef struct {
   int mlp, shared, expert;
 } Units;
@@ -145,7 +145,7 @@ static void divide_outputs(const ModelConfig *c, LayerConfig own, const Linear *
     snprintf(why->text, sizeof why->text, "%s has heads of %d outputs, expected eights", l->name, d->key_dim);
 }
 
-/* Looks for a reason in what comes before the MLP. */
+/* Looks for an obstacle in the layer's part before the MLP. */
 static void divide_mixer(const ModelConfig *c, LayerConfig own, const ModelLayer *l, int n, Obstacle *why) {
   divide_counts(c, own, n, why);
   for (int which = 0; which < N_LAYER_LINEARS && !*why->text; which++)
@@ -158,7 +158,7 @@ static void divide_mixer(const ModelConfig *c, LayerConfig own, const ModelLayer
              l->o.n_in);
 }
 
-/* Looks for a reason why n GPUs cannot share the model. */
+/* Looks for an obstacle to sharing the model among n GPUs. */
 static Obstacle find_obstacle(const Model *model, int n) {
   const ModelConfig *c = &model->config;
   const Units units = find_units(model);

@@ -5,7 +5,7 @@
  * units of gate and up with the same inputs of down, in MLPs and in each expert, key heads of the delta rule
  * with their value heads, channels of a short convolution, rows of lm_head. Embedding, norms and routers are
  * whole. The results of o and down are then sums over all parts; their biases are in the first part alone.
- * Where there are fewer KV heads than parts, several parts have the same one. Hidden units are divided in
+ * Where there are fewer KV heads than parts, several parts have the same head. Hidden units are divided in
  * whole groups of down's inputs, so parts may differ by a group. */
 #pragma once
 
@@ -17,8 +17,8 @@ enum { MAX_SPLIT = 8 };
  * GPUs that would work. Needs no weights. n 1: any model. */
 Status model_check_split(const Model *model, int n, Error *err);
 
-/* The sizes of part `index` of n; no part has larger ones than the first. Release with config_part_release(),
- * also after a failure. PRECOND model_check_split() returned STATUS_OK. */
+/* The sizes of part `index` of n; no part has larger sizes than the first. Release with
+ * config_part_release(), also after a failure. PRECOND model_check_split() returned STATUS_OK. */
 Status config_part(const Model *whole, int index, int n, ModelConfig *part, Error *err);
 void config_part_release(ModelConfig *part);
 

@@ -19,7 +19,7 @@ enum {
   N_LAYER_VECTORS
 };
 
-/* The tensors beside the layers; some are arrays: model->linear[MODEL_STREAMS_IN + 2]. */
+/* The tensors outside the layers; some are arrays: model->linear[MODEL_STREAMS_IN + 2]. */
 enum {
 #define ONE                                    1
 #define MANY(n)                                n

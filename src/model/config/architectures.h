@@ -18,8 +18,8 @@ typedef enum {
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
   WINDOW_FIRST_FULL,  /* by layer_types, else all but the first and every n-th */
   WINDOW_BEFORE_LAST, /* by layer_types, else all but every n-th counted back from the last, which is none */
-  WINDOW_OR_NOPE,  /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
-  WINDOW_AND_NOPE, /* the same, but there must be a window */
+  WINDOW_OR_NOPE,     /* as WINDOW_PERIODIC, other layers without rope; window null: rope in all layers */
+  WINDOW_AND_NOPE,    /* the same, but there must be a window */
   WINDOW_SOME_FULL_NOPE, /* the same, without layer_types: the first, every n-th from the second on and the
                           * last have no window */
   WINDOW_NOPE,           /* if use_sliding_window: by layer_types, else the NoPE layers */
@@ -27,13 +27,13 @@ typedef enum {
 
 /* The rope types that a config may name besides "default". */
 typedef enum {
-  ROPES_USUAL,        /* all but "proportional", and "dynamic" */
-  ROPES_MROPE,        /* and "mrope", which is the plain one, as it is for text */
-  ROPES_DEEPSEEK,     /* and "deepseek_yarn", which is "yarn" (Sarvam) */
-  ROPES_XDROPE,       /* and "xdrope", which is "dynamic", as it is for text (HunyuanOCR) */
+  ROPES_USUAL,        /* "linear", "llama3", "yarn", "longrope" and "dynamic" */
+  ROPES_MROPE,        /* the usual ones, and "mrope", which for text is the plain rope */
+  ROPES_DEEPSEEK,     /* the usual ones, and "deepseek_yarn", which is "yarn" (Sarvam) */
+  ROPES_XDROPE,       /* the usual ones, and "xdrope", which for text is "dynamic" (HunyuanOCR) */
   ROPES_LONG,         /* "longrope" alone, also under the names "su" and "yarn" */
   ROPES_LONG_MSCALES, /* "longrope" alone, with attention factors short_mscale and long_mscale (PhiMoE) */
-  ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes stand in rope_parameters */
+  ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes are in rope_parameters */
 } RopeTypes;
 
 /* Traits that an architecture has and others lack. The first are members of config.json, which architectures
@@ -51,14 +51,14 @@ typedef enum {
   ATTENTION_CAP,  /* attn_logit_softcapping */
   LOGIT_CAP,      /* final_logit_softcapping */
   PARTIAL_ROTARY, /* partial_rotary_factor */
-  ROTARY_DIM,     /* rotary_dim: partial_rotary_factor times head_dim, if that is absent */
+  ROTARY_DIM,     /* rotary_dim: rotary_dim / head_dim is the default of partial_rotary_factor */
   LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has one for each kind */
   LOCAL_THETA,    /* rope_local_base_freq: that rope's theta */
   QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
   ALPHA,          /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
-  USE_QK_NORM,    /* use_qk_norm: qk_norm below only if it is true, refused without one */
-  QK_NORM_USUAL,  /* its default */
+  USE_QK_NORM,    /* use_qk_norm: qk_norm below only if it is true, which is refused with QK_NORM_NONE */
+  QK_NORM_USUAL,  /* the default of use_qk_norm is true */
   OWN_ROPE,       /* rope parameters must be given: the default is a scaling of its own */
   MUP,            /* mup_enabled: as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
@@ -66,20 +66,21 @@ typedef enum {
   OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
-  PARALLEL_KEY,   /* use_parallel_residual: as PARALLEL, its default */
+  PARALLEL_KEY,   /* use_parallel_residual: overrides PARALLEL, its default */
   QK_LAYERNORM,   /* qk_layernorm: qk_norm below only if it is true */
   NEOX_ROPE,      /* rotary_emb_base and rotary_pct in place of rope_theta and partial_rotary_factor */
-  GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function count more than the usual names */
+  GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function override the usual names */
   BLOCK_WIDTH,    /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
   SANDWICH,       /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
   MAY_BE_ENCODER, /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   MAY_BE_RMS,     /* norms are not centred where rms_norm_eps is given, which is then epsilon */
   DEPTH_SCALE,    /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
-  /* model_max_length counts more than max_position_embeddings, and of experts num_experts_per_token,
-   * moe_renormalize, num_expert_group and num_shared_experts more than what transformers also takes. */
+  /* model_max_length overrides max_position_embeddings, and of experts num_experts_per_token,
+   * moe_renormalize, num_expert_group and num_shared_experts override the names that transformers takes,
+   * too. */
   KIMI_NAMES,
   SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
-  COMBINATION_KEY,  /* shared_expert_combination_strategy: half of the sum with the MLP beside them, or all */
+  COMBINATION_KEY,  /* shared_expert_combination_strategy: the sum with the MLP beside experts, or its half */
   GROUPED,          /* n_group, topk_group */
   METHOD_KEY,       /* topk_method says whether groups count, by their best expert */
   FREQUENCY_KEY,    /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
@@ -99,8 +100,8 @@ typedef enum {
   SCALED_LAYERS, /* layer_scalar */
   ATTN_SINKS,
   NEIGHBOURS,        /* of its ropes */
-  BACKWARDS,         /* likewise */
-  TIED,              /* the default */
+  BACKWARDS,         /* of its ropes, too */
+  TIED,              /* the default of tie_word_embeddings */
   SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
   INTERLEAVED_DELTA, /* delta layers are stored by key head */
   SCALES_INPUT,      /* this and the next four: of ExpertConfig */
@@ -110,9 +111,9 @@ typedef enum {
   EXPERT_BIASES,
   CLAMPED,          /* the activation of experts is ACTIVATION_CLAMPED */
   GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
-  NO_ROPE,          /* no layer has a rope, and members of ropes do not count */
-  ROPES_IN_OBJECTS, /* ropes stand in rope_parameters alone; rope_theta beside it is not read */
-  BOTH_ROTARY,      /* rotary_part is that of both ropes, also of objects without a part */
+  NO_ROPE,          /* no layer has a rope, and members of ropes are ignored */
+  ROPES_IN_OBJECTS, /* ropes are in rope_parameters alone; rope_theta beside it is not read */
+  BOTH_ROTARY,      /* rotary_part is for both ropes, also in objects without partial_rotary_factor */
   NO_ROPE_SCALING,  /* rope_scaling is not read, so it must say nothing (Command A+) */
   LAST_FULL,        /* the last layer has no window, whatever layer_types says */
 } Trait;
@@ -167,8 +168,8 @@ struct Architecture {
   };
   uint8_t traits[MAX_TRAITS]; /* see has() */
 
-  /* layers: the kinds of layers and their windows; NULL: config_parse_windows(). sizes: after that, in what
-   * else layers differ, or NULL. last: what is filled or checked when all of the config is there, or NULL. */
+  /* layers: fills the kinds of layers and their windows; NULL: config_parse_windows(). sizes: then fills what
+   * else differs between layers, or NULL. last: fills or checks what needs the whole config, or NULL. */
   ParsePart *layers, *sizes, *last;
 
   /* As in ModelConfig. */
@@ -184,7 +185,7 @@ struct Architecture {
   struct {
     WindowRule rule;
     int window;             /* the default; 0: none */
-    int n;                  /* the period, or of WINDOW_BY_LAYER and WINDOW_FROM_LAYER max_window_layers */
+    int n;                  /* the period; with WINDOW_BY_LAYER and WINDOW_FROM_LAYER, max_window_layers */
     const char *period_key; /* config.json's key for the period; NULL: none */
   } windows;
   RopeTypes ropes;
@@ -194,7 +195,7 @@ struct Architecture {
 
   /* Keys of config.json, or NULL. */
   const char *intermediate_key; /* for the MLP's width; NULL: "intermediate_size" */
-  const char *dense_key;        /* for it in layers without experts, where it is given */
+  const char *dense_key;        /* for the MLP's width in layers without experts, where given */
   const char *activation_key;   /* NULL: "hidden_act" */
   const char *head_dim_key;     /* where "head_dim" is absent */
   const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
@@ -227,8 +228,8 @@ struct Architecture {
     double sum_plus;
     const char *width_key;                /* another name of moe_intermediate_size, or NULL */
     IntMember dense;                      /* the number of first layers without experts */
-    int dense_layers;                     /* the first so many, where mlp_only_layers is absent */
-    IntMember shared_width, shared_count; /* of the MLP beside experts: its width, or as how many */
+    int dense_layers;                     /* first layers without experts, if mlp_only_layers is absent */
+    IntMember shared_width, shared_count; /* of the MLP beside experts: its width, or in experts */
     DoubleMember scale;                   /* routed_scaling_factor, or another name */
     DoubleMember jitter;                  /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
     struct {
@@ -244,8 +245,9 @@ bool has(const Architecture *arch, Trait trait);
 extern const Architecture architectures[];
 extern const size_t n_architectures;
 
-/* Where the config of a text part is: in text_config, whose model_type is always the same, or any that is in
- * `architectures`; in config.json itself if there is no text_config; in that of thinker_config. */
+/* Where the config of a text part is: in text_config with one model_type, or with any that is in
+ * `architectures`; FLAT_TEXT: in config.json itself if there is no text_config; THINKER_TEXT: in the
+ * text_config of thinker_config. */
 typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 
 /* A model of several parts. The text part alone is computed. */
@@ -256,21 +258,22 @@ typedef struct {
   TextPlace is;
   const char *old_text;     /* another name of `text`, or NULL */
   const char *text_key;     /* config.json's key for the text part; NULL: "text_config" */
-  const char *old_text_key; /* its key where that one is absent, or NULL */
+  const char *old_text_key; /* another key for it where text_key is absent, or NULL */
 } Multimodal;
 
 extern const Multimodal multimodals[];
 extern const size_t n_multimodals;
 
-/* The row of this architecture, of several the one of this model_type, else the first; without an
- * architecture that of this model_type. NULL if there is no such row. */
+/* The row of this architecture: of several, the row with this model_type, else the first. Without an
+ * architecture, the row of this model_type. NULL if there is no such row. */
 const Architecture *architecture_find(const char *architecture, const char *model_type);
 const Multimodal *multimodal_find(const char *architecture, const char *model_type);
 
 /* The row of this model_type, also of text parts alone; NULL if there is none. */
 const Architecture *architecture_of_type(const char *model_type);
 
-/* The row of the text part whose config has this model_type, or NULL for none; NULL if it is refused. */
+/* The row of the text part whose config has this model_type, or NULL for none; NULL if the model_type is
+ * refused. */
 const Architecture *multimodal_text(const Multimodal *whole, const char *model_type);
 
 /* Which layers have which part, and what these parts need. PRECOND config->layers is allocated; the rope and
@@ -282,12 +285,12 @@ ParsePart config_parse_delta;      /* delta (delta.c) */
 ParsePart
     config_parse_delta_apart; /* whose q, k and v are three matrices, and norms of layers (Olmo Hybrid) */
 ParsePart config_parse_delta_windows; /* delta, and windows in layers with a rope (Lara 4 Mini) */
-ParsePart config_parse_channel_delta; /* with a decay for each number of a key, or latent attention */
+ParsePart config_parse_channel_delta; /* delta, with a decay for each number of a key; or latent attention */
 ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
 ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types (mamba.c) */
-ParsePart config_parse_listed_mamba;  /* by attn_layer_indices (Bamba) */
-ParsePart config_parse_beside;        /* both in every layer, and factors of all parts (Falcon-H1) */
-ParsePart config_parse_blocks;        /* in layers of one block (Nemotron-H) */
+ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) */
+ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, factors of all (Falcon-H1) */
+ParsePart config_parse_blocks;        /* Mamba-2 in layers of one block (Nemotron-H) */
 
 /* In what else layers differ. PRECOND the windows of layers are filled. */
 ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
@@ -297,7 +300,7 @@ ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attent
 ParsePart config_parse_altup;        /* altup, widths and sparsity of MLPs (altup.c) */
 ParsePart config_parse_value_heads;  /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 
-/* PRECOND all of the config is filled but for quantisation and special tokens. */
+/* PRECOND all of the config is filled except quantisation and special tokens. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
 ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
 ParsePart config_check_value_heads;  /* refuses members that contradict the config (value_heads.c) */
@@ -305,8 +308,8 @@ ParsePart config_check_value_heads;  /* refuses members that contradict the conf
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
 ParsePart config_parse_shared, config_parse_layer_inputs;
 
-/* NoPE layers: those with 0 in no_rope_layers, else every no_rope_layer_interval-th. With `may_be_empty` a
- * list of no layers is none. */
+/* NoPE layers: those with 0 in no_rope_layers, else every no_rope_layer_interval-th. With `may_be_empty` an
+ * empty list counts as absent. */
 Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config);
 
 /* The number of layers that the config of config_parse_blocks() lists. */
@@ -324,7 +327,7 @@ ParsePart config_parse_experts;
 ParsePart config_parse_positions;
 
 /* Fills sizes, arithmetic, positions and experts from the object of a text model (config.c), and how weights
- * are quantised, which may stand in the file's own object or in that one. */
+ * are quantised, which may be in the file's own object or in the text model's. */
 ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
 /* The rules of quantization are not more than linear layers. */
@@ -332,5 +335,5 @@ Status config_limit_rules(const char *file, ModelConfig *config, Error *err);
 
 /* Refuses a drafter where a model is expected (draft.c). */
 Status config_refuse_draft(const ConfigReader *r);
-/* Refuses a drafter that does not fit the target, and fills what depends on it (draft.c). */
+/* Refuses a drafter that does not fit the target, and fills what depends on the target (draft.c). */
 Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig *config, Error *err);

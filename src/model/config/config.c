@@ -212,7 +212,7 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   config->gate_scale = config->mlp_scale = 1;
   config->attention_scale = arch->attention_scale != 0 ? arch->attention_scale : 1 / sqrt(config->head_dim);
-  /* transformers rounds it to the dtype of its tensors; here it stays exact. */
+  /* transformers rounds this factor to the dtype of its tensors; here it stays exact. */
   bool scaled = has(arch, SCALED_EMBEDDING);
   if (has(arch, MUP)) TRY(reader_bool(r, "mup_enabled", false, &scaled));
   if (scaled) config->embedding_scale = sqrt(config->hidden);
@@ -371,7 +371,7 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 /* --- files */
 
 /* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
- * compressed-tensors used in 2024. MLX calls it quantization, and is refused. */
+ * compressed-tensors used in 2024. MLX's name, quantization, is refused. */
 static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
   TRY(reader_object(r, "quantization_config", quant));
   if (!quant->object) TRY(reader_object(text, "quantization_config", quant));
@@ -443,7 +443,7 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
 
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
 
-/* The files that say how weights are quantised, read if none before them says it. */
+/* The files that say how weights are quantised, read if no file before them says so. */
 static bool is_quant_file(ConfigFile kind) {
   return kind == AWQ_FILE || kind == GPTQ_FILE || kind == MODELOPT_FILE;
 }

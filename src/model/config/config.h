@@ -68,9 +68,9 @@ typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYE
  * before they are added to the residual stream. */
 typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
-/* Norms of x: RMSNorm, times weight, or 1 + weight, or this in all norms but the last (Muse Glimmer). Centred
- * ones subtract the mean first: LayerNorm, without or with a bias (Cohere, PhiMoE). Since nothing else reads
- * x, a backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+/* Norms of x: RMSNorm times weight, or times 1 + weight, or times 1 + weight in all norms but the last (Muse
+ * Glimmer). Centred norms subtract the mean first: LayerNorm, without or with a bias (Cohere, PhiMoE). Since
+ * nothing else reads x, a backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
 typedef enum {
   NORM_RMS,
   NORM_PLUS_ONE,
@@ -79,9 +79,9 @@ typedef enum {
   NORM_CENTRED_BIAS,
 } NormKind;
 
-/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); q, k and v (Sarvam); these by
- * KV head, each with its queries, its key and its value (GPT-NeoX), until model_prepare() orders them; q, k
- * and v, and gate and up (Phi-3); those of the gated delta rule (Lara 4 Mini). */
+/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); q, k and v (Sarvam); q, k and v by KV
+ * head, each with its queries, its key and its value (GPT-NeoX), until model_prepare() orders them; q, k and
+ * v, and gate and up (Phi-3); the matrices of the gated delta rule (Lara 4 Mini). */
 typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_QKV_HEADS, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
 /* The part after the mixer of tokens: experts, if the model has some (ModelConfig.experts), else an MLP;
@@ -93,30 +93,31 @@ typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
 typedef struct {
   LayerKind kind;
   int n_heads, n_kv_heads, head_dim; /* n_heads % n_kv_heads == 0 */
-  /* Width of the MLP, 0 with MLP_NONE; with experts of the MLP beside them, 0: there is none. */
+  /* Width of the MLP, 0 with MLP_NONE. With experts, the width of the MLP beside them; 0: there is none. */
   int intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
-  int chunk;  /* a position sees the positions of its own chunk of so many up to itself; 0: all */
+  int chunk;  /* a position sees its own chunk of so many positions up to itself; 0: all */
   LayerRope rope;
-  bool no_sinks;   /* it has no sinks, whatever the model's attn_sinks says (MiMo) */
+  bool no_sinks;   /* the layer has no sinks, whatever the model's attn_sinks says (MiMo) */
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
   bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
-  bool shares_kv;  /* it has no keys and values: it uses those of kv_layer, before it (Gemma 3n and 4) */
+  bool shares_kv;  /* the layer uses the keys and values of an earlier kv_layer (Gemma 3n and 4) */
   int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
   LayerMlp mlp;
   /* The layer computes the part of LAYER_DELTA as well as attention. Both read the same normalised input, and
-   * both outputs are added to the residual stream. Only of LAYER_ATTENTION (Falcon-H1). */
+   * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
-  /* The part of its gates that become 0, were they Gaussian: 0 <= sparsity < 1. Gates are max(gate - c, 0), c
-   * being their mean plus gaussian_quantile(sparsity) times their deviation; 0: they stay (Gemma 3n). */
+  /* The share of the layer's gates that would become 0, were they Gaussian: 0 <= sparsity < 1. Gates are
+   * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: they stay
+   * (Gemma 3n). */
   double sparsity;
   bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* config_layer() sets it */
   int n_experts;       /* config_layer() sets it to the model's, or to 0 in a layer without experts */
-  int ngrams;          /* its number among layers that begin with n-grams, from 1 on; 0: it does not */
-  /* config_layer() sets it to n_kv_heads, and one more where a layer has an index key (IndexerConfig), which
-   * lies in the cache as a KV head of its own: the value is the key as it is, the key that of the block that
-   * ends there. */
+  int ngrams;          /* number of the layer among those that begin with n-grams, from 1 on; 0: none */
+  /* config_layer() sets it to n_kv_heads, plus one if the layer has index keys (IndexerConfig). The cache has
+   * these as one more KV head: its value is the position's index key, and its key is that of the block that
+   * ends at the position. */
   int n_cache_heads;
 } LayerConfig;
 
@@ -145,8 +146,8 @@ static inline bool is_ungated(Activation activation) {
   return activation >= ACTIVATION_RELU;
 }
 
-/* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
- * theirs. */
+/* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: the
+ * usual name. */
 typedef struct {
   const char *layers; /* stands for "layers": "h" */
   const char *block;  /* stands for "self_attn", "mlp", "mamba" in all names: "mixer" gives "mixer.q_proj" */
@@ -154,10 +155,10 @@ typedef struct {
   const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *attn_norm_bias, *mlp_norm_bias;
   const char *q_norm, *k_norm;
-  const char *o, *delta_o;                /* in layers with attention, and of DELTA_APART */
+  const char *o, *delta_o;                /* o: in layers with attention; delta_o: of DELTA_APART */
   const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
-  const char *qkv;                        /* that of q, k and v */
+  const char *qkv;                        /* the matrix of q, k and v */
   const char *sinks;
   /* o, delta_o, gate, up and down have these names in some checkpoints of the family, the usual ones in
    * others. */
@@ -183,8 +184,9 @@ typedef enum {
  * says so (Qwen3-VL: as published; transformers 5 saves them otherwise). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
 
-/* Names within a layer with experts. Experts lie one by one, gate of the third as "mlp.experts.2.gate_proj";
- * or all of a layer in two tensors, with one dimension more, the rows of gate and up in one of them. */
+/* Names within a layer with experts. Experts are stored one by one, gate of the third as
+ * "mlp.experts.2.gate_proj"; or all experts of a layer in two tensors, with one dimension more, the rows of
+ * gate and up in one of them. */
 typedef struct {
   const char *router;           /* "mlp.gate" */
   const char *each;             /* "mlp.experts" */
@@ -213,7 +215,7 @@ typedef struct {
   int kv_rank;   /* numbers of the latent; 0: the model has usual attention */
   int q_rank;    /* of the latent of queries; 0: there is none */
   int nope_dim;  /* numbers of a head's query and key without a rope */
-  int rope_dim;  /* with it: even */
+  int rope_dim;  /* numbers of a head's query and key with a rope: even */
   int value_dim; /* numbers of a head's output; in a table of defaults 0: hidden / heads */
 } LatentConfig;
 
@@ -250,7 +252,7 @@ typedef struct {
   bool conv_bias, biases;
   double least_step, largest_step;
   /* With RULE_MAMBA2: the output is not normalised; factors of z and of the step size's a before their
-   * functions, and of the output; and of what enters the convolution. The latter are 1 after
+   * functions, and of the output; and of the convolution's inputs q, k and v. Those are 1 after
    * model_prepare(), which multiplies the taps by them. */
   bool no_norm;
   double z_scale, a_scale, out_scale;
@@ -258,8 +260,8 @@ typedef struct {
 } DeltaConfig;
 
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin
- * as its embedding. A block reads a mix of them, and its output is added to each with a factor; the logits
- * read a mix, too. See model/operations.def. */
+ * as its embedding. A block reads a mix of them, and its output is added to each stream with a factor; the
+ * logits read a mix, too. See model/operations.def. */
 typedef struct {
   int n;    /* 0: one stream, as usual */
   int rank; /* numbers between the two matrices that make the mix's weights */
@@ -280,7 +282,7 @@ typedef struct {
 typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
   int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
-  int width;        /* numbers of all rows of a token: (longest - 1) * n_hashes rows of as many */
+  int width;        /* numbers of all rows of a token: (longest - 1) * n_hashes rows of equal size */
   int taps;         /* of the convolution over tokens, each `longest` tokens before the next */
   int64_t least;    /* each hash has the next prime number of rows, from this one on */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
@@ -296,8 +298,8 @@ enum {
 };
 
 /* Sparse attention (Qwen3.8-Flash-Next): in layers of LAYER_ATTENTION a query sees the `budget` positions of
- * the best blocks of `block` consecutive ones, and those after the last whole block. See attention in
- * operations.def. */
+ * the best blocks of `block` consecutive positions, and the positions after the last whole block. See
+ * attention in operations.def. */
 typedef struct {
   int block;    /* 0: a query sees all positions */
   int budget;   /* a multiple of block */
@@ -377,9 +379,9 @@ typedef struct {
   DraftKind kind;                  /* DRAFT_NONE: an ordinary model; nothing else here counts */
   int target_hidden, target_vocab; /* sizes of the target: width of a state, number of tokens */
   int target_layers;               /* 0: not said */
-  int n_states;                    /* of the target for a token */
+  int n_states;                    /* states of the target for each token */
   int states[MAX_DRAFT_STATES];    /* [n_states] x after so many layers of the target; 1 or more */
-  bool usual_states;               /* EAGLE-3: not said, so 2, L / 2 and L - 3 */
+  bool usual_states;               /* EAGLE-3: states not given: after 2, L / 2 and L - 3 of L layers */
   StatesNorm states_norm;          /* EAGLE-3 */
   bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
   bool norm_output;                /* EAGLE-3: guesses after the first take the state after the final norm */
@@ -446,7 +448,7 @@ typedef struct {
   NgramConfig ngrams;
   IndexerConfig indexer;
   ExpertConfig experts;
-  DraftConfig draft; /* vocab_size is then the number of tokens that it can guess */
+  DraftConfig draft; /* of a drafter, whose vocab_size is the number of tokens that it can guess */
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 3n and 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
@@ -488,10 +490,10 @@ typedef struct {
 /* Reads DIR/config.json (and quant_config.json, generation_config.json if present). Zeroes *config first;
  * release it with config_release() also after a failure. */
 Status config_load(const char *directory, ModelConfig *config, Error *err);
-/* The same from the text of a config.json alone; `name` is for messages. */
+/* config_load() from the text of a config.json alone; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
-/* The config of a drafter in a directory of its own. With a target, what does not fit it is refused; NULL: it
- * is only looked at. config_is_draft(): *is_draft is false if config.json is that of another model. */
+/* The config of a drafter in a directory of its own. A drafter that does not fit the target is refused; NULL:
+ * no target. config_is_draft(): *is_draft is false if config.json is that of another model. */
 Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err);
 Status config_is_draft(const char *directory, bool *is_draft, Error *err);
 void config_release(ModelConfig *config);
@@ -501,7 +503,7 @@ static inline int config_embedding_rows(const ModelConfig *config) {
 }
 /* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
-/* Numbers of a head's value in a layer with attention, but for latent attention. */
+/* Numbers of a head's value in a layer with attention that is not latent. */
 int config_value_dim(const ModelConfig *config, const LayerConfig *own);
 /* True if the layer has the part of this kind. */
 static inline bool layer_has(LayerConfig own, LayerKind kind) {
@@ -511,7 +513,7 @@ static inline bool layer_has(LayerConfig own, LayerKind kind) {
 static inline bool norms_plus_one(const ModelConfig *config) {
   return config->norm == NORM_PLUS_ONE || config->norm == NORM_PLUS_ONE_INSIDE;
 }
-/* The MLP reads what attn_norm has made: it has no norm of its own. */
+/* True if the MLP reads the output of attn_norm, and has no norm of its own. */
 static inline bool mlp_shares_norm(const ModelConfig *config) {
   return config->parallel && !config->parallel_norms;
 }
@@ -559,8 +561,8 @@ bool config_layer_is_alike(const ModelConfig *config, int layer);
  * attention. */
 size_t config_kv_numbers(const ModelConfig *config, int layer);
 
-/* The number that a part of a Gaussian's numbers, of mean 0 and deviation 1, lies below; 0 < part < 1, which
- * is rounded to fp32, as in transformers. */
+/* The quantile of the normal distribution of mean 0 and deviation 1: a share `part` of its numbers is below.
+ * 0 < part < 1; `part` is rounded to fp32, as in transformers. */
 double gaussian_quantile(double part);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32

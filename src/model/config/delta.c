@@ -26,8 +26,8 @@ int delta_norm_width(const DeltaConfig *delta) {
   return delta->rule == RULE_MAMBA2 ? group * delta->value_dim : delta->value_dim;
 }
 
-/* Heads are at most as many as MAX_HEADS in all and of at most MAX_DELTA_DIM numbers, so that the channels of
- * the convolution are below 2^26. `usual`: the sizes of absent members. */
+/* There are at most MAX_HEADS heads of keys or values, of at most MAX_DELTA_DIM numbers each, so that the
+ * channels of the convolution are below 2^26. `usual`: the sizes of absent members. */
 static Status parse_sizes(const ConfigReader *r, const DeltaConfig *usual, DeltaConfig *delta) {
   TRY(reader_int(r, "linear_num_key_heads", 1, MAX_HEADS, usual->n_key_heads, &delta->n_key_heads));
   TRY(reader_int(r, "linear_num_value_heads", 1, MAX_HEADS, usual->n_value_heads, &delta->n_value_heads));
@@ -85,7 +85,8 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
   return check_activation(r, config);
 }
 
-/* Layers with a window have a rope, those without have none. Without layer_types they follow a pattern. */
+/* Layers with a window have a rope, layers without a window have none. Without layer_types, the kinds follow
+ * a pattern. */
 Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const DeltaConfig usual = {.n_key_heads = 8, .n_value_heads = 16, .key_dim = 128, .value_dim = 128};
   static const char sliding[] = "sliding_attention", pattern[] = "-w-fw"; /* delta rule, window, full */
@@ -109,7 +110,8 @@ Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arc
 
 /* --- Kimi Delta Attention: a decay for each number of a key */
 
-/* Which layers have it, of linear_attn_config: two lists of numbers, from 1 on. PRECOND both are there. */
+/* Reads the two lists of linear_attn_config: numbers, from 1 on, of layers with Kimi Delta Attention, and of
+ * layers with full attention. PRECOND both are there. */
 static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
   static const char *const keys[] = {"kda_layers", "full_attn_layers"};
   bool listed[2][MAX_LAYERS + 1];
@@ -148,8 +150,8 @@ static Status parse_ling_kinds(const ConfigReader *r, ModelConfig *config) {
   return types ? parse_kinds(r, types, NULL, config) : STATUS_OK;
 }
 
-/* Heads are as many for keys as for values, and as long. Members of linear_attn_config, as published, count
- * more than those beside it. */
+/* There are as many key heads as value heads, of the same size. Members of linear_attn_config, as published,
+ * override those beside it. */
 static Status parse_kimi_sizes(const ConfigReader *r, const ConfigReader *own, DeltaConfig *delta) {
   TRY(reader_int(r, "linear_head_dim", 1, MAX_DELTA_DIM, 128, &delta->key_dim));
   TRY(reader_int(own, "head_dim", 1, MAX_DELTA_DIM, delta->key_dim, &delta->key_dim));
@@ -161,7 +163,7 @@ static Status parse_kimi_sizes(const ConfigReader *r, const ConfigReader *own, D
   return STATUS_OK;
 }
 
-/* The members that transformers saves, linear_..., count more than those that they are made of: in a saved
+/* The members that transformers saves, linear_..., override those that they are computed from: in a saved
  * config head_dim is another number. */
 static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   bool bounded;
@@ -177,8 +179,8 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
   return STATUS_OK;
 }
 
-/* Members that transformers 5.23 does not read, or, where it never ties the head, not as elsewhere. They must
- * say what is computed. */
+/* Checks members that transformers 5.23 does not read, or, where it never ties the head, reads in another way
+ * than elsewhere. They must say what is computed. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   static const char nope[] = "mla_use_nope", function[] = "moe_router_activation_func";
   const char *name;
@@ -220,7 +222,7 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
 
 /* --- Olmo Hybrid */
 
-/* *none: theta is null where it stands, in the rope's parameters or, where they have none, beside them. */
+/* *none: rope_theta is null in the rope's parameters or, where they have no rope_theta, beside them. */
 static Status has_no_rope(const ConfigReader *r, bool *none) {
   static const char theta[] = "rope_theta";
   ConfigReader own;
@@ -231,7 +233,7 @@ static Status has_no_rope(const ConfigReader *r, bool *none) {
   return STATUS_OK;
 }
 
-/* Absent members are made of others: as many heads as attention has, keys of 3/4 of hidden_size together, and
+/* Absent members follow from others: as many heads as attention has, keys of 3/4 of hidden_size together, and
  * values of twice as many numbers. */
 static Status parse_sizes_apart(const ConfigReader *r, ModelConfig *config) {
   DeltaConfig *delta = &config->delta;

@@ -56,7 +56,8 @@ Status config_refuse_draft(const ConfigReader *r) {
 
 /* --- members */
 
-/* Reads a list of states of the target: `plus` 1 where it has numbers of layers, 0 where it counts layers. */
+/* Reads a list of states of the target: `plus` is 1 if the list has numbers of layers from 0 on, 0 if it
+ * counts layers. */
 static Status parse_states(const ConfigReader *r, const char *key, int plus, DraftConfig *draft) {
   const Json *list = json_member(r->object, key);
   if (!list) return STATUS_OK;
@@ -188,7 +189,7 @@ static Status parse_assistant(const ConfigReader *r, ModelConfig *config) {
   return config_parse_quantization(r, &text, config);
 }
 
-/* Fills all that the file says; *is_draft is false, and nothing is filled, if it is that of another model. */
+/* Fills all that the file says; *is_draft is false, and nothing is filled, if the file is not a drafter's. */
 static Status parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft) {
   DraftConfig *draft = &config->draft;
   TRY(find_kind(r, &draft->kind));
@@ -251,7 +252,7 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
   TRY(fit_number(file, "a vocab_size of", draft->target_vocab, target->vocab_size, err));
   if (draft->target_layers) TRY(fit_number(file, "layers:", draft->target_layers, target->n_layers, err));
   const int n = target->n_layers;
-  if (draft->usual_states && n < 7) /* these three would not be three */
+  if (draft->usual_states && n < 7) /* 2, n / 2 and n - 3 would not be three states */
     return error_set(
         err, STATUS_MODEL,
         "%s: it drafts for another model: it takes the states after 2, L / 2 and L - 3 layers, while "
@@ -263,7 +264,8 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
     draft->states[1] = n / 2;
     draft->states[2] = n - 3;
   }
-  /* The last layer's state is taken before the final norm by some, after it by others: by no drafter here. */
+  /* Some programs take the last layer's state before the final norm, others after it; no drafter here takes
+   * it. */
   for (int i = 0; i < draft->n_states && !is_of_last_state(draft); i++)
     if (draft->states[i] < 1 || draft->states[i] >= n)
       return error_set(err, STATUS_MODEL,

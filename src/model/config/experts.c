@@ -8,8 +8,8 @@
 
 #include "model/config/architectures.h"
 
-/* Reads a number, or with `lists` a list of one number for each layer, which must be the same: layers with
- * other numbers of experts are not supported. */
+/* Reads a number, or with `lists` a list of one number for each layer, which must be all the same: layers
+ * with other numbers of experts are not supported. */
 static Status read_number(const ConfigReader *r, const char *key, bool lists, int64_t low, int64_t high,
                           int *out) {
   const Json *list = json_member(r->object, key);
@@ -81,7 +81,7 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
-/* The width of the MLP beside the experts: by a key of its own, or as so many experts. */
+/* The width of the MLP beside the experts: by a key of its own, or that of so many experts. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
@@ -125,8 +125,9 @@ static Status parse_groups(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
-/* DeepSeek-V2: n_group and topk_group count with one of two values of topk_method alone, and have no default.
- * transformers 5.23 chooses from all experts with the other one, whatever they say. */
+/* DeepSeek-V2: n_group and topk_group are used with only one of two values of topk_method, and have no
+ * default. With the other, transformers 5.23 chooses from all experts, whatever n_group and topk_group
+ * say. */
 static Status parse_method(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
   static const char *const keys[] = {"n_group", "topk_group"};
   const char *method;
@@ -209,7 +210,7 @@ static void set_dense(ModelConfig *config, int layer, bool dense) {
   config->layers[layer].mlp = dense ? MLP_DENSE : MLP_OF_MODEL;
 }
 
-/* decoder_sparse_step: every so many layers have experts, but those in mlp_only_layers. */
+/* decoder_sparse_step: every so many layers have experts, except those in mlp_only_layers. */
 static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char key[] = "mlp_only_layers";
   const Json *list = json_member(r->object, key);

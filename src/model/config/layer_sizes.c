@@ -85,7 +85,7 @@ static Status check_kinds(const ConfigReader *r, const ModelConfig *config) {
 Status config_parse_shared(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   int n_shared;
   bool wide = false;
-  if (config->draft.kind) { /* all layers share; config_fit_draft() finds the target's */
+  if (config->draft.kind) { /* all layers share; config_fit_draft() finds the target's layers */
     for (int i = 0; i < config->n_layers; i++) config->layers[i].shares_kv = true;
     return STATUS_OK;
   }

@@ -81,7 +81,7 @@ static Status parse_granite_head(const ConfigReader *r, const ModelConfig *confi
   return parse_head(r, (int64_t)expand * config->hidden, "mamba_expand * hidden_size", delta);
 }
 
-/* Falcon-H1: the heads have mamba_d_ssm numbers together, unless that is null. */
+/* Falcon-H1: the heads have mamba_d_ssm numbers together, unless mamba_d_ssm is null. */
 static Status parse_beside_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   int width;
   if (reader_is_null(r, "mamba_d_ssm")) return parse_granite_head(r, config, delta);
@@ -108,7 +108,7 @@ static const char *either(const ConfigReader *r, const char *first, const char *
   return json_member(r->object, first) ? first : second;
 }
 
-/* Nemotron-H: heads are as many and as large as it says, whatever `expand` is. Older configs have other names
+/* Nemotron-H: the config gives number and size of heads, whatever `expand` is. Older configs have other names
  * for some members. */
 static Status parse_nemotron_sizes(const ConfigReader *r, ModelConfig *config) {
   const MambaKeys keys = {{"mamba_num_heads", 128},
@@ -156,7 +156,7 @@ static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "attn_layer_indices";
   bool listed[MAX_LAYERS];
   double part;
-  /* transformers replaces it by 0.5, unless it is inside rope_parameters. */
+  /* transformers replaces partial_rotary_factor by 0.5, unless it is inside rope_parameters. */
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, 0.5, &part));
   if (part != 0.5) return reader_refuse(r, "partial_rotary_factor is %g, expected 0.5", part);
   TRY(reader_numbers_of_layers(r, key, json_member(r->object, key), config->n_layers, listed));
@@ -281,7 +281,7 @@ static Status find_blocks(const ConfigReader *r, const char **key, const Json **
                   : reader_refuse(r, "%s is missing, expected a list of names, or %s", keys[0], *key);
 }
 
-/* num_hidden_layers does not count, as in transformers. */
+/* num_hidden_layers is ignored, as in transformers. */
 Status config_count_blocks(const ConfigReader *r, int *n_layers) {
   const char *key, *pattern;
   const Json *list;

@@ -1,7 +1,7 @@
 /* multimodal.c - the table of models of several parts: their text part is computed.
  *
  * Called by: config.c, commands/models/inspect_architectures.c.   Calls: architectures.c.
- * Always true: a model stands here only if its text part alone, given no images and no sound, is the
+ * Always true: a model is here only if its text part alone, given no images and no sound, is the
  * ordinary model of architectures.c that its text_config names; transformers 5.23, models/NAME. */
 #include <string.h>
 
@@ -46,7 +46,7 @@ const Multimodal multimodals[] = {
   { "HunYuanVLForConditionalGeneration", "hunyuan_vl", "hunyuan_vl_text", "HunyuanOCR", .is = FLAT_TEXT },
   { "PaddleOCRVLForConditionalGeneration", "paddleocr_vl", "paddleocr_vl_text",
     "PaddleOCR-VL 0.9B", .is = FLAT_TEXT },
-  /* These heads divide or multiply logits as the text model does. */
+  /* The following lm_heads divide or multiply logits as the text model does. */
   { "Granite4VisionForConditionalGeneration", "granite4_vision", "granite4_vision_text",
     "Granite 4 Vision", .is = ONE_TEXT, .old_text = "granite" },
   { "GraniteDoclingForConditionalGeneration", "granite_docling", "granite_docling_text",
@@ -119,7 +119,7 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
   if (!model_type || (whole->old_text && strcmp(model_type, whole->old_text) == 0)) model_type = whole->text;
   if (whole->is != ANY_TEXT && strcmp(model_type, whole->text) != 0) return NULL;
   const Architecture *text = architecture_of_type(model_type);
-  /* The wrappers of any model have a head of their own, without what these do to logits. */
+  /* The wrappers of any model have an lm_head of their own, without these traits' changes to logits. */
   if (text && whole->is == ANY_TEXT &&
       (has(text, MULTIPLIERS) || has(text, LOGIT_CAP) || has(text, QK_FACTOR)))
     return NULL;

@@ -150,9 +150,10 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   }
 }
 
-/* The context is as long as a scaled rope makes it where max_position_embeddings was left at what it was, as
- * the model cards of Qwen advise: vLLM's rule (_get_and_verify_max_len()). A longer one that the config gives
- * stays; llama3 and longrope have it there. `beside` (or NULL): as for parse_scaling(). */
+/* Where max_position_embeddings was left at its original value, as the model cards of Qwen advise, the
+ * context is as long as the scaled rope makes it: vLLM's rule (_get_and_verify_max_len()). A longer context
+ * that the config gives stays; llama3 and longrope have theirs there. `beside` (or NULL): as for
+ * parse_scaling(). */
 static Status extend_context(const ConfigReader *r, const ConfigReader *beside, const RopeConfig *rope,
                              ModelConfig *config) {
   static const char key[] = "original_max_position_embeddings";
@@ -326,7 +327,7 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
 }
 
 /* transformers puts a partial_rotary_factor that stands beside the two objects into them or not, by the kind
- * of rope. Where each has its own that makes no difference. */
+ * of rope. Where each object has its own, that makes no difference. */
 static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
                                 const ConfigReader *local) {
   static const char key[] = "partial_rotary_factor";
@@ -456,7 +457,7 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
   return STATUS_OK;
 }
 
-/* Gemma 4 names what is seen both ways: "all", or "vision", which text does not have. */
+/* Gemma 4 names the tokens that are seen both ways: "all", or "vision", which text does not have. */
 static Status sees_both_ways(const ConfigReader *r, const Architecture *arch, bool *both_ways) {
   const char *key = "use_bidirectional_attention", *what;
   if (arch->sizes != config_parse_layer_sizes) return reader_bool(r, key, false, both_ways);
@@ -532,7 +533,7 @@ Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch
   return STATUS_OK;
 }
 
-/* Takes the rope from layers with a theta of 0; other thetas do not count, as in transformers. */
+/* Removes the rope of layers with a theta of 0; other thetas are ignored, as in transformers. */
 Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
   if (list && (!json_is_array(list) || json_count(list) != (size_t)config->n_layers))

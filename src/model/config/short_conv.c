@@ -29,7 +29,8 @@ static Status parse_block_width(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types the layers of full_attn_idxs have attention; without these all do. */
+/* Without layer_types the layers of full_attn_idxs have attention; without full_attn_idxs, all layers
+ * have. */
 static Status parse_attention_layers(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "full_attn_idxs";
   const Json *list = json_member(r->object, key);
@@ -58,8 +59,8 @@ static Status parse_sandwich(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types every fourth layer has attention from the third on, and one with a window from the
- * fifth on. */
+/* Without layer_types, every fourth layer from the third on has attention, and every fourth from the fifth on
+ * has attention with a window. */
 static void default_layers(int window, ModelConfig *config) {
   for (int layer = 0; layer < config->n_layers; layer++) {
     const bool sliding = layer % 4 == 0 && layer > 0;

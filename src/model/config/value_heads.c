@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* A number that must be `expected` where it is there. */
+/* Refuses a number other than `expected`; it may be absent. */
 static Status expect_number(const ConfigReader *r, const char *key, int expected) {
   int found;
   TRY(reader_int(r, key, 0, INT32_MAX, expected, &found));
@@ -47,7 +47,7 @@ static int has_experts(const LayerConfig *own) {
   return own->mlp != MLP_DENSE;
 }
 
-/* A list of 0 and 1 by layer that must say what `names`, a list of names by layer, or its default says. */
+/* Refuses a list of 0 and 1 by layer that contradicts `names`, a list of names by layer, or its default. */
 static Status expect_list(const ConfigReader *r, const char *key, int (*says)(const LayerConfig *),
                           const char *names, const ModelConfig *config) {
   const Json *list = json_member(r->object, key);
@@ -92,8 +92,8 @@ Status config_parse_value_heads(const ConfigReader *r, const Architecture *arch,
   return fill_windowed(r, config);
 }
 
-/* partial_rotary_factor beside the objects with ropes: it turns as many numbers as the rope without a window
- * does. */
+/* partial_rotary_factor beside the objects with ropes: it must turn as many numbers as the rope without a
+ * window does. */
 static Status check_part(const ConfigReader *r, const ModelConfig *config) {
   static const char key[] = "partial_rotary_factor";
   double part;

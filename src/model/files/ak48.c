@@ -3,7 +3,7 @@
  * Called by: ak48_read.c, ak48_write.c.   Calls: layers.c.
  * Source of the format: AWQ files, version 5, of the OrinMLLM engine for Qwen3; head_dim and group_size
  * follow the one-byte flag and so are not aligned. Always true: reader and writer use the same walk, so they
- * agree on every tensor's place. */
+ * agree on every tensor's offset. */
 #include "model/files/ak48.h"
 
 #include <inttypes.h>

@@ -25,7 +25,8 @@ void ak48_header_encode(const ModelConfig *config, unsigned char out[AK48_HEADER
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,
                           Error *err);
 
-/* Refuses a config.json `beside` the file at `path` that contradicts the header but for a longer context. */
+/* Refuses a config.json `beside` the file at `path` that contradicts the header, except by a longer
+ * context. */
 Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
                            const char *config_path, Error *err);
 
@@ -60,7 +61,7 @@ typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
 Status ak48_walk(const ModelConfig *config, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
                  Error *err);
 
-/* The norm of the model that the tensor is; NULL if it is no norm. */
+/* The norm of the model that this tensor holds; NULL if the tensor is no norm. */
 Vector *ak48_norm(Model *model, const Ak48Tensor *tensor);
 
 /* The tensor's name in a Hugging Face directory. */

@@ -153,7 +153,7 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
   ModelConfig decoded = {0};
   unsigned char bytes[AK48_HEADER_SIZE];
   ak48_header_encode(&header, bytes);
-  TRY(ak48_header_decode(source, bytes, sizeof bytes, &decoded, err)); /* refuse what it would not read */
+  TRY(ak48_header_decode(source, bytes, sizeof bytes, &decoded, err)); /* refuse what could not be read */
   BodyWriter writer = {.model = model, .interrupted = interrupted};
   uint64_t end;
   return ak48_walk(&header, model->config.qk_norm, visit, &writer, &end, err);

@@ -23,7 +23,7 @@ Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, in
   return take_numbers(loader, base, suffix, 1, &n, out);
 }
 
-/* The weights of a norm that has none: ones, the same for all of them. */
+/* Ones as the weights of a norm that has none; all such norms share them. */
 static Status take_ones(HfLoader *loader, int n, Vector *out) {
   static const Linear norms = {.name = "norms without weights"};
   if (!loader->ones) {
@@ -36,7 +36,7 @@ static Status take_ones(HfLoader *loader, int n, Vector *out) {
   return STATUS_OK;
 }
 
-/* The same, and refuses numbers that are not finite. */
+/* hf_vector_take() that also refuses numbers that are not finite. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   TRY(hf_vector_take(loader, base, suffix, n, out));
   const StoredTensor *tensor = hf_find(loader, base, suffix);
@@ -83,7 +83,7 @@ static Status take_part(HfLoader *loader, const char *name, const char *suffix, 
   return STATUS_OK;
 }
 
-/* Memory for n numbers of parts that lie apart, as a vector. */
+/* Memory, as a vector, for n numbers of parts that are stored apart. */
 static float *make_joined(HfLoader *loader, int index, size_t n, Vector *out) {
   Model *model = loader->model;
   float *all = model_make_memory(model, n, sizeof *all, &model->layers[index].linear[0], loader->err);
@@ -92,7 +92,7 @@ static float *make_joined(HfLoader *loader, int index, size_t n, Vector *out) {
   return all;
 }
 
-/* Takes the weights of norms of heads, which lie apart (StableLM 2 12B), as those of one. */
+/* Takes the weights of the norms of heads, which are stored apart (StableLM 2 12B), as one vector. */
 static Status take_head_norms(HfLoader *loader, int index, const char *name, int n, Vector *out) {
   const int64_t dim = config_layer(&loader->model->config, index).head_dim;
   float *all = make_joined(loader, index, (size_t)n, out);
@@ -105,7 +105,7 @@ static Status take_head_norms(HfLoader *loader, int index, const char *name, int
   return STATUS_OK;
 }
 
-/* Takes the taps of q's, k's and v's convolutions, which lie apart, as those of one. */
+/* Takes the taps of q's, k's and v's convolutions, which are stored apart, as one vector. */
 static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *out) {
   static const char *const parts[] = {"linear_attn.q_conv1d.weight", "linear_attn.k_conv1d.weight",
                                       "linear_attn.v_conv1d.weight"};
@@ -219,8 +219,9 @@ bool hf_has_linear(const HfLoader *loader, const char *name) {
   return false;
 }
 
-/* True if the checkpoint has an lm_head that is not the embedding once more: then it counts, although the
- * config ties, as in transformers 5 (modeling_utils.py, tie_weights()). A copy is not kept a second time. */
+/* True if the checkpoint has an lm_head that is no copy of the embedding: such a head is used although the
+ * config ties it, as in transformers 5 (modeling_utils.py, tie_weights()). A copy is not loaded a second
+ * time. */
 static bool has_own_head(const HfLoader *loader) {
   const Matrix *embedding = &loader->model->embedding;
   const StoredTensor *weight = hf_find(loader, loader->head, ".weight");
@@ -231,7 +232,8 @@ static bool has_own_head(const HfLoader *loader) {
          memcmp(weight->data, embedding->data, weight->bytes) != 0;
 }
 
-/* A multimodal model's config may say that it is untied without a head: published ones are not reliable. */
+/* The config of a multimodal model may say untied where the checkpoint has no head: published configs are not
+ * reliable. */
 static Status take_head(HfLoader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;

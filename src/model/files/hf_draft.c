@@ -1,4 +1,4 @@
-/* hf_draft.c - opens a drafter: a directory of its own, or the layer for several tokens in a checkpoint.
+/* hf_draft.c - opens a drafter: a directory of its own, or the multi-token prediction layer of a checkpoint.
  *
  * Called by: open.c.   Calls: config/draft.c, hf_directory.c (layers and tables), hf_tensors.c.
  * Layouts: models.md, "Drafters". Always true: every tensor of a directory is used or known to be of no use,
@@ -13,7 +13,7 @@
 
 /* --- vocabulary */
 
-/* Takes d2t: what is to be added to each of the drafter's ids. */
+/* Takes d2t: what is to be added to each of the drafter's ids to make the target's. */
 static Status take_ids(HfLoader *loader) {
   Model *model = loader->model;
   const int n = model->config.vocab_size, n_target = model->config.draft.target_vocab;
@@ -121,7 +121,8 @@ static Status take_multi_token(HfLoader *loader, const Model *target) {
   return take_head(loader, target);
 }
 
-/* Makes the config of the layer for several tokens of the model's: one layer with attention. */
+/* Makes the config of a model's multi-token prediction layer from the model's config: one layer with
+ * attention. */
 static Status load_multi_token(const char *path, const ModelConfig *target, ModelConfig *config, Error *err) {
   TRY(config_load(path, config, err));
   config->n_layers = 1;
@@ -134,7 +135,7 @@ static Status load_multi_token(const char *path, const ModelConfig *target, Mode
 
 /* --- opening */
 
-/* t2d repeats what d2t says; the verifier's are the target's own, for training. */
+/* t2d repeats what d2t says; the verifier's tensors are the target's own, for training. */
 static bool is_of_no_use(const StoredTensor *tensor) {
   return strcmp(tensor->name, "t2d") == 0 || strncmp(tensor->name, "verifier_", 9) == 0 ||
          strcmp(tensor->name, "lm_head.weight") == 0 || name_ends_with(tensor->name, "rotary_emb.inv_freq") ||

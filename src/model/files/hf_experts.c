@@ -1,9 +1,10 @@
 /* hf_experts.c - finds the weights of a layer's experts in a Hugging Face directory.
  *
  * Called by: hf_directory.c.   Calls: hf_tensors.c, hf_quantised.c (hf_weights_take).
- * Experts lie one by one, each an ordinary linear layer; or those of a layer in tensors with one dimension
- * more. Such tensors are taken expert by expert, too: a view is the part that belongs to one expert, under
- * the name that it would have if it lay alone, so that every layout is read by the same code. */
+ * Experts are stored one by one, each an ordinary linear layer; or all of a layer in tensors with one
+ * dimension more. Such tensors are taken expert by expert, too: a view is the part that belongs to one
+ * expert, under the name that it would have if it were stored alone, so that every layout is read by the
+ * same code. */
 #include <string.h>
 
 #include "model/files/hf_tensors.h"
@@ -60,7 +61,7 @@ static int expected_shape(const AllExperts *all, int kind, int64_t *shape) {
   return ranks[kind];
 }
 
-/* Decides whether a tensor whose inputs may be first has them first: unless it has the usual shape. */
+/* Sets inputs_first of a tensor whose inputs may be first: true unless it has the usual shape. */
 static void look_at_order(AllExperts *all, const StoredTensor *tensor) {
   all->inputs_first = !(tensor->rank == 3 && tensor->shape[1] == all->n_out && tensor->shape[2] == all->n_in);
 }
@@ -120,12 +121,12 @@ static StoredTensor *views_memory(HfLoader *loader, int n_experts) {
   return memory;
 }
 
-/* Where an expert's matrix lies in the stored one: outputs first, first + 1 + row_skip, ... of n_out. */
+/* The rows of an expert's matrix in the stored matrix: outputs first, first + 1 + row_skip, ... of n_out. */
 typedef struct {
   int n_out, first, row_skip;
 } Rows;
 
-/* Takes the bias of some rows; where others lie between them it is copied. */
+/* Takes the bias of some rows, which is copied if other rows lie between them. */
 static Status take_bias(HfLoader *loader, Rows rows, Linear *linear) {
   Vector *bias = &linear->bias;
   if (!loader->model->config.experts.biases && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
@@ -177,7 +178,8 @@ static Status take_of_all(HfLoader *loader, const AllExperts *all, bool gate_up,
   return status;
 }
 
-/* Refuses a checkpoint with more experts than the config says; first_name: of the first that is too many. */
+/* Refuses a checkpoint with more experts than the config says; first_name: the name of the first expert that
+ * is too many. */
 static Status refuse_more(HfLoader *loader, const char *first_name, int n_experts) {
   static const char *const parts[] = {".weight", ".qweight", ".weight_packed"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -68,7 +68,7 @@ static Status find_scales(const QuantLayer *layer, StoredTensor **scales) {
   return (*scales)->dtype == DTYPE_F8_E8M0 ? STATUS_OK : hf_check_float(loader, *scales);
 }
 
-/* Sets group and block by the config, or, where it does not say them, by the shape of the scales. */
+/* Sets group and block by the config, or, where the config does not give them, by the shape of the scales. */
 static Status set_blocks(const QuantLayer *layer, const StoredTensor *scales) {
   Linear *linear = layer->linear;
   const int n_out = (int)layer->n_out;
@@ -134,7 +134,7 @@ static Status take_fp4(const QuantLayer *layer, StoredWeights *stored) {
   return take_factor(layer, method == QUANT_NVFP4 ? ".weight_scale_2" : ".weight_global_scale", stored);
 }
 
-/* --- both */
+/* --- both formats */
 
 Status hf_float_take(const QuantLayer *layer, StoredWeights *stored) {
   Linear *linear = layer->linear;

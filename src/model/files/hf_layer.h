@@ -8,7 +8,7 @@
 typedef struct {
   HfLoader *loader;
   Linear *linear;
-  int first_out; /* of the Linear in the stored matrix */
+  int first_out; /* the Linear's first output in the stored matrix */
   QuantScheme scheme;
   int group; /* > 0 */
   int64_t n_in, n_out, n_groups;
@@ -22,5 +22,5 @@ Status hf_take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, in
 /* The layout of floating-point weights by their tensors, or QUANT_NONE for others (hf_float.c). */
 QuantMethod hf_float_method(const HfLoader *loader, const char *name, const StoredTensor *weights);
 
-/* Takes weights and scales in FP8 or FP4 and sets what the Linear says of them (hf_float.c). */
+/* Takes weights and scales in FP8 or FP4 and sets the Linear's fields about them (hf_float.c). */
 Status hf_float_take(const QuantLayer *layer, StoredWeights *stored);

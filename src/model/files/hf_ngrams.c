@@ -5,7 +5,7 @@
 
 #include "model/files/hf_tensors.h"
 
-/* hf_use() of what belongs to a table, whose bytes are counted apart. */
+/* hf_use() for a tensor of a table: bytes of tables are counted apart. */
 static const void *use_part(HfLoader *loader, StoredTensor *tensor) {
   Model *model = loader->model;
   const size_t before = model->weight_bytes;
@@ -14,7 +14,7 @@ static const void *use_part(HfLoader *loader, StoredTensor *tensor) {
   return data;
 }
 
-/* Refuses numbers of the hashes that are not those that the config gives; they need not be stored. */
+/* Refuses numbers of the hashes that differ from those of the config; a checkpoint may lack them. */
 static Status check_hash_numbers(HfLoader *loader, int index, const char *part, int n,
                                  const int64_t *wanted) {
   char name[NAME_SIZE];

@@ -179,7 +179,7 @@ static Status check_stated_shape(const QuantLayer *layer) {
                      tensor->name, tensor->dtype_name);
   hf_use(layer->loader, tensor);
   int64_t shape[2] = {0};
-  const size_t size = dtype_bytes(tensor->dtype); /* little-endian: the lower half of what is positive */
+  const size_t size = dtype_bytes(tensor->dtype); /* little-endian: the lower half of a positive number */
   for (size_t i = 0; i < 2; i++) memcpy(&shape[i], tensor->data + i * size, size);
   if (shape[0] == layer->n_out && shape[1] == layer->n_in) return STATUS_OK;
   return error_set(layer->loader->err, STATUS_MODEL, "%s: tensor %s says [%lld, %lld], expected [%lld, %lld]",
@@ -187,8 +187,8 @@ static Status check_stated_shape(const QuantLayer *layer) {
                    (long long)layer->n_out, (long long)layer->n_in);
 }
 
-/* Refuses zero points of a layer that the config calls symmetric unless all are zero, which may be 8 in words
- * of 4 bits and 128 in words of 8. */
+/* Refuses zero points of a layer that the config calls symmetric unless all are zero, which may be stored as
+ * 8 in words of 4 bits and as 128 in words of 8. */
 static Status check_no_zeros(const QuantLayer *layer) {
   StoredTensor *tensor = hf_find(layer->loader, layer->linear->name, ".weight_zero_point");
   if (!tensor) return STATUS_OK;

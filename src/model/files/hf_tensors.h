@@ -10,8 +10,8 @@ typedef struct {
   const char *config_path; /* for messages */
   const char *body, *head; /* prefixes of tensor names: "model.", and of lm_head: "lm_head" */
   bool midlayer;           /* the file calls "layers.0." "midlayer." (EAGLE-3) */
-  /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() finds that, whatever
-   * the base is. NULL: none. */
+  /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() looks among these,
+   * whatever the base is. NULL: none. */
   StoredTensor *views;
   float *ones; /* [hidden] of norms without weights; NULL: none yet. Belongs to the model. */
   Error *err;
@@ -33,12 +33,12 @@ Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int ra
                       const char *why);
 Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 
-/* The part of an expert that ends so, or NULL (hf_experts.c). PRECOND loader->views */
+/* The expert's part whose name ends with `suffix`, or NULL (hf_experts.c). PRECOND loader->views */
 StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
-/* Takes a vector, whose numbers have to be finite; a layer with all that it has (its Linears are named); what
- * the model has beside its layers, but for the head; a table of embeddings, named without the body's prefix;
- * and refuses the checkpoint without them.
- * hf_has_linear(): a linear layer of this name is there, dense or quantised. */
+/* Each refuses a checkpoint without what it takes. hf_norm_take(): a vector, whose numbers have to be
+ * finite; hf_layer_take(): all tensors of a layer, whose Linears are named; hf_own_take(): the model's
+ * tensors outside the layers, except the head; hf_table_take(): a table of embeddings, named without the
+ * body's prefix. hf_has_linear(): true if a linear layer of this name is there, dense or quantised. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 Status hf_layer_take(HfLoader *loader, int index);
 Status hf_own_take(HfLoader *loader);
@@ -64,6 +64,6 @@ Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, in
 Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, StoredTensor *tensor,
                           Linear *linear);
 
-/* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name: they are its outputs
- * from first_out on, of n_out in all. PRECOND the Linear's name and sizes are set. */
+/* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name: they are the
+ * matrix's outputs from first_out on, of n_out in all. PRECOND the Linear's name and sizes are set. */
 Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear);

@@ -34,7 +34,8 @@ static bool is_shared(const ModelConfig *config, int layer, const char *name) {
   return config_layer(config, layer).shares_kv && (strstr(name, ".k_") || strstr(name, ".v_"));
 }
 
-/* True if the layer predicts a further token, as in GLM 4.5: it alone joins an embedding to a state. */
+/* True if the layer predicts a further token, as in GLM 4.5: only such a layer joins an embedding to a
+ * state. */
 static bool predicts(const HfLoader *loader, long layer) {
   static const char *const parts[] = {"enorm", "hnorm", "eh_proj", "shared_head.norm"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -45,7 +46,7 @@ static bool predicts(const HfLoader *loader, long layer) {
   return false;
 }
 
-/* True of the norm of experts in a layer without them, where A.X-K1 has it, too. */
+/* True of the experts' norm in a layer without experts, where A.X-K1 has the norm, too. */
 static bool is_of_no_experts(const ModelConfig *config, int layer, const char *name) {
   return config->experts.norms == EXPERTS_POST_NORM && config_layer(config, layer).n_experts == 0 &&
          strstr(name, config->names.mlp_post_norm);

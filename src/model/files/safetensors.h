@@ -25,7 +25,8 @@ typedef struct {
 Status safetensors_open(const char *path, Safetensors *file, Error *err);
 void safetensors_close(Safetensors *file);
 
-/* The same over the caller's bytes, which must outlive it, for tests and fuzzing; `name` is for messages. */
+/* safetensors_open() over the caller's bytes, which must outlive the Safetensors, for tests and fuzzing;
+ * `name` is for messages. */
 Status safetensors_parse(const char *name, const void *bytes, size_t size, Safetensors *file, Error *err);
 
 StoredTensor *safetensors_find(const Safetensors *file, const char *name); /* or NULL */

@@ -4,8 +4,8 @@
  *                               input_activations: {...}}, ...}
  *   ignore: ["lm_head", "re:.*down_proj"]
  *
- * A layer that `ignore` names is dense; another has the scheme of the group whose targets match its name,
- * else a regular expression ("re:"), else "Linear". Source: compressed-tensors 0.20
+ * A layer that `ignore` names is dense; any other has the scheme of the group whose targets have its name,
+ * else a regular expression ("re:") that matches it, else "Linear". Source: compressed-tensors 0.20
  * (quantization/quant_config.py, quant_args.py, utils/match.py). */
 #include "model/quant/rules.h"
 
@@ -18,7 +18,7 @@
   ": take a checkpoint of the same model with 4-bit or 8-bit weights alone, or an unquantised one"
 #define FORMATS "pack-quantized, int-quantized, float-quantized, nvfp4-pack-quantized or mxfp4-pack-quantized"
 
-enum { MAX_GROUPS = 1024 }; /* of config_groups; real ones have a handful */
+enum { MAX_GROUPS = 1024 }; /* of config_groups; real configs have a handful */
 
 /* The format of weights, or of input or output activations. */
 typedef struct {
@@ -184,7 +184,8 @@ static Status parse_group(const ConfigReader *r, const char *general, QuantConfi
   return STATUS_OK;
 }
 
-/* Names take precedence over regular expressions, and these over classes: each pass adds one kind. */
+/* Names take precedence over regular expressions, which take precedence over classes: each pass adds one
+ * kind. */
 typedef enum { PASS_NAMES, PASS_PATTERNS, PASS_CLASSES, N_PASSES } Pass;
 
 static Status add_target(const ConfigReader *r, const char *target, Pass pass, const QuantScheme *scheme,

@@ -1,11 +1,11 @@
 /* float_configs.c - quantization_config of weights in FP8 and FP4: `quant_method` fp8 and mxfp4, and NVIDIA
- * ModelOpt's, which lies in config.json or in hf_quant_config.json. Called by: quantization.c, compressed.c.
+ * ModelOpt's, which is in config.json or in hf_quant_config.json. Called by: quantization.c, compressed.c.
  * Calls: rules.c.
  *
  *   fp8:      {weight_block_size: [128, 128], modules_to_not_convert: [...]}
  *   modelopt: {quant_algo: "NVFP4", group_size: 16, exclude_modules: ["lm_head", "model.layers.0*"]}
  *             {quant_algo: "MIXED_PRECISION", quantized_layers: {NAME: {quant_algo: "FP8"}, ...}}
- *   in hf_quant_config.json the latter is the member `quantization`; config.json calls the list `ignore`.
+ *   in hf_quant_config.json it is the member `quantization`; config.json calls exclude_modules `ignore`.
  *
  * Activations that are said to be FP8 or FP4 are computed unquantised. Sources: transformers 5.23
  * (utils/quantization_config.py, integrations/finegrained_fp8.py), ModelOpt 0.47 (export/quant_utils.py,
@@ -127,7 +127,7 @@ Status quant_modelopt_parse(const ConfigReader *r, QuantConfig *quant) {
   if (!in.object) in = *r;
   TRY(reader_string(&in, "quant_algo", &algorithm));
   if (!algorithm && json_member(in.object, "kv_cache_quant_algo"))
-    return STATUS_OK; /* only the KV cache is */
+    return STATUS_OK; /* only the KV cache is quantised */
   if (!algorithm) return reader_refuse(&in, "quant_algo is missing, expected NVFP4, FP8 or MIXED_PRECISION");
   TRY(quant_rules_add_list(&in, "exclude_modules", quant, false, MATCH_GLOB, dense));
   TRY(quant_rules_add_list(&in, "ignore", quant, false, MATCH_GLOB, dense));

@@ -1,4 +1,4 @@
-/* float_scales.c - checks the scales of layers in FP8 and FP4 and makes what a Linear has of them.
+/* float_scales.c - checks the scales of layers in FP8 and FP4 and makes a Linear's scales from them.
  *
  * Called by: repack.c (model_prepare_scales()).   Calls: model.c (floats, checks).
  * FP8: the scales of the layer's blocks in fp32. FP4: the scales stay in the file as bytes; a table of 256
@@ -80,7 +80,7 @@ static Status check_codes(const StoredTensor *scales, uint8_t largest, int n_thr
                    scales->name, at, value, code, largest == LARGEST_E4M3 ? 448.0 : 0x1p125);
 }
 
-/* Reads the global scale, and refuses one with which scales are no numbers. */
+/* Reads the global scale, and refuses one with which scales would not be finite. */
 static Status read_factor(const StoredTensor *factor, bool divisor, float *out, Error *err) {
   const float value = stored_float(factor->data, factor->dtype, 0);
   *out = value;

@@ -5,8 +5,8 @@
  * Called by: repack.c (model_prepare), hf_directory.c (sizes).
  * Each key head has dk outputs of q, dk of k, n dv of v and n dv of z in one stored matrix, and n of b and n
  * of a in another; n value heads belong to a key head. Afterwards q, k and v of all heads are one matrix, and
- * z, b and a one each. In attention each KV head has its queries, its key and its value in one matrix;
- * afterwards q, k and v are one each. No number changes. */
+ * z, b and a one matrix each. In attention each KV head has its queries, its key and its value in one
+ * matrix; afterwards q, k and v are one matrix each. No number changes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 enum { MOST_SERIES = 3 };
 
-/* Outputs first .. first + n - 1 of a key head, the same of each. */
+/* Outputs first .. first + n - 1 of each key head. */
 typedef struct {
   int first, n;
 } Series;
@@ -94,7 +94,7 @@ static float scale_at(const Linear *l, size_t group, size_t width, int o) {
   return stored_float(l->scales, l->kind == LINEAR_AWQ ? DTYPE_F16 : DTYPE_F32, group * width + (size_t)o);
 }
 
-/* Runs that divide no words, as two outputs of b for each key head: the small matrix becomes fp32. */
+/* For runs that fill no whole words, as two outputs of b for each key head: the small matrix becomes fp32. */
 static Status gather_as_floats(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
   const size_t width = (size_t)(from->n_out + from->skip), n_in = (size_t)from->n_in;

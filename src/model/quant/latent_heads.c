@@ -44,7 +44,7 @@ Status latent_heads_open(Model *model, Error *err) {
   return STATUS_OK;
 }
 
-/* Sets the heads' Linears to what kv_b is; keys: the memory of all keys' parts, or NULL. */
+/* Sets the heads' Linears by kv_b's; keys: the memory of all heads' key parts, or NULL. */
 Status latent_heads_place(const Model *model, int index, const void *keys, Error *err) {
   const ModelConfig *config = &model->config;
   const LatentConfig *latent = &config->latent;
@@ -80,7 +80,7 @@ static uint8_t byte_at(const void *data, size_t at) {
   return ((const uint8_t *)data)[at];
 }
 
-/* Column c of a row of words of AutoAWQ's order; `at`: of the row's first column. */
+/* Column c of a row of words of AutoAWQ's order; `at`: the index of the row's first column. */
 static int nibble_at(const void *words, size_t at, size_t c) {
   static const int shifts[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* of columns 0 .. 7 of a word */
   uint32_t word;

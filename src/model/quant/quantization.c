@@ -1,5 +1,5 @@
-/* quantization.c - see quantization.h: finds the producer of a config, and reads those of AutoAWQ, GPTQModel,
- * AutoGPTQ and AutoRound.
+/* quantization.c - see quantization.h: finds the producer of a config, and reads the configs of AutoAWQ,
+ * GPTQModel, AutoGPTQ and AutoRound.
  *
  * Called by: config.c.   Calls: compressed.c, float_configs.c, rules.c, reader.c.
  * Sources: AutoAWQ 0.2.9 (awq/models/_config.py), GPTQModel 7.7 (quantization/config.py), AutoRound 0.16
@@ -170,7 +170,7 @@ static Status check_awq_layout(const ConfigReader *r) {
   return STATUS_OK;
 }
 
-/* Reads AWQ's members but the layout, which has several spellings. */
+/* Reads AWQ's members except the layout, which has several spellings. */
 static Status parse_awq_scheme(const ConfigReader *r, QuantConfig *quant) {
   QuantScheme *scheme = &quant->scheme;
   *scheme = (QuantScheme){.method = QUANT_AWQ};
@@ -268,7 +268,7 @@ static Status parse_autoround(const ConfigReader *r, QuantConfig *quant) {
   return parse_dense(r, quant);
 }
 
-/* --- which of them */
+/* --- which producer */
 
 static const struct {
   const char *method;

@@ -1,7 +1,7 @@
 /* quantization.h - config.json's `quantization_config` in the formats of all known producers: how linear
  * layers are stored.
  *
- * One scheme holds for all layers but those that a rule matches, which are dense or have other bits or
+ * One scheme holds for all layers except those that a rule matches, which are dense or have other bits or
  * groups. Rules match names, parts of names and regular expressions, as in the producer's software. The
  * tensors decide whether a layer is quantised (hf_quantised.c); the scheme says how to read them. */
 #pragma once
@@ -60,9 +60,8 @@ typedef struct {
 } QuantConfig;
 
 /* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json, AutoGPTQ's
- * quantize_config.json or ModelOpt's hf_quant_config.json, which need not name the method: `usual` is theirs,
- * or NULL. Zeroes *quant first;
- * release it after failures too. */
+ * quantize_config.json or ModelOpt's hf_quant_config.json. These need not name the method: `usual` is the
+ * file's usual one, or NULL. Zeroes *quant first; release it after failures too. */
 Status quantization_parse(const struct ConfigReader *r, const char *usual, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);
 
@@ -70,7 +69,8 @@ void quantization_release(QuantConfig *quant);
 Status quantization_refuse_nameless(const struct ConfigReader *r);
 
 /* Limits the time to find the schemes of n layers to about a second: sets max_steps, sorts rules that are
- * names, and refuses too many others. To be called before quantization_of(). `file` is for the message. */
+ * names, and refuses too many other rules. To be called before quantization_of(). `file` is for the
+ * message. */
 Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);
 
 /* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refuses a regular

@@ -40,7 +40,7 @@ static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *li
 /* --- what needs no repacking */
 
 bool stored_groups_are_canonical(const StoredWeights *stored) {
-  if (stored->method == QUANT_NONE) return true; /* there are none */
+  if (stored->method == QUANT_NONE) return true; /* a dense layer has none */
   return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
 }
 
@@ -244,7 +244,7 @@ static void make_weights(const StoredWeights *stored, unsigned char *to, int n_t
   drop_pages(stored->weights);
 }
 
-/* Place of an expert's layer in ModelFiles.waiting, or -1 for a layer that is no expert's. */
+/* Index of an expert's layer in ModelFiles.waiting, or -1 for a layer that is no expert's. */
 static ptrdiff_t place_among_experts(const ModelFiles *files, const Linear *linear) {
   const uintptr_t at = (uintptr_t)linear, first = (uintptr_t)files->experts;
   if (at < first || at >= first + files->n_experts * sizeof *files->experts) return -1;

@@ -143,7 +143,7 @@ static Status sort_rules(QuantConfig *quant, Error *err) {
  * bytes are a module that the name is in, which MATCH_NAME does not mean. */
 static size_t find_named(const QuantConfig *quant, const char *name, size_t size, bool part, size_t first) {
   size_t low = 0, high = quant->n_named;
-  while (low < high) { /* the first entry that is not below; a pattern that only begins so is above */
+  while (low < high) { /* the first entry that is not below; a longer pattern that begins so is above */
     const size_t middle = low + (high - low) / 2;
     if (strncmp(quant->rules[quant->named[middle]].pattern, name, size) < 0)
       low = middle + 1;

@@ -1,6 +1,5 @@
 /* rules.h - rules of quantization_config that give single layers another scheme. Private to src/model;
- * quantization.c, compressed.c
- * and float_configs.c add them. */
+ * quantization.c, compressed.c and float_configs.c add them. */
 #pragma once
 
 #include "model/config/reader.h"
@@ -34,6 +33,7 @@ Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *sch
 
 /* Reads the quantization_config of `quant_method` fp8 (float_configs.c). */
 Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant);
-/* Likewise of mxfp4, gpt-oss; NVIDIA ModelOpt's, also in hf_quant_config.json. */
+/* quant_mxfp4_parse(): of mxfp4, gpt-oss. quant_modelopt_parse(): of NVIDIA ModelOpt, also in
+ * hf_quant_config.json. */
 Status quant_mxfp4_parse(const ConfigReader *r, QuantConfig *quant);
 Status quant_modelopt_parse(const ConfigReader *r, QuantConfig *quant);

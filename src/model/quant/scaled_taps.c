@@ -1,4 +1,4 @@
-/* scaled_taps.c - the factors of what enters the convolution of Mamba-2 (Falcon-H1), as factors of its taps.
+/* scaled_taps.c - the factors of the inputs of Mamba-2's convolution (Falcon-H1), as factors of its taps.
  *
  * Called by: repack.c (model_prepare), hf_directory.c (sizes).
  * The convolution is linear in each of its channels, and its bias comes after it, so that a factor of a
