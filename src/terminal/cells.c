@@ -63,7 +63,7 @@ void cells_release(Cells *cells) {
   *cells = (Cells){0};
 }
 
-/* Finds or makes the proxy of a text; one with a label is always new. *cell is 0 if all are in use. */
+/* Finds or makes the proxy of a text; a proxy with a label is always new. *cell is 0 if all are in use. */
 static Status take_proxy(Cells *cells, const char *text, size_t size, int width, const char *label,
                          wchar_t *cell, Error *err) {
   *cell = 0;

@@ -50,7 +50,7 @@ Status cells_of_block(Cells *cells, const char *text, size_t size, const char *l
 Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out, Error *err);
 
 /* The width of a cell that begins at this column: a tab extends to the next multiple of 8, a control
- * character is shown as ^A, one unknown to the C library as <U+12345>. A newline has none. */
+ * character is shown as ^A, a character unknown to the C library as <U+12345>. A newline has no width. */
 int cells_width(const Cells *cells, wchar_t cell, int column);
 /* Appends the bytes that show the cell on a terminal; nothing for a newline. */
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);

@@ -16,7 +16,7 @@ static int prompt_width(const LineDisplay *d) {
   return (int)strlen(d->prompt);
 }
 
-/* The place of a cell if the one before it ended at `at`: a cell that does not fit goes to the next row. */
+/* The place of a cell if the cell before it ended at `at`: a cell that does not fit goes to the next row. */
 static Place place_of(const LineDisplay *d, wchar_t cell, Place at) {
   const bool fits = at.column + cells_width(d->cells, cell, at.column) <= d->columns;
   return fits || at.column == 0 ? at : (Place){at.row + 1, 0};

@@ -373,8 +373,8 @@ static void add_functions(EditLine *line) {
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
 }
 
-/* Binds the keys of readline that libedit lacks, and the synthetic ones. All but the last four also in vi's
- * command mode. */
+/* Binds the keys of readline that libedit lacks, and the synthetic keys; all except the last four also in
+ * vi's command mode. */
 static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *function, *keys[4];
@@ -508,7 +508,7 @@ Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineRes
   if (entered) failed(e, cells_text(&e->cells, cells, size, line, err));
   if (e->display.ansi) put(e, "\033[?2004l");
   console_mode(CONSOLE_IDLE);
-  e->display.prompt = ""; /* the caller's is not kept */
+  e->display.prompt = ""; /* the caller's prompt is not kept */
   e->err = NULL;
   return e->status;
 }

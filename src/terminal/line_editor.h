@@ -1,6 +1,6 @@
 /* line_editor.h - reads a line from a terminal, with libedit and the keys that users of readline expect.
  *
- * Pasted text is inserted unchanged, newlines included, and waits for Enter; a long one is shown as
+ * Pasted text is inserted unchanged, newlines included, and waits for Enter; a long text is shown as
  * "[120 lines]". Alt-Enter inserts a newline, Ctrl-R searches, the arrows move through the rows of the line
  * and then through the history, Tab completes. ~/.editrc applies. */
 #pragma once
@@ -19,7 +19,7 @@ typedef struct LineEditor LineEditor;
 typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Buffer *list,
                                 Error *err);
 
-/* `screen` is the terminal's stream for drawing; the line has a style if it is `ansi`. PRECOND
+/* `screen` is the terminal's stream for drawing; the line has a style if the screen is `ansi`. PRECOND
  * console_begin() */
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
                         LineEditor **editor, Error *err);

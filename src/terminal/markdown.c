@@ -13,7 +13,7 @@
 enum {
   FENCE = 3 /* characters at least */,
   DEEPEST_HEADING = 6,
-  HELD_BYTES = 512 /* no longer line is held back as a fence */
+  HELD_BYTES = 512 /* a longer line is not held back as a fence */
 };
 
 static bool is_blank(char c) {

@@ -31,7 +31,7 @@ typedef struct {
   bool is_bold;            /* between ** and ** */
   size_t n_ticks;          /* backticks that opened `code`; 0 outside of it */
   char run;                /* '`' or '*': characters of a mark that is not complete */
-  size_t run_length;       /* their number; 0: none */
+  size_t run_length;       /* number of the mark's characters; 0: none */
   char before_run, before; /* first byte of the character before the mark; of the last character */
   bool escaped;            /* a backslash stands before the next character */
   char partial[4];         /* [n_partial] the first bytes of a character */

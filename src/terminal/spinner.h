@@ -1,5 +1,5 @@
 /* spinner.h - a line on a terminal while the program waits for something: a sign that turns, and perhaps a
- * text. The line appears only after a while, so that what is fast shows none, and erases itself. */
+ * text. The line appears only after a while, not for what is fast, and erases itself. */
 #pragma once
 
 #include <pthread.h>
@@ -23,6 +23,6 @@ typedef struct {
 
 /* Between begin and end nothing else may write to the terminal. If no thread can be made, nothing turns. */
 void spinner_begin(Spinner *spinner);
-void spinner_end(Spinner *spinner); /* erases the line; does nothing if it does not run */
-/* Sets the text, ASCII; does nothing if it does not run. */
+void spinner_end(Spinner *spinner); /* erases the line; does nothing if the spinner does not run */
+/* Sets the text, ASCII; does nothing if the spinner does not run. */
 void spinner_say(Spinner *spinner, const char *format, ...) __attribute__((format(printf, 2, 3)));

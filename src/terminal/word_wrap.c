@@ -155,7 +155,7 @@ static Status put_letter(WordWrap *w, const char *text, size_t size, TextStyle s
   uint32_t code = 0;
   utf8_decode(text, size, &code);
   const int width = cells_columns(code);
-  if (keep || w->blanks.size == 0) { /* no break is possible before it */
+  if (keep || w->blanks.size == 0) { /* no break is possible before the character */
     TRY(place_word(w, err));
     w->passing = true;
   }

@@ -35,7 +35,7 @@ typedef struct {
   Buffer out;         /* what is to be written; the caller empties it */
 } WordWrap;           /* set the upper part, zero the lower one; release with word_wrap_release() */
 
-/* Takes one character, text[0..size), that does not steer the terminal, or a newline or tab. With `keep` its
+/* Takes one character, text[0..size), that does not steer the terminal, or a newline or tab. With `keep` the
  * line is left as it is: the terminal alone breaks it. */
 Status word_wrap_put(WordWrap *wrap, const char *text, size_t size, TextStyle style, bool keep, Error *err);
 /* Ends the style, so that what is in `out` leaves the terminal in order wherever the program ends. */
