@@ -273,8 +273,8 @@ static bool are_alike(const AddedToken *a, const AddedToken *b) {
          a->normalized == b->normalized && a->special == b->special;
 }
 
-/* True if a declared token is added: not if an added token is alike, if "unless_known" and it is known, or if
- * tokenizer.json has a token with the id of "unless_id". Also obeys "promotes". */
+/* True if a declared token is added: not if an added token is alike, if it has "unless_known" and is known,
+ * or if tokenizer.json has a token with the id of "unless_id". Also obeys "promotes". */
 static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
   AddedToken *same = find_token(l->added, token->content, token->size);
   int64_t id;

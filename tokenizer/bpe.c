@@ -319,7 +319,8 @@ static bool can_meet(const Bpe *bpe, uint32_t left, uint32_t right) {
   return j->far[at] == joint;
 }
 
-/* Reads the symbol at word[at ..) and returns its length; *known: it is in the vocabulary by itself. */
+/* Reads the symbol at word[at ..) and returns its length; *known: the symbol is in the vocabulary by
+ * itself. */
 static size_t read_symbol(const Bpe *bpe, const char *word, size_t size, size_t at, uint32_t *symbol,
                           bool *known) {
   if (bpe->bytes) {

@@ -46,8 +46,8 @@ typedef struct {
   int32_t fallback_ids[256]; /* with byte_fallback: "<0x00>" and so on, or -1 */
 } Bpe;
 
-/* Loads the model's options from `json` and its rules from `merges`. `vocab` and `where` must outlive it.
- * `bytes`: see Bpe. Release it also after a failure. */
+/* Loads the model's options from `json` and its rules from `merges`. `vocab` and `where` must outlive the
+ * Bpe. `bytes`: see Bpe. Release it also after a failure. */
 Status bpe_load(const char *where, const Json *json, const Vocab *vocab, JsonSpan merges, bool bytes,
                 Bpe *bpe, Error *err);
 void bpe_release(Bpe *bpe);

@@ -2,9 +2,9 @@
  * compose.h.
  *
  * Called by: normalize.c, load/load_normalizer.c. The reference (crate unicode-normalization-alignments)
- * implements Unicode 9. unicode_normal lists what it knows; every other character stays as it is and
- * separates its neighbours, whatever utf8proc says. For the known ones all versions of Unicode agree (its
- * stability policy).
+ * implements Unicode 9. unicode_normal lists the characters of Unicode 9; every other character stays as it
+ * is and separates its neighbours, whatever utf8proc says. About the listed characters all versions of
+ * Unicode agree (its stability policy).
  *
  * A text is copied except for its unsafe runs: characters that can change or make their neighbours change.
  * In the composed forms the character before a run belongs to it, as it may compose with the run. */
@@ -103,7 +103,7 @@ static Status reorder(NormalScratch *s, Error *err) {
   return STATUS_OK;
 }
 
-/* --- composing it */
+/* --- composing a run */
 
 /* Composes two characters to one; false if they do not compose. */
 static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second, uint32_t *composed) {
@@ -115,8 +115,8 @@ static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second
   return true;
 }
 
-/* Unicode's canonical composition: a character composes with the last starter unless a mark of the same or
- * a higher class stands between them. */
+/* Unicode's canonical composition: a character composes with the last starter unless a mark of the same or a
+ * higher class is between them. */
 static void compose(const NormalStep *step, NormalScratch *s) {
   size_t kept = 0, starter = SIZE_MAX;
   int last_class = -1; /* class of the last mark since the starter; -1: none */

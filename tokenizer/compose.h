@@ -4,10 +4,11 @@
 
 #include "tokenizer/normalize.h"
 
-/* Sets step->forms and step->flags. PRECOND the step's kind is one of the four */
+/* Sets step->forms and step->flags. PRECOND the step's kind is NFC, NFD, NFKC or NFKD */
 Status form_load(const char *where, NormalStep *step, Error *err);
 
-/* Appends the normal form to `out`; if the text is already in it, appends nothing and clears *changed. */
+/* Appends the normal form to `out`; if the text already has this form, appends nothing and clears
+ * *changed. */
 Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err);
 

@@ -46,7 +46,7 @@ typedef struct {
   size_t checked;   /* BYTE_FALLBACK: length of the valid prefix of `held` */
   bool invalid;     /* BYTE_FALLBACK: the run of bytes is broken */
   bool seen;        /* METASPACE: a token has come */
-  int64_t stripped; /* STRIP: characters stripped so far; -1: a different one has come */
+  int64_t stripped; /* STRIP: characters stripped so far; -1: another character has come */
 } DecodeState;
 
 /* The state of decoding one text. Zero-initialise all but the decoder. */

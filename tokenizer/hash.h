@@ -8,7 +8,7 @@
 /* Returns a new seed; no output of a tokenizer depends on it. */
 uint64_t hash_seed(void);
 
-/* Folds the 128-bit product a * b: every bit of the result depends on all of both. */
+/* Folds the 128-bit product a * b: every bit of the result depends on all bits of both. */
 static inline uint64_t hash_fold(uint64_t a, uint64_t b) {
   __extension__ typedef unsigned __int128 Wide;
   Wide product = (Wide)a * b;

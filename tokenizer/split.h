@@ -18,7 +18,7 @@ typedef enum {
 typedef enum {
   SPLIT_PATTERN,    /* Split */
   SPLIT_CHARACTERS, /* Digits, Punctuation, WhitespaceSplit: each character of a set is a match */
-  SPLIT_RUNS,       /* Whitespace: runs of word characters, and runs of others that are no space */
+  SPLIT_RUNS,       /* Whitespace: runs of word characters, and runs of other characters that are no space */
   SPLIT_METASPACE,
   SPLIT_BYTE_LEVEL,
 } SplitKind;
@@ -31,7 +31,7 @@ typedef struct {
   Behavior behavior;
   bool invert;
   KindMap map;     /* CHARACTERS, RUNS */
-  uint8_t role[4]; /* [kind of map] CHARACTERS: 1 is a match; RUNS: 0 is space, equal ones stay together */
+  uint8_t role[4]; /* [kind of map] CHARACTERS: 1 is a match; RUNS: 0 is space, equal roles stay together */
   PrependScheme scheme;
   bool split;            /* METASPACE: also cut */
   bool add_prefix_space; /* BYTE_LEVEL */

@@ -2,7 +2,7 @@
  *
  * Called by: constrain/masks/vocabulary.c, reply.c and channels.c of commands. Applies the decoders that work
  * on each token by itself. Decoders' changes at the beginning or end of a whole text (Strip, Metaspace's
- * first mark) are left out: the token is in the middle of one. */
+ * first mark) are left out: the token is in the middle of a text. */
 #include <string.h>
 
 #include "base/utf8.h"

@@ -141,7 +141,7 @@ static Status append_files(const char *directory, char *known, size_t capacity, 
   return failed ? STATUS_FAILED : STATUS_OK;
 }
 
-/* Refuses what is neither a string nor a list of objects with names. */
+/* Refuses a member that is neither a string nor a list of objects with names. */
 static Status check_member(const Json *templates, const char *source, Error *err) {
   char described[64];
   int i = 0;

@@ -87,7 +87,7 @@ Status value_equal(Render *render, Value a, Value b, bool *out) {
   return STATUS_OK;
 }
 
-/* compared: as of compare_numbers() */
+/* compared: a result of compare_numbers() */
 static bool order_holds(Operator op, int compared) {
   switch (op) {
   case OP_LT: return compared < 0;

@@ -71,7 +71,7 @@ Status render_undefined(Render *render, Value undefined); /* fails with the valu
 
 /* Adds the node's place to a failure that has none. */
 Status render_placed(Render *render, const Node *node, Status status);
-/* Finds the innermost variable of this name, or NULL; passing many costs steps. */
+/* Finds the innermost variable of this name, or NULL; passing many variables costs steps. */
 Status scope_find(Render *render, int symbol, const Variable **variable);
 
 /* Arguments of a call. */
@@ -136,7 +136,7 @@ Text macro_name(const Macro *macro);
 
 /* Python's "%" on strings, and str.format(). */
 Status format_percent(Render *render, Text format, Value args, Value *out);
-BuiltinCall format_braces; /* of its object */
+BuiltinCall format_braces; /* args->self is the format */
 /* Appends json.dumps(value). `indent` NULL: on one line. */
 typedef struct {
   const Text *indent;
@@ -149,12 +149,12 @@ Status dict_add_keywords(Render *render, Dict *dict, const CallArgs *args);
 /* Arguments of a type; they fail with the name of the argument. */
 Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out);
 Status argument_text(Render *render, const char *what, Value value, Text *out);
-/* Appends a text in which what escape() writes replaces some characters; false: it keeps the character. */
+/* Appends a text in which what escape() writes replaces some characters; false: the character stays. */
 typedef bool Escape(uint32_t code, int option, char out[16]);
 Status put_escaped(Render *render, Text text, Escape *escape, int option);
 void escape_code(uint32_t code, char out[16]);               /* Python's \x41, \u0041 or \U00000041 */
 Status text_escaped(Render *render, Value value, Text *out); /* for HTML, unless it is Markup */
-/* A stable merge sort by the entries' keys; `scratch` has the same size. */
+/* A stable merge sort by the entries' keys; `scratch` is as large as `entries`. */
 Status sort_entries(Render *render, DictEntry *entries, DictEntry *scratch, size_t n, bool reverse);
 typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_FOLDED } CaseKind;
 /* Appends text[from, to) in a case; the text around it counts as context. */

@@ -145,7 +145,7 @@ static void zero_digits(const FormatSpec *spec, NumberParts *parts) {
   prepend_zeros(parts, n);
 }
 
-/* Writes a sign, which is before the padding if that is aligned by '=', and what follows it. */
+/* Writes a sign and the body after it; with align '=' the padding is between the two. */
 static Status put_aligned(Render *render, const char *sign, Text body, int64_t width, char align, Text fill) {
   int64_t size = (int64_t)(strlen(sign) + text_count(body)), missing = width > size ? width - size : 0;
   int64_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;

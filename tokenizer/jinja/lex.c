@@ -208,7 +208,8 @@ static size_t pass_fraction(const Lexer *lexer, size_t at) {
   return is_digit(byte_at(lexer, exponent)) ? pass_digits(lexer, exponent) : after;
 }
 
-/* The offset after an integer: its base is that of its 0x, 0o or 0b, and zeros alone follow another 0. */
+/* The offset after an integer: 0x, 0o or 0b gives its base, and a decimal that begins with 0 has only
+ * zeros. */
 static size_t pass_integer(const Lexer *lexer, size_t at) {
   int base = 10;
   if (byte_at(lexer, at) == '0') {
@@ -252,9 +253,9 @@ static Status lex_name(Lexer *lexer, Token *token) {
   return STATUS_OK;
 }
 
-/* Decodes the escape after a backslash at text[*at] to `out` and moves *at past it; false if it is
- * invalid. An unknown one stays as it is, as in Python; a character beyond ASCII becomes its \x or \u
- * form, which is how jinja2 passes strings to Python's decoder. */
+/* Decodes the escape after a backslash at text[*at] to `out` and moves *at past it; false if it is invalid.
+ * An unknown escape stays as it is, as in Python; a character beyond ASCII becomes its \x or \u form, which
+ * is how jinja2 passes strings to Python's decoder. */
 static bool unescape(const char *text, size_t size, size_t *at, char *out, size_t *n) {
   static const char letters[] = "abfnrtv\\'\"", meant[] = "\a\b\f\n\r\t\v\\'\"";
   unsigned char c = (unsigned char)text[*at];

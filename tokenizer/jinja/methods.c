@@ -16,7 +16,7 @@ static bool is_none(Value value) {
 /* --- searching */
 
 /* Finds the bytes [*from, *to) of the slice that a method searches, given by its second and third argument;
- * negative bounds count from the end. *inside is false if it begins after the end. */
+ * negative bounds count from the end. *inside is false if the slice begins after the end. */
 static Status look_at(Render *render, const CallArgs *args, size_t *from, size_t *to, bool *inside) {
   int64_t bounds[2] = {0, INT64_MAX};
   Text text = *args->self.text;
@@ -281,7 +281,7 @@ Status string_capitalize(Render *render, const CallArgs *args, Value *out) {
   return put_take(render, mark, out);
 }
 
-/* A letter after a cased one becomes lower case, any other one title case. */
+/* A letter after a cased character becomes lower case, any other letter title case. */
 static Status string_title(Render *render, const CallArgs *args, Value *out) {
   Text text = *args->self.text;
   size_t mark = put_mark(render);

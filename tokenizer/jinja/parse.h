@@ -36,7 +36,7 @@ Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *nod
 
 /* Expressions. */
 Status parse_expression(Parser *parser, Node **node);
-/* Parses an expression or, with commas, a tuple; `conditional`: "a if b" belongs to it. */
+/* Parses an expression or, with commas, a tuple; `conditional`: "a if b" is a part of the expression. */
 Status parse_tuple(Parser *parser, bool conditional, Node **node);
 /* Parses the target of an assignment: a name, a tuple of them or, with `member`, ns.name. */
 Status parse_target(Parser *parser, bool member, Node **node);

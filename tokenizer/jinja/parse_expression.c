@@ -101,7 +101,7 @@ static Status parse_element(Parser *parser, ElementKind kind, Node **node) {
   return parser_close(parser, *node);
 }
 
-/* Parses elements with commas between them; one without a comma is no tuple. */
+/* Parses elements with commas between them; a single element without a comma is no tuple. */
 static Status parse_elements(Parser *parser, ElementKind kind, bool in_parentheses, Node **node) {
   Node *tuple;
   TRY(parser_node(parser, NODE_TUPLE, &tuple));

@@ -1,7 +1,7 @@
 /* print.c - Python's str(), repr() and json.dumps(), appended to the output.
  *
  * Called by: the files of this folder that make text.
- * Always true: structure is written as trusted text, strings keep their own trust. Every text that a
+ * Always true: strings keep their own trust; everything else is written as trusted text. Every text that a
  * rendering builds is built at the end of the one output, from where put_take() removes it. */
 #include <math.h>
 #include <stdio.h>

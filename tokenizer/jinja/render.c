@@ -2,7 +2,7 @@
  *
  * Called by: chat.c.   Calls: eval.c.
  * Scopes are jinja2's: the bodies of for (in each iteration), macro, call, with, filter and block set have
- * one of their own; an if has none. Names are looked up from the innermost scope outwards (in a macro,
+ * scopes of their own; an if has none. Names are looked up from the innermost scope outwards (in a macro,
  * from its definition), then among the variables, the special tokens and the built-in functions. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct Loop {
   Scope *scope;       /* around the loop */
   Cursor cursor;
   int64_t index; /* of the current element, from 0 */
-  int depth;     /* of a recursive one, from 1 */
+  int depth;     /* of a recursive loop, from 1 */
   bool peeked, ended, has_length;
   size_t length;
   Value current, before, after; /* before: MISSING in the first iteration */
@@ -388,7 +388,7 @@ static Status take_keyword(Render *render, const CallArgs *args, bool *taken, Te
   return STATUS_OK;
 }
 
-/* The default of a parameter that was not given; it may use the earlier ones. */
+/* The default of a parameter that was not given; it may use earlier parameters. */
 static Status default_of(Render *render, const Node *param, Value *out) {
   if (param->b) return eval(render, param->b, out);
   char hint[200];

@@ -249,7 +249,7 @@ Status filter_reverse(Render *render, const CallArgs *args, Value *out) {
                        next_plain, NULL, out);
 }
 
-/* Starts its walk when its first element is asked for. */
+/* Begins to walk the source when the first element is asked for. */
 static Status next_item(Render *render, Iterator *iterator, Value *out, bool *more) {
   if (!iterator->state) {
     Value *source = &iterator->cursor.source, *items;
@@ -479,7 +479,7 @@ Status filter_groupby(Render *render, const CallArgs *args, Value *out) {
 
 /* --- in parts */
 
-/* Makes a list of items[from, to) and, if `filler` is given, `n_fill` times that. */
+/* Makes a list of items[from, to) and, if `filler` is given, of n_fill copies of it. */
 static Status part(Render *render, const List *list, size_t from, size_t to, Value filler, size_t n_fill,
                    Value *out) {
   Value *items;

@@ -62,7 +62,7 @@ typedef struct {
   Operator op;     /* OPERATOR */
   int line;        /* from 1 */
   size_t at, size; /* in the source */
-  Text text;       /* DATA, NAME, STRING (what it stands for) */
+  Text text;       /* DATA, NAME, STRING (its value) */
   int64_t integer;
   double number;
 } Token;

@@ -43,9 +43,9 @@ typedef struct {
   int64_t now;                     /* local time in seconds since the epoch, for strftime_now */
 } TemplateInput;
 
-/* Appends the rendered template. Through every operation a string keeps track of its trusted parts: literals
- * of the template, and digits and structure that it makes; text from the variables is not trusted.
- * raise_exception() is STATUS_USAGE with its message and *raised true, and appends the message in full; every
+/* Appends the rendered template. Strings keep track of their trusted parts through every operation: literals
+ * of the template, and digits and punctuation that rendering adds; text from the variables is not trusted. On
+ * raise_exception() the status is STATUS_USAGE, *raised is true, and the whole message is appended; every
  * other failure is STATUS_MODEL with name, line and construct ("NAME: line 3: message.x.y: 'dict object' has
  * no attribute 'x'"), and appends nothing. */
 Status template_render(const Template *parsed, const TemplateInput *input, TrustedText *out, bool *raised,

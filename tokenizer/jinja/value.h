@@ -156,12 +156,12 @@ static inline double value_number(Value value) { /* PRECOND value_is_number() */
 const char *value_type(Value value); /* Python's name of its type: "str", "dict", ... */
 bool value_truth(Value value);
 
-/* Making. The first one copies an object of that kind. */
+/* Making. value_object() copies an object of that kind. */
 Status value_object(Render *render, ValueKind kind, const void *object, size_t size, Value *out);
 Status value_text(Render *render, Text text, Value *out);
 Status value_list(Render *render, size_t count, Value **items,
                   Value *out); /* `count` items, which the caller fills */
-Status value_copies(Render *render, const Value *items, size_t count, Value *out); /* a list of them */
+Status value_copies(Render *render, const Value *items, size_t count, Value *out); /* a list of the items */
 Status value_tuple2(Render *render, Value a, Value b, Value *out);
 Status value_undefined(Render *render, const char *hint, Value *out);
 Status value_dict(Render *render, size_t capacity, Value *out);
@@ -182,7 +182,7 @@ bool value_is_iterable(Value value);
 Status cursor_begin(Render *render, Value source, Cursor *cursor); /* "'int' object is not iterable" */
 Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more);
 bool value_length(Value value, size_t *length); /* false: it has none. Counts a string's characters */
-Status value_charge_length(Render *render, Value value); /* charges for it */
+Status value_charge_length(Render *render, Value value); /* charges for counting it */
 Value range_at(const Range *range, size_t index);
 Status view_at(Render *render, const View *view, size_t index, Value *out);
 /* Every element as a list: a list is returned as it is. */

@@ -68,7 +68,7 @@ typedef struct {
   MergeText rules[BATCH];
   size_t n_rules;
   uint32_t rank; /* of the next rule */
-  char form;     /* '"' or '[': form of the first element; 0 before it */
+  char form;     /* '"' or '[': form of the first element; 0: none read yet */
 } MergeReader;
 
 static const char *rule_text(const MergeText *rule, int which) {

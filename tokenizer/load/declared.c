@@ -106,7 +106,7 @@ static bool has_name(const DeclaredFiles *files, const char *text, size_t size) 
 }
 
 /* True if `text`, a token of added_tokens.json, is special: it is a special token that is written as a
- * string, or that stands in special_tokens_map.json. */
+ * string, or that is in special_tokens_map.json. */
 static bool is_special(const DeclaredFiles *files, const char *text, size_t size) {
   bool is = false;
   for (int i = 0; i < N_NAMED; i++) {
@@ -205,7 +205,7 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
   return status;
 }
 
-/* Appends a special token. If it is an added token already, that stays as it is, or becomes special
+/* Appends a special token. An added token with its content stays as it is, or becomes special
  * ("promotes"). */
 static Status append_special(const Json *token, const char *rule, Buffer *out, Error *err) {
   const Json *content = content_of(token);

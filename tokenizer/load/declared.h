@@ -5,7 +5,8 @@
 #include "base/json.h"
 #include "base/status.h"
 
-/* Reads a JSON file of the checkpoint; *json is NULL if there is no such file. Refuses what is no object. */
+/* Reads a JSON file of the checkpoint; *json is NULL if there is no such file. Refuses JSON that is no
+ * object. */
 Status checkpoint_json(const char *directory, const char *name, Json **json, Error *err);
 
 /* Appends a JSON array of the tokens in the order in which AutoTokenizer adds them, for added_load(); nothing

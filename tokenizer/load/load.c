@@ -93,7 +93,7 @@ static Status index_added(Tokenizer *t, Error *err) {
   for (size_t i = 0; i < t->added.count; i++) {
     const AddedToken *token = &t->added.tokens[i];
     t->normal_special |= token->special && token->normalized;
-    /* As in the reference, it is skipped if it decodes to a special token's content. */
+    /* As in the reference, the token is skipped if it decodes to a special token's content. */
     const AddedToken *decoded =
         token->normal ? added_find(&t->added, token->normal, token->normal_size) : token;
     t->skipped[i] = decoded && decoded->special;

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "tokenizer/regex/regex.h"
 
-/* Exactly one of the two is set. */
+/* Exactly one of `literal` and `regex` is set. */
 typedef struct {
   char *literal; /* [size], not empty */
   size_t size;

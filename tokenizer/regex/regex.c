@@ -2,7 +2,7 @@
  *
  * Called by: pattern.c, load_split.c; all that match use its scratch and spans. Always true: PCRE2 sees
  * kinds, never text, in a pattern without captures. A match that exhausts the JIT stack is repeated with a
- * large one and then by the interpreter, whose memory is the heap, so the length of a text never causes a
+ * large stack and then by the interpreter, whose memory is the heap, so the length of a text never causes a
  * failure.
  *
  * A match is tried twice at most. The first, hurried try may look a few thousand characters ahead and take

@@ -109,7 +109,8 @@ static Status add_named(CharSet *set, const NamedSet *named, Error *err) {
   return add_categories(set, named->categories, err);
 }
 
-/* In a class, \w and \p{Word} lack six characters that they have outside of one (unicode.h, CHAR_WORD). */
+/* In a class, \w and \p{Word} lack six characters that they have outside of a class (unicode.h,
+ * CHAR_WORD). */
 static Status add_word(CharSet *set, bool in_class, Error *err) {
   static const NamedSet class_word = {"word", "NdPcMnMcMe", CHAR_ALPHABETIC};
   return in_class ? add_named(set, &class_word, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);

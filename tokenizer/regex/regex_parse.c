@@ -1,9 +1,9 @@
 /* regex_parse.c - translates Oniguruma's regular expressions to PCRE2's; see regex_parse.h.
  *
  * Called by: regex.c. Constructs that both languages share are copied; these differ:
- *   . ^ $ \Z \b \R     written out, as their newline is "\n" alone and their words are ours
+ *   . ^ $ \Z \b \R     written out, as Oniguruma's newline is "\n" alone and words are CHAR_WORD
  *   {n,m}+ {n}?        no possessive or lazy forms: a repetition of a repetition
- *   (?m) (?i)a|b       '.' takes newlines; an option in the middle of a branch takes the rest of the group
+ *   (?m) (?i)a|b       '.' takes newlines; an option in a branch applies to the rest of the group
  *   (...) (?<n>...)    do not capture, as nothing can refer to them: back-references are refused
  * Always true: units[0 .. n_units) is well-formed for PCRE2 up to the groups that are open. */
 #include "tokenizer/regex/regex_parse.h"
@@ -212,7 +212,8 @@ static Status close_group(RegexParser *p, Error *err) {
   return emit(p, ")", err);
 }
 
-/* Parses (?imx-imx) and (?imx-imx:...) from after the '?'. The first form takes the rest of its group. */
+/* Parses (?imx-imx) and (?imx-imx:...) from after the '?'. The first form applies to the rest of its
+ * group. */
 static Status parse_options(RegexParser *p, RegexOptions options, Error *err) {
   bool on = true;
   for (;;) {

@@ -76,7 +76,7 @@ typedef struct {
 } CaseTable;
 
 extern const CaseTable
-    unicode_lower; /* to lower case; U+0130 alone becomes two (i, U+0307) and is not in it */
+    unicode_lower; /* to lower case; U+0130 alone becomes two (i, U+0307) and is not in the table */
 extern const CaseTable unicode_fold; /* to the representative of its case-insensitive class */
 
 /* A character that matches several others in a row if case is ignored ("ss" for U+00DF). */
