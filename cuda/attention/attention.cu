@@ -27,7 +27,7 @@ static int decode_splits(int n_kv_heads, int head_dim) {
   return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
 }
 
-/* Places for partial results of units. */
+/* The number of units whose partial results the workspace holds. */
 static int places_of(int asked) {
   return std::max((int)ATTENTION_UNITS, asked);
 }

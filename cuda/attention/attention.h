@@ -85,7 +85,7 @@ typedef struct {
 
 /* The fastest family that can run:
  *   one token         decode
- *   whole > 0         wgmma (no window, a block that is one tile) or decode, with heads of 128 and fp16
+ *   whole > 0         wgmma (no window, and the block is one tile), else decode; heads of 128 in fp16
  *   more tokens       prefill for up to 64 tokens after at most 64 positions, else wgmma. Where wgmma cannot
  *                     run: decode for up to 64 tokens after a long past, since decode splits the keys over
  *                     the whole GPU; else prefill
@@ -123,13 +123,13 @@ typedef struct {
 } AttentionWork;
 
 /* True if the family, or the launches of attention_run_many(), can write the output as planes. The caller
- * knows if the chip's matmuls read planes. */
+ * makes sure that the chip's matmuls read planes. */
 bool attention_makes_planes(const Attention *attention, AttentionFamily family);
 bool attention_many_make_planes(const Attention *attention);
 
 /* Tokens of a tile; 0: plain takes all tokens, and there are neither units nor tiles. */
 int attention_tile_tokens(const Attention *attention);
-/* Blocks of a unit: one for each KV head, or several if they share it. */
+/* Blocks of a unit: one for each KV head, or several that share a KV head. */
 int attention_unit_blocks(const Attention *attention);
 /* Keys of a unit (a multiple of KV_PAGE_TOKENS), from the blocks of a unit and the sum of the keys of all
  * single rows. With so many keys a unit, tokens with several splits have at most ATTENTION_UNITS / n_blocks
@@ -153,7 +153,7 @@ typedef struct {
   size_t first, page_bytes; /* page_bytes 0: the layer has no such part */
 } CachePlace;
 
-/* Copies a page to another one, at all places of the memory. places: device [n]. */
+/* Copies a page to another page, at all places of the memory. places: device [n]. */
 Status attention_copy_page(void *memory, const CachePlace *places, int n, int from, int to,
                            cudaStream_t stream, Error *err);
 

@@ -6,9 +6,9 @@
  * KV head, so each key and value is read once for all of them:
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
- * Each warp keeps its own online softmax; the block merges its four and writes a partial result, and the last
- * block of a KV head merges the partial results, always in the order of the keys, so that runs are bitwise
- * equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
+ * Each warp keeps its own online softmax; the block merges the four states and writes a partial result, and
+ * the last block of a KV head merges the partial results, always in the order of the keys, so that runs are
+ * bitwise equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
  *
  * A cache in 8 bits (q8.cuh) is half as many bytes. Its numbers become halves in registers by one permutation
  * of bytes, without their scales and with a constant added:
@@ -275,7 +275,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
                                       lane / 8 % (two ? 4 : 2) * 8));
   }
 
-  /* Adds up s[n][2 h + c]: key g + 8 h of 16 with column 8 n + 2 t + c. */
+  /* Adds up s[n][2 h + c], the score of key g + 8 h of 16 with column 8 n + 2 t + c. */
   static __device__ __forceinline__ void score(const __half *queries, const T *keys, const __half *scales,
                                                float (&s)[kTiles][4], int lane) {
     if constexpr (kIsQ8<T>) {

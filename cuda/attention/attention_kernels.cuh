@@ -141,7 +141,7 @@ size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionArgs &a);
 
 /* Bytes of shared memory that wgmma takes; rows of its tile, tokens x query heads per KV head. SIZE_MAX and 0
- * if it has no kernel for such heads. */
+ * if wgmma has no kernel for such heads. */
 size_t attention_wgmma_shared(const AttentionArgs &a);
 int attention_wgmma_rows(const AttentionArgs &a);
 
@@ -154,10 +154,10 @@ int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past);
 /* past: a.pos[0] or a guess of it, which only decides how the work is divided. */
 Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
                        Error *err);
-/* The tiles of a.tiles, of a step of n_tokens. */
+/* attention_wgmma() for the tiles of a.tiles, in a step of n_tokens tokens. */
 Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, int n_sms,
                              cudaStream_t stream, Error *err);
-/* The units of a.units, likewise. PRECOND a.value_dims > 0. */
+/* The same for the units of a.units. PRECOND a.value_dims > 0. */
 Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);

@@ -44,7 +44,7 @@ static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegiste
 template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_, int kValues_ = kHeadDim_> struct Shape {
   static constexpr int kHeadDim = kHeadDim_, kKeys = kKeys_, kStages = kStages_, kValues = kValues_;
   static constexpr bool kOneRow = kValues < kHeadDim; /* the last kValues numbers of a key are its value */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that are unused, as on other chips */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* on other chips kTurns is unused, which nvcc refuses */
   static constexpr bool kTurns = kTurns_;
 #endif
   static constexpr int kDims = kValues < 256 ? kValues : 256; /* dims of a warpgroup's output */
@@ -391,8 +391,8 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, c
   }
 }
 
-/* Zeroes the values of a step from the end of the cache's contents on: their weights are 0, but they may be
- * NaN. Each warpgroup does it for itself. */
+/* Zeroes the values of a step from the end of the cache's contents on: their weights are 0, but the values
+ * may be NaN. Each warpgroup zeroes them for itself. */
 template <class S>
 __device__ __forceinline__ void zero_values(unsigned char *values, int first, int warpgroup) {
   for (int i = first * 8 + threadIdx.x % 128; i < S::kKeys * 8; i += 128)

@@ -102,7 +102,7 @@ struct ToQ8 {
   }
 };
 
-/* The number of a byte that ToQ8 made, as a kernel reads it. */
+/* The number that a kernel reads from a byte that ToQ8 made. */
 __device__ __forceinline__ float from_q8(uint8_t number, __half scale) {
   return cached(&number, 0, &scale);
 }

@@ -3,7 +3,7 @@
  *
  * A unit of work is some positions of one KV head, so few that a thread of its block has eight numbers of a
  * key and eight of a value (latent attention: of a key alone): all loads of a unit are under way at once, and
- * 1,500 positions of eight heads are units for every block. The blocks of a KV head walk through the units of
+ * 1,500 positions of eight heads give every block a unit. The blocks of a KV head walk through the units of
  * all sequences; a page that two sequences share is written twice, with the same bits.
  * READS  head_dim + 2 key_scales() + head_dim + 2 bytes a position and KV head (latent attention: head_dim
  * + 2 key_scales()), WRITES 4 head_dim (latent attention: 2 head_dim). */
