@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* A step's choices, in device memory (LinearExperts has what choices and places are). */
+/* A step's choices, in device memory (LinearExperts says what choices and places are). */
 typedef struct {
   float *logits;         /* [n_tokens][n_experts] of the router */
   int *ids;              /* [n_tokens][n_chosen] */
@@ -24,7 +24,7 @@ typedef struct {
   int *begins;           /* [n_experts + 1] the first place of each expert */
   int *choices;          /* [n_tokens * n_chosen] the choice at each place */
   int *places;           /* [n_tokens * n_chosen] the place of each choice */
-  float *place_weights;  /* [n_tokens * n_chosen] weights by places */
+  float *place_weights;  /* [n_tokens * n_chosen] the weight at each place */
   unsigned *counters;    /* [n_tokens] zero before and after every launch */
 } ExpertChoices;
 

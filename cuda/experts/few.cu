@@ -12,9 +12,9 @@
  *   g         each block adds up sums, and has all features       g in shared memory
  *   down      a warp has some tile rows, all inputs of the slice  sums stay in registers
  *
- * The items of all experts are divided evenly: each cluster has consecutive items. While they are of one
- * entry (up to kRows rows of an expert) the cluster goes on adding to the sums of down; then it stores the
- * sums as a part of the entry's results. A second kernel adds up the parts of a token's choices.
+ * The items of all experts are divided evenly: each cluster has consecutive items. While its items are of one
+ * entry (up to kRows rows of an expert) a cluster goes on adding to the sums of down; then it stores the sums
+ * as a part of the entry's results. A second kernel adds up the parts of a token's choices.
  *
  * A warp requests its weights kDepth chunks ahead, gate and up of an item before down of the item before it,
  * so that weights stream while sums are on their way to the other block. The block's half of the inputs of h

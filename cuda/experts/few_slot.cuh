@@ -43,7 +43,7 @@ template <class W_, int kBlockIn_> struct Slot {
   /* The copies of a lane from a matrix: 16 bytes of each tile, and a piece of the scales or zeros. */
   struct Copies {
     uint32_t tiles;            /* vectors from w.tiles to the lane's first one, if the item is the first */
-    const unsigned char *meta; /* the lane's piece, likewise */
+    const unsigned char *meta; /* the lane's piece of scales or zeros, if the item is the first */
     int bytes;                 /* of a block's scales or zeros */
 
     /* The share begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */

@@ -79,7 +79,7 @@ template <class T, int kRows> struct RowParts {
 #pragma unroll
     for (int r = 0; r < kRows; r++) v[r][i].load(row[r] + k, k < padded && k < (int)w.stride);
   }
-  /* The first inputs of rows first, first + kWarps, ... up to `last`. */
+  /* Loads the first inputs of rows first, first + kWarps, ... up to `last`. */
   __device__ __forceinline__ void begin(const Rows &w, int first, int last, int padded) {
 #pragma unroll
     for (int r = 0; r < kRows; r++)

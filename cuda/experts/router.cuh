@@ -217,12 +217,14 @@ __device__ __forceinline__ void choose_of_stored(const Args &a, int token, float
       a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f);
 }
 
-/* router_token.cu: true if it takes the call; its launch. arch: of the chip. */
+/* router_token.cu: token_applies() is true if it takes the call, launch_token() launches it. arch: of the
+ * chip. */
 bool token_applies(const Args &a);
 Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 
-/* router_tiles.cu: true if it can take the call, with at most shared_bytes of shared memory; its launch. A
- * token's bits do not depend on the number of tokens. From kTilesLeastTokens on it is the fastest. */
+/* router_tiles.cu: tiles_apply() is true if it can take the call, with at most shared_bytes of shared memory;
+ * launch_tiles() launches it. A token's bits do not depend on the number of tokens. From kTilesLeastTokens
+ * tokens on it is the fastest. */
 constexpr int kTilesLeastTokens = 256;
 bool tiles_apply(const Args &a, size_t shared_bytes);
 Status launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err);

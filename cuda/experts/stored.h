@@ -26,7 +26,7 @@ static inline int linear_group(const Linear *linear) {
   return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
 }
 
-/* row_bytes(): bytes of a row of weights; row_step(): bytes from a row to the next one of the layer. */
+/* row_bytes(): bytes of a row of weights; row_step(): bytes from a row to the next row of the layer. */
 static inline size_t row_bytes(const Linear *linear) {
   return linear_input_bytes(linear, (size_t)linear->n_in);
 }
