@@ -116,8 +116,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       query[i] = *(const uint4 *)(queries + g * kDim + (4 * (i / 2) + t) * 16 + i % 2 * 8);
   }
 
-  /* Keys g and g + 8: vectors t and, with heads of 128, 4 + t. Rows of keys, and of values, conflict in
-   * banks: exchanging vectors, as score_halves() does, costs more time than it saves. */
+  /* The lane has vectors t and, with heads of 128, 4 + t of keys g and g + 8. Rows of keys, and of values,
+   * conflict in banks: exchanging vectors, as score_halves() does, costs more time than it saves. */
   __device__ __forceinline__ void score_q8(const unsigned char *keys, const __half *scales, float (&s)[4],
                                            int lane) const {
     constexpr int kVectors = kDim / 64;

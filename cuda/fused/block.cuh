@@ -80,7 +80,7 @@ struct Args {
   unsigned turn;    /* one token: this launch's number, from 1 */
   StepDebug debug;
   StepTaps taps;
-  StepPeers peers; /* one token, of several GPUs */
+  StepPeers peers; /* one token, on several GPUs */
   StepMixers mixers;
 };
 
@@ -270,7 +270,8 @@ template <bool kDebug, class TheForm> struct Thread {
     else
       return layer();
   }
-  /* A hybrid: whether the current layer is of the delta rule, and the cluster's heads of it. */
+  /* A hybrid: is_delta() is true in layers of the delta rule; mix() has the cluster's heads in the current
+   * layer. */
   __device__ __forceinline__ bool is_delta() const { return step_is_delta(&plan.shape, layer()); }
   __device__ __forceinline__ StepMix mix() const { return mix_vars().mixes[is_delta()]; }
   __device__ __forceinline__ MixVars &mix_vars() const { return *(MixVars *)(smem + plan.off.mixers); }
@@ -351,8 +352,8 @@ template <bool kDebug, class TheForm> struct Thread {
     report_hang(args.debug.hang, warp(), lane(), layer(), place, number, parity);
   }
 
-  /* Waits for a phase of a barrier. Peers' stores count on it as bulk copies do, so the plain wait suffices;
-   * a wait that acquires at cluster scope would invalidate L1 each time. */
+  /* Waits for a phase of a barrier. Peers' stores count on the barrier as bulk copies do, so the plain wait
+   * suffices; a wait that acquires at cluster scope would invalidate L1 each time. */
   __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
                                           int number = 0) const {
     if (kDebug) {
@@ -429,7 +430,7 @@ __device__ __forceinline__ void sync_warpgroup(int warpgroup) {
 }
 
 /* Sends 16 bytes of each of 1 << kLog neighbouring lanes to all blocks of the cluster. The other lanes hold
- * the same in the same order, and send to other blocks. */
+ * the same bytes in the same order, and send them to other blocks. */
 template <int kLog>
 __device__ __forceinline__ void send_to_cluster(const void *to, uint4 v, uint64_t &barrier, int lane) {
 #pragma unroll
@@ -521,7 +522,8 @@ template <class B> struct KeyWalk {
   }
 };
 
-/* The first stage of lm_head that a block multiplies; its last one precedes the next block's first. */
+/* The first stage of lm_head that a block multiplies; the block's last stage precedes the next block's
+ * first. */
 __device__ __forceinline__ int first_lm_head_stage(const StepPlan &p, int block) {
   return (int)((long long)block * p.n_lm_head_stages / (p.shape.n_clusters * STEP_BLOCKS));
 }
@@ -552,7 +554,7 @@ __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t
   operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
 }
 
-/* The number of a layer's tap, or -1: only the first cluster copies taps, since all clusters have the same
+/* The index of a layer's tap, or -1: only the first cluster copies taps, since all clusters have the same
  * x. */
 template <class B> __device__ __forceinline__ int tap_of(const B &b, int layer) {
   const uint64_t layers = b.args.taps.layers;

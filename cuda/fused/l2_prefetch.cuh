@@ -23,7 +23,7 @@ __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t stage, cons
 }
 
 /* Reads the kN KB whose addresses are in lanes first, first + 1, ... No load has a condition, so that all are
- * in flight before one is waited for. */
+ * in flight before the first is waited for. */
 template <int kN>
 __device__ __forceinline__ uint32_t load_lines(unsigned long long from, int first, int lane) {
   uint32_t word[kN], all = 0;

@@ -87,7 +87,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
               planes = 2 * hidden + hidden / STEP_GROUP * kXScales<Base::kParts> * 8;
     return (of_lm_head || !owns_groups() ? hidden * 4 : planes) + hidden / kColumns * 4;
   }
-  /* x_bytes() of the phase that follows the one of `matrix` in this layer. */
+  /* x_bytes() of the phase after that of `matrix` in this layer. */
   __device__ __forceinline__ int x_bytes_after(int matrix) const {
     return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
   }

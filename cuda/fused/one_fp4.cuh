@@ -62,7 +62,7 @@ __device__ __forceinline__ float add_lanes(const float2 &rows, int t) {
   return y + __shfl_xor_sync(~0u, y, 2);
 }
 
-/* Adds group i of a tile row: lane t its parts 2t and 2t + 1. */
+/* Adds group i of a tile row; lane t adds parts 2t and 2t + 1. */
 __device__ __forceinline__ void add_group(float2 &rows, const Task<STEP_FP4_PARTS> &task,
                                           const Inputs<STEP_FP4_PARTS> &in, int i, int t) {
   const uint32_t even = prmt<0x4140>(task.scale[i], 0u) << 7, odd = prmt<0x4342>(task.scale[i], 0u) << 7;

@@ -94,7 +94,7 @@ template <int kParts> constexpr int kStart = kParts == 1 ? 0x4b400000 : 0;
 template <int kParts>
 __device__ __forceinline__ void multiply_pair(int (&acc)[2][4], const uint4 (&tiles)[2][2],
                                               const Inputs<kParts> &in, int pair, int lane) {
-  const int own = lane >> 3; /* the lane's column is of this part of a set */
+  const int own = lane >> 3; /* the part of a set to which the lane's column belongs */
 #pragma unroll
   for (int i = 0; i < 2; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = kStart<kParts>;
 #pragma unroll

@@ -2,8 +2,8 @@
  * the blocks of a cluster.
  *
  * The block of rank r owns columns r * slice .. of the residual stream, and its warp i the spans i and i + 16
- * of 32 columns, with the same bits in every cluster. It contributes its cluster's partial sums of o or down
- * through L2 (allreduce.cuh), and reads the totals.
+ * of 32 columns, with the same bits in every cluster. The block contributes its cluster's partial sums of o
+ * or down through L2 (allreduce.cuh), and reads the totals.
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms follows
  * after the matmul. If a block owns whole groups (step_owns_groups()), x goes quantised, so that no block has
@@ -72,8 +72,8 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
  * sums in turn, 32 words each. The tag is the word's number of contributions modulo 32. All GPUs count alike,
  * as split.c requires equal numbers of clusters, and each use of a buffer adds 1 to 24, so the tag differs
  * from that of the buffer's last use. A buffer is used again only after every reader of every GPU has
- * contributed to a sum that the sender had to wait for. With experts all GPUs choose the same ones, since the
- * router's logits are such sums. */
+ * contributed to a sum that the sender had to wait for. With experts all GPUs choose the same experts, since
+ * the router's logits are such sums. */
 template <class B>
 __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int column, float own,
                                              uint32_t tag) {
@@ -255,8 +255,8 @@ template <class B> __device__ __forceinline__ float inverse_of_x(const B &b) {
   return rsqrtf(__fdividef(squares, small_float(b.plan.shape.hidden)) + b.args.norm_eps);
 }
 
-/* Sends this block's features of the gated product to the cluster, four by eight lanes: lanes i and i + 4
- * compute feature i, and each lane sends all four to one peer. */
+/* Sends this block's features of the gated product to the cluster, four at a time by eight lanes: lanes i and
+ * i + 4 compute feature i, and each lane sends all four to one peer. */
 template <class B> __device__ __forceinline__ void send_gated(B &b) {
   const float inverse = b.vars().inverse;
   const Share &share = b.share(GATE_UP);
@@ -269,7 +269,7 @@ template <class B> __device__ __forceinline__ void send_gated(B &b) {
     float v = silu(gate) * up;
     if constexpr (B::kExperts) v *= b.block_weights()[item >> 2];
     /* The shuffles wait until all lanes have read their sums: a peer that has all features may send x, which
-     * overwrites them. */
+     * overwrites the sums. */
     const uint4 four = four_lanes(__float_as_uint(v), group);
     const float *to = b.exchange() + (item >> 2) * STEP_GROUP + b.rank() * 16 + (item & 3) * 4;
     if (first + (b.lane() >> 3) < quads)

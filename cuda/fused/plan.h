@@ -60,7 +60,7 @@ enum {
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
   STEP_MAX_SPLITS = 8,
-  STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 a warp */
+  STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 keys a warp */
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
   STEP_SUM_BUFFERS = 3,   /* buffers of the all-reduce: allreduce.cuh */
   STEP_MAX_SLOTS = 16,
@@ -311,7 +311,7 @@ STEP_BOTH static inline int step_mix_groups(StepMix m, bool delta) {
   return delta ? m.n : 2 * m.n;
 }
 
-/* The number of the cluster's pack i in the matrix of projections. */
+/* The index of the cluster's pack i in the matrix of projections. */
 STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool delta, int i) {
   if (!delta)
     return i < 4 * m.n

@@ -8,7 +8,7 @@
  * of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
  *
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
- * begin with the last groups of one choice and end with the first of the next: {the first word as in expert
+ * begin with the last groups of one choice and end with the first of the next: {the first word as for expert
  * 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
  * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. */
 #pragma once

@@ -150,7 +150,7 @@ typedef struct {
   int n, rank;               /* number of GPUs; this GPU's number */
   uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the other GPUs have sent to it */
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
-  uint64_t patience;         /* nanoseconds that a GPU waits for another */
+  uint64_t patience;         /* nanoseconds that a GPU waits for another GPU */
 } StepPeers;
 
 /* The vectors of a hybrid's layer of the delta rule, and its dense rows (delta.h). */

@@ -21,7 +21,7 @@ enum { TILES, SCALES, ZEROS };
 template <class B, int kKind> struct Copier {
   B &b;
   const uint32_t base;   /* shared_address of Vars, shuffled so that it is not computed again */
-  RingCursor to, oldest; /* slot of the next stage; of the oldest stage that may be in flight */
+  RingCursor to, oldest; /* slots of the next stage, and of the oldest stage that may be in flight */
   unsigned number;       /* stages so far */
   const uint64_t once;   /* L2 policy: evict first */
 
@@ -121,8 +121,8 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Calls load(row, n) for this block's stages of the cache: the row where the stage begins, and its
-   * positions. Rows of stages in pages are looked up together, a lane each: the next stages of every
+  /* Calls load(row, n) for this block's stages of the cache: row is where the stage begins, n the number of
+   * its positions. Rows of stages in pages are looked up together, a lane each: the next stages of every
    * sequence. */
   template <class Load> __device__ __forceinline__ void for_each_stage_of_keys(Load load) {
     static_assert(KV_PAGE_TOKENS % B::kKeys == 0, "a stage lies in one page");

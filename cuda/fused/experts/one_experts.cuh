@@ -3,7 +3,7 @@
  * The chosen experts are one gated product, whose FFN blocks are those of one expert after another. So the
  * matmuls are those of dense layers; only the loading warps add the place of the chosen experts to entries of
  * the table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP
- * beside a hybrid's experts is its last choice, always the same; its weight is the sigmoid of its gate.
+ * beside a hybrid's experts is the last choice of every token; its weight is the sigmoid of its gate.
  *
  * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h):
  *

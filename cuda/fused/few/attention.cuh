@@ -81,8 +81,8 @@ __device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Atten
   }
 }
 
-/* Waits until loads of the step's stage `number` have begun. A wait for a barrier sees the parity of a phase
- * alone. A warp that has passed over many stages could be two phases ahead of the barrier, and would take an
+/* Waits until loads of the step's stage `number` have begun. A wait for a barrier sees only the parity of a
+ * phase. A warp that has passed over many stages could be two phases ahead of the barrier, and would take an
  * earlier stage in the slot for its own. */
 template <class B> __device__ __forceinline__ void wait_until_loading(const B &b, unsigned number) {
   const long long since = B::kIsDebug ? clock64() : 0;
@@ -92,7 +92,7 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
   }
 }
 
-/* Attends to the stages of several sequences. Set (round + part) % 4 takes a stage, and of its warps those
+/* Attends to the stages of several sequences. Set (round + part) % 4 takes a stage, and those of its warps
  * attend whose column has queries of the sequence. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {

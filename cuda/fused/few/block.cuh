@@ -93,7 +93,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return ((uint64_t *)(smem + plan.off.chunks))[(1 + turn) * STEP_CHUNKS + (n & (STEP_CHUNKS - 1))];
   }
 
-  /* The first group of this block's columns of hidden; the first of the next block's. */
+  /* The first group of this block's columns of hidden; the first group of the next block's. */
   __device__ __forceinline__ int first_columns() const {
     return step_first_column_group(&plan.shape, rank());
   }

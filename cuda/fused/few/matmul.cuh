@@ -15,9 +15,9 @@
  * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each token for two groups; with four,
  * both planes of each token; with eight, one plane of each token, in two mma that share the weights. Lane (g,
  * t) ends with outputs g and g + 8 of token t (with two tokens t % 2; with eight, of tokens 2 t and 2 t + 1).
- * A warp takes all groups of a tile row from one stage after another, two at a time to hide latency, and
- * sends the result without a barrier of the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh).
- * FP4: few/fp4.cuh. */
+ * A warp takes all groups of a tile row from one stage after another, two groups at a time to hide latency,
+ * and sends the result without a barrier of the block. Rows g + 8 are multiplied as whole bytes
+ * (one_matmul.cuh). FP4: few/fp4.cuh. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
@@ -66,9 +66,9 @@ template <class B> struct IntegerSums {
 
   typedef int Accumulators[2][kLaneTokens][4]; /* of two groups */
 
-  /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If both started at 0, the
-   * compiler would put the first mma's sums where the second one's weights are, and copy these weights
-   * first. */
+  /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If high and low planes both
+   * started at 0, the compiler would put the first mma's sums where the second mma's weights are, and copy
+   * these weights first. */
   static __device__ __forceinline__ void clear(Accumulators &acc) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -181,7 +181,7 @@ template <class B> struct Outlet {
       peer = kTokens == 8 ? 2 * t + (g & 1) : t % kTokens;
     } else {
       const StepShape &s = b.plan.shape;
-      /* With two tokens half of the lanes contribute outputs g, the others g + 8. */
+      /* With two tokens half of the lanes contribute outputs g, the other half outputs g + 8. */
       to = sum_of(b, matrix, b.layer()).totals + kLaneTokens * (t % kTokens) * s.hidden +
            b.first_columns() * STEP_GROUP + g + (Sums<B>::kShared ? t / 2 * 8 : 0);
     }
@@ -261,7 +261,7 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Sends a pack of halves to `to` in all blocks of the cluster, each lane sends run lane % 16 of 8 halves. */
+/* Sends a pack of halves to `to` in all blocks of the cluster; a lane sends run lane % 16 of 8 halves. */
 template <class B>
 __device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t far, const __half *to) {
   const int lane = b.lane(), run = lane & 15;

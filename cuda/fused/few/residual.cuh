@@ -5,9 +5,9 @@
  * four columns. Partial sums of o and down are all-reduced through L2 (allreduce.cuh), but here words start
  * at 0, since with eight tokens `last` would take 12 MB. There are STEP_SUM_TURNS buffers of words, used in
  * turn by the layers: [turn][o, down][tokens][hidden]. When o of layer l is complete, all clusters have
- * contributed to down of layer l - 1, and so have read the sums of layer l - 2. That buffer is then cleared
- * for layer l + 2, to which a cluster contributes only after it has received this cluster's part of layer l +
- * 1. */
+ * contributed to down of layer l - 1, and so have read the sums of layer l - 2. The buffer of layer l - 2 is
+ * then cleared for layer l + 2, to which a cluster contributes only after it has received this cluster's part
+ * of layer l + 1. */
 #pragma once
 
 #include "cuda/fused/allreduce.cuh"
@@ -39,7 +39,7 @@ template <class B> __device__ __forceinline__ void clear_words(const B &b) {
     store_relaxed_16(words + i, make_ulonglong2(0, 0));
 }
 
-/* Waits for the sums of two times four columns, from[i] on; without `two` for the first four. */
+/* Waits for the sums of two times four columns, from[i] on; without `two` only of the first four. */
 template <class B>
 __device__ __forceinline__ void poll_sums(const B &b, int contributors, const uint64_t *const (&from)[2],
                                           bool two, float4 (&sum)[2]) {

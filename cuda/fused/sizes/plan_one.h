@@ -1,5 +1,5 @@
-/* plan_one.h - the plan of a step of one token (plan.h), from its sizes alone. In C++ it can be made when a
- * kernel is compiled (models.cuh).
+/* plan_one.h - the plan of a step of one token (plan.h), from a shape alone. In C++ the plan can be made when
+ * a kernel is compiled (models.cuh).
  *
  * Called by: plan.c, models.cuh.   Always true: areas at the same offset are never in use at once
  * (one_token.cu). */
@@ -32,9 +32,9 @@ STEP_PLANNING int step_state_bytes(const StepShape *s) {
   return s->head_dim * 2 + 8;
 }
 
-/* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a
- * warp spends STEP_SPAN groups' time on each span of each tile row. Among equal cuts it prefers one that
- * keeps each warpgroup at the same split, then one with long stages of few tile rows. */
+/* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a warp
+ * spends STEP_SPAN groups' time on each span of each tile row. Among cuts with as many spans it prefers one
+ * that keeps each warpgroup at the same split, then one with long stages of few tile rows. */
 STEP_PLANNING KSplit step_split(int n_groups) {
   for (int spans = ceil_div(n_groups, STEP_SPAN);; spans++) {
     KSplit best = {0, 0, 0, 0, 0, 0};
