@@ -1,7 +1,7 @@
 /* add_norm.cu - see add_norm.h.
  *
  * Always true: a kernel that waits for other GPUs gives up once *lost is set, and sets *lost itself when its
- * patience ends. Its results then mean nothing, and the host reports *lost. */
+ * patience ends. The kernel's results then mean nothing, and the host reports *lost. */
 #include "cuda/ops/add_norm.h"
 
 #include <cuda_fp16.h>

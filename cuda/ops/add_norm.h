@@ -21,9 +21,9 @@ extern "C" {
  * each GPU reads the other GPUs' parts. WIDEST_SUM: most numbers of a row of a sum. */
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
 
-/* One of n GPUs, and what it knows of the others; the pointers of GPU i are at [i]. The k-th sum of a step
- * has the tag *first_tag + k. Even and odd sums have different memory (parts, inbox), so that a sum does not
- * overwrite what a slow GPU still reads of the sum before; *first_tag is even. */
+/* One of n GPUs, and what it knows of the other GPUs; the pointers of GPU i are at [i]. The k-th sum of a
+ * step has the tag *first_tag + k. Even and odd sums have different memory (parts, inbox), so that a sum does
+ * not overwrite what a slow GPU still reads of the sum before; *first_tag is even. */
 typedef struct {
   int n, rank;
   int pushed_rows;                /* PUSHED_ROWS; 1 before compute capability 9.0 */
@@ -34,7 +34,7 @@ typedef struct {
   float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
   int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
   int *lost;         /* pinned, for all GPUs: 0; 1 + a GPU that did not answer in time; or -1: a GPU failed */
-  uint64_t patience; /* nanoseconds that a GPU waits for another */
+  uint64_t patience; /* nanoseconds that a GPU waits for another GPU */
 } Peers;
 
 size_t peers_inbox_bytes(int n, int hidden);

@@ -25,8 +25,8 @@ typedef struct {
 Status ops_altup_begin(const AltupStreams *call, const float *x, float divisor, int n_rows,
                        cudaStream_t stream, Error *err);
 
-/* The weights that make the streams' coefficients: `coefficients` m, where m = tanh(router (x rsqrt(mean(x^2)
- * + eps) norm) / hidden). */
+/* The weights that make the streams' coefficients: `coefficients` times m, where m = tanh(router (x
+ * rsqrt(mean(x^2) + eps) norm) / hidden). */
 typedef struct {
   const float *norm;         /* [hidden] */
   const float *router;       /* [n][hidden] */

@@ -9,13 +9,13 @@ extern "C" {
 }
 
 /* A number for an fp16 cache of values: v clamped to fp16's finite range, NaN as the least finite number.
- * Rows of other sequences may multiply it by 0 (fused/few/attention.cuh), and 0 times infinity is NaN. A
- * sequence with NaN has logits of NaN all the same. */
+ * Rows of other sequences may multiply the number by 0 (fused/few/attention.cuh), and 0 times infinity is
+ * NaN. A sequence with NaN has logits of NaN all the same. */
 __device__ __forceinline__ float finite_value(float v) {
   return fminf(fmaxf(v, -65504.0f), 65504.0f);
 }
 
-/* Rounds to fp16, clamped to its finite range. NaN stays NaN. */
+/* Rounds to fp16, clamped to fp16's finite range. NaN stays NaN. */
 __device__ __forceinline__ __half clamp_half(float v) {
   return __float2half_rn(fabsf(v) > 65504.0f ? copysignf(65504.0f, v) : v);
 }

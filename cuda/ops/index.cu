@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexCall a, float
 constexpr int kChoiceThreads = 1024, kChoiceWarps = kChoiceThreads / 32;
 constexpr int kBins = 256;
 /* Scores are alike in their first bits, so the threads of a warp would count in the same bin, one after
- * another: neighbouring threads count in different copies of the bin. */
+ * another. So neighbouring threads count in different copies of the bin. */
 constexpr int kCopies = 16;
 
 struct ChoiceMemory {
@@ -209,7 +209,7 @@ __device__ __forceinline__ Threshold find_threshold(ChoiceMemory &m, const float
   return {bits, (int)left};
 }
 
-/* Sum of the numbers of the warps before this one. */
+/* Sum of the numbers of the warps before this warp. */
 __device__ __forceinline__ int sum_before(const int (&of_warps)[kChoiceWarps]) {
   const int lane = threadIdx.x % 32;
   return warp_sum(lane < (int)threadIdx.x / 32 ? of_warps[lane] : 0);

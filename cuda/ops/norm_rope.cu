@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = threadIdx.x; i < head_dim; i += kThreads) sum += x[i];
   const float mean = block_sum<kThreads>(sum) / head_dim;
   for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] -= mean;
-  __syncthreads(); /* the sum of squares may read other numbers than a thread wrote */
+  __syncthreads(); /* for the sum of squares a thread may read numbers that others wrote */
   const float scale = rms_scale<kThreads>(x, head_dim, eps);
   for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] *= scale * weight[i];
 }
@@ -253,8 +253,9 @@ template <int kMaxPairs, int kHeads> struct HeadsInOrder {
 
   static __device__ __forceinline__ unsigned place(unsigned dim) { return dim ^ dim / 32 % (kOwn / 4) * 4; }
 
-  /* Makes and stores the bytes of the lane's numbers, and their scale if the lane is the first with it. The
-   * first head's bytes and scales go to `to` and `scales`, each next head's `apart` rows farther. */
+  /* Makes and stores the bytes of the lane's numbers, and their scale if this is the first lane with that
+   * scale. The first head's bytes and scales go to `to` and `scales`, each next head's `apart` rows
+   * farther. */
   __device__ __forceinline__ void store(int head_dim, bool is_key, uint8_t *to, __half *scales, int apart,
                                         unsigned lane) const {
     const unsigned h = lane / kLanes, dim = lane % kLanes * kOwn;

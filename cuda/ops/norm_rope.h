@@ -109,9 +109,10 @@ Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int 
                               const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err);
 
 /* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
- * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
- * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position pos[t] of the cache
- * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k before its norm. */
+ * (weights fp32 [head_dim]; NULL: no norm, but see plain_qk_norm), rope over pairs (i, i + rotary_dim / 2) or
+ * (2 i, 2 i + 1), q times its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position
+ * pos[t] of the cache (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k
+ * before its norm. */
 typedef struct QkvHeads {
   int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
   int n_ctx;                         /* positions of a page */

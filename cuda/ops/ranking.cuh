@@ -37,7 +37,7 @@ __device__ __forceinline__ void warp_extremes(unsigned long long *greatest, unsi
   }
 }
 
-/* Judges logits by their greatest and lowest key; SAMPLED_TOKEN: they are fine. */
+/* Judges logits by their greatest and lowest key; SAMPLED_TOKEN: the logits are fine. */
 __device__ __forceinline__ SampledKind kind_of(uint32_t greatest, uint32_t lowest) {
   if (lowest < SAMPLER_KEY_LOWEST || greatest >= SAMPLER_KEY_INFINITE) return SAMPLED_NAN;
   return greatest <= SAMPLER_KEY_LOWEST ? SAMPLED_NOTHING_FINITE : SAMPLED_TOKEN;

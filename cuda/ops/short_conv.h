@@ -18,7 +18,7 @@ typedef struct {
   const int *pos;           /* device: position of the first token */
   const float *projections; /* device: [n_tokens][stride], in each row b, c and u [hidden] */
   int stride, out_stride;
-  const float *taps; /* device: [hidden][n_taps], the last one for the token itself */
+  const float *taps; /* device: [hidden][n_taps], the last tap for the token itself */
   const float *bias; /* device: [hidden] or NULL */
   float *kept;       /* device: [n_taps][hidden], p of a position in row position % n_taps */
   void *out;         /* device: fp16 [n_tokens][out_stride] */

@@ -1,5 +1,5 @@
 /* values.h - heads whose values are shorter than their keys (config.value_dim): attention computes with
- * values of head_dim numbers, whose last ones are 0. Used by: rows.c, backend.c. */
+ * values of head_dim numbers, 0 from number value_dim on. Used by: rows.c, backend.c. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* n_heads heads of value_dim numbers, and as many of head_dim >= value_dim. */
+/* n_heads heads of value_dim numbers, and as many heads of head_dim >= value_dim. */
 typedef struct {
   int n_heads, value_dim, head_dim;
 } ValueHeads;
@@ -20,7 +20,7 @@ typedef struct {
 Status ops_spread_values(const ValueHeads *heads, float scale, float *rows, size_t stride, int n_rows,
                          cudaStream_t stream, Error *err);
 
-/* Copies the first value_dim numbers of each head of each row; the others are 0. fp16,
+/* Copies the first value_dim numbers of each head of each row; the other numbers are 0. fp16,
  * [n_rows][n_heads][head_dim] to [n_rows][n_heads][value_dim]. PRECOND head_dim and value_dim are even. */
 Status ops_join_values(const ValueHeads *heads, const void *from, int n_rows, void *to, cudaStream_t stream,
                        Error *err);
