@@ -106,8 +106,8 @@ static bool put(int s, const void *bytes, size_t size) {
   return send(s, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-/* Makes the link of a connection that is proved. Each direction has a key of its own, which no other
- * connection has. */
+/* Makes the link of a connection whose other end is proved. Each direction has a key of its own, which no
+ * other connection has. */
 static void open_link(Link *link, int s, const char host[LINK_HOST], const Greeting *g) {
   static const char none[LINK_HOST];
   const bool first = g->place->rank == 0;
@@ -180,7 +180,7 @@ static void drop(Reception *r, int i, int *counter) {
   memmove(&r->callers[i], &r->callers[i + 1], (size_t)(--r->n_callers - i) * sizeof *r->callers);
 }
 
-/* Takes a new connection, in place of the oldest one where there are too many. */
+/* Takes a new connection, in place of the oldest if there are too many. */
 static void greet(Reception *r, int listening) {
   if (r->n_callers == MOST_CALLERS) drop(r, 0, &r->n_silent);
   Caller *caller = &r->callers[r->n_callers];

@@ -16,7 +16,7 @@
 
 enum { LINK_HOST = 64, LINK_LARGEST = 1 << 26 };
 
-/* How a process finds the others, and what it has to prove. */
+/* How a process finds the other processes, and what it has to prove. */
 typedef struct {
   const char *host;  /* of rank 0 */
   int port, n_ports; /* rank 0 listens on the first port that is free */
@@ -34,7 +34,7 @@ typedef struct {
   char host[LINK_HOST]; /* the other end's */
   pthread_mutex_t sending;
   HmacKey out_key, in_key;
-  uint64_t n_sent, n_taken; /* numbers of the next message sent, and taken */
+  uint64_t n_sent, n_taken; /* numbers of the next messages to send and to take */
   bool is_forged;           /* a message was not the other end's next: no further ones are taken */
   Buffer in;
   double heard_ms;

@@ -41,7 +41,7 @@ struct NcclRank {
   Nccl nccl;
   Comm comm;
   int rank, n;
-  bool alone;           /* the only rank of this process: other processes may have ended when it leaves */
+  bool alone;           /* the only rank of this process: others may have ended when this rank leaves */
   double patience_ms;   /* the longest wait for the other ranks */
   pthread_mutex_t call; /* held in calls of NCCL with comm */
   atomic_bool aborted;

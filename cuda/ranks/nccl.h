@@ -19,7 +19,7 @@ extern "C" {
 
 typedef struct NcclRank NcclRank;
 
-/* ncclUniqueId: rank 0 makes it, and every rank needs it to join the others. */
+/* ncclUniqueId: rank 0 makes it, and every rank needs it to join. */
 typedef struct {
   char bytes[128];
 } NcclId;
@@ -28,7 +28,7 @@ typedef struct {
 Status nccl_check(Error *err);
 Status nccl_make_id(NcclId *id, Error *err);
 
-/* Joins n GPUs of this process: ranks[i] is that of gpus[i]. */
+/* Joins n GPUs of this process: ranks[i] is the rank of gpus[i]. */
 Status nccl_join_all(const int *gpus, int n, NcclRank **ranks, Error *err);
 /* Joins the current GPU with those of other processes, and waits for them. */
 Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *err);

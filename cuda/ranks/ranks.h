@@ -1,7 +1,7 @@
 /* ranks.h - the processes that share a model (--split auto), one GPU each, on one machine or many.
  *
  * Called by: commands/device.c and commands/ranks/, which join and end them; split.c. Rank 0 runs the whole
- * program; the others do what rank 0's split.c does (calls.h). A thread of each process watches the
+ * program; the other ranks do what rank 0's split.c does (calls.h). A thread of each process watches the
  * connections. Always true: a process that ends, fails, or gives no sign of life for timeout_s ends all
  * processes: rank 0's next call fails with the rank, host and reason of the first to do so, and other ranks
  * end themselves. */
