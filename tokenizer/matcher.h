@@ -1,4 +1,4 @@
-/* matcher.h - finds many strings at once: the longest one that begins at each place of a text. */
+/* matcher.h - finds many strings at once: the longest string that begins at each place of a text. */
 #pragma once
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ typedef struct {
 } Matcher;
 
 /* Builds the automaton of strings[0 .. n), which it reorders; takes 21 bytes of memory per byte. If some
- * are equal, nothing is built, and *twins names two: the second is the first string, by number, that
+ * strings are equal, nothing is built, and *twins names two: the second is the first string, by number, that
  * repeats an earlier one. Release it also after a failure. */
 Status matcher_build(MatchString *strings, size_t n, Matcher *matcher, MatchTwins *twins, Error *err);
 void matcher_release(Matcher *matcher);

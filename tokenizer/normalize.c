@@ -76,7 +76,7 @@ static Status replace(const NormalStep *step, RegexScratch *regex, const Traced 
   Status status = pattern_spans(&step->pattern, regex, text->text, text->size, 0, &spans, err);
   for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
     ByteSpan s = spans.items[i];
-    /* New characters get the origin of the last one that they replace, as in the reference. */
+    /* New characters get the origin of the last character that they replace, as in the reference. */
     status = s.match ? traced_put(out, step->content, step->content_size, text, s.end - 1u, false, err)
                      : traced_put(out, text->text + s.start, s.end - s.start, text, s.start, true, err);
   }

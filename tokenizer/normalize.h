@@ -71,8 +71,8 @@ void traced_release(TracedBuffer *buffer); /* leaves it empty */
 typedef struct {
   uint32_t code;
   uint8_t class;  /* canonical combining class */
-  int32_t change; /* characters added minus characters removed: 1 if decomposing inserted this one, -1 if two
-                   * were composed to it */
+  int32_t change; /* characters added minus characters removed: 1 if decomposing inserted this character, -1
+                   * if two were composed to it */
 } Composed;
 
 /* Working memory of one thread. Zero-initialise it. */

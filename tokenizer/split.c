@@ -31,7 +31,7 @@ Status byte_level_map(const char *bytes, size_t size, Buffer *out, Error *err) {
  * empty, and takes part in merging before it is dropped. */
 static void merge_forward(ByteSpanList *spans, size_t from, bool contiguous) {
   size_t kept = from;
-  bool before = false; /* whether the previous one was a match */
+  bool before = false; /* whether the previous span was a match */
   for (size_t i = from; i < spans->count; i++) {
     ByteSpan span = spans->items[i];
     bool joins = contiguous ? span.match == before : span.match && !before;

@@ -1,5 +1,5 @@
 /* unigram.h - the model "Unigram" of SentencePiece: of all ways to cut a text into pieces of the vocabulary,
- * the one whose scores have the largest sum. */
+ * the way whose scores have the largest sum. */
 #pragma once
 
 #include "tokenizer/matcher.h"

@@ -23,7 +23,7 @@ uint32_t vocab_hash(const Vocab *vocab, const char *content, size_t size) {
   return (uint32_t)hash_bytes(vocab->seed, content, size);
 }
 
-/* The slot of the content, or the empty one where it belongs. */
+/* The slot of the content, or the empty slot where it belongs. */
 static VocabSlot *seek(const Vocab *vocab, const char *content, size_t size, uint32_t hash) {
   size_t at = hash & vocab->mask;
   for (;; at = (at + 1) & vocab->mask) {

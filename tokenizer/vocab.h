@@ -63,7 +63,7 @@ uint32_t vocab_hash(const Vocab *vocab, const char *content, size_t size);
 /* The content of an id, NUL-terminated, or NULL. */
 const char *vocab_content(const Vocab *vocab, int32_t id, size_t *size);
 
-/* The ids of the tokens "<0x00>" to "<0xFF>"; -1 for a missing one, and for all if `wanted` is false. */
+/* The ids of the tokens "<0x00>" to "<0xFF>"; -1 for a missing token, and for all if `wanted` is false. */
 void vocab_fallback_ids(const Vocab *vocab, bool wanted, int32_t ids[256]);
 
 /* Reads the string at the cursor (a key too) as *bytes, which points into the JSON if the string has no

@@ -82,8 +82,8 @@ Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool tru
                    Error *err);
 
 /* Appends the tokens that end a turn of this chat, besides the checkpoint's own end tokens: eos_token, and
- * each of the usual ones (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...) that the template mentions
- * and the tokenizer has as a special token. */
+ * each of the usual end tokens (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...) that the template
+ * mentions and the tokenizer has as a special token. */
 Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err);
 
 /* How a model marks its reasoning, according to its template and tokenizer. */

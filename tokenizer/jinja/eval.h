@@ -46,7 +46,7 @@ struct Render {
   TrustedText *out;
   size_t begin; /* where the output of this rendering begins */
   Scope *scope;
-  Value *globals; /* [symbols.count] outside all scopes: the input's, else built-in ones, else MISSING */
+  Value *globals; /* [symbols.count] outside all scopes: the input's, else built-in functions, else MISSING */
   uint64_t hash_seed;
   size_t steps; /* steps left */
   int depth;

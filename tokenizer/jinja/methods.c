@@ -122,7 +122,7 @@ Status string_has_case(Render *render, const CallArgs *args, Value *out) {
   return STATUS_OK;
 }
 
-/* Returns whether the character is a digit but no decimal one: superscripts, subscripts, circled digits
+/* Returns whether the character is a digit but no decimal digit: superscripts, subscripts, circled digits
  * (Numeric_Type=Digit in Unicode's UnicodeData.txt). */
 static bool is_other_digit(uint32_t code) {
   static const uint32_t ranges[][2] = {

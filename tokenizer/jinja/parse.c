@@ -8,7 +8,7 @@
 
 #include "tokenizer/jinja/parse.h"
 
-/* Each operand of "a + b + c" is one deeper; no template written by hand comes close. */
+/* Each operand of "a + b + c" is one level deeper; no template written by hand comes close. */
 enum { NODE_MAX_DEPTH = 300 };
 
 /* --- tokens and nodes */

@@ -553,7 +553,8 @@ static Status run(Render *render, const Node *node) {
 
 /* --- a rendering */
 
-/* Sets the built-in functions, then the special tokens, then the variables: the last one counts. */
+/* Sets the built-in functions, then the special tokens, then the variables: the last value of a name
+ * counts. */
 static Status set_globals(Render *render) {
   const Vocab *symbols = &render->template->symbols;
   TRY(render_alloc(render, &render->globals, symbols->count, sizeof *render->globals));

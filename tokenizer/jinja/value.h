@@ -21,7 +21,7 @@ typedef enum {
   VALUE_VIEW,      /* d.items(), d.keys(), d.values() */
   VALUE_RANGE,     /* range(...) */
   VALUE_ITERATOR,  /* the result of map, select, ...: can be walked once */
-  VALUE_NAMESPACE, /* namespace(...): the only one whose members can be set */
+  VALUE_NAMESPACE, /* namespace(...): the only value whose members can be set */
   VALUE_LOOP,      /* `loop` in a for */
   VALUE_MACRO,
   VALUE_FUNCTION, /* a built-in function or method */

@@ -1,4 +1,4 @@
-/* load_normalizer.c - normalizers from their JSON; unknown ones are refused. Called by: load.c. */
+/* load_normalizer.c - normalizers from their JSON; unknown types are refused. Called by: load.c. */
 #include <string.h>
 
 #include "tokenizer/compose.h"

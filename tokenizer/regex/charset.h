@@ -23,7 +23,7 @@ void charset_tidy(CharSet *set);
 
 /* Adds [first, last] and leaves `set` untidy. PRECOND first <= last < UNICODE_END */
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err);
-/* Adds all members of `other`, likewise. */
+/* Adds all members of `other` and leaves `set` untidy. */
 Status charset_unite(CharSet *set, const CharSet *other, Error *err);
 
 /* The functions from here on leave `set` tidy. These two add the code points whose value has a bit of

@@ -1,6 +1,6 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Called by: pattern.c, load_split.c; all that match use its scratch and spans. Always true: PCRE2 sees
+ * Called by: pattern.c, load_split.c; all files that match use its scratch and spans. Always true: PCRE2 sees
  * kinds, never text, in a pattern without captures. A match that exhausts the JIT stack is repeated with a
  * large stack and then by the interpreter, whose memory is the heap, so the length of a text never causes a
  * failure.
@@ -32,7 +32,7 @@ enum {
   CLOCK_EACH = 64, /* places that are tried between two readings of the clock */
 };
 /* Limits of a watched match: the work between two readings of the clock, some hundredths of a second. A
- * callout's work is CALLOUT_WORK plus the characters between its place and the previous one's. */
+ * callout's work is CALLOUT_WORK plus the characters between its place and the previous callout's. */
 #define CLOCK_WORK   ((uint64_t)1 << 24)
 #define CALLOUT_WORK ((uint64_t)1 << 8)
 /* Time limit of all matching for one text. Real expressions take some 20 ns per byte, or 300 ns without
@@ -46,8 +46,8 @@ struct Regex {
   char *where;
   KindMap map;
   pcre2_code *code;    /* for hurried matches */
-  pcre2_code *watched; /* the same with callouts */
-  bool jit;            /* both are compiled by the JIT */
+  pcre2_code *watched; /* the same expression with callouts */
+  bool jit;            /* the JIT compiled both */
 };
 
 /* --- compiling */
@@ -258,7 +258,7 @@ static int match_once(const Regex *regex, RegexScratch *s, size_t n, size_t from
   size_t ahead = s->ahead ? s->ahead : AHEAD, end = n - until > ahead ? until + ahead : n;
   pcre2_set_offset_limit(s->match_context, until);
   pcre2_set_match_limit(s->match_context, FEW_STEPS);
-  /* A match that looks beyond `end` is a partial one. */
+  /* A match that looks beyond `end` is a partial match. */
   int result = run_code(regex, regex->code, s, end, from, end < n ? PCRE2_PARTIAL_HARD : 0);
   if (result >= 0 || result == PCRE2_ERROR_NOMATCH) return result;
   return match_watched(regex, s, n, from);

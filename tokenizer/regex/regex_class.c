@@ -317,7 +317,7 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
   for (bool first = true;; first = false) {
     if (p->at >= p->size) return regex_refuse(p, err, "a class without ']'");
     if (regex_looking_at(p, ']')) {
-      /* A leading ']' is a member if another one ends the class. */
+      /* A leading ']' is a member if another ']' ends the class. */
       if (!first) break;
       if (!memchr(p->text + p->at + 1, ']', p->size - p->at - 1))
         return regex_refuse(p, err, "an empty class");

@@ -100,8 +100,8 @@ static Status wrap(RegexParser *p, size_t start, Error *err) {
 
 /* --- characters */
 
-/* Refuses "ss" and the like: if case is ignored, several characters in a row can match one other (U+00DF),
- * also across the borders of plain groups. */
+/* Refuses "ss" and the like: if case is ignored, several characters in a row can match one other character
+ * (U+00DF), also across the borders of plain groups. */
 static Status note_literal(RegexParser *p, uint32_t code, Error *err) {
   if (p->n_literals == 3) {
     memmove(p->literals, p->literals + 1, 2 * sizeof *p->literals);
@@ -226,7 +226,7 @@ static Status parse_options(RegexParser *p, RegexOptions options, Error *err) {
     } else if (c == 'm') {
       options.dot_takes_newline = on;
     } else if (c == 'x' && !on) {
-      continue; /* it is never on */
+      continue; /* 'x' is never on */
     } else if (c == ':' || c == ')') {
       TRY(emit(p, "(?:", err));
       TRY(parse_branches(p, options, err));

@@ -27,7 +27,7 @@ uint32_t unicode_case(const CaseTable *table, uint32_t code) {
       high = middle;
     }
   }
-  /* In interleaved series the one that holds the code need not be the nearest. */
+  /* In interleaved series the series that holds the code need not be the nearest. */
   for (size_t i = low, seen = 0; i > 0 && seen < CASE_WINDOW; i--, seen++) {
     const CaseSeries *s = &table->series[i - 1];
     if (code <= s->last && (code - s->first) % (uint32_t)s->stride == 0)

@@ -47,7 +47,7 @@ enum {
   NORMAL_NFD_UNSAFE = 2,
   NORMAL_NFKC_UNSAFE = 4,
   NORMAL_NFKD_UNSAFE = 8,
-  NORMAL_KNOWN = 16, /* decomposes, composes or reorders at all; the reference ignores all others */
+  NORMAL_KNOWN = 16, /* decomposes, composes or reorders at all; the reference ignores all other characters */
 };
 extern const RunTable unicode_normal;
 
@@ -79,7 +79,7 @@ extern const CaseTable
     unicode_lower; /* to lower case; U+0130 alone becomes two (i, U+0307) and is not in the table */
 extern const CaseTable unicode_fold; /* to the representative of its case-insensitive class */
 
-/* A character that matches several others in a row if case is ignored ("ss" for U+00DF). */
+/* A character that matches several other characters in a row if case is ignored ("ss" for U+00DF). */
 typedef struct {
   uint32_t code;
   uint32_t fold[3]; /* zero-terminated where shorter */
