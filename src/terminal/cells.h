@@ -56,6 +56,6 @@ int cells_width(const Cells *cells, wchar_t cell, int column);
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);
 
 bool cells_is_joined(uint32_t code); /* the code point has no width */
-/* The columns that a terminal gives a character by itself; 0: it joins the one before. PRECOND it does not
- * steer the terminal */
+/* The columns that a terminal gives a character by itself; 0: the character joins the one before. PRECOND the
+ * character does not steer the terminal */
 int cells_columns(uint32_t code);

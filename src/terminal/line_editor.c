@@ -3,7 +3,7 @@
  * Called by: chat_input.c.   Calls: libedit, cells.c, line_display.c, console.c.
  * Always true: libedit reads only through next_key(), which sees signals and bracketed paste first; libedit's
  *              drawing is discarded, and line_display.c draws the line before each key. Synthetic keys are C1
- *              controls (U+0080..U+009F): terminals do not send them as UTF-8, and typed ones are dropped. */
+ *              controls (U+0080..U+009F): terminals do not send them as UTF-8; if typed, they are dropped. */
 #include "terminal/line_editor.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ struct LineEditor {
   bool vi;     /* vi mode, from ~/.editrc */
   Cells cells;
   LineDisplay display;
-  bool has_no_marks;         /* the terminal does not mark pastes: lines that come together are one */
+  bool has_no_marks;         /* the terminal does not mark pastes: lines that come together are a paste */
   double pasting_until_ms;   /* a further part of a paste without marks would come until then */
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;

@@ -33,7 +33,7 @@ typedef struct {
   char run;                /* '`' or '*': characters of a mark that is not complete */
   size_t run_length;       /* number of the mark's characters; 0: none */
   char before_run, before; /* first byte of the character before the mark; of the last character */
-  bool escaped;            /* a backslash stands before the next character */
+  bool escaped;            /* a backslash is before the next character */
   char partial[4];         /* [n_partial] the first bytes of a character */
   size_t n_partial;
 } Markdown; /* set the upper part, zero the lower one; release with markdown_release() */
