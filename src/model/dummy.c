@@ -403,7 +403,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
   for (int i = 0; i < config->n_layers; i++) {
     if (model->layers[i].n_shards == 0) continue;
     const Matrix *table = &model->layers[i].shards->rows;
-    /* The rest stays zeros, whose pages take no memory: a table may be larger than the machine's. */
+    /* The rest stays zeros, whose pages take no memory: a table may be larger than the machine's memory. */
     const size_t numbers = (size_t)table->n_rows * (size_t)table->n_columns, most = (size_t)1 << 24;
     fill_halves(table->data, numbers < most ? numbers : most, -1, 1, &random);
   }

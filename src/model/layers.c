@@ -484,7 +484,7 @@ static const ModelRow model_vectors[] = {
 #undef PLAIN
 };
 
-/* The row that has slot `which`; every slot has one. */
+/* The row that has slot `which`; every slot has a row. */
 static const ModelRow *row_of(const ModelRow *rows, int which) {
   while (which >= rows->first + rows->n) rows++;
   return rows;

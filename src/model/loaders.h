@@ -17,7 +17,7 @@ typedef struct {
   int step;                    /* QUANT_NONE: a dense matrix stored [n_in][n_out], of whose outputs the
                                 * layer is first_out, first_out + step, ... */
   int n_out;                   /* outputs of the stored matrix */
-  int first_out;               /* the layer's first output in it */
+  int first_out;               /* the layer's first output in the stored matrix */
 } StoredWeights;
 
 /* Weights of an expert that model_prepare_but_experts() left, and memory for their repacked form; stored
@@ -53,9 +53,9 @@ Status taps_scale(Model *model, Error *err);
 void taps_count(Model *model);
 
 /* The heads of latent attention (latent_heads.c): latent_heads_open() allocates key_heads and value_heads of
- * all layers, latent_heads_shape() gives them their shapes once kv_b has its own, and adds to made_bytes;
+ * all layers, latent_heads_shape() gives them their shapes once kv_b has its shape, and adds to made_bytes;
  * latent_heads_make() makes the keys' weights. PRECOND of latent_heads_make(): kv_b has its data.
- * latent_heads_place() is for a dummy, whose keys' weights lie at `keys`. latent_heads_bytes() is the memory
+ * latent_heads_place() is for a dummy, whose keys' weights are at `keys`. latent_heads_bytes() is the memory
  * of a layer's keys' weights. All do nothing for other models. */
 size_t latent_heads_bytes(const Model *model, int layer);
 Status latent_heads_open(Model *model, Error *err);
@@ -107,8 +107,8 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
 Status hf_draft_open(const char *path, const Model *target, Model *draft, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 
-/* Allocates model->layers, names all Linears, and sets the sizes of the model's own ones, except the head's.
- * PRECOND the config is set. */
+/* Allocates model->layers, names all Linears, and sets the sizes of the Linears outside the layers, except
+ * the head's. PRECOND the config is set. */
 Status model_make_layers(Model *model, const char *body, Error *err);
 
 /* Sets model->head to a dense lm_head or, if the config ties it, to the embedding. */

@@ -3,7 +3,7 @@
  * Called by: positions.c.   Calls: reader.c, layer_sizes.c. Source: transformers 5.23,
  * gemma3n/configuration_gemma3n.py, modeling_gemma3n.py.
  * Always true afterwards: a token's streams are at most MAX_STREAMS * MAX_HIDDEN numbers; 0 <= sparsity < 1,
- *                         also in fp32. altup_coef_clip does not count: it is for training. */
+ *                         also in fp32. altup_coef_clip is ignored: it is for training. */
 #include <math.h>
 
 #include "model/config/architectures.h"

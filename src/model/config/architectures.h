@@ -13,15 +13,15 @@ typedef enum {
   WINDOW_NONE,        /* no layer, whatever the config says of windows */
   WINDOW_ALL,         /* all layers, if sliding_window is given */
   WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
-  WINDOW_FROM_LAYER,  /* the same, whatever use_sliding_window says */
+  WINDOW_FROM_LAYER,  /* as WINDOW_BY_LAYER, whatever use_sliding_window says */
   WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being sliding_window_pattern */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
   WINDOW_FIRST_FULL,  /* by layer_types, else all but the first and every n-th */
   WINDOW_BEFORE_LAST, /* by layer_types, else all but every n-th counted back from the last, which is none */
   WINDOW_OR_NOPE,     /* as WINDOW_PERIODIC, other layers without rope; window null: rope in all layers */
-  WINDOW_AND_NOPE,    /* the same, but there must be a window */
-  WINDOW_SOME_FULL_NOPE, /* the same, without layer_types: the first, every n-th from the second on and the
-                          * last have no window */
+  WINDOW_AND_NOPE,    /* as WINDOW_OR_NOPE, but there must be a window */
+  WINDOW_SOME_FULL_NOPE, /* as WINDOW_AND_NOPE, without layer_types: the first, every n-th from the second on
+                          * and the last have no window */
   WINDOW_NOPE,           /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
@@ -82,7 +82,7 @@ typedef enum {
   SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
   COMBINATION_KEY,  /* shared_expert_combination_strategy: the sum with the MLP beside experts, or its half */
   GROUPED,          /* n_group, topk_group */
-  METHOD_KEY,       /* topk_method says whether groups count, by their best expert */
+  METHOD_KEY,       /* topk_method says whether experts are chosen by groups, judged by their best expert */
   FREQUENCY_KEY,    /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
   LATENT_EXPERTS,   /* moe_latent_size */
   LISTS,            /* numbers of experts may be lists, of one number for each layer */
@@ -178,7 +178,7 @@ struct Architecture {
   QkNorm qk_norm;
   AttnGate attn_gate;
   FusedMatrices fused;
-  Activation activation; /* the default; with one that is ungated no other is accepted */
+  Activation activation; /* the default; if it is ungated, no other is accepted */
   TensorNames names;
   LatentConfig latent; /* defaults; kv_rank 0: the model has usual attention */
 
@@ -229,7 +229,7 @@ struct Architecture {
     const char *width_key;                /* another name of moe_intermediate_size, or NULL */
     IntMember dense;                      /* the number of first layers without experts */
     int dense_layers;                     /* first layers without experts, if mlp_only_layers is absent */
-    IntMember shared_width, shared_count; /* of the MLP beside experts: its width, or in experts */
+    IntMember shared_width, shared_count; /* width of the MLP beside experts, or as how many experts */
     DoubleMember scale;                   /* routed_scaling_factor, or another name */
     DoubleMember jitter;                  /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
     struct {

@@ -28,7 +28,7 @@ enum {
   MAX_DELTA_DIM = 1024,
   MAX_CONV_TAPS = 16,
   MAX_POSITION = 1 << 30,
-  MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: that of all layers fits int */
+  MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: the sum over all layers fits int */
   MAX_EXPERTS = 4096,        /* of a layer */
   MAX_CHOSEN = 64,           /* experts of a token in a layer */
   MAX_ALL_EXPERTS = 1 << 17, /* of all layers together */
@@ -108,8 +108,8 @@ typedef struct {
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
   /* The share of the layer's gates that would become 0, were they Gaussian: 0 <= sparsity < 1. Gates are
-   * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: they stay
-   * (Gemma 3n). */
+   * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: gates
+   * stay (Gemma 3n). */
   double sparsity;
   bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* config_layer() sets it */
@@ -129,7 +129,7 @@ typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkN
  * From ACTIVATION_RELU on MLPs and experts are ungated: there is no gate, up's output is both. f is
  * max(x, 0), so that g is the square of max(up, 0) (relu2); or (1 + tanh(...)) / 2 as above, so that g is the
  * GELU of up; or the exact one, up * Phi(up), Phi being the normal distribution's; or g is a function of up
- * alone, with numbers of each layer's own (XieluLayer in model.h).
+ * alone, with numbers of each layer's own (Xielu in model.h).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
 typedef enum {
@@ -252,7 +252,7 @@ typedef struct {
   bool conv_bias, biases;
   double least_step, largest_step;
   /* With RULE_MAMBA2: the output is not normalised; factors of z and of the step size's a before their
-   * functions, and of the output; and of the convolution's inputs q, k and v. Those are 1 after
+   * functions, and of the output; and of the convolution's inputs q, k and v. The last three are 1 after
    * model_prepare(), which multiplies the taps by them. */
   bool no_norm;
   double z_scale, a_scale, out_scale;
@@ -338,20 +338,20 @@ typedef struct {
   int n_chosen;      /* of a token: 1 .. n_experts, at most MAX_CHOSEN */
   int width;         /* of an expert: outputs of its gate and up */
   int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */
-  int shared_width;  /* of the MLP beside them that every token passes; 0: there is none */
+  int shared_width;  /* of the MLP beside experts, which every token passes; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
   double near;       /* of SCORE_CHOSEN_NEAR */
   bool renormalise;  /* the weights are divided by their sum + sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
-  bool halves_shared;  /* the MLP beside them is multiplied by 1/2 (Command A+) */
+  bool halves_shared;  /* the MLP beside experts is multiplied by 1/2 (Command A+) */
   int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
   int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
   bool group_is_best;  /* a group is as good as its best expert alone (DeepSeek-V2) */
   bool choice_bias;    /* a number of each expert is added to the scores that choose, not to weights */
   bool biases;         /* the router, and the experts' gate, up and down have biases */
   bool scales_input;   /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
-  bool shared_gate;    /* the MLP beside them is multiplied by the sigmoid of a product with its input */
+  bool shared_gate;    /* the MLP beside experts is multiplied by the sigmoid of a product with its input */
   ExpertNorms norms;
 } ExpertConfig;
 
@@ -424,12 +424,11 @@ typedef struct {
 
   NormKind norm;
   NormPlacement norms;
-  bool norms_plain; /* norms of x have no weights: the loader makes ones (OLMo 1, NanoChat) */
-  bool head_bias;   /* lm_head has a bias (PhiMoE) */
-  bool parallel;    /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
-  bool
-      parallel_norms; /* likewise, but with mlp_norm of what attn_norm reads; `parallel` is true (GPT-NeoX) */
-  bool embedding_norm;  /* embeddings are normalised, without weights (Muse Glimmer) */
+  bool norms_plain;    /* norms of x have no weights: the loader makes ones (OLMo 1, NanoChat) */
+  bool head_bias;      /* lm_head has a bias (PhiMoE) */
+  bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
+  bool parallel_norms; /* `parallel` is true, but the MLP reads mlp_norm of attn_norm's input (GPT-NeoX) */
+  bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
   double post_norm_eps; /* epsilon of norms of outputs; 0: norm_eps */
   QkNorm qk_norm;
   bool qk_norm_plain;      /* q and k norms have no weights */
@@ -465,7 +464,7 @@ typedef struct {
   double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1 but for Falcon-H1 */
   double logit_divisor;         /* logits are divided by this; 1 but for Granite */
   double attention_cap;         /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
-  double logit_cap;             /* logits likewise (Gemma 2 and 4) */
+  double logit_cap;             /* logits become cap * tanh(logit / cap) (Gemma 2 and 4) */
 
   RopeConfig rope;
   RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3 and 4) */

@@ -152,8 +152,8 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
 
 /* Where max_position_embeddings was left at its original value, as the model cards of Qwen advise, the
  * context is as long as the scaled rope makes it: vLLM's rule (_get_and_verify_max_len()). A longer context
- * that the config gives stays; llama3 and longrope have theirs there. `beside` (or NULL): as for
- * parse_scaling(). */
+ * that the config gives stays; with llama3 and longrope, max_position_embeddings is the scaled context
+ * already. `beside` (or NULL): as for parse_scaling(). */
 static Status extend_context(const ConfigReader *r, const ConfigReader *beside, const RopeConfig *rope,
                              ModelConfig *config) {
   static const char key[] = "original_max_position_embeddings";
@@ -343,7 +343,7 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
 
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
  * former by rope_scaling and has the latter's theta in rope_local_base_freq (Gemma 3) or its default (Olmo
- * 3); 5 has an object for each in rope_parameters. */
+ * 3); transformers 5 has an object for each in rope_parameters. */
 static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *key = NULL;
   ConfigReader scaling, parameters, full, local;

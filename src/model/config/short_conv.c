@@ -71,7 +71,7 @@ static void default_layers(int window, ModelConfig *config) {
 
 /* --- both */
 
-/* window: that of layers of sliding_attention, which `sliding` permits; -1: there is none. */
+/* `window` is the window of layers of sliding_attention, which `sliding` permits; -1: there is none. */
 static Status parse_layer_types(const ConfigReader *r, const Json *types, bool sliding, int window,
                                 ModelConfig *config) {
   char found[64];

@@ -58,7 +58,7 @@ static Status parse_empty(const ConfigReader *r, ModelConfig *config) {
 }
 
 /* Refuses tables that may have 2^31 rows or more. Primes below 2^32 are at most 336 apart, so that the n-th
- * one from `least` on is at most least + 336 n. */
+ * prime from `least` on is at most least + 336 n. */
 static Status check_rows(const ConfigReader *r, const NgramConfig *ngrams, int n_layers) {
   const int64_t n_hashes = (int64_t)(ngrams->longest - 1) * ngrams->n_hashes;
   const int64_t largest = ngrams->least + 336 * n_hashes * n_layers, limit = INT32_MAX;

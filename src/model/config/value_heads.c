@@ -2,7 +2,7 @@
  * between layers with a window and without.
  *
  * Called by: positions.c, config.c.   Calls: reader.c. Source: transformers 5.23, models/mimo_v2_flash, which
- * does not read some members of the published config.json. They must say what it computes with. */
+ * does not read some members of the published config.json. These members must agree with what it computes. */
 #include "model/config/architectures.h"
 
 #include <string.h>

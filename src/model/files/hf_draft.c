@@ -2,7 +2,7 @@
  *
  * Called by: open.c.   Calls: config/draft.c, hf_directory.c (layers and tables), hf_tensors.c.
  * Layouts: models.md, "Drafters". Always true: every tensor of a directory is used or known to be of no use,
- * since one that is not known changes what a drafter computes. */
+ * since an unknown tensor could change what a drafter computes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,7 @@ typedef enum {
   QUANT_GPTQ,   /* GPTQ */
   QUANT_PACKED, /* compressed-tensors pack-quantized */
   QUANT_BYTES,  /* compressed-tensors int-quantized: a byte per weight */
-  QUANT_INT8,   /* the same, with activations quantised to int8 as well */
+  QUANT_INT8,   /* as QUANT_BYTES, with int8 activations */
   /* From here on weights are floating-point numbers. */
   QUANT_FP8,          /* FP8, by any producer */
   QUANT_NVFP4,        /* ModelOpt NVFP4 */

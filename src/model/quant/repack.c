@@ -333,7 +333,7 @@ static void read_scales(const Repacker *r, const StoredWeights *stored, float *s
 }
 
 /* True if the scales may be stored as F16: rounding changes none by more than 2^-14 of the largest. F16 holds
- * every bf16 number of normal F16 range exactly; smaller ones are rounded to within 2^-25, which is
+ * every bf16 number of normal F16 range exactly; smaller numbers are rounded to within 2^-25, which is
  * negligible beside 4-bit weights with a larger scale. */
 static bool fit_f16(const Repacker *r, const float *scales, size_t n) {
   float largest = 0, farthest = 0;

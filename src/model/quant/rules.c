@@ -1,7 +1,7 @@
 /* rules.c - see rules.h. Called by: quantization.c, compressed.c, float_configs.c, hf_quantised.c, dummy.c.
  *
  * Regular expressions come from unchecked files: a config is refused if their memory or PCRE2's steps for a
- * match exceed limits that are far above what real ones need. */
+ * match exceed limits that are far above what real expressions need. */
 #include "model/quant/rules.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum {
   MAX_RULES = 16384,   /* that are no names */
   MAX_NAMES = 1 << 18, /* a rule for every linear layer of 64 layers of 512 experts makes 98,752 */
   MAX_PATTERN = 4096,  /* bytes; the longest known ones list ten names of modules */
-  MAX_BYTES = 1 << 25, /* of all compiled patterns: 2,048 per rule; real ones take 200 */
+  MAX_BYTES = 1 << 25, /* of all compiled patterns: 2,048 per rule; real expressions take 200 */
   MAX_STEPS = 10000,   /* of PCRE2 per match; real patterns take a hundred */
   LEAST_STEPS = 250,   /* a config that would leave fewer per match is refused */
   MAX_TESTS = 1 << 24, /* matches of all layers with all rules */
@@ -112,7 +112,7 @@ void quantization_release(QuantConfig *quant) {
   *quant = (QuantConfig){0};
 }
 
-/* Compares rules by name, equal ones by number. */
+/* Compares rules by name, equal names by number. */
 static int compare_rules(const void *a, const void *b, void *rules) {
   const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
   const int order = strcmp(((const QuantRule *)rules)[i].pattern, ((const QuantRule *)rules)[j].pattern);
@@ -193,7 +193,7 @@ static Status run_pattern(const QuantRule *rule, const char *name, uint32_t max_
 }
 
 /* True if `pattern`, in which * stands for any text, matches the name or a module that the name is in. After
- * a failed comparison the last * takes one more character; earlier ones need not. */
+ * a failed comparison the last * takes one more character; the earlier stars need not. */
 static bool glob_fits(const char *pattern, const char *name) {
   const char *star = NULL, *resume = NULL;
   while (*name) {

@@ -10,7 +10,7 @@ typedef enum {
   MATCH_NAME,   /* the layer of this name */
   MATCH_PART,   /* layers whose names contain this */
   MATCH_BEGIN,  /* a regular expression that matches from the beginning, as Python's re.match() */
-  MATCH_SEARCH, /* one that matches anywhere, as re.search() */
+  MATCH_SEARCH, /* a regular expression that matches anywhere, as re.search() */
   MATCH_GLOB,   /* the layer of this name or within the module of this name; * stands for any text */
 } MatchKind;
 
