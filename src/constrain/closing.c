@@ -60,7 +60,7 @@ typedef struct {
   const bool *verdicts;
   Lang texts; /* of closing_texts() */
   bool keys;  /* the texts are keys of the frame's members, not values */
-  bool many;  /* there are many texts: one that is a prefix of others may stay */
+  bool many;  /* there are many texts: a text that is a prefix of others may stay */
 } Values;
 
 static bool value_hash(JsonKind kind, const char *bytes, size_t size, uint64_t *hash) {
@@ -701,7 +701,7 @@ Closing closing_of(Machine *m, const Frame *frame) {
 
 /* --- texts that may not repeat */
 
-/* True if the frame, or one around it, could not close after the text. */
+/* True if the frame, or a frame around it, could not close after the text. */
 static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   Machine *m = v->m;
   uint64_t hash;

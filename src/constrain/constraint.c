@@ -36,7 +36,7 @@ static uint32_t dead_member(const SchemaSet *set, uint32_t number) {
   return SCHEMA_NONE;
 }
 
-/* Appends ": " and the names of a schema's keywords, but those that only describe it. */
+/* Appends ": " and the names of a schema's keywords, except those that only describe the schema. */
 static void append_keywords(const Json *schema, char *out, size_t size) {
   static const char *const others[] = {"title",    "description", "$schema",  "$id",   "id",
                                        "$comment", "default",     "examples", "$defs", "definitions"};

@@ -560,8 +560,8 @@ static bool is_of_other_type(const Reason *reason, const Place *place) {
   return reason->weight == NO_TYPE && reason->depth == depth_of(place);
 }
 
-/* How far a value is from a branch: a value of another type is not near at all, and one with another constant
- * is probably meant for another branch. */
+/* How far a value is from a branch: a value of another type is not near at all, and a value with another
+ * constant is probably meant for another branch. */
 static size_t distance(const Explainer *e, size_t from, size_t to, const Place *place) {
   size_t sum = 0;
   for (size_t i = from; i < to; i++)
@@ -582,7 +582,7 @@ static void mark_nearest(Explainer *e, size_t from, size_t n, const char *keywor
   }
 }
 
-/* Adds what a reason expects to "A or B", unless it is there. */
+/* Adds what a reason expects to "A or B", unless it is there already. */
 static void add_expected(Explainer *e, const Reason *reason, Buffer *expected) {
   const char *more = reason->line + reason->expected_at;
   if (expected->size && memmem(expected->data, expected->size, more, reason->expected_size)) return;

@@ -26,9 +26,9 @@ typedef enum {
   ATOM_NAMES,     /* further keys fit propertyNames of schema a */
   ATOM_OPEN_MEMBERS, /* further members fit unevaluatedProperties of schema a */
   ATOM_ITEMS,        /* further items fit prefixItems and items of schema a */
-  ATOM_CONTAINS,   /* items that fit `contains` of schema a, b of them so far, will be as many as it wants */
-  ATOM_OPEN_ITEMS, /* further items fit unevaluatedItems of schema a */
-  ATOM_UNIQUE,     /* items differ from one another */
+  ATOM_CONTAINS,     /* items that fit `contains` of schema a, b of them so far, will be as many as needed */
+  ATOM_OPEN_ITEMS,   /* further items fit unevaluatedItems of schema a */
+  ATOM_UNIQUE,       /* items differ from one another */
 } AtomKind;
 #define ATOM_BIT(kind) (1u << (kind))
 #define COUNT_ATOMS    (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))

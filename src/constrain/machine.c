@@ -74,7 +74,7 @@ static const Seen *copy_seen(Machine *m, const Seen *seen) {
   return first;
 }
 
-/* The frame and those above it in fresh memory, without lex states. */
+/* The frame and the frames above it in fresh memory, without lex states. */
 static const Frame *copy_frames(Machine *m, const Frame *frame) {
   if (!frame) return NULL;
   const Frame *up = copy_frames(m, frame->up);

@@ -212,7 +212,7 @@ static Status find_in(SchemaSet *set, const Json *json, uint32_t resource, Draft
                       Error *err) {
   if (!json_is_object(json) || depth > 512) return STATUS_OK;
   const char *id = member_string(json, draft <= DRAFT_4 ? "id" : "$id");
-  bool alone = draft <= DRAFT_7 && schema_find(json, "$ref"); /* siblings of $ref do not count there */
+  bool alone = draft <= DRAFT_7 && schema_find(json, "$ref"); /* these drafts ignore siblings of $ref */
   if (id && !alone && depth > 0 && id[0] != '#') {
     char uri[MAX_URI];
     Draft own;

@@ -16,7 +16,7 @@ enum {
   MAX_PLACES = 4096,    /* of a state */
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
-  KEPT_STATES = 1 << 16, /* over so many, grammar_settle() forgets states */
+  KEPT_STATES = 1 << 16, /* over so many states, grammar_settle() forgets states */
   KEPT_LEXES = 1 << 14,  /* over so many, grammar_settle() forgets states of parts */
   N_MASKS = 64,
 };

@@ -284,7 +284,7 @@ static size_t join_runs(Langs *langs, uint32_t *list, size_t n) {
       if (y.max > x.max) x.max = y.max;
       list[i] = lang_then(langs, lang_repeat(langs, x.a, x.min, x.max), x.rest);
       list[j] = list[--n];
-      j = i; /* the wider run may meet others */
+      j = i; /* the wider run may join others */
     }
   }
   sort_numbers(list, n);

@@ -26,7 +26,7 @@ struct LangNode {
   uint8_t character_set, wide_all, wide_any; /* of lang_classes.c */
   uint16_t depth; /* nesting of expressions; the second part of a THEN is no deeper */
   uint32_t a, b, min;
-  uint32_t derivation, derived; /* the last derivation that met it, and the derivative made */
+  uint32_t derivation, derived; /* the last derivation that met the expression, and the derivative made */
   uint32_t collection;          /* the last union of derivatives that it was taken into */
   uint32_t round;               /* of the last search that met it */
   uint32_t shortest;            /* lang_shortest() + 1, 0: unknown */

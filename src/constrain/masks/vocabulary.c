@@ -16,7 +16,7 @@ typedef struct {
   int32_t value;
 } Word;
 
-/* The order of words that share their bytes before `at`; equal ones by value. */
+/* The order of words that share their bytes before `at`; equal words by value. */
 static int order_from(const Word *x, const Word *y, uint32_t at) {
   const uint32_t size = x->size < y->size ? x->size : y->size;
   for (; at < size; at++)
@@ -29,7 +29,7 @@ static int by_bytes(const void *a, const void *b) {
   return order_from(a, b, 0);
 }
 
-/* Sorts words that share their bytes before `at`, and keeps the order of equal ones; spare[0..n) is free. */
+/* Sorts words that share their bytes before `at`, and keeps the order of equal words; spare[0..n) is free. */
 static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
   if (n < 24) {
     for (uint32_t i = 1; i < n; i++) {
@@ -107,7 +107,7 @@ static void trie_release(Trie *trie) {
 typedef struct {
   bool legal;      /* the bytes up to `size` may stand inside a string */
   bool quote;      /* a quote follows them */
-  bool unfinished; /* they end within a character or an escape */
+  bool unfinished; /* the bytes end within a character or an escape */
   uint32_t size, n_characters;
 } Inside;
 
