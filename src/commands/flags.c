@@ -234,8 +234,8 @@ static Status add_unknown(FlagParse *parse, const char *text, size_t size, Error
 
 static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error *err);
 
-/* Takes a flag that the command lacks: ignores or translates one of llama.cpp, adds others to parse->unknown.
- * */
+/* Takes a flag that the command lacks: ignores or translates a flag of llama.cpp, adds any other to
+ * parse->unknown. */
 static Status take_other(FlagParse *parse, int argc, char **argv, int *at, size_t size, Error *err) {
   char *text = argv[*at], *next = *at + 1 < argc ? argv[*at + 1] : NULL;
   const bool has_value = text[size] == '=', takes = parse->interface->takes_foreign;
@@ -393,7 +393,7 @@ static Status put_flag(Buffer *out, const Flag *flag, int most_names, Error *err
   return put_wrapped(out, flag->help, strlen(flag->help), HELP_COLUMN, err);
 }
 
-/* Appends lines with `first` before the first and `rest` before the others. */
+/* Appends lines with `first` before the first line and `rest` before the others. */
 static Status put_lines(Buffer *out, const char *lines, const char *first, const char *rest, Error *err) {
   for (const char *line = lines; *line;) {
     size_t length = strcspn(line, "\n");

@@ -47,7 +47,7 @@ typedef enum {
   KIND_SEED,    /* Seed: 0 .. 2^64 - 1; -1 means not given */
   KIND_STRING,  /* const char *: points into argv */
   KIND_CHOICE,  /* int: the word's index */
-  KIND_STRINGS, /* StringList: every occurrence adds one */
+  KIND_STRINGS, /* StringList: every occurrence adds a string */
   KIND_INTS,    /* IdList: every occurrence adds its comma-separated numbers in low .. high */
   KIND_OPTIONAL /* OptionalText: the value is the next argument unless that begins with '-' */
 } FlagKind;
@@ -150,7 +150,7 @@ typedef struct {
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
-/* Refuses a flag that would have no effect beside, or without, another one. A rule may use any of a flag's
+/* Refuses a flag that would have no effect beside, or without, another flag. A rule may use any of a flag's
  * names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
 typedef struct {
   const char *flags; /* "-a, --best": each of them */
@@ -198,7 +198,8 @@ typedef struct {
 #define INTERFACE_RULES(table)  .rules = table, .n_rules = sizeof(table) / sizeof *(table)
 #define INTERFACE_MODEL_OPERAND .max_operands = 1, .operands = VALUE_MODEL
 
-/* Returns the groups in turn, then one with --help and --no-config, which every command has, then NULL. */
+/* Returns the groups in turn, then a group with --help and --no-config, which every command has, then
+ * NULL. */
 const FlagGroup *interface_group(const Interface *interface, size_t index);
 /* Returns the flags of all groups of interface_group() in turn, then NULL. *offset: of the flag's value in
  * the options. */

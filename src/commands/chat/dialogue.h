@@ -81,7 +81,7 @@ Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 /* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
-/* Takes `text` as the result of the first call without one; answers once every call has its result. */
+/* Takes `text` as the result of the first call that has none; answers once every call has its result. */
 Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, Error *err);
 /* Appends a line for each call that waits for a result. */
 Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);

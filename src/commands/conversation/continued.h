@@ -17,7 +17,7 @@ typedef struct {
 } Continued;             /* starts zeroed */
 
 /* Opens the chat of --continue (`resume`), if that is given: the chat that it names, else the last chat. The
- * chat's own model, template and --think hold unless the call names others. */
+ * chat's own model, template and --think apply unless the call names others. */
 Status continued_open(Continued *continued, const OptionalText *resume, const AssistantFlags *flags,
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */

@@ -18,8 +18,8 @@ typedef struct {
   Buffer model;    /* the model that wrote an assistant's message; size 0: unknown */
 } Message;
 
-/* A turn is a user message and all that follows up to the next one. Messages before the first turn (a system
- * message, in a file perhaps more) belong to no turn. */
+/* A turn is a user message and all messages up to the next user message. Messages before the first turn (a
+ * system message, in a file perhaps more) belong to no turn. */
 typedef struct {
   Message *messages; /* [count] */
   size_t count, capacity;

@@ -44,7 +44,7 @@ typedef struct {
   Status listened; /* of holder_listen() in prefilling() */
   Error err;       /* of `listened` */
 
-  const Caller *owner; /* the call whose last text the session holds; NULL: it is gone */
+  const Caller *owner; /* the call whose last text the session holds; NULL: the call is gone */
   int n_plain;         /* how many tokens of the session, from the first on, were computed as a prompt */
   bool scored;         /* the session has the logits after its tokens, and has scored continuations */
 } Alone;

@@ -40,7 +40,7 @@ struct Claims {
   size_t cursor;         /* first block that was never looked at */
   size_t n_open;
   double looked_ms;  /* when all open blocks were last looked at */
-  double waiting_ms; /* since when this process has no block and finds none; 0: it has one */
+  double waiting_ms; /* since when this process has no block and finds none; 0: it has a block */
   bool has_said;     /* note_waiting() has printed its note */
 };
 

@@ -2,7 +2,7 @@
  * device (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread, an assistant and a batch.
  *
  * Called by: map.c.   Calls: assistant.c, map_answer.c.
- * Always true: results are written in the order of the records (but for --unordered), so that a process that
+ * Always true: results are written in the order of the records (not with --unordered), so that a process that
  *              is killed leaves the results of the first records; at most WINDOW records are begun and not
  *              written, and none is begun while finished results have WINDOW_BYTES; each record in flight has
  *              a Worker of its own. Lanes share what is in Many, under its lock. Prompts and answers are made

@@ -1,5 +1,6 @@
 /* map_part.h - what a process has to know of the whole input if it answers a part of the records (--shard,
- * --claim): their number and a hash, which every process must find alike, and where blocks of them begin. */
+ * --claim): their number and a hash, which every process must find alike, and where blocks of records
+ * begin. */
 #pragma once
 
 #include "commands/map/map_records.h"
@@ -9,7 +10,7 @@
 typedef struct {
   size_t n_records;
   uint64_t hash;       /* of the hashes of all records */
-  size_t block;        /* records of a block; the last one may have fewer */
+  size_t block;        /* records of a block; the last block may have fewer */
   RecordPlace *places; /* [n_blocks] where each block begins */
   size_t n_blocks, capacity;
 } Survey; /* starts zeroed */
@@ -20,8 +21,7 @@ Status survey_records(const char *path, const RecordRules *rules, const char *fl
                       const volatile int *interrupted, Survey *survey, Error *err);
 void survey_release(Survey *survey);
 
-/* Adds the settings "prompt" (`hash`: of what stands around each record; `text`: of -p, or NULL) and "input".
- * */
+/* Adds the settings "prompt" (`hash`: of the text around each record; `text`: of -p, or NULL) and "input". */
 Status survey_settings(const Survey *survey, uint64_t hash, const char *text, MapSettings *settings,
                        Error *err);
 /* Reads the number of records from the setting "input"; false: there is no such setting. */

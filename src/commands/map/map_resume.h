@@ -36,7 +36,7 @@ typedef struct {
   bool has_remade;        /* map_resume_write_any() was called */
   bool has_other_context; /* the head has another -c, until a result is made with the current -c */
   size_t n_listed;        /* results listed in the file when it was opened */
-} MapResume;              /* zeroed but for descriptor -1 */
+} MapResume;              /* zeroed, except descriptor: -1 */
 
 /* The form and settings that the file must agree with. */
 typedef struct {

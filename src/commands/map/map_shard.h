@@ -10,7 +10,7 @@ typedef struct {
 enum { SHARDS_MAX = 65536 };
 
 /* Reads "I/N". "auto" takes both numbers from the environment variables of the program that started this
- * process: torchrun, Open MPI, one with PMI, or Slurm (job_find()). */
+ * process: torchrun, Open MPI, a program with PMI, or Slurm (job_find()). */
 Status shard_choose(const char *text, Shard *shard, Error *err);
 /* Which records a shard has, and how many of n_records. */
 RecordShare shard_share(const Shard *shard);

@@ -369,8 +369,8 @@ static Status open_model(Bench *bench, Error *err) {
   return model_open_dummy(bench->place.path, &bench->model, err);
 }
 
-/* Random weights are made where they are read: in the model's memory for a backend without its own, and for
- * weights that its own memory does not hold. */
+/* Random weights are made where they are read: in the model's memory for a backend without memory of its own,
+ * and for weights that the backend's memory does not hold. */
 static Status load_weights(Bench *bench, Error *err) {
   const bool read = !bench->device.backend->memory || bench->device.options.weight_bytes > 0;
   if (bench->model->dummy && read) TRY(model_fill_dummy(bench->model, err));

@@ -15,7 +15,7 @@ typedef struct {
 } MergePart;
 
 typedef struct {
-  const char *name; /* the first file, or the directory: its settings must be those of all */
+  const char *name; /* the first file, or the directory: all parts must have its settings */
   ResultsFormat format;
   MapSettings settings;
   size_t n_records, n_copies;

@@ -71,7 +71,7 @@ static Status check(const char *name, Error *err) {
 }
 
 static Status run(CommandCall *call, Error *err) {
-  static const char *const programs[] = {"hf", "huggingface-cli"}; /* the second one is its older name */
+  static const char *const programs[] = {"hf", "huggingface-cli"}; /* the older name of hf */
   char name[512];
   const char *revision;
   int how = NOT_FOUND;

@@ -43,9 +43,9 @@ void settings_release(Settings *settings);
 
 /* True if the command takes any of the flags that can be set. */
 bool settings_matter(const Interface *interface);
-/* Sets flags that the command line does not set. With -v each one is reported on standard error. */
+/* Sets flags that the command line does not set. With -v each setting is reported on standard error. */
 Status settings_apply(Settings *settings, FlagParse *parse, Error *err);
 /* Puts FILE:LINE before an error about a missing model, if that line names the model. */
 void settings_blame(const Settings *settings, Error *err);
-/* The model of the file for calls that name none, or NULL. AUK_MODEL does not count. */
+/* The model of the file for calls that name none, or NULL. AUK_MODEL is not consulted. */
 const char *settings_model(const Settings *settings);
