@@ -53,6 +53,6 @@ void json_keys_begin(JsonKeys *keys);
 /* Pushes the key at text[at .. at + size), whose decoded bytes are content[0..content_size). */
 Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, size_t at, size_t size,
                       Error *err);
-/* Pops the keys above `mark`; *duplicate is the offset in the text of a repeated one, or SIZE_MAX. */
+/* Pops the keys above `mark`; *duplicate is the offset in the text of a repeated key, or SIZE_MAX. */
 Status json_keys_close(JsonKeys *keys, size_t mark, const char *text, size_t *duplicate, Error *err);
 void json_keys_release(JsonKeys *keys);

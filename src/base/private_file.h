@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 
-/* Makes the directory, and missing ones above it, with mode 0700. */
+/* Makes the directory, and missing directories above it, with mode 0700. */
 Status private_directory(const char *path, Error *err);
 
 /* Opens a regular file of this user for reading and reports its size; *descriptor is -1, without failure, if
