@@ -224,7 +224,7 @@ static Status merge_many(const Bpe *bpe, BpeScratch *s, int32_t *ids, size_t n, 
   for (size_t i = 0; i < n; i++) {
     if (i % STOP_EACH == 0) TRY(stop_check(s->interrupted, err));
     s->next[i] = (uint32_t)i + 1;
-    s->prev[i] = (uint32_t)i - 1; /* UINT32_MAX for the first one */
+    s->prev[i] = (uint32_t)i - 1; /* UINT32_MAX for the first symbol */
     s->ranks[i] = i + 1 < n ? rank_of(bpe, ids[i], ids[i + 1]) : NO_RANK;
     if (s->ranks[i] != NO_RANK) s->heap[heap_size++] = (uint64_t)s->ranks[i] << 32 | i;
   }
@@ -281,7 +281,7 @@ static Status find_whole(const Bpe *bpe, BpeScratch *scratch, const char *word, 
   return STATUS_OK;
 }
 
-/* Appends the ids of a word. `whole`: it is not a part of a longer word. */
+/* Appends the ids of a word. `whole`: the word is not a part of a longer word. */
 static Status encode_word(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, bool whole,
                           IdList *ids, Error *err) {
   TRY(stop_check(scratch->interrupted, err));

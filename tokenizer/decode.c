@@ -218,7 +218,7 @@ static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, B
   if (state->held.size <= most) return STATUS_OK;
   size_t early = state->held.size - most;
   TRY(feed_part(d, i + 1, state->held.data, early, out, err));
-  state->held.size = most; /* it holds only marks, so its beginning equals its end */
+  state->held.size = most; /* `held` holds only marks, so its beginning equals its end */
   return STATUS_OK;
 }
 

@@ -3,7 +3,7 @@
 
 #include "tokenizer/jinja/eval.h"
 
-bool is_given(Value value);    /* as an argument */
+bool is_given(Value value);    /* the argument was given */
 bool given_truth(Value value); /* given and true */
 
 void reverse_items(Value *items, size_t count);

@@ -240,7 +240,7 @@ static Status wrong_type(Render *render, const FormatSpec *spec, Value value) {
                      value_type(value));
 }
 
-/* Digits of other bases are grouped by '_' only, characters never. */
+/* Digits of bases other than ten are grouped by '_' only, characters never. */
 static bool separator_fits(const FormatSpec *spec) {
   if (!spec->separator || !spec->type) return true;
   return !strchr("cns", spec->type) && (spec->separator == '_' || !strchr("bxXo", spec->type));

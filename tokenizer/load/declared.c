@@ -199,7 +199,7 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
   if (!list) return STATUS_FAILED;
   Status status = number(where, object, by_key, list, &n, err);
   for (size_t i = 0; i < n && status == STATUS_OK; i++)
-    if (i + 1 == n || list[i + 1].id != list[i].id) /* of two with one id the later counts */
+    if (i + 1 == n || list[i + 1].id != list[i].id) /* of two tokens with one id the later counts */
       status = append_numbered(where, files, &list[i], by_key, out, err);
   free(list);
   return status;

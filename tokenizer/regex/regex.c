@@ -26,8 +26,8 @@
 /* Limits of a hurried match. A step reads AHEAD characters in some microseconds at most, so trying one
  * place takes a fraction of a millisecond, and the clock is read every few hundredths of a second. */
 enum {
-  STARTS = 128,    /* places where it may begin */
-  AHEAD = 4096,    /* characters after the last place that it may look at */
+  STARTS = 128,    /* places where the match may begin */
+  AHEAD = 4096,    /* characters after the last place that the match may look at */
   FEW_STEPS = 32,  /* PCRE2's steps from one place */
   CLOCK_EACH = 64, /* places that are tried between two readings of the clock */
 };
@@ -174,8 +174,8 @@ static int64_t thread_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Reads the clock: adds to the time spent and returns whether some is left. Inlined it would make each
- * match some percent slower. */
+/* Reads the clock: adds to the time spent and returns whether time is left. Inlined it would make each match
+ * some percent slower. */
 __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
   int64_t now_ns = thread_ns();
   s->spent_ns += s->looked_ns != 0 ? now_ns - s->looked_ns : PLACE_NS * (int64_t)s->places;
