@@ -18,7 +18,7 @@ enum {
   PROXY_FIRST = 0xF0000, /* private use, plane 15 */
   PROXY_SLOTS = 0xFFFE,
   PROXY_MOST = 0xF000,    /* proxies in use: free slots keep searches short */
-  DOTTED_CIRCLE = 0x25CC, /* the base of an accent without one */
+  DOTTED_CIRCLE = 0x25CC, /* the base of an accent that has none */
   REPLACEMENT = 0xFFFD,
   JOINED_BYTES = 64, /* from this length on, a cell takes no more accents */
 };
@@ -63,7 +63,8 @@ void cells_release(Cells *cells) {
   *cells = (Cells){0};
 }
 
-/* Finds or makes the proxy of a text; a proxy with a label is always new. *cell is 0 if all are in use. */
+/* Finds or makes the proxy of a text; a proxy with a label is always new. *cell is 0 if all proxies are in
+ * use. */
 static Status take_proxy(Cells *cells, const char *text, size_t size, int width, const char *label,
                          wchar_t *cell, Error *err) {
   *cell = 0;

@@ -40,7 +40,7 @@ void cells_release(Cells *cells);
 /* Appends the cells of text[0..size), valid UTF-8. Control characters are unchanged; a U+0000 becomes U+FFFD,
  * since the editor's lines end at it. */
 Status cells_of_text(Cells *cells, const char *text, size_t size, CellString *out, Error *err);
-/* Appends one character: it joins the last cell if it has no width, else it is a new cell. */
+/* Appends one character: a character without width joins the last cell, any other is a new cell. */
 Status cells_append(Cells *cells, uint32_t code, CellString *line, Error *err);
 /* Appends a cell, shown as `label` (ASCII), that represents text[0..size). */
 Status cells_of_block(Cells *cells, const char *text, size_t size, const char *label, CellString *out,

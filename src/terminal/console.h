@@ -4,8 +4,9 @@
  * (the editor reads it later). However the program ends or stops (exit, SIGTERM, SIGHUP, SIGQUIT, Ctrl-Z, a
  * crash), the settings from before console_begin() are restored.
  *
- * SIGINT sets the flag that stops answers and is an event for the editor; three without console_attend() end
- * the program. SIGTERM and SIGHUP stop the answer and end the chat; a second one ends the program. */
+ * SIGINT sets the flag that stops answers and is an event for the editor; three SIGINTs without
+ * console_attend() end the program. SIGTERM and SIGHUP stop the answer and end the chat; a second signal ends
+ * the program. */
 #pragma once
 
 #include <stdbool.h>

@@ -174,7 +174,7 @@ static bool nothing_follows(const LineEditor *e) {
 static int next_key(EditLine *line, wchar_t *key) {
   LineEditor *e = editor_of(line);
   if (e->status) return -1;
-  if (e->at_input == e->n_input) show_line(e); /* not between keys that came together */
+  if (e->at_input == e->n_input) show_line(e); /* not between keys that arrived together */
   uint32_t code;
   if (!next_character(e, &code)) return 0;
   if (code == 0x1B && e->vi && nothing_follows(e)) {

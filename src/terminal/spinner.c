@@ -47,7 +47,7 @@ static void draw(Spinner *s) {
                          sign, s->turns && *s->text ? " " : "", most > 0 ? most : 0, s->text,
                          s->dim ? style_end(STYLE_DIM) : "");
   s->drawn = true;
-  if (write(s->screen, line, (size_t)n) < 0) return; /* the answer's writer will find out */
+  if (write(s->screen, line, (size_t)n) < 0) return; /* the answer's writer will report the failure */
 }
 
 static bool is_due(const Spinner *s) {

@@ -82,7 +82,7 @@ static Status write_newline(WordWrap *w, Error *err) {
   return buffer_append(&w->out, "\n", 1, err);
 }
 
-/* Writes blanks, which show no style; those that do not fit into the row are left out if `only_fitting`. */
+/* Writes blanks, which show no style; blanks that do not fit into the row are left out if `only_fitting`. */
 static Status write_blanks(WordWrap *w, const char *blanks, size_t n, bool only_fitting, Error *err) {
   for (size_t i = 0; i < n; i++) {
     const int width = blank_width(w, blanks[i], w->column);
