@@ -39,7 +39,7 @@ static size_t first_place(const Buffers *b, int own, const int *order, int n, si
     const bool at_once = b->all[own].first <= b->all[other].last && b->all[other].first <= b->all[own].last;
     if (!at_once || place + b->all[own].bytes <= b->all[other].at || end <= place) continue;
     place = end;
-    i = -1; /* buffers that were passed may overlap there */
+    i = -1; /* buffers checked before may overlap the new place */
   }
   return place;
 }

@@ -68,7 +68,7 @@ bool model_vector_is_made(const ModelConfig *config, int which);
 /* --- outside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
 
 /* Inputs and outputs of a linear layer, and the length of a vector; *n_out or the length 0: the model lacks
- * it. */
+ * the tensor. */
 void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
 int model_vector_size(const ModelConfig *config, int which);
 /* out = the full name: "model.altup_projections.2", "model.norm.weight". */
@@ -96,7 +96,7 @@ typedef enum {
   DIVIDE_KV_HEADS,     /* of its KV heads */
   DIVIDE_VALUE_HEADS,  /* of its value heads of the delta rule */
   DIVIDE_KEY_RUNS,     /* three runs of channels: q and k of its key heads, v of its value heads */
-  DIVIDE_CHANNEL_RUNS, /* its channels of a convolution: of a matrix three runs */
+  DIVIDE_CHANNEL_RUNS, /* its channels of a convolution; in a matrix, three runs of them */
   DIVIDE_MIXER_INPUTS, /* the inputs that its heads or channels produce */
   DIVIDE_UNITS,        /* outputs: its hidden units of an MLP */
   DIVIDE_UNIT_INPUTS,  /* inputs: its hidden units of an MLP */

@@ -288,7 +288,7 @@ Status ak48_write(const Model *model, AtomicFile *file, const volatile int *inte
 enum { N_MODEL_COMPANIONS = 11 };
 extern const char *const model_companions[N_MODEL_COMPANIONS];
 const char *model_path(const Model *model); /* as given to model_open() */
-/* The model's directory, or the one that holds a packed file, in new memory; NULL after a failure. */
+/* The model's directory, or the directory that holds a packed file, in new memory; NULL after a failure. */
 char *model_directory(const Model *model, Error *err);
 /* Sets *has: true if the file with this device and inode is one of the model's files of weights, a companion,
  * or its tokenizer. */

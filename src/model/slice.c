@@ -494,7 +494,7 @@ Status model_part(const Model *whole, int index, int n, Model **out, Error *err)
 
 void model_part_free(Model *model) {
   if (!model) return;
-  Part *part = (Part *)model; /* its first member */
+  Part *part = (Part *)model; /* a Part begins with its Model */
   config_part_release(&model->config);
   free(part->experts);
   free(part->taps);

@@ -10,7 +10,7 @@
 
 /* clang-format off */
 
-/* Names of an expert's matrices, and of the tensors that hold those of all experts. */
+/* Names of an expert's matrices, and of the tensors that hold the matrices of all experts. */
 #define GATE_UP_DOWN    .gate = "gate_proj", .up = "up_proj", .down = "down_proj"
 #define W1_W3_W2        .gate = "w1", .up = "w3", .down = "w2"
 #define ALL_IN(experts) .all_gate_up = experts ".gate_up_proj", .all_down = experts ".down_proj"

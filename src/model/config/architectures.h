@@ -28,9 +28,9 @@ typedef enum {
 /* The rope types that a config may name besides "default". */
 typedef enum {
   ROPES_USUAL,        /* "linear", "llama3", "yarn", "longrope" and "dynamic" */
-  ROPES_MROPE,        /* the usual ones, and "mrope", which for text is the plain rope */
-  ROPES_DEEPSEEK,     /* the usual ones, and "deepseek_yarn", which is "yarn" (Sarvam) */
-  ROPES_XDROPE,       /* the usual ones, and "xdrope", which for text is "dynamic" (HunyuanOCR) */
+  ROPES_MROPE,        /* as ROPES_USUAL, and "mrope", which for text is the plain rope */
+  ROPES_DEEPSEEK,     /* as ROPES_USUAL, and "deepseek_yarn", which is "yarn" (Sarvam) */
+  ROPES_XDROPE,       /* as ROPES_USUAL, and "xdrope", which for text is "dynamic" (HunyuanOCR) */
   ROPES_LONG,         /* "longrope" alone, also under the names "su" and "yarn" */
   ROPES_LONG_MSCALES, /* "longrope" alone, with attention factors short_mscale and long_mscale (PhiMoE) */
   ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes are in rope_parameters */
@@ -40,20 +40,20 @@ typedef enum {
  * without the trait ignore, as transformers does. */
 typedef enum {
   END_OF_TRAITS,
-  ATTENTION_BIAS, /* attention_bias: q, k, v and o have one */
-  QKV_BIAS_KEY,   /* attention_bias: q, k and v have one; absent: as QKV_BIAS says */
-  OUT_BIAS,       /* attention_out_bias: o has one */
-  MLP_BIAS,       /* mlp_bias: gate, up and down have one */
-  USE_BIAS,       /* use_bias: all linear layers have one */
-  HEAD_BIAS,      /* lm_head_bias: lm_head has one */
+  ATTENTION_BIAS, /* attention_bias: q, k, v and o have a bias */
+  QKV_BIAS_KEY,   /* attention_bias: q, k and v have a bias; absent: as QKV_BIAS says */
+  OUT_BIAS,       /* attention_out_bias: o has a bias */
+  MLP_BIAS,       /* mlp_bias: gate, up and down have a bias */
+  USE_BIAS,       /* use_bias: all linear layers have a bias */
+  HEAD_BIAS,      /* lm_head_bias: lm_head has a bias */
   MULTIPLIERS,    /* embedding_, attention_, residual_multiplier and logits_scaling */
   QUERY_SCALAR,   /* query_pre_attn_scalar: scores are scaled by its square root's reciprocal */
   ATTENTION_CAP,  /* attn_logit_softcapping */
   LOGIT_CAP,      /* final_logit_softcapping */
   PARTIAL_ROTARY, /* partial_rotary_factor */
   ROTARY_DIM,     /* rotary_dim: rotary_dim / head_dim is the default of partial_rotary_factor */
-  LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has one for each kind */
-  LOCAL_THETA,    /* rope_local_base_freq: that rope's theta */
+  LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has a rope for each kind */
+  LOCAL_THETA,    /* rope_local_base_freq: theta of the rope in windowed layers */
   QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
   ALPHA,          /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
@@ -62,7 +62,7 @@ typedef enum {
   OWN_ROPE,       /* rope parameters must be given: the default is a scaling of its own */
   MUP,            /* mup_enabled: as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
-  OUTPUT_VOCAB,   /* output_vocab_size: the tokens that the output head has, the first ones */
+  OUTPUT_VOCAB,   /* output_vocab_size: the output head has only the first so many tokens */
   OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
@@ -75,9 +75,8 @@ typedef enum {
   MAY_BE_ENCODER, /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   MAY_BE_RMS,     /* norms are not centred where rms_norm_eps is given, which is then epsilon */
   DEPTH_SCALE,    /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
-  /* model_max_length overrides max_position_embeddings, and of experts num_experts_per_token,
-   * moe_renormalize, num_expert_group and num_shared_experts override the names that transformers takes,
-   * too. */
+  /* model_max_length overrides max_position_embeddings; num_experts_per_token, moe_renormalize,
+   * num_expert_group and num_shared_experts override transformers' names. */
   KIMI_NAMES,
   SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
   COMBINATION_KEY,  /* shared_expert_combination_strategy: the sum with the MLP beside experts, or its half */
@@ -99,12 +98,12 @@ typedef enum {
   V_NORM,
   SCALED_LAYERS, /* layer_scalar */
   ATTN_SINKS,
-  NEIGHBOURS,        /* of its ropes */
-  BACKWARDS,         /* of its ropes, too */
+  NEIGHBOURS,        /* a member of RopeConfig */
+  BACKWARDS,         /* a member of RopeConfig */
   TIED,              /* the default of tie_word_embeddings */
   SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
   INTERLEAVED_DELTA, /* delta layers are stored by key head */
-  SCALES_INPUT,      /* this and the next four: of ExpertConfig */
+  SCALES_INPUT,      /* this and the next four: members of ExpertConfig */
   SHARED_GATE,
   OWN_NORMS,
   POST_NORM_OF_SUM,
@@ -112,14 +111,14 @@ typedef enum {
   CLAMPED,          /* the activation of experts is ACTIVATION_CLAMPED */
   GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
   NO_ROPE,          /* no layer has a rope, and members of ropes are ignored */
-  ROPES_IN_OBJECTS, /* ropes are in rope_parameters alone; rope_theta beside it is not read */
+  ROPES_IN_OBJECTS, /* ropes are in rope_parameters alone; rope_theta outside of it is not read */
   BOTH_ROTARY,      /* rotary_part is for both ropes, also in objects without partial_rotary_factor */
   NO_ROPE_SCALING,  /* rope_scaling is not read, so it must say nothing (Command A+) */
   LAST_FULL,        /* the last layer has no window, whatever layer_types says */
 } Trait;
 enum { MAX_TRAITS = 12 };
 
-enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
+enum { MAX_FACTOR = 1000000 }; /* of activations: a larger factor is likely a mistake */
 
 /* Which layers have experts. */
 typedef enum {
@@ -156,7 +155,7 @@ typedef struct {
 struct Architecture {
   /* architecture is NULL if this is the text part of multimodal models alone. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
-  const char *models;                    /* published ones, for `auk inspect --architectures` */
+  const char *models;                    /* published models, for `auk inspect --architectures` */
 
   struct {                                                   /* defaults of absent members */
     int vocab_size, hidden, intermediate, n_layers, n_heads; /* intermediate 0: 4 * hidden */
@@ -190,7 +189,7 @@ struct Architecture {
   } windows;
   RopeTypes ropes;
   int original_max_position; /* the default; 0: max_position */
-  double rotary_part;        /* partial_rotary_factor, or that of the proportional rope; 0: 1 */
+  double rotary_part;        /* partial_rotary_factor, or the proportional rope's; 0: 1 */
   double local_rope_theta;
 
   /* Keys of config.json, or NULL. */
@@ -206,7 +205,7 @@ struct Architecture {
   const char *other_type;       /* a model_type that means the same beside `architecture` */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
-  int more_eos[2];        /* besides eos; they also stand for an eos_token_id of null. 0: none */
+  int more_eos[2];        /* besides eos; also used if eos_token_id is null. 0: none */
   int per_layer_width;    /* hidden_size_per_layer_input */
   int per_layer_vocab;    /* vocab_size_per_layer_input; 0: vocab_size */
   int n_kv_shared;        /* num_kv_shared_layers */
@@ -278,12 +277,11 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 
 /* Which layers have which part, and what these parts need. PRECOND config->layers is allocated; the rope and
  * the activation are filled. */
-ParsePart config_parse_windows;    /* windows alone (positions.c) */
-ParsePart config_parse_chunks;     /* chunks, NoPE layers, whether q and k are normalised (chunks.c) */
-ParsePart config_parse_short_conv; /* conv, and the MLP's width (short_conv.c) */
-ParsePart config_parse_delta;      /* delta (delta.c) */
-ParsePart
-    config_parse_delta_apart; /* whose q, k and v are three matrices, and norms of layers (Olmo Hybrid) */
+ParsePart config_parse_windows;     /* windows alone (positions.c) */
+ParsePart config_parse_chunks;      /* chunks, NoPE layers, whether q and k are normalised (chunks.c) */
+ParsePart config_parse_short_conv;  /* conv, and the MLP's width (short_conv.c) */
+ParsePart config_parse_delta;       /* delta (delta.c) */
+ParsePart config_parse_delta_apart; /* delta with three matrices for q, k, v; norms of layers (Olmo Hybrid) */
 ParsePart config_parse_delta_windows; /* delta, and windows in layers with a rope (Lara 4 Mini) */
 ParsePart config_parse_channel_delta; /* delta, with a decay for each number of a key; or latent attention */
 ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
@@ -292,7 +290,7 @@ ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) *
 ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, factors of all (Falcon-H1) */
 ParsePart config_parse_blocks;        /* Mamba-2 in layers of one block (Nemotron-H) */
 
-/* In what else layers differ. PRECOND the windows of layers are filled. */
+/* Other properties in which layers differ. PRECOND the windows of layers are filled. */
 ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
 ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 in full layers */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */

@@ -326,7 +326,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
 
 /* --- special tokens */
 
-/* Reads bos_token_id, and eos_token_id, a number or a list of them; absent ones stay as they are. */
+/* Reads bos_token_id, and eos_token_id, a number or a list of them; absent members change nothing. */
 static Status parse_tokens(const ConfigReader *r, ModelConfig *config) {
   const Json *value = json_member(r->object, "eos_token_id");
   TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));

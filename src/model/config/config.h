@@ -47,12 +47,12 @@ typedef struct {
   double original_max_position;  /* llama3, yarn, longrope: original_max_position_embeddings */
   double beta_fast, beta_slow;   /* yarn: 32 and 1 unless given */
   double attention_factor;       /* yarn, longrope: 0 if not given */
-  double long_attention_factor;  /* longrope: that of long texts; 0: attention_factor */
+  double long_attention_factor;  /* longrope: the attention factor of long texts; 0: attention_factor */
   double mscale, mscale_all_dim; /* yarn: 0 if not given */
   bool truncate;                 /* yarn: true unless given */
-  int n_turned;                  /* proportional: pairs that are turned, the first of rotary_dim / 2 */
+  int n_turned;                  /* proportional: the first pairs, of rotary_dim / 2, that are rotated */
   /* longrope: [rotary_dim / 2] factors of the wavelengths, in texts of up to original_max_position tokens and
-   * in longer ones. */
+   * in longer texts. */
   float short_factors[MAX_HEAD_DIM / 2], long_factors[MAX_HEAD_DIM / 2];
 } RopeConfig;
 
@@ -126,9 +126,9 @@ typedef struct {
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
- * From ACTIVATION_RELU on MLPs and experts are ungated: there is no gate, up's output is both. f is
+ * From ACTIVATION_RELU on MLPs and experts are ungated: up's output is also the gate. f is
  * max(x, 0), so that g is the square of max(up, 0) (relu2); or (1 + tanh(...)) / 2 as above, so that g is the
- * GELU of up; or the exact one, up * Phi(up), Phi being the normal distribution's; or g is a function of up
+ * GELU of up; or the exact GELU, up * Phi(up), Phi being the normal distribution's; or g is a function of up
  * alone, with numbers of each layer's own (Xielu in model.h).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). */
@@ -213,7 +213,7 @@ typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_
  * rope_dim + kv_rank. A head of q_proj (or q_b_proj) has nope_dim + rope_dim outputs. */
 typedef struct {
   int kv_rank;   /* numbers of the latent; 0: the model has usual attention */
-  int q_rank;    /* of the latent of queries; 0: there is none */
+  int q_rank;    /* numbers of the queries' latent; 0: queries have no latent */
   int nope_dim;  /* numbers of a head's query and key without a rope */
   int rope_dim;  /* numbers of a head's query and key with a rope: even */
   int value_dim; /* numbers of a head's output; in a table of defaults 0: hidden / heads */
@@ -283,11 +283,11 @@ typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
   int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
   int width;        /* numbers of all rows of a token: (longest - 1) * n_hashes rows of equal size */
-  int taps;         /* of the convolution over tokens, each `longest` tokens before the next */
+  int taps;         /* taps of the convolution over tokens; neighbours are `longest` tokens apart */
   int64_t least;    /* each hash has the next prime number of rows, from this one on */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
   int64_t seed;     /* of the hashes' factors */
-  int32_t empty;    /* the token that stands for none before the text, and ends an n-gram: the first EOS */
+  int32_t empty;    /* fills n-grams before the text's beginning, and ends n-grams: the first EOS */
 } NgramConfig;
 enum {
   MAX_STREAMS = 16,
@@ -310,7 +310,7 @@ typedef struct {
 /* The layers with a short convolution (LAYER_CONV); see norm_short_conv in operations.def. */
 typedef struct {
   int taps;     /* 1 .. MAX_CONV_TAPS; 0: the model has no such layers */
-  int channels; /* hidden_size; of a model's part (model/slice.h) a share of it */
+  int channels; /* hidden_size; in a model's part (model/slice.h) a share of it */
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
@@ -345,9 +345,9 @@ typedef struct {
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
   bool halves_shared;  /* the MLP beside experts is multiplied by 1/2 (Command A+) */
-  int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
-  int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
-  bool group_is_best;  /* a group is as good as its best expert alone (DeepSeek-V2) */
+  int n_groups;        /* groups of equal size; a group's score is the sum of its two best experts' */
+  int n_chosen_groups; /* best groups, from which experts are chosen; with n_groups 1: from all */
+  bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias;    /* a number of each expert is added to the scores that choose, not to weights */
   bool biases;         /* the router, and the experts' gate, up and down have biases */
   bool scales_input;   /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
@@ -376,12 +376,12 @@ typedef enum { STATES_AS_THEY_ARE, STATES_NORM_WHOLE, STATES_NORM_EACH } StatesN
 enum { MAX_DRAFT_STATES = 8, MAX_DRAFT_BLOCK = 64 };
 
 typedef struct {
-  DraftKind kind;                  /* DRAFT_NONE: an ordinary model; nothing else here counts */
+  DraftKind kind;                  /* DRAFT_NONE: an ordinary model; the other members are unused */
   int target_hidden, target_vocab; /* sizes of the target: width of a state, number of tokens */
-  int target_layers;               /* 0: not said */
+  int target_layers;               /* 0: not given */
   int n_states;                    /* states of the target for each token */
   int states[MAX_DRAFT_STATES];    /* [n_states] x after so many layers of the target; 1 or more */
-  bool usual_states;               /* EAGLE-3: states not given: after 2, L / 2 and L - 3 of L layers */
+  bool usual_states;               /* EAGLE-3 without a list: states after 2, L / 2 and L - 3 of L layers */
   StatesNorm states_norm;          /* EAGLE-3 */
   bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
   bool norm_output;                /* EAGLE-3: guesses after the first take the state after the final norm */
@@ -393,7 +393,7 @@ const char *draft_kind_name(DraftKind kind); /* "EAGLE-3" */
 
 #define MAX_EOS 64
 
-/* Sampling defaults of generation_config.json; absent ones are neutral. */
+/* Sampling defaults of generation_config.json; absent members are neutral. */
 typedef struct {
   bool do_sample;            /* false: greedy */
   double temperature;        /* >= 0 */
@@ -408,11 +408,11 @@ typedef struct {
   int hidden;            /* hidden_size: width of the residual stream */
   int intermediate;      /* intermediate_size: width of the MLP */
   int n_layers;
-  int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0; a layer may have others: config_layer() */
+  int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0; a layer may differ: config_layer() */
   /* Even, 2..MAX_HEAD_DIM, with latent attention up to MAX_HEAD_ROW; need not be hidden / n_heads. */
   int head_dim;
   /* Numbers of a head's value that v makes and o reads, at most head_dim, and what v is multiplied by (MiMo);
-   * 0: head_dim, and 1. The cache has values of head_dim numbers, whose last ones are 0. */
+   * 0: head_dim, and 1. The cache has values of head_dim numbers, the last of them 0. */
   int value_dim;
   double value_scale;
   int vocab_size; /* rows of the embedding that are used, and of lm_head */
@@ -483,7 +483,7 @@ typedef struct {
   int n_eos;
   GenerationDefaults generation;
 
-  ContentHash content; /* of the files that this was read from, but generation_config.json */
+  ContentHash content; /* of the files that this was read from, except generation_config.json */
 } ModelConfig;
 
 /* Reads DIR/config.json (and quant_config.json, generation_config.json if present). Zeroes *config first;
@@ -508,7 +508,7 @@ int config_value_dim(const ModelConfig *config, const LayerConfig *own);
 static inline bool layer_has(LayerConfig own, LayerKind kind) {
   return own.kind == kind || (own.delta_beside && kind == LAYER_DELTA);
 }
-/* True if norms, but perhaps the last, multiply by 1 + weight. */
+/* True if norms, perhaps except the last, multiply by 1 + weight. */
 static inline bool norms_plus_one(const ModelConfig *config) {
   return config->norm == NORM_PLUS_ONE || config->norm == NORM_PLUS_ONE_INSIDE;
 }
@@ -556,8 +556,8 @@ int expert_row_width(const ModelConfig *config);
 bool config_has_states(const ModelConfig *config);
 /* True if the layer has the model's own sizes. */
 bool config_layer_is_alike(const ModelConfig *config, int layer);
-/* How many numbers one token's keys and values are in a layer's cache; 0 if it shares another's, or has no
- * attention. */
+/* The numbers of one token's keys and values in a layer's cache; 0 if the layer shares another layer's, or
+ * has no attention. */
 size_t config_kv_numbers(const ModelConfig *config, int layer);
 
 /* The quantile of the normal distribution of mean 0 and deviation 1: a share `part` of its numbers is below.

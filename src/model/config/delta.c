@@ -151,7 +151,7 @@ static Status parse_ling_kinds(const ConfigReader *r, ModelConfig *config) {
 }
 
 /* There are as many key heads as value heads, of the same size. Members of linear_attn_config, as published,
- * override those beside it. */
+ * override the members beside it. */
 static Status parse_kimi_sizes(const ConfigReader *r, const ConfigReader *own, DeltaConfig *delta) {
   TRY(reader_int(r, "linear_head_dim", 1, MAX_DELTA_DIM, 128, &delta->key_dim));
   TRY(reader_int(own, "head_dim", 1, MAX_DELTA_DIM, delta->key_dim, &delta->key_dim));
@@ -163,8 +163,8 @@ static Status parse_kimi_sizes(const ConfigReader *r, const ConfigReader *own, D
   return STATUS_OK;
 }
 
-/* The members that transformers saves, linear_..., override those that they are computed from: in a saved
- * config head_dim is another number. */
+/* The members that transformers saves, linear_..., override the members that they are computed from: in a
+ * saved config head_dim is another number. */
 static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   bool bounded;
   double bound;
@@ -180,7 +180,7 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
 }
 
 /* Checks members that transformers 5.23 does not read, or, where it never ties the head, reads in another way
- * than elsewhere. They must say what is computed. */
+ * than elsewhere. These members must agree with what is computed. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   static const char nope[] = "mla_use_nope", function[] = "moe_router_activation_func";
   const char *name;

@@ -23,7 +23,8 @@ const char *draft_kind_name(DraftKind kind) {
 
 /* --- which kind it is */
 
-/* speculators saves the sizes of the layers in a member of their own, and calls its kinds by these names. */
+/* speculators saves the sizes of the layers in a member of their own, and calls the kinds of drafters by
+ * these names. */
 static Status kind_of_speculators(const ConfigReader *r, const char *name, DraftKind *kind) {
   *kind = strcmp(name, "eagle3") == 0   ? DRAFT_EAGLE3
           : strcmp(name, "dflash") == 0 ? DRAFT_DFLASH
@@ -265,7 +266,7 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
     draft->states[2] = n - 3;
   }
   /* Some programs take the last layer's state before the final norm, others after it; no drafter here takes
-   * it. */
+   * that state. */
   for (int i = 0; i < draft->n_states && !is_of_last_state(draft); i++)
     if (draft->states[i] < 1 || draft->states[i] >= n)
       return error_set(err, STATUS_MODEL,

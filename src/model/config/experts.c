@@ -73,7 +73,7 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
   if (experts->n_chosen > experts->n_experts)
     return reader_refuse(r, "%s is %d, expected at most %s, %d", choice, experts->n_chosen, count,
                          experts->n_experts);
-  if (arch->experts.score == SCORE_CHOSEN_NEAR && experts->n_chosen != 2) /* transformers does not read it */
+  if (arch->experts.score == SCORE_CHOSEN_NEAR && experts->n_chosen != 2) /* transformers ignores n_chosen */
     return reader_refuse(r, "%s is %d, expected 2, the number that its router chooses", choice,
                          experts->n_chosen);
   if (experts->n_chosen > MAX_CHOSEN)
@@ -81,7 +81,7 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
-/* The width of the MLP beside the experts: by a key of its own, or that of so many experts. */
+/* The width of the MLP beside the experts: by a key of its own, or the width of a number of experts. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
@@ -156,7 +156,7 @@ static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
   return reader_bool(r, "norm_topk_prob", true, &experts->renormalise);
 }
 
-/* Command A+: the experts and the MLP beside them are added, or their average is taken. */
+/* Command A+: the outputs of the experts and of the MLP beside them are added or averaged. */
 static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
   const char *name;
   TRY(reader_string(r, "shared_expert_combination_strategy", &name));
@@ -236,7 +236,8 @@ static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* moe_layers: the numbers of the layers with experts; else every interleave_moe_layer_step-th has them. */
+/* moe_layers: the numbers of the layers with experts; else every interleave_moe_layer_step-th layer has
+ * experts. */
 static Status parse_list(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "moe_layers";
   const Json *list = json_member(r->object, key);

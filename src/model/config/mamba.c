@@ -254,7 +254,7 @@ Status config_parse_beside(const ConfigReader *r, const Architecture *arch, Mode
 
 /* --- layers of one block */
 
-/* The names of blocks in a list and in one of transformers 4, and their letters in a pattern. */
+/* The names of blocks in a list, their names in a list of transformers 4, and their letters in a pattern. */
 static const struct {
   const char *name, *old_name;
   char letter;

@@ -139,7 +139,7 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   static const char original[] = "original_max_position_embeddings";
   double length;
   TRY(reader_double(r, original, 1, MAX_POSITION, config->max_position, &length));
-  /* The architecture's config class has this member, which takes precedence over the one inside. */
+  /* The architecture's config class has this member, which takes precedence over the scaling's member. */
   if (arch->original_max_position) length = arch->original_max_position;
   if (beside) TRY(reader_double(beside, original, 1, MAX_POSITION, length, &length));
   rope->original_max_position = length;
@@ -271,7 +271,7 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   const char *key;
   ConfigReader scaling;
   TRY(reader_object(r, "rope_scaling", &scaling));
-  if (has(arch, NO_ROPE_SCALING) && !is_unscaled(scaling.object)) /* transformers does not read it */
+  if (has(arch, NO_ROPE_SCALING) && !is_unscaled(scaling.object)) /* transformers ignores rope_scaling */
     return reader_refuse(r, "rope_scaling is not supported, expected rope_parameters");
   if (has(arch, NO_ROPE_SCALING) || json_count(scaling.object) == 0)
     TRY(reader_object(r, "rope_parameters", &scaling));
@@ -326,8 +326,8 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
   return parse_kind_rope(&object, arch, head_dim_of(config, true), &sliding, &config->local_rope);
 }
 
-/* transformers puts a partial_rotary_factor that stands beside the two objects into them or not, by the kind
- * of rope. Where each object has its own, that makes no difference. */
+/* transformers puts a partial_rotary_factor beside the two objects into them or not, by the kind of rope.
+ * Where each object has its own, that makes no difference. */
 static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
                                 const ConfigReader *local) {
   static const char key[] = "partial_rotary_factor";
@@ -341,7 +341,7 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
                                                  : "1");
 }
 
-/* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
+/* Reads one rope for layers with full attention and one for layers with a window. transformers 4 scales the
  * former by rope_scaling and has the latter's theta in rope_local_base_freq (Gemma 3) or its default (Olmo
  * 3); transformers 5 has an object for each in rope_parameters. */
 static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
@@ -552,7 +552,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   config->layers = mem_alloc(n, sizeof *config->layers, "sizes of layers", r->err);
   if (!config->layers) return STATUS_FAILED;
   const bool two_ropes = has(arch, LOCAL_ROPE);
-  if (has(arch, NO_ROPE)) /* what the rope would be */
+  if (has(arch, NO_ROPE)) /* sizes of the rope that no layer uses */
     config->rope = (RopeConfig){.rotary_dim = config->latent.rope_dim, .theta = arch->rope_theta};
   else if (arch->ropes != ROPES_PROPORTIONAL)
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));

@@ -29,8 +29,8 @@ static Status parse_block_width(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types the layers of full_attn_idxs have attention; without full_attn_idxs, all layers
- * have. */
+/* Without layer_types the layers of full_attn_idxs have attention; without full_attn_idxs, all layers have
+ * attention. */
 static Status parse_attention_layers(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "full_attn_idxs";
   const Json *list = json_member(r->object, key);

@@ -31,7 +31,7 @@ static Status take_ones(HfLoader *loader, int n, Vector *out) {
     if (!loader->ones) return STATUS_FAILED;
     for (int i = 0; i < n; i++) loader->ones[i] = 1;
   }
-  loader->model->made_bytes += (size_t)n * sizeof *loader->ones; /* a GPU has them once for each norm */
+  loader->model->made_bytes += (size_t)n * sizeof *loader->ones; /* a GPU holds a copy for each norm */
   *out = (Vector){loader->ones, DTYPE_F32, n};
   return STATUS_OK;
 }

@@ -45,7 +45,7 @@ static void table_name(const HfLoader *loader, int index, char name[NAME_SIZE]) 
   snprintf(name, NAME_SIZE, "%slayers.%d.ple.ple_embedding.ngram_embedding", loader->body, index);
 }
 
-/* The part of a table: "NAME.shard_3", or with `shard` -1 the name itself. */
+/* The name of a table's part: "NAME.shard_3", or with `shard` -1 the name itself. */
 static void part_name(const char *table, int shard, char name[NAME_SIZE]) {
   if (shard < 0)
     snprintf(name, NAME_SIZE, "%.100s", table);

@@ -268,12 +268,12 @@ static Status check_words(const QuantLayer *layer, const StoredTensor *weights) 
                    layer->per_word);
 }
 
-/* Sets the data that are stored in a Linear's form; model_prepare() makes the others. */
+/* Sets the data that are stored in a Linear's form; model_prepare() makes the other data. */
 static void set_canonical(const StoredWeights *stored) {
   Linear *linear = stored->linear;
   const size_t first = (size_t)stored->first_out;
   if (!stored_weights_are_canonical(stored)) return;
-  if (linear->kind == LINEAR_FP8 || linear->kind == LINEAR_FP4) return; /* hf_float_take() has set them */
+  if (linear->kind == LINEAR_FP8 || linear->kind == LINEAR_FP4) return; /* hf_float_take() has set the data */
   if (linear->kind == LINEAR_INT8) {
     linear->weight = stored->weights->data + first * (size_t)linear->n_in;
     return;

@@ -10,8 +10,8 @@ typedef struct {
   const char *config_path; /* for messages */
   const char *body, *head; /* prefixes of tensor names: "model.", and of lm_head: "lm_head" */
   bool midlayer;           /* the file calls "layers.0." "midlayer." (EAGLE-3) */
-  /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() looks among these,
-   * whatever the base is. NULL: none. */
+  /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() looks among these
+   * views, whatever the base is. NULL: none. */
   StoredTensor *views;
   float *ones; /* [hidden] of norms without weights; NULL: none yet. Belongs to the model. */
   Error *err;

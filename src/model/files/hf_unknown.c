@@ -11,7 +11,7 @@
 #include "model/layers.h"
 
 /* True of a tensor of a layer that changes nothing: tables that are computed anew, scales of activations and
- * of the KV cache, and what repeats the order and shape of weights. */
+ * of the KV cache, and tensors that repeat the order and shape of weights. */
 static bool is_idle(const char *name) {
   static const char *const parts[] = {".inv_freq",         ".cos_cached",
                                       ".sin_cached",       ".masked_bias",

@@ -96,7 +96,7 @@ static Status algorithm_scheme(const ConfigReader *r, const char *algorithm, con
                        algorithm, what ? " of " : "", what ? what : "");
 }
 
-/* Adds a rule for each layer of quantized_layers; others are dense. */
+/* Adds a rule for each layer of quantized_layers; other layers are dense. */
 static Status parse_layers(const ConfigReader *r, QuantConfig *quant) {
   ConfigReader layers;
   TRY(reader_object(r, "quantized_layers", &layers));

@@ -273,7 +273,7 @@ void key_heads_count(Model *model) {
     const Linear *ordered[] = {delta ? &layer->delta_qkv : &layer->q, &layer->delta_b};
     for (int k = 0; k < 2; k++) {
       if (!ordered[k]->qweight && !ordered[k]->weight)
-        continue; /* none, or repack.c makes it and gives it back */
+        continue; /* no such matrix, or repack.c makes and frees it */
       model->made_bytes += weight_bytes(ordered[k]);
       model->replaced_bytes += weight_bytes(ordered[k]);
     }

@@ -40,7 +40,7 @@ static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *li
 /* --- what needs no repacking */
 
 bool stored_groups_are_canonical(const StoredWeights *stored) {
-  if (stored->method == QUANT_NONE) return true; /* a dense layer has none */
+  if (stored->method == QUANT_NONE) return true; /* a dense layer has no groups */
   return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
 }
 
@@ -332,8 +332,8 @@ static void read_scales(const Repacker *r, const StoredWeights *stored, float *s
   }
 }
 
-/* True if the scales may be stored as F16: rounding changes none by more than 2^-14 of the largest. F16 holds
- * every bf16 number of normal F16 range exactly; smaller numbers are rounded to within 2^-25, which is
+/* True if the scales may be stored as F16: rounding changes no scale by more than 2^-14 of the largest. F16
+ * holds every bf16 number of normal F16 range exactly; smaller numbers are rounded to within 2^-25, which is
  * negligible beside 4-bit weights with a larger scale. */
 static bool fit_f16(const Repacker *r, const float *scales, size_t n) {
   float largest = 0, farthest = 0;

@@ -11,12 +11,12 @@
 #include <pcre2.h>
 
 enum {
-  MAX_RULES = 16384,   /* that are no names */
+  MAX_RULES = 16384,   /* rules that are no names */
   MAX_NAMES = 1 << 18, /* a rule for every linear layer of 64 layers of 512 experts makes 98,752 */
-  MAX_PATTERN = 4096,  /* bytes; the longest known ones list ten names of modules */
+  MAX_PATTERN = 4096,  /* bytes; the longest known patterns list ten names of modules */
   MAX_BYTES = 1 << 25, /* of all compiled patterns: 2,048 per rule; real expressions take 200 */
   MAX_STEPS = 10000,   /* of PCRE2 per match; real patterns take a hundred */
-  LEAST_STEPS = 250,   /* a config that would leave fewer per match is refused */
+  LEAST_STEPS = 250,   /* a config that would leave fewer steps per match is refused */
   MAX_TESTS = 1 << 24, /* matches of all layers with all rules */
   ALL_STEPS = 1 << 28, /* of PCRE2 for all layers and regular expressions */
 };
@@ -77,7 +77,7 @@ Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind,
   if (!rule->pattern) return STATUS_FAILED;
   memcpy(rule->pattern, pattern, size);
   quant->n_named += named;
-  quant->n_rules++; /* from now on quantization_release() frees it */
+  quant->n_rules++; /* from now on quantization_release() frees the rule */
   return kind == MATCH_BEGIN || kind == MATCH_SEARCH ? compile(r, quant, rule) : STATUS_OK;
 }
 

@@ -33,7 +33,7 @@ Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *sch
 
 /* Reads the quantization_config of `quant_method` fp8 (float_configs.c). */
 Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant);
-/* quant_mxfp4_parse(): of mxfp4, gpt-oss. quant_modelopt_parse(): of NVIDIA ModelOpt, also in
- * hf_quant_config.json. */
+/* As quant_fp8_parse(): quant_mxfp4_parse() for mxfp4 (gpt-oss), quant_modelopt_parse() for NVIDIA ModelOpt,
+ * also in hf_quant_config.json. */
 Status quant_mxfp4_parse(const ConfigReader *r, QuantConfig *quant);
 Status quant_modelopt_parse(const ConfigReader *r, QuantConfig *quant);
