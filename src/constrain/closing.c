@@ -19,7 +19,7 @@
 
 enum {
   MAX_STEPS = 120,   /* members and items that begin in the searches of one mask or byte */
-  MAX_DEPTH = 60,    /* members and items after or in one another */
+  MAX_DEPTH = 60,    /* members and items in sequence or nested */
   MAX_LEAVES = 100,  /* sets of verdicts that are judged for one child */
   MAX_CELLS = 6,     /* languages of keys whose combinations are tried */
   MAX_NAMED = 256,   /* keys of an object that are tried one by one for a mask */
@@ -27,7 +27,7 @@ enum {
   MAX_SCANNED = 512, /* strings and numbers of the text that are compared with a child */
 };
 #define MAX_KEPT     ((size_t)1 << 16) /* answers */
-#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work at which a search ends: the mask needs some, too */
+#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work of a search, which leave some for the mask */
 
 static Closing worse(Closing a, Closing b) {
   return a < b ? a : b;
@@ -180,7 +180,7 @@ static Closing after_any(const Split *s, const Frame *at) {
   after->count = next - 1;
   const Closing found = closing_of(m, after);
   if (found == CLOSE_SURE || !(frame_atoms(m, after) & ATOM_BIT(ATOM_MAX_COUNT))) return found;
-  after->count = count; /* the items between may be needed for something else */
+  after->count = count; /* another goal may need the skipped items */
   after->print = 0;
   return better(found, closing_of(m, after));
 }
@@ -528,7 +528,7 @@ static Closing search_object(Machine *m, const Frame *frame) {
 }
 
 /* Takes out of `keys` those that no keyword of the frame's schemas names and with which no member may begin;
- * *all: no key had to go. */
+ * *all: no key was taken out. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;
@@ -557,7 +557,7 @@ static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, La
   size_t n_words = 0;
   bool all;
   Lang made = unnamed_keys(m, frame, &found, order, keys, &all);
-  if (all && lang_is_endless(l, keys)) return keys; /* any beginning of a key begins others too */
+  if (all && lang_is_endless(l, keys)) return keys; /* any beginning of a key begins other keys too */
   for (size_t i = 0; i < n_ordered + found.n; i++) {
     const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
     const Key *key = &m->set->keys[number];
@@ -606,7 +606,7 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
   return known->keys;
 }
 
-/* CLOSE_SURE if the value may end now, and then the values around it whose items may not repeat can close. */
+/* CLOSE_SURE if the value may end now and the values around it whose items may not repeat can close then. */
 static Closing ending(Machine *m, const Frame *frame) {
   bool few[32], *verdicts = few;
   const uint32_t n = frame->up->n_children;

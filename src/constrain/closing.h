@@ -4,7 +4,7 @@
  * independently of the others. Some rules join members or items: uniqueItems, contains, not, if, oneOf,
  * counts beside conditions, and several subschemas for one member. For these a search looks for a next
  * member or item with verdicts after which the frame can close. The search is bounded. If it ends without
- * an answer, that is CLOSE_UNSURE, and the step is allowed unless another one is known to be better. */
+ * an answer, that is CLOSE_UNSURE, and the step is allowed unless another step is known to be better. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -16,8 +16,8 @@ void closing_begin_work(Machine *m);
 /* True if the frame's rules join members or items or, where values are hashed, the frame may run out of
  * values. */
 bool closing_is_searched(Machine *m, const Frame *frame);
-/* CLOSE_SURE if some text closes the frame, and then the values around it whose items may not repeat can
- * close too. PRECOND all children of the frame have ended */
+/* CLOSE_SURE if some text closes the frame and the values around it whose items may not repeat can close
+ * then. PRECOND all children of the frame have ended */
 Closing closing_of(Machine *m, const Frame *frame);
 /* The verdicts of the open child, over ATOM_GOAL of frame_children(), after which the frame can close.
  * `before` is the frame before the child began. *unsure: no verdicts were found to be CLOSE_SURE. */
@@ -33,8 +33,8 @@ Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, ui
 Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);
 
 /* Sets is_proven of the subschemas that some value satisfies, or for which the search has no answer. If the
- * root is proven, the subschemas that are not, such as those that need themselves without end, become `false`
- * as schemas of members and items. */
+ * root is proven, the subschemas that are not proven, such as those that need themselves without end, become
+ * `false` as schemas of members and items. */
 void closing_find_dead(Machine *m);
 
 /* --- of closing_plain.c, for closing.c */

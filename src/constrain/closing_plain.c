@@ -220,7 +220,7 @@ Formula closing_without_unique(Machine *m, Formula rest) {
 }
 
 /* True if an array or object whose formula is `rest` can close in endlessly many ways: by further members or
- * items, or by one that is_abundant(). `frame` is the open array or object; NULL: it has not begun. */
+ * items, or by one child that is_abundant(). `frame` is the open array or object; NULL: it has not begun. */
 static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, FrameKind kind, int depth) {
   const Formulas *f = formulas_of(m);
   const Formula others = closing_without_unique(m, rest);

@@ -409,7 +409,7 @@ Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t s
     count_space(constraint, bytes, size);
   } else if (!tidied) {
     machine_release(m, mark);
-  } else { /* m->text still has the bytes before */
+  } else { /* takes the text before `bytes` again, which m->text still has */
     const uint32_t before = constraint->state.n_text;
     machine_release(m, (ArenaMark){0, 0});
     if (machine_begin(m, &constraint->state)) push_bytes(m, &constraint->state, m->text, before, &tidied);

@@ -8,7 +8,7 @@
  *     TRY(constraint_take(&c, id, &allowed, err));   the token that was chosen
  *   }
  *
- * The vocabulary is shared; a Constraint is one text at a time and is not shared between threads. */
+ * The vocabulary is shared; a Constraint handles one text at a time and is not shared between threads. */
 #pragma once
 
 #include "constrain/grammar/grammar.h"

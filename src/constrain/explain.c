@@ -653,7 +653,7 @@ static bool check_rules(Explainer *e, uint32_t schema, const Value *v, const Pla
   if (v->kind == JSON_OBJECT) fits &= check_object(e, schema, v, place, seen);
   if (v->kind == JSON_ARRAY) fits &= check_array(e, schema, v, place, seen);
   const bool knows =
-      check_in_place(e, s, v, place, seen); /* else what is evaluated depends on the branch meant */
+      check_in_place(e, s, v, place, seen); /* false: what is evaluated depends on the branch meant */
   const uint32_t open = v->kind == JSON_OBJECT  ? s->open_members
                         : v->kind == JSON_ARRAY ? s->open_items
                                                 : SCHEMA_NONE;

@@ -70,7 +70,7 @@ static bool has_keys_left(const Relax *r, uint32_t schema, uint32_t n) {
   return n == 0;
 }
 
-/* True if ATOM_ITEMS of the schema refuses an item that is still to come before there are `min`. */
+/* True if ATOM_ITEMS of the schema refuses an item that is still to come before there are `min` items. */
 static bool refuses_items(const Relax *r, uint32_t schema, uint32_t min) {
   const SchemaSet *set = r->m->set;
   const uint32_t n_prefix = (uint32_t)set->schemas[schema].prefix.count;
@@ -192,7 +192,7 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Completes a frame that steps `before` to the beginning of a child and has its new goals: adds the children
+/* Completes `frame`, which follows `before` where a child begins and has its new goals: adds the children
  * that the goals name, and child_need. NULL if the goals, or the child, have become impossible. */
 static const Frame *with_child(Machine *m, Frame *frame, const Frame *before) {
   Relax *r = malloc(sizeof *r);

@@ -20,7 +20,7 @@ const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, 
 const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
 /* frame_child_ended() without the check that the frame can close. */
 const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
-/* A hash of the value that ends here; 0: nothing asks for it. */
+/* A hash of the value that ends here; 0: no rule asks for it. */
 uint64_t frame_value_hash(const Frame *frame);
 /* True if the value may end here; gives verdicts[i] of the goals that are the parent's children. */
 bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
@@ -50,7 +50,7 @@ bool frame_has_had(const Frame *frame, const char *key, size_t size);
 Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_children);
 /* False if what is needed has become impossible, as far as is known without a search. */
 bool frame_is_possible(Machine *m, const Frame *frame);
-/* The formula of what is needed, over the atoms of the goals. */
+/* The formula of what the frame still needs, over the atoms of its goals. */
 Formula frame_rest(Machine *m, const Frame *frame);
 /* True if null, a boolean, a string or a number may be the child. */
 bool frame_child_text_is_possible(Machine *m, const Frame *frame);

@@ -19,7 +19,7 @@ struct Lex {
   uint32_t left;  /* characters that may follow; LANG_NO_END: any number */
   uint32_t *next; /* [256] LANG_UNKNOWN where not computed; NULL: nothing was */
 
-  uint32_t mark; /* of the last search that met it, lex_masks.c */
+  uint32_t mark; /* number of the last search that met the state (lex_masks.c) */
 
   /* Found by lex_classes(). */
   bool classed;

@@ -22,10 +22,10 @@ typedef struct Frame Frame;
 typedef struct Seen {
   const struct Seen *before;
   uint64_t hash;
-  uint64_t sum;      /* of the hashes of this and those before, independent of their order */
+  uint64_t sum;      /* combines the hashes of this item and of all before, in any order */
   const char *bytes; /* [size] of a key */
   size_t size;
-  Lang keys, other_keys; /* other_keys: `keys` without this key and those before; LANG_NONE: not made */
+  Lang keys, other_keys; /* other_keys: `keys` without this key and the keys before; LANG_NONE: not made */
 } Seen;
 
 /* The keys of `properties` of some schemas and their in-place subschemas, in the order in which they are

@@ -124,7 +124,7 @@ typedef struct {
   NumberTable keys_by_bytes, schemas_by_json;
   KeyTable members; /* of objects on the way of JSON pointers, by a hash of object and key */
   uint32_t root;
-  int depth;            /* schemas whose meaning is being made, each for the one before */
+  int depth;            /* schemas whose meaning is being made, each for the schema before it */
   bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
   bool hides_evaluated; /* a keyword that evaluates members or items was let go */
   Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */

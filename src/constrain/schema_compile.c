@@ -158,7 +158,7 @@ static unsigned kind_of(const Json *value) {
                                  : KIND_BIT(JSON_NULL);
 }
 
-/* Takes n values from `first` on: those of enum, or the one of const. */
+/* Takes n values from `first` on: the values of enum, or the value of const. */
 static Status take_values(const Keyword *k, const Json *first, size_t n) {
   Langs *l = &k->set->langs;
   unsigned kinds = 0;
@@ -636,7 +636,7 @@ static int by_key(const void *a, const void *b) {
   return (x->key > y->key) - (x->key < y->key);
 }
 
-/* The row of `keywords` that counts for a member of a schema, or -1. */
+/* The row of `keywords` that applies to a member of a schema, or -1. */
 static int find_keyword(const Schema *s, const Json *member) {
   size_t row = 0;
   while (row < sizeof keywords / sizeof *keywords && strcmp(json_key(member), keywords[row].key) != 0) row++;

@@ -12,8 +12,8 @@ Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft dra
 Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
                            Error *err);
 
-/* Lets go of keywords that depend on one that was let go, such as `not` with a schema that now allows more,
- * so that each schema allows no less than it says. PRECOND all are compiled */
+/* Lets go of keywords that depend on a keyword that was let go, such as `not` with a schema that now allows
+ * more, so that each schema allows no less than it says. PRECOND all are compiled */
 Status schema_widen(SchemaSet *set, Error *err);
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);
@@ -33,5 +33,5 @@ Status schema_find_resources(SchemaSet *set, Error *err);
 /* The schema that `reference` means in a resource; refuses remote references. */
 Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, bool dynamic,
                       const char *pointer, uint32_t *number, Error *err);
-/* Sets *resource and *draft to those of the resource that begins at `json`, if one does. */
+/* Sets *resource and *draft to those of the resource that begins at `json`, if one begins there. */
 void schema_enter(const SchemaSet *set, const Json *json, uint32_t *resource, Draft *draft);

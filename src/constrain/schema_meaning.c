@@ -264,7 +264,7 @@ static unsigned kinds_of(const SchemaSet *set, uint32_t schema, int depth) {
   return schema == SCHEMA_TRUE ? ALL_KINDS : kinds;
 }
 
-/* True if no value satisfies both. */
+/* True if no value satisfies both schemas. */
 static bool values_differ(SchemaSet *set, uint32_t a, uint32_t b) {
   Langs *l = &set->langs;
   const unsigned both = kinds_of(set, a, 0) & kinds_of(set, b, 0);

@@ -273,7 +273,7 @@ static void decode_percent(char *text) {
 /* schema_find() of an object that a pointer leads through: its members are indexed the first time, since
  * thousands of references may lead through one "$defs". Without memory for that they are searched. */
 static const Json *member_of(SchemaSet *set, const Json *object, const char *key) {
-  const uint64_t place = (uintptr_t)object; /* the object's own entry says that its members have theirs */
+  const uint64_t place = (uintptr_t)object; /* the object's own entry says that its members have entries */
   if (!key_table_find(&set->members, place) && key_table_add(&set->members, (KeyEntry){place, {object}}))
     for (const Json *one = json_first(object); one; one = json_next(one))
       key_table_add(&set->members, (KeyEntry){hash64(json_key(one), strlen(json_key(one)), place), {one}});

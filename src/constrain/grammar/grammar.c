@@ -17,7 +17,7 @@ enum {
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* over so many states, grammar_settle() forgets states */
-  KEPT_LEXES = 1 << 14,  /* over so many, grammar_settle() forgets states of parts */
+  KEPT_LEXES = 1 << 14,  /* over so many lex states, grammar_settle() forgets states of parts */
   N_MASKS = 64,
 };
 
@@ -62,7 +62,7 @@ struct Grammar {
   KeyTable transitions;    /* by state and byte, plus one */
   KeptMask masks[N_MASKS]; /* of state s at s % N_MASKS */
   Machine machine;         /* only its states of lex.h are used */
-  LexMasks last, parts;    /* last: tokens of parts that end the text; parts: of other parts */
+  LexMasks last, parts;    /* last: tokens of parts that end the text; parts: tokens of other parts */
 
   /* The state that is being made. */
   Place *made; /* [n_made] */

@@ -165,7 +165,7 @@ static Status add_sequence(Maker *m, uint32_t owner, const GbnfNode *sequence, S
   return langs_check(l, m->err);
 }
 
-/* `child` repeated: min of them, then optional ones, each allowing the next. */
+/* Adds `child` min times, then optional repeats; each allows the next. */
 static Status add_repeat(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
   const uint32_t owner = m->out->rules[rule].owner;
   uint32_t child, more = NONE;

@@ -77,7 +77,7 @@ static void look(Langs *langs, Lang a) {
     return;
   }
   uint8_t all = 0, any = 0;
-  const bool ascii = langs->nodes[a].kind == SET; /* in no class */
+  const bool ascii = langs->nodes[a].kind == SET; /* ASCII is in no class */
   for (int class = 0; class < N_WIDE && !ascii; class ++) {
     bool in = true, out = true;
     for (unsigned lead = 0xc2; lead <= 0xf4; lead++) {

@@ -24,11 +24,11 @@ struct LangNode {
   uint8_t alive;              /* 0 unknown, 1 has a string, 2 has none */
   uint8_t endless, takes_any; /* lang_is_endless(), takes_any_beginning(): 0 unknown, 1 true, 2 false */
   uint8_t character_set, wide_all, wide_any; /* of lang_classes.c */
-  uint16_t depth; /* nesting of expressions; the second part of a THEN is no deeper */
+  uint16_t depth; /* nesting of expressions; the second part of a THEN adds no level */
   uint32_t a, b, min;
   uint32_t derivation, derived; /* the last derivation that met the expression, and the derivative made */
-  uint32_t collection;          /* the last union of derivatives that it was taken into */
-  uint32_t round;               /* of the last search that met it */
+  uint32_t collection;          /* the last union of derivatives that took the expression */
+  uint32_t round;               /* number of the last search that met the expression */
   uint32_t shortest;            /* lang_shortest() + 1, 0: unknown */
   uint32_t relaxed;             /* lang_relaxed() + 1, 0: not made yet */
   uint32_t *next;               /* a row of byte_classes.h; NULL: nothing was derived yet */

@@ -58,7 +58,7 @@ Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale) {
   while (i < langs->divisors_count &&
          (langs->divisors[i].divisor != divisor || langs->divisors[i].scale != scale))
     i++;
-  for (const char *c = "0123456789.eE+-"; *c; c++) { /* multiple_next() treats each by itself */
+  for (const char *c = "0123456789.eE+-"; *c; c++) { /* multiple_next() treats each character by itself */
     ByteSet one = byte_set_none();
     byte_set_add(&one, (unsigned char)*c);
     byte_classes_divide(&langs->classes, &one);

@@ -342,7 +342,7 @@ static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
   return positive ? far : negated(numbers.langs, far);
 }
 
-/* Numbers between d and zero, zero itself, and all of the other sign. PRECOND d is not zero */
+/* Numbers between d and zero, zero itself, and all numbers of the other sign. PRECOND d is not zero */
 static Lang inward(Numbers numbers, const Decimal *d, bool positive) {
   Langs *l = numbers.langs;
   Lang near = unsigned_set(numbers, d, -1);

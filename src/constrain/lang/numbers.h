@@ -1,6 +1,6 @@
 /* numbers.h - sets of JSON numbers as languages of their texts, exact for any decimal.
  *
- * A set takes plain texts (-12.50) and, if `exponents` is set, normalised scientific ones (-1.25e+1): one
+ * A set takes plain texts (-12.50) and, if `exponents` is set, normalised scientific texts (-1.25e+1): one
  * digit that is not 0, a fraction, an exponent. */
 #pragma once
 

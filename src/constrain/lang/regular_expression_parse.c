@@ -395,7 +395,7 @@ static bool take_counts(Parser *p, uint32_t *min, uint32_t *max) {
   return false;
 }
 
-/* True where a quantifier in braces begins, or {,n}, which other engines take for one. */
+/* True where a quantifier in braces begins, or {,n}, which other engines take for a quantifier. */
 static bool begins_counts(Parser *p) {
   const size_t begin = p->at;
   uint32_t min, max;

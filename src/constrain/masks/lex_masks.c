@@ -306,7 +306,7 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
   return tokens;
 }
 
-/* Enough characters, in all, for a string to end after any n characters of the plan's classes. */
+/* Characters in all that suffice for a string to end after any n characters of the plan's classes. */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
   return plan == made->plans && n < N_ENOUGH ? made->enough[n] : n + plan->beyond;
 }
@@ -384,8 +384,8 @@ static bool add_exit(LexMasks *masks, LexMask *made, LexExit exit) {
   return true;
 }
 
-/* True if all tokens at and below the node may follow; *enough: characters in which a string can hold any of
- * them and end. */
+/* True if all tokens at and below the node may follow; *enough: a number of characters within which a string
+ * can hold such a token and end. */
 static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough) {
   const Vocabulary *v = in->masks->v;
   LexMask *here = lex < in->masks->n_made ? in->masks->made[lex] : NULL;
@@ -481,7 +481,7 @@ static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32
 }
 
 /* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. `sure`: tokens that
- * go on with up to so many characters of the first plan have been added; 0: a character of another class came
+ * go on with up to `sure` characters of the first plan have been added; 0: a character of another class came
  * before. */
 static void walk_limited(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t left,
                          uint32_t sure, uint64_t *mask) {
@@ -532,7 +532,7 @@ static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const 
   return sure;
 }
 
-/* Adds the tokens that need no trial and counts those that do; with `try`, tries these. */
+/* Adds the tokens that need no trial and counts the others; with `try`, tries the others. */
 static uint32_t add_surely(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, bool try,
                            uint64_t *mask) {
   const Vocabulary *v = masks->v;

@@ -25,7 +25,7 @@ typedef struct {
 typedef struct {
   uint64_t whole;
   uint32_t depth;
-  uint32_t beyond;       /* if LexMask.bounded: the most characters that a string needs to end after them */
+  uint32_t beyond;       /* if LexMask.bounded: the most characters that a string then needs to end */
   const uint64_t *words; /* [n_words] tokens of such strings; NULL: LexMask.tokens has them */
 } LexPlan;
 
