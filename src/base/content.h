@@ -16,7 +16,7 @@ enum { CONTENT_PIECE = 1 << 20 };
 Status content_of_bytes(const void *bytes, size_t size, int n_threads, const volatile int *interrupted,
                         ContentHash *hash, Error *err);
 
-/* Appends a hash to the hash of a list, which begins zeroed. The order counts. */
+/* Appends a hash to the hash of a list, which begins zeroed. The order matters. */
 void content_add(ContentHash *list, ContentHash next);
 
 /* Hash of a mapped file, taken from the cache in `directory`, or computed now and stored there. A large file
@@ -36,9 +36,9 @@ Status content_of_file(const MappedFile *file, const ContentSearch *search, Cont
 bool content_cache_find(const char *directory, const FileStamp *stamp, ContentHash *hash);
 
 /* Stores a hash in the cache. PRECOND `hash` is of bytes that were read after started_ns
- * (content_clock_ns()), and the file had this stamp before and after that. If the file changed so shortly
- * before started_ns that another change could have left the same stamp, nothing is stored and *stored is
- * false. */
+ * (content_clock_ns()), and the file had this stamp before and after they were read. If the file changed so
+ * shortly before started_ns that another change could have left the same stamp, nothing is stored and *stored
+ * is false. */
 Status content_cache_store(const char *directory, const FileStamp *stamp, int64_t started_ns,
                            const ContentHash *hash, bool *stored, Error *err);
 int64_t content_clock_ns(void);

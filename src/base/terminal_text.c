@@ -21,7 +21,7 @@ Status terminal_text(Buffer *out, const char *text, size_t size, Error *err) {
       length = 1;
     }
     if (steers_terminal(code) && code != '\n' && code != '\t') {
-      char shown[4]; /* U+0000 to U+001F and U+007F have control pictures, others have none */
+      char shown[4]; /* U+0000 to U+001F and U+007F have control pictures, other code points have none */
       uint32_t picture = code < 0x20 ? 0x2400 + code : code == 0x7f ? 0x2421 : 0xfffd;
       int n = code == '\r' ? 0 : utf8_encode(picture, shown);
       TRY(buffer_append(out, text + start, at - start, err));
