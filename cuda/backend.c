@@ -6,7 +6,7 @@
  *        state.h.
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. The
  *              position and ids of a step by separate kernels lie in device memory, so its graph (begin_step
- *              .. end_step) serves later ones that differ in nothing else (step_graphs.h). */
+ *              .. end_step) serves later steps that differ in nothing else (step_graphs.h). */
 #include "cuda/backend.h"
 
 #include <math.h>
@@ -149,8 +149,8 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* True if one kernel can take a step of several sequences: its logits are those of its last rows, its rows
- * have the same rope, and it keeps no taps of several sequences. */
+/* True if one kernel can take a step of several sequences: the logits are those of the step's last rows, all
+ * rows have the same rope, and no taps of several sequences are kept. */
 static bool fits_fused(TokenRange span) {
   if (span.n_parts > 1 && span.taps) return false;
   for (int i = 0; i < span.n_logit_rows; i++)
@@ -160,7 +160,7 @@ static bool fits_fused(TokenRange span) {
   return true;
 }
 
-/* The step as one of a single sequence; with several, the position and rope of the first. */
+/* The step as if its rows were of one sequence, the first: its position and rope. */
 static TokenRange first_of(TokenRange span) {
   const SequenceRows *part = span.parts;
   if (!part) return span;
@@ -204,7 +204,7 @@ static Attention attention_of(const BackendState *s, TokenRange span, int layer)
   return attention;
 }
 
-/* A hash of attention_division() of all layers: steps with other hashes have other launches. */
+/* A hash of attention_division() of all layers: steps with different hashes have different launches. */
 static uint64_t divide_attention(const BackendState *s, TokenRange span) {
   const ModelConfig *c = &s->loaded->model->config;
   uint64_t all = 0;
@@ -217,7 +217,7 @@ static uint64_t divide_attention(const BackendState *s, TokenRange span) {
   return all;
 }
 
-/* Launches the step's graph, or begins to capture it if it is time to. */
+/* Launches the step's graph; if there is none, begins to capture one at the n_uses-th such step. */
 static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens,
@@ -230,7 +230,7 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
                        .workspace = linear_workspace(m->linear)};
   if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
   const int n_uses =
-      span.n_logit_rows > 1 ? 4 : 2; /* steps with guesses have many numbers of rows, seldom used twice */
+      span.n_logit_rows > 1 ? 4 : 2; /* steps with guesses have many row counts, each seldom used twice */
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 
@@ -256,7 +256,7 @@ static bool can_replay(const BackendState *s, int n_rows) {
   return s->loaded->graphs && !products_stream(s->loaded, n_rows);
 }
 
-/* Forgets the best logits of the last fused step. A pick that was left to the next step stays left to it. */
+/* Forgets the best logits of the last fused step. A deferred pick (is_deferred) stays deferred. */
 static void forget_best(BackendState *s) {
   s->has_best = false, s->n_best = 0;
 }
@@ -286,7 +286,7 @@ Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err)
   const bool single = span.n_tokens == 1 && !span.parts;
   s->has_best = fused_leaves_pick(s->fused) && single;
   if (span.ids || !s->has_best) TRY(tokens_enqueue_deferred(s, err));
-  /* Without ids the step follows a pick, and most likely is followed by one of the same kind. */
+  /* Without ids the step follows a pick, and the pick after the step is most likely of the same kind. */
   s->n_best = fused_screens(s->fused) && single && !span.ids ? s->n_wanted : 0;
   s->n_logit_rows = span.n_logit_rows;
   if (span.parts) {
@@ -406,7 +406,7 @@ static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, E
   return delta_run(DELTA_STEP, &all, 1, s->loaded->stream, err);
 }
 
-/* Makes z and a in the projections from the outputs of z_in and a_in, which lie before them. */
+/* Makes z and a in the projections from the outputs of z_in and a_in, which lie before z and a. */
 static Status run_second_gates(BackendState *s, const DeviceLayer *l, int n_rows, Error *err) {
   const DeltaConfig *delta = &s->loaded->model->config.delta;
   const DeviceLinear *const gates[] = {&l->delta_z, &l->delta_a};
@@ -515,8 +515,8 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   return span.parts ? run_conv_parts(s, span, conv, err) : ops_short_conv(&conv, n_rows, m->stream, err);
 }
 
-/* *out = attention's output as o reads it. Values that are shorter than keys are joined in s->q, whose
- * queries are no longer needed. */
+/* *out = attention's output as the matrix o reads it. Values that are shorter than keys are joined in s->q,
+ * whose queries are no longer needed. */
 static Status join_values(BackendState *s, int n_rows, int layer, void **out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
@@ -555,9 +555,9 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
 }
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
- * layer_scalar; p is the layer's own input. With AltUp all streams but the first take that, not x. Without
- * per_layer_width down_residual() has done all. x is divided by 64 before it is rounded to fp16, whose range
- * it may exceed; gated.factor multiplies the gate by 64 again. */
+ * layer_scalar; p is the layer's own input. With AltUp the product is added to all streams but the first, not
+ * to x. Without per_layer_width down_residual() has done all. x is divided by 64 before it is rounded to
+ * fp16, whose range x may exceed; gated.factor multiplies the gate by 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;
   const BackendModel *m = s->loaded;

@@ -5,7 +5,7 @@
 
 extern const Backend cuda_backend;
 
-/* Numbers of a token's values that fit the 48 KB of shared memory which a block has on every GPU; they are
+/* Numbers of a token's values that fit the 48 KB of shared memory which a block has on every GPU: values are
  * widened there (ops/values.h). */
 enum { CUDA_MAX_VALUES = 48 * 1024 / 4 };
 

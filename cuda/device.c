@@ -27,7 +27,7 @@ Status device_use(int gpu, Error *err) {
                      count, count == 1 ? " is" : "s are");
   TRY(cuda_status(cudaSetDevice(gpu), "cannot open the device", err));
   /* By default the driver reserves 1 KB of stack per resident thread (277 MB on an H200) for kernels whose
-   * stack the compiler cannot bound. No kernel here is one. */
+   * stack the compiler cannot bound. No kernel here is such a kernel. */
   TRY(cuda_status(cudaDeviceSetLimit(cudaLimitStackSize, 0), "cannot open the device", err));
   int major = 0, minor = 0;
   TRY(device_attribute(gpu, cudaDevAttrComputeCapabilityMajor, &major, err));

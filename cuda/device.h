@@ -21,7 +21,7 @@ Status device_use(int gpu, Error *err);
 /* "NVIDIA H200" in out[size]. */
 Status device_name(int gpu, char *out, size_t size, Error *err);
 
-/* A number of this GPU that no other one has, on any machine. */
+/* The GPU's UUID, which no other GPU has, on any machine. */
 Status device_identity(int gpu, uint8_t out[16], Error *err);
 
 Status device_attribute(int gpu, enum cudaDeviceAttr which, int *value, Error *err);

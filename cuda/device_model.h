@@ -26,7 +26,7 @@ typedef struct {
   DeviceLinear gate_up, down;
 } DeviceExperts;
 
-/* Matrices of one input, which are one product (layers/parts.c). */
+/* Groups of matrices that multiply the same input, joined to one matmul (layers/parts.c). */
 enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED };
 
 typedef struct {
@@ -51,10 +51,10 @@ typedef struct {
   union {
     DeviceProjections joined[N_JOINED];
     struct {
-      /* q, k, v and, where it is a layer, attn_gate; or b (not Mamba-2's), a, qkv, z of LAYER_DELTA (with
-       * by_channel b, qkv, z, a, or with a gate_rank b, qkv, z_in, a_in), with delta_beside before q, k, v;
-       * or in of LAYER_CONV; or q_a, or q without a q_rank, kv_a, and attn_gate of latent attention. Index
-       * queries and the index key come last (config.indexer). */
+      /* Attention: q, k, v and, if it is a linear layer, attn_gate. Latent attention: q_a (without a q_rank:
+       * q), kv_a, attn_gate. LAYER_CONV: in. LAYER_DELTA: b (not Mamba-2), a, qkv, z; with by_channel b, qkv,
+       * z, a; with a gate_rank b, qkv, z_in, a_in; with delta_beside these come before q, k, v. Index queries
+       * and the index key come last (config.indexer). */
       DeviceProjections qkv;
       /* One part: interleaved, gate before up, or up alone; two parts: gate, up. */
       DeviceProjections gate_up;
@@ -88,11 +88,11 @@ typedef struct HostMatrix {
       [MAX_PROJECTIONS]; /* [n] linear layers (model/layers.h), or parts of each expert (EXPERT_GATE ..) */
 } HostMatrix;
 
-enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's global one for long texts */
+enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's global rope for long texts */
 
 struct BackendModel {
-  /* If several GPUs share the model (split.h): the BackendModel of each GPU, whose `model` is a part of this
-   * one's. Only model, ranks and first_part count here then. n_parts 0: a model on one GPU. */
+  /* If several GPUs share the model (split.h): the BackendModel of each GPU, whose `model` is a part of
+   * `model` here. All other fields but model, ranks and first_part are then unused. n_parts 0: one GPU. */
   BackendModel **parts; /* [n_parts] */
   int n_parts;
   /* In the model of one of several GPUs: NCCL adds up what the GPUs compute, and brings all logits to the
@@ -116,16 +116,16 @@ struct BackendModel {
   LinearContext *linear;
   void *memory; /* all weights that lie on the device */
   void *copies; /* rotated copies of some weights (layers/copies.h), or NULL */
-  /* Only where weights do not fit (NULL, 0): */
+  /* If all weights fit the device, NULL and 0: */
   HostMatrix *host; /* [n_host] in the order of a step */
   int n_host;
   int n_host_experts,
-      n_host_layers; /* last layers: their experts, or all of their matrices, are on the host */
+      n_host_layers; /* how many of the last layers have their experts, or all matrices, on the host */
   void *staging;     /* device memory for the largest matrix on the host */
   struct WeightStream *weight_stream; /* of weights.c */
   CpuProducts *cpu;                   /* multiplies by the matrices on the host */
   DeviceLayer *layers;                /* [n_layers] */
-  /* Beside the layers (model/tensors.def); zeros and NULL: the model has none such. */
+  /* Outside the layers (model/tensors.def); zeros and NULL: the model has no such matrix or vector. */
   union {
     DeviceLinear model_linear[N_MODEL_LINEARS];
     struct {
@@ -144,7 +144,7 @@ struct BackendModel {
 #include "model/tensors.def"
     };
   };
-  DeviceProjections mix; /* mix_down alone: the layers' attn_mix without the last streams.n outputs */
+  DeviceProjections mix; /* mix_down alone: like a layer's attn_mix, but without its last streams.n outputs */
   void *rounded_head;    /* the memory of a drafter's head that was rounded from the target's, or NULL */
   void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
   const void *embedding; /* [vocab_size][embedding_stride] */

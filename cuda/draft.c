@@ -1,7 +1,7 @@
 /* draft.c - see draft.h.   Calls: norm_rope.h, products.h, rows.h.
  *
- * Always true: rows of states are fp32 on the device; where a norm follows W_states, they are divided by
- *              STATES_DIVISOR before it, since a few numbers of a residual stream may exceed fp16. */
+ * Always true: rows of states are fp32 on the device; where a norm follows W_states, the rows are divided by
+ *              STATES_DIVISOR before W_states, since a few numbers of a residual stream may exceed fp16. */
 #include "cuda/draft.h"
 
 #include "cuda/device.h"
@@ -109,8 +109,8 @@ Status draft_move(BackendState *s, int from, int to, Error *err) {
                      "cannot copy hidden states", err);
 }
 
-/* draft_h = n_rows rows of states from `first` on, normalised if the drafter does so, else divided by
- * `divisor`. */
+/* draft_h = n_rows rows of states from `first` on, normalised if the drafter has norms for states, else
+ * divided by `divisor`. */
 static Status round_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const float *const *norms = s->loaded->draft_states_norm;
@@ -129,7 +129,7 @@ static Status round_states(BackendState *s, int n_rows, int first, float divisor
   return STATUS_OK;
 }
 
-/* x = W_states of rows / divisor, fp32 [n_rows][hidden]. */
+/* x = W_states times (rows / divisor), fp32 [n_rows][hidden]. */
 static Status make_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   TRY(round_states(s, n_rows, first, divisor, err));
   return products_matmul(s, &s->loaded->draft_states, s->draft_h, padded_row(row_floats(s)), n_rows,
@@ -137,7 +137,7 @@ static Status make_states(BackendState *s, int n_rows, int first, float divisor,
 }
 
 /* EAGLE-3: the embeddings and the states c, each normalised, are the input h of the first layer; x begins as
- * c, or as normalised c. c lies in x. */
+ * c, or as normalised c. On entry c is in x. */
 static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -157,8 +157,8 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   return norm_rows(s, s->branch, eps, m->draft_state_norm, c->hidden, n_rows, s->x, err);
 }
 
-/* x = the drafter's own state after its last step, of one row; with `norm` normalised. x still holds the last
- * layer's output. */
+/* x = the drafter's own state after its last step, which had one row: the last layer's output, which is still
+ * in x; with `norm` normalised. */
 static Status take_own_state(BackendState *s, bool norm, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -180,7 +180,7 @@ static Status embed_eagle(BackendState *s, TokenRange span, int states, Error *e
   return make_pairs(s, 1, err);
 }
 
-/* out = rmsnorm(from) * weight in fp16, or only rounded without a weight. */
+/* out = rmsnorm(from) * weight in fp16; weight NULL: `from` in fp16. */
 static Status round_half(BackendState *s, const float *from, const float *weight, int n_rows, void *out,
                          Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -189,8 +189,8 @@ static Status round_half(BackendState *s, const float *from, const float *weight
   return ops_rms_norm(from, weight, (float)c->norm_eps, width, n_rows, out, stride, s->loaded->stream, err);
 }
 
-/* *state = the drafter's own state after its last step, which had one row and left x and normalised x. An
- * assistant's is W_out of normalised x, an MTP layer's rmsnorm(x). */
+/* *state = the drafter's own state after its last step, which had one row and left x and normalised x. The
+ * state of an assistant is W_out of normalised x, the state of an MTP layer is rmsnorm(x). */
 static Status make_own_state(BackendState *s, const float **state, Error *err) {
   const BackendModel *m = s->loaded;
   if (m->draft_out.n_out == 0) {
@@ -220,7 +220,7 @@ Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err)
   (void)layer;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  if (span.states >= 0) TRY(rows_set(s, span, err)); /* else begin_step() has set them */
+  if (span.states >= 0) TRY(rows_set(s, span, err)); /* else begin_step() has set the rows */
   s->normed = NOT_NORMED;
   if (c->draft.kind == DRAFT_EAGLE3)
     TRY(embed_eagle(s, span, span.states, err));
@@ -250,7 +250,7 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   return STATUS_OK;
 }
 
-/* A graph serves every context of up to STEP_GRAPHS rows; contexts of a prompt have more. */
+/* Contexts of up to STEP_GRAPHS rows have a graph for each number of rows; a prompt's have more rows. */
 Status draft_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};

@@ -12,7 +12,7 @@
 #include "cuda/weights.h"
 #include "model/layers.h"
 
-/* --- where */
+/* --- GPU or CPU */
 
 /* The most rows of a step that the CPU multiplies by a matrix. */
 static int most_cpu_rows(const BackendModel *m, const DeviceLinear *w) {
@@ -43,7 +43,7 @@ bool products_stream(const BackendModel *m, int n_rows) {
 
 /* --- on the CPU */
 
-/* The function of a stream for one matrix and one number of rows. */
+/* The argument of the host function multiply(), for one matrix and one number of rows. */
 struct HostCall {
   const BackendState *s;
   const HostMatrix *host;
@@ -99,7 +99,7 @@ Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const
                        err);
 }
 
-/* --- wherever they are */
+/* --- wherever the weights are */
 
 const char *products_kernel(const BackendState *s) {
   return s->options.invariant ? LINEAR_INVARIANT : NULL;

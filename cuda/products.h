@@ -23,18 +23,18 @@ bool products_stream(const BackendModel *m, int n_rows);
 /* The kernel that a session asks for where the user's choice does not count: LINEAR_INVARIANT or NULL. */
 const char *products_kernel(const BackendState *s);
 
-/* A LinearCall with what every matmul of a session sets. */
+/* A LinearCall with the fields that every matmul of a session sets. */
 LinearCall products_call(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                          int n_tokens, LinearOutput output, void *y, int y_stride);
 
-/* Computes a call wherever its weights are. PRECOND not a matrix of experts that the CPU computes. */
+/* Computes a call wherever its weights are. PRECOND its weights are not experts that the CPU multiplies. */
 Status products_run(BackendState *s, const LinearCall *call, Error *err);
 
 Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                        int n_tokens, LinearOutput output, void *y, int y_stride, Error *err);
 
-/* The RMSNorm of x by `weight`, if the projections are one matrix whose matmul computes it itself; rows NULL:
- * it does not. */
+/* The RMSNorm of x with `weight`, if the projections are one matrix whose matmul computes the norm itself;
+ * else its `rows` is NULL. */
 LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, const float *weight,
                              float eps, int n_rows);
 
@@ -45,7 +45,7 @@ Status products_project(BackendState *s, const DeviceProjections *p, int first_p
 /* True if the CPU multiplies n_rows rows by this matrix, or by the experts that it belongs to. */
 bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_rows);
 
-/* to = the sum of the chosen experts of x, or with `add` to += that; x f16 [n_tokens][x_stride], to
+/* to = (with `add`: +=) the sum of the chosen experts' outputs for x; x f16 [n_tokens][x_stride], to
  * [n_tokens][expert_row_width()]. PRECOND products_on_cpu(gate_up). */
 Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
                             int n_tokens, bool add, float *to, Error *err);

@@ -1,5 +1,5 @@
 /* residual.h - the residual stream of a step: its norms, and how results of o, down and experts are added to
- * it, of one GPU or of several that share each layer (ops/add_norm.h, "Peers").
+ * it, on one GPU or on several that share each layer (ops/add_norm.h, "Peers").
  *
  * Called by: backend.c, rows.c, layers/. x is the residual stream divided by config.residual_scale, so that
  * layers add to it without a factor. All only enqueue. */
@@ -17,13 +17,13 @@ static inline float post_eps(const ModelConfig *c) {
   return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
 }
 
-/* The first of a layer's two sums over GPUs. After the last layer's sums comes the exchange of logits, with
- * this number also after a fused step: its tags rise from step to step, whatever the kind of step. */
+/* The number of the first of a layer's two sums over GPUs. The exchange of logits is number
+ * first_sum(n_layers), also after a fused step: so tags rise from step to step, whatever the kind of step. */
 static inline int first_sum(int layer) {
   return 2 * layer;
 }
 
-/* Tags that a step takes: an even number. */
+/* The number of tags that a step uses, an even number. */
 static inline int step_sums(const ModelConfig *c) {
   return first_sum(c->n_layers) + 2;
 }
@@ -35,7 +35,7 @@ static inline const float *next_attn_norm(const BackendModel *m, int layer) {
 
 /* A norm of the residual: rmsnorm(residual) * weight + bias. */
 typedef struct {
-  const float *weight; /* [hidden]; NULL: the residual as it is */
+  const float *weight; /* [hidden]; NULL: no norm */
   const float *bias;   /* [hidden] or NULL */
 } InputNorm;
 static inline InputNorm attn_input_norm(const DeviceLayer *l) {
@@ -64,21 +64,21 @@ typedef struct {
 } Norms;
 
 /* Rows of `hidden` for the output of o or down if it is not added to x at once (BackendState.branch). With
- * several GPUs: this GPU's part of the step's sum number `sum`, which the others read. */
+ * several GPUs: this GPU's part of the step's sum number `sum`, which the other GPUs read. */
 float *residual_branch(const BackendState *s, int sum);
-/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without it, and h. With `parts` the branch
- * is residual_branch(), and with several GPUs the sum of all GPUs' branches is added. PRECOND norms.post, or
- * residual_sums_branches() and `parts`. */
+/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without norms.post; with norms.next also
+ * makes h. With `parts` the branch is residual_branch(), and with several GPUs the sum of all GPUs' branches
+ * is added. PRECOND norms.post, or residual_sums_branches() and `parts`. */
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
 Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
-/* True if several GPUs add branches. Else the first GPU adds its part to x, and the others replace x by
- * theirs; residual_sum_x() then gives all GPUs the sum as x, by NCCL. residual_sum_x() does nothing on one
- * GPU. */
+/* True if several GPUs add branches. Else the first GPU adds its part to x, and each other GPU replaces x by
+ * its part; residual_sum_x() then makes x the sum of all GPUs' x, by NCCL. residual_sum_x() does nothing on
+ * one GPU. */
 bool residual_sums_branches(const BackendState *s);
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
-/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs
- * that reach each other's memory, also h. */
+/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post). Makes h by norms.next, too, if norms.post
+ * is not NULL or several GPUs reach each other's memory. */
 Status residual_linear(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
                        Norms norms, int sum, Error *err);

@@ -21,10 +21,10 @@ Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, 
 /* Writes the step's position and ids to device memory. Without ids the sampler's pick is there already. */
 Status rows_set(BackendState *s, TokenRange span, Error *err);
 
-/* A rope's angles at the step's positions. A long text has a global rope of its own. */
+/* A rope's angles at the step's positions. Long texts (LongRoPE) have a global rope of their own. */
 RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which);
 
-/* Fills the step's table of such angles. */
+/* Fills the step's table of the rope's angles. */
 Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
 
 /* The heads of a layer, for ops_qk_norm_rope_append(). */
@@ -33,8 +33,8 @@ QkvHeads rows_heads(const BackendState *s, int layer);
 /* True if a matmul's epilogue can do what rows_append() does: LINEAR_NEXT_HEADS. */
 bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
 
-/* The norm of x, the layer's qkv, and what rows_append() does, in one kernel less. *done false: not for this
- * layer or this many rows, and nothing was enqueued. */
+/* The norm of x, the layer's qkv, and what rows_append() does, with one kernel fewer. *done false: this layer
+ * or this many rows are not supported, and nothing was enqueued. */
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
 
 /* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */

@@ -19,7 +19,7 @@
 enum {
   TILE_SIZES = 4,   /* layers of different heads may have tiles of different sizes */
   PADDED_ROWS = 8,  /* steps of single rows are padded to a multiple of this */
-  PADDED_UNITS = 64 /* their units to a multiple of this */
+  PADDED_UNITS = 64 /* the units of such steps are padded to a multiple of this */
 };
 
 /* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */
@@ -27,7 +27,7 @@ typedef struct {
   int *ids;                         /* [max_chunk]; the sampler of one sequence writes its pick to ids[0] */
   int *pos;                         /* [max_chunk] positions; -1: padding */
   int *first_page;                  /* [max_chunk] index in `pages` of the first page of the row's sequence */
-  int *is_long;                     /* [max_chunk] the row's rope is that of long texts */
+  int *is_long;                     /* [max_chunk] 1: the row uses the rope of long texts */
   int *logit_rows;                  /* [max_logit_rows] */
   SingleRow *singles;               /* [n_sequences] */
   AttentionUnit *units;             /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
@@ -68,7 +68,7 @@ void sequences_close(Sequences *s);
 
 /* Notes that layers have tiles of tile_tokens tokens. */
 Status sequences_add_tile_size(Sequences *s, int tile_tokens, Error *err);
-/* The index of a layer's tiles, those of tile_tokens tokens. */
+/* The index of the tile size tile_tokens; n_tile_sizes if there is no such size. */
 int sequences_tile_size(const Sequences *s, int tile_tokens);
 
 Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t *pages, int n, Error *err);
@@ -78,7 +78,7 @@ static inline int sequences_of_logits(const Sequences *s, int row) {
   return s->sequence_of[row];
 }
 
-/* The index at which the pages of a row's sequence begin among the pages of the last step. */
+/* The index in the last step's `pages` of the first page of a row's sequence. */
 int sequences_first_page(const Sequences *s, int row);
 
 /* Describes the rows of a step and enqueues their copy to the device. */

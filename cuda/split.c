@@ -1,5 +1,5 @@
-/* split.c - see split.h. Always true: each function leaves any of the GPUs current, and sets the one that it
- * needs; a step is enqueued on all GPUs before anything waits for one of them. */
+/* split.c - see split.h. Always true: each function makes the GPU that it needs current, and may leave any
+ * GPU current; a step is enqueued on all GPUs before anything waits for one of them. */
 #include "cuda/split.h"
 
 #include <omp.h>
@@ -23,8 +23,8 @@ static const uint64_t patience = 20000000000;
 /* Rows of the largest sum that is tried before the first step: those of a prompt's chunk. */
 enum { LARGEST_SUM = 2048 };
 
-/* Memory that NCCL takes on each GPU for kernels and buffers. Measured with 2.28.9 and two H200s: 1.19 GB in
- * one process, 1.0 GB in a process each. */
+/* Memory that NCCL takes on each GPU for kernels and buffers. Measured with NCCL 2.28.9 and two H200s: 1.19
+ * GB if one process has both GPUs, 1.0 GB if each GPU has a process. */
 static const size_t nccl_bytes = 5 << 28;
 
 static Status use(const BackendModel *part, Error *err) {
@@ -169,7 +169,7 @@ static Status check_threads(int n, Error *err) {
                    n_threads);
 }
 
-/* Joins the GPUs by NCCL. A drafter's GPUs are joined: they are its target's. */
+/* Joins the GPUs by NCCL. A drafter's GPUs are those of its target, which are joined already. */
 static Status join_gpus(BackendModel *loaded, const BackendOptions *options, Error *err) {
   NcclRank *ranks[MAX_SPLIT] = {0};
   Status status[MAX_SPLIT];
@@ -222,8 +222,8 @@ void split_unload(BackendModel *loaded) {
 }
 
 /* Makes all GPUs run the same kind of step: separate kernels if one GPU cannot run the fused step (fp16 may
- * not hold its rows of a bf16 lm_head), if their fused steps have other numbers of clusters, which count the
- * contributions to a sum, or if sums are by NCCL, which a fused kernel cannot call. */
+ * not hold its rows of a bf16 lm_head), if the GPUs' fused steps differ in the number of clusters, which
+ * is the number of contributions to a sum, or if sums are by NCCL, which a fused kernel cannot call. */
 static Status agree_on_decode_step(BackendModel *loaded, bool demanded, Error *err) {
   bool kernels = loaded->parts[0]->nccl != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
@@ -301,7 +301,7 @@ static void give_up(const BackendState *s) {
   for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->nccl);
 }
 
-/* The parts that pick tokens: all of them, or the first one, which has all logits by NCCL. */
+/* How many parts pick tokens: all; with NCCL only the first, which alone has all logits. */
 static int picking_parts(const BackendState *s) {
   return s->loaded->parts[0]->nccl ? 1 : s->n_parts;
 }
@@ -459,8 +459,8 @@ Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err
   return on_all(s, step_part, span, err);
 }
 
-/* Waits for all GPUs before the logits are overwritten: a peer may still be copying those of the last call,
- * and no sum lies between the calls that would order them. */
+/* Waits for all GPUs before the logits are overwritten: a peer may still be copying the logits of the last
+ * call, and no sum between the two calls orders them. */
 Status split_norm_logits(BackendState *s, TokenRange span, Error *err) {
   span.ids = NULL;
   if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
@@ -572,7 +572,7 @@ Status split_drain(BackendState *s, Error *err) {
   return check_lost(s, err);
 }
 
-/* From the first GPU: all GPUs of a process have all logits; by NCCL only the first one has. */
+/* From the first GPU, which always has all logits: with NCCL no other GPU has. */
 Status split_read_logits(BackendState *s, int row, float *out, Error *err) {
   if (s->n_parts == 0) return tokens_read_logits(s, row, out, err);
   TRY(use(s->loaded->parts[0], err));
@@ -587,8 +587,7 @@ Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
   return check_lost(s, err);
 }
 
-/* --- the cache: keys of the heads of all parts in order, then their values; after each of the two, their
- * scales */
+/* --- the cache: on the host, keys of the heads of all parts in order, their scales, values, their scales */
 
 static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
   BackendState *const *parts = s->n_parts ? s->parts : &s;
@@ -645,7 +644,7 @@ static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool t
 }
 
 Status split_state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
-  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* the bytes between runs, too */
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* clears the gaps, too */
   return copy_kept(s, slot, layer, out, true, err);
 }
 

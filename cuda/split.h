@@ -1,17 +1,17 @@
 /* split.h - a model on several GPUs that compute each layer together (tensor parallel).
  *
- * Called by: backend.c, whose table has these functions. With BackendOptions.split GPUs a BackendModel and a
- * BackendState hold only those of each GPU, its `parts`; for a model on one GPU each function is that of
- * backend.c, state.c or tokens.c. Each part is an ordinary model (model/slice.h) with a stream and graphs of
- * its own:
+ * Called by: backend.c, whose table has these functions. With BackendOptions.split GPUs, `parts` of a
+ * BackendModel or BackendState are the models or states of the GPUs; for a model on one GPU each function
+ * calls that of backend.c, state.c or tokens.c. Each part is an ordinary model (model/slice.h) with a stream
+ * and graphs of its own:
  *   a step    a thread for each GPU runs forward() over its part. The results of o and down are added
  *             up, and the logits gathered, by kernels that wait for each other (ops/add_norm.h)
  *   a pick    each GPU picks the token itself, from the same logits and by the same random number
  *   a cache   each GPU has the keys and values of its own heads, at the same pages
  * Where the GPUs do not reach each other's memory, or if it is asked for, NCCL (ranks/nccl.h) makes the sums;
  * the first GPU then gets all logits and picks for all.
- * With BackendOptions.ranks each GPU has a process (ranks/ranks.h): `parts` is then the own one alone, and
- * rank 0 sends each call to the others before it does the same.
+ * With BackendOptions.ranks each GPU has a process (ranks/ranks.h): `parts` then has this process's part
+ * alone, and rank 0 sends each call to the other ranks before it makes the call itself.
  * A GPU that fails or hangs makes the others give up, so that nothing waits for ever. */
 #pragma once
 
@@ -27,7 +27,7 @@ Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error
 
 /* Steps of a part, for backend.c; they do nothing on one GPU. split_begin_sums() precedes a step with n_sums
  * sums in memory. split_take_pick() brings the token that the first GPU has picked. split_gather_logits()
- * follows the GPU's own logits; in memory it is sum number `sum`. */
+ * exchanges the logits that the GPUs have made; in memory it counts as sum number `sum`. */
 Status split_begin_sums(BackendState *part, int n_sums, Error *err);
 Status split_take_pick(BackendState *part, Error *err);
 Status split_gather_logits(BackendState *part, int sum, int n_rows, Error *err);
@@ -47,7 +47,7 @@ void split_unload(BackendModel *loaded);
 Status split_open(BackendModel *loaded, const StateOptions *options, BackendState **state, Error *err);
 void split_close(BackendState *s);
 Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err);
-/* norm_logits() after a step that did not make these logits. */
+/* OP_LOGITS after a step that did not make these logits. */
 Status split_norm_logits(BackendState *s, TokenRange span, Error *err);
 /* The drafter's functions: each part takes the states of the same part of its target. */
 Status split_draft_step(BackendState *s, TokenRange span, bool *done, Error *err);

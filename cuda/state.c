@@ -85,8 +85,8 @@ static int count_picks(const StateOptions *o) {
 int page_positions(const StateOptions *o) {
   if (o->n_sequences > 0) return KV_PAGE_TOKENS;
   /* Every part of a layer's cache, of heads of 64 or more, is then a multiple of 256 bytes, as arena_take()
-   * rounds it: layers follow one another without gaps, which the fused step takes for granted. An even number
-   * of pages is such a multiple, too (state_pages()). */
+   * rounds it: layers follow one another without gaps, which the fused step relies on. An even number of
+   * pages is such a multiple, too (state_pages()). */
   const int unit = o->kv == KV_Q8 ? 128 : 2;
   return (o->n_ctx + unit - 1) / unit * unit;
 }
@@ -147,7 +147,7 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
   return sizes;
 }
 
-/* Places for partial results of attention with `invariant`; else 0, and attention's own are enough. */
+/* The number of attention's partial results with `invariant`; else 0: attention's own number is enough. */
 static int unit_places(const ModelConfig *c, const StateOptions *o) {
   int most = 0;
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
@@ -188,7 +188,7 @@ static size_t cache_rows(const ModelConfig *c, const StateOptions *o, int layer,
   return (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o);
 }
 
-/* Bytes of a part in the caches before a layer's: each cache begins at a multiple of 256. */
+/* Bytes of a part of the caches of all layers before `layer`: each cache begins at a multiple of 256. */
 static size_t part_before(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
   DeviceArena before = {0};
   for (int i = 0; i < layer; i++)
@@ -229,7 +229,7 @@ static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   return arena.used;
 }
 
-/* With KV_Q8 takes halves for the cache of the largest layer. */
+/* With KV_Q8: takes the memory in which the cache of any layer fits as fp16. */
 static void take_halves(BackendState *s, const ModelConfig *c, Buffers *m) {
   const StateOptions *o = &s->options;
   size_t largest = 0;
@@ -612,14 +612,14 @@ Status state_restore(BackendState *s, int slot, Error *err) {
   return copy_states(s, -1, slot, err);
 }
 
-/* A run of numbers in a layer's recurrent state: its place there, and in the state of a model on one GPU,
- * where the runs of all GPUs follow one another. */
+/* A run of n numbers in a layer's recurrent state. own: its offset there; first: the offset, in the state of
+ * a model on one GPU, at which the runs of all GPUs follow one another. */
 typedef struct {
   size_t own, first, n;
 } Run;
 enum { MAX_RUNS = 3 };
 
-/* Lists the runs of a GPU. N-grams are those of one GPU alone, since models with them are not shared. */
+/* Lists the runs of a GPU. A model with n-grams always is on one GPU alone. */
 static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[MAX_RUNS]) {
   const LayerConfig own = config_layer(part, layer);
   DeltaConfig whole = part->delta;

@@ -49,7 +49,7 @@ typedef struct {
 /* Pinned rows of matmuls with weights on the host (products.h); zeros if there are none. */
 typedef struct HostCall HostCall;
 typedef struct {
-  float *x, *y, *weights; /* rows of the widest such matrices; weights: [n_rows][n_chosen] of experts */
+  float *x, *y, *weights; /* x, y: rows of the widest such matrices; experts' weights [n_rows][n_chosen] */
   int *ids;               /* [n_rows][n_chosen] */
   HostCall *calls;        /* [n_host][n_rows] */
   int n_rows;             /* most rows that the CPU multiplies at once */
@@ -101,12 +101,12 @@ typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
-  /* If several GPUs share the model (split.h): the state of each GPU. Only loaded, options and number count
-   * here then. n_parts 0: a state of one GPU. */
+  /* If several GPUs share the model (split.h): the state of each GPU. All other fields but loaded, options
+   * and number are then unused. n_parts 0: a state of one GPU. */
   BackendState **parts; /* [n_parts] */
   int n_parts;
   int number;          /* with loaded->ranks: the session's number among the processes (ranks/calls.h) */
-  Peers peers;         /* of one of several GPUs: all GPUs; else n is 0 */
+  Peers peers;         /* all GPUs, if this is the state of one of several; else n is 0 */
   uint32_t *first_tag; /* peers.first_tag */
   const BackendModel *loaded;
   StateOptions options;
@@ -135,14 +135,14 @@ struct BackendState {
   void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
   void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] as g; zeros past the expert's width */
   float *expert_up;      /* [max_chunk * n_chosen][expert_stride] if ungated */
-  /* With ExpertConfig.latent, L: f16 [max_chunk][L, padded] latent_in's output, then the experts' sum;
-   * [max_chunk][L] that sum. */
+  /* With L = ExpertConfig.latent: f16 [max_chunk][L, padded] latent_in's output, later the experts' sum;
+   * [max_chunk][L] the experts' sum in fp32. */
   void *latent_h;
   float *latent_sum;
-  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; in expert_y */
+  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; at expert_y */
   float *expert_y; /* [max_chunk * n_chosen, and experts_few_parts()][expert_row_width()] experts' results */
-  float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; of one of
-                         * several GPUs the sums of the experts' outputs before it */
+  float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; on several
+                         * GPUs [2 * max_chunk]: sums over GPUs of the experts' outputs, then of the MLP's */
   float *inputs;        /* [max_chunk][n_layers][per_layer_width] set by embed */
   float *input_gate;    /* [max_chunk][per_layer_width] */
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
@@ -154,11 +154,11 @@ struct BackendState {
   int *draft_seen;      /* DRAFT_GEMMA4: the last position that the target has computed */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
-  float *logit_x; /* [max_logit_rows][hidden] rows of x whose logits are asked for, of several sequences */
+  float *logit_x; /* [max_logit_rows][hidden] with several sequences: rows of x whose logits are asked for */
   void *cache[CACHE_PARTS];   /* of all layers that have one, one after the other */
   void *halves[2];            /* with KV_Q8: one layer's keys and values unpacked (Attention.k_halves) */
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
-  CachePlace *caches;         /* [n_layers * CACHE_PARTS] of pages, from cache[KEYS] on, on the device */
+  CachePlace *caches;         /* [n_layers * CACHE_PARTS] pages' places as distances from cache[KEYS] */
   void *workspace;            /* of attention_workspace_bytes() */
   int unit_places;            /* the argument of attention_workspace_bytes() */
   void *gate_h;               /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
@@ -184,9 +184,9 @@ struct BackendState {
   bool has_best;    /* the last step left its best token (fused_leaves_pick()) */
   bool is_deferred; /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
   int n_wanted;     /* how many of the best logits a single sequence's last pick wanted; 0: all */
-  int n_best;       /* how many the last step made (StepCall.n_best); 0: all. Else lm_head_in makes all */
+  int n_best;       /* how many the last step made (StepCall.n_best); 0: all. lm_head_in can make the rest */
   Sampled
-      *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING; of several sequences [n_sequences] */
+      *ring; /* pinned: pick n is in slot n % STATE_RING; of several sequences, a step's pick i in slot i */
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the mask: logits or notes that are being copied */
 
@@ -208,14 +208,14 @@ static inline int padded_row(int n) {
 int page_positions(const StateOptions *options);
 /* Bytes of a part of all layers' caches. */
 size_t state_cache_bytes(const BackendState *s, CachePart part);
-/* Pages of a layer's cache: as many as were asked for, or one more; 1 without several sequences. */
+/* Pages of a layer's cache: as many as were asked for, rounded up to an even number; 1 for one sequence. */
 int state_pages(const StateOptions *options);
 
-/* Queries of a layer and the gates among them. */
+/* Outputs of a layer's q: queries and, with ATTN_GATE_IN_Q, gates. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
-/* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if
- * the model has none. With a gate_rank those of z_in and a_in are among them. With delta_beside the outputs
- * of q come after these. */
+/* How many outputs b (not in Mamba-2), a, qkv and z have together in a layer of the delta rule or Mamba-2; 0
+ * if the model has no such layer. With a gate_rank the outputs of z_in and a_in count, too. With delta_beside
+ * the outputs of q come after all these. */
 int delta_outputs(const DeltaConfig *delta);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
@@ -236,7 +236,7 @@ Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to
 /* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);
 /* Copies a layer's cache between device and host. `host` is laid out as for kv_read(), with n_heads KV heads;
- * the device has those from first_head on. n_stored 0: to the host; else from the host, the first
+ * the device has the heads from first_head on. n_stored 0: to the host; else from the host, the first
  * span.n_tokens of n_stored tokens. Any thread may call this: it sets the thread's device. Waits for the
  * copy. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
@@ -247,7 +247,7 @@ Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, 
 Status state_open(BackendState *s, Error *err);
 void state_close(BackendState *s); /* frees s as well */
 
-/* The layer's attention, as every call has it; `past` is 0. */
+/* The layer's attention without what depends on the call: `past` is 0. */
 Attention state_attention(const BackendState *s, int layer);
 
 /* The layer's current recurrent state of sequence 0; those of the others follow at distances of

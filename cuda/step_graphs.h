@@ -37,9 +37,8 @@ typedef struct {
   uint64_t n_steps;
 } StepGraphs;
 
-/* Launches the key's graph (*replayed), or begins to capture it: a step of one token at once, another when
- * its key comes for the n_uses-th time, since a graph that is hardly used again costs more than its
- * launches. */
+/* Launches the key's graph (*replayed), or begins to capture it: a step of one token at once, a larger step
+ * when its key comes for the n_uses-th time, since a graph that is seldom used costs more than it saves. */
 Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, int n_uses, cudaStream_t stream,
                          bool *replayed, Error *err);
 

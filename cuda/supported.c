@@ -7,9 +7,9 @@
 #include "cuda/linear/dispatch.h"
 #include "model/layers.h"
 
-/* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the error is at most 1e-7 of the
- * sum of squares, a fifth of the tolerance of fp16 matmuls. Numbers in fp16's normal range err by 4.3e-8 on
- * average, subnormal ones by more, and numbers above 65504 do not fit. */
+/* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the squared error is at most
+ * 1e-7 of the sum of squares, a fifth of the tolerance of fp16 matmuls. It is 4.3e-8 on average in fp16's
+ * normal range, and more for subnormal numbers; numbers above 65504 do not fit. */
 static bool scales_fit_fp16(const Linear *linear) {
   if (linear->kind != LINEAR_GROUPED || !linear->scales) return true; /* NULL until model_prepare() */
   const double most = 1e-7;
@@ -30,15 +30,15 @@ static bool scales_fit_fp16(const Linear *linear) {
   return lost <= most * all;
 }
 
-/* scales_fit_fp16() of all matrices beside the layers. */
+/* scales_fit_fp16() of all matrices outside the layers. */
 static bool others_fit_fp16(const Model *model) {
   bool fit = true;
   for (int i = 0; i < N_MODEL_LINEARS; i++) fit = fit && scales_fit_fp16(&model->linear[i]);
   return fit;
 }
 
-/* True if some layer's attention has an output whose rows are padded: kernels of attention write them one
- * after another, and matmuls begin each at a multiple of 8 numbers. */
+/* True if some layer's attention has an output whose rows are padded: kernels of attention write rows without
+ * gaps, and matmuls read each row at a multiple of 8 numbers. */
 static bool has_uneven_heads(const ModelConfig *config) {
   for (int i = 0; config->latent.kv_rank == 0 && i < config->n_layers; i++) {
     const LayerConfig own = config_layer(config, i);

@@ -301,7 +301,7 @@ void tokens_copy_draws(BackendState *s, const BackendState *from) {
   memcpy(s->row_picks, from->row_picks, (size_t)from->n_row_picks * sizeof *s->row_picks);
 }
 
-/* Row i of the logits is the last of its sequence in the step, if a token is picked from it. */
+/* Pick i of the step goes to slot i of the ring. */
 Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
   if (s->n_row_picks == 0) return STATUS_OK;
   for (int i = 0; i < s->n_row_picks; i++) {

@@ -12,7 +12,8 @@ void tokens_forget_picks(BackendState *s);
 /* A pick may be left to the next step, if that is a fused one (StepPick). This function describes that pick
  * to the step; token NULL: there is no such pick. */
 StepPick tokens_take_deferred(BackendState *s);
-/* Enqueues the pick that was left to a step: before anything else that makes logits, or waits for it. */
+/* Enqueues the pick that was left to the next step. Call it before anything else that makes logits or waits
+ * for the pick. */
 Status tokens_enqueue_deferred(BackendState *s, Error *err);
 /* Bytes of lm_head that a fused step at `pos` need not read if picks are by this sampler. */
 size_t tokens_head_spares(const BackendState *s, const Sampler *sampler, int pos);
@@ -21,9 +22,9 @@ Status tokens_make_logits(BackendState *s, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
 /* The first half of sample(): enqueues the pick from `row` with the sampler's next draw, unless an earlier
- * call has picked from this row ahead, as it does from all rows after a step with guesses. The caller then
- * takes the draw. waits: the caller waits for the pick before it asks for another, so that rows may be picked
- * ahead. */
+ * call has picked from this row already: after a step with guesses the first call picks from all rows. The
+ * caller then takes the draw. waits: the caller waits for the pick before it asks for another, so that later
+ * rows may be picked from in advance. */
 Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err);
 
 /* sample_rows() in steps: describes the picks with their random numbers, or takes another state's; enqueues

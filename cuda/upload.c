@@ -33,7 +33,7 @@ void upload_close(Uploader *u) {
   *u = (Uploader){0};
 }
 
-/* The me-th of n equal parts of the rows. Rows without gaps are one long row, cut at cache lines. */
+/* Copies the me-th of n equal parts of the rows. Rows without gaps are one long row, cut at cache lines. */
 static void copy_part(const UploadRows *rows, int me, int n) {
   const size_t bytes = rows->n * rows->row_bytes;
   if (rows->step == rows->row_bytes) {
@@ -71,7 +71,7 @@ static Status next_slot(Uploader *u, Error *err) {
   TRY(upload_send(u, err));
   TRY(cuda_status(cudaEventRecord(u->done[u->slot], u->stream), "loading failed", err));
   u->slot = (u->slot + 1) % UPLOAD_SLOTS;
-  u->used = u->sent = 0; /* an event that was never recorded does not wait */
+  u->used = u->sent = 0; /* waiting for an event that was never recorded returns at once */
   return cuda_status(cudaEventSynchronize(u->done[u->slot]), "loading failed", err);
 }
 

@@ -33,8 +33,8 @@ typedef struct {
   int n_rows;
 } Uploader;
 
-/* Copies by team_size(n_threads) threads. Releases itself on failure; upload_close() is fine on a zeroed
- * one. */
+/* Copies by team_size(n_threads) threads. Releases itself on failure; upload_close() takes a zeroed Uploader,
+ * too. */
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 

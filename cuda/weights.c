@@ -90,7 +90,7 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
-/* Parts besides EXPERT_GATE and its like: those of latent attention. Each head has one matrix of each. */
+/* Parts after EXPERT_GATE, EXPERT_UP, EXPERT_DOWN: each head of latent attention has one matrix of each. */
 enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
 
 /* Layer `part` of an expert; expert n_experts is the MLP beside the experts. */
@@ -102,8 +102,8 @@ static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, 
   return layer_linear(from, expert_linear(expert, part));
 }
 
-/* True if the MLP beside the experts can be one of them, which every token takes: two launches fewer. Not on
- * the host, where the CPU multiplies experts. */
+/* True if the MLP beside the experts can be laid out as one more expert, which every token chooses: two
+ * launches fewer. Not on the host, where the CPU multiplies experts. */
 static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
@@ -117,7 +117,7 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return true;
 }
 
-/* The matrices that every head of latent attention has. */
+/* Visits the matrices of latent attention's heads. */
 static Status visit_heads(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                           Error *err) {
   if (!from->key_heads) return STATUS_OK;
@@ -390,7 +390,7 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   loader->staging_need = 0;
   loader->slot_bytes = (size_t)8 << 20; /* usually enough */
   TRY(lay_out(loader, err));
-  arena_take(&loader->arena, loader->staging_need, 1); /* first in lay_out(), once its size is known */
+  arena_take(&loader->arena, loader->staging_need, 1); /* lay_out() takes it first, once the size is known */
   if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
   *bytes = loader->arena.used + UPLOAD_SLOTS * loader->slot_bytes;
@@ -482,7 +482,7 @@ static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Lin
   return linear_fill_dense(to, part, first, n, staged, stream, err);
 }
 
-/* Scales of FP4. Code 0x38 of E4M3 stands for 1. */
+/* Scales of FP4. 0x38 is the E4M3 code of 1. */
 static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
                               const void *staged, cudaStream_t stream, Error *err) {
   return linear_fill_fp4_scales(to, part, first, n, staged, from->group, from->scale_values[0x38], stream,

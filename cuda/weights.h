@@ -4,7 +4,7 @@
 #include "cuda/device_model.h"
 
 /* Device memory that weights_load() takes, staging included, if it may take `most` bytes (0: any number), and
- * what stays on the host; free_bytes is left 0. Fails, with its name, at a layer that no kernel supports. */
+ * what stays on the host; free_bytes is left 0. Fails at a layer that no kernel supports, and names it. */
 Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err);
 
 /* Lays out the matrices as weights_load() does, without memory: every pointer is NULL. Call weights_release()
