@@ -8,7 +8,7 @@
 int latent_inputs(const ModelConfig *config);
 
 /* Takes memory for all layers' key_halves and value_halves, once key_heads and value_heads are laid out.
- * latent_fill_halves() fills it once these have their weights. */
+ * latent_fill_halves() fills the memory once key_heads and value_heads have their weights. */
 void latent_place_halves(BackendModel *loaded, DeviceArena *arena);
 Status latent_fill_halves(BackendModel *loaded, Error *err);
 

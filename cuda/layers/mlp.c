@@ -69,8 +69,8 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
 
 /* --- experts */
 
-/* *x: the router's input in fp32, or NULL if the router normalises the residual stream itself. It is a mix of
- * streams, what attention has read, or the output of a norm with a bias. */
+/* *x: the router's input in fp32, which is a mix of streams, what attention has read, or the output of a norm
+ * with a bias; NULL if the router normalises the residual stream itself. */
 static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -164,7 +164,7 @@ static bool few_take(const BackendState *s, const DeviceExperts *e, int n_tokens
          experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
 }
 
-/* to = the sum of the chosen experts, or with `add` to += that; rows of expert_row_width(). */
+/* to = (with `add`: +=) the sum of the chosen experts' outputs; rows of expert_row_width(). */
 static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -180,7 +180,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const bool as_one = n_tokens == 1 && !s->options.invariant &&
                       linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
-  ExpertConfig all = c->experts; /* with the MLP beside the experts if it is stored as one */
+  ExpertConfig all = c->experts; /* and the MLP beside the experts, if it is stored as one more expert */
   all.n_experts = e->gate_up.n_experts, all.n_chosen = e->gate_up.n_chosen;
   if (!as_one) TRY(experts_order(&all, choices, n_tokens, m->stream, err));
   const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens, products_kernel(s));
@@ -222,9 +222,9 @@ static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool 
                          add ? LINEAR_ADD_F32 : LINEAR_TO_F32, to, m->model->config.hidden, err);
 }
 
-/* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(s) * shared_post_norm) * norms.post), and h. e
- * is the sum of the experts, s the output of the MLP beside them. One GPU: e is in s->branch, s in
- * s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of s. */
+/* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(m) * shared_post_norm) * norms.post); also makes
+ * h. e is the sum of the experts, m the output of the MLP beside them. One GPU: e is in s->branch, m in
+ * s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of m. */
 static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

@@ -9,8 +9,8 @@
 #include "cuda/rows.h"
 
 /* Numbers of rows for which five kernels a layer were measured as the fastest (LOG.md, "A layer as five
- * kernels") where no fused step runs. More rows are faster by narrow_wgmma; in layers whose o has less than
- * DISPATCH_MIDDLE weights, 17 and more. */
+ * kernels") where no fused step runs. More rows are faster by narrow_wgmma, in layers whose o has fewer than
+ * DISPATCH_MIDDLE weights from 17 rows on. */
 enum { LEAST_ROWS = 2, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
 
 static int most_rows(const DeviceLayer *l) {
@@ -61,7 +61,8 @@ static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
   s->normed = NOT_NORMED;
 }
 
-/* Makes a call that adds to the residual stream leave planes of it for the matmul after the next norm. */
+/* Makes a call that adds to the residual stream leave planes of the stream for the matmul after the next
+ * norm. */
 static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
   *next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
   s->normed = NORMED_PLANES;

@@ -3,7 +3,7 @@
  *
  *   qkv       its epilogue: norm and rope of each head; queries; keys and values into the cache
  *   attention a, in planes
- *   o         its epilogue: the residual stream; planes of it times the weight of the next norm
+ *   o         its epilogue: the residual stream; planes of the stream times the next norm's weight
  *   gate, up  its epilogue: the gated product, in planes
  *   down      as o
  *

@@ -19,6 +19,6 @@ Holding parts_held(int which);
 /* The matrices of joined[which], in the order of outputs: returns their number. */
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]);
-/* True if linear layer `which` multiplies another input than the layer's: with a gate_rank z and a of the
- * delta rule, with a q_rank q. */
+/* True if linear layer `which` multiplies another input than the layer's: z and a of the delta rule if there
+ * is a gate_rank, q if there is a q_rank. */
 bool parts_are_apart(const ModelConfig *config, int which);

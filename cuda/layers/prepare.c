@@ -7,8 +7,8 @@
 #include "model/layers.h"
 
 /* A function that is called for each matrix. is_special: the user's choices of a kernel and of int8
- * activations do not apply to the matrix; its activations are fp16. rows: rows that it multiplies in a step,
- * at most. */
+ * activations do not apply to the matrix; its activations are fp16. rows: the most rows that the matrix
+ * multiplies in a step. */
 typedef struct {
   const BackendModel *model;
   int rows, logit_rows; /* the most rows of a step; the most whose logits it makes */
@@ -72,7 +72,7 @@ Status prepare_matrices(BackendModel *loaded, const StateOptions *options, Error
   return draft_prepare(loaded, options->max_chunk, err);
 }
 
-/* --- one order of sums */
+/* --- StateOptions.invariant */
 
 Status prepare_check_options(bool int8_activations, const char *kernel, bool on_host, int split, Error *err) {
   const char *what = int8_activations ? "int8 activations"

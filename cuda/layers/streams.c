@@ -1,9 +1,9 @@
 /* streams.c - see streams.h.   Calls: ops/streams.h, ops/streams_few.h, products.h.
  *
- * Always true: x is 0 where a block begins, so that what the block adds to it is its result; the block reads
+ * Always true: x is 0 where a block begins, so that what the block adds to x is its result; the block reads
  *              h, its router `mixed`. With few rows x is injected into the streams by the next mix, or by
- *              settle() before anything else reads them. Rows of the table of n-grams come from the mapped
- *              file by a host function that the CUDA stream calls: a captured step calls it, too. */
+ *              settle() before anything else reads the streams. Rows of the n-grams' table come from the
+ *              mapped file by a host function that the CUDA stream calls: a captured step calls it, too. */
 #include "cuda/layers/streams.h"
 
 #include <stdlib.h>
@@ -256,7 +256,7 @@ static void read_rows(void *user) {
   const NgramHash *hash = &s->stream.hashes[config_layer(c, call->layer).ngrams - 1];
   const ModelLayer *table = &s->loaded->model->layers[call->layer];
   if (s->loaded->model->dummy) return;
-#pragma omp parallel for if (call->n_rows > 4) num_threads(s->loaded->n_threads) /* these may read the disk */
+#pragma omp parallel for if (call->n_rows > 4) num_threads(s->loaded->n_threads) /* a row may need the disk */
   for (int r = 0; r < call->n_rows; r++)
     ngram_read_rows(n, hash, table, s->stream.tokens + (size_t)r * (size_t)n->longest,
                     s->stream.host_rows + (size_t)r * (size_t)n->width);
@@ -282,8 +282,8 @@ static Ngrams ngrams_of(const BackendState *s, int layer, int sequence, int row)
                   .streams = own->streams + first};
 }
 
-/* Calls work() for the step's rows: once for a session; of several sequences once for all single rows, and
- * for each other part. `row`: the first row of the call. */
+/* Calls work() for the step's rows: once for a session; for several sequences once with all single rows, and
+ * once with each other part. `row`: the first row of the call. */
 typedef Status (*NgramWork)(BackendState *s, const Ngrams *call, int row, int n_rows, Error *err);
 static Status for_each_part(BackendState *s, TokenRange span, int layer, NgramWork work, Error *err) {
   Ngrams all = ngrams_of(s, layer, 0, 0);
