@@ -2,8 +2,8 @@
  * fixed. */
 #pragma once
 
-/* Sum over the lanes whose numbers differ in these bits, one bit after the other: <4, 8, 16> joins the eight
- * lanes that hold the same column of an mma result. */
+/* Sum over the lanes whose ids differ only in these bits, one bit after the other: <4, 8, 16> sums over the
+ * eight lanes that hold the same column of an mma result. */
 template <int... kBits, class T> __device__ __forceinline__ T lanes_sum(T v) {
   ((v += __shfl_xor_sync(~0u, v, kBits)), ...);
   return v;
@@ -27,9 +27,9 @@ template <class T> __device__ __forceinline__ T warp_sum(T v) {
   return lanes_sum<16, 8, 4, 2, 1>(v);
 }
 
-/* The sums over the warp of n <= 32 numbers a lane, n a power of two: lane l returns that of number l / (32 /
- * n). In each round two lanes exchange half of their numbers, and each adds what it gets to the half that it
- * keeps. */
+/* The warp's sums of n <= 32 numbers that each lane has, n a power of two: lane l returns the sum of number
+ * l / (32 / n). In each round two lanes exchange half of their numbers, and each lane adds what it gets to
+ * the half that it keeps. */
 template <int n, int kBit = 16> __device__ __forceinline__ float warp_sums(float (&v)[n]) {
   if constexpr (n == 1) {
 #pragma unroll

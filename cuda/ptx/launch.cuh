@@ -1,11 +1,11 @@
 /* launch.cuh - the checked launch that all kernels share.
  *
  * A `dependent` launch (programmatic dependent launch) may begin while the kernel before it ends. Its kernel
- * calls begin_overlapping(), or the two functions in it. Until wait_for_previous() has returned it touches
- * nothing that an earlier kernel writes or still reads. Every kernel of a stream waits for the one before it,
- * so all earlier ones are complete then. (attention_decode.cu, where it runs beside attention_wgmma.cu, waits
- * only at its end: enough for the kernels after it.) A dependent launch hides the launch latency between
- * small kernels, and lets a matmul fetch its first weights while a norm runs. */
+ * calls begin_overlapping(), or the two functions in it. Until wait_for_previous() has returned, the kernel
+ * touches nothing that an earlier one writes or still reads. Every kernel of a stream waits for the one
+ * before it, so all earlier ones are complete then. (attention_decode.cu, where it runs beside
+ * attention_wgmma.cu, waits only at its end: enough for the kernels after it.) A dependent launch hides the
+ * launch latency between small kernels, and lets a matmul fetch its first weights while a norm runs. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -70,7 +70,7 @@ Status launch_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 gri
                        cudaStream_t stream, bool dependent, const char *name, Error *err,
                        Arguments &&...arguments) {
   cudaLaunchAttribute attributes[2] = {
-      cluster_attribute(cluster)}; /* also of one block: keeps all blocks resident on the emulator */
+      cluster_attribute(cluster)}; /* also if cluster is 1: keeps all blocks resident on the emulator */
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
   config.attrs = attributes, config.numAttrs = 1;

@@ -129,8 +129,8 @@ __device__ __forceinline__ void mma_bf16_m16n8k16(float (&c)[4], const uint32_t 
 #endif
 }
 
-/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: as of
- * m16n8k16, with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16
+/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: those of
+ * m16n8k16 with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16
  * + 4t + 3. */
 __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
@@ -294,8 +294,8 @@ __device__ __forceinline__ void prefetch_l1(const void *p) {
 }
 
 /* Increments a counter at device scope and returns its old value. Called after __syncthreads(), it publishes
- * what all threads of the block wrote. After a __syncthreads() that follows it, they see, bypassing L1, what
- * the blocks that counted earlier had written. 9.7.13 "atom", 8.10. */
+ * what all threads of the block wrote. After a second __syncthreads() all threads see, with loads that bypass
+ * L1, what the blocks that counted earlier had written. 9.7.13 "atom", 8.10. */
 __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #if __CUDA_ARCH__ >= 700
   unsigned before;

@@ -17,8 +17,8 @@ __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *ba
                : "memory");
 }
 
-/* copy_box() to both blocks of a cluster of two: to the same place in each block, counted on its own
- * barrier. */
+/* copy_box() to both blocks of a cluster of two: at the same address in each block, counted on the block's
+ * own barrier. */
 __device__ __forceinline__ void copy_box_to_pair(void *to, const void *map, uint64_t *barrier, int column,
                                                  int row) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
