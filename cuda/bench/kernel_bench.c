@@ -30,7 +30,7 @@ typedef struct {
   cudaEvent_t *events; /* [repetitions + 1] */
   double *runs_us;     /* [repetitions] */
   int n_sms, most_tokens;
-  size_t cold_bytes;  /* of so many copies of a matrix that they do not stay in L2 */
+  size_t cold_bytes;  /* bytes of a matrix's copies, which are too many to stay in L2 */
   MachineRates rates; /* ceilings */
 } Bench;
 
@@ -107,7 +107,7 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-/* The group that linear_lay_out() was called with for `like`: linear_lay_out() pads a single group. */
+/* The group that linear_lay_out() was given for `like`; it pads a group of all n_in inputs. */
 static int given_group(const DeviceLinear *like) {
   if (!weight_is_quantised(like->type)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;
@@ -303,7 +303,7 @@ static Status time_layer_and_free(Bench *b, const LayerMatrix *layer, Error *err
 
 enum { MAX_MATRICES = MAX_PROJECTIONS + 4 }; /* of a layer: its input projections, o, gate, up, down */
 
-/* Name of part i of a layer's input projections: "qkv" if there is one part, else its own, as
+/* Name of part i of a layer's input projections: "qkv" if there is one part, else the part's own name, as
  * "in_proj_qkv". */
 static const char *input_name(const DeviceProjections *inputs, int i) {
   const char *dot = strrchr(inputs->parts[i].name, '.');

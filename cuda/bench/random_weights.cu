@@ -100,7 +100,7 @@ Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_
 }
 
 /* Makes scales that give outputs about the inputs' variance: q - z of independent uniform nibbles has the
- * variance 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5; a uniform integer of -128 .. 127 has half of that. */
+ * variance 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5; a uniform integer of -128 .. 127 has 5461.25. */
 Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64_t seed, cudaStream_t stream,
                    Error *err) {
   const float variance = w->type == WEIGHT_AWQ4 ? 42.5f : s.quantised ? 10922.5f : 5461.25f;
