@@ -182,8 +182,8 @@ static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
 
-/* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles it takes
- * longer than dequantising a small matrix. The last tile of tokens does not count, full or not, so that
+/* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles awq_wgmma is
+ * slower than dequantising a small matrix. The last tile of tokens does not count, full or not, so that
  * choices end where linear_next_count() looks. */
 static bool has_many_tiles(const LinearQuery *query) {
   const int full = (query->n_tokens - 1) / DISPATCH_TILE_TOKENS;

@@ -54,7 +54,7 @@ const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "FP4", "FP8"
 #define SM_90A           (SM(9, 0) + 1)
 #define SM_ANY           99999
 
-/* One LinearKernel of linear.cu each. */
+/* A value for each LinearKernel of linear.cu. */
 typedef enum {
   LAUNCH_AWQ_DOT,
   LAUNCH_AWQ_PLANES,
@@ -119,8 +119,8 @@ typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
   int min_tokens, max_tokens; /* tokens it is chosen for; 0: never chosen */
-  int small_tokens;           /* in place of max_tokens for a matrix of less than DISPATCH_SMALL weights */
-  int tiled_tokens;           /* or this many, with DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
+  int small_tokens;           /* max_tokens of a matrix of fewer than DISPATCH_SMALL weights */
+  int tiled_tokens;           /* the same if it has DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
   int limit_tokens;           /* most tokens it can take, also when forced */
   int group_multiple;         /* quantised: group % group_multiple == 0 (see group_fits()) */
   LinearHeld held;
@@ -141,7 +141,7 @@ typedef struct {
   int n_in, n_out; /* > 0 */
   int group;       /* quantised: inputs per scale, as laid out (linear.h); dense: 0 */
   int n_tokens;    /* > 0 */
-  int n_experts;   /* 0; else n_in and n_out are of the experts that one token chooses among n_experts */
+  int n_experts;   /* > 0: n_in and n_out are those of the matrix that one token's chosen experts form */
   DeviceLimits device;
   bool rotated; /* 4 bits: the matrix has a copy in bytes (linear.h) */
 } LinearQuery;

@@ -86,7 +86,7 @@ template <class W, int kTokens> struct IntegerColumns {
     }
   }
 
-  /* Subtracts from the sums of a set z times those of x; `x` has columns 2t and 2t + 1. */
+  /* Subtracts z times the sums of x from the sums of a set; `x` has the sums of columns 2t and 2t + 1. */
   __device__ __forceinline__ void subtract_zeros(int set, float2 x, float (&sum)[4]) const {
 #pragma unroll
     for (int c = 0; c < 2; c++) {

@@ -104,7 +104,7 @@ Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device,
   case LAUNCH_AWQ_WGMMA:
   case LAUNCH_DENSE_WGMMA:
   case LAUNCH_INT8_BYTES: *fast = true; break;
-  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* the usual kernel, too */
+  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* also the usual kernel */
   default: *fast = w->n_experts == 0 && (long)w->n_in * w->n_out <= kSmall;
   }
   *fast = *fast && device->arch == SM_90A;
@@ -125,10 +125,10 @@ static bool is_invariant(const char *kernel) {
   return kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
 }
 
-/* Inputs of a row that int8_tiles and int8_bytes hold in a block's registers; of one that dense_rows holds in
- * fp16 and in fp32 in 48 KB. */
+/* Most inputs of a row whose norm a kernel computes: int8_tiles and int8_bytes hold the row in a block's
+ * registers; dense_rows holds it in fp16 and in fp32, in 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
-constexpr int kMostNormed = 16; /* tokens, of planes_wgmma: with 24 a step takes 2% longer than without */
+constexpr int kMostNormed = 16; /* tokens of planes_wgmma: a step of 24 takes 2% longer if it makes norms */
 
 /* True if the kernel can compute the RMSNorm of its x. */
 static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n_tokens) {
@@ -262,7 +262,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if (is_invariant(call->kernel)) return run_invariant(c, call, err);
   const LinearEntry *entry;
   const DeviceLinear *w = call->weights;
-  const bool ordered = call->experts && call->experts->begins; /* kernels for one token ignore it */
+  const bool ordered = call->experts && call->experts->begins; /* kernels for one token ignore `begins` */
   const int n_asked = ordered && call->n_tokens == 1 ? 2 : call->n_tokens;
   const bool normed = call->norm.rows && !call->kernel;
   entry = normed ? entry_with_norm(c, w, call->act, call->n_tokens, NULL) : NULL;

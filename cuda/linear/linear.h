@@ -29,7 +29,7 @@ extern "C" {
 typedef struct {
   WeightType type;
   int n_in, n_out; /* n_out: rows of all parts; a multiple of 8 unless dense, FP4, FP8 or int8 of one part */
-  int group;       /* integers, FP8: as laid out, a single group with its padding to 128; FP4: 16; else 0 */
+  int group;       /* integers, FP8: as laid out (a group of all inputs is padded to 128); FP4: 16; else 0 */
   int n_groups;
   bool interleaved, has_bias;
   size_t stride;     /* dense: elements between rows, a multiple of 8 */
@@ -111,9 +111,9 @@ Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const voi
                           cudaStream_t stream, Error *err);
 
 /* Bytes of memory for a rotated copy (wide/rotated.cuh) of a 4-bit matrix, for the kernel int8_bytes: a byte
- * for each weight, a scale for each output. kernel: the one that is forced, or NULL. 0: the matrix can have
- * none, or, with groups of fewer than 64 inputs, is better off with int8_mma, which has a scale of x for each
- * 32 inputs. */
+ * for each weight, a scale for each output. kernel: the kernel that is forced, or NULL. 0: the matrix can
+ * have no copy, or has groups of fewer than 64 inputs and is better off with int8_mma, which has a scale of x
+ * for each 32 inputs. */
 size_t linear_rotated_bytes(const DeviceLinear *linear, const char *kernel);
 
 /* Makes the rotated copy of a filled matrix in `memory`, 256-byte aligned, on the stream, and sets
@@ -179,8 +179,8 @@ typedef struct {
   float eps;
 } LinearNorm;
 
-/* The next kernel's operand, which an epilogue makes from its results. planes_wgmma: planes for a matmul, in
- * memory of linear_planes_bytes(), or heads; awq_wgmma: heads. */
+/* The next kernel's operand, which an epilogue makes from its results. planes_wgmma makes planes for a
+ * matmul, in memory of linear_planes_bytes(), or heads; awq_wgmma makes heads. */
 typedef enum {
   LINEAR_NEXT_NONE,
   LINEAR_NEXT_NORM,  /* LINEAR_ADD_F32: planes of the new y times `norm`, the weight of the next RMSNorm */
@@ -279,8 +279,8 @@ Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t str
 void linear_prepare_heads(LinearContext *context, int max_tokens);
 Status linear_run_heads(LinearContext *context, const LinearHeads *call, const char *kernel, Error *err);
 
-/* True if a kernel computes the RMSNorm of its x itself (LinearCall.norm), faster than two kernels do
- * both. */
+/* True if a kernel computes the RMSNorm of its x itself (LinearCall.norm), faster than two kernels compute
+ * norm and product. */
 bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                        const char *kernel);
 

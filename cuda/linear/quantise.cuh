@@ -144,16 +144,17 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
  *   x  [token tile][unit of 128 inputs]:  planes [kPlanes kTokens][128 bytes], 128-byte swizzle
  *                                         [kTokens / 2][kParts]{d[2], sum of X[2]}
  *
- * Rows 2t and 2t + 1 of the 2m-th block of 8 rows are the planes of token 8m + 2t, those of the next block of
- * token 8m + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens. Inputs lie in the order of
- * the weights. Padding tokens hold any integers and finite scales: their results are dropped. */
+ * Rows 2t and 2t + 1 of the 2m-th block of 8 rows are the planes of token 8m + 2t; the same rows of the next
+ * block are the planes of token 8m + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens.
+ * Inputs lie in the order of the weights. Padding tokens hold any integers and finite scales: their results
+ * are dropped. */
 constexpr int kUnitIn = 128;
 
 template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
   static constexpr int kPlaneBytes = kTokens * kPlanes * kUnitIn, kPairWords = 4 * kParts;
   static constexpr int kBytes = kPlaneBytes + kTokens / 2 * kPairWords * 4;
 
-  /* Row of a token's high plane, which the low one follows. */
+  /* Row of a token's high plane; the low plane is the next row. */
   static __device__ __forceinline__ int row_of(int token) {
     return kPlanes == 1 ? token : token / 8 * 16 + token % 2 * 8 + token % 8 / 2 * 2;
   }
@@ -183,7 +184,7 @@ template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
   }
 };
 
-/* First of a lane's four inputs of a unit; the others are the next one and the two that are 8 further. */
+/* First of a lane's four inputs of a unit; the other three are 1, 8 and 9 further. */
 __device__ __forceinline__ int first_input_of(int lane) {
   return lane / 4 * 16 + lane % 4 * 2;
 }

@@ -56,7 +56,7 @@ __device__ __forceinline__ int divide_small(int a, int b) {
   return (int)__fdividef((float)a + 0.5f, (float)b);
 }
 
-/* A batch of a block: its tile row and its number in that. */
+/* A batch of a block: its tile row, and its number in the tile row. */
 struct Cursor {
   int tile, batch;
 
@@ -134,8 +134,8 @@ template <class W> struct Unit {
   uint4 v[2][W::kVectors];
 };
 
-/* The warp's ring: stages of two units in shared memory, two for each batch that it holds. A lane reads only
- * what it requested itself, so waiting for its own copies suffices. */
+/* The warp's ring: stages of two units in shared memory, two stages for each batch in flight. A lane reads
+ * only what it requested itself, so waiting for its own copies suffices. */
 template <class W> struct Ring {
   static constexpr int kUnitVectors = 32 * Unit<W>::kVectors;
   uint4 *slots; /* [batches][kUnits][kUnitVectors], of this lane */

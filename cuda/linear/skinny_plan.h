@@ -62,8 +62,8 @@ static inline int skinny_batch_units(const LinearQuery *query, int int_bytes) {
   return skinny_by_units(query, int_bytes) ? 1 : SKINNY_UNITS;
 }
 
-/* Batches that a warp has in flight: with `fits` the number to try first, else the one for less shared
- * memory. Experts have more: they are known late, and a warp has few batches. */
+/* Batches that a warp has in flight: with `fits` the number to try first, else the number that needs less
+ * shared memory. Experts have more: they are known late, and a warp has few batches. */
 static inline int skinny_ring_batches(const LinearQuery *query, int int_bytes, bool fits) {
   if (!skinny_by_units(query, int_bytes)) return query->n_experts > 0 && fits ? 2 : 1;
   return weight_bits(query->weights) == 4 && fits ? SKINNY_DEEP : SKINNY_SHALLOW;

@@ -11,8 +11,8 @@
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *
  * A warp has kDepth units in flight in registers, and requests the first of them before x is available. It
- * stores the row pairs that it has whole. Parts of the others are added in shared memory, in the order of
- * warps.
+ * stores the row pairs that it has whole. Parts of other row pairs are added in shared memory, in the order
+ * of warps.
  *
  * READS  the weights once. */
 #include "cuda/linear/kernel.cuh"
@@ -107,7 +107,7 @@ template <class T, bool kExperts> struct Source {
   const Args &a;
   const int *ids; /* of the chosen experts, in shared memory */
   const T *low;   /* the unit's first weight of row g */
-  int pair, unit; /* row pair, and unit of that */
+  int pair, unit; /* row pair, and unit of the row pair */
   int left = 0;   /* units of the row from this one on; 0: `low` is not known yet */
 
   __device__ __forceinline__ Source(const Args &args, const int *chosen, int first_pair, int at)

@@ -7,8 +7,8 @@
  * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut. Persistent blocks
  * take every n-th tile. A producer thread loads kStages stages of 64 inputs ahead, also across the end of a
  * tile; its warpgroup gives registers to the consumers where they need them. One or two warpgroups have 64
- * outputs each. Both operands of fp16 come from shared memory; bf16 becomes fp16 in registers
- * (cublas_matmul.cu says what that loses).
+ * outputs each. fp16 weights are multiplied from shared memory, as x is; bf16 weights become fp16 in
+ * registers (cublas_matmul.cu says what that loses).
  *
  *   stage  w [kRows][128 bytes], x [kTokens][128 bytes], both in the 128-byte swizzle of the tensor copy
  *   full   completes when w and x have landed
@@ -48,7 +48,7 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Tiles of the same outputs follow each other, then those of the head's other outputs. The last tile of
+/* Tiles of the same outputs follow each other, then the tiles of the head's other outputs. The last tile of
  * tokens ends with the last token and computes some tokens of the tile before again, because a copy of tokens
  * past the end takes longer. */
 template <class S> struct Tile {

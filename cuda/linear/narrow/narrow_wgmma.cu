@@ -11,7 +11,7 @@
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
  * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
- * bits do not depend on the rows beside it: all are in one tile, cuts and units are the same for all counts.
+ * bits do not depend on the rows beside it: one tile holds all rows, and cuts and units are always the same.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
  *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
@@ -82,7 +82,7 @@ template <class S> struct Consumer : UnitCursor<S> {
   using UnitCursor<S>::phase;
   using UnitCursor<S>::advance;
   const uint32_t weights_at;
-  const unsigned char *const groups; /* where they would be in a stage at address 0 */
+  const unsigned char *const groups; /* scales and zeros, as if their stage lay at address 0 */
   float y[S::kSumFloats];            /* as store_fragments() takes it */
 
   __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
@@ -220,9 +220,9 @@ void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide)
   *shape = s, *wide = of_128;
 }
 
-/* Launches the `variant`-th shape (for each number of tokens that of 64 outputs, then that of 128). 0: the
- * fewest tokens that hold all, or half of them (divide_tokens()), else the most; 128 outputs if that gives at
- * least as many tiles as SMs. */
+/* Launches the `variant`-th shape (for each number of tokens first tiles of 64 outputs, then of 128). 0: the
+ * smallest shape that holds all tokens, or half of them (divide_tokens()), else the largest; 128 outputs if
+ * there are then at least as many tiles as SMs. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   if (args.variant > 2 * kShapes)
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);

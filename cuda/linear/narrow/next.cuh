@@ -1,8 +1,8 @@
 /* next.cuh - ends of planes_wgmma's tiles that make the next kernel's operand (LinearCall.next).
  *
- * When all sums of a tile are in one block, its warps write them to shared memory as rows of tokens. Then a
- * warp takes a token, whose 128 results are a unit of the next matmul's x or a head. The warp's loads from
- * device memory are in flight before the sums of other blocks come.
+ * When all sums of a tile are in one block, the block's warps write the sums to shared memory as rows of
+ * tokens. Then a warp takes a token, whose 128 results are a unit of the next matmul's x or a head. The
+ * warp's loads from device memory are in flight before the sums of other blocks come.
  *
  *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, after the exchange of wgmma_parts.cuh
  *
@@ -39,8 +39,8 @@ template <class S> constexpr int staging_bytes() {
  *   fetch(i, token)           loads what the warp's i-th token needs
  *   finish(i, token, sums)    stores the token, whose 128 results are `sums` */
 
-/* Adds to the residual stream, then makes planes of it times the weight of the next matmul's norm, and its
- * sums of squares, as quantise_rows() does. */
+/* Adds to the residual stream, then makes planes of the stream times the weight of the next matmul's norm,
+ * and the stream's sums of squares, as quantise_rows() does. */
 template <class S> struct NormEnd {
   static constexpr bool kGated = false;
   const Epilogue &out;

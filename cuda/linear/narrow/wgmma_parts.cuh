@@ -51,7 +51,7 @@ struct ShapeOf {
   static constexpr int kFitting = (kMost * 1024 - kExchangeBytes) / kStageBytes;
   /* A slot always serves the same group. If groups took turns in it, one could wait for phase n + 1 of `full`
    * while phase n is incomplete: phase n - 1 has the same parity, so that the wait would end at once. Two
-   * slots a group, since a group releases a slot only after it has its next one. */
+   * slots a group, since a group releases a slot only after it has its next slot. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
   /* Stages whose weights are loaded before x of the first one has come. While all SMs load, the small kernels
    * before this one and the first x take longer; above 16 tokens loading all stages pays nevertheless
@@ -284,8 +284,8 @@ __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, flo
   }
 }
 
-/* Adds up the groups' sums of all rounds, in the order of the groups: y gets those that this group finishes,
- * whose own part stays in registers. last: this block multiplies no further part. */
+/* Adds up the groups' sums of all rounds, in the order of the groups: y gets the sums that this group
+ * finishes. A group's own part of y stays in registers. last: this block multiplies no further part. */
 template <class S>
 __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats], float (&y)[4 * S::kMine],
                                               unsigned char *stages, int group, bool last) {

@@ -5,12 +5,12 @@
  *
  * The blocks, their loads and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
  * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs (with
- * one warpgroup, or four, two run and it dequantises 32) into the other of two sets of registers. x in a
- * stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an expert's last one are another's, and their
- * results are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * one or four warpgroups, two run and the lane dequantises 32) into the other of two sets of registers. x in
+ * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an expert's last one are another expert's,
+ * and their results are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
  * PRECOND  group % kBlockIn == 0; kBlockIn is 32, 64 or 128 inputs (FP4: 64, a tile with four groups); x
  *          16-byte aligned, x_stride % 8 == 0.
- * READS    from L2: weights once for every kTokens tokens, x once for a tile's outputs (pairs: of two). */
+ * READS    from L2: weights once for every kTokens tokens, x once a tile of outputs (InPairs: two tiles). */
 #include <algorithm>
 #include <iterator>
 #include <type_traits>
@@ -37,7 +37,7 @@ struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBl
 
 template <class S, bool kExperts> struct Args : TileWork {
   CUtensorMap
-      x[kExperts ? ExpertTiles<S::kTokens>::kHeights : 1]; /* boxes of 64 inputs; experts: one a height */
+      x[kExperts ? ExpertTiles<S::kTokens>::kHeights : 1]; /* boxes of 64 inputs; experts: a map a height */
   int box_tokens;                                          /* tokens of one copy of x, if not for experts */
 };
 
@@ -271,10 +271,10 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
 
 constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down to this share */
 
-/* The last tokens, which narrow_wgmma multiplies since they would fill little of a tile: of 1,056 tokens,
- * four tiles of 256 leave 32, for which weights would be dequantised once more. 0 where the best shape's
- * tiles are full, as the times above are not exact enough there, and for heads, which narrow_wgmma does not
- * make. */
+/* How many of the last tokens narrow_wgmma multiplies, since they would fill little of a tile: of 1,056
+ * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 where the best
+ * shape's tiles are full, as the times above are not exact enough there, and for heads, which narrow_wgmma
+ * does not make. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);
@@ -300,7 +300,7 @@ size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
   return most;
 }
 
-/* A gated matmul of more tokens than this would push x out of L2 by its results, which are as large. */
+/* The results of a gated matmul of more tokens than this, as large as x, would push x out of L2. */
 constexpr int kGatedTokens = 2048;
 
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {

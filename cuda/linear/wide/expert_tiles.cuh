@@ -18,8 +18,8 @@ template <int kMost_> struct ExpertTiles {
   static constexpr int kHeights = (kMost - kLeast) / kStep + 1;
   static constexpr int kEntries = 2 * LINEAR_MAX_EXPERTS;
 
-  /* The list, in shared memory, sorted by height. Entry 2 e stands for all tiles of expert e but the last
-   * one, entry 2 e + 1 for that; entries without tiles are left out. */
+  /* The list, in shared memory, sorted by height. Entry 2 e is all tiles of expert e but the last one, entry
+   * 2 e + 1 is the last one; entries without tiles are left out. */
   int first[kEntries + 1]; /* number of tiles before those of each entry; first[n_entries] is n_tiles */
   unsigned short entries[kEntries];
   int n_tiles, n_entries;
@@ -72,8 +72,8 @@ template <int kMost_> struct ExpertTiles {
     __syncthreads();
   }
 
-  /* Index in the list of the entry of `tile`, which is `from` or later; searches 32 entries at a time. Past
-   * the list's end `first` is undefined, but an earlier lane has found the entry. For all lanes of a warp. */
+  /* Index in the list of the entry of `tile`; searches from index `from` on, 32 entries at a time. Past the
+   * list's end `first` is undefined, but an earlier lane has found the entry. For all lanes of a warp. */
   __device__ __forceinline__ int place_of(int tile, int from) const {
     for (;; from += 32) {
       const int next = min(from + 1 + (int)threadIdx.x % 32, kEntries);

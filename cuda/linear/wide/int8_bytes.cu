@@ -41,7 +41,7 @@ size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device
   return scratch_of(w, n_tokens, device).all;
 }
 
-/* Rounds x and multiplies, by tiles of 128 tokens, or for measuring of 256. */
+/* Rounds x and multiplies, in tiles of 128 tokens or, for measuring, of 256. */
 Status launch_tokens(const LinearArgs &args, Error *err) {
   const DeviceLinear *w = args.w;
   const Scratch s = scratch_of(w, args.n_tokens, args.device);

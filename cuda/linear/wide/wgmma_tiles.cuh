@@ -5,14 +5,14 @@
  * load kStages stages of 64 kK inputs ahead. Blocks take whole tiles in turn, or stream-K cuts the tiles
  * evenly (stream_k.cuh), whichever is expected to be faster. Experts (linear.h) have tiles of their own,
  * never cut (expert_tiles.cuh); x is gathered by places, so that a tile's rows lie one after another. A low
- * tile takes as long as dequantising its weights, so four warpgroups share that.
+ * tile takes as long as dequantising its weights, so four warpgroups share the dequantising.
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
  *   empty  completes when all consumer warps have read the stage
  *
- * Where no tile is cut and best_wave() finds waves, blocks may be pairs, clusters of two (InPairs). Both have
- * the same tokens: each copies half of a stage's x to both, and a stage is empty when both have read it. So
+ * Where no tile is cut and best_wave() finds waves, blocks may be pairs, clusters of two (InPairs), with the
+ * same tokens: each block copies half of a stage's x to both, and a stage is empty when both have read it. So
  * L2 is read half as often for x. That saves energy, which limits the clock where many tokens are multiplied.
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
