@@ -372,8 +372,8 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
 
 /* --- the operations --- */
 
-/* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the token's in the table, or the
- * first one if the table has no such row. */
+/* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the token's row of the table, or
+ * the first row if the table is too short. */
 static void add_table_row(const Matrix *table, int32_t id, int first, int width, float *p) {
   enum { BLOCK = 256 };
   float part[BLOCK];
@@ -539,7 +539,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
     cpu_latent_project(state, range, layer, attn_input(state, range, layer));
     return STATUS_OK;
   }
-  /* A layer may lack some of them. */
+  /* A layer may lack some matrices. */
   const Matmul all[] = {
       {.w = weights->q,
        .y = gate_in_q ? state->queries : state->q,
@@ -622,7 +622,7 @@ static void scale_rows(BackendState *state, int n_rows, float factor) {
 }
 
 /* Moves the range.n_kept rows that are kept, of x and of `from`, to the front; n_kept 0: all rows stay.
- * Returns their number. */
+ * Returns the number of rows that are left. */
 static int keep_rows(BackendState *state, TokenRange range, float *from, int from_stride) {
   const size_t stride = (size_t)state->plan.hidden, other = (size_t)from_stride;
   for (int i = 0; i < range.n_kept; i++) { /* rows ascend: a row is moved before another takes its place */

@@ -25,8 +25,8 @@ typedef struct {
 
 /* A layer's tensors (model/tensors.def): matrices stay where they are, vectors are copied as fp32. A NULL
  * linear or vector: the layer has no such tensor. Some vectors have another form than in the checkpoint:
- *   taps       [taps][channels], transposed; channels are padded with zeros, as those of biases are
- *   conv_bias  zeros where a LAYER_CONV has none
+ *   taps       [taps][channels], transposed; channels are padded with zeros, also those of biases
+ *   conv_bias  zeros where a LAYER_CONV has no bias
  *   delta_a_log   [n_value_heads] -exp(a_log), the rate of decay
  *   router_scale  [hidden] divided by sqrt(hidden)
  *   q_norm, k_norm   `ones` with config.qk_norm_plain */
@@ -66,7 +66,7 @@ struct BackendModel {
   Team *team;         /* multiplies, owned by CpuProducts; NULL: OpenMP's threads do */
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
-  union {             /* tensors of no layer; linear or vector NULL: the model has none */
+  union {             /* tensors outside the layers; linear or vector NULL: the model has no such tensor */
     CpuLinear linear[N_MODEL_LINEARS];
     struct {
 #define ONE
@@ -90,7 +90,7 @@ struct BackendModel {
    * makes q / |q| / sqrt(key_dim) and k / |k|. NULL: no layer has the delta rule */
   const float *q_scales, *k_scales;
   float *vectors;              /* owns all norms and biases above */
-  CpuRope ropes[2], long_rope; /* ropes[LayerRope]; long_rope: the global one with LongRoPE's long factors */
+  CpuRope ropes[2], long_rope; /* ropes[LayerRope]; long_rope: the global rope with LongRoPE's long factors */
 };
 
 /* The sizes of a session's rows, each the largest of all layers. "Likewise" below: floats, padded to
@@ -168,11 +168,11 @@ typedef struct {
   float *shared_gates;    /* [max_chunk] */
   ExpertChoice *choices;  /* [max_chunk][n_chosen] */
   int *ends;              /* [n_experts] */
-  float *latents;      /* [max_chunk][plan.expert_row] with ExpertConfig.latent, else NULL: input, then sum */
-  float *gathered;     /* [max_chunk * n_chosen][plan.expert_row] */
-  float *inner;        /* [max_chunk * n_chosen][plan.expert_width] */
-  float *beside;       /* [max_chunk][plan.hidden] */
-  MatmulGroup *groups; /* [n_experts + 1] */
+  float *latents;         /* [max_chunk][plan.expert_row]; NULL without ExpertConfig.latent */
+  float *gathered;        /* [max_chunk * n_chosen][plan.expert_row] */
+  float *inner;           /* [max_chunk * n_chosen][plan.expert_width] */
+  float *beside;          /* [max_chunk][plan.hidden] */
+  MatmulGroup *groups;    /* [n_experts + 1] */
 } ExpertMemory;
 
 struct BackendState {
@@ -201,7 +201,7 @@ struct BackendState {
   float *sparse_up;      /* [max_chunk][plan.sparse_up] */
   float *inputs;         /* [max_chunk][plan.inputs] per-layer inputs, set by embed */
   float *states;         /* [max_chunk][plan.states] in a drafter: the target's states */
-  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] in a drafter: of draft_take() */
+  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] in a drafter: set by draft_take() */
   float *pairs;          /* [max_chunk][plan.pairs] an embedding and a state, set by draft_embed */
   ExpertMemory experts;
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
@@ -246,8 +246,8 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
 /* Computes matmuls, each of its own rows. PRECOND all rows together fit into memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
 
-/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; a single
- * item in the caller alone. */
+/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; the caller
+ * alone computes a single item. */
 typedef void SharedItem(void *context, int i);
 void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context);
 
@@ -261,8 +261,8 @@ void cpu_append(BackendState *state, TokenRange range, int layer);
 /* The matmul of a layer's gate and up (products.c); the caller sets y. */
 Matmul cpu_gate_up(const BackendModel *loaded, int layer);
 
-/* The input of a matmul: rmsnorm(x) * weight + bias, in state->h. bias may be NULL. weight NULL: state->x as
- * it is. With streams: state->h as the mix left it. */
+/* The input of a matmul: rmsnorm(x) * weight + bias, in state->h. bias may be NULL. weight NULL: the input is
+ * state->x. With streams: state->h as the mix left it. */
 const float *cpu_normalised(BackendState *state, int n_rows, const float *weight, const float *bias);
 
 /* The operation norm_experts_residual (experts.c). */
@@ -273,7 +273,7 @@ void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float 
                         size_t y_stride);
 /* A causal convolution of rows; each column has its own taps. */
 typedef struct {
-  const float *rows; /* [n_rows][stride], padded with zeros from the last column on */
+  const float *rows; /* [n_rows][stride], padded with zeros after the last column */
   size_t stride;
   float *tail;       /* [n_taps - 1][width] the rows before `rows`, the oldest first */
   const float *taps; /* [n_taps][width], the last one for the row itself */
@@ -340,15 +340,15 @@ Operation cpu_predict_streams, cpu_add_laurel, cpu_correct_streams;
 
 /* Sparse attention (sparse.c). cpu_index(): computes index queries and keys of normalised rows `from`; the
  * keys go to the cache. cpu_selects(): true if some row of the step sees only selected positions.
- * cpu_select() then selects each row's, at most cpu_most_selected(), and cpu_gather() copies those of a KV
- * head to `memory`, as a cache of their own. */
+ * cpu_select() then selects each row's positions, at most cpu_most_selected(), and cpu_gather() copies a
+ * row's selected keys and values of a KV head to `memory`, as a cache of their own. */
 void cpu_index(BackendState *state, TokenRange range, int layer, const float *from);
 bool cpu_selects(const BackendState *state, int n_rows);
 void cpu_select(BackendState *state, int n_rows, int layer);
 int cpu_most_selected(const IndexerConfig *indexer);
 KvHead cpu_gather(const BackendState *state, const KvHead *from, int row, uint8_t *memory);
 enum { GATHERERS = 32 };                       /* most threads that select or gather at once */
-int cpu_gatherers(const BackendModel *loaded); /* threads that do so */
+int cpu_gatherers(const BackendModel *loaded); /* how many threads select or gather */
 size_t cpu_gathered_bytes(const StatePlan *plan, KvType type, int head_dim);
 /* Sets cosines[n_pairs] and sines[n_pairs] of a position. */
 void cpu_angles(const CpuRope *rope, int position, float *cosines, float *sines);

@@ -1,8 +1,9 @@
 /* draft.c - the inputs of a drafter's step: embeddings of tokens, and hidden states (config.h, DraftKind).
  *
  * Called by: forward.c and published.c through cpu_backend.
- * Always true: a row's hidden state is the target's or, in a step of one row, may be the drafter's own of its
- *              previous step of one row: x and normalised x are still in row 0 of state->x and state->h. */
+ * Always true: a row's hidden state is the target's or, in a step of one row, may be the drafter's own after
+ *              its previous step of one row, whose x and normalised x are still in row 0 of state->x and
+ *              state->h. */
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -72,8 +73,8 @@ static void run_matmul(const BackendState *state, CpuLinear w, const float *x, i
   run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
 }
 
-/* Makes the hidden state of each row: from kept rows of the target's from `first` on or, with first < 0, the
- * drafter's own of its last step. Returns them, [n_rows][*stride]. */
+/* Makes the hidden state of each row: of the target, from kept row `first` on, or if first < 0 the drafter's
+ * own after its last step. Returns the states, [n_rows][*stride]. */
 static const float *make_states(BackendState *state, int n_rows, int first, int *stride) {
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;

@@ -16,7 +16,7 @@
 
 #include "cpu/cpu.h"
 
-/* --- which experts */
+/* --- the choice */
 
 /* The weights that the router's outputs give, by softmax or sigmoid. */
 static void score(ExpertScore how, const float *outputs, int n, float *weights) {
@@ -39,8 +39,8 @@ static int best(const float *scores, int from, int to) {
   return at;
 }
 
-/* Keeps the scores of the best groups' experts and makes all others NaN. A group's score is the sum of its
- * two best, or with group_is_best its best. */
+/* Keeps the scores of the best groups' experts and makes all others NaN. A group's score is the sum of the
+ * two best scores in it, or with group_is_best the best one. */
 static void keep_groups(const ExpertConfig *config, float *scores) {
   const int size = config->n_experts / config->n_groups;
   if (config->n_groups == 1) return;
@@ -134,7 +134,7 @@ static void choose_experts(BackendState *state, int n_rows, int layer, const flo
            memory->choices + (size_t)r * (size_t)config->n_chosen);
 }
 
-/* --- their products */
+/* --- the experts' products */
 
 /* y = w x + bias for rows of x. */
 static void project(BackendState *state, CpuLinear w, const float *x, int x_stride, int n_rows, float *y,
@@ -228,7 +228,7 @@ static int add_beside(BackendState *state, int n_rows, int layer, bool down, con
   return n;
 }
 
-/* --- their sum */
+/* --- the experts' sum */
 
 /* sum[i] = the sum of the row's experts. */
 static void add_up(const BackendState *state, int row, float *sum) {
@@ -249,7 +249,7 @@ static void add_up_row(void *given, int row) {
   add_up(work->state, row, work->to + (size_t)row * work->stride);
 }
 
-/* h = the sum of each row's experts, or latent_out of it. */
+/* h = the sum of each row's experts; with ExpertConfig.latent, latent_out of that sum. */
 static void sum_experts(BackendState *state, int n_rows, int layer) {
   const StatePlan *plan = &state->plan;
   float *latents = state->experts.latents, *sums = latents ? latents : state->h;
@@ -287,7 +287,8 @@ static void finish_row(BackendState *state, int row, int layer) {
 }
 
 /* With EXPERTS_OWN_NORMS the router and the experts have inputs of their own, which overwrite state->h. The
- * input `from` of the MLP beside them is moved to `beside`, where its output will be; returns it. */
+ * input `from` of the MLP beside them is copied to `beside`, where the MLP's output will be; returns the
+ * copy. */
 static const float *own_inputs(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const size_t bytes = (size_t)n_rows * (size_t)state->plan.hidden * sizeof *from;

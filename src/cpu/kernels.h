@@ -144,11 +144,12 @@ typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
   int few_rows;     /* the most rows for which matmul_few() was measured as faster than matmul_rows() */
 
-  /* A few rows of x, as partial sums over splits of the inputs:
-   *   y of row r and split p - split [c - first] = sum over split p of w[i][c] x[r][i],
-   * for p in [split, splits_end), c in [first, first + n). Added in order the splits are W x. Each weight is
-   * read from memory once; the bits of y do not depend on the number of rows. The weights at `next`, which
-   * this thread reads afterwards, are prefetched.
+  /* A few rows of x, as partial sums over splits of the inputs. Number c - first of y's row r and split
+   * p - split is
+   *   the sum over the inputs i of split p of w[i][c] x[r][i],
+   * for p in [split, splits_end), c in [first, first + n). The sums of all splits, added in order, are W x.
+   * Each weight is read from memory once; the bits of y do not depend on the number of rows. The weights at
+   * `next`, which this thread reads afterwards, are prefetched.
    * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0 */
   void (*matmul_few)(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
                      NextWeights next, PartialSums y);
@@ -190,14 +191,14 @@ typedef struct {
   void (*convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
                    const float *bias, float *out);
 
-  /* out[i] = gates[i] * (bias[i] + the sum of convolve()); bias is not NULL. PRECOND as there */
+  /* out[i] = gates[i] * (bias[i] + the sum of convolve()); bias is not NULL. PRECOND as for convolve() */
   void (*gated_convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
                          const float *gates, const float *bias, float *out);
 
   /* One token of the gated delta rule, or of Mamba-2, in some columns of one head's state:
    *   d[j] = (v[j] - decay * sum_i state[i][j] k[i]) * beta, or with only_adds v[j] * beta
    *   state[i][j] = decay * state[i][j] + k[i] * d[j];   out[j] = sum_i state[i][j] q[i]
-   * With decays, decay * decays[i] stands for decay in row i.
+   * With decays, decay * decays[i] replaces decay in row i.
    * PRECOND n_columns % ALIGN_FLOATS == 0 */
   void (*delta_rule)(const DeltaToken *token, int n_keys, int n_columns, float *state, size_t stride,
                      float *out);

@@ -140,7 +140,7 @@ INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, in
   }
 }
 
-/* y[r][o] = the sum over a block of n inputs (rounded up to LANES), or with add += it. */
+/* y[r][o] = (with add: +=) the sum over a block of n inputs (rounded up to LANES). */
 INLINE void dot_tile(const int n_rows, const int n_outputs, const float *x, size_t x_stride,
                      const float *panel, int n, bool add, float *y, size_t y_stride) {
   vf sum[DOT_ROWS][DOT_OUTPUTS];

@@ -13,7 +13,7 @@
 
 enum { MAX_THREADS = 1024 };
 
-/* Weights of norms that have none in the checkpoint: as many ones as the widest needs; NULL: no such norm. */
+/* The weights of norms without weights: as many ones as the widest such norm needs; NULL: there is none. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
   if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
   int n = config->hidden;

@@ -18,7 +18,7 @@ typedef struct {
 } OuterB;
 
 /* Where chains begin and end: they start with the numbers at `from` (NULL: 0) and are stored at `to`, or with
- * add added to it. Strides are from row to row. */
+ * `add` added to the numbers there. Strides are from row to row. */
 typedef struct {
   const float *from;
   float *to;

@@ -55,7 +55,7 @@ Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, E
     const double start = clock_ms();
     odd |= fold(words, n, n_threads);
     const double gbps = (double)bytes / (clock_ms() - start) * 1e-6;
-    if (odd == 0 && gbps > rates->read_gbps) rates->read_gbps = gbps; /* other load only slows it */
+    if (odd == 0 && gbps > rates->read_gbps) rates->read_gbps = gbps; /* other load only lowers it */
   }
   free(words);
   return STATUS_OK;

@@ -26,9 +26,9 @@ enum {
  * more, cores are scarce, and a spinning thread may keep the thread that it waits for from running: for
  * crowded_ms all waits are short. */
 #if defined(__x86_64__)
-enum { SPINS = 4096, SHORT_SPINS = 256 }; /* of some 25 ns */
+enum { SPINS = 4096, SHORT_SPINS = 256 }; /* a spin takes some 25 ns */
 #else
-enum { SPINS = 1 << 16, SHORT_SPINS = 4096 }; /* of some ns */
+enum { SPINS = 1 << 16, SHORT_SPINS = 4096 }; /* a spin takes some ns */
 #endif
 static const double awake_ms = 3, lost_ms = 1, crowded_ms = 200;
 
