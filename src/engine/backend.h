@@ -2,10 +2,10 @@
  *
  * A model is a program (model/program.h), which forward.c runs by the device's function for each kind of
  * operation; src/cpu implements them readably, cuda/ with kernels. fused_step() is optional: it computes a
- * whole step, with the operations' results.
+ * whole step, with the same results as the operations.
  *
  * A BackendState belongs to one session, or to the sequences of one batch (batch.h): the KV cache and every
- * intermediate value. open() allocates all of it, so no operation allocates. They pass their results on
+ * intermediate value. open() allocates all of it, so no operation allocates. Operations pass their results on
  * inside the state, among them:
  *   x     [n_tokens][hidden] fp32   the residual stream
  *   q     [n_tokens][n_heads][head_dim], the KV cache at positions pos .. pos + n_tokens - 1
@@ -28,9 +28,9 @@ typedef struct BackendState BackendState; /* KV cache and intermediate values */
 typedef struct BackendProbe BackendProbe;
 
 /* Types of the KV cache. KV_Q8 is int8 with fp16 scales: x = q * scale, q = round(x / scale). A key has a
- * scale for each KEY_SCALE_DIMS numbers, since a few of its channels are far larger than the rest: the mean
+ * scale for each KEY_SCALE_DIMS numbers, since a few channels of keys are far larger than the rest: the mean
  * KL of SmolLM2-135M is 9e-4 with one scale for a key, 4.1e-4 for 32 numbers, 3.4e-4 for 16. A value has
- * one for each head, which alone makes 6e-5 (latent attention's on a GPU are its keys, with theirs).
+ * one scale; int8 values alone make a KL of 6e-5. (Latent attention on a GPU: values are the keys' bytes.)
  * scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs
  * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/attention/q8.cuh). */
 typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
@@ -45,7 +45,7 @@ static inline size_t kv_number_bytes(KvType kv) {
   return kv == KV_F32 ? 4 : kv == KV_Q8 ? 1 : 2;
 }
 
-/* The scales of a key, and the bytes of a key and of a value of one head. */
+/* The number of scales of one head's key, the bytes of that key, and the bytes of the head's value. */
 static inline int kv_key_scales(KvType kv, int head_dim) {
   return kv == KV_Q8 ? (head_dim - 1) / KEY_SCALE_DIMS + 1 : 0;
 }
@@ -76,15 +76,15 @@ typedef struct {
   int pos;      /* >= 0; pos + n_tokens <= n_ctx; at 0 a recurrent state begins anew */
   int n_tokens; /* >= 1 */
   bool long_rope;
-  /* With StateOptions.invariant: the rows are computed as others of a prompt are, even a single one. Rows of
-   * other parts are computed as if each were alone. */
+  /* With StateOptions.invariant. True: the rows are computed like all rows of prompts, even a single row.
+   * False: each row is computed as if it were alone. */
   bool of_prompt;
 } SequenceRows;
 
 /* The rows of one step: n_tokens consecutive positions from pos, of sequence 0. A device that keeps the
- * position in its own memory (a captured graph) may ignore pos while it replays. With `parts` the rows of
- * several sequences, some of them decoded and some prefilled; a sequence has at most one part. The parts
- * follow one another in the rows and have n_tokens together; pos and long_rope then mean nothing. */
+ * position in its own memory (a captured graph) may ignore pos while it replays. With `parts` the rows belong
+ * to several sequences, some decoded and some prefilled; a sequence has at most one part. The parts follow
+ * one another in the rows and have n_tokens tokens together; pos and long_rope then mean nothing. */
 typedef struct {
   int pos;      /* >= 0; pos + n_tokens <= n_ctx */
   int n_tokens; /* 1 .. max_chunk */
@@ -95,34 +95,35 @@ typedef struct {
   int n_parts;
   const int32_t *ids; /* [n_tokens]; NULL: the token that sample() picked last, on the device */
   int n_logit_rows;   /* rows whose logits are wanted: the last ones, or with parts logit_rows; 0: none */
-  const int32_t *logit_rows; /* ascending */
-  int first_logit;           /* without parts the first of them, for OP_LOGITS; forward() sets it */
-  int states;          /* of a drafter: the row of the target's states of the first token (OP_DRAFT_EMBED) */
-  const TapList *taps; /* the state's, if the step is to keep them; or NULL */
-  /* Nothing of the step is read after it but its logits and what the layers keep, so that the last layer need
-   * not compute other rows to their end. */
+  const int32_t *logit_rows; /* [n_logit_rows] ascending */
+  int first_logit;           /* without parts: the first row of logits, for OP_LOGITS; forward() sets it */
+  int states;          /* a drafter's step: the first token's row of the target's states (OP_DRAFT_EMBED) */
+  const TapList *taps; /* StateOptions.taps if the step is to keep them, else NULL */
+  /* After the step only its logits and the layers' caches are read, so that the last layer need not compute
+   * rows without logits to their end. */
   bool only_logits;
-  int n_kept; /* by forward(): OP_OUT_PROJ keeps so many rows, those of logits; 0: all */
+  int n_kept; /* set by forward(): OP_OUT_PROJ keeps only these many rows, those with logits; 0: all rows */
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
  * kernel for the whole step (an error where it does not support the model). */
 typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_FUSED } DecodeStep;
 
-/* How the GPUs that share a model add up what they compute: SUMS_MEMORY where they reach each other's memory,
- * else by NCCL. */
+/* How the GPUs that share a model add up their results. SUMS_AUTO is SUMS_MEMORY where the GPUs reach each
+ * other's memory, else SUMS_NCCL. */
 typedef enum { SUMS_AUTO, SUMS_MEMORY, SUMS_NCCL } SplitSums;
 
 /* Reports how many of the checkpoint's bytes are on the device; may be NULL. */
 typedef void (*LoadProgress)(void *user, size_t done, size_t total);
 
-/* Where load() puts weights. A device with memory of its own leaves in the host's what does not fit: experts
- * of the last layers, then all matrices of the last layers. */
+/* Where load() puts weights. A device with memory of its own leaves the weights that do not fit in the host's
+ * memory: first experts of the last layers, then all matrices of the last layers. */
 typedef struct {
   size_t weights;    /* bytes of the device's memory that load() takes */
-  size_t free_bytes; /* of it; on a CPU with what mapped weights occupy */
-  size_t on_host;    /* bytes of weights that stay in the host's memory, beside a device with its own */
-  int host_experts, host_layers; /* layers, the last ones, whose experts and whose matrices do */
+  size_t free_bytes; /* free bytes of that memory; on a CPU, mapped weights count as free */
+  size_t on_host;    /* bytes of weights that stay in the host's memory though the device has its own */
+  int host_experts,
+      host_layers; /* how many of the last layers leave their experts, and all matrices, in it */
   /* Bytes of copies of weights that make long prompts faster (BackendOptions.copies), not among `weights`. */
   size_t copies;
 } DeviceMemory;
@@ -132,16 +133,16 @@ typedef struct {
   int gpu;       /* CUDA: the device's number */
   int split;     /* CUDA: > 1: so many GPUs share each layer, and `gpus` has their numbers */
   int gpus[MAX_SPLIT];
-  SplitSums sums;      /* CUDA, with split */
-  struct Ranks *ranks; /* CUDA: the processes that share the model, this one's GPU among theirs; or NULL */
-  int ranks_rank;      /* which of them this is */
-  size_t ranks_free_bytes; /* the least free memory of their GPUs */
-  size_t weight_bytes; /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
+  SplitSums sums;             /* CUDA, with split */
+  struct Ranks *ranks;        /* CUDA: the processes that share the model, this process among them; or NULL */
+  int ranks_rank;             /* the rank of this process */
+  size_t ranks_free_bytes;    /* the least free bytes of any rank's GPU */
+  size_t weight_bytes;        /* CUDA: the most bytes of a GPU's memory that weights may take; 0: all of it */
   bool int8_activations;      /* CUDA: quantised layers multiply int8 activations (W4A8) */
   bool copies;                /* CUDA: load() makes the copies of DeviceMemory.copies, too */
   bool no_graphs;             /* CUDA: launch every step kernel by kernel */
   DecodeStep decode_step;     /* CUDA */
-  const BackendModel *target; /* CUDA, of a drafter: its stream, embedding and head are shared */
+  const BackendModel *target; /* CUDA, for a drafter: it shares the target's stream, embedding and head */
   const char *kernel; /* CUDA: the kernel of every quantised layer, or NULL: the dispatch table's choice */
   LoadProgress progress;
   void *progress_user;
@@ -154,17 +155,17 @@ typedef struct {
   KvType kv;
   int n_slots; /* recurrent states that state_save() can keep; 0 unless the model has such a state */
   /* For several sequences: they share n_pages pages of the backend's page_tokens positions in place of a
-   * cache of n_ctx, and each has a page table and, where the model has one, a recurrent state. 0: one
-   * sequence, whose positions lie one after another. */
+   * cache of n_ctx, and each sequence has a page table and, if the model is recurrent, a recurrent state.
+   * 0: one sequence, whose positions lie one after another. */
   int n_sequences, n_pages;
   /* For several sequences: a row gets the same bits whatever rows of other sequences are in its step, and
    * however its prompt is divided into steps (with recurrent states: into parts of whole pages, and the
-   * rest). In a step at most n_sequences + GUESS_ROWS rows are of no prompt. A backend that gives these
-   * anyway ignores it. */
+   * rest). In a step at most n_sequences + GUESS_ROWS rows are of no prompt. A backend whose rows always
+   * have these bits ignores `invariant`. */
   bool invariant;
-  TapList taps; /* of one sequence */
-  /* The target's state for a drafter whose layers use its keys and values (DRAFT_GEMMA4): it has one sequence
-   * and the same kv, and outlives this one. NULL: any other model. */
+  TapList taps; /* the layers that steps may keep (TokenRange.taps) */
+  /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_GEMMA4): it has
+   * one sequence and the same kv, and outlives the drafter's state. NULL: any other model. */
   const BackendState *target;
 } StateOptions;
 
@@ -177,27 +178,26 @@ typedef struct Backend {
   const BackendProbe *probe; /* for bench and inspect: probe.h */
   int chunk;                 /* default number of tokens of a prefill step */
   double row_cost;           /* extra time of one more row in a step of few rows; a step of one row is 1 */
-  /* [GUESS_ROWS + 1] extra time of n more rows in a step of one row, for a device that is not timed
-   * (guessing.h), so that it computes the same rows in every run; NULL: n * row_cost. */
+  /* [GUESS_ROWS + 1] extra time of n more rows in a step of one row, for a device whose steps are not timed
+   * (guessing.h), so that every run computes the same rows; NULL: n * row_cost. */
   const double *(*row_costs)(const BackendModel *loaded);
   int guesses;                  /* tokens that a step guesses by default (guessing.h), at most */
   Operation *run[N_OPERATIONS]; /* NULL: forward_prepare() refuses models that have such an operation */
-  /* *id = the sampler's pick from a row of logits; id NULL: it stays on the device */
+  /* *id = the sampler's pick from a row of logits; id NULL: the pick stays on the device */
   Status (*sample)(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err);
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
    * it supports all models. */
   Status (*check_model)(const Model *model, Error *err);
   /* Refuses (STATUS_MODEL) models and options that open() does not take with StateOptions.invariant, and
-   * says what stands against it: "--invariant does not go with int8 activations on a GPU". NULL: it takes
-   * all. */
+   * says why: "--invariant does not go with int8 activations on a GPU". NULL: open() takes all. */
   Status (*check_invariant)(const Model *model, const BackendOptions *options, Error *err);
   /* True if several sequences should be computed with StateOptions.invariant unless the user wants it
    * otherwise: the device then multiplies all matrices of the model at about its usual rate. PRECOND
    * check_invariant() takes the model and the options. NULL: no. */
   bool (*prefers_invariant)(const Model *model, const BackendOptions *options);
-  /* The device's own memory, so that a model that does not fit is refused before loading. With
-   * options->weight_bytes what load() takes may still be more than that: it is then the least that it needs.
-   * NULL: the weights stay mapped in the host's memory. */
+  /* The device's own memory, so that a model that does not fit is refused before loading. memory->weights may
+   * exceed options->weight_bytes: it is then the least that load() needs. NULL: the weights stay mapped in
+   * the host's memory. */
   Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
   bool prepares_experts; /* calls model_prepare_expert() before it reads an expert */
   /* The thread that loads a model is the one that uses it and its states: CUDA's current device is the
@@ -208,15 +208,15 @@ typedef struct Backend {
   size_t (*state_bytes)(const ModelConfig *config, const StateOptions *options);
   Status (*open)(BackendModel *loaded, const StateOptions *options, BackendState **state, Error *err);
   void (*close)(BackendState *state);
-  /* Copies row `row` of the logits that norm_logits() made last to out[vocab_size] on the host. */
+  /* Copies row `row` of the logits that OP_LOGITS made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* The keys and then the values of one layer that does not share another's as bytes: keys
+  /* The bytes of a layer with keys and values of its own, first the keys, then the values: keys
    * [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_cache_heads][n]
    * [kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales [n_cache_heads][n]. With
-   * KV_Q8 a GPU keeps q + 128 where a CPU keeps q. kv_read() copies those of a range (of any length within
-   * n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads
-   * may call it at the same time for different layers or positions. NULL: not supported. */
+   * KV_Q8 a GPU keeps q + 128 where a CPU keeps q. kv_read() copies the bytes of a range (of any length
+   * within n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache;
+   * threads may call it at the same time for different layers or positions. NULL: not supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);
@@ -234,19 +234,20 @@ typedef struct Backend {
    * failure with the status so far; it runs what was recorded and returns the first failure. */
   Status (*begin_step)(BackendState *state, TokenRange range, bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
-  /* True if the step shall compute only rows of logits from the program's `cut` on (range.n_kept), and
-   * without such rows nothing after `kept`. NULL: it never does. */
+  /* True if the step, from the program's `cut` on, shall compute only the rows with logits (range.n_kept),
+   * and nothing after `kept` if no row has logits. NULL: never. */
   bool (*cuts_rows)(const BackendState *state, TokenRange range);
 
   /* For asynchronous decode, where sample() with id NULL leaves its pick on the device. NULL: the device
    * cannot, and sample() never gets id NULL. */
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
-  /* Bytes of lm_head that a step of one token at `pos` between two such picks need not read; NULL: none. */
+  /* Bytes of lm_head that a step of one token at `pos` between two picks that stay on the device need not
+   * read; NULL: none. */
   size_t (*head_spares)(const BackendState *state, const Sampler *sampler, int pos);
-  /* Layers with a recurrent state (config_layer()), which exists for one position only: that after the tokens
-   * computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one layer's
-   * state, 0 if it has none. state_save() keeps the current state in a slot of open()'s n_slots,
+  /* Layers with a recurrent state (config_layer()), which exists for one position only, after the tokens that
+   * were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one
+   * layer's state, 0 if it has none. state_save() keeps the current state in a slot of open()'s n_slots,
    * state_restore() makes a slot's state the current one; both in the order of steps. NULL: the backend
    * refuses models with such layers. state_read() copies one layer's part of a slot to the host, and
    * state_write() puts it back, in the layout of the device; threads may call it at the same time for
@@ -260,25 +261,25 @@ typedef struct Backend {
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
    * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
-   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: nothing. */
+   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. */
   int page_tokens;
-  int sequences; /* from so many at once on, more give hardly more tokens a second */
+  int sequences; /* more sequences than this at once give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
   /* Drafters (config.h, DraftKind). Their state keeps max_chunk + 1 rows of the target's states, each
-   * [n_states][target_hidden]. draft_take() makes rows `to` on from rows `row` on of the target's last step:
-   * state i is its tap taps[i], after the target's final norm where the kind wants that. draft_move() copies
-   * a row. draft_context() appends the keys and values of all layers that DRAFT_DFLASH makes of the rows
-   * from range.states on. In a step of DRAFT_DFLASH each row attends to all of them. draft_step() computes a
-   * whole step of a drafter, if *done; it may be NULL. The others NULL: not supported. */
+   * [n_states][target_hidden]. draft_take() makes n rows, from `to` on, of the target's last step's rows from
+   * `row` on: state i is tap taps[i], after the target's final norm where the kind wants that. draft_move()
+   * copies a row. draft_context() appends the keys and values of all layers that DRAFT_DFLASH makes of the
+   * rows from range.states on. In a step of DRAFT_DFLASH each row attends to all of them. draft_step()
+   * computes a whole step of a drafter, if *done; it may be NULL. The other three NULL: not supported. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, Error *err);
   Status (*draft_step)(BackendState *state, TokenRange range, bool *done, Error *err);
-  /* Taps: keep_tap() copies x after taps->layers[index], read_taps() gives those of the last step's rows
-   * row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
+  /* Taps: keep_tap() keeps x after layer taps->layers[index]; read_taps() copies the taps of the last step's
+   * rows row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
   Status (*keep_tap)(BackendState *state, TokenRange range, int index, Error *err);
   Status (*read_taps)(BackendState *state, int row, int n, float *out, Error *err);
 } Backend;

@@ -26,23 +26,23 @@ typedef struct {
   BatchResult result;
   Generation generation;
   Sampler *sampler;
-  int32_t *ids; /* [n_ctx + 1] a last token that is only scored is not computed */
+  int32_t *ids; /* [n_ctx + 1]: after n_ctx computed tokens, one that is only scored */
   int n_ids;    /* tokens to compute, so far */
   int n_past;
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
   bool long_rope;
-  bool again; /* it gave its pages back, and computes again what they held */
+  bool again; /* it gave its pages back, and computes their tokens again */
   int n_rows; /* in this step */
-  bool waits; /* TURN_WAIT: it has none */
+  bool waits; /* TURN_WAIT: no row in this step */
   Drafting drafting;
-  int first_row;  /* of logits in this step, if it has any */
-  int logits_row; /* of its last own row in this step; -1: it has none */
+  int first_row;  /* its first row of logits in this step, if it has any */
+  int logits_row; /* the row of logits in this step that its next token is picked from; -1: none */
   bool has_late;  /* `late` was picked and appended, and is still to be passed to the sink */
   int32_t late;
   bool ends;      /* the answer ends with `late`: no row in the next step */
   bool picks;     /* take_guessed(): a token is to be picked after guesses that were right */
-  int n_expected; /* tokens of the answer, while it is not known */
+  int n_expected; /* tokens of the answer, as assumed until it ends */
   double start_ms;
 } Sequence;
 
@@ -64,13 +64,13 @@ struct Batch {
   Sequence **idle;   /* [n_sequences - n_active] */
   int n_active;
   SequenceRows *parts;       /* [n_sequences] */
-  int32_t *ids, *rows;       /* [max_chunk] of the step's rows; rows with logits */
+  int32_t *ids, *rows;       /* [max_chunk] ids of the step's rows; [max_chunk] the rows with logits */
   Sampler **samplers;        /* [max_chunk] of the rows with logits */
   int32_t *picks;            /* [max_chunk] */
   float *logits;             /* [vocab_size] */
   int n_taken_back;          /* in this step */
   int n_rows;                /* in this step, so far */
-  double n_prompt, n_answer; /* tokens of all requests so far: to compute before, and generated or expected */
+  double n_prompt, n_answer; /* tokens of all requests so far: prompts to compute; answers, or n_expected */
 };
 
 /* --- opening */
@@ -259,8 +259,8 @@ static bool take_forced(Batch *b, Sequence *s) {
   return true;
 }
 
-/* Takes the token after a step whose row `row` of logits is the sequence's, and those that are forced. Where
- * tokens are scored, each forced one has a step of its own. */
+/* Takes the sequence's next token, from row `row` of the step's logits, and then forced tokens. Where tokens
+ * are scored, each forced one has a step of its own. */
 static bool take_next(Batch *b, Sequence *s, int row) {
   BatchResult *result = &s->result;
   int32_t id;
@@ -342,9 +342,9 @@ static int n_prompt_tokens(const Sequence *s) {
   return s->request.n_ids - is_scored(s);
 }
 
-/* Copies the first n tokens of a page that another sequence may go on with. */
+/* Appends a page with a copy of the first n tokens of page `from`, which another sequence may continue. */
 static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
-  page_pool_share(b->pool, from); /* so that it is not the page to be taken */
+  page_pool_share(b->pool, from); /* so that page_pool_take() does not return it */
   const int page = page_pool_take(b->pool, before_next(s));
   Status status = page < 0 ? STATUS_OK : b->backend->copy_page(b->state, from, page, err);
   page_pool_release(b->pool, from);
@@ -357,7 +357,7 @@ static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
 }
 
 /* Uses what other sequences have computed of the text, up to the first position whose logits are needed.
- * *later: a sequence computes more of it in this step. */
+ * *later: another sequence computes more of the text in this step. */
 static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   const int page_tokens = b->backend->page_tokens, start = s->n_past, needed = first_logits(s),
             end = b->sizes.invariant && n_prompt_tokens(s) < needed ? n_prompt_tokens(s) : needed;
@@ -382,8 +382,8 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   return STATUS_OK;
 }
 
-/* Places the next n tokens in the sequence's pages, takes new pages as needed, and raises s->n_rows: to less
- * than n if no page is left. With `invariant` only tokens of the prompt can be shared. */
+/* Places the next n tokens in the sequence's pages, takes new pages as needed, and raises s->n_rows to n, or
+ * to less if no page is left. With `invariant` only tokens of the prompt can be shared. */
 static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   while (s->n_rows < n) {
     const int at = s->n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
@@ -407,7 +407,8 @@ static bool is_idle(const Sequence *s) {
   return s->waits || s->ends;
 }
 
-/* Takes the pages of one sequence: of the youngest that has any and either began after s or is idle. */
+/* Takes the pages back from one sequence: the youngest with pages that began after s or is idle. False: there
+ * is none. */
 static bool take_back_youngest(Batch *b, const Sequence *s) {
   bool younger = true;
   for (int i = b->n_active - 1; i >= 0; i--) {
@@ -424,8 +425,8 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* True if the sequence may begin: the free pages hold all that it has, or no sequence that is not idle is
- * older. */
+/* True if the sequence may begin: all its tokens fit into free pages, or it is the oldest sequence that is
+ * not idle. */
 static bool may_begin(const Batch *b, const Sequence *s) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;
@@ -457,14 +458,15 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
-/* With `invariant` a part is of the prompt (true) or of the answer, never both: other kernels compute it. */
+/* With `invariant` a part is of the prompt (true) or of the answer, never of both: different kernels compute
+ * them. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
 }
 
-/* Most rows of a step that may begin or go on with prompts. A GPU takes as long for a few rows as for some
- * hundred, so prompts are spread over the steps in which others generate: for each token of an answer,
- * n_prompt / n_answer tokens of prompts. Rounded to a multiple of 4 backend->sequences rows, for full
+/* The number of rows up to which rows of prompts fill a step. A GPU takes as long for a few rows as for some
+ * hundred, so prompts are spread over the steps in which other sequences generate: for each token of an
+ * answer, n_prompt / n_answer tokens of prompts. Rounded to a multiple of 4 * backend->sequences, for full
  * tiles. */
 static int paced_rows(const Batch *b) {
   const int least = 4 * b->backend->sequences, most = b->sizes.max_chunk;
@@ -637,8 +639,8 @@ static Status take_step(Batch *b, const BatchJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* Passes the tokens of the step before on; sequences that end leave, and get no token of a step that is being
- * computed. */
+/* Passes on the tokens of the step before. Sequences that end leave, and get no token of the step that is
+ * being computed. */
 static Status pass_on_late(Batch *b, const BatchJob *job, Error *err) {
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
@@ -654,8 +656,8 @@ static Status pass_on_late(Batch *b, const BatchJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* Accepts guesses that equal the sequence's next tokens: this step has computed them. True if it accepted
- * some and all of ids is computed, so that row logits_row + n_right has the logits after the last token. */
+/* Accepts guesses that equal the sequence's next tokens: this step has computed them. True if some were right
+ * and all of s->ids is computed, so that row logits_row + n_right has the logits after the last token. */
 static bool take_right_guesses(Batch *b, Sequence *s) {
   Drafting *d = &s->drafting;
   const int before = d->n_right, page_tokens = b->backend->page_tokens;
@@ -675,7 +677,7 @@ static bool take_right_guesses(Batch *b, Sequence *s) {
   return d->n_right > before && s->n_past == s->n_ids;
 }
 
-/* Picks tokens from the rows of guesses that turned out right, for all sequences one by one. */
+/* Picks tokens from the rows of guesses that turned out right, in each round one token a sequence. */
 static Status take_guessed(Batch *b, const BatchJob *job, int n_logit_rows, Error *err) {
   for (;;) {
     int n_picks = 0;
@@ -734,7 +736,7 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   return b->n_guesses > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
 }
 
-/* Asks a sequence for its turn. Tokens that are forced by it are taken, after which it is asked again. */
+/* Asks a sequence for its turn. Takes the tokens that turn() forces, and then asks again. */
 static BatchTurn take_turn(Batch *b, const BatchJob *job, Sequence *s) {
   const volatile int *interrupted = job->interrupted ? NULL : s->request.generate.interrupted;
   for (;;) {

@@ -8,9 +8,9 @@
  * is computed again later.
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
- * each answer is what it would be alone. For the latter, a row of an answer, or of a guess, is always
+ * each answer is what it would be alone. With `invariant` a row of an answer, or of a guess, is always
  * computed as if it were alone, and a row of a prompt never is, also where tokens are forced or computed
- * again; so sequences share only what was computed of prompts. */
+ * again; so sequences share only keys and values of prompts. */
 #pragma once
 
 #include "engine/generate.h"
@@ -21,8 +21,8 @@ typedef struct {
   int n_sequences;   /* at once; >= 1 */
   int n_ctx;         /* most tokens of a sequence; 0: the model's max_position */
   int n_pages;       /* of the backend's page_tokens; 0: enough for n_sequences of n_ctx */
-  int n_guesses;     /* that a sequence brings along in a step, at most; 0: none */
-  bool guess_always; /* whether they pay or not */
+  int n_guesses;     /* most guesses of a sequence in a step; 0: none */
+  bool guess_always; /* even where guesses do not pay */
   DraftSource draft;
   int n_drafters; /* while more sequences are in use there are no guesses; 0: one for each sequence */
   int chunk;      /* most rows of a step; 0: the backend's default; at least n_sequences */
@@ -52,12 +52,12 @@ typedef struct {
   TokenSink sink;
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;
-  int n_ctx; /* most tokens of this sequence; 0, or more than the batch's: those */
+  int n_ctx; /* most tokens of this sequence; 0, or more than the batch's n_ctx: that n_ctx */
   /* Asked before each step; NULL: TURN_GO. For a sink that answers later than it returns: the reply,
    * zeroed before, is filled as the sink's would be. TURN_WAIT: no row in this step; TURN_END: done(),
    * FINISH_INTERRUPTED. A sequence with masks or forced tokens then has no guesses. */
   BatchTurn (*turn)(void *user, TokenReply *reply);
-  void *user; /* the sink's, turn()'s and done()'s */
+  void *user; /* for the sink, turn(), and allow() and score() of `generate` */
 } BatchRequest;
 
 typedef struct {
@@ -84,16 +84,16 @@ typedef struct {
   void (*step)(void *user, const BatchStep *step); /* before each step; may be NULL */
   const volatile int *interrupted;                 /* or NULL */
   void *user;
-  /* After a step that computed a part of a request's prompt: `done` of `total` tokens are there. With the
-   * last, n_reused and prefill_ms of the result are set, and no token was passed on. May be NULL. */
+  /* After a step that computed a part of a request's prompt: `done` of `total` tokens are computed. When all
+   * are, n_reused and prefill_ms of the result are set, and no token has been passed on. May be NULL. */
   void (*progress)(void *user, const BatchRequest *request, const BatchResult *result, int done, int total);
   /* Before each step, for what comes from outside; may_wait: each sequence that is left has TURN_WAIT. May be
    * NULL if no request has a turn(). */
   Status (*listen)(void *user, bool may_wait, Error *err);
 } BatchJob;
 
-/* Answers all requests. After STATUS_INTERRUPTED or another failure, done() is not called for those that were
- * not done; no page is in use. */
+/* Answers all requests. After STATUS_INTERRUPTED or another failure, done() is not called for the requests
+ * that had not ended; no page is in use. */
 Status batch_run(Batch *batch, const BatchJob *job, Error *err);
 /* Pages that sequences use: 0 outside of batch_run(). */
 int batch_pages_used(const Batch *batch);

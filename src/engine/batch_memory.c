@@ -3,7 +3,7 @@
 
 #include "engine/page_pool.h"
 
-enum { LOGIT_ROWS = 32 }; /* of a step, at least: of tokens to score */
+enum { LOGIT_ROWS = 32 }; /* a step's rows of logits, at least, for tokens to score */
 
 int batch_pages(const Backend *backend, int n_tokens) {
   return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;
@@ -37,7 +37,7 @@ StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, co
   sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
   if (sizes.max_chunk < sizes.n_sequences) sizes.max_chunk = sizes.n_sequences;
   sizes.max_logit_rows = sizes.n_sequences > LOGIT_ROWS ? sizes.n_sequences : LOGIT_ROWS;
-  if (options->invariant) { /* room for a page of a prompt, which may be scored, beside all answers */
+  if (options->invariant) { /* room for all answers and a page of a prompt, which may be scored */
     const int most_rows = sizes.n_sequences + backend->page_tokens;
     if (sizes.max_chunk < most_rows) sizes.max_chunk = most_rows;
     sizes.max_logit_rows = most_rows;

@@ -3,14 +3,14 @@
 
 #include "engine/batch.h"
 
-/* Pages of so many tokens; 0 if the backend has none. */
+/* The pages that hold n_tokens tokens; 0 if the backend has no pages. */
 int batch_pages(const Backend *backend, int n_tokens);
 
-/* The part of the memory beside the weights that a batch may take: half of the host's, and of a device's own
- * where the model is kept for later calls, else all but an eighth of it. */
+/* How many of the `left` bytes beside the weights a batch may take: half of the host's memory, or of a
+ * device's if the model is kept for later calls; else all but an eighth of a device's. */
 size_t batch_share(const Backend *backend, size_t left, bool is_kept);
 
-/* Refuses (STATUS_USAGE) what batch_open() does. */
+/* Refuses (STATUS_USAGE) the options that batch_open() refuses. */
 Status batch_check(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                    Error *err);
 
@@ -22,7 +22,7 @@ bool batch_has_states(const Backend *backend, const ModelConfig *config);
 int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 int batch_drafters(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
-/* Bytes that batch_open() takes of the memory that the backend computes in, those of drafters included. */
+/* Bytes that batch_open() takes of the memory that the backend computes in, drafters included. */
 size_t batch_bytes(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
 /* The options for n sequences with the fewest pages: those of one context. */
@@ -33,7 +33,7 @@ BatchOptions batch_least(const BatchOptions *options, const Backend *backend, co
 int batch_most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                          int n, size_t bytes);
 
-/* The pages of options->n_sequences: enough for each to have a whole context, or as many as fit into so many
- * bytes, but at least those of one context. */
+/* The most pages of use to options->n_sequences sequences: a whole context each, or as many as fit into so
+ * many bytes, but at least those of one context. */
 int batch_most_pages(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                      size_t bytes);

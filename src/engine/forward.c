@@ -19,7 +19,7 @@ Status forward_prepare(const Backend *backend, const ModelConfig *config, Progra
   return STATUS_OK;
 }
 
-/* True if rows that get no logits end with program->cut, since nothing of them is read afterwards. */
+/* True if rows without logits end with program->cut, since nothing reads them afterwards. */
 static bool cuts_rows(const Backend *backend, const BackendState *state, const Program *program,
                       TokenRange range) {
   return backend->cuts_rows && range.only_logits && !range.taps && range.n_logit_rows < range.n_tokens &&

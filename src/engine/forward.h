@@ -3,11 +3,11 @@
 
 #include "engine/backend.h"
 
-/* Refuses (STATUS_USAGE) ids[n] outside of [0, vocab_size); `name` is theirs in the message. */
+/* Refuses (STATUS_USAGE) ids[n] outside of [0, vocab_size); the message calls them `name`. */
 Status forward_check_ids(const ModelConfig *config, const char *name, const int32_t *ids, int n, Error *err);
 
-/* Makes the program of a config; refuses (STATUS_MODEL) a model with an operation that the backend lacks,
- * and names it. program_release() it, also after a failure. */
+/* Makes the program of a config. Refuses (STATUS_MODEL) an operation that the backend lacks, and names it.
+ * Release with program_release(), also after a failure. */
 Status forward_prepare(const Backend *backend, const ModelConfig *config, Program *program, Error *err);
 
 /* Computes the step's rows. The logits of the last range.n_logit_rows rows (0: none), or those of

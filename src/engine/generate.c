@@ -33,9 +33,9 @@ static Status sample(Session *session, const GenerateOptions *options, void *use
 
 /* The next token, unless it is forced: forced tokens are computed in one step, with the sampled token before
  * them unless that is decoded already. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the
- * device computes one token while the host shows another, and waits for the oldest. A mask needs the token
- * before it: then one step is enqueued, which the device computes while the host makes the next mask. Guesses
- * need it, too: where they are likely, no more steps are enqueued, and the tokens in flight are waited for.
+ * device computes one token while the host shows another, and waits for the oldest. A mask depends on the
+ * token before: then one step is enqueued, which the device computes while the host makes the next mask.
+ * Guesses do, too: where guesses are likely, no more steps are enqueued, and those in flight are waited for.
  * The last wanted token is sampled and not decoded, since its logits have no use. */
 static Status next_token(Session *session, const GenerateOptions *options, void *user, int n_wanted,
                          int32_t *id, bool *decoded, Error *err) {
@@ -118,7 +118,7 @@ void generating_begin(Generating *g, const Session *session, const GenerateOptio
   };
 }
 
-/* Computes the tokens that the session was given to hold, unless more of them are known. */
+/* Computes the session's held tokens, unless forced tokens follow that can be computed with them. */
 static Status decode_held(const Generation *g, Session *session, Error *err) {
   const int most = g->options->max_tokens, left = most < 0 ? -1 : most - g->result->n_generated - 1;
   if (session_held(session) == 0 || (g->n_forced > 0 && !g->options->score)) return STATUS_OK;
@@ -150,7 +150,7 @@ static Status step(Generating *generating, Session *session, bool *ended, Error 
   return STATUS_OK;
 }
 
-/* Masks, the sink and session_watch() look at the interruption, too. */
+/* The step may be interrupted in allow(), in the sink or in the callback of session_watch(), too. */
 Status generating_step(Generating *generating, Session *session, bool *ended, Error *err) {
   const Status status = step(generating, session, ended, err);
   if (status != STATUS_INTERRUPTED) return status;

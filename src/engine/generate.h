@@ -14,13 +14,13 @@ typedef enum {
 } FinishReason;
 const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
 
-enum { MOST_BEST = 100 }; /* tokens that are scored in a token's place */
+enum { MOST_BEST = 100 }; /* the likeliest tokens that are scored beside a token */
 
 /* The sink's wish for what follows a token; zeroed before each call. */
 typedef struct {
   bool stop; /* the end, with FINISH_STOP */
   /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
-   * the last of them; a later reply's array replaces the rest of this one. */
+   * the last of them; a later reply's array replaces the tokens that are left of this one. */
   const int32_t *forced;
   int n_forced;
 } TokenReply;
@@ -37,12 +37,12 @@ typedef struct {
   const int32_t *forced; /* [n_forced] the first tokens, as in a TokenReply */
   int n_forced;
   /* Called before each token that the model samples, with the sink's `user`: sets *mask to the tokens that
-   * may be next (session_allow), which it keeps unchanged until the next call, or to NULL: all. NULL: all may
-   * always be. */
+   * may be next (session_allow), or to NULL: all tokens. The mask stays unchanged until the next call.
+   * `allow` NULL: always all tokens. */
   Status (*allow)(void *user, const uint64_t **mask, Error *err);
-  /* Called before each token that the sink gets, and for an end token, with [n_best + 1] scores of it
-   * (log_probabilities()) by the logits that it was chosen from or, forced, stands in for. Tokens then are
-   * computed one by one. May be NULL. n_best: 0 .. MOST_BEST */
+  /* Called before each token that the sink gets, and for an end token, with its [n_best + 1] scores
+   * (log_probabilities()) by the logits of its position, also if it is forced. Tokens are then computed one
+   * by one. May be NULL. n_best: 0 .. MOST_BEST */
   Status (*score)(void *user, const TokenScore *scores, Error *err);
   int n_best;
   const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
@@ -69,7 +69,7 @@ typedef struct {
 Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
                         int32_t id, Error *err);
 
-/* The next token if it is forced. */
+/* True if the next token is forced: *id = that token, which counts as taken. */
 bool generation_forced(Generation *generation, int32_t *id);
 /* True if the answer ends with this sampled token, whatever its sink says. */
 bool generation_ends(const Generation *generation, int32_t id);
@@ -82,9 +82,9 @@ Status generation_take(Generation *generation, int32_t id, bool is_forced, bool 
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err);
 
-/* generate() token by token, for a caller that computes something else between them: generating_begin(), as
- * many steps as *ended is false, and generating_end() with the last one's status. A sink whose wishes come
- * later than its return puts forced tokens into `generation` between two steps. */
+/* generate() token by token, for a caller that computes something else between tokens: generating_begin(),
+ * steps until *ended, and generating_end() with the last step's status. A sink whose wishes come later than
+ * its return puts forced tokens into `generation` between two steps. */
 typedef struct {
   Generation generation;
   GuessCounts before;

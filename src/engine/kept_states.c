@@ -26,7 +26,7 @@ static double worth(const KeptStates *kept, int slot, int end) {
   return kept->turn[slot] ? 8 * cost : cost;
 }
 
-/* A free slot, or that of the least worth; the end of the last prompt is not given away. */
+/* A free slot, or the slot whose state is worth least; the state at the end of the last prompt stays. */
 static int free_slot(const KeptStates *kept, int end) {
   int last_turn = -1, best = -1;
   for (int slot = 0; slot < kept->n_slots; slot++) {

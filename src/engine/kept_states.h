@@ -26,7 +26,7 @@ int kept_states_slots(unsigned long long bytes);
 /* The slot of the longest text of at most n tokens, or -1. */
 int kept_states_find(const KeptStates *kept, int n);
 
-/* Makes room for the state after pos > 0 tokens and gives its slot, or -1 if it is kept already. PRECOND no
+/* Makes room for the state after pos > 0 tokens and returns its slot, or -1 if it is kept already. PRECOND no
  * state of a longer text is kept. */
 int kept_states_add(KeptStates *kept, int pos, bool turn);
 

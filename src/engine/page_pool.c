@@ -11,8 +11,8 @@ enum { NONE = -1 };
 typedef struct {
   uint64_t before; /* the hash of the salt and of all tokens before the page's */
   uint64_t salt;
-  uint64_t number, parent_number; /* of pages taken: which use of the page, and of its parent, this is */
-  int parent;                     /* the page of the tokens before; NONE: there are none */
+  uint64_t number, parent_number; /* n_taken after this page was taken, and after its parent was */
+  int parent;                     /* the page before it in the text; NONE: it is the first */
   int n_users;                    /* sequences */
   int n_added;                    /* its tokens */
   int n_computed;                 /* how many of them have keys and values */
@@ -28,7 +28,7 @@ struct PagePool {
   uint64_t n_buckets; /* a power of two */
   int n_touched;      /* pages from this one on were never used */
   int n_used;
-  uint64_t n_taken;   /* pages, in all */
+  uint64_t n_taken;   /* how often a page was taken, in all */
   int newest, oldest; /* ends of the list of known pages without users */
 };
 
@@ -85,7 +85,7 @@ static uint64_t hash_of(const PagePool *pool, PagesBefore text) {
   return hash64(ids_of(pool, last), (size_t)pool->page_tokens * sizeof *pool->ids, pool->pages[last].before);
 }
 
-/* True if a page belongs to the tokens after `text`. It does not if one of its parents was needed for other
+/* True if a page belongs to the tokens after `text`. False if one of the page's parents was taken for other
  * tokens meanwhile. */
 static bool is_after(const PagePool *pool, int page, PagesBefore text) {
   if (pool->pages[page].salt != text.salt) return false;

@@ -1,9 +1,9 @@
 /* page_pool.h - which pages of a KV cache hold which tokens: who uses them, and pages found by their tokens.
  *
- * A page belongs to the tokens in it and to all tokens before them: those of its parent, the page before it,
- * and of that one's parents. A page that no sequence uses any more stays known until it is needed for other
- * tokens, the longest unused first. Pages that were never used are taken last, so that a cache takes no more
- * memory than its sequences once needed at the same time.
+ * A page belongs to the tokens in it and to all tokens before them: those of its parent (the page before it),
+ * of the parent's parent, and so on. A page that no sequence uses any more stays known until it is needed for
+ * other tokens, the longest unused first. Pages that were never used are taken last, so that a cache takes no
+ * more memory than its sequences once needed at the same time.
  *
  *   page 3: [32 tokens]     ->   page 8: [32 tokens]   ->  page 1: [5 tokens]    one sequence
  *                           ->   page 6: [20 tokens]                             another, with page 3 too
@@ -37,7 +37,7 @@ typedef struct {
   uint64_t salt; /* keeps apart keys that are computed differently (LongRoPE) */
 } PagesBefore;
 
-/* Gives an empty page, used once, for the tokens after those; -1 if all pages are in use. */
+/* Returns an empty page with one user, for the tokens after `text`; -1 if all pages are in use. */
 int page_pool_take(PagePool *pool, PagesBefore text);
 /* One more sequence uses the page, or one less. */
 void page_pool_share(PagePool *pool, int page);
@@ -52,8 +52,8 @@ void page_pool_computed(PagePool *pool, int page);
 typedef struct {
   int page;     /* -1: no page begins with the first token */
   int n_tokens; /* how many of its first tokens agree and are computed */
-  int n_coming; /* the most tokens that agree with any page's, also those that a step is about to compute */
+  int n_coming; /* the most that agree with any page's tokens, tokens that a step is to compute included */
 } PageMatch;
 
-/* The page after those tokens whose own agree longest with ids[0..n). */
+/* The page after `text` whose computed tokens agree longest with ids[0..n). */
 PageMatch page_pool_find(const PagePool *pool, PagesBefore text, const int32_t *ids, int n);

@@ -18,9 +18,9 @@
  *           for each layer: n * layer_bytes[layer] bytes, as Backend's kv_read() makes them;
  *                           in a state layer_bytes[layer] bytes, as Backend's state_read() makes them
  *
- * Numbers have the machine's byte order; those of the other order are out of range. The file is used if every
- * field is as this program would have written it for this text, a layer if its hash is right. Files are read
- * and never mapped, so that a truncated one makes a read fail instead of raising SIGBUS. */
+ * Numbers have the machine's byte order; in the other order they are out of range. The file is used if every
+ * field is as this program would have written it for this text, and a layer's bytes if their hash is right.
+ * Files are read and never mapped, so that a truncated file makes a read fail instead of raising SIGBUS. */
 #pragma once
 
 #include <stdbool.h>
@@ -35,7 +35,7 @@ enum { PREFIX_BLOCK = 256, PREFIX_HEADER = 112, PREFIX_LABEL = 64 };
 typedef struct {
   const char *key;
   int n_layers;
-  const size_t *layer_bytes; /* [n_layers] of one token in each layer; of the state in each layer */
+  const size_t *layer_bytes; /* [n_layers] a layer's bytes of one token, or of the state */
   bool long_rope;
   bool state; /* a recurrent state, else a block */
 } PrefixKind;
@@ -46,8 +46,8 @@ typedef struct {
   int start, n;
   size_t data_bytes, data_offset;
   unsigned char *head;  /* the file up to its data, and perhaps more */
-  const int32_t *ids;   /* [start + n] in it */
-  const uint64_t *sums; /* [n_layers] in it */
+  const int32_t *ids;   /* [start + n] in `head` */
+  const uint64_t *sums; /* [n_layers] in `head` */
 } PrefixFile;
 
 /* Opens a file and checks all but its data. *found is false without failure if `path` does not exist. Release
@@ -64,7 +64,7 @@ size_t prefix_layer_bytes(const PrefixKind *kind, int layer, int n);
 size_t prefix_data_bytes(const PrefixKind *kind, int n);
 size_t prefix_most_bytes(const PrefixKind *kind, int n);
 
-/* The size of such a file in bytes. */
+/* The size in bytes of the file of n tokens from `start` on. */
 size_t prefix_file_bytes(const PrefixKind *kind, int start, int n);
 
 /* Writes ids[0 .. start + n) and the data, layer after layer, atomically to `path`, readable by its owner
@@ -73,11 +73,11 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
                          int start, int n, const void *data, const uint64_t *sums, Error *err);
 
 /* Checks the head of a file of this size against `kind`; fills start, n, data_bytes, data_offset, ids and
- * sums; the last two point into head. PRECOND head is aligned to 8 bytes */
+ * sums; ids and sums point into head. PRECOND head is aligned to 8 bytes */
 Status prefix_head_check(const char *name, const unsigned char *head, size_t head_size, uint64_t file_size,
                          const PrefixKind *kind, int start, PrefixFile *file, Error *err);
 
-/* A file's own description, unchecked, for lists of files; false if it is not such a file. */
+/* A file's own description, unchecked, for lists of files. prefix_file_summary() is false for other files. */
 typedef struct {
   int start, n;
   bool state;

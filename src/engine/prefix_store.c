@@ -62,7 +62,7 @@ typedef struct {
   int64_t now_ns;
   PrefixReport *report;
   uint64_t superseded; /* hash of a block that is a prefix of the first block to be saved; 0: none */
-  size_t room;         /* bytes of a thread's memory, in which a layer of any file has room */
+  size_t room;         /* bytes of memory of each thread: the largest layer of any file fits */
 } Walk;
 
 static Walk walk_of(PrefixStore *store, Session *session, const int32_t *ids, int n, PrefixReport *report) {
@@ -97,8 +97,8 @@ static uint64_t chain_to(const Walk *walk, int n) {
   return before;
 }
 
-/* Opens a file if it is valid, its ids before `start` are the text's, and at least `least` > 0 of its own ids
- * are, of a state all: returns how many, else 0. */
+/* Opens a file if it is valid and its ids before `start` are the text's. Returns how many of its own ids
+ * match the text; 0 if fewer than `least` > 0 match or, in the file of a state, not all. */
 static int open_file(const Walk *walk, const PrefixKind *kind, const char *name, int start, int least,
                      PrefixFile *file) {
   Error err = {{0}};
@@ -155,8 +155,8 @@ static int block_start(int pos) {
   return (pos - 1) / PREFIX_BLOCK * PREFIX_BLOCK;
 }
 
-/* Opens the state after the most of the text's first `most` tokens, but after more than `least`; returns how
- * many, or 0. */
+/* Opens the store's last state after more than `least` and at most `most` of the text's tokens; returns after
+ * how many, or 0. */
 static int open_best_state(const Walk *walk, int least, int most, PrefixFile *file) {
   Walk shorter = *walk;
   shorter.n = most;
@@ -180,8 +180,8 @@ typedef struct {
   bool last; /* no file follows */
 } Batch;
 
-/* Loads the files of a batch: threads share its (file, layer) pairs, each with a layer of memory. *n_good is
- * the number of files before the first bad one. */
+/* Loads the files of a batch: threads share its (file, layer) pairs; each thread has memory for one layer.
+ * *n_good is the number of files before the first bad one. */
 static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, int *n_good, Error *err) {
   const size_t room = walk->room;
   const int n_layers = walk->kind.n_layers, n_pieces = batch->count * n_layers;
@@ -209,7 +209,8 @@ static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, 
   return status;
 }
 
-/* Opens the next files of the text from *start on: whole blocks, and after the last whole one the best. */
+/* Opens the next files of the text from *start on: whole blocks, and then the block with the most tokens in
+ * common. */
 static void open_batch(const Walk *walk, int n_held, int *start, uint64_t *before, Batch *batch) {
   batch->count = 0;
   batch->last = false;
@@ -281,7 +282,7 @@ static Status load_state(const Walk *walk, const PrefixFile *file, unsigned char
   return status;
 }
 
-/* Restores the recurrent state after the most of the text's first n_held tokens. */
+/* Restores the store's last recurrent state within the text's first n_held tokens. */
 static Status restore_state(const Walk *walk, unsigned char *memory, int n_held, Error *err) {
   const int least = session_length(walk->session);
   bool good = false;
@@ -323,7 +324,7 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
 /* --- saving */
 
 /* Returns how many of the text's tokens the store has; *start is where the first block begins that is not
- * whole, *before the hash of the ids before it. */
+ * whole, *before the hash of the ids before *start. */
 static int find_known(Walk *walk, int *start, uint64_t *before) {
   PrefixFile file;
   uint64_t own;
@@ -360,7 +361,7 @@ static void remove_superseded(Walk *walk, uint64_t before) {
   walk->superseded = 0;
 }
 
-/* Where a file's data are put together. */
+/* Buffers in which a file's data are put together. */
 typedef struct {
   unsigned char *data;
   uint64_t *sums; /* [n_layers] */
@@ -377,7 +378,8 @@ typedef struct {
   int count;
 } SavedStates;
 
-/* Writes tokens start .. start + n to a file: of a state, what the session keeps in `slot`. */
+/* Writes the file of tokens start .. start + n: their keys and values, or the state that the session keeps in
+ * `slot`. */
 static Status save_file(Walk *walk, const PrefixKind *kind, int start, int n, int slot, uint64_t before,
                         uint64_t own, const SaveMemory *memory, Error *err) {
   unsigned char *bytes = memory->data;
@@ -412,7 +414,7 @@ static bool add_bytes(const Walk *walk, uint64_t size, bool fresh, SaveBytes *by
 }
 
 /* The end of the blocks from `start` on that are worth saving and, with the blocks before, within the limit.
- * The last one is always worth it with a recurrent state, which is at its end. */
+ * In a recurrent model the last block is always worth saving: a state is at its end. */
 static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes) {
   int end = start;
   while (end < walk->n) {
@@ -425,8 +427,8 @@ static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes
   return end;
 }
 
-/* Hashes of the ids before the block that the state after `pos` tokens is in, and up to the state: they name
- * its file. */
+/* The two hashes in the name of a state's file: of the ids before the state's block, and of the ids up to the
+ * state. */
 typedef struct {
   uint64_t before, own;
 } StateHashes;
@@ -437,7 +439,7 @@ static StateHashes state_hashes(const Walk *walk, int pos) {
   return (StateHashes){before, chain(before, walk->ids + start, pos - start)};
 }
 
-/* True if the store has the state after the first `pos` tokens, which counts as used now. */
+/* True if the store has the state after the first `pos` tokens; its file then counts as used now. */
 static bool has_state(const Walk *walk, int pos) {
   PrefixFile file;
   char name[PREFIX_NAME];
@@ -461,7 +463,7 @@ static int next_state(const Walk *walk, int pos, int most) {
 }
 
 /* Chooses the states up to `end` that are to be written: all at turns, and others if they are no larger than
- * the keys and values since the one before. Returns the position of the last. */
+ * the keys and values since the state before. Returns the position of the last one to be written; 0: none. */
 static int choose_states(const Walk *walk, int end, SaveBytes *bytes, SavedStates *saved) {
   const KeptStates *kept = session_kept_states(walk->session);
   int last = 0, last_fresh = 0;
@@ -505,7 +507,7 @@ static Status save_states(Walk *walk, const SavedStates *saved, const SaveMemory
   return STATUS_OK;
 }
 
-/* Saves the blocks from `start` to `end`, if that is more than the store has, and the states. */
+/* Saves the blocks from `start` to `end` (none if end == start), and the chosen states. */
 static Status save_all(Walk *walk, int start, int end, uint64_t before, const SavedStates *saved,
                        Error *err) {
   size_t size = prefix_data_bytes(&walk->kind, PREFIX_BLOCK);
@@ -521,7 +523,7 @@ static Status save_all(Walk *walk, int start, int end, uint64_t before, const Sa
   return status;
 }
 
-/* Most of the text's first n tokens whose state the store has; without recurrent states n. */
+/* The last position up to n whose state the store has, or 0; n if the model has no recurrent state. */
 static int known_state(const Walk *walk, int n) {
   if (!has_states(walk)) return n;
   PrefixFile file;

@@ -46,11 +46,11 @@ typedef struct {
 } PrefixReport;
 
 /* Extends the common prefix of the session and ids[0 .. n) by tokens from the store, up to n - 1 tokens in
- * all; report->n_tokens counts the ones that need not be computed again. Unusable files are reported to
- * note() and are no failure. After a failure of the session it still holds the common prefix. */
+ * all; report->n_tokens counts the tokens that need not be computed again. Unusable files are reported to
+ * note() and are no failure. After a failure of the session, the session still holds the common prefix. */
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err);
 
 /* Saves those of the session's first n tokens that the store lacks, except short rests and what exceeds the
- * limit; with a recurrent state, up to the last kept one. */
+ * limit; of a recurrent model, only tokens up to the last kept state. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);

@@ -3,7 +3,7 @@
 
 #include "engine/backend.h"
 
-/* The time of one kernel on one matrix of a model (`auk bench --kernels`). The first ones, with the layer
+/* The time of one kernel on one matrix of a model (`auk bench --kernels`). The first records, with the layer
  * "machine", are the machine's own limits. */
 typedef struct {
   const char *layer;      /* "qkv", "o", "gate_up", "down", "head"; matrices of one shape are timed once */
@@ -34,7 +34,7 @@ typedef struct {
 } MachineRates;
 
 struct BackendProbe {
-  /* Writes the device's product name to out[size]; NULL: it is the host's processor. */
+  /* Writes the device's product name to out[size]; NULL: the device is the host's processor. */
   Status (*describe)(const BackendOptions *options, char *out, size_t size, Error *err);
   /* Times every kernel (or options->kernel alone) on every matrix that it supports and reports to the sink.
    * Uses only the sizes of the model and needs no load(). NULL: there is no choice of kernels. */
@@ -42,14 +42,14 @@ struct BackendProbe {
                          KernelTimeSink sink, void *user, Error *err);
   /* Takes some 100 ms, and up to 2 GiB of the device's memory during that time. */
   Status (*measure_machine)(const BackendOptions *options, MachineRates *rates, Error *err);
-  /* microseconds[i]: a sum of rows[i] rows over the GPUs that share a loaded model, as separate kernels make
-   * it. NULL: no several share one. */
+  /* microseconds[i]: the time of a sum of rows[i] rows over the GPUs that share a loaded model, by separate
+   * kernels. NULL: devices cannot share a model. */
   Status (*time_sums)(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err);
   /* Where load() would put weights, if it could take `most` bytes of the device's own memory; needs no
-   * device. NULL: it has none. */
+   * device. NULL: the device has no memory of its own. */
   Status (*places)(const Model *model, size_t most, DeviceMemory *memory, Error *err);
   /* weights[i]: bytes of weights in the memory of GPU i of n that share the model (model/slice.h). Refuses
-   * (STATUS_MODEL) a model that they cannot share; needs no device. NULL: no several share one. */
+   * (STATUS_MODEL) a model that they cannot share; needs no device. NULL: devices cannot share a model. */
   Status (*shares)(const Model *model, int n, size_t *weights, Error *err);
   /* Free and total bytes of the device's own memory. NULL: it uses the host's. */
   Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);

@@ -1,12 +1,12 @@
 /* sampler.c - sampling on the host; sampler_math.h has the rules, step by step, and their arithmetic.
  *
  * Called by: the CPU backend's sample operation, session.c.
- * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen of
- *              `seen` are set.
+ * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen entries
+ *              of `seen` are true.
  *
  * Top-k and top-p are the same cut of the ranking, once by count and once by weight. A radix select finds it
  * without sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second
- * and a third the next bits; ids decide between equal keys, which have equal weights. That takes three passes
+ * and a third give its next bits; ids decide between equal keys, which have equal weights. It takes 3 passes
  * over the candidates, as on a parallel device. */
 #include "engine/sampler.h"
 
@@ -30,7 +30,7 @@ struct Sampler {
   uint64_t n_draws;
   uint64_t version; /* counts changes of the seen tokens */
 
-  /* All arrays have room for vocab_size rounded up to LANES. */
+  /* All arrays have room for vocab_size rounded up to a multiple of LANES. */
   bool *seen;          /* [vocab_size] in the prompt or in the answer */
   uint32_t *generated; /* [vocab_size] counts in the answer */
   int32_t *seen_ids;   /* [n_seen] of vocab_size */
@@ -179,7 +179,7 @@ void sampler_token_counts(const Sampler *s, uint32_t *notes) {
   }
 }
 
-/* Makes scores[0..n), n <= 64, of tokens that are not allowed -infinity, with few writes to single scores. */
+/* Sets the scores of forbidden tokens to -infinity, in scores[0..n), n <= 64, with few scattered writes. */
 static void forbid(float *scores, int n, uint64_t allowed) {
   const uint64_t all = UINT64_MAX >> (64 - n);
   const bool few = __builtin_popcountll(allowed & all) < n / 2;
@@ -195,7 +195,7 @@ static void forbid(float *scores, int n, uint64_t allowed) {
   for (uint64_t bits = all & allowed; bits; bits &= bits - 1) scores[__builtin_ctzll(bits)] = kept[n_kept++];
 }
 
-/* The scores to pick from: the logits themselves without penalties and mask. */
+/* The scores to pick from; if there are no penalties and no mask, the logits themselves. */
 static const float *make_scores(Sampler *s, const float *logits) {
   const SamplerSettings *set = &s->settings;
   const bool penalties = sampler_has_penalties(s) && s->n_seen > 0;

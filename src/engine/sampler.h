@@ -47,8 +47,8 @@ void sampler_count_token(Sampler *sampler, int32_t id, bool generated);
  * bit first; NULL: all tokens. The mask stays the caller's, who keeps it unchanged until the pick is made. */
 void sampler_allow(Sampler *sampler, const uint64_t *mask);
 const uint64_t *sampler_allowed(const Sampler *sampler);
-/* Picks from logits[vocab_size] and counts one draw. Does not note the token. STATUS_FAILED if an allowed
- * logit is NaN or none is finite, so that a broken model does not produce text. */
+/* Picks from logits[vocab_size] and counts one draw, but does not count the token as seen. STATUS_FAILED if
+ * an allowed logit is NaN or +infinity or none is finite, so that a broken model does not produce text. */
 Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
 
 /* For a device that picks by itself: the settings, the number of its next draw, and the seen tokens. */
@@ -57,7 +57,7 @@ bool sampler_has_penalties(const Sampler *sampler);
 uint64_t sampler_draws(const Sampler *sampler);          /* the number of the next draw */
 void sampler_set_draws(Sampler *sampler, uint64_t n);    /* makes it n */
 uint64_t sampler_take_draw(Sampler *sampler);            /* counts one draw and returns its number */
-void sampler_return_draws(Sampler *sampler, uint64_t n); /* uncounts the last n, of dropped tokens */
+void sampler_return_draws(Sampler *sampler, uint64_t n); /* uncounts n draws, whose tokens were dropped */
 uint64_t sampler_version(const Sampler *sampler);        /* changes whenever the seen-token counts change */
 /* notes[vocab_size]: each token's count in the answer, plus SAMPLER_TOKEN_SEEN if it was seen at all. */
 void sampler_token_counts(const Sampler *sampler, uint32_t *notes);
@@ -69,8 +69,8 @@ typedef struct {
   int32_t id;
   double log_p; /* natural */
 } TokenScore;
-/* scores[0] is that of `id`; scores[1 .. n] are those of the n likeliest tokens, the lower id first where two
- * are as likely; fewer than n have the id -1. */
+/* scores[0] is the score of `id`; scores[1 .. n] are the scores of the n likeliest tokens, the lower id first
+ * where two are as likely. Entries beyond vocab_size tokens have the id -1. */
 void log_probabilities(const float *logits, int vocab_size, int32_t id, int n, TokenScore *scores);
 
 #ifdef __cplusplus

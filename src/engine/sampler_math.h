@@ -32,7 +32,7 @@
 #define SAMPLER_TOKEN_SEEN UINT32_C(0x80000000) /* sampler_token_counts() */
 
 enum {
-  SAMPLER_WEIGHT_BITS = 40,    /* the greatest weight is 2^40: smaller than 2^-41 of it is never drawn */
+  SAMPLER_WEIGHT_BITS = 40,    /* the greatest weight is 2^40: a token below 2^-41 of it is never drawn */
   SAMPLER_MAX_VOCAB = 1 << 23, /* 2^23 weights of 2^40 sum to 2^63 */
 };
 
@@ -80,7 +80,7 @@ SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float
   return score;
 }
 
-/* 2^bits * e^x for x <= 0 (-infinity too; below -64 it is as at -64), to about one part in 2^51.
+/* 2^bits * e^x for x <= 0 (-infinity too; the value below -64 is that at -64), to about one part in 2^51.
  * x = k ln 2 + r with |r| <= ln 2 / 2: adding 1.5 * 2^52 rounds to the integer k and leaves it in the low
  * bits; ln 2 has two parts as in fdlibm (k * high is exact); e^r is its series up to r^12 (the rest is below
  * 2^-52). */
@@ -105,7 +105,7 @@ SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
   return p * sampler_bits_double((sampler_double_bits(shifted) + 1023 + (uint64_t)bits) << 52);
 }
 
-/* e^x * 2^40 as the nearest integer, for x <= 0. Adding 2^52 rounds and leaves it in the low bits. */
+/* e^x * 2^40 as the nearest integer, for x <= 0. Adding 2^52 rounds, and the low bits are the integer. */
 SAMPLER_FUNCTION uint64_t sampler_weight(double x) {
   return sampler_double_bits(sampler_exp(x, SAMPLER_WEIGHT_BITS) + 0x1p52) & ((UINT64_C(1) << 52) - 1);
 }

@@ -3,11 +3,12 @@
  * Called by: generate.c, the commands.   Calls: forward.c, the backend, sampler.c.
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
- *              or -1 if the state has none; if has_last is set, `last` holds them too; nothing here allocates
- *              after session_open(). A step that fails leaves n_past as it was; keys and values that it wrote
- *              before n_past are those that were there. The backend's recurrent state may be that of another
- *              position: settle() makes it that of n_past before a step. guesses.ids[n_right .. guesses.n)
- *              are computed after the session's tokens: the rows of logits after logits_row are theirs. */
+ *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here
+ *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
+ *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
+ *              another position: settle() makes it that of n_past before a step.
+ *              guesses.ids[n_right .. guesses.n) are computed after the session's tokens; their logits are
+ *              the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -35,13 +36,13 @@ struct Session {
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
   float *last;   /* [vocab_size] logits that the continuations of session_score() begin with */
   bool has_last;
-  /* Models with a recurrent state (backend.h). state_pos: the backend's current state is that after so many
-   * of ids, or of tokens that were forgotten if it exceeds n_past; -1 after a failure. */
+  /* Models with a recurrent state (backend.h). state_pos: the backend's current state is the one after this
+   * many of ids; if state_pos exceeds n_past, after tokens that were forgotten; -1 after a failure. */
   KeptStates kept;
   int state_pos;
-  int before_guesses;    /* the slot after the kept ones has the state after so many of ids; 0: none */
+  int before_guesses;    /* slot kept.n_slots has the state after this many of ids; 0: it has none */
   int branch;            /* where the last text began to differ from ids: prefill keeps a state there */
-  SessionProgress watch; /* recompute_rope()'s, or NULL */
+  SessionProgress watch; /* set by session_watch(), or NULL */
   void *watch_user;
   Drafter *drafter; /* NULL: no guesses */
   Guessing guessing;
@@ -49,7 +50,7 @@ struct Session {
   int n_right;
   int n_same;             /* ids[0 .. n_same) are as they were when the drafter saw them last */
   int step_pos, n_tapped; /* the taps have n_tapped rows, from this position on */
-  int n_told;             /* the drafter knows the hidden states of so many of ids */
+  int n_told;             /* the drafter knows the hidden states of this many of ids */
 };
 
 static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
@@ -175,8 +176,8 @@ static Status compute_again(Session *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes the backend's recurrent state that of the last position up to n_past for which it is at hand: the
- * current one, or one that was saved. */
+/* Makes the backend's recurrent state that of the last position up to n_past whose state is current or was
+ * saved. */
 static Status restore_nearest(Session *s, Error *err) {
   int slot = kept_states_find(&s->kept, s->n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
   if (s->before_guesses > from && s->before_guesses <= s->n_past) {
@@ -190,7 +191,7 @@ static Status restore_nearest(Session *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes the backend's recurrent state that after the session's tokens. */
+/* Makes the backend's recurrent state the one after the session's tokens. */
 static Status settle(Session *s, Error *err) {
   if (!s->kept.n_slots || s->state_pos == s->n_past) return STATUS_OK;
   TRY(restore_nearest(s, err));
@@ -202,7 +203,7 @@ static Status settle(Session *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Keeps the current state, which is that after `pos` tokens, unless that is done. */
+/* Keeps the current state, the one after `pos` tokens, unless it is kept already. */
 static Status keep_state(Session *s, int pos, bool turn, Error *err) {
   const int slot = pos > 0 ? kept_states_add(&s->kept, pos, turn) : -1;
   if (slot < 0) return STATUS_OK;
@@ -426,8 +427,8 @@ Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, c
   return s->backend->kv_write(s->state, range, layer, n_stored, from, err);
 }
 
-/* Copies the logits of one row of the last step to s->logits. `made`: the step has made those of all rows;
- * else they are made for max_logit_rows rows at a time, so that rows have to be asked for in order. */
+/* Copies the logits of one row of the last step to s->logits. `made`: the step has made the logits of all
+ * rows; else they are made here for max_logit_rows rows at a time, so rows have to be asked for in order. */
 static Status row_logits(Session *s, TokenRange range, int row, bool made, Error *err) {
   int kept = row % s->sizes.max_logit_rows, more = range.n_tokens - row;
   if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
@@ -445,7 +446,7 @@ Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, 
   while (s->n_past < n) {
     int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
     const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->long_rope};
-    const bool at_once = size <= s->sizes.max_logit_rows; /* then the step makes them, as in generation */
+    const bool at_once = size <= s->sizes.max_logit_rows; /* the step makes all logits, as in generation */
     TRY(step(s, ids + first, size, at_once ? size : 0, at_once, err));
     for (int i = 0; i < size; i++) sampler_count_token(s->sampler, ids[first + i], false);
     for (int row = 0; row < size; row++) {
@@ -591,7 +592,7 @@ static Status save_before_guesses(Session *s, Error *err) {
 }
 
 /* Appends ids[n_past .. n) in one step with guesses after them. After wrong guesses the recurrent state is
- * that before them: the step then computes the tokens from there again, and takes no guesses. */
+ * the one before the guesses: the step then computes the tokens from that position again, without guesses. */
 static Status decode_step(Session *s, int n, int n_more, Error *err) {
   const int n_past = s->n_past;
   double draft_ms = 0;
@@ -687,7 +688,7 @@ Status session_wait_token(Session *s, int32_t *id, Error *err) {
 
 Status session_drain(Session *s, Error *err) {
   if (!s->backend->drain) return STATUS_OK;
-  if (s->n_in_flight > 0) s->logits_row = -1; /* they belong to a dropped token */
+  if (s->n_in_flight > 0) s->logits_row = -1; /* the device's logits belong to a dropped token */
   sampler_return_draws(s->sampler, (uint64_t)s->n_in_flight);
   s->n_in_flight = 0;
   kept_states_cut(&s->kept, s->n_past);

@@ -23,7 +23,7 @@ typedef struct {
    * step; NULL: nothing does. It stays the caller's and outlives the session. */
   Drafter *drafter;
   int n_guesses;     /* of a step, at most DRAFT_MOST; 0: none */
-  bool guess_always; /* whether they pay or not */
+  bool guess_always; /* even where guesses do not pay */
 } SessionOptions;
 
 /* The sizes that session_open() will ask of the backend, for its state_bytes(). */
@@ -39,7 +39,7 @@ void session_close(Session *session);
 int session_length(const Session *session);
 int session_context(const Session *session); /* n_ctx */
 /* From here on, holds at most n_ctx tokens, as a session opened with so many does; 0, or more than it was
- * opened with: those. PRECOND the next call is session_sync() */
+ * opened with: as many as it was opened with. PRECOND the next call is session_sync() */
 void session_limit(Session *session, int n_ctx);
 int session_vocab(const Session *session); /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);
@@ -55,8 +55,8 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
                     Error *err);
 
 /* Sets the progress callback (or NULL) of session_decode() and session_score(): where a text grows beyond
- * LongRoPE's original context, they prefill all of it again, and after session_keep() what follows the last
- * kept recurrent state. After an interruption the session may hold less. */
+ * LongRoPE's original context, they prefill all of it again; after session_keep() they compute again what
+ * follows the last kept recurrent state. After an interruption the session may hold less. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
 /* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent
@@ -73,8 +73,8 @@ void session_keep(Session *session, int n);
  * tokens after the last such state are computed again. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
 void session_adopt(Session *session, const int32_t *ids, int n);
-/* Backend's kv_read() and kv_write(); the former only for tokens that the session holds. They do nothing for
- * a layer that shares the keys and values of another. */
+/* Backend's kv_read(), only for tokens that the session holds, and kv_write(). They do nothing for a layer
+ * that shares the keys and values of another. */
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
                         Error *err);
@@ -84,7 +84,8 @@ const size_t *session_kv_bytes(const Session *session);
 const size_t *session_state_bytes(const Session *session);
 /* The kept states (kept_states.h), by slot. */
 const KeptStates *session_kept_states(const Session *session);
-/* Backend's state_read() and state_write() of a kept state. PRECOND pos > session_length() */
+/* A new slot for the state after pos > session_length() tokens; frees a slot; Backend's state_read() and
+ * state_write() of a slot. */
 int session_state_add(Session *session, int pos);
 void session_state_drop(Session *session, int slot);
 Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);
@@ -113,21 +114,21 @@ void session_set_draws(Session *session, uint64_t n);
 /* sampler_allow() for the tokens that are sampled from now on. */
 void session_allow(Session *session, const uint64_t *mask);
 Status session_sample(Session *session, int32_t *id,
-                      Error *err); /* from the last logits; not yet in the cache */
+                      Error *err); /* from the last logits; the token is not in the cache yet */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
-/* Several tokens that are known: session_hold() takes them one by one and false where the context is full;
- * session_decode_held() appends them in one step and makes the logits of the last one. Without it they are
- * forgotten. No other function that appends may be called between. A session with a drafter computes guesses
- * in the same step, at most n_more (-1: any number), which is how many tokens may be appended after these; a
- * later call for tokens that were guessed then has no step to compute. */
+/* Several tokens that are known: session_hold() takes them one by one, false if the context is full;
+ * session_decode_held() appends them in one step and makes the logits of the last one. Without that call they
+ * are forgotten. No other function that appends may be called between. A session with a drafter computes
+ * guesses in the same step, at most n_more (-1: any number), which is how many tokens may be appended after
+ * these; a later call for tokens that were guessed then has no step to compute. */
 bool session_hold(Session *session, int32_t id);
 int session_held(const Session *session);
 Status session_decode_held(Session *session, int n_more, Error *err);
-/* The guesses that are computed after the session's tokens, and how many there are. */
+/* *ids: the guesses that are computed after the session's tokens. Returns their number. */
 int session_guessed(const Session *session, const int32_t **ids);
-/* Forgets how guesses fared, which decides how many tokens the next steps guess: where a backend rounds a
- * step of several rows otherwise, an answer then has the bits that it would have in a session of its own. */
+/* Forgets how guesses fared, which decides how many tokens the next steps guess: where a backend rounds steps
+ * of several rows differently, an answer then has the bits that it would have in a session of its own. */
 void session_forget_guesses(Session *session);
 /* Counts of guesses since session_open(), or session_forget_guesses(). */
 GuessCounts session_guesses(const Session *session);
@@ -151,5 +152,5 @@ Status session_drain(Session *session, Error *err);
 size_t session_head_spares(const Session *session, int pos);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
-/* The same in the session's own memory, which stays until the next call. */
+/* The same logits in the session's own memory, valid until its next call. */
 Status session_last_logits(Session *session, const float **logits, Error *err);

@@ -48,7 +48,7 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   return 4.0 * own.n_heads * own.head_dim * seen;
 }
 
-/* Keys and values that a token sees and, with an indexer, a key for each block. */
+/* Bytes of the keys and values that a token sees and, with an indexer, of a key for each block. */
 static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv) {
   const LayerConfig own = config_layer(c, layer);
   const double token = (double)kv_token_bytes(c, own.kv_layer, kv), seen = seen_before(c, layer, n_past);
@@ -57,9 +57,8 @@ static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv
   return seen * head * own.n_kv_heads + (double)(n_past / c->indexer.block) * c->indexer.head_dim * number;
 }
 
-/* Each tap of the convolution; and of the delta rule for each number of the state a product with k, the
- * decay, what k adds, and a product with q (Mamba-2: no product with k); of a short convolution its two
- * gates. */
+/* A short convolution: each tap, and two gates. The delta rule: each tap of its convolution and, for each
+ * number of the state, a product with k (not in Mamba-2), the decay, what k adds, and a product with q. */
 static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   const DeltaConfig *delta = &config->delta;
   if (config_layer(config, layer).kind == LAYER_CONV)
@@ -69,21 +68,21 @@ static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   return (2 * taps + (delta->rule == RULE_MAMBA2 ? 5 : 7) * cells) * n_rows;
 }
 
-/* The experts that n_rows tokens are expected to read, where any is as likely as any other. */
+/* The experts that n_rows tokens are expected to read if all experts are equally likely. */
 static double experts_read(const ExpertConfig *experts, int n_rows) {
   const double n = experts->n_experts, missed = 1 - experts->n_chosen / n;
   return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));
 }
 
-/* True for a matrix that comes after attention, or what stands in its place: other rows do not need its
- * outputs. */
+/* True for a matrix that comes after attention (or a recurrence): in the last layer only rows with logits
+ * need its outputs. */
 static bool follows_attention(int which) {
   return which == LAYER_O || which == LAYER_GATE || which == LAYER_UP || which == LAYER_DOWN ||
          (which >= LAYER_ROUTER && which <= LAYER_LATENT_OUT) || which >= N_LAYER_LINEARS;
 }
 
-/* Adds a layer's matrices: of experts those that are read, as large as they are on average. n_ended: rows
- * that go on after attention. */
+/* Adds a layer's matrices, but only as many experts as are read, each of the average size. n_ended: rows that
+ * go on after attention. */
 static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
   const ExpertConfig *experts = &model->config.experts;
   double bytes = 0, flop = 0;

@@ -6,15 +6,15 @@
 #include "engine/backend.h"
 
 typedef struct {
-  /* Each once: layers as stored, of experts as many as the rows choose on average, keys and values or a
-   * recurrent state, the lm_head, rows of the embedding. */
+  /* Read once each: layers as stored, with as many experts as the rows choose on average; keys and values or
+   * a recurrent state; the lm_head; rows of the embedding. */
   double bytes;
   double flop; /* of matmuls, attention and recurrences; a multiplication and an addition are two */
 } StepCost;
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the
- * lm_head is not read). In the last layer only these rows go on after attention. Reads the keys and values of
- * the n_past tokens that a row can see (sliding windows); the step itself makes those of its rows. */
+ * lm_head is not read). In the last layer only these rows go on after attention. The step reads the keys and
+ * values of the past tokens that its first row sees (sliding windows), and makes its own rows'. */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
 /* Bytes of weights that a step of one token reads of experts in the last host_experts layers, and of all
