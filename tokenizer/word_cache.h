@@ -21,7 +21,7 @@ typedef struct {
 
 void word_cache_release(WordCache *cache);
 
-/* The slot of a word of 1 .. WORD_CACHE_LONGEST bytes: its own or, with key_size 0, a free one for
+/* The slot of a word of 1 .. WORD_CACHE_LONGEST bytes: its own or, with key_size 0, a free slot for
  * word_cache_fill(). Valid until the next call; NULL without memory. */
 #define WORD_CACHE_LONGEST 128
 WordSlot *word_cache_seek(WordCache *cache, const char *word, size_t size, uint64_t hash);

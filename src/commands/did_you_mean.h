@@ -1,4 +1,4 @@
-/* did_you_mean.h - suggests the word that a mistyped one probably meant. */
+/* did_you_mean.h - suggests the word that a mistyped word probably meant. */
 #pragma once
 
 #include <stddef.h>

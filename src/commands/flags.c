@@ -318,8 +318,8 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
                    rule->why ? ")" : "");
 }
 
-/* With `setting`, one of parse->given, checks only the rules that involve this flag: whether the command line
- * breaks the other rules is not for a setting to say. */
+/* With `setting`, one of parse->given, checks only the rules that involve this flag: the command line may
+ * break other rules, which no setting is to report. */
 static Status check_rules(const FlagParse *parse, const Word *setting, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];

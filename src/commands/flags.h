@@ -168,7 +168,7 @@ typedef struct {
   void *options;               /* the command's options struct, parsed */
   const char *const *operands; /* [n_operands] */
   size_t n_operands;
-  size_t n_given;             /* flags on the command line; repeated ones count each time */
+  size_t n_given;             /* flags on the command line; a repeated flag counts each time */
   Buffer out;                 /* written to standard output at the end unless the command fails */
   const char *usual_model;    /* the model that the file of settings names, or NULL */
   const char *const *aliases; /* [n_aliases] sections of the file of settings */
@@ -213,7 +213,7 @@ typedef struct {
   const Interface *interface;
   void *options;  /* the struct that the interface's groups describe */
   Word *given;    /* [number of flags] */
-  size_t n_given; /* flags on the command line; repeated ones count each time */
+  size_t n_given; /* flags on the command line; a repeated flag counts each time */
   int *sources;   /* [number of flags] of each given flag: 0: the command line, else FlagSetting.source */
   bool helped;    /* the help was printed, and nothing else is to be done */
   bool no_config;
@@ -245,8 +245,9 @@ typedef struct {
 } FlagSetting;
 typedef enum { SET_DONE, SET_ABSENT, SET_OVERRIDDEN, SET_EXCLUDED } SetResult;
 
-/* Sets a flag, unless the command lacks it (SET_ABSENT), a smaller source gave it (SET_OVERRIDDEN), or a rule
- * excludes it beside the given flags (SET_EXCLUDED). The last value of a source counts; lists collect. */
+/* Sets a flag, unless the command lacks it (SET_ABSENT), a source with a smaller number gave it
+ * (SET_OVERRIDDEN), or a rule excludes it with the given flags (SET_EXCLUDED). The last value of a source
+ * counts; lists collect. */
 Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result, Error *err);
 /* True if the command has the flag of this table entry; for -m, any FLAG_MODEL entry. */
 bool interface_has(const Interface *interface, const Flag *flag);

@@ -176,7 +176,7 @@ static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   if (status == STATUS_OK) status = start(&shot, ids.count, err);
   if (status == STATUS_OK) status = answer(&shot, &ids, err);
   reply_release(&shot.reply);
-  assistant_release(assistant); /* before the flags that it refers to */
+  assistant_release(assistant); /* released before the flags that it refers to */
   conversation_release(&shot.conversation);
   continued_release(&shot.continued);
   buffer_release(&shot.text);
@@ -305,8 +305,8 @@ static bool is_command(const char *word) {
   return false;
 }
 
-/* Takes an operand as the prompt: any word if the command is named (auk run MODEL PROMPT), else any that is
- * no command's name. */
+/* Takes an operand as the prompt: any word if the command is named (auk run MODEL PROMPT), else any word that
+ * is no command's name. */
 static Status take_prompt(const CommandCall *call, const char *text, Error *err) {
   Options *o = call->options;
   const bool is_named = strcmp(call->word, commands[0].name) == 0;

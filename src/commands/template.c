@@ -135,7 +135,7 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 
-/* The checkpoint's directory, or the one that contains a packed file; NULL if no model is named. */
+/* The checkpoint's directory, or the directory that contains a packed file; NULL if no model is named. */
 static Status find_directory(const Options *options, char **directory, Error *err) {
   ModelPlace place = {0};
   Status status = model_place_find(&options->model, &place, err);

@@ -51,7 +51,8 @@ static int compare(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Appends the words to `list`, sorted, if there are several without a common continuation. Frees them. */
+/* Appends the words to `list`, sorted, if there are several without a common continuation. Frees the
+ * words. */
 static Status finish(Candidates *c, Status status, Buffer *list, Error *err) {
   StringList *words = &c->words;
   const bool listed = status == STATUS_OK && words->count > 1 && c->rest->size == 0;

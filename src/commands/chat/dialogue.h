@@ -24,7 +24,7 @@ typedef struct {
   Conversation conversation;
   Continued continued;   /* the kept chat that the conversation continues */
   Error begin_note;      /* note from continued_begin(); empty: none */
-  bool unsaved;          /* the conversation has changed since it was kept */
+  bool unsaved;          /* the conversation has changed since it was last written */
   IdList held;           /* ids of the last prompt and its answer */
   Buffer attached;       /* text from /read for the next message */
   Show show;             /* output of answers */

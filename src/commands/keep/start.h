@@ -28,9 +28,9 @@ typedef Status KeepVisit(void *user, const char *path, int socket, Error *err);
 Status keep_each(KeepVisit *visit, void *user, Error *err);
 /* How a holder answers: with its state, by the end of the connection, or not at all (watch.h). */
 typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT } KeepReply;
-/* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if it replied.
- * Without a connection (socket -1) the holder is silent. */
+/* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if the holder
+ * replied. Without a connection (socket -1) the holder is silent. */
 Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, KeepReply *reply,
                  Error *err);
-/* Waits until the holder has ended; false if it has not after ms. */
+/* Waits until the holder has ended; false if it has not ended after `ms` milliseconds. */
 bool keep_await_end(Wire *wire, int ms);

@@ -47,15 +47,15 @@ Status map_begin(Mapping *mapping, Error *err);
 Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
 /* map_answer() in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result.
  * The record's text must be valid until map_reply(). Each record in flight has a Mapping of its own with its
- * own counts, from map_begin_another(), whose assistant may be another one with the same flags, on another
- * device. */
+ * own counts, from map_begin_another(), whose assistant may be another assistant with the same flags, on
+ * another device. */
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
 /* Gives the next request of a record whose choices are scored, one request for each choice; false: there are
  * no more. */
 bool map_ask_more(Mapping *mapping, BatchRequest *request);
-/* True if the request is one of this record. */
+/* True if the request belongs to this record. */
 bool map_has_asked(const Mapping *mapping, const BatchRequest *request);
 /* Takes the result of a request. *complete: it was the record's last request, and `line` has its result. */
 Status map_reply(Mapping *mapping, const Record *record, const BatchRequest *request, const BatchResult *done,

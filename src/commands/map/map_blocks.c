@@ -16,7 +16,7 @@ struct Blocks {
   HeldBlock *held; /* [n_held] in the order of claiming */
   size_t n_held, capacity;
   size_t n_to_read; /* records of the last held block that were not read yet, each copy counted */
-  size_t n_given;   /* results in blocks that this process has given */
+  size_t n_given;   /* results in blocks that this process has completed */
   Buffer results;   /* of held[0], so far */
 };
 

@@ -1,5 +1,5 @@
 /* map_blocks.h - the records and results of a --map run with --claim: blocks of records that this process
- * takes one after another, and gives as whole files. */
+ * takes one after another, and writes as whole files. */
 #pragma once
 
 #include "commands/map/map_claim.h"
@@ -27,7 +27,7 @@ Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, b
 /* Adds a result. Results must come in the order in which the records were read. *lost: the result was the
  * last one of block *block, whose results are dropped, as another process has taken the block over. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
-/* The number of results that other processes were seen to have given. */
+/* The number of results that other processes were seen to have written. */
 size_t blocks_elsewhere(const Blocks *blocks);
 /* Calls claims_check_end(). */
 Status blocks_check_end(const Blocks *blocks, Error *err);

@@ -1,5 +1,5 @@
 /* map_claim.h - `--claim DIR`: processes, also of several machines, share blocks of records by a directory
- * that all of them see. Each takes a block that is free, answers it, and gives its results; blocks of a
+ * that all of them see. Each takes a block that is free, answers it, and writes its results; blocks of a
  * process that has died are taken over.
  *
  *     DIR/job/settings             as the head of OUT.resume: every process's own must equal them
@@ -33,14 +33,14 @@ Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
 /* Takes a block. *at_end: all blocks are done, or taken by this process. may_wait: waits until there is a
  * block or the end; else *found may be false though this is not the end. */
 Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err);
-/* Gives the results of a block that was taken. *given is false if another process has taken the block
+/* Writes the results of a block that was taken. *given is false if another process has taken the block
  * over. */
 Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
 /* True if a block was seen to have results, of any process. */
 bool claims_is_done(const Claims *claims, size_t block);
 /* Fails, at the end, if blocks have no results because something else has their names: notes said what. */
 Status claims_check_end(const Claims *claims, Error *err);
-/* Lets other processes take blocks that were not given. NULL is fine. */
+/* Lets other processes take this process's unfinished blocks. NULL is fine. */
 void claims_close(Claims *claims);
 
 /* The hash of a block's name. The hash of the block's results continues it (record_hash()), so that another

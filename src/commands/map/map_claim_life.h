@@ -9,7 +9,7 @@
 /* This process's number: a thread changes it four times in a lease. */
 typedef struct Life Life;
 Status life_begin(const char *path, int lease_s, Life **life, Error *err);
-/* Removes the file, so that others see at once that this process has ended. NULL is fine. */
+/* Removes the file, so that other processes see at once that this process has ended. NULL is fine. */
 void life_end(Life *life);
 
 /* The numbers of other processes. */

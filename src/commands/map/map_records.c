@@ -189,7 +189,7 @@ Status record_reader_return(RecordReader *reader, const RecordPlace *place, Erro
   return STATUS_OK;
 }
 
-/* Gives the last record once more. */
+/* Returns the last record once more. */
 static void repeat(RecordReader *reader, Record *record) {
   reader->n_copies_left--;
   reader->last.copy++;

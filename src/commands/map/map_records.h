@@ -22,7 +22,7 @@ typedef struct {
   bool passes_blank; /* blank records are skipped (JSON Lines) */
   bool verbatim;     /* CR and byte order mark are kept */
   size_t limit;      /* bytes that are kept of a record */
-  int n_copies;      /* each record is given n_copies times; 0: once */
+  int n_copies;      /* each record is returned n_copies times; 0: once */
   RecordShare share; /* the other records are passed over */
   uint64_t hash;     /* initial value of the record hashes */
 } RecordRules;
@@ -79,7 +79,7 @@ typedef struct {
   size_t line;   /* lines before it */
   uint64_t hash; /* of the hashes of all records before it */
 } RecordPlace;
-/* record_reader_place(): the place of the next record. PRECOND no copies of a record are left to give.
+/* record_reader_place(): the place of the next record. PRECOND no copies of a record are left to return.
  * record_reader_return(): continues at a place. PRECOND the input is a regular file, opened by its name. */
 RecordPlace record_reader_place(const RecordReader *reader);
 Status record_reader_return(RecordReader *reader, const RecordPlace *place, Error *err);

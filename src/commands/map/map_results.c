@@ -131,7 +131,7 @@ static const char *other_settings(const Json *tree, uint64_t expected) {
              : "was made with another model or other settings";
 }
 
-/* The index of a line's result among those of all shares. */
+/* The index of a line's result among the results of all shares. */
 static size_t index_of(const ResultsOptions *options, const Record *line) {
   return record_index(&options->share, options->n_copies, line->index);
 }

@@ -19,7 +19,7 @@ typedef struct {
   bool resuming;                    /* `record` may have a result already */
   size_t n_found, n_errors, n_done; /* n_done: results, found or made, in OUT */
   size_t n_running;                 /* records that are being answered together */
-  size_t n_waiting;                 /* results that wait until an earlier one is written */
+  size_t n_waiting;                 /* results that wait until an earlier result is written */
   double start_ms, shown_ms;
   bool on_screen; /* a progress line is on standard error */
 } Map;

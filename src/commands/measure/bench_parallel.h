@@ -8,7 +8,7 @@
 typedef struct {
   BenchSubject *subject;
   const IdList *counts, *prompts, *answers; /* sequences; tokens of each sequence's prompt and answer */
-  bool invariant;                           /* an answer does not depend on the others in its batch */
+  bool invariant;                           /* an answer does not depend on other answers in its batch */
   MachineRates machine;
 } ParallelTests;
 

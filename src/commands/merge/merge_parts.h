@@ -27,7 +27,8 @@ typedef struct {
 /* Opens the parts, and counts their results. Refuses (STATUS_USAGE) files that are no parts, or not of one
  * run: of another model, settings, prompt or input. */
 Status merge_parts_open(const char *const *paths, size_t n_paths, MergeParts *parts, Error *err);
-/* Says on standard error which results are missing, and how they are made; STATUS_FAILED if any are. */
+/* Says on standard error which results are missing, and how they are made; STATUS_FAILED if any are
+ * missing. */
 Status merge_parts_check(const MergeParts *parts, Error *err);
 void merge_parts_release(MergeParts *parts);
 

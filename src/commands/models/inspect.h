@@ -11,8 +11,8 @@ typedef struct {
   const Model *model;
   const char *path;
   size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
-  size_t n_8bit;                         /* quantised ones with 8 bits */
-  size_t n_fp8, n_fp4;                   /* quantised ones in FP8, in FP4 */
+  size_t n_8bit;                         /* quantised layers with 8 bits */
+  size_t n_fp8, n_fp4;                   /* quantised layers in FP8, in FP4 */
 } Inspection;
 
 /* Bytes of n_tokens in a KV cache of a type; SIZE_MAX if that overflows. */

@@ -47,7 +47,7 @@ static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *
   return STATUS_OK;
 }
 
-/* Prints the tensors of a layer that an operation takes; of experts, only the first one's. */
+/* Prints the tensors of a layer that an operation takes; of experts, only the first expert's. */
 static Status print_tensors(Buffer *out, const Model *model, const Op *op, Error *err) {
   const ModelConfig *config = &model->config;
   const ModelLayer *own = &model->layers[op->layer];
