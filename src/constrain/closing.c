@@ -27,7 +27,7 @@ enum {
   MAX_SCANNED = 512, /* strings and numbers of the text that are compared with a child */
 };
 #define MAX_KEPT     ((size_t)1 << 16) /* answers */
-#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work of a search, which leave some for the mask */
+#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work of a search; the mask needs the others */
 
 static Closing worse(Closing a, Closing b) {
   return a < b ? a : b;

@@ -202,7 +202,7 @@ struct Architecture {
   const char *off_key;          /* for a bool that must be false */
   const char *before_key;       /* for the window without the position itself, in place of sliding_window */
   const char *other_name;       /* another name of `architecture`, which may be that of another row */
-  const char *other_type;       /* a model_type that means the same beside `architecture` */
+  const char *other_type;       /* a model_type that `architecture` may have instead */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
   int more_eos[2];        /* besides eos; also used if eos_token_id is null. 0: none */
