@@ -129,7 +129,7 @@ static Status cut_at(const AddedTokens *added, const MatchList *matches, const T
    * each of a thousand matches inside it would scan the rest of it again. */
   size_t at = 0, done = 0, spaces_end = 0;
   for (size_t i = matches->count; i-- > 0;) {
-    if (matches->items[i].at < at) continue; /* within the previous match */
+    if (matches->items[i].at < at) continue; /* begins within the previous match */
     int32_t index = matches->items[i].number;
     const AddedToken *token = &added->tokens[index];
     size_t length, start = matches->items[i].at;

@@ -27,15 +27,15 @@ void unigram_release(Unigram *unigram);
 /* A place of a text, with the last piece of the best cut of the text before that place. */
 typedef struct {
   double score;   /* sum of the best cut */
-  uint32_t start; /* where that piece begins */
+  uint32_t start; /* where the last piece begins */
   uint32_t next;  /* in the best cut of the whole text: the end of the piece that starts here */
-  int32_t id;     /* of that piece; -1: no piece ends here */
+  int32_t id;     /* id of the last piece; -1: no piece ends here */
 } UnigramPlace;
 
 /* Working memory of one thread. Zero-initialise it. */
 typedef struct {
   const volatile int *interrupted; /* see tokenizer_heed() */
-  Buffer text;                     /* in ByteLevel's alphabet */
+  Buffer text;                     /* a piece in ByteLevel's alphabet */
   MatchList matches;
   UnigramPlace *places; /* [capacity] */
   size_t capacity;

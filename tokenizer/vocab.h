@@ -14,7 +14,7 @@ typedef struct {
 } VocabSlot;
 
 typedef struct {
-  uint32_t offset, size; /* of the content, in bytes */
+  uint32_t offset, size; /* offset and size of the content, in bytes */
   uint32_t hash;
   int32_t id;
 } VocabToken;

@@ -7,12 +7,12 @@
  * limits together end an endless template within a fraction of a second. */
 enum {
   RENDER_MAX_STEPS = 10000000,
-  RENDER_MAX_DEPTH = 1000, /* of evaluation: nodes in nodes, macros in macros, values in values */
+  RENDER_MAX_DEPTH = 1000, /* nesting of evaluation: nodes, macros, values */
   RENDER_MAX_RANGE = 100000,
   BYTES_OF_STEP = 128,
   APPENDED_IN_PLACE = 4096, /* a text of this many bytes gets room to grow */
 };
-#define RENDER_MAX_TEXT   ((size_t)64 << 20) /* of the output, and of any string */
+#define RENDER_MAX_TEXT   ((size_t)64 << 20) /* bytes of the output, and of any string */
 #define RENDER_MAX_MEMORY ((size_t)512 << 20)
 
 typedef struct {
@@ -153,7 +153,7 @@ Status argument_text(Render *render, const char *what, Value value, Text *out);
 typedef bool Escape(uint32_t code, int option, char out[16]);
 Status put_escaped(Render *render, Text text, Escape *escape, int option);
 void escape_code(uint32_t code, char out[16]);               /* Python's \x41, \u0041 or \U00000041 */
-Status text_escaped(Render *render, Value value, Text *out); /* for HTML, unless it is Markup */
+Status text_escaped(Render *render, Value value, Text *out); /* escapes for HTML, unless it is Markup */
 /* A stable merge sort by the entries' keys; `scratch` is as large as `entries`. */
 Status sort_entries(Render *render, DictEntry *entries, DictEntry *scratch, size_t n, bool reverse);
 typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_FOLDED } CaseKind;

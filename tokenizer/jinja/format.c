@@ -26,8 +26,8 @@ typedef struct {
 /* A number in parts, so that zeros can stand between sign and digits. */
 typedef struct {
   char sign[8];            /* followed by 0x, 0o or 0b */
-  char digits[MAX_DIGITS]; /* before the point */
-  char rest[MAX_DIGITS];   /* from the point on */
+  char digits[MAX_DIGITS]; /* digits before the point */
+  char rest[MAX_DIGITS];   /* the text from the point on */
 } NumberParts;
 
 /* --- numbers */
@@ -338,7 +338,7 @@ static Status put_percent_number(Render *render, Value value, FormatSpec *spec) 
       value = value_int((int64_t)value.number);
     }
   }
-  if (!floats && spec->precision >= 0) { /* at least this many digits */
+  if (!floats && spec->precision >= 0) { /* the precision is the least number of digits */
     NumberParts digits;
     integer_digits(value_integer(value), spec, &digits);
     prepend_zeros(&digits, spec->precision > MAX_PRECISION ? MAX_PRECISION : (size_t)spec->precision);

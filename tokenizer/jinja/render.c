@@ -14,20 +14,20 @@
 
 struct Macro {
   const Node *node;
-  Scope *scope; /* of the definition */
+  Scope *scope; /* scope of the macro's definition */
 };
 
 /* A running for. Elements are taken as they are needed: one ahead if `last` or `nextitem` is read. */
 struct Loop {
   const Node *node;
   const Node *filter; /* the condition that elements of the cursor must still meet, or NULL */
-  Scope *scope;       /* around the loop */
+  Scope *scope;       /* scope around the loop */
   Cursor cursor;
-  int64_t index; /* of the current element, from 0 */
-  int depth;     /* of a recursive loop, from 1 */
+  int64_t index; /* index of the current element, from 0 */
+  int depth;     /* depth of a recursive loop, from 1 */
   bool peeked, ended, has_length;
   size_t length;
-  Value current, before, after; /* before: MISSING in the first iteration */
+  Value current, before, after; /* elements; `before` is MISSING in the first iteration */
   Value changed;                /* the arguments of the last changed() */
 };
 

@@ -89,7 +89,7 @@ static Status fold(Render *render, bool case_sensitive, Value *value) {
 typedef struct {
   int kind; /* EACH_MAP, EACH_SELECT or EACH_REJECT */
   bool by_attribute, prepared;
-  CallArgs args;          /* as given; after prepare(), those of the filter or test */
+  CallArgs args;          /* the given arguments; after prepare(), those of the filter or test */
   const Builtin *builtin; /* a filter or test; NULL: none */
   AttributePath path;     /* followed before the call; without a filter it gives map's result */
   Value fallback;
@@ -470,7 +470,7 @@ Status filter_groupby(Render *render, const CallArgs *args, Value *out) {
       TRY(value_equal(render, items[from].key, items[to].key, &equal));
       if (!equal) break;
     }
-    Value grouper; /* as the first element has it */
+    Value grouper; /* the first element's key */
     TRY(path_follow(render, &path, items[from].value, args->items[1], &grouper));
     TRY(group(render, items, from, to, grouper, &groups[n_groups++]));
   }

@@ -12,7 +12,7 @@ enum {
 };
 
 typedef enum {
-  TOKEN_END, /* of the template */
+  TOKEN_END, /* end of the template */
   TOKEN_DATA,
   TOKEN_BLOCK_BEGIN,
   TOKEN_BLOCK_END,
@@ -61,7 +61,7 @@ typedef struct {
   TokenKind kind;
   Operator op;     /* OPERATOR */
   int line;        /* from 1 */
-  size_t at, size; /* in the source */
+  size_t at, size; /* range in the source */
   Text text;       /* DATA, NAME, STRING (its value) */
   int64_t integer;
   double number;
@@ -70,7 +70,7 @@ typedef struct {
 typedef enum { LEX_DATA, LEX_BLOCK, LEX_VARIABLE } LexState;
 
 typedef struct {
-  const char *name; /* of the template, for messages */
+  const char *name; /* the template's name, for messages */
   Arena *arena;
   Text source; /* its line ends are \n */
   size_t at;
@@ -92,7 +92,7 @@ typedef struct Node Node;
 typedef struct Builtin Builtin;
 
 typedef struct {
-  Text name; /* of a keyword argument; data NULL: positional */
+  Text name; /* name of a keyword argument; data NULL: positional */
   int stars; /* 1: *value, 2: **value */
   Node *value;
 } Argument;
@@ -144,8 +144,8 @@ typedef struct {
 struct Node {
   NodeKind kind;
   Operator op;
-  size_t at, end; /* in the source, for messages */
-  int depth;      /* of the tree below it */
+  size_t at, end; /* range in the source, for messages */
+  int depth;      /* depth of the tree below the node */
   int symbol;     /* a variable's number */
   bool flag;
   Text text;

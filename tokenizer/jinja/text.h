@@ -44,15 +44,15 @@ bool text_equal(Text a, Text b);
 static inline bool text_is(Text a, const char *string) {
   return a.size == strlen(string) && memcmp(a.data, string, a.size) == 0;
 }
-int text_compare(Text a, Text b);           /* by code points: negative, 0, positive */
-bool text_trusted_at(Text text, size_t at); /* of the byte at `at`. PRECOND at < size */
+int text_compare(Text a, Text b);           /* compares by code points: negative, 0, positive */
+bool text_trusted_at(Text text, size_t at); /* True if the byte at `at` is trusted. PRECOND at < size */
 /* Offset of the first (last) occurrence in text[from, to), or SIZE_MAX; an empty needle is at `from`
  * (`to`). */
 size_t text_find(Text text, Text needle, size_t from, size_t to);
 size_t text_find_last(Text text, Text needle, size_t from, size_t to);
 
 size_t text_count(Text text);                          /* in characters */
-size_t text_offset(Text text, size_t characters);      /* of the n-th character, at most size */
+size_t text_offset(Text text, size_t characters);      /* offset of the n-th character, at most size */
 static inline size_t text_step(Text text, size_t at) { /* bytes of the character at `at`. PRECOND at < size */
   unsigned char lead = (unsigned char)text.data[at];
   return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;

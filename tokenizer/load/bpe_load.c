@@ -67,7 +67,7 @@ typedef struct {
   Buffer unescaped[2];
   MergeText rules[BATCH];
   size_t n_rules;
-  uint32_t rank; /* of the next rule */
+  uint32_t rank; /* rank of the next rule */
   char form;     /* '"' or '[': form of the first element; 0: none read yet */
 } MergeReader;
 

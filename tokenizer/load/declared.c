@@ -141,7 +141,7 @@ static Status append_token(const char *where, const char *content, size_t size, 
 /* A token with the id that the file gives it. */
 typedef struct {
   int64_t id;
-  size_t place; /* in the file */
+  size_t place; /* index in the file */
   const Json *entry;
 } Numbered;
 

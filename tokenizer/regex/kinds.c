@@ -60,7 +60,7 @@ static Status add_block(KindMap *map, const uint8_t *block, uint16_t *index, Err
 /* The sweep's output: code points below `done` have their kind. */
 typedef struct {
   uint32_t done;
-  uint8_t block[256]; /* of the code points from done & ~255 on */
+  uint8_t block[256]; /* kinds of the code points from done & ~255 on */
 } Filler;
 
 static Status fill(KindMap *map, Filler *filler, uint32_t end, uint8_t kind, Error *err) {

@@ -40,10 +40,10 @@ typedef struct RegexScratch {
   /* The time limit grows with these bytes. The caller sets the size of a whole text that is matched in
    * parts; regex_spans() raises it to the size of a larger part. */
   size_t text_size;
-  int64_t spent_ns;  /* by all matching so far */
+  int64_t spent_ns;  /* CPU time of all matching so far */
   int64_t looked_ns; /* the last reading of the clock; 0: a pause stopped it */
-  uint64_t work;     /* of callouts since the last reading */
-  uint32_t places;   /* tried since the last reading */
+  uint64_t work;     /* work of callouts since the last reading */
+  uint32_t places;   /* places tried since the last reading */
   bool watched;      /* a match was watched since the last reading */
   uint32_t ahead;    /* characters that the first try (regex.c) may look ahead; 0: AHEAD */
 } RegexScratch;

@@ -76,8 +76,8 @@ typedef struct {
 } CaseTable;
 
 extern const CaseTable
-    unicode_lower; /* to lower case; U+0130 alone becomes two (i, U+0307) and is not in the table */
-extern const CaseTable unicode_fold; /* to the representative of its case-insensitive class */
+    unicode_lower; /* maps to lower case; U+0130 becomes two (i, U+0307) and is not in the table */
+extern const CaseTable unicode_fold; /* maps to the representative of a case-insensitive class */
 
 /* A character that matches several other characters in a row if case is ignored ("ss" for U+00DF). */
 typedef struct {
