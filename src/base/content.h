@@ -23,7 +23,7 @@ void content_add(ContentHash *list, ContentHash next);
  * is read only with `may_read`. *known is false if the file may not be read or has changed since it was
  * mapped; a directory that cannot be written is no failure. */
 typedef struct {
-  const char *directory; /* of the cache, or NULL */
+  const char *directory; /* the cache's directory, or NULL */
   bool may_read;
   int n_threads;
   const volatile int *interrupted; /* may be NULL */

@@ -251,7 +251,7 @@ char *path_directory(const char *path, Error *err) {
 /* Reads every page. write() reports EFAULT for bytes of a mapped file that was truncated; a read of them
  * raises SIGBUS, as it does elsewhere in the program. */
 static void read_pages(const char *bytes, size_t size) {
-  static const size_t page = 4096; /* or a multiple of it */
+  static const size_t page = 4096; /* a page is this or a multiple */
   const volatile char *at = bytes;
   for (size_t i = 0; i < size; i += page) (void)at[i];
   (void)at[size - 1];

@@ -14,12 +14,12 @@
 #include "base/utf8.h"
 
 typedef struct {
-  const char *name; /* of the text, for messages */
+  const char *name; /* the text's name, for messages */
   Status refused;
   const char *text, *at, *end;
   bool python;     /* Infinity is a value */
-  int depth;       /* of open objects and arrays */
-  size_t n_values; /* in the tree so far */
+  int depth;       /* number of open objects and arrays */
+  size_t n_values; /* values in the tree so far */
   JsonSkip *skips;
   size_t n_skips;
   Buffer *copy; /* or NULL */

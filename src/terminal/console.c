@@ -23,7 +23,7 @@ static struct {
   bool open, ansi;
   int screen, wake[2];
   struct termios found, answering;  /* the settings at console_begin(); those while an answer is printed */
-  struct sigaction before[N_TAKEN]; /* of taken[i] */
+  struct sigaction before[N_TAKEN]; /* earlier actions of the signals taken[i] */
   volatile sig_atomic_t mode;
   volatile int interrupted; /* SIGINTs since console_attend(), or 1 for SIGTERM and SIGHUP */
   volatile sig_atomic_t interrupt, leaving, ended, resized, resumed; /* ended: Ctrl-D after the interrupt */

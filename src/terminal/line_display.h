@@ -16,15 +16,15 @@ typedef struct {
   FILE *screen;
   bool ansi;          /* the screen understands escape sequences */
   bool rewraps;       /* the screen breaks rows anew when its width changes; xterm cuts them */
-  TextStyle style;    /* of prompt and line; PRECOND ansi, else STYLE_NONE */
+  TextStyle style;    /* style of prompt and line; PRECOND ansi, else STYLE_NONE */
   const char *prompt; /* ASCII */
-  int columns, rows;  /* of the screen */
+  int columns, rows;  /* size of the screen */
 
   CellString line; /* the drawn line */
   bool drawn;      /* the prompt and `line` are on the screen */
   size_t cursor;   /* the cursor is before this cell */
   int top, height; /* rows of the line above the screen; rows on the screen */
-  Buffer out;      /* of one write */
+  Buffer out;      /* bytes of one write */
 } LineDisplay;     /* set the upper part, zero the lower one; release with line_display_release() */
 
 /* Begins a new line. PRECOND the cursor is at the beginning of an empty row */

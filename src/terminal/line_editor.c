@@ -26,7 +26,7 @@ enum {
   ESCAPE_MS = 50,  /* a terminal sends a sequence faster */
   HISTORY_LINES = 1000,
   PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
-  BETWEEN_PARTS_MS = 50,  /* of a paste without marks */
+  BETWEEN_PARTS_MS = 50,  /* between the parts of a paste without marks */
 };
 
 static const char paste_begins[] = "\033[200~", paste_ends[] = "\033[201~";
@@ -54,7 +54,7 @@ struct LineEditor {
   bool cancelled, left;
   LineCompleter complete;
   void *user;
-  Error *err; /* of the current read, for failures in callbacks */
+  Error *err; /* the current read's error, for failures in callbacks */
   Status status;
 };
 
@@ -174,7 +174,7 @@ static bool nothing_follows(const LineEditor *e) {
 static int next_key(EditLine *line, wchar_t *key) {
   LineEditor *e = editor_of(line);
   if (e->status) return -1;
-  if (e->at_input == e->n_input) show_line(e); /* not between keys that arrived together */
+  if (e->at_input == e->n_input) show_line(e); /* keys that arrived together are drawn once */
   uint32_t code;
   if (!next_character(e, &code)) return 0;
   if (code == 0x1B && e->vi && nothing_follows(e)) {
@@ -326,7 +326,7 @@ static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
     char bytes[4];
     if (n < PASTE_LIMIT || text->size < MARK) {
       TRY(buffer_append(text, bytes, (size_t)utf8_encode(code, bytes), e->err));
-    } else { /* only the mark is still looked for */
+    } else { /* from here on only the mark is looked for */
       memmove(text->data + text->size - MARK, text->data + text->size - MARK + 1, MARK - 1);
       text->data[text->size - 1] = code < 0x80 ? (char)code : '?';
     }

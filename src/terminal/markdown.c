@@ -154,7 +154,7 @@ static Status put_fence(Markdown *m, const Run *run, Error *err) {
   const bool closes = m->fence != 0;
   m->fence = closes ? 0 : run->character;
   m->fence_length = run->length;
-  m->line = LINE_CODE; /* not wrapped */
+  m->line = LINE_CODE; /* code is not wrapped */
   Status status = put_all(m, m->begun.data, m->begun.size, STYLE_DIM, false, err);
   m->begun.size = 0;
   return status;

@@ -43,4 +43,4 @@ typedef struct {
 Status markdown_push(Markdown *markdown, const char *text, size_t size, Error *err);
 /* Appends what was held back, and begins anew, without marks, where the cursor is. */
 Status markdown_end(Markdown *markdown, Error *err);
-void markdown_release(Markdown *markdown); /* and zeroes it */
+void markdown_release(Markdown *markdown); /* also zeroes it */

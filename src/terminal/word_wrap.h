@@ -21,10 +21,10 @@ const char *style_end(TextStyle style);
 
 typedef struct {
   bool styles; /* write escape sequences */
-  int columns; /* of the screen; may be changed at any time; below 2: no row is broken */
+  int columns; /* columns of the screen; may change at any time; below 2: no row is broken */
 
   int known_columns;  /* columns when `column` was computed */
-  int column;         /* of the cursor; equal to `columns`: the row is full */
+  int column;         /* column of the cursor; equal to `columns`: the row is full */
   long long n_cells;  /* columns written since the last newline */
   bool passing;       /* the current word has its place: its characters are not held back */
   Buffer word;        /* characters held back */
