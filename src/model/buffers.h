@@ -12,9 +12,9 @@
 enum { MOST_BUFFERS = 128 };
 
 typedef struct {
-  void *start;        /* of the memory; NULL: sizes are counted, and all addresses are NULL */
+  void *start;        /* start of the memory; NULL: sizes are counted, and addresses are NULL */
   OpKind first, last; /* the lifetime of buffers that are taken next */
-  int n;              /* taken so far */
+  int n;              /* buffers taken so far */
   struct {
     size_t bytes; /* SIZE_MAX: too large */
     size_t at;    /* offset from `start`, set by buffers_fit() */

@@ -31,9 +31,9 @@ typedef enum {
   WIDTH_CONV,
   WIDTH_EXPERTS,       /* number of experts */
   WIDTH_SHARED_GATE,   /* 1 */
-  WIDTH_EXPERT_LATENT, /* of the experts' inputs and outputs, where it is not hidden */
+  WIDTH_EXPERT_LATENT, /* width of experts' inputs and outputs, where it is not hidden */
   WIDTH_Q_INPUT,       /* hidden, or the queries' latent */
-  WIDTH_Q_RANK,        /* of the queries' latent */
+  WIDTH_Q_RANK,        /* width of the queries' latent */
   WIDTH_KV_A,
   WIDTH_KV_RANK,
   WIDTH_KV_B,
@@ -76,7 +76,7 @@ typedef enum {
   WIDTH_XIELU,
   /* outside the layers: */
   WIDTH_VOCAB,
-  WIDTH_LAYER_INPUTS, /* of all layers together */
+  WIDTH_LAYER_INPUTS, /* per_layer_width of all layers together */
   WIDTH_MORE_STREAMS, /* hidden, where there is such a stream of AltUp */
   WIDTH_FINAL_NORM,
   WIDTH_TARGET_STATES, /* drafters: inputs of draft_states, then of draft_join */

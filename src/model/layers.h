@@ -93,8 +93,8 @@ VectorRange model_vector_range(int which);
 typedef enum {
   DIVIDE_WHOLE,        /* all of it */
   DIVIDE_QUERY_HEADS,  /* outputs, or numbers of a vector, of its query heads */
-  DIVIDE_KV_HEADS,     /* of its KV heads */
-  DIVIDE_VALUE_HEADS,  /* of its value heads of the delta rule */
+  DIVIDE_KV_HEADS,     /* outputs of its KV heads */
+  DIVIDE_VALUE_HEADS,  /* outputs of its value heads of the delta rule */
   DIVIDE_KEY_RUNS,     /* three runs of channels: q and k of its key heads, v of its value heads */
   DIVIDE_CHANNEL_RUNS, /* its channels of a convolution; in a matrix, three runs of them */
   DIVIDE_MIXER_INPUTS, /* the inputs that its heads or channels produce */

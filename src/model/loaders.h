@@ -65,14 +65,14 @@ Status latent_heads_place(const Model *model, int layer, const void *keys, Error
 
 struct ModelFiles {
   char *path;                   /* as given to model_open(); for messages */
-  WeightFiles weights;          /* of a directory */
+  WeightFiles weights;          /* a directory's files */
   MappedFile packed;            /* an ak48 file */
   StoredTensor *packed_tensors; /* [n_packed_tensors] in the file's order */
   size_t n_packed_tensors;
   char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] names of the layers' Linears */
   char own_names[N_MODEL_LINEARS][LINEAR_NAME_SIZE];
-  NgramShard *ngram_shards;               /* of all layers */
-  Expert *experts;                        /* of all layers */
+  NgramShard *ngram_shards;               /* shards of all layers */
+  Expert *experts;                        /* experts of all layers */
   char (*expert_names)[LINEAR_NAME_SIZE]; /* [n_experts][N_EXPERT_LINEARS] of their Linears */
   StoredTensor **views; /* [n_views] for each layer, hf_experts.c's views of its tensors of all experts */
   size_t n_views, views_capacity;
@@ -82,7 +82,7 @@ struct ModelFiles {
   void **made; /* [n_made] what model_make_memory() allocated */
   size_t n_made, made_capacity;
   bool scales_prepared, prepared;
-  size_t n_experts; /* in `experts` */
+  size_t n_experts; /* number of `experts` */
   /* [n_experts][N_EXPERT_LINEARS] weights that are not repacked yet; NULL: none */
   LaterWeights *waiting;
   void *reserved; /* [reserved_bytes] the mapping of a dummy's tensors, or NULL */

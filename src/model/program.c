@@ -177,7 +177,7 @@ static void find_cut(Program *p, int last) {
 }
 
 Status program_make(const ModelConfig *config, Program *program, Error *err) {
-  static const LayerConfig none; /* of operations outside the layers */
+  static const LayerConfig none; /* stands for the layer of operations outside the layers */
   *program = (Program){.cut = -1, .kept = -1};
   const size_t most = (size_t)config->n_layers * MOST_OF_A_LAYER + 2;
   if (!(program->ops = mem_alloc(most, sizeof *program->ops, "program", err))) return STATUS_FAILED;

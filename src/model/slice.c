@@ -433,8 +433,8 @@ static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *expert
 /* A part, and its own memory. */
 typedef struct {
   Model model;
-  Expert *experts; /* of all layers; NULL: it has none */
-  char *taps;      /* of all layers of the delta rule; NULL: it has none */
+  Expert *experts; /* experts of all layers; NULL: the part has none */
+  char *taps;      /* taps of all layers of the delta rule; NULL: the part has none */
 } Part;
 
 /* Most bytes of a layer's taps. */

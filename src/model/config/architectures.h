@@ -213,7 +213,7 @@ struct Architecture {
   double attention_scale; /* 0: head_dim^-1/2, or by members */
   double logit_scale;     /* a factor of logits; 0: the config has no such member */
   double query_scalar, attention_cap, logit_cap;
-  struct { /* of MULTIPLIERS; 0: 1 */
+  struct { /* defaults of the members of MULTIPLIERS; 0: 1 */
     double embedding, attention, residual, logits;
   } multipliers;
 
@@ -230,7 +230,7 @@ struct Architecture {
     int dense_layers;                     /* first layers without experts, if mlp_only_layers is absent */
     IntMember shared_width, shared_count; /* width of the MLP beside experts, or as how many experts */
     DoubleMember scale;                   /* routed_scaling_factor, or another name */
-    DoubleMember jitter;                  /* of SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
+    DoubleMember jitter;                  /* for SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
     struct {
       int n, n_chosen; /* n_group, topk_group; 0: 1 */
     } groups;

@@ -29,9 +29,9 @@ enum {
   MAX_CONV_TAPS = 16,
   MAX_POSITION = 1 << 30,
   MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: the sum over all layers fits int */
-  MAX_EXPERTS = 4096,        /* of a layer */
+  MAX_EXPERTS = 4096,        /* experts of a layer */
   MAX_CHOSEN = 64,           /* experts of a token in a layer */
-  MAX_ALL_EXPERTS = 1 << 17, /* of all layers together */
+  MAX_ALL_EXPERTS = 1 << 17, /* experts of all layers */
 };
 
 /* Rotary positions and their scaling (transformers, modeling_rope_utils.py); see rope_frequencies(). */
@@ -190,8 +190,8 @@ typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } Inputs
 typedef struct {
   const char *router;           /* "mlp.gate" */
   const char *each;             /* "mlp.experts" */
-  const char *gate, *up, *down; /* of an expert: "gate_proj" */
-  const char *all_gate_up;      /* of all: "mlp.experts.gate_up_proj" */
+  const char *gate, *up, *down; /* an expert's: "gate_proj" */
+  const char *all_gate_up;      /* all experts': "mlp.experts.gate_up_proj" */
   const char *all_down;
   SharedName shared;
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
@@ -231,7 +231,7 @@ typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
 
 /* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in operations.def. */
 typedef struct {
-  int n_key_heads;        /* of q and k, Mamba-2's groups; 0: the model has no such layers */
+  int n_key_heads;        /* heads of q and k, Mamba-2's groups; 0: no such layers */
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
@@ -244,7 +244,7 @@ typedef struct {
   double log_bound;
   int gate_rank;     /* a and z are made by two matrices each, with so many numbers between; 0: by one */
   bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
-  double norm_eps;   /* of the norm of outputs; 0: the model's */
+  double norm_eps;   /* epsilon of the norm of outputs; 0: the model's */
   /* The output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next, Kimi Linear). */
   bool gate_is_sigmoid;
   /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
@@ -286,7 +286,7 @@ typedef struct {
   int taps;         /* taps of the convolution over tokens; neighbours are `longest` tokens apart */
   int64_t least;    /* each hash has the next prime number of rows, from this one on */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
-  int64_t seed;     /* of the hashes' factors */
+  int64_t seed;     /* seed of the hashes' factors */
   int32_t empty;    /* fills n-grams before the text's beginning, and ends n-grams: the first EOS */
 } NgramConfig;
 enum {
@@ -303,7 +303,7 @@ enum {
 typedef struct {
   int block;    /* 0: a query sees all positions */
   int budget;   /* a multiple of block */
-  int n_heads;  /* of the index queries that score blocks */
+  int n_heads;  /* heads of the index queries that score blocks */
   int head_dim; /* of index queries and keys: at least the rope's rotary_dim, at most the layers' head_dim */
 } IndexerConfig;
 
@@ -334,13 +334,13 @@ typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNo
 
 /* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
 typedef struct {
-  int n_experts;     /* of each layer with MLP_OF_MODEL; 0: the model has no experts */
-  int n_chosen;      /* of a token: 1 .. n_experts, at most MAX_CHOSEN */
-  int width;         /* of an expert: outputs of its gate and up */
+  int n_experts;     /* in each layer with MLP_OF_MODEL; 0: the model has no experts */
+  int n_chosen;      /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
+  int width;         /* outputs of an expert's gate and up */
   int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */
-  int shared_width;  /* of the MLP beside experts, which every token passes; 0: there is none */
+  int shared_width;  /* width of the MLP beside experts, for every token; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
-  double near;       /* of SCORE_CHOSEN_NEAR */
+  double near;       /* used by SCORE_CHOSEN_NEAR */
   bool renormalise;  /* the weights are divided by their sum + sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
@@ -447,7 +447,7 @@ typedef struct {
   NgramConfig ngrams;
   IndexerConfig indexer;
   ExpertConfig experts;
-  DraftConfig draft; /* of a drafter, whose vocab_size is the number of tokens that it can guess */
+  DraftConfig draft; /* only a drafter's; its vocab_size is the number of tokens that it can guess */
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 3n and 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
@@ -467,7 +467,7 @@ typedef struct {
   double logit_cap;             /* logits become cap * tanh(logit / cap) (Gemma 2 and 4) */
 
   RopeConfig rope;
-  RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3 and 4) */
+  RopeConfig local_rope; /* the rope of ROPE_LOCAL layers (Gemma 3 and 4) */
 
   bool tied_embeddings;            /* lm_head is the embedding */
   bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
@@ -483,7 +483,7 @@ typedef struct {
   int n_eos;
   GenerationDefaults generation;
 
-  ContentHash content; /* of the files that this was read from, except generation_config.json */
+  ContentHash content; /* hash of the files read, except generation_config.json */
 } ModelConfig;
 
 /* Reads DIR/config.json (and quant_config.json, generation_config.json if present). Zeroes *config first;

@@ -7,8 +7,8 @@
 #include "base/json.h"
 
 typedef struct ConfigReader {
-  char name[1024];    /* of the file, or "FILE: MEMBER", for messages */
-  const Json *object; /* or NULL: all members are absent */
+  char name[1024];    /* the file's name, or "FILE: MEMBER", for messages */
+  const Json *object; /* NULL: all members are absent */
   Error *err;
 } ConfigReader;
 

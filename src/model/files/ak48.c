@@ -21,10 +21,10 @@
 
 /* The maxima of config.h: within them no sum of sizes overflows, and no header causes a long walk. */
 static const struct {
-  const char *name, *key; /* in messages and in config.json */
-  size_t offset;          /* in the file */
+  const char *name, *key; /* its name in messages; its key in config.json */
+  size_t offset;          /* offset in the file */
   int32_t max;            /* at least 1 */
-  size_t field;           /* in a ModelConfig */
+  size_t field;           /* offset in a ModelConfig */
 } fields[] = {
     /* clang-format off */
   { "dim",         "hidden_size",              8, MAX_HIDDEN,       offsetof(ModelConfig, hidden) },

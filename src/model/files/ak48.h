@@ -52,7 +52,7 @@ typedef struct {
   int layer;           /* for norms and linear layers */
   int which;           /* for linear layers: LAYER_Q .. LAYER_UP */
   StoredTensor stored; /* dtype, rank, shape and bytes are set */
-  uint64_t offset;     /* in the file */
+  uint64_t offset;     /* offset in the file */
 } Ak48Tensor;
 
 /* Calls visit (may be NULL) for every tensor of the body in the file's order; *end is the end of the body.

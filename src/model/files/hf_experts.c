@@ -41,7 +41,7 @@ typedef struct {
   char base[NAME_SIZE]; /* "model.layers.0.mlp.experts.gate_up_proj" */
   int n_experts;
   int64_t n_out, n_in;
-  bool inputs_first; /* of dense tensors: [experts][inputs][outputs] */
+  bool inputs_first; /* dense tensors are [experts][inputs][outputs] */
   StoredTensor *tensors[N_VIEW_KINDS];
 } AllExperts;
 

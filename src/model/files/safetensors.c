@@ -19,10 +19,10 @@ typedef struct {
   Safetensors *file;
   const unsigned char *data; /* [data_size] after the header */
   uint64_t data_size;
-  size_t capacity;  /* of file->tensors */
+  size_t capacity;  /* capacity of file->tensors */
   char *names_end;  /* where the next name goes in file->names */
   Buffer word;      /* the string being read */
-  const char *name; /* of the tensor being read */
+  const char *name; /* name of the tensor being read */
   Error *err;
 } HeaderReader;
 

@@ -133,7 +133,7 @@ static Status open_index(Opener *opener) {
 /* Files of other formats, in order of precedence, with advice. */
 static const struct {
   const char *prefix, *suffix, *advice;
-  bool without_config; /* also explains a missing config.json */
+  bool without_config; /* `advice` also explains a missing config.json */
 } instead[] = {
     {"pytorch_model", ".bin",
      "a PyTorch pickle, which can run code when it is loaded; convert it once, in that directory, with:  "

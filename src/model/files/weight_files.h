@@ -7,7 +7,7 @@
 typedef struct {
   Safetensors **shards; /* [n_shards], each allocated separately so that it never moves */
   size_t n_shards;
-  char *path;             /* of model.safetensors or of the index, for messages about missing tensors */
+  char *path;             /* path of model.safetensors or the index, for messages about missing tensors */
   StoredTensor **indexed; /* [n_indexed] tensors of the index's weight_map by ascending name, or NULL */
   size_t n_indexed;
 } WeightFiles;

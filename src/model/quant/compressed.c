@@ -18,7 +18,7 @@
   ": take a checkpoint of the same model with 4-bit or 8-bit weights alone, or an unquantised one"
 #define FORMATS "pack-quantized, int-quantized, float-quantized, nvfp4-pack-quantized or mxfp4-pack-quantized"
 
-enum { MAX_GROUPS = 1024 }; /* of config_groups; real configs have a handful */
+enum { MAX_GROUPS = 1024 }; /* groups in config_groups; real configs have a handful */
 
 /* The format of weights, or of input or output activations. */
 typedef struct {

@@ -44,13 +44,13 @@ typedef struct QuantRule QuantRule;
 
 typedef struct {
   bool given;            /* the checkpoint has a quantization_config */
-  QuantScheme scheme;    /* of layers that no rule matches; with named_only, the first group's */
+  QuantScheme scheme;    /* scheme of layers that no rule matches; with named_only, the first group's */
   bool named_only;       /* layers that no rule matches are dense */
   bool zeros_less_one;   /* GPTQ, version 1: zero points are stored less one */
   bool ordered;          /* GPTQ, desc_act: g_idx assigns inputs to groups in any order */
   bool int8_activations; /* some layers may be QUANT_INT8 */
   bool head;             /* lm_head is quantised: set by hf_directory.c */
-  uint32_t max_steps;    /* of PCRE2 per match */
+  uint32_t max_steps;    /* PCRE2's steps per match */
   QuantRule *rules;      /* [n_rules], the first that matches a name counts */
   size_t n_rules, rule_capacity;
   size_t n_named; /* rules that are whole names */

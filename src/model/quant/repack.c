@@ -179,7 +179,7 @@ static void transpose_weights(const StoredWeights *stored, unsigned char *to, in
   const size_t n_out = (size_t)linear->n_out, per_word = (size_t)(32 / linear->bits);
   const size_t n_words = (size_t)linear->n_in / per_word, row = n_out * (size_t)linear->bits / 8;
   const size_t width = LANES * per_word;                                /* outputs of a tile */
-  const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* from int8 to offset by 128 */
+  const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* int8 to u8: adds 128 */
 #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads)
   for (size_t band = 0; band < n_words; band += TILE_WORDS) {
     for (size_t o = 0; o < n_out; o += width) {

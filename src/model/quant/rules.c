@@ -14,11 +14,11 @@ enum {
   MAX_RULES = 16384,   /* rules that are no names */
   MAX_NAMES = 1 << 18, /* a rule for every linear layer of 64 layers of 512 experts makes 98,752 */
   MAX_PATTERN = 4096,  /* bytes; the longest known patterns list ten names of modules */
-  MAX_BYTES = 1 << 25, /* of all compiled patterns: 2,048 per rule; real expressions take 200 */
-  MAX_STEPS = 10000,   /* of PCRE2 per match; real patterns take a hundred */
+  MAX_BYTES = 1 << 25, /* bytes of all compiled patterns: 2,048 per rule; real expressions take 200 */
+  MAX_STEPS = 10000,   /* PCRE2's steps per match; real patterns take a hundred */
   LEAST_STEPS = 250,   /* a config that would leave fewer steps per match is refused */
   MAX_TESTS = 1 << 24, /* matches of all layers with all rules */
-  ALL_STEPS = 1 << 28, /* of PCRE2 for all layers and regular expressions */
+  ALL_STEPS = 1 << 28, /* PCRE2's steps for all layers and regular expressions */
 };
 
 struct QuantRule {
