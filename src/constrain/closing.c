@@ -58,7 +58,7 @@ typedef struct {
   Closing best;
   const Frame *frame;
   const bool *verdicts;
-  Lang texts; /* of closing_texts() */
+  Lang texts; /* the argument of closing_texts() */
   bool keys;  /* the texts are keys of the frame's members, not values */
   bool many;  /* there are many texts: a text that is a prefix of others may stay */
 } Values;
@@ -103,7 +103,7 @@ static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts,
 typedef struct {
   Lang strings, numbers;
   unsigned scalars; /* KIND_BIT() */
-  Formula need;     /* over ATOM_GOAL */
+  Formula need;     /* a formula over ATOM_GOAL */
   uint32_t n_true, n_false;
 } Cube;
 
@@ -111,7 +111,7 @@ typedef struct {
   Formula sure;
   Formula unsure; /* a search ended without an answer */
   Formula cut;    /* no search began, since the limit was reached */
-} Found;          /* over ATOM_GOAL */
+} Found;          /* formulas over ATOM_GOAL */
 
 typedef struct {
   Machine *m;

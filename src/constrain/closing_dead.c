@@ -62,7 +62,7 @@ static bool named_schema(const Schema *s, size_t i, uint32_t *schema) {
 
 typedef struct {
   uint32_t schema;
-  size_t next; /* of named_schema() */
+  size_t next; /* index of the next named_schema() */
 } Visit;
 
 /* The numbers of all subschemas but `true` and `false`, each after those that it names, except in cycles;

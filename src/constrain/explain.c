@@ -22,7 +22,7 @@ typedef struct Place {
   const struct Place *up;
   const char *key; /* [size], or NULL: an item */
   size_t size, index;
-  int depth; /* from 1 on */
+  int depth; /* the whole value has no Place, its children have depth 1 */
 } Place;
 
 static int depth_of(const Place *place) {
@@ -42,7 +42,7 @@ typedef enum { BROKEN, NO_CONSTANT, NO_TYPE } Weight;
 typedef struct {
   char *line;
   size_t expected_at, expected_size; /* where the line says what is expected; size 0: it does not */
-  int depth;                         /* of the value's place */
+  int depth;                         /* depth of the value's Place */
   Weight weight;
 } Reason;
 
@@ -302,7 +302,7 @@ static bool is_constant(Explainer *e, const Json *keyword, const Value *v) {
 }
 
 static const struct {
-  const char *key, *says; /* before the keyword's value */
+  const char *key, *says; /* `says` is the text before the keyword's value */
 } limits[] = {
     {"minimum", "is below the minimum"},
     {"maximum", "is above the maximum"},

@@ -21,7 +21,7 @@ typedef enum {
   ATOM_SAME,      /* the open value itself satisfies schema a */
   ATOM_HAS_KEY,   /* a key with the number a is still to come */
   ATOM_MIN_COUNT, /* at least a members or items */
-  ATOM_MAX_COUNT, /* at most a */
+  ATOM_MAX_COUNT, /* at most a members or items */
   ATOM_MEMBERS,   /* further members fit properties, patternProperties and additionalProperties of schema a */
   ATOM_NAMES,     /* further keys fit propertyNames of schema a */
   ATOM_OPEN_MEMBERS, /* further members fit unevaluatedProperties of schema a */
@@ -45,7 +45,7 @@ typedef enum {
 typedef struct {
   uint8_t kind;   /* FormulaKind */
   uint8_t atom;   /* AtomKind */
-  uint8_t mark;   /* for callers, 0 at first (closing_plain.c) */
+  uint8_t mark;   /* free for callers, 0 in a new node (closing_plain.c) */
   uint32_t atoms; /* ATOM_BIT() of all atoms below */
   uint32_t a, b;  /* ATOM: its numbers; NOT: a is the part; others: a is the index of a list in `lists`, b its
                    * length */
@@ -56,7 +56,7 @@ typedef struct {
 typedef struct {
   FormulaNode *nodes; /* [count] */
   size_t count, capacity;
-  NumberTable by_content; /* of nodes */
+  NumberTable by_content; /* finds nodes */
   Formula *lists;         /* [lists_count] */
   size_t lists_count, lists_capacity;
   uint32_t round;

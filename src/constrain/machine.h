@@ -55,12 +55,12 @@ struct Frame {
   bool is_unsure;        /* child_need allows verdicts for which a search was CLOSE_UNSURE (closing.h) */
   uint32_t count;        /* members or items begun */
   uint32_t rank;         /* rank of the last key in `order`; 0: none */
-  Formula need;          /* over ATOM_GOAL: what must be possible */
-  Formula child_need;    /* over ATOM_GOAL of the member or item that is open */
-  const KeyOrder *order; /* of an object's keys; NULL: any */
+  Formula need;          /* a formula over ATOM_GOAL: what must be possible */
+  Formula child_need;    /* the same for the goals of the open member or item */
+  const KeyOrder *order; /* order of an object's keys; NULL: any order */
   uint32_t n_goals, n_children;
   const Seen *seen;
-  uint64_t hash;   /* of the members or items so far */
+  uint64_t hash;   /* hash of the members or items so far */
   uint64_t print;  /* frame_print(), 0: not made yet */
   uint32_t lex[3]; /* lex states of a string, a number and a key that begin; LANG_UNKNOWN: not made */
   uint32_t numbers
@@ -96,7 +96,7 @@ typedef struct {
   uint32_t n_text;  /* bytes so far */
   uint32_t start;   /* where the string or number began */
   uint8_t phase;    /* Phase */
-  uint8_t kind, at; /* in a literal: its JsonKind; bytes of it so far */
+  uint8_t kind, at; /* in null, true or false: its JsonKind; its bytes so far */
 } JsonState;
 
 typedef struct Lex Lex;

@@ -49,7 +49,7 @@ typedef struct {
   bool is_constant; /* only a value equal to json satisfies it */
   bool compiled;
   bool lost_patterns; /* some patternProperties were let go (SchemaSet.let_go) */
-  uint8_t abundance;  /* of closing_plain.c; 0: unknown */
+  uint8_t abundance;  /* used by closing_plain.c; 0: unknown */
   bool is_proven;     /* some value satisfies it, found while SchemaSet.is_proving */
   bool widened;       /* some keyword of it, or of a schema below, was let go: it allows more than it says */
   Draft draft;
@@ -122,7 +122,7 @@ typedef struct {
   Key *keys; /* [n_keys] */
   size_t n_keys, keys_capacity;
   NumberTable keys_by_bytes, schemas_by_json;
-  KeyTable members; /* of objects on the way of JSON pointers, by a hash of object and key */
+  KeyTable members; /* members of objects that pointers lead through, by a hash of object and key */
   uint32_t root;
   int depth;            /* schemas whose meaning is being made, each for the schema before it */
   bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
@@ -150,7 +150,7 @@ Lang schema_strings(SchemaSet *set, uint32_t schema);
 /* The failure of set->langs, if any; a limit on work is reported with the schema's pointer. */
 Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err);
 Lang schema_numbers(SchemaSet *set, uint32_t schema);
-Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* of an array or object */
+Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* kind: array or object */
 /* The schemas that properties, patternProperties and additionalProperties give a member with this key: an AND
  * of ATOM_CHILD. */
 Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size);

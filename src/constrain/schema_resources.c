@@ -53,7 +53,7 @@ typedef struct {
 } Part;
 
 typedef struct {
-  Part scheme, authority, path, query; /* at is NULL for a missing part */
+  Part scheme, authority, path, query; /* `at` is NULL in a missing part */
 } Uri;
 
 static Uri split(const char *text) {

@@ -13,7 +13,7 @@
 #include "constrain/store/key_table.h"
 
 enum {
-  MAX_PLACES = 4096,    /* of a state */
+  MAX_PLACES = 4096,    /* places of a state */
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* over so many states, grammar_settle() forgets states */
@@ -59,8 +59,8 @@ struct Grammar {
   NumberTable states_by_content;
   Place *places; /* [n_places] of all states */
   size_t n_places, places_capacity;
-  KeyTable transitions;    /* by state and byte, plus one */
-  KeptMask masks[N_MASKS]; /* of state s at s % N_MASKS */
+  KeyTable transitions;    /* key: state and byte, plus one */
+  KeptMask masks[N_MASKS]; /* the mask of state s is at s % N_MASKS */
   Machine machine;         /* only its states of lex.h are used */
   LexMasks last, parts;    /* last: tokens of parts that end the text; parts: tokens of other parts */
 

@@ -16,8 +16,8 @@ typedef struct {
   uint8_t *visits;      /* 0: not yet, 1: being visited, 2: done */
   bool *is_nested;      /* refers to itself or to a token, or to a rule that does */
   bool *node_is_nested; /* [tree->n_nodes] is_nested of nodes */
-  Lang *meanings;       /* of rules that are not nested, LANG_UNKNOWN: not made yet */
-  uint32_t *numbers;    /* of nested rules in `out`, or NONE */
+  Lang *meanings;       /* languages of rules that are not nested; LANG_UNKNOWN: not made yet */
+  uint32_t *numbers;    /* numbers of nested rules in `out`, or NONE */
   int depth;
   Error *err;
 } Maker;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define MAX_BYTES ((size_t)1 << 28) /* of all rows; langs_tidy() keeps fewer from token to token */
+#define MAX_BYTES ((size_t)1 << 28) /* bytes of all rows; langs_tidy() keeps fewer from token to token */
 
 /* The next byte of the set from `byte` on; 256: there are no more. */
 static unsigned next_of(const ByteSet *set, unsigned byte) {

@@ -40,7 +40,7 @@ typedef struct LangNode LangNode;
 typedef struct {
   LangNode *nodes; /* [count] */
   size_t count, capacity;
-  NumberTable by_content; /* of expressions */
+  NumberTable by_content; /* finds expressions */
   uint32_t *lists;        /* [lists_count] parts of unions and intersections */
   size_t lists_count, lists_capacity;
   ByteSet *sets; /* [sets_count] */
@@ -51,7 +51,7 @@ typedef struct {
   ByteClasses classes;
   Lang *stack; /* [n_stack] expressions of lists that are being made */
   size_t n_stack, stack_capacity;
-  Pool rows;           /* of transitions */
+  Pool rows;           /* memory of transitions */
   size_t steps;        /* transitions computed since langs_begin_work() */
   uint32_t round;      /* number of the last search for a string, which marks what it meets */
   uint32_t derivation; /* number of the last derivation by a byte, which marks what it meets */

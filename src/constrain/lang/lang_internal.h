@@ -23,7 +23,7 @@ struct LangNode {
   bool single;                /* lang_declare_single() */
   uint8_t alive;              /* 0 unknown, 1 has a string, 2 has none */
   uint8_t endless, takes_any; /* lang_is_endless(), takes_any_beginning(): 0 unknown, 1 true, 2 false */
-  uint8_t character_set, wide_all, wide_any; /* of lang_classes.c */
+  uint8_t character_set, wide_all, wide_any; /* used by lang_classes.c */
   uint16_t depth; /* nesting of expressions; the second part of a THEN adds no level */
   uint32_t a, b, min;
   uint32_t derivation, derived; /* the last derivation that met the expression, and the derivative made */

@@ -37,7 +37,7 @@ typedef struct {
   Buffer text;              /* the digits of all words */
   struct NumberWord *words; /* [n_words] */
   size_t n_words, words_capacity;
-  int exponent;       /* of the number for which exponent_text was made */
+  int exponent;       /* exponent for which exponent_text was made */
   Lang exponent_text; /* LANG_NONE: not made yet */
 } NumberSet;
 Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *err);

@@ -11,7 +11,7 @@
 
 #include "constrain/lex.h"
 
-#define KEPT_BYTES    ((size_t)32 << 20) /* of all masks; if they take more, they are released */
+#define KEPT_BYTES    ((size_t)32 << 20) /* bytes of all masks; if they take more, they are released */
 #define MAX_PLANNED   128                /* states of a plan */
 #define MAX_DEPTH     20                 /* characters that a plan looks ahead */
 #define MIN_DEPTH     8    /* up to so many characters, plans[0] gives up classes rather than end */

@@ -8,8 +8,8 @@
 /* A quote that ends the string, in a mask that began within a character or an escape; or the last byte of a
  * part of a grammar that may end there. */
 typedef struct {
-  uint32_t node;     /* of the tokens' trie */
-  uint32_t lex;      /* state before the quote; after the part */
+  uint32_t node;     /* node of the tokens' trie */
+  uint32_t lex;      /* state before the quote, or after the part */
   uint32_t n_before; /* bytes of the token before the quote, or before that byte */
 } LexExit;
 

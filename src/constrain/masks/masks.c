@@ -16,7 +16,7 @@
 #include "constrain/frames.h"
 #include "constrain/lex.h"
 
-#define KEPT_BYTES  ((size_t)12 << 20) /* of masks kept; if they take more, they are released */
+#define KEPT_BYTES  ((size_t)12 << 20) /* bytes of stored masks; if they take more, they are released */
 #define MAX_TELLING 16
 #define MAX_EARLY   4096 /* expressions of first masks that are computed before a text begins */
 #define FEW_QUOTES  4    /* tokens whose rests are tried one by one */
@@ -111,7 +111,7 @@ static uint64_t state_key(const Masks *masks, const JsonState *state) {
 typedef struct {
   Machine *m;
   const Trie *trie;
-  uint64_t *mask; /* of the values */
+  uint64_t *mask; /* a bit for each value of the trie */
 } Walk;
 
 static void take_values(const Walk *w, uint32_t node) {

@@ -10,7 +10,7 @@
 /* Answers that are kept, of one type, by a hash of all that they depend on. */
 typedef struct {
   KeyTable table;
-  Pool pool; /* of the values */
+  Pool pool; /* memory of the values */
 } KnownTable;
 
 /* A mask as the words that differ from `base`. */
@@ -32,7 +32,7 @@ typedef struct {
   uint32_t n_telling;
   bool tells; /* the effect of a key that no keyword names depends on these languages alone */
 
-  uint32_t lex_generation;   /* of the machine */
+  uint32_t lex_generation;   /* machine.lex_generation when the masks were made */
   KnownTable masks_by_state; /* values: KnownMask */
   KnownTable rests_by_end;   /* values: [rest_words] rests; NULL: the string or key may not end */
 } Masks;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 typedef struct {
-  uint32_t number; /* of the item + 1; 0: empty */
+  uint32_t number; /* number of the item + 1; 0: empty */
   uint32_t hash;
 } NumberSlot;
 
