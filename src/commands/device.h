@@ -130,4 +130,4 @@ Status device_check_memory_bytes(Device *device, const Model *model, size_t stat
 
 /* Loads the weights, with a progress bar if standard error is a terminal. */
 Status device_load(Device *device, Model *model, Error *err);
-void device_release(Device *device); /* after its sessions are closed; a zeroed device is fine */
+void device_release(Device *device); /* call after its sessions are closed; a zeroed device is fine */

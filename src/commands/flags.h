@@ -69,7 +69,7 @@ typedef struct {
   FlagKind kind;
   ValueHint hint;
   const char *words; /* "a|b": values allowed besides a file name; NULL: none */
-  size_t offset;     /* of the value in the struct that the group refers to */
+  size_t offset;     /* offset of the value in the struct that the group refers to */
   double low, high;
   Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
   bool once; /* a second occurrence is refused: the first would be lost */
@@ -129,7 +129,7 @@ typedef struct {
   const char *title; /* title in the help, without a colon */
   const Flag *flags; /* [n_flags] */
   size_t n_flags;
-  size_t offset; /* of the struct with the flags' members, in the command's options */
+  size_t offset; /* offset of the struct with the flags' members in the command's options */
 } FlagGroup;
 
 /* FLAG_GROUP: values lie in the options themselves; FLAG_GROUP_IN: in a struct within the options. */
@@ -188,7 +188,7 @@ typedef struct {
   ValueHint operands;        /* what operands are; VALUE_MODEL: a model in place of -m */
   const char *operand_words; /* "bash|zsh|fish" if operands are a choice, else NULL */
 
-  size_t options_size;  /* of the options struct, zeroed if `defaults` is NULL */
+  size_t options_size;  /* size of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* the options' initial value */
   bool takes_foreign;   /* flags of llama.cpp that auk has no need of are ignored, with a note */
   bool lists_models;    /* the command uses CommandCall.usual_model and aliases, whatever flags it has */
@@ -238,7 +238,7 @@ void flags_release(const Interface *interface, void *options);
 /* A value of a flag from elsewhere than the command line. */
 typedef struct {
   const Flag *flag;
-  Word name;         /* of the flag, as the source spells it */
+  Word name;         /* the flag's name, as the source spells it */
   const char *value; /* NULL for a switch */
   int source;        /* 1, 2, ...: of two sources the smaller number wins */
   bool weak;         /* see Flag.weak */

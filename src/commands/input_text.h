@@ -32,7 +32,7 @@ Status text_read_source(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);
 Status text_check_bytes(const char *what, const char *text, size_t size, Error *err);
-bool text_is_blank(const char *text, size_t size); /* only white space */
+bool text_is_blank(const char *text, size_t size); /* true if the text is only white space */
 void text_drop_newline(Buffer *text);              /* the final newline of a file is not part of its text */
 
 /* Drops the byte order mark of an input's first line, and refuses formats other than text by their name. */

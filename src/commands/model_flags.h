@@ -19,9 +19,9 @@ extern const Flag model_flags[4];
 /* Where a command's model is. */
 typedef struct {
   char *given; /* the full name, or the path */
-  char *path; /* of the checkpoint: `given`, or the snapshot of this name in the Hugging Face cache (hub.h) */
-  char *name; /* for results: the name in the cache, else the last part of the path, without /config.json */
-} ModelPlace; /* starts zeroed */
+  char *path;  /* the checkpoint: `given`, or the snapshot of this name in the Hugging Face cache (hub.h) */
+  char *name;  /* for results: the name in the cache, else the last part of the path, without /config.json */
+} ModelPlace;  /* starts zeroed */
 
 /* Finds the model that the flags, else the environment, name; the model need not exist. STATUS_USAGE if none
  * is named. Release the place also after a failure. */

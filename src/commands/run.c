@@ -41,7 +41,7 @@ typedef struct {
   Conversation conversation; /* if the chat is kept: its messages, the prompt last */
   Reply reply;
   AnswerSink sink;       /* the reply's sink, to which take_text() passes text on */
-  Buffer text, thinking; /* of the answer, if it is kept */
+  Buffer text, thinking; /* texts of the answer, if it is kept */
 } OneShot;
 
 static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {

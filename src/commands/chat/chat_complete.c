@@ -17,7 +17,7 @@ typedef struct {
   const char *typed;
   size_t size;
   Buffer *rest;
-  StringList words; /* in new memory, for the list */
+  StringList words; /* copies in new memory, for the list */
 } Candidates;
 
 static Status remember(Candidates *c, const char *word, const char *ending, Error *err) {

@@ -11,7 +11,7 @@
 typedef struct {
   LineEditor *editor; /* NULL: lines of standard input */
   FILE *screen;       /* output of the editor */
-  TextStyle style;    /* of the user's lines */
+  TextStyle style;    /* style of the user's lines */
   char *history;      /* path of the history file, or NULL */
   bool history_fails; /* a failure of the history was reported */
   bool begun;         /* a line of standard input was read */

@@ -30,7 +30,7 @@ typedef struct {
   const char *help;
   bool is_file; /* the argument is a file */
 } ChatCommand;
-extern const ChatCommand chat_commands[WORD_TEXT]; /* by ChatWord */
+extern const ChatCommand chat_commands[WORD_TEXT]; /* indexed by ChatWord */
 
 typedef struct {
   ChatWord word;

@@ -32,7 +32,7 @@ typedef struct {
   FILE *screen;          /* the terminal of the user; for a pipe: standard error */
   bool ansi, dim;        /* ansi: the screen takes escape sequences; dim: notes are dim */
   Spinner spinner;       /* shown until the first text of an answer */
-  AnswerResult result;   /* of the last answer */
+  AnswerResult result;   /* result of the last answer */
   Buffer text, thinking; /* texts of the last answer */
   Buffer calls;          /* function calls of the last answer, lines of tools_read_calls() */
   bool has_result;

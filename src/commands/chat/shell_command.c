@@ -73,7 +73,7 @@ static Status await_output(pid_t child, int from, const ShellOptions *o, int *ho
   enum { LOOK_MS = 50, LAST_WORDS_MS = 100 };
   Status status = STATUS_OK;
   bool runs = true, open = true;
-  const bool before = interrupt_came(); /* by SIGTERM or SIGHUP */
+  const bool before = interrupt_came(); /* a SIGTERM or SIGHUP came before */
   int n_passed = 0;
   double end_ms = 0;
   while (runs || (open && clock_ms() < end_ms)) {
@@ -99,7 +99,7 @@ static Status run(const char *command, const ShellOptions *o, int input, int *ho
   const pid_t child = fork();
   if (child == 0) become(command, o, input, ends[1]);
   const int why = errno;
-  if (child > 0 && o->output) setpgid(child, child); /* as the child does, perhaps later */
+  if (child > 0 && o->output) setpgid(child, child); /* the child does this too, perhaps later */
   if (ends[1] >= 0) close(ends[1]);
   Status status = STATUS_OK;
   if (child > 0 && o->output)

@@ -10,9 +10,9 @@ typedef struct {
   char *model;         /* its name in Hugging Face's cache, or its path */
   char *chat_template; /* --chat-template */
   ThinkChoice think;   /* --think, --no-think */
-  char *began;         /* of a kept chat: "2026-11-22T15:10:00Z" */
-  char *title;         /* of a kept chat: conversation_title() */
-  size_t n_turns;      /* of a kept chat */
+  char *began;         /* only in a kept chat: "2026-11-22T15:10:00Z" */
+  char *title;         /* only in a kept chat: conversation_title() */
+  size_t n_turns;      /* only in a kept chat */
   size_t n_forgotten;  /* messages from the first turn on that the model does not get any more */
 } ConversationHead;    /* starts zeroed */
 void conversation_head_release(ConversationHead *head);

@@ -13,7 +13,7 @@
 
 typedef struct {
   char *path;             /* NULL: not written yet */
-  FileStamp stamp;        /* of the file as this process read or wrote it */
+  FileStamp stamp;        /* stamp of the file as this process read or wrote it */
   Conversation forgotten; /* turns that the context has no room for any more; they stay in the file */
   char began[24];         /* "2026-11-22T15:10:00Z", or empty: now */
 } KeptChat;               /* starts zeroed */

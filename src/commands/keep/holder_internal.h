@@ -41,8 +41,8 @@ typedef struct {
   double start_ms;
   int first;       /* tokens of the prompt that the session had already */
   int n_calls;     /* calls of prefilling() in this part of the prompt */
-  Status listened; /* of holder_listen() in prefilling() */
-  Error err;       /* of `listened` */
+  Status listened; /* result of holder_listen() in prefilling() */
+  Error err;       /* error of `listened` */
 
   const Caller *owner; /* the call whose last text the session holds; NULL: the call is gone */
   int n_plain;         /* how many tokens of the session, from the first on, were computed as a prompt */
@@ -53,8 +53,8 @@ typedef struct Holder {
   Assistant *assistant;
   int keep_seconds;
   Buffer key;
-  char *path;  /* of the socket */
-  ino_t inode; /* of the socket; 0: not made yet */
+  char *path;  /* path of the socket */
+  ino_t inode; /* inode of the socket; 0: not made yet */
   int listener;
   int mark;  /* descriptor from keep_mark_holder(), or -1 */
   int image; /* descriptor of the tokenizer's image, or -1 */

@@ -24,7 +24,7 @@ struct Remote {
   Wire wire;
   WireWelcome facts;
   uint32_t n_asked;
-  bool alone;   /* for WireAsk.alone */
+  bool alone;   /* value of WireAsk.alone */
   Asked *asked; /* [n] */
   size_t n, capacity;
   Buffer body;

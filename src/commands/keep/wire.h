@@ -58,7 +58,7 @@ typedef struct {
 
 /* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in BatchRequest. */
 typedef struct {
-  uint32_t id; /* of the request, counted by the call */
+  uint32_t id; /* id of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
   bool ignore_eos, scores, lockstep;
   bool alone; /* the call by itself would compute it in a session */
@@ -103,7 +103,7 @@ typedef struct {
 
 /* WIRE_STOP */
 typedef struct {
-  bool if_idle; /* only if no call is connected */
+  bool if_idle; /* stop only if no call is connected */
 } WireStop;
 
 /* WIRE_STATE */

@@ -25,9 +25,9 @@ typedef struct {
   CodeBlock block;
   Show show;
   AnswerResult result;
-  AnswerForm own_form;      /* of the record's answer in a batch */
+  AnswerForm own_form;      /* form of the record's answer in a batch */
   AnswerForm *form;         /* own_form, or NULL: the assistant's */
-  AnswerSink sink;          /* of the record's answer in a batch */
+  AnswerSink sink;          /* sink of the record's answer in a batch */
   Answer *answer;           /* the record's answer in a batch, or NULL */
   size_t n_asked, n_scored; /* the record's choices that the batch was asked for, and has scored */
 

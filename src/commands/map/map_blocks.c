@@ -17,7 +17,7 @@ struct Blocks {
   size_t n_held, capacity;
   size_t n_to_read; /* records of the last held block that were not read yet, each copy counted */
   size_t n_given;   /* results in blocks that this process has completed */
-  Buffer results;   /* of held[0], so far */
+  Buffer results;   /* results of held[0] so far */
 };
 
 static const char blocks_name[] = "blocks";

@@ -9,7 +9,7 @@ typedef struct Blocks Blocks;
 
 typedef struct {
   ClaimOptions claim;
-  const Survey *survey; /* of the reader's input */
+  const Survey *survey; /* survey of the reader's input */
   int n_copies;         /* answers to each record; 0: one */
   RecordReader *reader; /* moved by blocks_read() alone after blocks_open() */
 } BlocksOptions;

@@ -25,7 +25,7 @@ typedef struct {
   uint64_t input; /* the record's hash */
   bool finished;
   Buffer result;
-  char *note; /* for standard error, or NULL */
+  char *note; /* note for standard error, or NULL */
 } Place;
 
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
   bool ended;
   size_t n_answered;
 
-  pthread_t thread; /* of a lane that is not the first */
+  pthread_t thread; /* thread of a lane other than the first */
   bool has_thread;
   AssistantFlags flags;
   SamplerSettings sampler;
@@ -71,7 +71,7 @@ struct Many {
   Error err;
   Place *places;        /* [WINDOW] a ring */
   size_t first, n;      /* index of the oldest place in use; number of places in use */
-  size_t waiting_bytes; /* of finished results in `places` */
+  size_t waiting_bytes; /* bytes of finished results in `places` */
   Returned *returned;   /* [n_returned] */
   size_t n_returned, returned_capacity;
   bool has_record; /* map->record was read, and is not begun */
@@ -425,7 +425,7 @@ static void *run_another(void *given) {
   Status status = open_another(lane, &err);
   if (status == STATUS_OK) status = answer(lane, &err);
   end_lane(lane, status, &err);
-  release_lane(lane); /* in this thread, where the lane's device is the current one */
+  release_lane(lane); /* must be in this thread, whose current device is the lane's */
   return NULL;
 }
 

@@ -9,7 +9,7 @@
 /* Records in blocks: a block is what one process claims at once. */
 typedef struct {
   size_t n_records;
-  uint64_t hash;       /* of the hashes of all records */
+  uint64_t hash;       /* hash of the hashes of all records */
   size_t block;        /* records of a block; the last block may have fewer */
   RecordPlace *places; /* [n_blocks] where each block begins */
   size_t n_blocks, capacity;

@@ -75,9 +75,9 @@ void record_reader_close(RecordReader *reader);
 /* Where a record begins. */
 typedef struct {
   uint64_t offset;
-  size_t number; /* of records before it, each counted once */
+  size_t number; /* records before it, each counted once */
   size_t line;   /* lines before it */
-  uint64_t hash; /* of the hashes of all records before it */
+  uint64_t hash; /* hash of the hashes of all records before it */
 } RecordPlace;
 /* record_reader_place(): the place of the next record. PRECOND no copies of a record are left to return.
  * record_reader_return(): continues at a place. PRECOND the input is a regular file, opened by its name. */

@@ -21,7 +21,7 @@ typedef struct {
   int n_copies;                /* results of each record; 0: one */
   const char *merged_with; /* the file is only read, and `settings` are of this other file; NULL: no merge */
   bool is_block;           /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
-  uint64_t block_hash;     /* with is_block: claims_hash_start() */
+  uint64_t block_hash;     /* with is_block: value of claims_hash_start() */
 } ResultsOptions;
 
 typedef struct {
@@ -32,17 +32,17 @@ typedef struct {
 typedef struct {
   bool is_open;
   ResultsOptions options;
-  int descriptor;       /* of the file; -1: standard output */
+  int descriptor;       /* descriptor of the file; -1: standard output */
   bool adds;            /* the file is regular, and ends where the next result goes */
   uint64_t opened_size; /* the file's size when it was locked */
   MapResume resume;     /* OUT.resume */
   RecordReader earlier; /* reads the existing results */
   Record last;          /* the last existing result read */
   bool reading;         /* more existing results may follow */
-  uint64_t read_hash;   /* with is_block: of the bytes of all results read */
+  uint64_t read_hash;   /* with is_block: hash of the bytes of all results read */
   AtomicFile rewritten; /* with retry: replaces the file after the existing results */
   size_t n_results;     /* results kept or added */
-  uint64_t end;         /* bytes of all of them */
+  uint64_t end;         /* bytes of all results kept or added */
 } Results;              /* starts zeroed */
 
 /* Opens and locks the file. Refuses (STATUS_USAGE) a file that does not hold results of this format, before

@@ -11,7 +11,7 @@ typedef struct {
   RecordReader reader;
   Shard shard;       /* --shard */
   Buffer shard_path; /* OUT.I-of-N, where the shard's results go */
-  Survey survey;     /* of the whole input, with --shard or --claim, or if its records were counted */
+  Survey survey;     /* survey of the whole input, with --shard or --claim, or if records were counted */
   Blocks *blocks;    /* --claim: where results go, or NULL */
   Results results;
   Record record;

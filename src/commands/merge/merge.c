@@ -24,7 +24,7 @@ static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 typedef struct {
   MergeParts parts;
   AtomicFile file; /* -o */
-  Buffer bytes;    /* not written yet */
+  Buffer bytes;    /* bytes not written yet */
   size_t n_errors;
 } Merge;
 

@@ -18,7 +18,7 @@ enum { NOT_FOUND = 127 };
 /* Takes "NAME@REVISION" apart; *revision is NULL without one. */
 static Status read_name(const char *text, char *name, size_t size, const char **revision, Error *err) {
   static const char letters[] =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"; /* of Hugging Face's names */
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"; /* used in the site's names */
   const char *at = strchr(text, '@'), *slash = strchr(text, '/');
   const size_t length = at ? (size_t)(at - text) : strlen(text);
   *revision = at ? at + 1 : NULL;

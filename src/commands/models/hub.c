@@ -34,7 +34,7 @@ static bool is_part(const char *text, size_t size) {
 typedef struct {
   const char *organisation; /* [organisation_size], which is 0 without one */
   const char *name;         /* [name_size] */
-  const char *revision;     /* to the end of the text, or NULL */
+  const char *revision;     /* the rest of the text, or NULL */
   size_t organisation_size, name_size;
 } HubName;
 

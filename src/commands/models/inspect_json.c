@@ -337,7 +337,7 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
     TRY(put_bool(w, "repacked", model->replaced_bytes > 0));
     TRY(put_int(w, "bits", model->config.quant.scheme.bits));
     TRY(put_int(w, "group_size", model->config.quant.scheme.group));
-    TRY(put_int(w, "block_outputs", model->config.quant.scheme.block)); /* of FP8's blocks; else 0 */
+    TRY(put_int(w, "block_outputs", model->config.quant.scheme.block)); /* outputs of FP8's blocks, else 0 */
   }
   TRY(open_member(w, "dense_layers", "{"));
   for (int i = 0; i < model->config.n_layers; i++) {

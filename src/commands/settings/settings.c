@@ -26,7 +26,7 @@ typedef struct {
   size_t n;
   const char *names;  /* the flags that can be set */
   const Flag *beside; /* set only for commands that have this table, too; NULL: for all */
-  bool of_a_model;    /* only in a section */
+  bool of_a_model;    /* can be set only in a section */
 } Settable;
 #define TABLE(table) table, sizeof table / sizeof *table
 
