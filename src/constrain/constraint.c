@@ -199,12 +199,15 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
   return status;
 }
 
-Status constraint_open_grammar(Grammar *grammar, const Vocabulary *vocabulary, Constraint *constraint,
-                               Error *err) {
+Status constraint_open_grammar(const char *name, Grammar *grammar, const Vocabulary *vocabulary,
+                               Constraint *constraint, Error *err) {
   *constraint = (Constraint){.vocabulary = vocabulary, .grammar = grammar};
-  Status status = constraint_begin(constraint, err);
-  if (status != STATUS_OK) constraint_close(constraint);
-  return status;
+  Error inner;
+  Status status = constraint_begin(constraint, &inner);
+  if (status == STATUS_OK && vocabulary) status = try_first_mask(constraint, &inner);
+  if (status == STATUS_OK) return STATUS_OK;
+  constraint_close(constraint);
+  return error_set(err, status, "%s: %s", name, inner.text);
 }
 
 void constraint_close(Constraint *constraint) {

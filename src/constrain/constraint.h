@@ -42,8 +42,8 @@ void constraint_heed(const volatile int *interrupted);
 Status constraint_open(const char *name, const char *text, size_t size, SchemaOptions options,
                        const Vocabulary *vocabulary, Constraint *constraint, Error *err);
 /* constraint_open() for a grammar. The constraint owns the grammar, which a failure closes, too. */
-Status constraint_open_grammar(Grammar *grammar, const Vocabulary *vocabulary, Constraint *constraint,
-                               Error *err);
+Status constraint_open_grammar(const char *name, Grammar *grammar, const Vocabulary *vocabulary,
+                               Constraint *constraint, Error *err);
 void constraint_close(Constraint *constraint);
 /* From now on masks leave out ways of writing JSON that only cost tokens: more white space than one newline
  * and some dozen blanks, any white space at the beginning and before a colon, \u and \/ for characters that

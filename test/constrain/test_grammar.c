@@ -9,7 +9,7 @@ static void open_it(const char *text, bool regular, Constraint *c) {
   Error err = {{0}};
   Status status = regular ? grammar_open_regular_expression("regex", text, strlen(text), &grammar, &err)
                           : grammar_open("g", text, strlen(text), tokenizer, &grammar, &err);
-  if (status == STATUS_OK) status = constraint_open_grammar(grammar, &vocabulary, c, &err);
+  if (status == STATUS_OK) status = constraint_open_grammar("g", grammar, &vocabulary, c, &err);
   if (status != STATUS_OK) fail_msg("%s: %s", text, err.text);
 }
 
@@ -285,6 +285,23 @@ static void large_grammars_are_bounded(void **state) {
   assert_true(allowed);
   constraint_close(&c);
   free(mask);
+}
+
+/* Before a text begins it has one reading, and over 4,096 after its first byte. */
+static void a_grammar_without_a_first_mask_is_refused(void **state) {
+  static char text[200000];
+  size_t n = (size_t)snprintf(text, sizeof text, "root ::= \"a\" (r0");
+  for (int i = 1; i < 4200; i++) n += (size_t)snprintf(text + n, sizeof text - n, " | r%d", i);
+  n += (size_t)snprintf(text + n, sizeof text - n, ")\n");
+  for (int i = 0; i < 4200; i++)
+    n += (size_t)snprintf(text + n, sizeof text - n, "r%d ::= \"b\" r%d \"c%d\" | \"d\"\n", i, i, i);
+  assert_true(n < sizeof text);
+  Grammar *grammar;
+  Constraint c;
+  Error err = {{0}};
+  if (grammar_open("g", text, n, tokenizer, &grammar, &err)) fail_msg("%s", err.text);
+  assert_int_equal(constraint_open_grammar("form", grammar, &vocabulary, &c, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "form: the grammar is too ambiguous: a text can be read in over 4,096 ways");
 }
 
 /* 256 groups may be inside one another, on each side of others. */
@@ -600,7 +617,7 @@ static void random_grammars_have_the_texts_of_another_matcher(void **state) {
     }
     assert_int_equal(buffer_append(&form, "", 1, &err), STATUS_OK);
     Status status = grammar_open("g", form.data, form.size - 1, tokenizer, &grammar, &err);
-    if (status == STATUS_OK) status = constraint_open_grammar(grammar, &vocabulary, &c, &err);
+    if (status == STATUS_OK) status = constraint_open_grammar("g", grammar, NULL, &c, &err);
     if (status != STATUS_OK && !strstr(err.text, "expected a text that fits"))
       fail_msg("%s: %s", form.data, err.text);
     for (unsigned bits = 1; status == STATUS_OK && bits < 1u << (MOST_LETTERS + 1); bits++) {
@@ -636,6 +653,7 @@ int main(void) {
       cmocka_unit_test(a_mistake_is_told_with_its_place),
       cmocka_unit_test(an_expression_that_is_none_is_refused),
       cmocka_unit_test(large_grammars_are_bounded),
+      cmocka_unit_test(a_grammar_without_a_first_mask_is_refused),
       cmocka_unit_test(groups_are_nested_to_a_limit),
       cmocka_unit_test(sequences_of_sequences_are_joined),
       cmocka_unit_test(masks_have_the_tokens_that_are_taken),

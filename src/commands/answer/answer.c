@@ -274,7 +274,8 @@ static Status take_argument(Answer *answer, int32_t id, TokenReply *reply, Error
 /* Takes a token of a header. The text of the message begins after the header's last token. */
 static Status take_header(Answer *answer, int32_t id, TokenReply *reply, Error *err) {
   Channels *c = &answer->channels;
-  TRY(channels_take_header(c, id, answer->bound.form, err));
+  Error inner;
+  TRY(bound_check(&answer->bound, channels_take_header(c, id, answer->bound.form, &inner), &inner, err));
   if (c->state == CHANNEL_CALL) return bound_restart(&answer->bound, err);
   if (c->state == CHANNEL_THOUGHT) answer->result->thought = true;
   if (c->state == CHANNEL_THOUGHT) answer->splitter.state = THINKING_INSIDE;

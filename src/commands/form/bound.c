@@ -23,9 +23,7 @@ void bound_release(Bound *b) {
   *b = (Bound){.form = NULL};
 }
 
-/* Passes on a failure of the constraint. If a form that could be compiled becomes too hard within an answer,
- * the command line is not at fault: the answer is cut. */
-static Status check(const Bound *b, Status status, const Error *inner, Error *err) {
+Status bound_check(const Bound *b, Status status, const Error *inner, Error *err) {
   if (status == STATUS_OK) return status;
   return error_set(err, status == STATUS_USAGE ? STATUS_CUT_SHORT : status,
                    status == STATUS_USAGE ? "%s: the answer is at a point from which its form is too hard: %s"
@@ -69,7 +67,7 @@ Status bound_mask(Bound *b, int32_t also, bool space, const uint64_t **mask, Err
   *mask = b->mask;
   memset(b->mask + v->n_words, 0, (b->n_words - v->n_words) * sizeof *b->mask);
   Error inner;
-  TRY(check(b, constraint_mask(c, b->mask, &inner), &inner, err));
+  TRY(bound_check(b, constraint_mask(c, b->mask, &inner), &inner, err));
   for (uint32_t word = 0; space && word < v->n_words; word++) b->mask[word] |= v->space[word];
   set_ends(b, constraint_may_end(c) && !b->form->is_calls);
   set_bit(b, also, true);
@@ -128,7 +126,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
   size_t size;
   Constraint *c = &b->form->constraint;
   Error inner;
-  TRY(check(b, constraint_take(c, id, &allowed, &inner), &inner, err));
+  TRY(bound_check(b, constraint_take(c, id, &allowed, &inner), &inner, err));
   if (!allowed) return no_way_on(b, err); /* masks allow tokens that the search did not decide on */
   const char *bytes = vocabulary_bytes(b->form->vocabulary, id, &size);
   TRY(buffer_append(&b->held, bytes, size, err));
@@ -160,10 +158,10 @@ static Status force_after(Bound *b, const Tokenizer *tokenizer, int n, Error *er
   }
   Error inner;
   if (status == STATUS_OK && utf8_valid_prefix(before.data, before.size) == before.size)
-    status = check(b,
-                   constraint_forced_tokens(&b->form->constraint, tokenizer, before.data, before.size,
-                                            &b->forced, &inner),
-                   &inner, err);
+    status = bound_check(b,
+                         constraint_forced_tokens(&b->form->constraint, tokenizer, before.data, before.size,
+                                                  &b->forced, &inner),
+                         &inner, err);
   buffer_release(&before);
   return status;
 }

@@ -23,6 +23,9 @@ typedef struct {
 Status bound_begin(Bound *bound, AnswerForm *form, const IdList *ends, Error *err);
 void bound_release(Bound *bound);
 
+/* Passes on a failure of the form within an answer. If a form that could be compiled becomes too hard, the
+ * command line is not at fault: the answer is cut (STATUS_CUT_SHORT). */
+Status bound_check(const Bound *bound, Status status, const Error *inner, Error *err);
 /* Sets *mask to the tokens that may be next: those of the form, the end tokens where the answer is complete,
  * and `also` (-1: none). With `space`, tokens of white space too. Fails where no token is left. */
 Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask, Error *err);

@@ -96,7 +96,9 @@ static Status begin_call(Calls *c, Bound *bound, const Tokenizer *tokenizer, con
   c->n_spaces = 0;
   c->call.size = 0;
   if (!marks) return bound_restart(bound, err);
-  TRY(written_call_begin(&c->written, &c->tools->written, bound->form, err));
+  Error inner;
+  TRY(bound_check(bound, written_call_begin(&c->written, &c->tools->written, bound->form, &inner), &inner,
+                  err));
   TRY(begin_part(c, bound, tokenizer, err));
   TRY(encode_mark(tokenizer, "", marks->before_name, &c->marks, err));
   force_marks(c, 0, CALLS_INSIDE, forced, n_forced);
@@ -117,10 +119,13 @@ static Status end_part(Calls *c, Bound *bound, const Tokenizer *tokenizer, size_
                        const int32_t **forced, int *n_forced, Error *err) {
   const IdList exit = c->exit;
   bool done;
+  Error inner;
   c->exit = c->marks;
   c->marks = exit;
-  TRY(written_call_take(&c->written, bound->form, c->call.data ? c->call.data : "", c->call.size, &done,
-                        lines, err));
+  const char *text = c->call.data ? c->call.data : "";
+  TRY(bound_check(bound,
+                  written_call_take(&c->written, bound->form, text, c->call.size, &done, lines, &inner),
+                  &inner, err));
   if (!done) TRY(begin_part(c, bound, tokenizer, err));
   c->n_spaces = 0;
   force_marks(c, n_taken, done ? CALLS_BETWEEN : CALLS_INSIDE, forced, n_forced);

@@ -82,7 +82,7 @@ static Status compile_grammar(AnswerForm *form, const char *name, bool regular, 
   TRY(regular ? grammar_open_regular_expression(name, text, form->text.size, &grammar, err)
               : grammar_open(name, text, form->text.size, form->tokenizer, &grammar, err));
   form->has_tokens = grammar_has_tokens(grammar);
-  TRY(constraint_open_grammar(grammar, form->vocabulary, &form->constraint, err));
+  TRY(constraint_open_grammar(name, grammar, form->vocabulary, &form->constraint, err));
   form->is_open = true;
   return STATUS_OK;
 }
@@ -150,7 +150,7 @@ Status form_set_part(AnswerForm *form, const char *name, Grammar *grammar, const
   if (form->is_open) constraint_close(&form->constraint);
   form->is_open = false;
   if (grammar) {
-    TRY(constraint_open_grammar(grammar, form->vocabulary, &form->constraint, err));
+    TRY(constraint_open_grammar(name, grammar, form->vocabulary, &form->constraint, err));
     form->is_open = true;
     return STATUS_OK;
   }

@@ -79,26 +79,43 @@ static bool has_argument(const WrittenFunction *function, const Json *name) {
   return false;
 }
 
-/* Drops an optional argument that no value fits: a call could begin it, but not go on. */
-static Status drop_without_value(const char *file, WrittenFunction *function, SchemaOptions options,
-                                 Error *err) {
-  WrittenArgument *argument = &function->arguments[function->n_arguments - 1];
+/* Opens the value of an argument as an answer will. */
+static Status try_value(const CallMarks *marks, const WrittenFunction *function,
+                        const WrittenArgument *argument, SchemaOptions options, Error *err) {
   Buffer schema = {0};
+  Grammar *grammar = NULL;
   Constraint constraint;
-  if (argument->required) return STATUS_OK; /* some arguments fit the schema, so it has a value */
   Status status = make_schema(function, argument, &schema, err);
   if (status == STATUS_OK)
-    status = constraint_open(file, schema.data, schema.size, options, NULL, &constraint, err);
-  if (status == STATUS_OK) constraint_close(&constraint);
+    status = constraint_open(argument->name, schema.data, schema.size, options, NULL, &constraint, err);
+  if (status == STATUS_OK) {
+    constraint_close(&constraint);
+    status = grammar_open_value(argument->name, schema.data, schema.size, options, marks->after_value,
+                                &grammar, err);
+    grammar_close(grammar);
+  }
   buffer_release(&schema);
-  if (status != STATUS_USAGE) return status;
+  return status;
+}
+
+/* Refuses a required argument whose values cannot be written, and drops an optional one: a call could begin
+ * it, but not go on. */
+static Status check_value(const char *file, const CallMarks *marks, WrittenFunction *function,
+                          SchemaOptions options, Error *err) {
+  WrittenArgument *argument = &function->arguments[function->n_arguments - 1];
+  Error inner;
+  const Status status = try_value(marks, function, argument, options, &inner);
+  if (status == STATUS_OK) return STATUS_OK;
+  if (status != STATUS_USAGE || argument->required)
+    return error_set(err, status, "%s: parameters of \"%.*s\": %s", file, (int)function->name.size,
+                     function->name.data, inner.text);
   free(argument->name);
   function->n_arguments--;
   return STATUS_OK;
 }
 
-static Status read_arguments(const char *file, WrittenFunction *function, const Json *schema,
-                             SchemaOptions options, Error *err) {
+static Status read_arguments(const char *file, const CallMarks *marks, WrittenFunction *function,
+                             const Json *schema, SchemaOptions options, Error *err) {
   size_t capacity = 0;
   const int size = (int)function->name.size;
   const char *name = function->name.data;
@@ -120,7 +137,7 @@ static Status read_arguments(const char *file, WrittenFunction *function, const 
                        "%s: parameters of \"%.*s\": the name of an argument is empty or has <, > or a line "
                        "end, between which this model writes it",
                        file, size, name);
-    TRY(drop_without_value(file, function, options, err));
+    TRY(check_value(file, marks, function, options, err));
   }
   for (const Json *it = json_first(required); it; it = json_next(it))
     if (!has_argument(function, it))
@@ -146,7 +163,7 @@ Status written_functions_add(WrittenFunctions *functions, const char *file, Json
   if (!functions->marks->before_key || !schema.text) return STATUS_OK;
   Json *tree = NULL;
   Status status = json_parse(file, STATUS_USAGE, schema.text, schema.size, NULL, 0, &tree, err);
-  if (status == STATUS_OK) status = read_arguments(file, function, tree, options, err);
+  if (status == STATUS_OK) status = read_arguments(file, functions->marks, function, tree, options, err);
   json_free(tree);
   return status;
 }
@@ -265,11 +282,12 @@ const char *written_call_after(const WrittenCall *call) {
 static Status begin_value(WrittenCall *call, AnswerForm *form, Error *err) {
   Grammar *grammar;
   const WrittenFunction *function = &call->functions->items[call->function];
-  TRY(make_schema(function, &function->arguments[call->key], &call->schema, err));
-  TRY(grammar_open_value(form->flag, call->schema.data, call->schema.size, form_schema_options(form),
+  const WrittenArgument *argument = &function->arguments[call->key];
+  TRY(make_schema(function, argument, &call->schema, err));
+  TRY(grammar_open_value(argument->name, call->schema.data, call->schema.size, form_schema_options(form),
                          call->functions->marks->after_value, &grammar, err));
   call->part = grammar ? WRITTEN_TEXT : WRITTEN_JSON;
-  return form_set_part(form, form->flag, grammar, &call->schema, err);
+  return form_set_part(form, argument->name, grammar, &call->schema, err);
 }
 
 /* *is_json: the text, which fits the schema as a string, also fits it as JSON of another type (null). */

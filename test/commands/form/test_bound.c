@@ -210,6 +210,22 @@ static void without_end_tokens_an_answer_ends_where_it_may(void **state) {
   end(&it);
 }
 
+static void a_form_that_becomes_too_hard_cuts_the_answer(void **state) {
+  Case it;
+  Error err = {{0}}, inner;
+  begin(&it, "a", 512);
+  assert_int_equal(bound_check(&it.bound, STATUS_OK, &inner, &err), STATUS_OK);
+  assert_string_equal(err.text, "");
+  error_set(&inner, STATUS_USAGE, "over 3 steps");
+  assert_int_equal(bound_check(&it.bound, STATUS_USAGE, &inner, &err), STATUS_CUT_SHORT);
+  assert_string_equal(err.text,
+                      "--regex: the answer is at a point from which its form is too hard: over 3 steps");
+  error_set(&inner, STATUS_FAILED, "out of memory");
+  assert_int_equal(bound_check(&it.bound, STATUS_FAILED, &inner, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "--regex: out of memory");
+  end(&it);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_thought_may_have_all_tokens_of_the_model_but_the_ends),
@@ -220,6 +236,7 @@ int main(void) {
       cmocka_unit_test(a_form_or_a_text_may_begin),
       cmocka_unit_test(the_last_tokens_are_known),
       cmocka_unit_test(without_end_tokens_an_answer_ends_where_it_may),
+      cmocka_unit_test(a_form_that_becomes_too_hard_cuts_the_answer),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

@@ -287,6 +287,22 @@ def test_what_cannot_be_written_in_parts_is_refused(talk, tmp_path):
     refused({}, "the name of tool 1 has <, > or a line end", name="a<b")
 
 
+def test_arguments_that_are_too_hard_in_parts_are_refused(talk, tmp_path):
+    """Strings of the schema are found, but not those without the mark that ends an argument. A required argument is
+    refused, as the other formats take it; an optional one is never written."""
+    hard = {"type": "string", "pattern": "^" + "".join(f"(?=.*w{i})" for i in range(11))}
+    form = {"properties": {"hard": hard, "easy": {"const": 1}}, "required": ["hard", "easy"]}
+    (tmp_path / "f.json").write_text(json.dumps([{"name": "f", "parameters": form}]))
+    talk("qwen", "--tools", tmp_path / "f.json", "-n", 1)
+    done = talk("glm", "--tools", tmp_path / "f.json", "-n", 1, status=2)
+    assert (f'auk: {tmp_path}/f.json: parameters of "f": hard: an intersection or complement has over 32,768 states'
+            in done.stderr.decode())
+    form["required"].remove("hard")
+    (tmp_path / "f.json").write_text(json.dumps([{"name": "f", "parameters": form}]))
+    done = talk("glm", "--tools", tmp_path / "f.json", "--tool-choice", "required", *NOISE, "-s", 1)
+    assert all(json.loads(line) == {"name": "f", "arguments": {"easy": 1}} for line in done.stdout.splitlines())
+
+
 def test_records_call_at_once_as_alone(talk):
     flags = ["--map", "-", "--json", "--tool-choice", "required", *NOISE, "-s", 5]
     records = b"One\nTwo\nThree\nFour\nFive\n"

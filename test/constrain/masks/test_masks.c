@@ -342,7 +342,7 @@ static void masks_of_random_tokens_are_what_is_taken(void **state) {
         put_template(&form, regular ? "@" : grammars[i % 10 - 7], false, &seed);
         status = regular ? grammar_open_regular_expression("regex", form.data, form.size, &grammar, &err)
                          : grammar_open("g", form.data, form.size, own.tokenizer, &grammar, &err);
-        if (status == STATUS_OK) status = constraint_open_grammar(grammar, &own.vocabulary, &c, &err);
+        if (status == STATUS_OK) status = constraint_open_grammar("g", grammar, &own.vocabulary, &c, &err);
       }
       assert_int_equal(buffer_append(&form, "", 1, &err), STATUS_OK);
       if (status == STATUS_OK) {
