@@ -44,7 +44,7 @@ enum {
 typedef struct {
   char magic[8];
   uint64_t at[N_PARTS], size[N_PARTS]; /* bytes from the start of the image; size 0: the part is absent */
-  Model model;                         /* its pointers are meaningless */
+  Model model;                         /* pointers in it are meaningless */
 } ImageHeader;
 
 /* --- making */

@@ -65,7 +65,7 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
                   bool each, Error *err);
 /* Empties the buffer, keeping its memory. Its growth limit is that of a text of `size` bytes. */
 void traced_clear(TracedBuffer *buffer, const char *where, size_t size, const volatile int *interrupted);
-void traced_release(TracedBuffer *buffer); /* leaves it empty */
+void traced_release(TracedBuffer *buffer); /* leaves the buffer empty */
 
 /* A character of a run that is decomposed and composed (compose.c) or replaced (charsmap.c). */
 typedef struct {

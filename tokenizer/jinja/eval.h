@@ -46,12 +46,12 @@ struct Render {
   TrustedText *out;
   size_t begin; /* where the output of this rendering begins */
   Scope *scope;
-  Value *globals; /* [symbols.count] outside all scopes: the input's, else built-in functions, else MISSING */
+  Value *globals; /* [symbols.count] values outside all scopes: the input's, else functions, else MISSING */
   uint64_t hash_seed;
   size_t steps; /* steps left */
   int depth;
   Signal signal;
-  bool placed, raised; /* the error has its line and construct; raise_exception() set it */
+  bool placed, raised; /* the error names line and construct; raise_exception() set the error */
   Error *err;
 };
 
@@ -80,7 +80,7 @@ typedef struct {
   Value value;
 } Keyword;
 typedef struct {
-  Value self;         /* the object of a method, the operand of a filter or test; else MISSING */
+  Value self;         /* the object of a method, operand of a filter or test, else MISSING */
   int mode;           /* the builtin's */
   const Value *items; /* [count] by position */
   size_t count;

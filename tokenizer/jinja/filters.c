@@ -79,7 +79,7 @@ static Status filter_title(Render *render, const CallArgs *args, Value *out) {
     bool between = begins_word(text_code(text, at));
     for (end = next; end < text.size && begins_word(text_code(text, end)) == between;)
       end += text_step(text, end);
-    Text rest = text_slice(text, next, end); /* a slice: its sigmas do not see the word's first letter */
+    Text rest = text_slice(text, next, end); /* in a slice, sigmas do not see the word's first letter */
     TRY(put_case(render, text, at, next, CASE_UPPER));
     TRY(put_case(render, rest, 0, rest.size, CASE_LOWER));
   }

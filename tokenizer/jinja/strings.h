@@ -16,7 +16,7 @@ Status string_padded(Render *render, Text text, int64_t width, Text fill, Paddin
 Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out);
 Status string_lines(Render *render, Text text, bool keep_ends, Value *out); /* splitlines() */
 Status string_joined(Render *render, Text separator, Value items, bool convert, Value *out);
-Status put_repeated(Render *render, Text text, int64_t times); /* appends it to the output */
+Status put_repeated(Render *render, Text text, int64_t times); /* appends the repeated text to the output */
 /* Methods that are filters or tests too: for a value of any type they take its str(). */
 BuiltinCall string_capitalize, string_case, string_has_case, string_pad, string_strip;
 bool string_is_alnum(uint32_t code);

@@ -62,7 +62,7 @@ typedef struct {
   Operator op;     /* OPERATOR */
   int line;        /* from 1 */
   size_t at, size; /* range in the source */
-  Text text;       /* DATA, NAME, STRING (its value) */
+  Text text;       /* of DATA and NAME; of STRING, the value */
   int64_t integer;
   double number;
 } Token;
@@ -72,12 +72,12 @@ typedef enum { LEX_DATA, LEX_BLOCK, LEX_VARIABLE } LexState;
 typedef struct {
   const char *name; /* the template's name, for messages */
   Arena *arena;
-  Text source; /* its line ends are \n */
+  Text source; /* with \n as line ends */
   size_t at;
   int line;
   LexState state;
   bool at_line_start;                  /* the tag before ended with a newline */
-  bool begins_tag;                     /* data was returned, the tag after it not yet */
+  bool begins_tag;                     /* data was returned, but not yet the tag after the data */
   char closing[TEMPLATE_MAX_BRACKETS]; /* closing brackets of the open ones */
   int n_open;
 } Lexer;
@@ -155,7 +155,7 @@ struct Node {
   Argument *args; /* [n_args] */
   size_t n_args;
   const Builtin *builtin;                      /* FILTER, TEST: NULL if the name is unknown */
-  bool uses_caller, uses_varargs, uses_kwargs; /* MACRO, CALL_BLOCK: names that occur in it */
+  bool uses_caller, uses_varargs, uses_kwargs; /* MACRO, CALL_BLOCK: names that occur in the body */
 };
 
 struct Template {

@@ -26,7 +26,7 @@ typedef struct {
   const char *data; /* [size] valid UTF-8 */
   size_t size;
   const TextRun
-      *runs; /* [n_runs] their ends count from `shift` bytes before data; the last one may end after size */
+      *runs; /* [n_runs] ends count from `shift` bytes before data; the last run may end after size */
   size_t n_runs, shift;
 } Text;
 

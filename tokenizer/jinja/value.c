@@ -287,7 +287,7 @@ Status value_charge_length(Render *render, Value value) {
 
 bool value_is_iterable(Value value) {
   size_t length;
-  if (value.kind == VALUE_STRING) return true; /* without counting its characters */
+  if (value.kind == VALUE_STRING) return true; /* does not count the string's characters */
   return value_length(value, &length) || value.kind == VALUE_ITERATOR;
 }
 

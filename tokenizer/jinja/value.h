@@ -51,7 +51,7 @@ struct Value {
     bool boolean;
     int64_t integer;
     double number;
-    const Text *text; /* STRING; HUGE: its digits */
+    const Text *text; /* STRING; HUGE: the digits */
     const List *list; /* LIST, TUPLE */
     Dict *dict;       /* DICT, NAMESPACE */
     const View *view;
@@ -124,7 +124,7 @@ typedef struct {
 struct Iterator {
   const char *type_name;
   Status (*next)(Render *render, Iterator *iterator, Value *out, bool *more);
-  Cursor cursor; /* through its source */
+  Cursor cursor; /* walks the source */
   void *state;
 };
 
@@ -153,7 +153,7 @@ static inline double value_number(Value value) { /* PRECOND value_is_number() */
   return value.kind == VALUE_FLOAT ? value.number : (double)value_integer(value);
 }
 
-const char *value_type(Value value); /* Python's name of its type: "str", "dict", ... */
+const char *value_type(Value value); /* Python's name of the value's type: "str", "dict", ... */
 bool value_truth(Value value);
 
 /* Making. value_object() copies an object of that kind. */
@@ -181,8 +181,8 @@ bool value_same(Value a, Value b); /* `is` of Python */
 bool value_is_iterable(Value value);
 Status cursor_begin(Render *render, Value source, Cursor *cursor); /* "'int' object is not iterable" */
 Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more);
-bool value_length(Value value, size_t *length); /* false: it has none. Counts a string's characters */
-Status value_charge_length(Render *render, Value value); /* charges for counting it */
+bool value_length(Value value, size_t *length);          /* false: no length. Counts a string's characters */
+Status value_charge_length(Render *render, Value value); /* charges for counting the length */
 Value range_at(const Range *range, size_t index);
 Status view_at(Render *render, const View *view, size_t index, Value *out);
 /* Every element as a list: a list is returned as it is. */

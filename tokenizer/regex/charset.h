@@ -17,7 +17,7 @@ typedef struct {
   size_t count, capacity;
 } CharSet;
 
-void charset_release(CharSet *set); /* leaves it empty */
+void charset_release(CharSet *set); /* leaves the set empty */
 
 void charset_tidy(CharSet *set);
 
