@@ -12,7 +12,7 @@
 Status buffer_append(Buffer *buffer, const void *bytes, size_t size, Error *err) {
   if (size == 0) return STATUS_OK;
   size_t need;
-  if (__builtin_add_overflow(buffer->size, size, &need)) need = SIZE_MAX; /* mem_grow refuses it */
+  if (__builtin_add_overflow(buffer->size, size, &need)) need = SIZE_MAX; /* mem_grow() refuses SIZE_MAX */
   TRY(mem_grow(&buffer->data, &buffer->capacity, need, 1, "text", err));
   memcpy(buffer->data + buffer->size, bytes, size);
   buffer->size = need;

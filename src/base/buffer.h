@@ -16,7 +16,7 @@ Status buffer_append(Buffer *buffer, const void *bytes, size_t size, Error *err)
 Status buffer_append_string(Buffer *buffer, const char *string, Error *err);
 Status buffer_printf(Buffer *buffer, Error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void buffer_release(Buffer *buffer); /* frees and zeroes: it can be used again */
+void buffer_release(Buffer *buffer); /* frees and zeroes: the buffer can be used again */
 
 typedef struct {
   int32_t *ids; /* [capacity], the first `count` of them in use */

@@ -53,7 +53,7 @@ typedef struct {
   char magic[8];
   FileStamp stamp;
   ContentHash hash;
-  uint64_t check; /* hash64() of all fields before it */
+  uint64_t check; /* hash64() of all fields before this */
 } CacheEntry;
 _Static_assert(sizeof(CacheEntry) == 8 + 5 * 8 + 2 * 8 + 8, "a file's bytes: no padding");
 

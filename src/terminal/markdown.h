@@ -12,7 +12,7 @@
 #include "terminal/word_wrap.h"
 
 typedef enum {
-  LINE_BEGINS,  /* its kind is not known yet; its characters so far are in `begun` */
+  LINE_BEGINS,  /* the kind is not known yet; the line's characters so far are in `begun` */
   LINE_TEXT,    /* a paragraph, or a line of a list */
   LINE_HEADING, /* # Title */
   LINE_TABLE,   /* | cell | */
@@ -20,7 +20,7 @@ typedef enum {
 } LineKind;
 
 typedef struct {
-  WordWrap wrap; /* where the text goes; the caller sets its upper part */
+  WordWrap wrap; /* where the text goes; the caller sets the upper part of `wrap` */
   bool is_plain; /* marks set no style */
   bool is_dim;   /* all text is dim instead */
 
@@ -29,7 +29,7 @@ typedef struct {
   char fence;              /* '`' or '~' that opened the code, 0 outside of code */
   size_t fence_length;     /* characters of the opening fence */
   bool is_bold;            /* between ** and ** */
-  size_t n_ticks;          /* backticks that opened `code`; 0 outside of it */
+  size_t n_ticks;          /* backticks that opened `code`; 0 outside of code */
   char run;                /* '`' or '*': characters of a mark that is not complete */
   size_t run_length;       /* number of the mark's characters; 0: none */
   char before_run, before; /* first byte of the character before the mark; of the last character */
