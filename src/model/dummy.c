@@ -249,7 +249,7 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   TRY(read_config(path, &model->config, err));
   if (model->config.fused == FUSES_QKV_HEADS) model->config.fused = FUSES_QKV;
   if (model->config.delta.form == DELTA_INTERLEAVED)
-    model->config.delta.form = DELTA_AS_ONE; /* as model_prepare() makes it, and the factors below */
+    model->config.delta.form = DELTA_AS_ONE; /* like the factors below, as model_prepare() leaves it */
   model->config.delta.q_scale = model->config.delta.k_scale = model->config.delta.v_scale = 1;
   const char *body = model->config.names.body;
   TRY(model_make_layers(model, body ? body : "model.", err));

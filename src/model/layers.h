@@ -57,7 +57,7 @@ typedef struct {
   const char *name;   /* "input_layernorm"; NULL: the layer has no such vector */
   const char *suffix; /* ".weight" of a norm, or "" */
   int n, taps;        /* [n], or with taps > 0 [n][1][taps] */
-  Dtype usually;      /* DTYPE_F32 if checkpoints with fp16 or bf16 weights store it so, else DTYPE_F16 */
+  Dtype usually;      /* DTYPE_F32 if fp16 and bf16 checkpoints have the vector in fp32, else DTYPE_F16 */
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
 /* True for the weights of norms without weights (config.norms_plain), in a layer or outside the layers: the
@@ -91,10 +91,10 @@ VectorRange model_vector_range(int which);
 
 /* The part of a tensor that one of several GPUs has (slice.c). */
 typedef enum {
-  DIVIDE_WHOLE,        /* all of it */
-  DIVIDE_QUERY_HEADS,  /* outputs, or numbers of a vector, of its query heads */
-  DIVIDE_KV_HEADS,     /* outputs of its KV heads */
-  DIVIDE_VALUE_HEADS,  /* outputs of its value heads of the delta rule */
+  DIVIDE_WHOLE,        /* the whole tensor */
+  DIVIDE_QUERY_HEADS,  /* outputs, or numbers of a vector, of the GPU's query heads */
+  DIVIDE_KV_HEADS,     /* the same for its KV heads */
+  DIVIDE_VALUE_HEADS,  /* the same for its value heads of the delta rule */
   DIVIDE_KEY_RUNS,     /* three runs of channels: q and k of its key heads, v of its value heads */
   DIVIDE_CHANNEL_RUNS, /* its channels of a convolution; in a matrix, three runs of them */
   DIVIDE_MIXER_INPUTS, /* the inputs that its heads or channels produce */

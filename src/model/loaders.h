@@ -73,8 +73,8 @@ struct ModelFiles {
   char own_names[N_MODEL_LINEARS][LINEAR_NAME_SIZE];
   NgramShard *ngram_shards;               /* shards of all layers */
   Expert *experts;                        /* experts of all layers */
-  char (*expert_names)[LINEAR_NAME_SIZE]; /* [n_experts][N_EXPERT_LINEARS] of their Linears */
-  StoredTensor **views; /* [n_views] for each layer, hf_experts.c's views of its tensors of all experts */
+  char (*expert_names)[LINEAR_NAME_SIZE]; /* [n_experts][N_EXPERT_LINEARS] names of the experts' Linears */
+  StoredTensor **views; /* [n_views] for each layer, hf_experts.c's views of the tensors of all experts */
   size_t n_views, views_capacity;
   char *packed_names;    /* storage of packed_tensors' names */
   StoredWeights *stored; /* [n_stored] linear layers for model_prepare() */

@@ -409,7 +409,7 @@ static void cut_vectors(const Cut *cut, const LayerShare *share, ModelLayer *lay
     case DIVIDE_VALUE_HEADS: cut_vector(v, share->values); break;
     case DIVIDE_KEY_RUNS: cut_taps(v, share->runs, c->delta.conv, cut->whole->dummy, taps); break;
     case DIVIDE_CHANNEL_RUNS: {
-      const int each = v->n / c->conv.channels; /* numbers of a channel: its taps, or 1 of a bias */
+      const int each = v->n / c->conv.channels; /* numbers of a channel: the taps, or 1 for a bias */
       cut_vector(v, (Share){share->runs[0].first * each, share->runs[0].n * each});
       break;
     }

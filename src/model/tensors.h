@@ -7,7 +7,7 @@
 
 typedef struct {
   const char *name;       /* "model.layers.3.self_attn.q_proj.qweight" */
-  const char *file;       /* path of its file, for messages */
+  const char *file;       /* path of the tensor's file, for messages */
   const char *dtype_name; /* as stored: "F64", whose dtype is only DTYPE_OTHER */
   Dtype dtype;
   int rank;                  /* 0..MAX_RANK; 0: one number */

@@ -17,7 +17,7 @@ typedef enum {
   WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being sliding_window_pattern */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
   WINDOW_FIRST_FULL,  /* by layer_types, else all but the first and every n-th */
-  WINDOW_BEFORE_LAST, /* by layer_types, else all but every n-th counted back from the last, which is none */
+  WINDOW_BEFORE_LAST, /* by layer_types, else all but the last and every n-th before it */
   WINDOW_OR_NOPE,     /* as WINDOW_PERIODIC, other layers without rope; window null: rope in all layers */
   WINDOW_AND_NOPE,    /* as WINDOW_OR_NOPE, but there must be a window */
   WINDOW_SOME_FULL_NOPE, /* as WINDOW_AND_NOPE, without layer_types: the first, every n-th from the second on
@@ -47,7 +47,7 @@ typedef enum {
   USE_BIAS,       /* use_bias: all linear layers have a bias */
   HEAD_BIAS,      /* lm_head_bias: lm_head has a bias */
   MULTIPLIERS,    /* embedding_, attention_, residual_multiplier and logits_scaling */
-  QUERY_SCALAR,   /* query_pre_attn_scalar: scores are scaled by its square root's reciprocal */
+  QUERY_SCALAR,   /* query_pre_attn_scalar: scores are divided by the square root of this */
   ATTENTION_CAP,  /* attn_logit_softcapping */
   LOGIT_CAP,      /* final_logit_softcapping */
   PARTIAL_ROTARY, /* partial_rotary_factor */
@@ -82,7 +82,7 @@ typedef enum {
   COMBINATION_KEY,  /* shared_expert_combination_strategy: the sum with the MLP beside experts, or its half */
   GROUPED,          /* n_group, topk_group */
   METHOD_KEY,       /* topk_method says whether experts are chosen by groups, judged by their best expert */
-  FREQUENCY_KEY,    /* moe_layer_freq: layers whose number is no multiple of it have no experts either */
+  FREQUENCY_KEY,    /* moe_layer_freq: layers with experts have numbers that are multiples of this */
   LATENT_EXPERTS,   /* moe_latent_size */
   LISTS,            /* numbers of experts may be lists, of one number for each layer */
   MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
@@ -218,7 +218,7 @@ struct Architecture {
   } multipliers;
 
   struct {
-    int n_experts, n_chosen; /* 0: the config must say it */
+    int n_experts, n_chosen; /* 0: the config must give the number */
     int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
     ExpertScore score;
     Renormalise renormalise;
@@ -235,7 +235,7 @@ struct Architecture {
       int n, n_chosen; /* n_group, topk_group; 0: 1 */
     } groups;
     const char *enable_key; /* experts are there only if this is true; NULL: always */
-    const char *bias_key;   /* choice_bias is there unless this is false; NULL: always if it has a name */
+    const char *bias_key;   /* choice_bias is there unless this is false; NULL: always where it is named */
   } experts;
 };
 
@@ -252,12 +252,12 @@ typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 /* A model of several parts. The text part alone is computed. */
 typedef struct {
   const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
-  const char *text;                      /* model_type of its text part, also where text_config has none */
+  const char *text;                      /* model_type of the text part, also where text_config has none */
   const char *models;                    /* published ones */
   TextPlace is;
   const char *old_text;     /* another name of `text`, or NULL */
   const char *text_key;     /* config.json's key for the text part; NULL: "text_config" */
-  const char *old_text_key; /* another key for it where text_key is absent, or NULL */
+  const char *old_text_key; /* another key for the text part where text_key is absent, or NULL */
 } Multimodal;
 
 extern const Multimodal multimodals[];

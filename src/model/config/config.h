@@ -102,7 +102,7 @@ typedef struct {
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
   bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
   bool shares_kv;  /* the layer uses the keys and values of an earlier kv_layer (Gemma 3n and 4) */
-  int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
+  int kv_layer;    /* the layer itself unless shares_kv (set by config_layer()) */
   LayerMlp mlp;
   /* The layer computes the part of LAYER_DELTA as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
@@ -111,9 +111,9 @@ typedef struct {
    * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: gates
    * stay (Gemma 3n). */
   double sparsity;
-  bool norms_before;   /* its norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
-  NormPlacement norms; /* config_layer() sets it */
-  int n_experts;       /* config_layer() sets it to the model's, or to 0 in a layer without experts */
+  bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
+  NormPlacement norms; /* set by config_layer() */
+  int n_experts;       /* the model's, or 0 in a layer without experts (set by config_layer()) */
   int ngrams;          /* number of the layer among those that begin with n-grams, from 1 on; 0: none */
   /* config_layer() sets it to n_kv_heads, plus one if the layer has index keys (IndexerConfig). The cache has
    * these as one more KV head: its value is the position's index key, and its key is that of the block that
@@ -156,7 +156,7 @@ typedef struct {
   const char *attn_norm_bias, *mlp_norm_bias;
   const char *q_norm, *k_norm;
   const char *o, *delta_o;                /* o: in layers with attention; delta_o: of DELTA_APART */
-  const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
+  const char *attn_gate;                  /* a name of attn_gate in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
   const char *qkv;                        /* the matrix of q, k and v */
   const char *sinks;
@@ -341,7 +341,7 @@ typedef struct {
   int shared_width;  /* width of the MLP beside experts, for every token; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
   double near;       /* used by SCORE_CHOSEN_NEAR */
-  bool renormalise;  /* the weights are divided by their sum + sum_plus */
+  bool renormalise;  /* weights are divided by their sum plus sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
   bool halves_shared;  /* the MLP beside experts is multiplied by 1/2 (Command A+) */
@@ -386,7 +386,7 @@ typedef struct {
   bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
   bool norm_output;                /* EAGLE-3: guesses after the first take the state after the final norm */
   int block, mask_id;              /* DFlash */
-  char target[128];                /* the target's name, "" if the config does not say it */
+  char target[128];                /* the target's name, "" if the config does not give it */
 } DraftConfig;
 
 const char *draft_kind_name(DraftKind kind); /* "EAGLE-3" */
@@ -437,7 +437,7 @@ typedef struct {
   const ExpertNames *expert_names; /* NULL unless the model has experts */
   bool attn_sinks;                 /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
-  double qkv_clip; /* outputs of q, k and v are cut to -qkv_clip .. qkv_clip (OLMo 1); 0: they are not */
+  double qkv_clip;         /* outputs of q, k and v are cut to -qkv_clip .. qkv_clip (OLMo 1); 0: not cut */
   bool attn_gate_softplus; /* gates are ln(1 + e^x), not sigmoids (Laguna) */
   LatentConfig latent;
   DeltaConfig delta;
@@ -474,7 +474,7 @@ typedef struct {
   FusedMatrices fused;
   bool text_part;      /* the text part of a multimodal model */
   LayerConfig *layers; /* [n_layers], read by config_layer(); NULL: no layer differs */
-  int split;           /* > 1: heads and MLP are those of one of so many GPUs (model/slice.h) */
+  int split;           /* > 1: number of GPUs; heads and MLP are one GPU's share (model/slice.h) */
 
   QuantConfig quant; /* storage of linear layers */
 
