@@ -383,7 +383,7 @@ static void mention_atom(Machine *m, const FormulaNode *atom, bool positive, boo
   case ATOM_OPEN_MEMBERS: mention_evaluated(m, atom->a, 0, found); break;
   case ATOM_MEMBERS:
     for (size_t i = 0; i < s->patterns.count; i++) add_lang(found, s->patterns.items[i].key);
-    for (size_t i = 0; negated && i < s->properties.count; i++) /* below `not`: no KeyOrder has them */
+    for (size_t i = 0; negated && i < s->properties.count; i++) /* below `not`: no KeyOrder has these keys */
       add_key(found, s->properties.items[i].key);
     break;
   case ATOM_NAMES: add_lang(found, schema_strings(m->set, s->names)); break;

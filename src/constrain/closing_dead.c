@@ -94,7 +94,7 @@ static uint32_t *inner_first(const SchemaSet *set) {
   return made ? order : NULL;
 }
 
-enum { PROOF_WORK = 64 }; /* units of work besides those that are counted */
+enum { PROOF_WORK = 64 }; /* added to the counted units of work */
 
 void closing_find_dead(Machine *m) {
   SchemaSet *set = m->set;

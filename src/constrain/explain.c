@@ -41,7 +41,7 @@ typedef enum { BROKEN, NO_CONSTANT, NO_TYPE } Weight;
 
 typedef struct {
   char *line;
-  size_t expected_at, expected_size; /* where the line says what is expected; size 0: it does not */
+  size_t expected_at, expected_size; /* where the line says what is expected; size 0: nowhere */
   int depth;                         /* depth of the value's Place */
   Weight weight;
 } Reason;

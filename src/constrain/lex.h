@@ -11,8 +11,7 @@ enum { LEX_NONE = 0 };
 
 struct Lex {
   bool number;
-  uint8_t
-      escape; /* 0: none; 1: after '\'; 2..5: in \uXXXX; 6, 7: before the second \u of a pair; 8..11: in it */
+  uint8_t escape; /* 0: none; 1: after '\'; 2..5: in \uXXXX; 6, 7: before a pair's second \u; 8..11: in it */
   uint32_t code;  /* hexadecimal digits so far */
   uint32_t langs; /* index of the first language in lex_langs */
   uint32_t n;     /* number of languages, at least 1 */
@@ -26,7 +25,7 @@ struct Lex {
   bool between;      /* no character and no escape has begun */
   uint64_t all, any; /* classes (vocabulary.h): every, or some, of their characters may follow. All characters
                         above U+007F of a class in `all` lead to one state. */
-  uint32_t wide[6];  /* that state, for each class from CLASS_WIDE on */
+  uint32_t wide[6];  /* the state that such characters lead to, for each class from CLASS_WIDE on */
 };
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if nothing can follow. */

@@ -46,24 +46,24 @@ typedef struct {
 /* Values of absent keywords: 0 for a minimum, UINT32_MAX for a maximum, SCHEMA_NONE for a schema. */
 typedef struct {
   const Json *json; /* NULL for schemas 0 and 1; of a constant: the value */
-  bool is_constant; /* only a value equal to json satisfies it */
+  bool is_constant; /* only a value equal to `json` satisfies the schema */
   bool compiled;
   bool lost_patterns; /* some patternProperties were let go (SchemaSet.let_go) */
   uint8_t abundance;  /* used by closing_plain.c; 0: unknown */
-  bool is_proven;     /* some value satisfies it, found while SchemaSet.is_proving */
-  bool widened;       /* some keyword of it, or of a schema below, was let go: it allows more than it says */
+  bool is_proven;     /* a value that satisfies the schema was found (SchemaSet.is_proving) */
+  bool widened;       /* a keyword here or below was let go: the schema allows more than it says */
   Draft draft;
   uint32_t resource;   /* index of the resource that the schema is in: its base URI */
   char *pointer;       /* JSON pointer, for messages */
-  unsigned kinds;      /* KIND_BIT() of the kinds that its own keywords allow */
-  Lang string, number; /* restrictions by its own keywords; LANG_ALL: none */
+  unsigned kinds;      /* KIND_BIT() of the kinds that the schema's own keywords allow */
+  Lang string, number; /* restrictions by the schema's own keywords; LANG_ALL: none */
   KeyList properties;  /* sorted by key */
   NumberList order;    /* keys of properties in their order */
   KeyList patterns;
   uint32_t additional, names, open_members; /* names: propertyNames; open: unevaluatedProperties */
   NumberList required;
   uint32_t min_members, max_members;
-  KeyList needed_keys; /* (key, another key that it requires) */
+  KeyList needed_keys; /* (key, another key that the first requires) */
   KeyList dependents;  /* (key, schema of the object if the key is present) */
   NumberList prefix;   /* schemas of the first items */
   uint32_t rest, open_items, contains, min_items, max_items, min_contains, max_contains;
@@ -102,7 +102,7 @@ typedef struct {
 typedef struct {
   bool exponents;      /* bounded numbers may have an exponent: 1.5e+3 */
   bool ignore_formats; /* formats are annotations */
-  bool ordered_keys;   /* keys of `properties` come in their order, others after them */
+  bool ordered_keys;   /* keys of `properties` come in their order, other keys after them */
   bool plain_integers; /* restricted numbers have no fraction of zeros: 2, not 2.0 */
   bool lenient;        /* keywords that cannot be enforced exactly are let go, see SchemaSet.let_go */
 } SchemaOptions;

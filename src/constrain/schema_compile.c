@@ -18,7 +18,7 @@ typedef struct {
   uint32_t number;
   const Json *json;  /* the whole schema */
   const char *key;   /* the keyword */
-  const Json *value; /* its value */
+  const Json *value; /* the keyword's value */
   Error *err;
 } Keyword;
 
@@ -685,7 +685,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {
-    s->additional = SCHEMA_NONE; /* else `additional` would also judge keys that the lost pattern matches */
+    s->additional = SCHEMA_NONE; /* or `additional` would also judge keys that the lost pattern matches */
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;

@@ -16,9 +16,9 @@ typedef enum {
   GBNF_LANG,     /* the characters or the literal `lang` */
   GBNF_RULE,     /* the rule with the number `rule` */
   GBNF_TOKEN,    /* the token `token` */
-  GBNF_SEQUENCE, /* its children in turn; none: the empty text */
-  GBNF_EITHER,   /* one of its children */
-  GBNF_REPEAT    /* its child, min to max (LANG_NO_END: any number) times */
+  GBNF_SEQUENCE, /* the children in turn; without children the empty text */
+  GBNF_EITHER,   /* one of the children */
+  GBNF_REPEAT    /* the child, min to max (LANG_NO_END: any number) times */
 } GbnfKind;
 
 /* 2 * id: that token; 2 * id + 1: all tokens but that one. */
@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
   const char *name; /* [size] in the text */
   size_t size;
-  int node; /* its definition; -1: none so far */
+  int node; /* the rule's definition; -1: none so far */
 } GbnfRule;
 
 /* Zero-initialise it. */

@@ -49,7 +49,7 @@ typedef struct {
 } KeptMask;
 
 struct Grammar {
-  SchemaSet set; /* only its languages are used */
+  SchemaSet set; /* only set.langs is used */
   Productions productions;
   Stack *stacks; /* [n_stacks] number 0 is the end of the text */
   size_t n_stacks, stacks_capacity;
@@ -61,7 +61,7 @@ struct Grammar {
   size_t n_places, places_capacity;
   KeyTable transitions;    /* key: state and byte, plus one */
   KeptMask masks[N_MASKS]; /* the mask of state s is at s % N_MASKS */
-  Machine machine;         /* only its states of lex.h are used */
+  Machine machine;         /* only the machine's lex states are used */
   LexMasks last, parts;    /* last: tokens of parts that end the text; parts: tokens of other parts */
 
   /* The state that is being made. */

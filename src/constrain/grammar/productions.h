@@ -16,7 +16,7 @@ typedef struct {
 } Symbol;
 
 typedef struct {
-  uint32_t start; /* its first symbol */
+  uint32_t start; /* index of the alternative's first symbol */
   uint32_t rule;
   uint32_t next; /* the rule's next alternative, NO_ALTERNATIVE: none */
 } Alternative;
@@ -33,7 +33,7 @@ typedef struct {
   size_t n_symbols, symbols_capacity;
   Alternative *alternatives; /* [n_alternatives] */
   size_t n_alternatives, alternatives_capacity;
-  Rule *rules; /* [n_rules] each of them has a text; the root is rule 0 */
+  Rule *rules; /* [n_rules] each rule has a text; the root is rule 0 */
   size_t n_rules, rules_capacity;
 } Productions;
 

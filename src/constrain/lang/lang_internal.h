@@ -17,9 +17,9 @@ struct LangNode {
   bool has_empty;             /* contains the empty string */
   bool plain;                 /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
   bool text;                  /* known to have only valid UTF-8 */
-  bool guessed;               /* the search of lang_shortest() met its limit */
+  bool guessed;               /* a search of lang_shortest() met its limit */
   bool counts;                /* has a repetition that lang_relaxed() changes */
-  bool multiples;             /* has a MULTIPLE in it */
+  bool multiples;             /* contains a MULTIPLE */
   bool single;                /* lang_declare_single() */
   uint8_t alive;              /* 0 unknown, 1 has a string, 2 has none */
   uint8_t endless, takes_any; /* lang_is_endless(), takes_any_beginning(): 0 unknown, 1 true, 2 false */

@@ -15,7 +15,7 @@
 typedef struct {
   Langs *langs;
   const RegexTree *tree;
-  Lang *sets;          /* [tree->n_sets] their languages, LANG_UNKNOWN: not made yet */
+  Lang *sets;          /* [tree->n_sets] languages of the sets, LANG_UNKNOWN: not made yet */
   const char *refusal; /* NULL: none so far */
 } Compiler;
 

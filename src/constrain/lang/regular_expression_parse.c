@@ -193,7 +193,7 @@ static Status take_unicode(Parser *p, uint32_t *code) {
   const size_t after = p->at;
   if (*code < 0xd800 || *code > 0xdbff || !take(p, "\\u") || is_at(p, "{")) return p->at = after, STATUS_OK;
   TRY(take_hex(p, 4, &low));
-  if (low < 0xdc00 || low > 0xdfff) return p->at = after, STATUS_OK; /* an escape of its own */
+  if (low < 0xdc00 || low > 0xdfff) return p->at = after, STATUS_OK; /* the second \u is a separate escape */
   *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
   return STATUS_OK;
 }

@@ -6,9 +6,9 @@
 
 typedef enum {
   REGEX_SET,      /* one character of a set */
-  REGEX_SEQUENCE, /* its children in turn */
-  REGEX_EITHER,   /* one of its children */
-  REGEX_REPEAT,   /* its child, min to max times */
+  REGEX_SEQUENCE, /* the children in turn */
+  REGEX_EITHER,   /* one of the children */
+  REGEX_REPEAT,   /* the child, min to max times */
   REGEX_START,    /* ^ */
   REGEX_END,      /* $ */
   REGEX_AHEAD,    /* (?=child), or (?!child) */

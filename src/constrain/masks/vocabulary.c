@@ -106,7 +106,7 @@ static void trie_release(Trie *trie) {
 
 typedef struct {
   bool legal;      /* the bytes up to `size` may stand inside a string */
-  bool quote;      /* a quote follows them */
+  bool quote;      /* a quote follows these bytes */
   bool unfinished; /* the bytes end within a character or an escape */
   uint32_t size, n_characters;
 } Inside;
