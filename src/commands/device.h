@@ -20,7 +20,7 @@ typedef struct {
   bool gpu_is_usual;        /* `gpu` is from the file of settings: a CPU ignores it */
   bool several_gpus;        /* set by the command: `gpu` may name several */
   int nth;                  /* index among several devices; only the first (0) shows progress */
-  const char *split;        /* "auto", or how many GPUs share the model; NULL or "1": one has all of it */
+  const char *split;        /* "auto", or how many GPUs share the model; NULL, "1": one GPU has all of it */
   int split_by;             /* SplitSums */
   const char *gpu_memory;   /* a size, or NULL */
   bool gpu_memory_is_usual; /* `gpu_memory` is from the file of settings: a CPU ignores it */

@@ -153,7 +153,7 @@ bool flag_next_choice(const char **at, Word *word);
 /* Refuses a flag that would have no effect beside, or without, another flag. A rule may use any of a flag's
  * names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
 typedef struct {
-  const char *flags; /* "-a, --best": each of them */
+  const char *flags; /* "-a, --best": the rule is for each flag */
   /* NEEDS: one of the others. EXCLUDES: each of them. EXCLUDES_UNLESS_ZERO: another flag of KIND_STRING,
    * unless its value is 0. IDLE_AT_ZERO: another flag of KIND_DOUBLE whose value is 0; checked only for a
    * setting, since a command line may have both. */

@@ -16,7 +16,7 @@ typedef struct {
   bool history_fails; /* a failure of the history was reported */
   bool begun;         /* a line of standard input was read */
   Buffer line, last;  /* the current line; the last one in the history */
-  Buffer kept;        /* lines typed before a question appeared, each with a NUL; they are read next */
+  Buffer kept;        /* lines typed before a question appeared, each with a NUL, to be read next */
 } ChatInput;          /* starts zeroed */
 
 /* For a terminal: PRECOND console_begin(). The user's lines have a style if the terminal is `ansi`. Without

@@ -7,7 +7,7 @@
 
 /* The members of a file other than the messages. All strings are owned; NULL: absent. */
 typedef struct {
-  char *model;         /* its name in Hugging Face's cache, or its path */
+  char *model;         /* the model's name in Hugging Face's cache, or its path */
   char *chat_template; /* --chat-template */
   ThinkChoice think;   /* --think, --no-think */
   char *began;         /* only in a kept chat: "2026-11-22T15:10:00Z" */

@@ -120,7 +120,7 @@ static Status write_new(KeptChat *kept, const char *directory, const char *title
 static Status write_locked(KeptChat *kept, const char *directory, const char *title, const Buffer *text,
                            bool *moved, Error *err) {
   bool placed = false;
-  if (kept->path && !file_is_named(kept->path)) /* the user has removed it */
+  if (kept->path && !file_is_named(kept->path)) /* the user has removed the file */
     TRY(write_file(kept->path, text, true, &placed, err));
   else if (kept->path && file_has_stamp(kept->path, &kept->stamp))
     TRY(write_file(kept->path, text, false, &placed, err));

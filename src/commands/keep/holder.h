@@ -6,7 +6,7 @@
 
 typedef struct {
   int keep_seconds; /* the process ends after this time without a connected call */
-  bool quiet;       /* says "ready" to standard output, then closes its standard streams and enters "/" */
+  bool quiet;       /* the process prints "ready", then closes its standard streams and enters "/" */
 } HolderOptions;
 
 /* Opens the model, listens, and serves until no call came for keep_seconds, or WIRE_STOP or a signal comes.

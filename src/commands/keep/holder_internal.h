@@ -9,7 +9,7 @@
 typedef struct Caller {
   Wire wire;
   bool greeted;
-  double heard_ms; /* time of its last message, at first of its connection */
+  double heard_ms; /* time of the caller's last message, at first of its connection */
   int n_running;   /* requests in the batch or the session */
 } Caller;
 
@@ -63,7 +63,7 @@ typedef struct Holder {
   double deaf_until_ms; /* no call is accepted until then, since descriptors ran out */
   Caller **callers;     /* [n_callers] */
   size_t n_callers, callers_capacity;
-  Request **requests; /* [n_requests] in the order in which they came */
+  Request **requests; /* [n_requests] in the order of their arrival */
   size_t n_requests, requests_capacity;
   int n_running;
   Alone alone;

@@ -199,7 +199,7 @@ static Status hold(AssistantFlags *flags, int seconds, bool quiet, Error *err) {
   const HolderOptions options = {.keep_seconds = seconds, .quiet = quiet};
   Assistant assistant = {0};
   prctl(PR_SET_NAME, "auk"); /* launch.c executes "/proc/self/exe": the name would be "exe" */
-  flags->keep.time = "0";    /* so that it looks for no other holder */
+  flags->keep.time = "0";    /* so that this process looks for no other holder */
   Status status = holder_run(flags, &options, &assistant, err);
   assistant_release(&assistant);
   return status;

@@ -245,7 +245,7 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
   if (kind == WIRE_REFUSED)
     return error_set(err, STATUS_FAILED, "the process that keeps the model (%d) %.*s", (int)r->facts.pid,
                      (int)size, body);
-  if (kind == WIRE_STATE) return STATUS_OK; /* hear_or_fail() asked for it */
+  if (kind == WIRE_STATE) return STATUS_OK; /* hear_or_fail() asked for the state */
   if (size < sizeof id) return broken(err);
   memcpy(&id, body, sizeof id);
   Asked *a = find(r, id);

@@ -61,7 +61,7 @@ typedef struct {
   uint32_t id; /* id of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
   bool ignore_eos, scores, lockstep;
-  bool alone; /* the call by itself would compute it in a session */
+  bool alone; /* the call by itself would compute the request in a session */
   SamplerSettings sampler;
 } WireAsk;
 

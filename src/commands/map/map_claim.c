@@ -28,7 +28,7 @@ typedef enum {
   BLOCK_OPEN,
   BLOCK_MINE,
   BLOCK_DONE,
-  BLOCK_BARRED, /* something else has the name of its results */
+  BLOCK_BARRED, /* something else has the name of the block's results */
 } BlockState;
 
 struct Claims {
@@ -291,7 +291,7 @@ static Status take_beside(Claims *c, size_t block, Error *err) {
   const Path mine = block_path(c->options.directory, "taken/", block, c->owner);
   if (create(&mine))
     note_taken(c, block);
-  else if (errno != ENOENT) /* else another process has just released the block */
+  else if (errno != ENOENT) /* ENOENT: another process has just released the block */
     return system_error(mine.text, "create", err);
   return STATUS_OK;
 }

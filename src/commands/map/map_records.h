@@ -33,9 +33,9 @@ typedef struct {
   size_t line;      /* 1 ...: counts skipped records too */
   const char *text; /* [size] valid until the next record; unchecked, even for UTF-8 */
   size_t size;
-  bool ended;    /* its end was read; false at most for the last record */
-  bool cut;      /* longer than the limit: text is its beginning */
-  uint64_t hash; /* hash of all its bytes as read, without the end */
+  bool ended;    /* the record's end was read; false at most for the last record */
+  bool cut;      /* longer than the limit: `text` is the beginning */
+  uint64_t hash; /* hash of all bytes of the record as read, without the end */
 } Record;
 
 typedef struct {
@@ -47,7 +47,7 @@ typedef struct {
   char *bytes;                     /* [READ_AHEAD] bytes[at .. size) are unread */
   size_t at, size;
   Buffer record;
-  Record last; /* n_copies_left copies of it are to come */
+  Record last; /* n_copies_left more copies of this record follow */
   int n_copies_left;
   size_t n_records, n_lines;
   uint64_t hash;                /* hash of the hashes of all records so far, each once, skipped ones too */
@@ -75,9 +75,9 @@ void record_reader_close(RecordReader *reader);
 /* Where a record begins. */
 typedef struct {
   uint64_t offset;
-  size_t number; /* records before it, each counted once */
-  size_t line;   /* lines before it */
-  uint64_t hash; /* hash of the hashes of all records before it */
+  size_t number; /* records before the place, each counted once */
+  size_t line;   /* lines before the place */
+  uint64_t hash; /* hash of the hashes of all records before the place */
 } RecordPlace;
 /* record_reader_place(): the place of the next record. PRECOND no copies of a record are left to return.
  * record_reader_return(): continues at a place. PRECOND the input is a regular file, opened by its name. */

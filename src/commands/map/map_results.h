@@ -14,7 +14,7 @@ enum { RESULT_HASH_SIZE = 16 }; /* hexadecimal digits */
 typedef struct {
   const char *path; /* NULL: standard output */
   ResultsFormat format;
-  bool resume;                 /* keep the content of the file; otherwise it is emptied */
+  bool resume;                 /* keep the content of the file; otherwise empty the file */
   bool retry;                  /* with resume: errors in the file are answered again */
   const MapSettings *settings; /* NULL only for text without resume */
   RecordShare share;           /* the records that have results here */

@@ -43,7 +43,7 @@ typedef struct {
   ResultsFormat format;
   const MapSettings *settings;
   int tolerance;     /* SettingsTolerance */
-  const char *other; /* the file of results whose settings these are; NULL: they are this run's */
+  const char *other; /* the file of results that has these settings; NULL: they are this run's */
 } ResumeRules;
 
 /* Opens an existing file without changing it. Refuses (STATUS_USAGE) another format, other settings, and a

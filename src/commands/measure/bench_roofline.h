@@ -7,7 +7,7 @@
 typedef struct {
   int n_steps;
   double bytes;    /* bytes that the steps must read */
-  double ideal_ms; /* lower bound of their time, the larger of reading and computing; NAN: unknown */
+  double ideal_ms; /* lower bound of the time, the larger of reading and computing; NAN: unknown */
 } TestRoofline;
 
 /* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk, or decoded one by one,

@@ -41,7 +41,7 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
   table->columns = columns;
   table->n_columns = n_columns;
   switch (form) {
-  case FORM_TABLE: break; /* its head is written with the first row */
+  case FORM_TABLE: break; /* a table's head is written with the first row */
   case FORM_MARKDOWN: TRY(put_markdown_head(table, err)); break;
   case FORM_CSV: TRY(put_csv_head(table, err)); break;
   case FORM_JSON: TRY(put(table, "[\n", err)); break;

@@ -20,7 +20,7 @@ typedef struct {
   struct {
     dev_t device;
     ino_t inode;
-  } * seen; /* [n_seen] visited directories: links lead to none of them twice */
+  } * seen; /* [n_seen] visited directories: none is visited twice, whatever links exist */
   size_t n_seen, seen_capacity;
   Names unreadable; /* "PATH: why" for unreadable directories */
   bool cut;         /* the search hit CHECKPOINTS_MAX_DEPTH levels or CHECKPOINTS_MAX_DIRECTORIES in total */

@@ -32,7 +32,7 @@ typedef struct {
   uint64_t bytes;               /* bytes of the weights */
   Status status;                /* STATUS_OK: it runs */
   Error reason;
-  bool is_drafter; /* then `reason` says what it is for */
+  bool is_drafter; /* `reason` then says what the drafter is for */
   Names targets;   /* checkpoints in the list that the drafter fits */
 } Facts;
 

@@ -10,7 +10,7 @@
  * variables, which are of the job's script or of a helper. With PMI-1 or PMI-2, srun sets PMI_RANK too. */
 static const struct {
   const char *rank, *size;
-  const char *starter; /* or NULL; set by this pair's launcher alone: others use the pair's names too */
+  const char *starter; /* NULL, or set by this pair's launcher alone: others use the pair's names too */
   const char *step;    /* set in tasks, but not in the job's script; or NULL */
 } variables[] = {
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", NULL},

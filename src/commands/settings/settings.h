@@ -21,7 +21,7 @@ typedef struct {
   const Flag *flag;
   Word name;         /* as written */
   const char *value; /* NULL: of a switch */
-  char *owned;       /* the value if it is not in the text, else NULL */
+  char *owned;       /* the value if that is not in the text, else NULL */
   size_t line;       /* from 1 */
   int section;       /* index; -1: above the first section */
 } SettingLine;
