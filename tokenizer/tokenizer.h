@@ -30,7 +30,7 @@ void tokenizer_close(Tokenizer *tokenizer);
 /* Loads the tokenizer.json at `path` for other processes of this build. *descriptor is a sealed memfd with an
  * image of the loaded tables, which the caller closes; -1 after a failure. */
 Status tokenizer_image_make(const char *path, int *descriptor, Error *err);
-/* Opens such an image; the descriptor may be closed afterwards. `name` is for messages. PRECOND the image was
+/* Opens an image; the descriptor may be closed afterwards. `name` is for messages. PRECOND the image was
  * made by tokenizer_image_make() in a process of this user */
 Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **tokenizer, Error *err);
 

@@ -39,8 +39,8 @@ static void *values_of(const CommandCall *call, const Interface *interface, cons
   return NULL;
 }
 
-/* Runs the command. A process of --split auto that is not rank 0 only computes for rank 0 (ranks_follow()).
- * */
+/* Runs the command. A process of --split auto that is not rank 0 only computes for rank 0
+ * (ranks_follow()). */
 static Status run(CommandCall *call, const Interface *interface, Error *err) {
   const DeviceFlags *device = values_of(call, interface, device_flags);
   const ModelFlags *model = values_of(call, interface, model_flags);

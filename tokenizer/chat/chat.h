@@ -64,8 +64,8 @@ typedef struct {
   size_t tools_size;
 } ChatOptions;
 
-/* Appends the rendered conversation. A template's raise_exception() is STATUS_USAGE "the chat template
- * says: MESSAGE"; so is text that is not valid UTF-8, with its offset. */
+/* Appends the rendered conversation. If the template calls raise_exception(), fails with STATUS_USAGE and
+ * "the chat template says: MESSAGE". Text that is not valid UTF-8 is STATUS_USAGE, too. */
 Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
                    TrustedText *out, Error *err);
 /* Renders the template with the given variables, for `auk template`; the special tokens are the chat's own.

@@ -19,6 +19,6 @@ int remote_image(const Remote *remote);
 
 /* batch_run() with up to n_at_once requests at a time; alone: this process would compute them in a session,
  * one after another. A request whose generate.interrupted is set ends with FINISH_INTERRUPTED. STATUS_FAILED
- * if the holder ends before all are done. A sink forces tokens only once it has received those forced before;
- * score() is not called for an end token. */
+ * if the holder ends before all are done. A sink forces tokens only once it has received the tokens forced
+ * before; score() is not called for an end token. */
 Status remote_run(Remote *remote, int n_at_once, bool alone, const BatchJob *job, Error *err);

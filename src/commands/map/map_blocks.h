@@ -21,8 +21,8 @@ bool blocks_size(const MapSettings *settings, size_t *size);
 
 Status blocks_open(const BlocksOptions *options, Blocks **blocks, Error *err);
 /* Reads this process's next record. *at_end: all other blocks are done, and this process has read all records
- * of its own. may_wait as for claims_next(). STATUS_FAILED if the input is not what it was at the beginning.
- * */
+ * of its own. may_wait as for claims_next(). STATUS_FAILED if the input is not what it was at the
+ * beginning. */
 Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, bool *at_end, Error *err);
 /* Adds a result. Results must come in the order in which the records were read. *lost: the result was the
  * last one of block *block, whose results are dropped, as another process has taken the block over. */

@@ -87,6 +87,6 @@ Status record_reader_return(RecordReader *reader, const RecordPlace *place, Erro
 /* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
  * wait (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
-/* True if the next record, or the end, comes without waiting, except for the rest of a record that has begun.
- * */
+/* True if the next record, or the end, comes without waiting, except for the rest of a record that has
+ * begun. */
 bool record_reader_is_ready(const RecordReader *reader);

@@ -35,7 +35,7 @@ typedef struct {
   int n;
 } Differing; /* files that exist with other bytes than the model's */
 
-/* Prepares a copy of `from`; if `to` exists, which `copy` NULL says, compares the two files. */
+/* Prepares a copy of `from`; if `to` exists, as it must with `copy` NULL, compares the two files. */
 static Status copy_one(const char *from, const char *to, AtomicFile *copy, Differing *differing, Error *err) {
   MappedFile file;
   bool same = true;
