@@ -5,8 +5,8 @@
 #include "model/model.h"
 
 /* Hash of everything that decides the model's results: the files of weights, which of their tensors are used,
- * the configuration, and flags that override it; not sampling defaults or the tokenizer. *known is false if
- * `search` does not permit reading a file, if a file has changed since it was opened, and for a dummy. */
+ * the configuration, and flags that override it; not sampling defaults or the tokenizer. *known is false for
+ * a dummy, if a file has changed since it was opened, or if `search` does not permit reading a file. */
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 

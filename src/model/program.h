@@ -56,8 +56,8 @@ typedef struct {
   Op *ops; /* [n], the last one OP_LOGITS */
   int n;
   /* cut: the index of the last layer's OP_OUT_PROJ, after which rows without logits need not be computed; -1
-   * if a later operation reads anything but x that was made before. kept: a step without logits may end
-   * before this index, as no operation from it on writes STATE or CACHE; -1 if cut is -1. */
+   * if a later operation reads earlier data other than x. kept: a step without logits may end before this
+   * index, as no operation from it on writes STATE or CACHE; -1 if cut is -1. */
   int cut, kept;
 } Program;
 

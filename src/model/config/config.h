@@ -79,13 +79,14 @@ typedef enum {
   NORM_CENTRED_BIAS,
 } NormKind;
 
-/* Matrices that are stored as one: none; gate and up (GLM, Granite 4); q, k and v (Sarvam); q, k and v by KV
- * head, each with its queries, its key and its value (GPT-NeoX), until model_prepare() orders them; q, k and
- * v, and gate and up (Phi-3); the matrices of the gated delta rule (Lara 4 Mini). */
+/* Matrices that are stored as one. FUSES_GATE_UP: gate and up (GLM, Granite 4). FUSES_QKV: q, k and v
+ * (Sarvam). FUSES_QKV_HEADS: q, k and v by KV head, each with its queries, its key and its value, until
+ * model_prepare() orders them (GPT-NeoX). FUSES_ALL: q, k and v, and gate and up (Phi-3). FUSES_DELTA: the
+ * matrices of the gated delta rule (Lara 4 Mini). */
 typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_QKV_HEADS, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
-/* The part after the mixer of tokens: experts, if the model has some (ModelConfig.experts), else an MLP;
- * an MLP, although the model has experts; or nothing (Nemotron-H). */
+/* The part after the mixer of tokens. MLP_OF_MODEL: experts, if the model has some (ModelConfig.experts),
+ * else an MLP. MLP_DENSE: an MLP, although the model has experts. MLP_NONE: nothing (Nemotron-H). */
 typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
 
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
@@ -224,9 +225,10 @@ typedef struct {
  * v. */
 typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
-/* How the matrices of q, k and v are stored: as one, delta_qkv; or, before model_prepare(), as Qwen3-Next
- * does: delta_qkv has for each key head its q, its k, the v and the z of its value heads; b for each key head
- * the b and the a of its value heads; there are no z and a; or apart: delta_qkv is q's (Olmo Hybrid). */
+/* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_INTERLEAVED (Qwen3-Next,
+ * before model_prepare()): delta_qkv has for each key head its q, its k, and the v and z of its value heads;
+ * b has for each key head the b and a of its value heads; there are no z and a. DELTA_APART (Olmo Hybrid):
+ * apart; delta_qkv is the matrix of q. */
 typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
 
 /* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in operations.def. */
@@ -314,11 +316,11 @@ typedef struct {
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
-/* How an expert's score comes from the router's outputs: a function of all of them, or of each. From
- * SCORE_CHOSEN on the outputs themselves choose, and the weights are softmax over those of the chosen
- * experts, or sigmoid of each. SCORE_CHOSEN_NEAR: the weight of a chosen expert, whose output is r, is its
- * share in softmax over the outputs s of the experts that are near it, (r - s) / max(|s|, r) <= near, without
- * those that were chosen before it (SparseMixer-v2, arXiv:2409.12136). */
+/* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX, SCORE_SIGMOID: by a function of
+ * all outputs, or of each. From SCORE_CHOSEN on, the outputs themselves choose. The weights are then softmax
+ * over the chosen experts' outputs, or sigmoid of each; or SCORE_CHOSEN_NEAR (SparseMixer-v2,
+ * arXiv:2409.12136): the weight of a chosen expert with output r is its share in softmax over the outputs s
+ * of the experts with (r - s) / max(|s|, r) <= near, except those chosen before it. */
 typedef enum {
   SCORE_SOFTMAX,
   SCORE_SIGMOID,
@@ -327,9 +329,9 @@ typedef enum {
   SCORE_CHOSEN_NEAR
 } ExpertScore;
 
-/* Norms of a layer with experts beside those of every layer: none; one of the sum of experts and the MLP
- * beside them, mlp_post_norm (A.X-K1); or experts, router and the MLP beside them have norms of their own,
- * and each expert a factor of its weight (Gemma 4). */
+/* Norms of a layer with experts, besides those of every layer. EXPERTS_POST_NORM (A.X-K1): mlp_post_norm, of
+ * the sum of experts and the MLP beside them. EXPERTS_OWN_NORMS (Gemma 4): experts, router and the MLP beside
+ * them have norms of their own, and each expert has a factor of its weight. */
 typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNorms;
 
 /* Mixtures of experts; the computation: norm_experts_residual in operations.def. */

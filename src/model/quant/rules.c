@@ -140,10 +140,10 @@ static Status sort_rules(QuantConfig *quant, Error *err) {
 }
 
 /* The first rule whose pattern is the name's first `size` bytes, or `first` if that comes before. part: these
- * bytes are a module that the name is in, which MATCH_NAME does not mean. */
+ * bytes name a module that contains the layer, and MATCH_NAME does not apply to modules. */
 static size_t find_named(const QuantConfig *quant, const char *name, size_t size, bool part, size_t first) {
   size_t low = 0, high = quant->n_named;
-  while (low < high) { /* the first entry that is not below; a longer pattern that begins so is above */
+  while (low < high) { /* the first entry not below the name; longer patterns that begin with it are above */
     const size_t middle = low + (high - low) / 2;
     if (strncmp(quant->rules[quant->named[middle]].pattern, name, size) < 0)
       low = middle + 1;
