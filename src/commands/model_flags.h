@@ -41,7 +41,7 @@ Status model_place_open_known(const ModelPlace *place, const ModelFlags *values,
 /* True if a checkpoint is at the path, or in the Hugging Face cache under the name. */
 bool model_is_there(const char *name);
 
-/* model_tokenizer_check() refuses, with advice, an open model without a tokenizer.json;
+/* model_tokenizer_check() refuses, with advice, an open model without a tokenizer.json.
  * model_tokenizer_open() does the same, and opens the tokenizer. */
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err);
 Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);

@@ -13,7 +13,7 @@ Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointe
                            Error *err);
 
 /* Lets go of keywords that depend on a keyword that was let go, such as `not` with a schema that now allows
- * more, so that each schema allows no less than it says. PRECOND all are compiled */
+ * more. Each schema then allows no less than it says. PRECOND all are compiled */
 Status schema_widen(SchemaSet *set, Error *err);
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);

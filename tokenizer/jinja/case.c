@@ -47,9 +47,9 @@ static uint32_t to_title(uint32_t code) {
   return (uint32_t)utf8proc_totitle((utf8proc_int32_t)code);
 }
 
-/* Maps the character at `at` to one or more characters. A character becomes several in upper or title case
- * (SpecialCasing.txt, unconditional entries) if its full case folding has several, which are mapped one by
- * one, unless it is upper case or has a title case character of its own. */
+/* Maps the character at `at` to one or more characters. In upper and title case (SpecialCasing.txt,
+ * unconditional entries) it becomes several if its full case folding has several, which are mapped one by
+ * one. It stays one if it is upper case or, in title case, has a title case character of its own. */
 static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   uint32_t code = text_code(text, at);
   utf8proc_int32_t folded[4] = {0}, same = (utf8proc_int32_t)code;

@@ -38,8 +38,8 @@ typedef struct {
 
 /* Called once, before the first record. If a seed was given and the device's arithmetic depends on the number
  * of tokens in a step (a GPU chooses kernels by it), the session keeps only the prefix that -p and the chat
- * give every prompt, always computed in the same steps, so that no answer depends on earlier records, bit for
- * bit. Otherwise the session keeps the longest prefix shared with the previous prompt. */
+ * give every prompt. That prefix is always computed in the same steps, so no answer depends on earlier
+ * records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous prompt. */
 Status map_begin(Mapping *mapping, Error *err);
 
 /* Builds the prompt of a record, answers it, and writes the result with its end into `line`. STATUS_USAGE and

@@ -178,7 +178,7 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
   return job->map->n_best > 1 ? add_int(s, "--n-best", job->map->n_best, err) : STATUS_OK;
 }
 
-/* Adds the settings that change more than the last bits of results (int8 activations, a rounded cache), and
+/* Adds the settings that change more than the last bits of results (int8 activations, a rounded cache). Adds
  * --invariant where it is on, also by default: then no bit of an answer may change where a run goes on. */
 static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   const DeviceFlags *flags = &a->flags->device;
