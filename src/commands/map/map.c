@@ -298,7 +298,7 @@ static void print_summary(const Map *map) {
   const MapJob *job = m->job;
   if (!shows_progress(map) && !job->reply->usage && !job->assistant->answer.verbose) return;
   double seconds = map->start_ms > 0 ? (clock_ms() - map->start_ms) / 1e3 : 0;
-  const size_t n_made = map->n_done - map->n_found; /* written; an interruption may leave more answered */
+  const size_t n_made = map->n_done - map->n_found; /* results written; more may have been answered */
   fprintf(stderr, "auk: %zu records answered in %.1f s", m->n_answered < n_made ? m->n_answered : n_made,
           seconds);
   if (map->n_found) fprintf(stderr, ", %zu were there", map->n_found);

@@ -2,7 +2,7 @@
  * without a rope do with queries and keys.
  *
  * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, models/llama4.
- * Always true afterwards: q and k are normalised in layers with a rope alone, if at all. */
+ * Always true afterwards: q and k are normalised, if at all, only in layers with a rope. */
 #include "model/config/architectures.h"
 
 /* layer_types: chunks or all positions; where it is absent, layers with a rope have chunks. */
