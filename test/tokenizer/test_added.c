@@ -18,34 +18,6 @@ static Tokenizer *with_tokens(const char *const contents[][2], size_t n) {
   return tokenizer;
 }
 
-static void the_longest_of_the_leftmost_counts(void **state) {
-  static const char *const tokens[][2] = {{"<a>", ""}, {"<a><b>", ""}, {"b><", ""}, {"<a", "s"}};
-  Tokenizer *t = with_tokens(tokens, 4);
-  assert_ids(t, "<a><b>", PLAIN, "257");
-  assert_ids(t, "<a><b", PLAIN, "256 60 98");
-  assert_ids(t, "x<a<a>", PLAIN, "120 259 256");
-  assert_ids(t, "<b><a>", PLAIN, "60 258 97 62"); /* "b><" comes before "<a>" */
-  /* A special token that does not count still consumes its bytes. */
-  assert_ids(t, "<a<a>", (EncodeOptions){false, false}, "60 97 256");
-  tokenizer_close(t);
-}
-
-static void single_words_and_stripped_space(void **state) {
-  static const char *const tokens[][2] = {
-      {"word", "w"}, {"<l>", "l"}, {"<r>", "r"}, {"<b>", "lr"}, {"\\n\\n", "lr"}};
-  Tokenizer *t = with_tokens(tokens, 5);
-  assert_ids(t, "word", PLAIN, "256");
-  assert_ids(t, "-word.", PLAIN, "45 256 46");
-  assert_ids(t, "sword", PLAIN, "115 119 111 114 100");
-  assert_ids(t, "swordé word", PLAIN, "115 119 111 114 100 195 169 32 256");
-  assert_ids(t, "a \t\n<l> b", PLAIN, "97 257 32 98");
-  assert_ids(t, "a <r>\xe2\x80\x83 b", PLAIN, "97 32 258 98");
-  assert_ids(t, "a <b> <b> b", PLAIN, "97 259 259 98");
-  assert_ids(t, "<r>  <l>", PLAIN, "258 257"); /* the first token takes the space */
-  assert_ids(t, "\n\n\n\n", PLAIN, "260");     /* the second one lies in what the first one took */
-  tokenizer_close(t);
-}
-
 /* A million matches, each followed by half a million characters of white space: scanning stripped space
  * once or each time is the difference between milliseconds and hours. */
 static void stripping_takes_linear_time(void **state) {
@@ -284,18 +256,6 @@ static void matching_takes_time_linear_in_the_text(void **state) {
   free(pieces);
 }
 
-/* A token that is listed twice stays special once it was, whatever the later entry says: else a person's
- * text could inject it. */
-static void a_token_given_twice_stays_special(void **state) {
-  static const char *const tokens[][2] = {{"<s>", "s"}, {"<s>", ""}, {"<t>", ""}, {"<t>", "s"}};
-  Tokenizer *t = with_tokens(tokens, 4);
-  assert_true(tokenizer_is_special(t, 256));
-  assert_true(tokenizer_is_special(t, 257));
-  assert_ids(t, "<s><t>", PLAIN, "256 257");
-  assert_ids(t, "<s><t>", (EncodeOptions){false, false}, "60 115 62 60 116 62");
-  tokenizer_close(t);
-}
-
 static void ids_follow_the_vocabulary(void **state) {
   static const char *const tokens[][2] = {{"<x>", "s"}, {"a", ""}, {"<y>", ""}};
   Tokenizer *t = with_tokens(tokens, 3);
@@ -314,143 +274,6 @@ static void ids_follow_the_vocabulary(void **state) {
   assert_int_equal(size, 2);
   assert_null(tokenizer_content(t, 258, &size));
   assert_null(tokenizer_content(t, -1, &size));
-  tokenizer_close(t);
-}
-
-/* The vocabulary has gaps, so an added token gets an id that the vocabulary also has. The ids are the
- * reference's (tokenizers 0.23.3). */
-static void assert_of_two(const char *first, const char *second, const char *text, const char *expected) {
-  static const char vocab[] = "{\"<\":0,\"x\":1,\">\":2,\"y\":3,\"X\":4,\"<y>\":6}";
-  char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE];
-  snprintf(added, sizeof added, "[%s, %s]", token_json(one, first + 1, first[0] == 'n' ? "n" : ""),
-           token_json(two, second + 1, second[0] == 'n' ? "n" : ""));
-  Tokenizer *t = make((Parts){.added = added, .vocab = vocab, .normalizer = "{\"type\": \"Lowercase\"}"});
-  assert_ids(t, text, PLAIN, expected);
-  tokenizer_close(t);
-}
-
-static void a_token_whose_id_another_took_is_not_found_in_texts(void **state) {
-  assert_of_two("-<x>", "-<y>", "<x><y>", "0 1 2 6");
-  assert_of_two("-<y>", "-<x>", "<x><y>", "6 0 3 2");
-}
-
-static void a_token_that_takes_an_id_is_found_by_the_normal_form_that_the_id_had(void **state) {
-  assert_of_two("n<X>", "n<y>", "<x>", "6");
-  assert_of_two("n<X>", "n<y>", "<y>", "0 3 2");
-  assert_of_two("n<X>", "-<y>", "<x>", "0 1 2");
-  assert_of_two("n<X>", "-<y>", "<y>", "6");
-}
-
-/* Encodes pieces "t:..." (trusted) and "p:..." (a person's). */
-static void assert_pieces(const Tokenizer *t, const char *const *texts, size_t n, const char *expected) {
-  PromptPiece pieces[8];
-  for (size_t i = 0; i < n; i++)
-    pieces[i] = (PromptPiece){texts[i] + 2, strlen(texts[i] + 2), texts[i][0] == 't'};
-  IdList ids = {0};
-  Error err = {{0}};
-  char found[1024];
-  assert_int_equal(tokenizer_encode_pieces(t, pieces, n, false, &ids, &err), STATUS_OK);
-  assert_string_equal(ids_text(&ids, found, sizeof found), expected);
-  id_list_release(&ids);
-}
-
-#define PIECES(...)                                                                                          \
-  ((const char *const[]){__VA_ARGS__}), sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
-
-static void check_trust(const char *flags, const char *normalizer) {
-  char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE], flags_of_two[4] = "";
-  if (strchr(flags, 'n')) strcat(flags_of_two, "n");
-  snprintf(added, sizeof added, "[%s, %s]", token_json(one, "<s>", flags),
-           token_json(two, "<t>", flags_of_two));
-  char *vocab = byte_vocab(NULL);
-  Tokenizer *t =
-      make((Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .normalizer = normalizer, .vocab = vocab});
-  free(vocab);
-  assert_pieces(t, PIECES("t:<s>a", "p:<s>", "t:<s>"), "256 97 60 115 62 256");
-  assert_pieces(t, PIECES("t:<", "p:s", "t:>"), "60 115 62");
-  assert_pieces(t, PIECES("t:<s", "p:>"), "60 115 62");
-  assert_pieces(t, PIECES("p:<", "t:s>"), "60 115 62");
-  assert_pieces(t, PIECES("p:<s", "t:>"), "60 115 62");
-  assert_pieces(t, PIECES("p:<s>", "t:"), "60 115 62");
-  assert_pieces(t, PIECES("t:<s", "t:>"), "256"); /* trusted as a whole */
-  assert_pieces(t, PIECES("p:<t", "t:>"), "257"); /* tokens that are not special count everywhere */
-  assert_pieces(t, PIECES("p:<s><t", "t:>", "p:x<s>"), "60 115 62 257 120 60 115 62");
-  assert_pieces(t, PIECES("t:<s>", "p:", "t:<s>"), "256 256");
-  tokenizer_close(t);
-}
-
-static void special_tokens_count_in_trusted_pieces_only(void **state) {
-  check_trust("s", NULL);
-  check_trust("sn", NULL);
-  check_trust("s", "{\"type\": \"NFC\"}");
-  check_trust("sn", "{\"type\": \"NFC\"}");
-  check_trust("sn", "{\"type\": \"Lowercase\"}");
-}
-
-/* A person's text can neither make a token of the template longer nor take a part of it. */
-static void a_border_is_never_taken(void **state) {
-  static const char *const tokens[][2] = {{"<|e|>", "s"}, {"x<|e", "s"}, {"<|e|>!", "s"}};
-  Tokenizer *t = with_tokens(tokens, 3);
-  assert_pieces(t, PIECES("t:x<|e|>"), "257 124 62");
-  assert_pieces(t, PIECES("p:x", "t:<|e|>"), "120 256");
-  tokenizer_close(t);
-}
-
-/* U+01D5 is three characters in NFD, and so are its other spellings: tokens are searched in the
- * normalizer's output. U+01D7 is searched in the original text. */
-static void normalized_tokens(void **state) {
-  char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE];
-  snprintf(added, sizeof added, "[%s, %s]", token_json(one, "\\u01d5", "n"), token_json(two, "\\u01d7", ""));
-  char *vocab = byte_vocab(NULL);
-  Tokenizer *t = make((Parts){
-      .added = added, .pre_tokenizer = BYTE_LEVEL, .vocab = vocab, .normalizer = "{\"type\": \"NFD\"}"});
-  free(vocab);
-  assert_ids(t, "\xc7\x95", PLAIN, "256");
-  assert_ids(t, "\xc3\x9c\xcc\x84", PLAIN, "256");  /* U+00DC U+0304 */
-  assert_ids(t, "U\xcc\x88\xcc\x84", PLAIN, "256"); /* U U+0308 U+0304 */
-  assert_ids(t, "\xc7\x97", PLAIN, "257");
-  assert_ids(t, "U\xcc\x88\xcc\x81", PLAIN, "85 204 136 204 129");
-  tokenizer_close(t);
-}
-
-/* Only the beginning of a text takes the mark, not the text after a token. As in tokenizers 0.23.3. */
-static void what_follows_a_token_is_no_beginning(void **state) {
-  static const char *const vocab = "{\"a\": 0, \"b\": 1, \"c\": 2, \"\xe2\x96\x81\": 3}";
-  for (int normalized = 0; normalized < 2; normalized++) {
-    char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
-    snprintf(added, sizeof added, "[%s]", token_json(token, "<n>", normalized ? "n" : ""));
-    Tokenizer *t = make((Parts){
-        .added = added,
-        .pre_tokenizer =
-            "{\"type\": \"Metaspace\", \"replacement\": \"\xe2\x96\x81\", \"prepend_scheme\": \"first\"}",
-        .vocab = vocab});
-    assert_ids(t, "<n>abc", PLAIN, "4 0 1 2");
-    assert_ids(t, "abc<n>abc", PLAIN, "3 0 1 2 4 0 1 2");
-    assert_ids(t, "a<n>b<n>c", PLAIN, "3 0 4 1 4 2");
-    tokenizer_close(t);
-  }
-}
-
-/* A decoded text omits a token or not by what the token decodes to, as in tokenizers 0.23.3: "<S>"
- * decodes to "<s>" here, which is no special token's content. */
-static void special_tokens_are_left_out_by_their_normal_form(void **state) {
-  char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
-  snprintf(added, sizeof added, "[%s]", token_json(token, "<S>", "ns"));
-  char *vocab = byte_vocab(NULL);
-  Tokenizer *t = make((Parts){.added = added,
-                              .pre_tokenizer = BYTE_LEVEL,
-                              .decoder = BYTE_LEVEL,
-                              .vocab = vocab,
-                              .normalizer = "{\"type\": \"Lowercase\"}"});
-  free(vocab);
-  const int32_t ids[] = {97, 256, 98};
-  for (int skip = 0; skip < 2; skip++) {
-    Buffer text = {0};
-    assert_int_equal(tokenizer_decode(t, ids, 3, skip, &text, NULL), STATUS_OK);
-    assert_int_equal(text.size, 5);
-    assert_memory_equal(text.data, "a<s>b", 5);
-    buffer_release(&text);
-  }
   tokenizer_close(t);
 }
 
@@ -565,33 +388,6 @@ static void any_number_of_tokens_is_found(void **state) {
   tokenizer_close(t);
 }
 
-static void refuses_added(const char *const contents[][2], size_t n, const char *message) {
-  Buffer json = {0};
-  Tokenizer *t = NULL;
-  Error err = {{0}};
-  for (size_t i = 0; i < n; i++) {
-    char token[TOKEN_SIZE];
-    buffer_printf(&json, NULL, "%c%s", i ? ',' : '[', token_json(token, contents[i][0], contents[i][1]));
-  }
-  buffer_append(&json, "]", 2, NULL);
-  const Parts parts = {.added = json.data, .normalizer = "{\"type\": \"Lowercase\"}"};
-  assert_int_equal(open_parts(parts, &t, &err), STATUS_MODEL);
-  assert_string_equal(err.text, message);
-  buffer_release(&json);
-}
-
-/* The message names the first one in the file that repeats an earlier one, and that one. */
-static void tokens_that_are_the_same_when_normalized_are_named(void **state) {
-  static const char *const two[][2] = {{"b", "n"}, {"XY", "n"}, {"c", "n"}, {"Xy", "n"}};
-  refuses_added(two, 4, "file: added_tokens: \"XY\" and \"Xy\" are the same when normalized");
-  static const char *const more[][2] = {{"z", "n"},  {"XY", "n"}, {"A", "n"}, {"a", "n"},
-                                        {"Xy", "n"}, {"xY", "n"}, {"Z", "n"}};
-  refuses_added(more, 7, "file: added_tokens: \"A\" and \"a\" are the same when normalized");
-  static const char *const plain[][2] = {{"XY", "n"}, {"xy", ""}, {"Ab", ""}, {"aB", "n"}};
-  Tokenizer *t = with_tokens(plain, 4); /* tokens of the original text are separate */
-  tokenizer_close(t);
-}
-
 /* The text is cut at each "x", and each part takes some 0.1 ms. The limit of all together is 0.75 s. */
 static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
   static const char part[] = "aaaaaax";
@@ -644,23 +440,12 @@ static void broken_text_is_refused_with_its_place(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_longest_of_the_leftmost_counts),
-      cmocka_unit_test(single_words_and_stripped_space),
       cmocka_unit_test(stripping_takes_linear_time),
       cmocka_unit_test(finds_what_a_plain_search_finds),
       cmocka_unit_test(matching_takes_time_linear_in_the_text),
-      cmocka_unit_test(a_token_given_twice_stays_special),
       cmocka_unit_test(ids_follow_the_vocabulary),
-      cmocka_unit_test(a_token_whose_id_another_took_is_not_found_in_texts),
-      cmocka_unit_test(a_token_that_takes_an_id_is_found_by_the_normal_form_that_the_id_had),
-      cmocka_unit_test(special_tokens_count_in_trusted_pieces_only),
-      cmocka_unit_test(a_border_is_never_taken),
-      cmocka_unit_test(normalized_tokens),
-      cmocka_unit_test(special_tokens_are_left_out_by_their_normal_form),
-      cmocka_unit_test(what_follows_a_token_is_no_beginning),
       cmocka_unit_test(trust_is_traced_through_normalizers),
       cmocka_unit_test(any_number_of_tokens_is_found),
-      cmocka_unit_test(tokens_that_are_the_same_when_normalized_are_named),
       cmocka_unit_test(the_time_limit_of_expressions_is_one_for_all_parts),
       cmocka_unit_test(broken_text_is_refused_with_its_place),
   };

@@ -1,11 +1,8 @@
-/* test_bpe.c - merging against a plain implementation of its definition, and each option of the model.
+/* test_bpe.c - merging against a plain implementation of its definition (options: test_transcripts.c).
  *
  * The definition (reference: tokenizers, models/bpe/word.rs): of all neighbours that have a rule the pair
  * of the lowest rank merges, the leftmost of several, until there is none. */
 #include "small.h"
-
-#define METASPACE                                                                                            \
-  "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"never\", \"split\": false}"
 
 /* --- the definition */
 
@@ -343,141 +340,6 @@ static void words_that_come_again_have_the_same_ids(void **state) {
   tokenizer_close(t);
 }
 
-/* --- options */
-
-static void unknown_characters(void **state) {
-  const char *vocab = "{\"<unk>\":0,\"a\":1,\"<0xC3>\":2,\"<0xA9>\":3}";
-  Tokenizer *t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\","});
-  assert_ids(t, "axya", PLAIN, "1 0 0 1");
-  tokenizer_close(t);
-  t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true,"});
-  assert_ids(t, "xaxya", PLAIN, "0 1 0 1");
-  tokenizer_close(t);
-  t = make((Parts){.vocab = vocab}); /* dropped without an unknown token */
-  assert_ids(t, "axya", PLAIN, "1 1");
-  tokenizer_close(t);
-  /* U+00E9 is C3 A9, and both bytes exist; one byte of U+00E8, C3 A8, is missing. An unknown token waits
-   * for the next known character, so the bytes of another one come before it. */
-  t = make((Parts){.vocab = vocab,
-                   .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true,"});
-  assert_ids(t, "\xc3\xa9", PLAIN, "2 3");
-  assert_ids(t, "a\xc3\xa8\xc3\xa9z", PLAIN, "1 2 3 0");
-  tokenizer_close(t);
-}
-
-static void unknown_token_that_is_missing_is_an_error_when_needed(void **state) {
-  Tokenizer *t = make((Parts){.vocab = "{\"a\":1}", .options = "\"unk_token\": \"<unk>\","});
-  IdList ids = {0};
-  Error err;
-  assert_ids(t, "a", PLAIN, "1");
-  assert_int_equal(tokenizer_encode(t, "ab", 2, PLAIN, &ids, &err), STATUS_MODEL);
-  assert_string_equal(err.text,
-                      "file: model: unk_token \"<unk>\" is needed for \"b\" but not in the vocabulary");
-  assert_int_equal(ids.count, 0);
-  id_list_release(&ids);
-  tokenizer_close(t);
-}
-
-static void affixes(void **state) {
-  Tokenizer *t =
-      make((Parts){.vocab = "{\"a\":0,\"##a\":1,\"##a</w>\":2,\"a</w>\":3,\"a##a\":4,\"aa\":5,\"aaa</w>\":6}",
-                   .merges = "[\"a ##a\", \"aa ##a</w>\"]",
-                   .options = "\"continuing_subword_prefix\": \"##\", \"end_of_word_suffix\": \"</w>\","});
-  assert_ids(t, "a", PLAIN, "3");
-  assert_ids(t, "aa", PLAIN, "0 2");
-  assert_ids(t, "aaa", PLAIN, "6");
-  assert_ids(t, "aaaa", PLAIN, "5 1 2");
-  tokenizer_close(t);
-}
-
-static void whole_words_over_merges(void **state) {
-  Parts parts = {
-      .vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"bab\":3}", .merges = "[\"a b\"]", .pre_tokenizer = NULL};
-  Tokenizer *t = make(parts);
-  assert_ids(t, "bab", PLAIN, "1 2");
-  tokenizer_close(t);
-  parts.options = "\"ignore_merges\": true,";
-  t = make(parts);
-  assert_ids(t, "bab", PLAIN, "3");
-  assert_ids(t, "baba", PLAIN, "1 2 0"); /* whole words only */
-  tokenizer_close(t);
-}
-
-/* Neither a cached word nor a part of a long word may stand for a whole word. */
-static void long_words_are_cut_without_a_difference(void **state) {
-  Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"_\":3,\"_ab\":4,\"_a\":5}",
-                              .merges = "[\"_ a\", \"_a b\", \"a b\"]",
-                              .options = "\"ignore_merges\": true,",
-                              .pre_tokenizer = METASPACE});
-  char text[200] = {0}, expected[800] = {0};
-  for (int i = 0; i < 50; i++) strcat(text, " ab");
-  for (int i = 0; i < 50; i++) strcat(expected, i ? " 4" : "4");
-  assert_ids(t, text, PLAIN, expected);
-  tokenizer_close(t);
-}
-
-/* "bab" is a token by itself, but merges make it "b ab". As a whole word it is the former; as a part of a
- * long word, cut where "c" meets no other letter, it is the latter, whichever was cached first. */
-static void a_part_of_a_long_word_is_not_the_word(void **state) {
-  Parts parts = {.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bab\":4,\"ba\":5}",
-                 .merges = "[\"a b\", \"b a\"]",
-                 .options = "\"ignore_merges\": true,",
-                 .pre_tokenizer = "{\"type\": \"WhitespaceSplit\"}"};
-  char word[100] = "", ids[200] = "", text[220], expected[240];
-  for (int i = 0; i < 20; i++) strcat(word, "cbab"), strcat(ids, i ? " 2 1 3" : "2 1 3");
-  Tokenizer *t = make(parts);
-  snprintf(text, sizeof text, "%s bab", word);
-  snprintf(expected, sizeof expected, "%s 4", ids);
-  assert_ids(t, text, PLAIN, expected);
-  snprintf(text, sizeof text, "bab %s", word);
-  snprintf(expected, sizeof expected, "4 %s", ids);
-  assert_ids(t, text, PLAIN, expected);
-  tokenizer_close(t);
-}
-
-/* A long word is not cut next to a character without a symbol: a dropped one lets its neighbours meet, and
- * an unknown token comes after the bytes of the next character. */
-static void long_words_with_unknown_characters(void **state) {
-  enum { TIMES = 40 };
-  static const struct {
-    const char *options, *unit, *ids;
-  } cases[] = {
-      {NULL, "a?b", "2"},
-      {NULL, "?a??b?", "2"},
-      {NULL, "a?bb", "2 1"},
-      {"\"unk_token\": \"u\",", "a?b", "0 5 1"},
-      {"\"unk_token\": \"u\",", "ab??", "2 5 5"},
-      {"\"unk_token\": \"u\", \"fuse_unk\": true,", "?ab?", NULL},
-      {"\"unk_token\": \"u\", \"byte_fallback\": true,",
-       "?\xc3\xa9"
-       "ab",
-       "3 4 5 2"},
-      {"\"byte_fallback\": true,",
-       "a\xc3\xa9"
-       "b",
-       "0 3 4 1"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"<0xC3>\":3,\"<0xA9>\":4,\"u\":5}",
-                                .merges = "[\"a b\"]",
-                                .options = cases[i].options});
-    char text[400] = "", expected[800] = "";
-    for (int k = 0; k < TIMES; k++) strcat(text, cases[i].unit);
-    for (int k = 0; k < TIMES && cases[i].ids; k++) strcat(strcat(expected, k ? " " : ""), cases[i].ids);
-    for (int k = 0; k < TIMES && !cases[i].ids; k++)
-      strcat(expected, k ? " 2 5" : "5 2 5"); /* fused borders */
-    assert_ids(t, text, PLAIN, expected);
-    tokenizer_close(t);
-  }
-}
-
-static void a_pair_given_twice_has_its_later_rank(void **state) {
-  Tokenizer *t = make(
-      (Parts){.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}", .merges = "[\"a b\",\"b c\",\"a b\"]"});
-  assert_ids(t, "abc", PLAIN, "0 4");
-  tokenizer_close(t);
-}
-
 /* n log n: ten times the text takes somewhat more than ten times the time, and never a thousand times. */
 static void one_word_of_a_million(void **state) {
   const size_t n = 1000000;
@@ -505,14 +367,6 @@ int main(void) {
       cmocka_unit_test(merges_of_bytes),
       cmocka_unit_test(any_number_of_characters_can_meet),
       cmocka_unit_test(words_that_come_again_have_the_same_ids),
-      cmocka_unit_test(unknown_characters),
-      cmocka_unit_test(unknown_token_that_is_missing_is_an_error_when_needed),
-      cmocka_unit_test(affixes),
-      cmocka_unit_test(whole_words_over_merges),
-      cmocka_unit_test(long_words_are_cut_without_a_difference),
-      cmocka_unit_test(a_part_of_a_long_word_is_not_the_word),
-      cmocka_unit_test(long_words_with_unknown_characters),
-      cmocka_unit_test(a_pair_given_twice_has_its_later_rank),
       cmocka_unit_test(one_word_of_a_million),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
