@@ -1,4 +1,5 @@
-/* test_grammar.c - GBNF and regular expressions over bytes and tokens: what is taken, refused and masked. */
+/* test_grammar.c - GBNF and regular expressions over tokens, at their limits, and in masks (texts and messages:
+ * test_transcripts.c). */
 #include "constrain/constraint.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
@@ -12,23 +13,6 @@ static void open_it(const char *text, bool regular, Constraint *c) {
   if (status == STATUS_OK) status = constraint_open_grammar("g", grammar, &vocabulary, c, &err);
   if (status != STATUS_OK) fail_msg("%s: %s", text, err.text);
 }
-
-/* Bytes of the text that are taken; one more than its size if it may end there. */
-static size_t taken_by(const char *grammar, bool regular, const char *text) {
-  Constraint c;
-  bool allowed;
-  size_t taken;
-  open_it(grammar, regular, &c);
-  assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, &taken, NULL), STATUS_OK);
-  if (allowed && constraint_may_end(&c)) taken++;
-  constraint_close(&c);
-  return taken;
-}
-
-typedef struct {
-  const char *grammar, *text;
-  size_t taken;
-} Case;
 
 static const char json[] =
     "root   ::= object\n"
@@ -44,60 +28,6 @@ static const char json[] =
     "\"\\\"\" ws\n"
     "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n"
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
-
-static void texts_of_a_grammar_are_taken_and_no_others(void **state) {
-  static const Case cases[] = {
-      {"root ::= \"yes\" | \"no\"", "yes", 4},
-      {"root ::= \"yes\" | \"no\"", "ye", 2},
-      {"root ::= \"yes\" | \"no\"", "yep", 2},
-      {"root ::= \"yes\"\n  | \"no\"", "no", 3},
-      {"root ::= [a-c^-]+ \"\\x41\\u00e9\\U0001F600\"", "a^-bA\xc3\xa9\xf0\x9f\x98\x80", 12},
-      {"root ::= [^a-z] .", "\xc3\xa9x", 4},
-      {"root ::= [^a-z] .", "b", 0},
-      {"root ::= \"a\"{2} \"b\"{1,} \"c\"{,2} \"d\"{0,1}", "aabbcc", 7},
-      {"root ::= \"a\"{2} \"b\"{1,} \"c\"{,2} \"d\"{0,1}", "aabccc", 5},
-      {"root ::= (\"a\" | \"b\" \"c\")* # what ends it\n", "abca", 5},
-      {"root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\"", "[[],[[]]]", 10},
-      {"root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\"", "[[],]", 4},
-      {"root ::= sum\nsum ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" sum \")\"", "1+(2+(3))", 10},
-      {"root ::= sum\nsum ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" sum \")\"", "1+)", 2},
-      {"root ::= a{2,3}\na ::= \"x\" a \"y\" | \"-\"", "-x-y-", 6},
-      {"root ::= a{2,3}\na ::= \"x\" a \"y\" | \"-\"", "----", 3},
-      {"root ::= (a? \"!\"?)*\na ::= \"x\" a \"y\" | \"-\"", "!xx-yy!-", 9},
-      {"root ::= palindrome\npalindrome ::= \"a\" palindrome \"a\" | \"b\" palindrome \"b\" | [ab]?",
-       "abbabba", 8},
-      {"root ::= a\na ::= a | \"x\" a | \"x\"", "xx", 3}, /* a unit of itself adds nothing */
-      /* names of one hash in the table of rules, one the beginning of the other */
-      {"root ::= xVWwydYz x\nxVWwydYz ::= \"a\"\nx ::= \"b\"", "ab", 3},
-      {json, "{\"a\": [1, {\"b\": \"\\u00e9\"}], \"c\": null}", 39},
-      {json, "{\"a\": [1, {\"b\": \"\\u00e9\"}, }", 27},
-      {json, "{\"a\": 01", 7},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const size_t taken = taken_by(cases[i].grammar, false, cases[i].text);
-    if (taken != cases[i].taken)
-      fail_msg("%s: %zu of %s, expected %zu", cases[i].grammar, taken, cases[i].text, cases[i].taken);
-  }
-}
-
-static void texts_of_an_expression_match_from_end_to_end(void **state) {
-  static const Case cases[] = {
-      {"yes|no", "no", 3},
-      {"yes|no", "none", 2},
-      {"^\\d{3}-\\d{4}$", "555-1234", 9},
-      {"\\d{3}-\\d{4}", "5551", 3},
-      {"(?=.*b)[abc]{3}", "acb", 4},
-      {"(?=.*b)[abc]{3}", "acc", 2},
-      {"[^a]", "\xe2\x82\xac", 4},
-      {"", "a", 0},
-      {"", "", 1},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const size_t taken = taken_by(cases[i].grammar, true, cases[i].text);
-    if (taken != cases[i].taken)
-      fail_msg("%s: %zu of %s, expected %zu", cases[i].grammar, taken, cases[i].text, cases[i].taken);
-  }
-}
 
 /* Ids that are taken in turn, as a text: "1 5 |" where the text may end after them. The grammar names tokens
  * 1, 5 and 300 of the vocabulary. */
@@ -185,65 +115,6 @@ static void what_is_forced_ends_before_a_token(void **state) {
   assert_int_equal(bytes.size, 3);
   buffer_release(&bytes);
   constraint_close(&c);
-}
-
-static void a_mistake_is_told_with_its_place(void **state) {
-  static const struct {
-    const char *grammar, *message;
-  } cases[] = {
-      {"", "g: expected a rule with the name root, found none"},
-      {"a ::= \"x\"", "g: expected a rule with the name root, found none"},
-      {"root ::= \"x\" item", "g:1:14: expected the name of a rule that the grammar has, found item"},
-      {"root ::= \"x\nroot", "g:1:12: expected '\"' at the end of the literal, found the end of the line"},
-      {"root ::= [a-", "g:1:13: expected ']' at the end of the characters, found the end"},
-      {"root ::= [z-a]", "g:1:11: expected a range from a lower to a higher character, found z-a"},
-      {"root ::= (\"a\"", "g:1:14: expected ')', found the end"},
-      {"root ::= \"a\" )",
-       "g:1:14: expected a literal, characters, a group, a rule, a token or the end of the line, found ')'"},
-      {"root ::= \"a\"\nroot ::= \"b\"", "g:2:1: expected a rule that is not there yet, found root"},
-      {"root = \"a\"", "g:1:6: expected \"::=\", found '='"},
-      {"root ::= \"\\q\"", "g:1:12: expected n, r, t, \\, \", [, ], x, u or U after '\\', found 'q'"},
-      {"root ::= \"\\xg\"", "g:1:13: expected a hexadecimal digit, found 'g'"},
-      {"root ::= \"\\ud800\"", "g:1:11: expected a code point that is a character, found \\ud800"},
-      {"root ::= \"a\"{3,2}", "g:1:13: expected {a number, one that is no lower}, found {3,2}"},
-      {"root ::= \"a\"{2001}", "g:1:14: expected a number of at most 2000, found 2001"},
-      {"root ::= \"a\"{4294967298}", "g:1:14: expected a number of at most 2000, found 4294967298"},
-      {"root ::= <think", "g:1:16: expected '>' at the end of the token, found the end"},
-      {"root ::= !x", "g:1:11: expected '<', which begins a token, found 'x'"},
-      {"root ::= <not one>", "g:1:10: expected a text that is one token of this model, found <not one>"},
-      {"root ::= <[x]>", "g:1:12: expected the id of a token, found 'x'"},
-      {"root ::= <[1>", "g:1:13: expected \"]>\", found '>'"},
-      {"root ::= <[4294967297]>", "g:1:12: expected the id of a token of this model, found 4294967297"},
-      {"root ::= a\na ::= \"x\" a", "g: expected a text that fits rule root, found none"},
-      {"root ::= []", "g: expected a text that fits rule root, found none"},
-      {"root ::= a\na ::= a \"+\" b | b\nb ::= \"x\"",
-       "g: expected that a rule begins with another one, but a begins with itself (for a ::= a \"+\" b | b "
-       "write a ::= "
-       "b (\"+\" b)*)"},
-      {"root ::= e\ne ::= sign e \"!\" | \"x\"\nsign ::= \"-\"?",
-       "g: expected that a rule begins with another one, but e begins with itself (for a ::= a \"+\" b | b "
-       "write a ::= "
-       "b (\"+\" b)*)"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Grammar *grammar;
-    Error err = {{0}};
-    const char *text = cases[i].grammar;
-    assert_int_equal(grammar_open("g", text, strlen(text), tokenizer, &grammar, &err), STATUS_USAGE);
-    assert_null(grammar);
-    assert_string_equal(err.text, cases[i].message);
-  }
-}
-
-static void an_expression_that_is_none_is_refused(void **state) {
-  static const char *const wrong[] = {"(a", "a{2,1}", "[b-a]", "(?=a)b", "\\1", "a**", "a{2}{3}", "\\-"};
-  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    Grammar *grammar;
-    Error err = {{0}};
-    assert_int_equal(grammar_open_regular_expression("regex", wrong[i], strlen(wrong[i]), &grammar, &err),
-                     STATUS_USAGE);
-    assert_memory_equal(err.text, "regex: ", 7);
-  }
 }
 
 /* Rules that share alternatives, sequences and alternatives of many parts compile in little work, and their
@@ -645,13 +516,9 @@ static void random_grammars_have_the_texts_of_another_matcher(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_of_a_grammar_are_taken_and_no_others),
-      cmocka_unit_test(texts_of_an_expression_match_from_end_to_end),
       cmocka_unit_test(tokens_are_taken_as_such_and_by_their_bytes),
       cmocka_unit_test(a_token_as_such_changes_nothing_for_bytes),
       cmocka_unit_test(what_is_forced_ends_before_a_token),
-      cmocka_unit_test(a_mistake_is_told_with_its_place),
-      cmocka_unit_test(an_expression_that_is_none_is_refused),
       cmocka_unit_test(large_grammars_are_bounded),
       cmocka_unit_test(a_grammar_without_a_first_mask_is_refused),
       cmocka_unit_test(groups_are_nested_to_a_limit),
