@@ -1,5 +1,5 @@
-/* test_constraint.c - schemas over bytes and tokens: numbers, references, drafts, formulas, masks and memory. Single texts, and
- * what is refused, are in test_transcripts.c. */
+/* test_constraint.c - schemas over bytes and tokens: numbers, references, drafts, formulas, masks and memory.
+ * Single texts and refusals are in test_transcripts.c. */
 #include <time.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 /* test_explain.c - the reasons why a value does not fit a schema: their limits, and that they agree with the
- * verdicts. Each of them is in test_transcripts.c. */
+ * verdicts. Each reason is in test_transcripts.c. */
 #include "constrain/constraint.h"
 #include "constrain/explain.h"
 #include "test/constrain/random_schemas.h"

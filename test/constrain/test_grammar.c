@@ -1,5 +1,5 @@
-/* test_grammar.c - GBNF and regular expressions over tokens, at their limits, and in masks (texts and messages:
- * test_transcripts.c). */
+/* test_grammar.c - GBNF and regular expressions over tokens, at their limits, and in masks. Single texts and
+ * refusals are in test_transcripts.c. */
 #include "constrain/constraint.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"

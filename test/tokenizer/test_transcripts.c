@@ -1,17 +1,17 @@
-/* test_transcripts.c - test/data/transcripts/tokenizers: what small tokenizers make of texts and ids, or why
- * they are refused.
+/* test_transcripts.c - test/data/transcripts/tokenizers: ids of texts and texts of ids by small tokenizers, and
+ * why others are refused.
  *
- *   {"normalizer": ...}     a tokenizer.json of such parts (Parts in small.h). The vocabulary "bytes" has ids
- *                           that are bytes; an added token may be a string, its flags and its content ("sn <s>")
- *   like {"vocab": ...}     the parts of the following tokenizers that they do not name
- *   file {"model": ...}     a whole tokenizer.json
- *   > 3 * "text"            is encoded, here three times over
- *   > t"<s>" p"<s>"         a text in pieces: of the template, of a person
- *   < 1 2                   ids are decoded
+ *   {"normalizer": ...}   a tokenizer.json of such parts (Parts in small.h). The vocabulary "bytes" has ids that
+ *                         are bytes; an added token may be a string, its flags and its content ("sn <s>")
+ *   like {"vocab": ...}   the parts of the following tokenizers that they do not name
+ *   file {"model": ...}   a whole tokenizer.json
+ *   > 3 * "text"          is encoded, here three times over
+ *   > t"<s>" p"<s>"       a text in pieces: of the template, of a person
+ *   < 1 2                 ids are decoded
  *
- * Below a text are its ids, those of others' text ("apart") and those with the post-processor's ("special")
- * where they differ; below ids their text, that without special tokens where it differs, and what each push to
- * a stream and its end give. Ids of texts and texts of ids are those of the reference (tokenizers 0.23.3).
+ * Below a text are its ids, those without special tokens ("apart") and those with the post-processor's
+ * ("special") where they differ; below ids their text, that without special tokens where it differs, and the
+ * text that each push to a stream and its end give. All are those of the reference (tokenizers 0.23.3).
  * `make goldens` writes the files anew. */
 #include "small.h"
 #include "test/transcript.h"

@@ -1,4 +1,5 @@
-/* test_unigram.c - the time that the model "Unigram" takes. Its ids are in test_transcripts.c and test_small.c. */
+/* test_unigram.c - the time that the model "Unigram" takes; its ids are in test_transcripts.c and
+ * test_small.c. */
 #include "small.h"
 
 #include "base/clock.h"
