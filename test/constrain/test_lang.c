@@ -1,5 +1,5 @@
-/* test_lang.c - regular languages: numbers against strtod(), expressions against PCRE2, and their work. Single
- * texts and messages are in test_transcripts.c. */
+/* test_lang.c - regular languages: numbers against strtod(), expressions against PCRE2, and their work.
+ * Single texts and messages are in test_transcripts.c. */
 #include "test/unit.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

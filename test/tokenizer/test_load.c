@@ -1,5 +1,5 @@
-/* test_load.c - the sizes of a tokenizer.json: any number of ids, contents and rules, and its limits. Its parts
- * are in test_transcripts.c. */
+/* test_load.c - the sizes of a tokenizer.json: any number of ids, contents and rules, and limits. Its
+ * parts are in test_transcripts.c. */
 #include "small.h"
 
 #define A_VOCAB "{\"a\":0,\"b\":1,\" \":2,\"_\":3,\"1\":4,\"2\":5,\".\":6,\"ab\":7,\"_a\":8}"

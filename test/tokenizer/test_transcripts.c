@@ -1,8 +1,8 @@
-/* test_transcripts.c - test/data/transcripts/tokenizers: ids of texts and texts of ids by small tokenizers, and
- * why others are refused.
+/* test_transcripts.c - test/data/transcripts/tokenizers: ids of texts and texts of ids by small tokenizers,
+ * and why others are refused.
  *
- *   {"normalizer": ...}   a tokenizer.json of such parts (Parts in small.h). The vocabulary "bytes" has ids that
- *                         are bytes; an added token may be a string, its flags and its content ("sn <s>")
+ *   {"normalizer": ...}   a tokenizer.json of such parts (Parts in small.h). The vocabulary "bytes" has ids
+ *                         that are bytes; an added token may be a string, its flags and its content ("sn <s>")
  *   like {"vocab": ...}   the parts of the following tokenizers that they do not name
  *   file {"model": ...}   a whole tokenizer.json
  *   > 3 * "text"          is encoded, here three times over
