@@ -22,7 +22,7 @@ static double size_of(const float *x, int n, double least) {
   return sqrt(sum / n > least ? sum / n : least);
 }
 
-/* The factor that gives a projected stream the root mean square of the first one. */
+/* The factor that gives a projected stream the root mean square of the first stream. */
 static float same_size(const float *first, const float *projected, int n) {
   const double least = 1e-5; /* of the mean square, as in transformers */
   return (float)(size_of(first, n, 0) / size_of(projected, n, least));
@@ -80,7 +80,7 @@ void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, i
 
 /* --- layers */
 
-/* stream_factors = w m, m = tanh(router rmsnorm(from) / hidden), which stays in stream_weights. */
+/* stream_factors = w m; m = tanh(router rmsnorm(from) / hidden) stays in stream_weights. */
 static void make_coefficients(BackendState *state, const CpuLayer *weights, const float *from,
                               int from_stride, CpuLinear w, int n_rows) {
   const BackendModel *loaded = state->loaded;

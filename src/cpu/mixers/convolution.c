@@ -1,10 +1,10 @@
-/* convolution.c - causal convolutions along the tokens: those of the gated delta rule's channels, and short
- * convolution layers (operations.def, norm_short_conv).
+/* convolution.c - causal convolutions along the tokens: of the gated delta rule's channels, and of layers
+ * with a short convolution (operations.def, norm_short_conv).
  *
  * Called by: backend.c, delta.c, load.c.   Calls: linear.c, the kernels.
  * Always true: each number is computed by one thread from the same rows, so that chunks and threads change
  *              no bit. The state of a layer with a short convolution: [taps - 1][plan.hidden], the last
- *              b * u, the oldest first. */
+ *              rows of b * u, the oldest first. */
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -42,7 +42,7 @@ static const float *input_row(const Convolution *c, int row) {
                   : c->tail + (size_t)(row + c->n_taps - 1) * (size_t)c->width;
 }
 
-/* Starts with the last row: `out` may be `rows`, and each row needs earlier rows as they were. */
+/* Starts with the last row: `out` may be `rows`, and each output needs the inputs of earlier rows. */
 void cpu_convolve(const Kernels *kernels, const Convolution *c, int first) {
   const int n_tail = c->n_taps - 1, left = c->width - first;
   const int n = left < CONVOLUTION_BLOCK ? left : CONVOLUTION_BLOCK;
@@ -64,7 +64,7 @@ void cpu_convolve(const Kernels *kernels, const Convolution *c, int first) {
     memcpy(c->tail + (size_t)i * (size_t)c->width + first, tail[i], (size_t)n * sizeof(float));
 }
 
-/* The convolution of a part whose first row is row `row` of the step. */
+/* The convolution of one sequence's rows, from row `row` of the step on. */
 static Convolution convolution_of(BackendState *state, int layer, const SequenceRows *part, size_t row) {
   const StatePlan *plan = &state->plan;
   const CpuLayer *weights = &state->loaded->layers[layer];

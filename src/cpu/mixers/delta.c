@@ -61,7 +61,7 @@ static float *v_of(const DeltaWork *work, int row, int head) {
   return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
 }
 
-/* With by_channel: replaces a value head's a, one for each number of its key, by decays. */
+/* For by_channel: replaces a value head's values of `a`, one for each number of a key, by decays. */
 static void decay_channels(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const size_t first = (size_t)head * (size_t)config->key_dim;
@@ -76,13 +76,13 @@ static void decay_channels(const DeltaWork *work, int row, int head) {
   }
 }
 
-/* Normalises q and k of one key head in one row (not for Mamba-2), then computes the decays and betas of its
- * value heads; for Mamba-2 beta is the step size. */
+/* Normalises q and k of one key head in one row (not for Mamba-2), then computes the decays and betas of the
+ * key head's value heads. For Mamba-2 beta is the step size. */
 static void prepare_head(const DeltaWork *work, int row, int key_head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
   const bool mamba = config->rule == RULE_MAMBA2;
-  const double eps = 1e-6 / config->key_dim, most = config->doubles_beta ? 2 : 1; /* of beta */
+  const double eps = 1e-6 / config->key_dim, most = config->doubles_beta ? 2 : 1; /* beta's limit */
   float *q = q_of(work, row, key_head), *k = k_of(work, row, key_head);
   if (!mamba) {
     kernels->rms_norm(q, work->state->loaded->q_scales, config->key_dim, eps, q);
@@ -106,8 +106,8 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   }
 }
 
-/* Runs columns [first, first + n) of one value head over a part's rows, from row_of_part on; outputs replace
- * v. */
+/* Runs columns [first, first + n) of one value head over a sequence's rows, from row_of_part on. Outputs
+ * replace v. */
 static void run_columns(const DeltaWork *work, const SequenceRows *part, int row_of_part, int head, int first,
                         int n) {
   const DeltaConfig *config = work->config;
@@ -134,7 +134,7 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
   }
 }
 
-/* z = silu(z), or sigmoid(z), * rmsnorm(output) * norm of one value head in one row. */
+/* z = silu(z) (or sigmoid(z)) * rmsnorm(output) * norm, for one value head in one row. */
 static void gate_head(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
@@ -155,8 +155,8 @@ static void scale_row(float *row, int n, double scale) {
   for (int i = 0; scale != 1 && i < n; i++) row[i] *= (float)scale;
 }
 
-/* z = out_scale * rmsnorm(silu(z_scale * z) * output) * norm of the heads of one of Mamba-2's groups in one
- * row; no_norm: without the norm. */
+/* z = out_scale * rmsnorm(silu(z_scale * z) * output) * norm, for the heads of one Mamba-2 group in one row.
+ * With no_norm, rmsnorm and norm are left out. */
 static void gate_group(const DeltaWork *work, int row, int group) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
@@ -171,7 +171,7 @@ static void gate_group(const DeltaWork *work, int row, int group) {
   scale_row(z, width, config->out_scale);
 }
 
-/* Convolves the block of columns that begins at `first`, for all parts. */
+/* Convolves the block of columns that begins at `first`, for all sequences of the step. */
 static void convolve_columns(const DeltaWork *work, int first) {
   const int width = work->state->plan.channels;
   for (int i = 0, row = 0; i < work->n_parts; row += work->parts[i++].n_tokens) {
@@ -226,7 +226,7 @@ static void run_second_gates(const DeltaWork *work) {
       {.w = work->weights->delta_a, .y = state->decays, .y_stride = (size_t)plan->delta_decays},
   };
   for (int i = 0; i < 2; i++) {
-    for (int r = 0; r < work->n_rows; r++) { /* a matmul's input ends with zeros */
+    for (int r = 0; r < work->n_rows; r++) { /* a matmul's input is padded with zeros */
       float *row = state->gate_inputs[i] + (size_t)r * (size_t)plan->gate_rank;
       memset(row + rank, 0, (size_t)(plan->gate_rank - rank) * sizeof *row);
     }
@@ -243,7 +243,7 @@ static void run_inputs(const DeltaWork *work, const float *from) {
   const DeltaPlaces places = delta_places(work->config);
   const bool two = work->config->gate_rank > 0;
   const Matmul all[MAX_MATMULS] = {
-      /* a layer may lack some of them */
+      /* a layer may lack some matrices */
       {.w = weights->delta_qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
       {.w = weights->delta_k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
       {.w = weights->delta_v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},

@@ -3,8 +3,8 @@
  * Called by: backend.c.   Calls: linear.c, rope.c, the kernels.
  *
  * A row of the cache serves all heads: | rotated key, rope_dim | normalised latent, kv_rank |. A query has
- * the same form: its part with a rope, then its part without one times the head's matrix of key_heads.
- * Attention gives each head a weighted sum of latents, which is multiplied by the head's matrix of
+ * the same form: its rotated part, then its other part times the head's matrix in key_heads.
+ * Attention gives each head a weighted sum of latents, which is multiplied by the head's matrix in
  * value_heads. */
 #include <string.h>
 
@@ -57,7 +57,7 @@ static void normalise(const BackendState *state, float *rows, int stride, int n_
   }
 }
 
-/* queries = q times `from`, or with q_rank q times the queries' normalised latent. kv_latents = the
+/* queries = q times `from`, or (with q_rank) q times the queries' normalised latent. kv_latents = the
  * normalised latent, then the key's part with a rope. gates = attn_gate times `from`. */
 static void project(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
@@ -73,7 +73,7 @@ static void project(BackendState *state, int n_rows, int layer, const float *fro
   normalise(state, state->kv_latents, plan->kv_a, n_rows, latent->kv_rank, weights->kv_a_norm);
   if (!latent->q_rank) return;
   normalise(state, state->q_latents, plan->q_rank, n_rows, latent->q_rank, weights->q_a_norm);
-  for (int r = 0; r < n_rows; r++) /* a matmul's input ends with zeros */
+  for (int r = 0; r < n_rows; r++) /* a matmul's input is padded with zeros */
     for (int i = latent->q_rank; i < plan->q_rank; i++)
       state->q_latents[(size_t)r * (size_t)plan->q_rank + (size_t)i] = 0;
   run_matmuls(state->loaded, &state->scratch, state->q_latents, (size_t)plan->q_rank, n_rows, &q, 1);

@@ -2,9 +2,9 @@
  *
  * Called by: backend.c, attention.c. See norm_qkv_rope_append and attention in model/operations.def.
  * Always true: a row's choice depends on the cache alone, so that chunks and threads change no bit. The index
- *              keys of a layer are a KV head of the cache (LayerConfig.n_cache_heads). Its value at a
- *              position is the index key as the matrix gives it. Its key at the last position of a block is
- *              the block's: the mean of the block's values, normalised, rotated as at the block's first
+ *              keys of a layer are a KV head of the cache (LayerConfig.n_cache_heads). The head's value at a
+ *              position is the index matrix's output. The head's key at the last position of a block is the
+ *              block's key: the mean of the block's values, normalised, rotated as at the block's first
  *              position. */
 #include <math.h>
 #include <omp.h>
@@ -23,7 +23,7 @@ static float number_of(const KvHead *kv, const void *numbers, size_t at) {
   return f16_to_float(((const uint16_t *)numbers)[at]);
 }
 
-/* These read the first n numbers of a position's value or key. */
+/* Reads the first n numbers of the value (read_key(): of the key) at a position. */
 static void read_value(const KvHead *kv, int position, int n, float *to) {
   const size_t place = (size_t)kv_place(kv, position);
   const float scale = kv->type == KV_Q8 ? f16_to_float(kv->v_scales[place]) : 1;
@@ -62,7 +62,7 @@ static void block_key(const BackendState *state, int layer, const KvHead *kv, in
   state->loaded->kernels->rotate(key, cosines, sines, rope->n_pairs, dim, 1);
 }
 
-/* Appends the index keys of a part's rows. */
+/* Appends the index keys of a sequence's rows. */
 static void append_keys(const BackendState *state, int layer, const SequenceRows *part, int first_row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int dim = config->indexer.head_dim;
@@ -151,8 +151,8 @@ int cpu_most_selected(const IndexerConfig *indexer) {
   return indexer->budget + indexer->block - 1;
 }
 
-/* Writes the positions that a row sees, in ascending order, and returns their number. If scores are equal,
- * earlier blocks are taken. scores: room for two numbers a block. */
+/* Writes the positions that a row sees, in ascending order, and returns their number. Among equal scores
+ * earlier blocks are chosen. `scores` has room for two numbers per block. */
 static int select_positions(const BackendState *state, int layer, int row, int n_threads, float *scores,
                             int *positions) {
   const IndexerConfig *indexer = &state->loaded->model->config.indexer;
@@ -165,7 +165,7 @@ static int select_positions(const BackendState *state, int layer, int row, int n
     score_blocks(state, layer, &kv, row, n_blocks, n_threads, scores);
     for (int b = 0; b < n_blocks; b++) {
       if (!isnan(scores[b])) continue;
-      scores[b] = 0; /* a NaN cannot be compared; a NaN in q carries it on to the logits */
+      scores[b] = 0; /* a NaN cannot be compared; the NaN set in q reaches the logits */
       state->q[(size_t)row * (size_t)state->plan.heads] = NAN;
     }
     memcpy(scores + n_blocks, scores, (size_t)n_blocks * sizeof *scores);
@@ -195,7 +195,7 @@ int cpu_gatherers(const BackendModel *loaded) {
 }
 
 void cpu_select(BackendState *state, int n_rows, int layer) {
-  /* Threads share a single row's blocks, else the rows. */
+  /* Threads divide the blocks of a single row, or else the rows. */
   const int row_threads = n_rows > 1 ? 1 : state->loaded->n_threads;
 #pragma omp parallel for schedule(dynamic) if (n_rows > 1) num_threads(cpu_gatherers(state->loaded))
   for (int r = 0; r < n_rows; r++)

@@ -5,7 +5,7 @@
  * Always true: a stream is whole ALIGN_FLOATS; each number is computed by one thread from the same rows, so
  *              that chunks and threads change no bit. The state of a layer with n-grams, the oldest first:
  *                [(taps - 1) * longest][plan.streams]  inputs of the convolution
- *                [longest - 1]                         tokens, minus ngrams.empty, the token for "none" */
+ *                [longest - 1]                         token ids less ngrams.empty, the id for "none" */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static void mean_of_streams(const BackendState *state, int row) {
   }
 }
 
-/* stream_factors, by which a block's output is multiplied: x becomes 2 sigmoid(x / n). */
+/* Finishes stream_factors, by which a block's output is multiplied: f becomes 2 sigmoid(f / n). */
 static void finish_factors(const BackendState *state, int row) {
   const int n = state->loaded->model->config.streams.n;
   float *factors = row_of(state->stream_factors, state->plan.stream_factors, row);
@@ -132,14 +132,14 @@ size_t cpu_ngram_numbers(const ModelConfig *config, int layer) {
   return (size_t)n_tail(&config->ngrams) * streams + (size_t)cpu_padded(config->ngrams.longest - 1);
 }
 
-/* The token `back` tokens before row `row` of a part. */
+/* The token `back` tokens before row `row` of a sequence's rows. */
 static int32_t token_before(const BackendState *state, const float *kept, int first_row, int row, int back) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
   if (row >= back) return state->ids[first_row + row - back];
   return (int32_t)kept[ngrams->longest - 1 + row - back] + ngrams->empty;
 }
 
-/* to[ngrams.width] = the table's rows of the n-grams that end with the part's row `row`. */
+/* to[ngrams.width] = the table's rows of the n-grams that end with the sequence's row `row`. */
 static void read_ngrams(const BackendState *state, int layer, const float *kept, int first_row, int row,
                         float *to) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
@@ -151,8 +151,8 @@ static void read_ngrams(const BackendState *state, int layer, const float *kept,
                   to);
 }
 
-/* stream_rows = c = v times each stream's gate, and stream_weights = norm(c), from k in stream_weights and v
- * in h. */
+/* stream_rows = c = v times each stream's gate, and stream_weights = norm(c); before, stream_weights is k and
+ * h is v. */
 static void gate_ngrams(const BackendState *state, const CpuLayer *weights, int row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden, n = config->streams.n;
@@ -168,14 +168,14 @@ static void gate_ngrams(const BackendState *state, const CpuLayer *weights, int 
     const double score = sum / sqrt(hidden), least = 1e-6;
     const double size = sqrt(fabs(score) < least ? least : fabs(score)), /* NaN stays */
         gate = 1 / (1 + exp(score < 0 ? size : -size));
-    /* transformers: sign(0) is 0 */
+    /* in transformers sign(0) is 0 */
     const float factor = score == 0 ? 0.5f : (float)gate;
     for (int i = 0; i < hidden; i++) gated[s * hidden + i] = factor * value[i];
   }
   normalise_streams(state, gated, weights->ngram_conv_norm, key);
 }
 
-/* Adds c and silu(convolution) to the streams of a part's rows, in columns [first, first + n). */
+/* Adds c and silu(convolution) to the streams of a sequence's rows, in columns [first, first + n). */
 static void add_columns(const BackendState *state, const CpuLayer *weights, const float *tail, int first_row,
                         int n_rows, int first, int n) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
@@ -196,7 +196,7 @@ static void add_columns(const BackendState *state, const CpuLayer *weights, cons
   }
 }
 
-/* Updates the state: keeps a part's last inputs of the convolution and its last tokens. */
+/* Updates a sequence's state: the last inputs of the convolution, and the last tokens. */
 static void keep(const BackendState *state, float *tail, float *kept, int first_row, int n_rows) {
   const NgramConfig *ngrams = &state->loaded->model->config.ngrams;
   const size_t width = (size_t)state->plan.streams, n = (size_t)n_tail(ngrams);
