@@ -4,7 +4,7 @@
  * Always true: position p of the text, p >= SHORTEST - 1, is in the chain of the hash of the SHORTEST tokens
  *              that end there; a chain goes from later to earlier positions:
  *                heads[hash] -> p -> before[p] -> ... -> 0      (positions plus one; 0: none)
- *              so that a text that is cut is forgotten from its end. */
+ *              so that cutting the text removes the first positions of chains. */
 #include "engine/drafters/draft_text.h"
 
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 enum {
   SHORTEST = 3,  /* tokens of the shortest passage that counts */
   LONGEST = 32,  /* tokens that are compared at most */
-  MOST_SEEN = 64 /* places of a chain that are looked at */
+  MOST_SEEN = 64 /* positions of a chain that are compared at most */
 };
 
 typedef struct {
   int n_ctx, n;
-  unsigned mask;   /* of heads: their number less one */
+  unsigned mask;   /* the number of heads less one */
   int32_t *ids;    /* [n_ctx] n of them in use */
   int32_t *before; /* [n_ctx] */
   int32_t *heads;  /* [mask + 1] */
@@ -50,7 +50,7 @@ static int match(const TextDrafter *d, int end) {
   return n;
 }
 
-/* The end of the longest earlier passage that ends like the text, of several the last; 0: none. */
+/* The end of the longest earlier passage that ends like the text (the last such passage); 0: none. */
 static int find(const TextDrafter *d, int *length) {
   int best = 0, seen = 0;
   *length = SHORTEST - 1;
@@ -75,7 +75,7 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
   const int end = find(d, &length);
   if (end == 0) return STATUS_OK;
   guesses->rank = length < 5 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
-  /* The passage may go on into the guesses: then the text repeats itself. */
+  /* The tokens after the passage may reach into the guesses: then the text repeats itself. */
   for (; guesses->n < most; guesses->n++) {
     const int at = end + guesses->n;
     guesses->ids[guesses->n] = at < d->n ? d->ids[at] : guesses->ids[at - d->n];

@@ -4,24 +4,24 @@
  * from row after row as it would without guesses; while the pick is the guess, the next row is valid and
  * costs nothing. So a drafter changes no token, whatever it guesses; guessing.h decides how many guesses a
  * step takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the random
- * numbers that the target is going to draw with: where both have the same probabilities they pick the same
- * token.
+ * numbers that the target is going to draw with: where drafter and target have the same probabilities, they
+ * pick the same token.
  *
- * A drafter follows one text at a time. It may read hidden states of the target (taps): take() gets those of
- * all rows that are computed and stay, before the next guesses are asked for. */
+ * A drafter follows one text at a time. It may read hidden states of the target (taps): take() gets the
+ * states of all rows that are computed and stay, before the next guesses are asked for. */
 #pragma once
 
 #include "engine/backend.h"
 
 enum {
-  DRAFT_MOST = GUESS_ROWS, /* guesses of a step */
+  DRAFT_MOST = GUESS_ROWS, /* the most guesses of a step */
   DRAFT_RANKS = 4,         /* kinds of guesses whose success is measured apart */
-  MODEL_RANK = 2,          /* that of guesses by a model */
+  MODEL_RANK = 2,          /* the rank of a model's guesses */
 };
 
-/* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() of the target gives them
- * as rows row .. row + n - 1, until its next step. The text may have been cut at pos: the drafter forgets
- * what it had of later positions. */
+/* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() gives them as rows row ..
+ * row + n - 1 of the target, until the target's next step. The text may have been cut at pos: the drafter
+ * forgets all states from pos on. */
 typedef struct {
   BackendState *target;
   const int32_t *ids; /* [n] the tokens at these positions */
@@ -32,35 +32,36 @@ typedef struct {
 typedef struct {
   const int32_t *ids; /* [n] */
   int n;
-  int n_computed;         /* < n: the target has computed so many of them, and take() got their states */
-  int n_same;             /* ids[0 .. n_same) are what they were at the last call of propose() */
-  const Sampler *sampler; /* the target's: its settings, and sampler_draws(), the number of its next draw */
+  int n_computed; /* < n: the target has computed so many tokens, and take() got their states */
+  int n_same;     /* ids[0 .. n_same) are what they were at the last call of propose() */
+  const Sampler
+      *sampler; /* the target's: gives the settings, and the number of the next draw (sampler_draws()) */
 } DraftText;
 
 typedef struct {
   int32_t ids[DRAFT_MOST];
   int n;    /* 0: no guess */
-  int rank; /* of DRAFT_RANKS: guesses of a higher rank are more likely right */
+  int rank; /* < DRAFT_RANKS: guesses of a higher rank are more likely right */
 } Guesses;
 
 typedef struct Drafter {
   const char *name; /* for messages and statistics: "text", "model", "eagle3" */
-  TapList taps;     /* n 0: take() is not called and may be NULL */
+  TapList taps;     /* if taps.n is 0, take() is not called and may be NULL */
   double cost;      /* of a guess, in steps of the target; 0: guesses cost nothing */
   void *self;
   Status (*take)(void *self, const DraftRows *rows, Error *err);
-  /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. *guesses is zeros before. */
+  /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. Before the call *guesses is zeros. */
   Status (*propose)(void *self, const DraftText *text, int most, Guesses *guesses, Error *err);
-  void (*forget)(void *self); /* another text comes next, with n_same 0; NULL: that says enough */
+  void (*forget)(void *self); /* the next text is another, with n_same 0; NULL: n_same is enough */
   void (*close)(void *self);
 } Drafter;
 
 /* Drafters of one kind, for several texts at once. */
 typedef struct {
-  TapList taps;                                                        /* each one's */
-  Status (*open)(void *user, int n_ctx, Drafter *drafter, Error *err); /* NULL: there are none */
-  size_t (*bytes)(const void *user, int n_ctx); /* of memory that open() takes, about */
-  bool on_device;                               /* of the backend's memory, where that is not the host's */
+  TapList taps;                                                        /* of each drafter */
+  Status (*open)(void *user, int n_ctx, Drafter *drafter, Error *err); /* NULL: no drafters */
+  size_t (*bytes)(const void *user, int n_ctx); /* about the memory that open() takes */
+  bool on_device;                               /* open() takes the backend's memory, not the host's */
   void *user;
 } DraftSource;
 

@@ -54,7 +54,7 @@ Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int 
 }
 
 Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err) {
-  const bool costs = d->drafter->cost > 0; /* then a guess that would not pay is not made */
+  const bool costs = d->drafter->cost > 0; /* if so, a guess that would not pay is not made */
   if (costs) most = guessing_length(&d->guessing, MODEL_RANK, most);
   if (most < 1) return STATUS_OK;
   DraftText known = *text;

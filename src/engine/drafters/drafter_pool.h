@@ -1,6 +1,6 @@
-/* drafter_pool.h - the drafters of a batch, and what a sequence has of its own.
+/* drafter_pool.h - the drafters of a batch, and each sequence's state of guessing.
  *
- * There may be fewer drafters than sequences: then none has one while too many are in use. */
+ * While a batch has more sequences than drafters, no sequence has a drafter. */
 #pragma once
 
 #include "engine/drafters/guessing.h"
@@ -11,30 +11,30 @@ typedef struct {
   int n, n_idle;
 } DrafterPool; /* starts zeroed */
 
-/* A failure leaves what drafter_pool_close() takes. */
+/* After a failure, too, drafter_pool_close() frees the pool. */
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err);
 void drafter_pool_close(DrafterPool *pool);
 
-/* A sequence's. A step gives it `n_tapped` rows of hidden states, of the tokens from `step_pos` on, which are
- * rows first_row on of the step. */
+/* A sequence's state. The last step has hidden states of the sequence's n_tapped tokens from step_pos on, in
+ * its rows from first_row on. */
 typedef struct {
   Drafter *drafter; /* NULL: none */
   Guessing guessing;
-  Guesses guesses; /* of this step: rows after the sequence's own */
-  int n_right;     /* of the guesses: they are in the text */
+  Guesses guesses; /* of this step: their rows follow the sequence's own */
+  int n_right;     /* right guesses: they are in the text */
   int n_same;      /* tokens of the text that the drafter has seen */
-  int n_told;      /* tokens before which it needs no more hidden states */
+  int n_told;      /* the drafter needs the hidden states of the tokens from here on */
   int step_pos, first_row, n_tapped;
 } Drafting;
 
-/* Gives the sequence an idle drafter, if it has none. n_past: tokens that are computed. PRECOND one is
+/* Gives the sequence an idle drafter, if it has none. n_past: tokens that are computed. PRECOND a drafter is
  * idle */
 void drafting_lend(DrafterPool *pool, Drafting *d, int n_past);
-/* Gives the sequence's back, if it has one. */
+/* Gives the sequence's drafter back, if it has one. */
 void drafting_return(DrafterPool *pool, Drafting *d);
-/* Forgets the tokens from n_past on, and which rows the last step had. */
+/* Forgets the tokens from n_past on, and the last step's rows of hidden states. */
 void drafting_cut(Drafting *d, int n_past);
-/* Passes on the hidden states that the last step of `target` gave of ids[0 .. n_past). */
+/* Passes on to the drafter the hidden states of ids[0 .. n_past) that the last step of `target` made. */
 Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int n_past, Error *err);
 /* Asks for as many guesses as pay, up to `most`. */
 Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err);

@@ -6,10 +6,10 @@
 /* Prior counts of right and wrong guesses of each rank. */
 static const struct { double right, wrong; } priors[DRAFT_RANKS] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
 
-static const double MEMORY = 0.97,    /* weight of an earlier guess, for each later one of its rank */
-    FORGOTTEN = 0.998,                /* the same for each step, so that a rank is tried again */
+static const double MEMORY = 0.97,    /* factor of the counts of a rank at each later guess of the rank */
+    FORGOTTEN = 0.998,                /* factor of all counts at each step, so that a rank is tried again */
     RECENT = 0.1,                     /* weight of the newest time */
-    LEAST_COST = 0.01, MOST_COST = 2; /* of a row: what lies outside is a disturbed measurement */
+    LEAST_COST = 0.01, MOST_COST = 2; /* of a row; a measurement outside was disturbed */
 
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed) {
   *g =
@@ -27,7 +27,7 @@ static double cost_of(const Guessing *g, int n) {
   return n * g->guess_cost + (g->row_costs ? g->row_costs[n] : n * g->row_cost);
 }
 
-/* The cost of the step after a wrong guess: at least one row more. */
+/* The cost that a wrong guess adds to the next step: at least one row. */
 static double redo_cost(const Guessing *g) {
   return !g->redoes ? 0 : g->row_costs ? g->row_costs[1] : g->row_cost;
 }
@@ -60,7 +60,7 @@ static void approach(double *mean, double newest) {
   *mean += RECENT * (newest - *mean);
 }
 
-/* Learns what a step of one row takes, and a row more. */
+/* Learns the time of a step of one row, and the cost of each further row. */
 static void note_time(Guessing *g, int n_rows, double ms) {
   if (n_rows == 1) {
     if (g->step_ms == 0) g->step_ms = ms;

@@ -1,12 +1,12 @@
 /* published.c - see published.h.
  *
  * Called by: commands/answer/guess.c.   Calls: forward.c, the backend, sampler.c.
- * Always true: the cache has n_rows rows that are of the text, at positions 0 .. n_rows - 1, of the tokens
- *              from position `first` of the text on: tokens before it were not seen, and only distances
- *              count in a rope. EAGLE-3 and layers for several tokens: row i has the state of token first +
- *              i and the embedding of the token after it; the backend's row LAST waits for that token if
- *              has_last. DFlash: row i has the state of token first + i. Gemma 4: no rows of its own; row
- *              LAST is the state of token first.
+ * Always true: the cache's rows 0 .. n_rows - 1 are of the text's tokens from position `first` on. Tokens
+ *              before `first` were not seen; in a rope only distances count. EAGLE-3 and layers for several
+ *              tokens: row i has the state of token first + i and the embedding of the token after it; if
+ *              has_last, the state in the backend's row LAST waits for the token after it. DFlash: row i has
+ *              the state of token first + i. Gemma 4: the drafter has no rows; row LAST is the state of
+ *              token first.
  *              Nothing allocates after the first take(). */
 #include "engine/drafters/published.h"
 
@@ -15,7 +15,7 @@
 
 #include "engine/forward.h"
 
-enum { CHUNK = 64, LAST = CHUNK }; /* rows of a step that only fills the cache, and of states that wait */
+enum { CHUNK = 64, LAST = CHUNK }; /* rows of a step that only fills the cache; the row after its states */
 
 typedef struct {
   const Backend *backend;
@@ -26,7 +26,7 @@ typedef struct {
   BackendModel *loaded;
   bool owns_loaded;
   BackendState *state;
-  const BackendState *target_state; /* that state was opened for (Gemma 4) */
+  const BackendState *target_state; /* `state` was opened for this target (Gemma 4) */
   Sampler *sampler;
   TapList taps;
   int tap_of[MAX_DRAFT_STATES]; /* [n_states] */
@@ -44,9 +44,9 @@ static int next_position(const Published *p) {
   return p->first + p->n_rows + p->has_last + p->n_queued;
 }
 
-/* Drops rows and queued states from position pos on. The row before it was made with the embedding of the
- * token that was at pos then, and stays if that changed: one key that is slightly wrong among many only makes
- * guesses worse. */
+/* Drops rows and queued states from position pos on. The row before pos was made with the embedding of the
+ * token that was at pos then, and stays even if the token has changed: one slightly wrong key among many only
+ * makes guesses worse. */
 static void cut(Published *p, int pos) {
   const int next = next_position(p), queued_from = next - p->n_queued;
   if (p->started && pos >= queued_from && pos <= next) {
@@ -64,7 +64,7 @@ static void cut(Published *p, int pos) {
   p->n_queued = 0;
 }
 
-/* Makes rows of ids[0 .. n) and of the backend's rows of states from `states` on. */
+/* Makes cache rows from ids[0 .. n) and the backend's n rows of states from `states` on. */
 static Status add_rows(Published *p, const int32_t *ids, int states, int n, Error *err) {
   const TokenRange range = {.pos = p->n_rows, .n_tokens = n, .ids = ids, .states = states};
   if (p->draft.kind == DRAFT_DFLASH)
@@ -88,8 +88,8 @@ static Status flush(Published *p, Error *err) {
   return STATUS_OK;
 }
 
-/* States wait until guesses are wanted, or until they fill a step: so a step that takes no guesses costs
- * little more than without a drafter. */
+/* Queues states until guesses are wanted, or until the states fill a step: so a step that takes no guesses
+ * costs little more than without a drafter. */
 static Status queue(Published *p, const DraftRows *rows, Error *err) {
   for (int done = 0; done < rows->n;) {
     const int left = rows->n - done, room = CHUNK - p->n_queued, n = left < room ? left : room;
@@ -136,7 +136,7 @@ static Status take(void *self, const DraftRows *rows, Error *err) {
 
 /* --- guesses */
 
-/* The first guess takes the draw that the target will make there, and so on. */
+/* Each guess uses the random number with which the target will pick that token. */
 static Status begin_picks(Published *p, const DraftText *text, Error *err) {
   SamplerSettings settings = *sampler_settings(text->sampler);
   settings.repetition_penalty = 1;
@@ -146,7 +146,7 @@ static Status begin_picks(Published *p, const DraftText *text, Error *err) {
   return STATUS_OK;
 }
 
-/* Picks a token of the target from a row of logits. */
+/* Picks a token from a row of logits; *id is its id in the target's vocabulary. */
 static Status pick(Published *p, int row, int32_t *id, Error *err) {
   const int32_t *ids = p->model->draft.target_ids;
   p->logits_row = row;
@@ -155,7 +155,7 @@ static Status pick(Published *p, int row, int32_t *id, Error *err) {
   return STATUS_OK;
 }
 
-/* One guess after another, each from the one before and the drafter's own state. */
+/* Makes one guess after another, each from the guess before and the drafter's own state. */
 static Status propose_chain(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const bool moves = p->draft.kind != DRAFT_GEMMA4;
   const int n_known = text->n - text->n_computed;
@@ -178,7 +178,7 @@ static Status propose_chain(Published *p, const DraftText *text, int most, Guess
   return STATUS_OK;
 }
 
-/* A block at once: the tokens that are known, then masks. Each mask becomes a guess. */
+/* Computes a block at once: the tokens that are known, then masks. Each mask becomes a guess. */
 static Status propose_block(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const int n_known = text->n - text->n_computed, block = p->draft.block;
   int32_t ids[MAX_DRAFT_BLOCK];
@@ -216,7 +216,7 @@ static void forget(void *self) {
   p->n_rows = p->n_queued = 0;
 }
 
-/* --- life */
+/* --- opening and closing */
 
 static StateOptions sizes_of(const PublishedOptions *options) {
   const DraftConfig *draft = &options->model->config.draft;

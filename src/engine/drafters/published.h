@@ -5,21 +5,21 @@
 #include "engine/drafters/drafter.h"
 
 typedef struct {
-  const Backend *backend; /* that of the target, which has draft_embed() */
+  const Backend *backend; /* the target's, which runs OP_DRAFT_EMBED */
   const BackendOptions *backend_options;
   const Model *target;               /* prepared; outlives the drafter */
-  const BackendModel *loaded_target; /* the same; a device shares with it what the drafter takes from it */
+  const BackendModel *loaded_target; /* `target` as loaded: BackendOptions.target */
   Model *model; /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
-  /* published_load()'s, which drafters share and which outlives them; NULL: this one loads its own */
+  /* published_load()'s, which drafters share and which outlives them; NULL: this drafter loads its own */
   BackendModel *loaded;
   int n_ctx; /* of the target's session */
   KvType kv;
   double cost; /* of a guess, in steps of the target */
 } PublishedOptions;
 
-/* The bytes of memory that published_open() takes beside the weights. */
+/* The bytes of memory that published_open() takes in addition to the weights. */
 size_t published_bytes(const PublishedOptions *options);
-/* The states of the target that each drafter reads. */
+/* The target's layers whose states such a drafter reads. */
 TapList published_taps(const DraftConfig *draft);
 /* Loads the weights of options->model; the backend unloads them. */
 Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err);
