@@ -160,7 +160,7 @@ static bool fits_fused(TokenRange span) {
   return true;
 }
 
-/* The step as if its rows were of one sequence, the first: its position and rope. */
+/* The step as if all rows were of its first sequence, with that sequence's position and rope. */
 static TokenRange first_of(TokenRange span) {
   const SequenceRows *part = span.parts;
   if (!part) return span;

@@ -40,7 +40,7 @@ typedef struct {
 #include "model/tensors.def"
     };
   };
-  /* By LAYER_Q ..: matrices that are products of their own; zeros: the layer has none such. */
+  /* By LAYER_Q ..: matrices that are products of their own; zeros: the layer has no such matrix. */
   union {
     DeviceLinear linear[N_LAYER_LINEARS];
     struct {

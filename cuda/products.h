@@ -34,7 +34,7 @@ Status products_matmul(BackendState *s, const DeviceLinear *weights, const void 
                        int n_tokens, LinearOutput output, void *y, int y_stride, Error *err);
 
 /* The RMSNorm of x with `weight`, if the projections are one matrix whose matmul computes the norm itself;
- * else its `rows` is NULL. */
+ * else a LinearNorm with rows NULL. */
 LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, const float *weight,
                              float eps, int n_rows);
 

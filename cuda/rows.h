@@ -6,7 +6,7 @@
 #include "cuda/ops/norm_rope.h"
 #include "cuda/state.h"
 
-/* Number of the step's rows, with those that pad a step of several sequences. */
+/* Number of the step's rows, with the rows that pad a step of several sequences. */
 static inline int rows_of(const BackendState *s, TokenRange span) {
   return span.parts ? s->sequences.n_rows : span.n_tokens;
 }

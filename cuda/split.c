@@ -155,8 +155,8 @@ static Status connect_by_nccl(const BackendModel *part, Error *err) {
   return nccl_connect(part->nccl, (size_t)part->model->config.hidden * LARGEST_SUM, part->stream, err);
 }
 
-/* Checks that OpenMP gives n threads, one for each GPU: a GPU's collectives wait for those of the others,
- * which other threads have to launch. */
+/* Checks that OpenMP gives n threads, one for each GPU: a GPU's collectives wait for the other GPUs'
+ * collectives, which other threads have to launch. */
 static Status check_threads(int n, Error *err) {
   int n_threads = 0;
   omp_set_dynamic(0);
@@ -425,8 +425,8 @@ static Status step_part(BackendState *part, TokenRange span, Error *err) {
   return forward(&cuda_backend, part, &part->loaded->program, span, err);
 }
 
-/* Makes logits outside of a step. It advances the tags by two although it uses one: first_tag is always
- * even. */
+/* Makes logits outside of a step. It advances the tags by two although it uses one tag: first_tag is
+ * always even. */
 static Status logits_of_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
   TRY(split_begin_sums(part, 2, err));

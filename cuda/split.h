@@ -2,14 +2,14 @@
  *
  * Called by: backend.c, whose table has these functions. With BackendOptions.split GPUs, `parts` of a
  * BackendModel or BackendState are the models or states of the GPUs; for a model on one GPU each function
- * calls that of backend.c, state.c or tokens.c. Each part is an ordinary model (model/slice.h) with a stream
- * and graphs of its own:
+ * calls its counterpart in backend.c, state.c or tokens.c. Each part is an ordinary model (model/slice.h)
+ * with a stream and graphs of its own:
  *   a step    a thread for each GPU runs forward() over its part. The results of o and down are added
  *             up, and the logits gathered, by kernels that wait for each other (ops/add_norm.h)
  *   a pick    each GPU picks the token itself, from the same logits and by the same random number
  *   a cache   each GPU has the keys and values of its own heads, at the same pages
- * Where the GPUs do not reach each other's memory, or if it is asked for, NCCL (ranks/nccl.h) makes the sums;
- * the first GPU then gets all logits and picks for all.
+ * If the GPUs do not reach each other's memory, or on request, NCCL (ranks/nccl.h) makes the sums; the first
+ * GPU then gets all logits and picks for all.
  * With BackendOptions.ranks each GPU has a process (ranks/ranks.h): `parts` then has this process's part
  * alone, and rank 0 sends each call to the other ranks before it makes the call itself.
  * A GPU that fails or hangs makes the others give up, so that nothing waits for ever. */

@@ -578,7 +578,7 @@ Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, 
     if (pitch == 0) continue;
     char *rows = host + (size_t)first_head * pitch;
     host += (size_t)n_heads * pitch;
-    if (part == VALUE_SCALES && keys_are_values(c)) { /* the cache has none */
+    if (part == VALUE_SCALES && keys_are_values(c)) { /* the cache has no such scales */
       if (to_host) memset(rows, 0, (size_t)own.n_kv_heads * pitch);
       continue;
     }

@@ -148,7 +148,7 @@ struct BackendState {
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
   float *logits;        /* [max_logit_rows][vocab_size] */
   float *taps;          /* [max_chunk][taps.n][hidden] x after the layers of options.taps */
-  /* A drafter's rows of the target's states (draft_take()), and those of a step in fp16. */
+  /* A drafter's rows of the target's states (draft_take()), and the rows of a step in fp16. */
   float *draft_rows;    /* [max_chunk + 1][n_states * target_hidden] */
   void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded]; of a join an embedding first */
   int *draft_seen;      /* DRAFT_GEMMA4: the last position that the target has computed */
@@ -163,15 +163,15 @@ struct BackendState {
   int unit_places;            /* the argument of attention_workspace_bytes() */
   void *gate_h;               /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
   void *delta_workspace;      /* of delta_workspace_bytes() */
-  float *recurrent;           /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
-  LayerPlace *layers;         /* [n_layers] on the host */
+  float *recurrent;   /* [n_sequences, at least 1, + n_slots][states of all layers], kept states last */
+  LayerPlace *layers; /* [n_layers] on the host */
   HostRows host;
   StreamState stream; /* of models with streams */
   AltupState altup;
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
-      expert_stride;   /* each layer's q and a are as wide as o's input, its g as down's */
+      expert_stride;   /* each layer's q and a are as wide as o's input, and its g as down's input */
   Normed normed;       /* where the operation before left normalised x for the next one */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 
@@ -250,7 +250,7 @@ void state_close(BackendState *s); /* frees s as well */
 /* The layer's attention without what depends on the call: `past` is 0. */
 Attention state_attention(const BackendState *s, int layer);
 
-/* The layer's current recurrent state of sequence 0; those of the others follow at distances of
+/* The layer's current recurrent state of sequence 0; the other sequences' states follow at distances of
  * state_floats(). */
 float *state_recurrent(const BackendState *s, int layer);
 /* The recurrent states of all layers of a sequence, one after the other. */

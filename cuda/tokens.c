@@ -257,7 +257,7 @@ static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampl
     return STATUS_OK;
   }
   const bool same = *version == sampler_version(sampler);
-  *version = sampler_version(sampler) + 1; /* the sampler's version once it has counted this pick alone */
+  *version = sampler_version(sampler) + 1; /* the sampler's version after it has counted this pick alone */
   if (same) return STATUS_OK;
   TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
   sampler_token_counts(sampler, s->staging);

@@ -28,7 +28,7 @@ typedef struct {
   bool stays;                    /* the visited matrices stay on the host */
   bool joined;                   /* the MLP beside the visited experts is the last of them */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
-  size_t staging_need;           /* bytes of the largest of them on the device */
+  size_t staging_need;           /* bytes of the largest matrix on the host, once on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
   Uploader uploader;
   const BackendOptions *options;
@@ -390,7 +390,8 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   loader->staging_need = 0;
   loader->slot_bytes = (size_t)8 << 20; /* usually enough */
   TRY(lay_out(loader, err));
-  arena_take(&loader->arena, loader->staging_need, 1); /* lay_out() takes it first, once the size is known */
+  arena_take(&loader->arena, loader->staging_need,
+             1); /* lay_out() takes the staging first, once its size is known */
   if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
   *bytes = loader->arena.used + UPLOAD_SLOTS * loader->slot_bytes;
@@ -398,7 +399,7 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
 }
 
 /* Chooses what stays on the host, so that the device needs at most `most` bytes (0: all is on the device), or
- * as few as possible. *bytes: what it needs. */
+ * as few as possible. *bytes: the bytes that the device needs. */
 static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
   BackendModel *loaded = loader->loaded;
   const int n_layers = loaded->model->config.n_layers;

@@ -100,7 +100,7 @@ Status streams_begin(BackendState *s, int n_rows, Error *err) {
   return ops_streams_begin(s->x, c->streams.n, c->hidden, n_rows, s->stream.streams, s->loaded->stream, err);
 }
 
-/* Injects x into the streams if that is pending. */
+/* Injects x into the streams if the injection is pending. */
 static Status settle(BackendState *s, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   if (!s->stream.pending) return STATUS_OK;

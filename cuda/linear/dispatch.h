@@ -176,6 +176,6 @@ typedef struct {
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err);
 
-/* The token count to query after n_tokens. The counts from 1 on include the last one of every interval in
- * which one entry is chosen. */
+/* The token count to query after n_tokens. The counts from 1 on include the last count of every interval
+ * in which one entry is chosen. */
 int linear_next_count(int n_tokens);

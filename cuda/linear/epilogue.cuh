@@ -13,7 +13,7 @@ struct Epilogue {
   void *y;
   const float *bias; /* [n_out, in slab order] or NULL */
   size_t stride;     /* elements between rows of y */
-  int n_out;         /* rows of the matrix; those past it are not stored */
+  int n_out;         /* rows of the matrix; rows past n_out are not stored */
   LinearOutput kind;
   const float *factors; /* [n_out rounded up to 16, in slab order] or NULL: sums are multiplied by them */
   Activation gated;     /* of LINEAR_SWIGLU_F16 */

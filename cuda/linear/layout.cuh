@@ -363,8 +363,8 @@ struct Fp8 : PiecesOfScales<Fp8> {
   }
 };
 
-/* FP4: E2M1 shifted to an fp16's bits is 2^-14 of the number. Products with scales, which are multiplied by
- * kOfScale = 2^8 first, are exact in fp16: at most six bits, the lowest at least 2^-24. */
+/* FP4: E2M1 shifted to an fp16's bits is 2^-14 of the number. Products with scales times kOfScale = 2^8 are
+ * exact in fp16: at most six bits, the lowest at least 2^-24. */
 struct Fp4 : PiecesOfScales<Fp4> {
   static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kMetaBytes = 64, kMetaCopies = 4;
   static constexpr bool kAlwaysScaled = true; /* four groups a tile: scaling sums would cost more */

@@ -52,7 +52,7 @@ typedef struct {
 /* One checkpoint layer within a DeviceLinear. */
 typedef struct {
   int n_out;
-  int first_slab; /* place of its slab 0 */
+  int first_slab; /* index of its slab 0 in the matrix */
   int slab_step;  /* 1: stacked, 2: interleaved */
 } LinearPart;
 

@@ -1,9 +1,9 @@
 /* launch.cuh - the checked launch that all kernels share.
  *
  * A `dependent` launch (programmatic dependent launch) may begin while the kernel before it ends. Its kernel
- * calls begin_overlapping(), or the two functions in it. Until wait_for_previous() has returned, the kernel
- * touches nothing that an earlier one writes or still reads. Every kernel of a stream waits for the one
- * before it, so all earlier ones are complete then. (attention_decode.cu, where it runs beside
+ * calls begin_overlapping(), or the two functions that it calls. Until wait_for_previous() has returned, the
+ * kernel touches nothing that an earlier kernel writes or still reads. Every kernel of a stream waits for the
+ * kernel before it, so all earlier kernels are complete then. (attention_decode.cu, where it runs beside
  * attention_wgmma.cu, waits only at its end: enough for the kernels after it.) A dependent launch hides the
  * launch latency between small kernels, and lets a matmul fetch its first weights while a norm runs. */
 #pragma once

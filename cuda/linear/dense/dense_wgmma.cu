@@ -209,7 +209,7 @@ constexpr TimedShape shapes[] = {shape<64, 64>(0.15), shape<64, 128>(0.2), shape
                                  shape<128, 128>(0.32), shape<128, 256>(0.62)};
 
 /* The shape that is expected to be the fastest, by the time for 64 inputs of each tile of the block with the
- * most tiles: all shapes have as many such steps. */
+ * most tiles: all shapes have equally many such steps. */
 const TimedShape &fastest(const Product &p) {
   const auto us = [&](const TimedShape &s) {
     const int n_tiles = p.n_heads * ceil_div(p.n_out, s.rows) * ceil_div(p.n_tokens, s.tokens);

@@ -15,7 +15,7 @@ extern "C" {
 /* True if steps of up to max_tokens need cuBLAS. */
 bool linear_heads_want_library(int max_tokens);
 
-/* cublas: NULL if cuBLAS is not loaded, which is slower with many tokens. invariant: a token's bits do not
+/* cublas: NULL if cuBLAS is not loaded (slower with many tokens). invariant: a token's bits do not
  * depend on how many tokens there are. */
 Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, bool invariant,
                         const DeviceLimits *device, cudaStream_t stream, Error *err);

@@ -148,7 +148,7 @@ template <class S> struct Tile {
         ldmatrix_x4(x[m][j], x_at + (uint32_t)(m * 16 * 128 + ((2 * j + lane / 16) ^ (lane % 8)) * 16));
   }
 
-  /* A word of what each load brought, combined: what depends on it cannot come before any of the loads. */
+  /* A combination of one word of each load: code that depends on it cannot come before any of the loads. */
   __device__ __forceinline__ uint32_t some_bits() const {
     uint32_t bits = 0;
 #pragma unroll
@@ -258,7 +258,8 @@ template <class S> __global__ void __launch_bounds__(kMostThreads, 1) kernel(con
   __shared__ Barriers bar;
   __shared__ float exchange[S::kExchange];
   unsigned char *stages = align_for_copies(shared);
-  open_ring(bar.full, bar.empty, a.n_stages, 33, 2 * a.rows); /* 33: x and weights, and the lanes' copies */
+  open_ring(bar.full, bar.empty, a.n_stages, 33,
+            2 * a.rows); /* 33: loads of x and weights; copies by 32 lanes */
   dependents_may_start();
   const int warp = (int)threadIdx.x / 32, loader = warp - 2 * a.rows;
   if (loader < 0) {

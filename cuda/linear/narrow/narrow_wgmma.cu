@@ -35,7 +35,7 @@ struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
                        tiles_of<W>(kTokens, kOutGroups) * kTileIn / kBlockIn, kOutGroups, 4 / kOutGroups,
                        tiles_of<W>(kTokens, kOutGroups) * kTokens * 128, kTokens <= 32 ? 176 : 224> {
   static constexpr int kConsumers = 512;
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that the code for another chip does not use */
   static constexpr int kTiles = tiles_of<W>(kTokens, kOutGroups), kBatch = kTokens > 64 ? 1 : 2;
 #endif
   /* Many sums need more registers, so the loaders are a whole warpgroup, which gives away some of its own. */
@@ -206,7 +206,7 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
 /* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (LOG.md, "Two tiles
- * of tokens"): if tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the two.
+ * of tokens"): if tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the two tiles.
  * `wide`: tiles of 128 outputs. */
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;

@@ -146,7 +146,7 @@ template <class S> struct Consumer : UnitCursor<S> {
     }
   }
 
-  /* Tells the loaders that the unit is used, and goes on to this thread's next one. read: a combination of
+  /* Tells the loaders that the unit is used, and goes on to this thread's next unit. read: a combination of
    * the scales that add() read. */
   __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();

@@ -210,7 +210,7 @@ template <class S> struct Mail {
 
   __device__ __forceinline__ float *vector(int i) const { return at + (size_t)i * S::kConsumers * 4; }
 
-  /* Two sums as a word, -0 in place of 0, which would mean that a sum has not come. */
+  /* Two sums as a word, with -0 for 0: 0 would mean that a sum has not come. */
   static __device__ __forceinline__ uint64_t two(float low, float high) {
     return (uint64_t)__float_as_uint(low == 0 ? -0.0f : low) |
            (uint64_t)__float_as_uint(high == 0 ? -0.0f : high) << 32;

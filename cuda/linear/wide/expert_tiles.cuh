@@ -12,7 +12,7 @@
 #include "cuda/linear/kernel.cuh"
 
 template <int kMost_> struct ExpertTiles {
-  /* Rows of a tile: most, step from a height to the next, least. Fewer than kLeast take no less time. */
+  /* Rows of a tile: most, step from a height to the next, least. Fewer rows than kLeast take no less time. */
   static constexpr int kMost = kMost_, kStep = kMost > 64 ? 32 : 16, kLeast = kMost > 64 ? 64 : 16;
   static_assert(kMost % kStep == 0 && kLeast % kStep == 0, "heights are multiples of the step");
   static constexpr int kHeights = (kMost - kLeast) / kStep + 1;

@@ -78,7 +78,7 @@ struct ShapeOf {
   static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters,
                 "setmaxnreg would block");
   static constexpr size_t kSharedBytes =
-      (size_t)kStages * kStageBytes + kEndBytes + 1024; /* to align it to 1024 */
+      (size_t)kStages * kStageBytes + kEndBytes + 1024; /* 1024: to align the stages */
 };
 
 /* The arguments that all kernels have. */
@@ -198,7 +198,7 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     }
   });
   if constexpr (S::InPairs::value)
-    /* The other block of the pair arrives at this one's barriers, so this one waits for the last arrivals. */
+    /* The pair's other block arrives at this block's barriers, so this block waits for the last arrivals. */
     for (int i = 0; i < S::kStages; i++) {
       barrier_wait(bar.empty + slot, phase);
       if (++slot == S::kStages) slot = 0, phase ^= 1;
@@ -489,7 +489,7 @@ inline int best_wave(const stream_k::Work &work, int n_token_tiles) {
   return best;
 }
 
-/* Number of blocks for whole tiles: no two differ by more than one tile. */
+/* Number of blocks for whole tiles: no two blocks differ by more than one tile. */
 inline int blocks_of_whole(const stream_k::Work &work, int n_sms) {
   return ceil_div(work.n_tiles, ceil_div(work.n_tiles, n_sms));
 }
