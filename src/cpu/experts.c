@@ -168,7 +168,7 @@ static void gather_choices(void *given, int row) {
   for (int i = 0; i < n_chosen; i++) gather_row(state, &chosen[i], work->from + (size_t)row * work->stride);
 }
 
-/* Gives each choice a place, and copies its row there. */
+/* Gives each choice a place among the gathered rows, and copies the choice's input there. */
 static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;

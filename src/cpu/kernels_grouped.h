@@ -373,8 +373,7 @@ INLINE void band(const Form form, const int n_rows, const Linear *linear, InputR
     run_half(form, n_rows, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c, y_stride);
 }
 
-/* band() for two rows or more: up to TOGETHER at a time, so that the later ones find the band in the L1
- * cache. */
+/* band() for two rows or more: up to TOGETHER at a time, so that later rows find the band in the L1 cache. */
 INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int begin, int end, bool fresh,
                          int first, int n, Prefetch *ahead, float *y, size_t y_stride) {
 #define BAND(n_rows)                                                                                         \

@@ -116,8 +116,8 @@ typedef enum { SUMS_AUTO, SUMS_MEMORY, SUMS_NCCL } SplitSums;
 /* Reports how many of the checkpoint's bytes are on the device; may be NULL. */
 typedef void (*LoadProgress)(void *user, size_t done, size_t total);
 
-/* Where load() puts weights. A device with memory of its own leaves the weights that do not fit in the host's
- * memory: first experts of the last layers, then all matrices of the last layers. */
+/* Where load() puts weights. If a device has memory of its own, weights that do not fit there stay in the
+ * host's memory: first experts of the last layers, then all matrices of the last layers. */
 typedef struct {
   size_t weights;    /* bytes of the device's memory that load() takes */
   size_t free_bytes; /* free bytes of that memory; on a CPU, mapped weights count as free */
@@ -186,7 +186,7 @@ typedef struct Backend {
   /* *id = the sampler's pick from a row of logits; id NULL: the pick stays on the device */
   Status (*sample)(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err);
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
-   * it supports all models. */
+   * the backend supports all models. */
   Status (*check_model)(const Model *model, Error *err);
   /* Refuses (STATUS_MODEL) models and options that open() does not take with StateOptions.invariant, and
    * says why: "--invariant does not go with int8 activations on a GPU". NULL: open() takes all. */
@@ -200,8 +200,8 @@ typedef struct Backend {
    * the host's memory. */
   Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
   bool prepares_experts; /* calls model_prepare_expert() before it reads an expert */
-  /* The thread that loads a model is the one that uses it and its states: CUDA's current device is the
-   * thread's. Threads may use models of their own at the same time. */
+  /* Only the thread that loads a model uses it and its states, as CUDA's current device belongs to a thread.
+   * Other threads may use other models at the same time. */
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
   /* Bytes that open() takes for these options, KV cache included. */
@@ -248,7 +248,7 @@ typedef struct Backend {
   /* Layers with a recurrent state (config_layer()), which exists for one position only, after the tokens that
    * were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one
    * layer's state, 0 if it has none. state_save() keeps the current state in a slot of open()'s n_slots,
-   * state_restore() makes a slot's state the current one; both in the order of steps. NULL: the backend
+   * state_restore() makes a slot's state the current one; both run in the order of steps. NULL: the backend
    * refuses models with such layers. state_read() copies one layer's part of a slot to the host, and
    * state_write() puts it back, in the layout of the device; threads may call it at the same time for
    * different layers. */

@@ -42,7 +42,7 @@ typedef struct {
   int32_t late;
   bool ends;      /* the answer ends with `late`: no row in the next step */
   bool picks;     /* take_guessed(): a token is to be picked after guesses that were right */
-  int n_expected; /* tokens of the answer, as assumed until it ends */
+  int n_expected; /* assumed tokens of the answer, until it ends */
   double start_ms;
 } Sequence;
 
@@ -214,7 +214,7 @@ static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *er
   return job->done(job->user, &s->request, &s->result, err);
 }
 
-/* Appends a token to those to compute. */
+/* Appends a token to the tokens to compute. */
 static void append_token(Sequence *s, int32_t id) {
   s->ids[s->n_ids++] = id;
   sampler_count_token(s->sampler, id, true);
@@ -535,7 +535,7 @@ static Status plan_step(Batch *b, Error *err) {
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
       if (is_idle(s)) continue;
-      choose_rope(b, s); /* may make a sequence that generates one that is prefilled */
+      choose_rope(b, s); /* may have a generating sequence prefilled again */
       if (s->n_rows > 0 || is_prefilled(s) != prompts) continue;
       /* A row is left for each of the sequences after it that generate. */
       const int most = prompts ? paced_rows(b) : b->sizes.max_chunk - --n_generating;
@@ -625,7 +625,7 @@ static Status take_results(Batch *b, const BatchJob *job, Sequence *s, bool *goe
   return STATUS_OK;
 }
 
-/* Takes the results of a step; sequences that end leave. */
+/* Takes the results of a step; sequences that end leave the batch. */
 static Status take_step(Batch *b, const BatchJob *job, Error *err) {
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];

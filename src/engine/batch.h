@@ -85,7 +85,7 @@ typedef struct {
   const volatile int *interrupted;                 /* or NULL */
   void *user;
   /* After a step that computed a part of a request's prompt: `done` of `total` tokens are computed. When all
-   * are, n_reused and prefill_ms of the result are set, and no token has been passed on. May be NULL. */
+   * tokens are, n_reused and prefill_ms of the result are set; no token has been passed on. May be NULL. */
   void (*progress)(void *user, const BatchRequest *request, const BatchResult *result, int done, int total);
   /* Before each step, for what comes from outside; may_wait: each sequence that is left has TURN_WAIT. May be
    * NULL if no request has a turn(). */

@@ -17,8 +17,8 @@ Status batch_check(const BatchOptions *options, const Backend *backend, const Mo
 /* True if the model has recurrent states: then sequences share no pages. */
 bool batch_has_states(const Backend *backend, const ModelConfig *config);
 
-/* The guesses that a sequence brings along at most, and the drafters that batch_open() opens. A model with
- * recurrent states has none. */
+/* The most guesses that a sequence brings along, and the number of drafters that batch_open() opens. Both are
+ * 0 for a model with recurrent states. */
 int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 int batch_drafters(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 

@@ -53,7 +53,7 @@ Status forward(const Backend *backend, BackendState *state, const Program *progr
                Error *err) {
   bool done = false, replayed = false;
   const bool drafts = program->ops[0].kind == OP_DRAFT_EMBED;
-  /* A drafter's step with other rows of states would be another graph. */
+  /* A drafter's step with other rows of states would need another graph. */
   const bool graph = backend->begin_step && !(drafts && range.states >= 0);
   if (drafts && backend->draft_step) TRY(backend->draft_step(state, range, &done, err));
   if (!drafts && backend->fused_step) TRY(backend->fused_step(state, range, &done, err));

@@ -16,8 +16,8 @@ enum {
 
 typedef struct {
   int n_slots;                /* 0: the model has no recurrent state */
-  int pos[MAX_KEPT_STATES];   /* the state in a slot is that after so many tokens; 0: the slot is free */
-  bool turn[MAX_KEPT_STATES]; /* at the end of a prompt, or where two texts began to differ */
+  int pos[MAX_KEPT_STATES];   /* tokens that the state in a slot has seen; 0: the slot is free */
+  bool turn[MAX_KEPT_STATES]; /* the state is at a prompt's end, or where two texts began to differ */
 } KeptStates;
 
 /* The number of slots for states of `bytes` each. */

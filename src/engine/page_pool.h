@@ -46,7 +46,7 @@ void page_pool_release(PagePool *pool, int page);
 /* ids[0..n) are the page's next tokens, which the next step computes. PRECOND they fit, and one sequence uses
  * the page */
 void page_pool_add(PagePool *pool, int page, const int32_t *ids, int n);
-/* All tokens that were added are computed. */
+/* Notes that all tokens that were added are computed. */
 void page_pool_computed(PagePool *pool, int page);
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* prefix_directory.c - see prefix_directory.h.
  *
  * Called by: prefix_store.c, commands/answer/cache_list.c.
- * Always true: files are unlinked, so a process that has one open can read on; nothing waits for a lock. */
+ * Always true: files are unlinked, so a process with a file open can read on; nothing waits for a lock. */
 #include "engine/prefix_directory.h"
 
 #include <dirent.h>

@@ -24,7 +24,7 @@ enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {
   const char *directory; /* created if missing */
-  const char *key;       /* text: all that decides keys and values but the ids, compared byte by byte */
+  const char *key;       /* text: all that keys and values depend on except the ids, compared byte by byte */
   const char *label;     /* the model's name for people */
   uint64_t limit_bytes;
   int n_threads;

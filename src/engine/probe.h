@@ -10,7 +10,7 @@ typedef struct {
   const char *weights;    /* "4-bit", "fp16" */
   int n_in, n_out, group; /* group 0: dense */
   int n_tokens;
-  const char *kernel; /* as --kernel names it; "cublas fp16": the library over the same shape in fp16 */
+  const char *kernel; /* as --kernel names it; "cublas fp16": cuBLAS with the same shape in fp16 */
   bool chosen;        /* the dispatch table's choice */
   double us;          /* median of one call */
   double gbps;        /* bytes of the stored matrix over that time */
@@ -51,6 +51,6 @@ struct BackendProbe {
   /* weights[i]: bytes of weights in the memory of GPU i of n that share the model (model/slice.h). Refuses
    * (STATUS_MODEL) a model that they cannot share; needs no device. NULL: devices cannot share a model. */
   Status (*shares)(const Model *model, int n, size_t *weights, Error *err);
-  /* Free and total bytes of the device's own memory. NULL: it uses the host's. */
+  /* Free and total bytes of the device's own memory. NULL: the device uses the host's. */
   Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
 };

@@ -6,8 +6,8 @@
  *
  * Top-k and top-p are the same cut of the ranking, once by count and once by weight. A radix select finds it
  * without sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second
- * and a third give its next bits; ids decide between equal keys, which have equal weights. It takes 3 passes
- * over the candidates, as on a parallel device. */
+ * and a third give the cut's next bits; ids decide between equal keys, which have equal weights. It takes 3
+ * passes over the candidates, as on a parallel device. */
 #include "engine/sampler.h"
 
 #include <float.h>

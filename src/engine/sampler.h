@@ -55,7 +55,7 @@ Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *e
 const SamplerSettings *sampler_settings(const Sampler *sampler);
 bool sampler_has_penalties(const Sampler *sampler);
 uint64_t sampler_draws(const Sampler *sampler);          /* the number of the next draw */
-void sampler_set_draws(Sampler *sampler, uint64_t n);    /* makes it n */
+void sampler_set_draws(Sampler *sampler, uint64_t n);    /* sets this number to n */
 uint64_t sampler_take_draw(Sampler *sampler);            /* counts one draw and returns its number */
 void sampler_return_draws(Sampler *sampler, uint64_t n); /* uncounts n draws, whose tokens were dropped */
 uint64_t sampler_version(const Sampler *sampler);        /* changes whenever the seen-token counts change */
@@ -70,7 +70,7 @@ typedef struct {
   double log_p; /* natural */
 } TokenScore;
 /* scores[0] is the score of `id`; scores[1 .. n] are the scores of the n likeliest tokens, the lower id first
- * where two are as likely. Entries beyond vocab_size tokens have the id -1. */
+ * of two equally likely ones. Entries beyond vocab_size tokens have the id -1. */
 void log_probabilities(const float *logits, int vocab_size, int32_t id, int n, TokenScore *scores);
 
 #ifdef __cplusplus

@@ -247,7 +247,7 @@ static void forget_guesses(Session *s) {
 }
 
 /* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. only_logits: row_logits() will not
- * make logits of further rows, so the backend may drop these in the last layer. PRECOND n <= max_chunk */
+ * make logits of further rows, so the backend may drop such rows in the last layer. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool only_logits, Error *err) {
   TokenRange range = {.pos = s->n_past,
                       .n_tokens = n,
@@ -358,7 +358,7 @@ Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
 }
 
 void session_adopt(Session *s, const int32_t *ids, int n) {
-  if (s->state_pos > s->n_past) s->state_pos = -1; /* of tokens that were forgotten */
+  if (s->state_pos > s->n_past) s->state_pos = -1; /* a state of forgotten tokens */
   for (; s->n_past < n; s->n_past++) {
     s->ids[s->n_past] = ids[s->n_past];
     sampler_count_token(s->sampler, ids[s->n_past], false);

@@ -118,10 +118,10 @@ Status session_sample(Session *session, int32_t *id,
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
 /* Several tokens that are known: session_hold() takes them one by one, false if the context is full;
- * session_decode_held() appends them in one step and makes the logits of the last one. Without that call they
- * are forgotten. No other function that appends may be called between. A session with a drafter computes
- * guesses in the same step, at most n_more (-1: any number), which is how many tokens may be appended after
- * these; a later call for tokens that were guessed then has no step to compute. */
+ * session_decode_held() appends them in one step and makes the logits of the last one. Tokens that it does
+ * not append are forgotten. No other function that appends may be called between the two. A session with a
+ * drafter computes guesses in the same step, at most n_more (-1: any number), which is how many tokens may
+ * follow the held tokens; a later call for tokens that were guessed then has no step to compute. */
 bool session_hold(Session *session, int32_t id);
 int session_held(const Session *session);
 Status session_decode_held(Session *session, int n_more, Error *err);
