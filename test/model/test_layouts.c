@@ -1,5 +1,5 @@
-/* test_layouts.c - quantised layers that are not stored as a Linear has them: what model_prepare() makes of
- * their numbers, and the message of every one that is refused. Whole models of each layout:
+/* test_layouts.c - quantised layers that are not stored as a Linear has them: the numbers that
+ * model_prepare() makes of theirs, and heads. Refusals: test_tensor_transcripts.c. Whole models of each layout:
  * commands/models/test_layouts.py. */
 #include "tiny_layer.h"
 
@@ -23,7 +23,6 @@ static TinyTensor *add(Tiny *tiny, const char *suffix, const char *dtype, int64_
   QUANT("\"quant_method\": \"compressed-tensors\", \"format\": \"" format                                    \
         "\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": {" weights "}" more "}}")
 #define PACKED_4 CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16, \"symmetric\": false", "")
-#define PACKED_8 CT_CONFIG("pack-quantized", "\"num_bits\": 8, \"group_size\": 16, \"symmetric\": false", "")
 #define INT8                                                                                                 \
   CT_CONFIG("int-quantized", "\"num_bits\": 8, \"strategy\": \"channel\"",                                   \
             ", \"input_activations\": {\"dynamic\": true, \"strategy\": \"token\"}")
@@ -201,149 +200,6 @@ static void symmetric_layers(void **state) {
 
 /* --- what is refused when a checkpoint is opened */
 
-static void parts_of_awq(void **state) {
-  Tiny tiny;
-  add_awq(&tiny);
-  tiny_remove(&tiny, Q ".qzeros");
-  ASSERT_REFUSED(&tiny, Q ".qzeros is missing, although its weights are there");
-  add_awq(&tiny);
-  tiny_remove(&tiny, Q ".scales");
-  ASSERT_REFUSED(&tiny, Q ".scales is missing");
-  add_awq(&tiny);
-  tiny_replace(&tiny, Q ".scales", "U8", 2, GROUPS, OUT);
-  ASSERT_REFUSED(&tiny, Q ".scales is U8, expected F16, BF16 or F32");
-  add_awq(&tiny);
-  tiny_replace(&tiny, Q ".scales", "F16", 2, IN / 8, OUT);
-  ASSERT_REFUSED(&tiny, Q ".scales is [4, 32], expected [2, 32] for groups of 16");
-  add_awq(&tiny);
-  tiny_replace(&tiny, Q ".qzeros", "I32", 2, GROUPS, OUT);
-  ASSERT_REFUSED(&tiny, Q ".qzeros is [2, 32], expected [2, 4] for groups of 16");
-  add_awq(&tiny);
-  add(&tiny, ".weight_packed", "I32", OUT, IN / 8);
-  ASSERT_REFUSED(&tiny, Q " has a qweight and a weight_packed, expected one of them");
-}
-
-static void parts_of_gptq(void **state) {
-  const char *config = GPTQ_CONFIG("4", "");
-  Tiny tiny;
-  add_gptq(&tiny, 4, config);
-  tiny_replace(&tiny, Q ".qweight", "I32", 2, IN, OUT / 8);
-  ASSERT_REFUSED(&tiny, Q ".qweight is [32, 4], expected [4, 32] (packed along the output, as AWQ does)");
-  add_gptq(&tiny, 4, config);
-  tiny_replace(&tiny, Q ".qweight", "I32", 2, IN * 3 / 32, OUT);
-  ASSERT_REFUSED(&tiny, Q ".qweight is [3, 32], expected [4, 32] (3 bits a weight)");
-  add_gptq(&tiny, 8, config);
-  ASSERT_REFUSED(&tiny, Q ".qweight is [8, 32], expected [4, 32] (8 bits a weight)");
-  add_gptq(&tiny, 4, config);
-  memcpy(tiny_find(&tiny, Q ".g_idx")->data + 12, &(int32_t){1}, 4);
-  ASSERT_REFUSED(&tiny, Q ".g_idx: input 3 is in group 1, expected 0: quantised in the order of activations",
-                 "desc_act", "take a checkpoint without it");
-  add_gptq(&tiny, 4, config);
-  memcpy(tiny_find(&tiny, Q ".g_idx")->data, &(int32_t){-1}, 4);
-  ASSERT_REFUSED(&tiny, Q ".g_idx: element 0 is -1, expected 0 to 1");
-  add_gptq(&tiny, 4, config);
-  memcpy(tiny_find(&tiny, Q ".g_idx")->data + 124, &(int32_t){INT32_MAX}, 4);
-  ASSERT_REFUSED(&tiny, Q ".g_idx: element 31 is 2147483647, expected 0 to 1");
-  add_gptq(&tiny, 4, config);
-  memcpy(tiny_find(&tiny, Q ".g_idx")->data + 124, &(int32_t){GROUPS}, 4);
-  ASSERT_REFUSED(&tiny, Q ".g_idx: element 31 is 2, expected 0 to 1");
-  add_gptq(&tiny, 4, config);
-  tiny_replace(&tiny, Q ".g_idx", "I32", 1, IN + 1, 1);
-  ASSERT_REFUSED(&tiny, Q ".g_idx is [33], expected [32]");
-  add_gptq(&tiny, 4, config);
-  tiny_replace(&tiny, Q ".g_idx", "I64", 1, IN, 1);
-  ASSERT_REFUSED(&tiny, Q ".g_idx is I64, expected I32");
-  add_gptq(&tiny, 4, GPTQ_CONFIG("4", ", \"desc_act\": true"));
-  tiny_remove(&tiny, Q ".g_idx");
-  ASSERT_REFUSED(&tiny, Q ".g_idx is missing, although config.json says desc_act");
-  add_gptq(&tiny, 4, config);
-  tiny_remove(&tiny, Q ".qzeros");
-  ASSERT_REFUSED(&tiny, Q ".qzeros is missing");
-}
-
-static void parts_of_compressed(void **state) {
-  Tiny tiny;
-  add_packed(&tiny);
-  memcpy(tiny_find(&tiny, Q ".weight_shape")->data + 8, &(int64_t){IN + 1}, 8);
-  ASSERT_REFUSED(&tiny, Q ".weight_shape says [32, 33], expected [32, 32]");
-  add_packed(&tiny);
-  memcpy(tiny_find(&tiny, Q ".weight_shape")->data, (int64_t[]){OUT + (1ll << 32), IN}, 16);
-  ASSERT_REFUSED(&tiny, Q ".weight_shape says [4294967328, 32], expected [32, 32]");
-  add_packed(&tiny);
-  tiny_replace(&tiny, Q ".weight_shape", "F32", 1, 2, 1);
-  ASSERT_REFUSED(&tiny, Q ".weight_shape is F32, expected I64");
-  add_packed(&tiny);
-  tiny_replace(&tiny, Q ".weight_shape", "I64", 1, 3, 1);
-  ASSERT_REFUSED(&tiny, Q ".weight_shape is [3], expected [2]");
-  add_packed(&tiny);
-  memcpy(tiny_replace(&tiny, Q ".weight_shape", "I32", 1, 2, 1)->data, (int32_t[]){OUT, IN - 1}, 8);
-  ASSERT_REFUSED(&tiny, Q ".weight_shape says [32, 31], expected [32, 32]");
-  add_packed(&tiny);
-  memcpy(tiny_find(&tiny, Q ".weight_shape")->data, (int64_t[]){OUT - 1, IN}, 16);
-  ASSERT_REFUSED(&tiny, Q ".weight_shape says [31, 32], expected [32, 32]");
-  add_packed(&tiny);
-  add(&tiny, ".weight", "F16", OUT, IN);
-  ASSERT_REFUSED(&tiny, Q " has a weight_packed and a weight, expected one of them");
-  add_packed(&tiny);
-  tiny_remove(&tiny, Q ".weight_zero_point");
-  ASSERT_REFUSED(&tiny, Q ".weight_zero_point is missing, although its weights are there");
-  add_packed(&tiny);
-  tiny.extra_config = CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16", "");
-  ASSERT_REFUSED(&tiny, Q ".weight_zero_point has zero points that are not 0, although ", "says symmetric");
-  add_packed(&tiny);
-  tiny_replace(&tiny, Q ".weight_packed", "I32", 2, OUT, IN / 4);
-  ASSERT_REFUSED(&tiny, Q ".weight_packed is [32, 8], expected [32, 4]");
-  add_packed(&tiny);
-  tiny_replace(&tiny, Q ".weight_scale", "BF16", 2, OUT, 1);
-  ASSERT_REFUSED(&tiny, Q ".weight_scale is [32, 1], expected [32, 2] for groups of 16");
-  add_packed(&tiny);
-  tiny_replace(&tiny, Q ".weight_packed", "U8", 2, OUT, IN / 2);
-  ASSERT_REFUSED(&tiny, Q ".weight_packed is stored as compressed-tensors nvfp4-pack-quantized has it, but ");
-  add_packed(&tiny);
-  memset(add(&tiny, ".weight_g_idx", "I32", IN, 0)->data, 0, IN * 4);
-  ASSERT_REFUSED(&tiny, Q ".weight_g_idx: input 16 is in group 0, expected 1");
-  add_packed(&tiny);
-  tiny.extra_config = "";
-  ASSERT_REFUSED(&tiny, Q ".weight_packed is quantised, but ", "has no quantization_config that says how");
-}
-
-/* Zero points that say what is so without them. */
-static void zero_points_of_a_symmetric_layer(void **state) {
-  Tiny tiny;
-  add_packed(&tiny);
-  tiny.extra_config = CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16", "");
-  set_words(tiny_find(&tiny, Q ".weight_zero_point"), 0x88888888);
-  Opened opened = open_prepared(&tiny);
-  close_opened(&opened, &tiny);
-  add_int8(&tiny);
-  memset(add(&tiny, ".weight_zero_point", "I8", OUT, 1)->data, 0, OUT);
-  opened = open_prepared(&tiny);
-  close_opened(&opened, &tiny);
-}
-
-static void parts_of_int8(void **state) {
-  Tiny tiny;
-  add_int8(&tiny);
-  memset(add(&tiny, ".weight_zero_point", "I8", OUT, 1)->data, 1, OUT);
-  ASSERT_REFUSED(&tiny, Q ".weight_zero_point has zero points that are not 0, although ");
-  add_int8(&tiny);
-  tiny_remove(&tiny, Q ".weight_scale");
-  ASSERT_REFUSED(&tiny, Q ".weight is I8, expected F16, BF16 or F32");
-  add_int8(&tiny);
-  tiny_replace(&tiny, Q ".weight_scale", "BF16", 1, 1, 1);
-  ASSERT_REFUSED(&tiny, Q ".weight_scale is [1], expected [32, 1] for groups of 32");
-  add_int8(&tiny);
-  tiny_replace(&tiny, Q ".weight", "I8", 2, OUT, IN / 2);
-  ASSERT_REFUSED(&tiny, Q ".weight is [32, 16], expected [32, 32]");
-  add_int8(&tiny);
-  tiny_replace(&tiny, Q ".weight", "F8_E4M3", 2, OUT, IN);
-  ASSERT_REFUSED(&tiny, Q ".weight is stored as FP8 has it, but ",
-                 "config.json says compressed-tensors int-q");
-  add_int8(&tiny);
-  tiny.extra_config = ""; /* nothing says what the bytes are */
-  ASSERT_REFUSED(&tiny, Q ".weight_scale: this layer looks like FP8 or INT8 with a scale");
-}
-
 /* Replaces a matrix of layer 0 by one of int8 zeros, which needs no time to make. */
 static void add_int8_zeros(Tiny *tiny, const char *which, int64_t n_out, int64_t n_in) {
   char name[96];
@@ -383,27 +239,6 @@ static void int8_sums_must_fit_32_bits(void **state) {
   ASSERT_REFUSED(&tiny, "down_proj.weight: int8 products of 131072 inputs are not supported");
 }
 
-static void layouts_that_the_config_does_not_say(void **state) {
-  Tiny tiny;
-  add_awq(&tiny);
-  tiny.extra_config = PACKED_4;
-  ASSERT_REFUSED(&tiny, Q ".qweight is stored as AutoAWQ gemm has it, but ",
-                 "config.json says compressed-tensors pack-quantized");
-  add_packed(&tiny);
-  tiny.extra_config = AWQ_CONFIG;
-  ASSERT_REFUSED(&tiny, Q ".weight_packed is stored as compressed-tensors pack-quantized has it, but ",
-                 "config.json says AutoAWQ gemm");
-  add_packed(&tiny);
-  tiny.extra_config = INT8;
-  ASSERT_REFUSED(&tiny, Q ".weight_packed is stored as compressed-tensors pack-quantized has it");
-  add_gptq(&tiny, 4, QUANT("\"quant_method\": \"gptq\", \"dynamic\": {\"(.+)+(.+)+[0-9]$\": {}}"));
-  ASSERT_REFUSED(&tiny,
-                 "config.json: the regular expression \"(.+)+(.+)+[0-9]$\" takes too long to match " Q);
-  add_gptq(&tiny, 4, QUANT("\"quant_method\": \"gptq\", \"group_size\": 24"));
-  ASSERT_REFUSED(&tiny,
-                 Q ".qweight: a layer of 32 inputs and 32 outputs cannot be quantised in groups of 24");
-}
-
 /* A layer that the config calls dense is read as the others are where its tensors are quantised ones. */
 static void tensors_say_whether_a_layer_is_quantised(void **state) {
   static const char *const ignored[] = {QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": "
@@ -425,88 +260,6 @@ static void tensors_say_whether_a_layer_is_quantised(void **state) {
   Opened opened = open_prepared(&tiny);
   assert_int_equal(opened.q->kind, LINEAR_AWQ);
   close_opened(&opened, &tiny);
-}
-
-/* The first q_proj of a model of the given sizes has a qweight, of any shape. */
-static void words_refused(int hidden, int n_heads, int head_dim, bool fused, const char *config,
-                          const char *part) {
-  Tiny tiny;
-  tiny_llama(&tiny);
-  tiny_free(&tiny);
-  tiny.hidden = hidden;
-  tiny.n_heads = n_heads;
-  tiny.head_dim = head_dim;
-  tiny.group = 0;
-  tiny.extra_config = config;
-  if (fused) tiny.architecture = "Phi3ForCausalLM", tiny.model_type = "phi3";
-  tiny_add(&tiny, "model.embed_tokens.weight", "F16", 2, 40, hidden);
-  tiny_add(&tiny, fused ? "model.layers.0.self_attn.qkv_proj.qweight" : Q ".qweight", "I32", 2, 4, 4);
-  ASSERT_REFUSED(&tiny, part);
-}
-
-/* k_proj has 32 inputs and 16 outputs: each shape says which layout it is of, and of how many bits. */
-static void other_shapes_are_known(void **state) {
-  enum { KV = 16 };
-  static const struct {
-    const char *config, *suffix;
-    int rows, columns, expected_rows, expected_columns;
-    const char *hint; /* "": none */
-  } cases[] = {
-      {AWQ_CONFIG, "qweight", IN, 1, IN, 2, " (2 bits a weight)"},
-      {AWQ_CONFIG, "qweight", IN, 3, IN, 2, " (6 bits a weight)"},
-      {AWQ_CONFIG, "qweight", IN, 4, IN, 2, " (8 bits a weight)"},
-      {AWQ_CONFIG, "qweight", IN, 5, IN, 2, ""},
-      {AWQ_CONFIG, "qweight", IN / 8, KV, IN, 2, " (packed along the input, as GPTQ does)"},
-      {AWQ_CONFIG, "qweight", KV, IN / 8, IN, 2, " (packed as AutoAWQ's \"gemv\" version does: save"},
-      {AWQ_CONFIG, "qweight", KV / 4, IN, IN, 2, " (packed as AutoAWQ's \"gemv_fast\" version or llm-awq"},
-      {GPTQ_CONFIG("4", ""), "qweight", 2, KV, 4, KV, " (2 bits a weight)"},
-      {GPTQ_CONFIG("4", ""), "qweight", 3, KV, 4, KV, " (3 bits a weight)"},
-      {GPTQ_CONFIG("4", ""), "qweight", 7, KV, 4, KV, " (7 bits a weight)"},
-      {GPTQ_CONFIG("4", ""), "qweight", 8, KV, 4, KV, " (8 bits a weight)"},
-      {GPTQ_CONFIG("4", ""), "qweight", 9, KV, 4, KV, ""},
-      {GPTQ_CONFIG("8", ""), "qweight", 4, KV, 8, KV, " (4 bits a weight)"},
-      {GPTQ_CONFIG("4", ""), "qweight", IN, KV / 8, 4, KV, " (packed along the output, as AWQ does)"},
-      {PACKED_4, "weight_packed", KV, 2, KV, 4, " (2 bits a weight)"},
-      {PACKED_4, "weight_packed", KV, 8, KV, 4, " (8 bits a weight)"},
-      {PACKED_8, "weight_packed", KV, 4, KV, 8, " (4 bits a weight)"},
-      {PACKED_4, "weight_packed", IN, KV / 8, KV, 4, " (packed along the output, as AWQ does)"},
-      {PACKED_4, "weight_packed", IN / 8, KV, KV, 4, " (packed along the input, as GPTQ does)"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Tiny tiny;
-    char name[100], part[200];
-    Error err = {{0}};
-    Model *model;
-    make_dense(&tiny, cases[i].config);
-    add(&tiny, ".weight", "F16", OUT, IN);
-    tiny_remove(&tiny, "model.layers.0.self_attn.k_proj.weight");
-    snprintf(name, sizeof name, "model.layers.0.self_attn.k_proj.%s", cases[i].suffix);
-    tiny_add(&tiny, name, "I32", 2, cases[i].rows, cases[i].columns);
-    snprintf(part, sizeof part, "tensor %s is [%d, %d], expected [%d, %d]%s", name, cases[i].rows,
-             cases[i].columns, cases[i].expected_rows, cases[i].expected_columns, cases[i].hint);
-    char *directory = write_tiny(&tiny);
-    assert_int_equal(model_open(directory, NULL, &model, &err), STATUS_MODEL);
-    model_close(model);
-    assert_contains(err.text, part);
-    if (!*cases[i].hint) assert_string_equal(strstr(err.text, part), part);
-    remove_directory(directory);
-    tiny_free(&tiny);
-  }
-}
-
-static void words_hold_whole_layers(void **state) {
-  const char *const four = QUANT("\"quant_method\": \"gptq\", \"group_size\": 2"),
-                    *const eight = QUANT("\"quant_method\": \"gptq\", \"group_size\": 2, \"bits\": 8"),
-                    *const awq = QUANT("\"quant_method\": \"awq\", \"group_size\": 2");
-  words_refused(36, 2, 16, false, four,
-                "a layer of 36 inputs and 32 outputs cannot be stored in words of 8 weights");
-  words_refused(38, 2, 16, false, eight,
-                "a layer of 38 inputs and 32 outputs cannot be stored in words of 4 weights");
-  words_refused(36, 2, 16, false, eight, Q ".qweight is [4, 4], expected [9, 32]");
-  words_refused(36, 2, 16, false, awq, Q ".qweight is [4, 4], expected [36, 4]");
-  words_refused(32, 4, 6, true, awq, "a layer of 32 inputs and 36 outputs cannot be stored in words of 8");
-  words_refused(32, 2, 6, false, awq,
-                "a layer of 32 inputs and 12 outputs cannot be quantised in groups of 2");
 }
 
 /* A head is quantised as its tensors are; that it is, the config says from then on. */
@@ -583,42 +336,7 @@ static void the_head_of_a_text_part_is_the_one_that_is_there(void **state) {
   }
 }
 
-static void embeddings(void **state) {
-  static const char *const names[] = {"model.embed_tokens.qweight", "model.embed_tokens.weight_packed"};
-  for (size_t i = 0; i < 2; i++) {
-    Tiny tiny;
-    tiny_llama(&tiny);
-    tiny_remove(&tiny, "model.embed_tokens.weight");
-    tiny_add(&tiny, names[i], "I32", 2, 40, 4);
-    ASSERT_REFUSED(&tiny, "model.embed_tokens.weight is missing: a quantised embedding is not supported");
-  }
-}
-
 /* --- what is refused when its numbers are read */
-
-static void numbers_that_are_none(void **state) {
-  Tiny tiny;
-  add_awq(&tiny);
-  memcpy(tiny_find(&tiny, Q ".scales")->data + 2 * 33, "\x00\x7c", 2);
-  assert_unprepared(&tiny,
-                    "model.safetensors: tensor " Q ".scales: element 33 is inf, expected a finite number");
-  add_awq(&tiny);
-  memcpy(tiny_find(&tiny, Q ".scales")->data + 2 * 63, "\x01\xfe", 2);
-  assert_unprepared(&tiny, Q ".scales: element 63 is -nan, expected a finite number");
-  add_gptq(&tiny, 4, GPTQ_CONFIG("4", ""));
-  memcpy(tiny_find(&tiny, Q ".scales")->data, "\x00\xfc", 2);
-  assert_unprepared(&tiny, Q ".scales: element 0 is -inf, expected a finite number");
-  add_packed(&tiny);
-  memcpy(tiny_find(&tiny, Q ".weight_scale")->data + 2, "\x80\x7f", 2);
-  assert_unprepared(&tiny, Q ".weight_scale: element 1 is inf, expected a finite number");
-  add_int8(&tiny);
-  memcpy(tiny_find(&tiny, Q ".weight_scale")->data + 62, "\xc0\x7f", 2);
-  assert_unprepared(&tiny, Q ".weight_scale: element 31 is nan, expected a finite number");
-  add_gptq(&tiny, 8, GPTQ_CONFIG("8", ""));
-  memset(tiny_find(&tiny, Q ".qzeros")->data + 5, 0xff, 1);
-  assert_unprepared(&tiny,
-                    Q ".qzeros: a zero point is 256, expected at most 255: save the model again as gptq_v2");
-}
 
 static void a_packed_file_has_finite_scales(void **state) {
   Tiny tiny;
@@ -643,20 +361,10 @@ int main(void) {
       cmocka_unit_test(scales_are_f16_where_that_loses_nothing),
       cmocka_unit_test(zero_points_of_gptq),
       cmocka_unit_test(symmetric_layers),
-      cmocka_unit_test(parts_of_awq),
-      cmocka_unit_test(parts_of_gptq),
-      cmocka_unit_test(parts_of_compressed),
-      cmocka_unit_test(zero_points_of_a_symmetric_layer),
-      cmocka_unit_test(parts_of_int8),
       cmocka_unit_test(int8_sums_must_fit_32_bits),
-      cmocka_unit_test(layouts_that_the_config_does_not_say),
       cmocka_unit_test(tensors_say_whether_a_layer_is_quantised),
-      cmocka_unit_test(other_shapes_are_known),
-      cmocka_unit_test(words_hold_whole_layers),
       cmocka_unit_test(heads_may_be_quantised),
       cmocka_unit_test(the_head_of_a_text_part_is_the_one_that_is_there),
-      cmocka_unit_test(embeddings),
-      cmocka_unit_test(numbers_that_are_none),
       cmocka_unit_test(a_packed_file_has_finite_scales),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

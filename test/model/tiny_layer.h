@@ -1,5 +1,5 @@
 /* tiny_layer.h - a tiny checkpoint whose first q_proj a test stores in a layout of its own. Included by
- * test/model/test_layouts.c and test_float_layouts.c; failures are assertions. */
+ * test/model/test_layouts.c, test_float_layouts.c and test_tensor_transcripts.c; failures are assertions. */
 #pragma once
 
 #include "tiny_checkpoint.h"
@@ -42,18 +42,5 @@ typedef struct {
 static inline void close_opened(Opened *opened, Tiny *tiny) {
   model_close(opened->model);
   remove_directory(opened->directory);
-  tiny_free(tiny);
-}
-
-/* The checkpoint opens, but its numbers are refused with a message that has this part. */
-static inline void assert_unprepared(Tiny *tiny, const char *part) {
-  char *directory = write_tiny(tiny);
-  Model *model = open_fine(directory, NULL);
-  Error err = {{0}};
-  assert_int_equal(model_prepare(model, 2, &err), STATUS_MODEL);
-  assert_contains(err.text, directory);
-  assert_contains(err.text, part);
-  model_close(model);
-  remove_directory(directory);
   tiny_free(tiny);
 }

@@ -2,7 +2,7 @@
  * and why others are refused.
  *
  *   {"normalizer": ...}   a tokenizer.json of such parts (Parts in small.h). The vocabulary "bytes" has ids
- *                         that are bytes; an added token may be a string, its flags and its content ("sn <s>")
+ *                         that are bytes; an added token may be its flags and content in a string: "sn <s>"
  *   like {"vocab": ...}   the parts of the following tokenizers that they do not name
  *   file {"model": ...}   a whole tokenizer.json
  *   > 3 * "text"          is encoded, here three times over
