@@ -1,5 +1,5 @@
 /* test_layouts.c - quantised layers that are not stored as a Linear has them: the numbers that
- * model_prepare() makes of theirs, and heads. Refusals: test_tensor_transcripts.c. Whole models of each layout:
+ * model_prepare() makes of theirs, and heads. Refusals: test_tensor_transcripts.c. Whole models:
  * commands/models/test_layouts.py. */
 #include "tiny_layer.h"
 

@@ -1,5 +1,5 @@
-/* test_tensor_transcripts.c - test/data/transcripts/tensors: tiny checkpoints whose tensors are changed, and what
- * opening them gives.
+/* test_tensor_transcripts.c - test/data/transcripts/tensors: tiny checkpoints whose tensors are changed,
+ * and what opening them gives.
  *
  *   awq is dense: add .qweight I32 32x4; ...   a checkpoint that later lines name
  *   awq: remove .scales; ...                   one that is opened
@@ -14,8 +14,8 @@
  *   group N                in the AutoAWQ config, 0: none; sizes HIDDEN HEADS HEAD_DIM; type phi3
  *   config JSON            of the quantisation, last in the line; empty: none
  *
- * Below it are the message, with DIR for its directory, or the layout of the first q_proj. `make goldens` writes
- * the files anew. */
+ * Below it are the message, with DIR for its directory, or the layout of the first q_proj. `make goldens`
+ * writes the files anew. */
 #include "test/transcript.h"
 #include "tiny_layer.h"
 
