@@ -263,7 +263,8 @@ test-unit: $(TESTS)
 # anew. What changed is for people to review.
 GOLDEN_PROGRAMS := $(BUILD)/test/model/test_config_transcripts $(BUILD)/test/cuda/test_dispatch \
                    $(BUILD)/test/tokenizer/test_transcripts $(BUILD)/test/constrain/test_transcripts \
-                   $(BUILD)/test/model/test_tensor_transcripts
+                   $(BUILD)/test/model/test_tensor_transcripts $(BUILD)/test/tokenizer/test_template_transcripts \
+                   $(BUILD)/test/tokenizer/test_regex
 GOLDEN_PYTESTS := $(wildcard test/commands/models/test_hostile_*.py) test/commands/models/test_architectures.py \
                   test/commands/models/test_program.py
 goldens: $(BUILD)/auk $(GOLDEN_PROGRAMS)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "small.h"
+#include "test/transcript.h"
 #include "tokenizer/regex/pattern.h"
 
 static size_t looks;    /* how often the clock of the time limit was read */
@@ -74,88 +75,27 @@ static void matches_what_the_reference_matches(void **state) {
   file_unmap(&file);
 }
 
-static void refuses_what_it_does_not_know(void **state) {
-  static const struct {
-    const char *pattern, *message; /* the message's end */
-  } cases[] = {
-      {"(a)\\1", "byte 5: \\1 is not supported"},
-      {"\\k<n>", "byte 2: \\k is not supported"},
-      {"\\g<1>", "\\g is not supported"},
-      {"a\\Kb", "\\K is not supported"},
-      {"\\Ga", "\\G is not supported"},
-      {"\\X", "\\X is not supported"},
-      {"\\y", "\\y is not supported"},
-      {"\\q", "\\q is not supported"},
-      {"\\M-a", "\\M is not supported"},
-      {"(?~ab)", "byte 3: this kind of group is not supported"},
-      {"(?x: a)", "this kind of group is not supported"},
-      {"(?s:.)", "this kind of group is not supported"},
-      {"(?P<n>a)", "this kind of group is not supported"},
-      {"(*FAIL)", "(*...) is not supported"},
-      {"(?(1)a|b)", "this kind of group is not supported"},
-      {"\\p{Foo}", "\\p{Foo}: unknown property"},
-      {"\\p{Script=Han}", "\\p{Script=Han}: unknown property"},
-      {"\\p", "\\p without {NAME} is not supported"},
-      {"\\p{L", "a property's name is too long or has no '}' behind it"},
-      {"[[:foo:]]", "this [:bracket:] is not supported"},
-      {"[]", "an empty class"},
-      {"[^]", "an empty class"},
-      {"[a", "a class without ']'"},
-      {"[b-a]", "a range that runs backwards"},
-      {"[a-\\d]", "a set at the end of a range"},
-      {"[\\d-a]", "a set at the beginning of a range"},
-      {"(a", "a group without ')'"},
-      {"a)", "')' without its group"},
-      {"*a", "'*' has nothing to repeat"},
-      {"\\b+", "what matches no character is repeated"},
-      {"(?=a)*", "what matches no character is repeated"},
-      {"a{3,2}", "{n,m} with n above m"},
-      {"a{70000}", "repeated more than 65535 times"},
-      {"a{65536}", "byte 8: repeated more than 65535 times"},
-      {"a{1,65536}", "repeated more than 65535 times"},
-      {"a{65536,}", "repeated more than 65535 times"},
-      {"a{4294967297}", "repeated more than 65535 times"},
-      {"\\p{012345678901234567890123456789012345678901234567890123456789012}",
-       "\\p{012345678901234567890123456789012345678901234567890123456789012}: unknown property"},
-      {"\\p{0123456789012345678901234567890123456789012345678901234567890123}",
-       "a property's name is too long or has no '}' behind it"},
-      {"\\x{DFFF}", "there is no character DFFF"},
-      {"\\xg", "\\x without a whole number behind it"},
-      {"\\x{}", "\\x without a whole number behind it"},
-      {"\\x{41", "\\x without a whole number behind it"},
-      {"\\x80", "\\x80 is half a character; \\x{80} would be one"},
-      {"\\u004", "\\u without a whole number behind it"},
-      {"(?#a", "a group without ')'"},
-      {"(?<n a)", "a group without '>'"},
-      {"[[:alpha]", "this [:bracket:] is not supported"},
-      {"[a-[b]]", "a set at the end of a range"},
-      {"^*", "what matches no character is repeated"},
-      {"$+", "what matches no character is repeated"},
-      {"\\z?", "what matches no character is repeated"},
-      {"(?<=a)?", "what matches no character is repeated"},
-      {"a|*", "'*' has nothing to repeat"},
-      {"(?i:f)(?i:f)",
-       "U+FB00 and its other form, of several characters, without regard to case: not supported"},
-      {"\\", "it ends too early"},
-      {"\\xe9", "\\xE9 is half a character; \\x{E9} would be one"},
-      {"\\x{110000}", "there is no character 110000"},
-      {"\\x{D800}", "there is no character D800"},
-      {"\\u12", "\\u without a whole number behind it"},
-      {"(?i:ss)", "U+00DF and its other form, of several characters, without regard to case: not supported"},
-      {"(?i:s(?:t))",
-       "U+FB05 and its other form, of several characters, without regard to case: not supported"},
-      {"(?i:[\\x{DF}])", "U+00DF in a class without regard to case is not supported"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+/* test/data/transcripts/regexes: below each /pattern/ is why it is refused, or whether it can match no
+ * character. */
+static void write_patterns(const char *old, FILE *out) {
+  char line[TRANSCRIPT_LINE];
+  while (transcript_next_line(&old, line)) {
+    if (*line == ' ') continue;
+    fprintf(out, "%s\n", line);
+    if (*line != '/') continue;
     Regex *regex = NULL;
     Error err = {{0}};
-    Status status = regex_compile("where", cases[i].pattern, strlen(cases[i].pattern), &regex, &err);
-    if (status != STATUS_MODEL) fail_msg("/%s/ is accepted", cases[i].pattern);
-    size_t n = strlen(err.text), wanted = strlen(cases[i].message);
-    if (strncmp(err.text, "where: ", 7) != 0 || n < wanted ||
-        strcmp(err.text + n - wanted, cases[i].message) != 0)
-      fail_msg("/%s/: \"%s\", expected \"%s\" at its end", cases[i].pattern, err.text, cases[i].message);
+    const Status status = regex_compile("where", line + 1, strlen(line) - 2, &regex, &err);
+    if (status != STATUS_OK)
+      fprintf(out, "    status %d: %s\n", status, err.text);
+    else
+      fprintf(out, "    %s\n", regex_matches_empty(regex) ? "can match no character" : "matches a character");
+    regex_free(regex);
   }
+}
+
+static void patterns_are_taken_as_their_transcript_says(void **state) {
+  check_transcripts("test/data/transcripts/regexes", write_patterns);
 }
 
 /* Deep nesting is refused before the stack ends; many kinds are refused by number. */
@@ -429,20 +369,6 @@ static void matches_of_all_lengths_are_whole(void **state) {
   free(text);
 }
 
-/* True if a Replace may use it: a pattern that can match without a character is refused there. */
-static void what_can_match_nothing_is_known(void **state) {
-  static const struct {
-    const char *pattern;
-    bool empty;
-  } cases[] = {{"", true},    {"a", false},    {"a*", true},     {"a+", false},      {"a|", true},
-               {"\\b", true}, {"(?=a)", true}, {"a{0,3}", true}, {"(?:a?b)", false}, {"^", true}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Regex *regex = compiled(cases[i].pattern);
-    assert_int_equal(regex_matches_empty(regex), cases[i].empty);
-    regex_free(regex);
-  }
-}
-
 /* 20 million characters; the first million is a match of half a million callouts. */
 static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
   const size_t n = 20000000, begun = 1000000;
@@ -492,7 +418,7 @@ static void long_matches_do_not_run_out_of_stack(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(matches_what_the_reference_matches),
-      cmocka_unit_test(refuses_what_it_does_not_know),
+      cmocka_unit_test(patterns_are_taken_as_their_transcript_says),
       cmocka_unit_test(refuses_what_is_too_large),
       cmocka_unit_test(so_many_levels_and_repetitions_and_no_more),
       cmocka_unit_test(large_classes_are_read_in_linear_time),
@@ -502,7 +428,6 @@ int main(void) {
       cmocka_unit_test(the_limit_of_time_is_half_a_second_and_some_for_each_byte),
       cmocka_unit_test(matches_are_found_at_all_distances),
       cmocka_unit_test(matches_of_all_lengths_are_whole),
-      cmocka_unit_test(what_can_match_nothing_is_known),
       cmocka_unit_test(the_clock_is_looked_at_seldom_in_long_texts_too),
       cmocka_unit_test(long_matches_do_not_run_out_of_stack),
   };
