@@ -1,4 +1,4 @@
-/* draft.h - what a drafter computes beside its layers (config.h, DraftKind): the operation
+/* draft.h - what a drafter computes outside its layers (config.h, DraftKind): the operation
  * draft_embed, and the backend's draft_take, draft_move and draft_context. Called by: backend.c, split.c. */
 #pragma once
 

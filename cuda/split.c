@@ -31,8 +31,8 @@ static Status use(const BackendModel *part, Error *err) {
   return cuda_status(cudaSetDevice(part->gpu), "cannot use it", err);
 }
 
-/* If another process has failed, replaces `err` by its reason. Waits up to 3 s for that (ranks_check()),
- * since a collective fails here before the message that says why arrives. */
+/* If another process has failed, replaces `err` by its reason. Waits up to 3 s for the reason
+ * (ranks_check()), since a collective fails here before the message that says why arrives. */
 static Status explain(const BackendModel *loaded, Status status, Error *err) {
   if (status && loaded->ranks) TRY(ranks_check(loaded->ranks, true, err));
   return status;

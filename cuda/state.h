@@ -116,8 +116,8 @@ struct BackendState {
   float *wide_h; /* [max_chunk][hidden] normalised x in fp32, for a router that does not normalise x itself */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   /* Results that are not added to x at once, fp32 rows of `hidden`. One GPU: [max_chunk], o or down before
-   * its norm. Several GPUs: [2][max_chunk], this GPU's part of o, then of down; with EXPERTS_OWN_NORMS the
-   * latter is [2 * max_chunk]: the sum of the experts, then the output of the MLP beside them. */
+   * its norm. Several GPUs: [2][max_chunk], this GPU's part of o, then of down; with EXPERTS_OWN_NORMS
+   * down's part is [2 * max_chunk]: the sum of the experts, then the output of the MLP beside them. */
   float *branch;
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */

@@ -26,7 +26,7 @@ typedef struct {
 
 typedef struct {
   StepKey key;
-  uint64_t last_step; /* number of the step that used it last; 0: unused */
+  uint64_t last_step; /* number of the last step that used the graph; 0: unused */
   int n_uses;
   cudaGraphExec_t graph; /* NULL: the key was seen, but not captured yet */
 } StepGraph;

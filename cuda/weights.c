@@ -26,7 +26,7 @@ typedef struct {
   int host_experts, host_layers; /* layers on the host, as in DeviceMemory */
   int layer;                     /* of the visited matrices */
   bool stays;                    /* the visited matrices stay on the host */
-  bool joined;                   /* the MLP beside the visited experts is the last of them */
+  bool joined;                   /* the last visited expert is the MLP beside the experts */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
   size_t staging_need;           /* bytes of the largest matrix on the host, once on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */

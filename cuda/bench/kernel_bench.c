@@ -107,7 +107,7 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-/* The group that linear_lay_out() was given for `like`; it pads a group of all n_in inputs. */
+/* The group that linear_lay_out(), which pads a group of all n_in inputs, was given for `like`. */
 static int given_group(const DeviceLinear *like) {
   if (!weight_is_quantised(like->type)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;

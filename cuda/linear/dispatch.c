@@ -91,8 +91,8 @@ static const LinearEntry expert_entries[] = {
 /* clang-format on */
 
 /* The first match wins; LinearInvariant (dispatch.h) says what the columns are. Why a row of x gets the same
- * bits beside any others: chain_mma and, in whole tiles of any shape, awq_wgmma add the products of an output
- * one after another, 16 inputs at a time, from the first input to the last; a launch of awq_tensorcore
+ * bits with any other rows: chain_mma and, in whole tiles of any shape, awq_wgmma add the products of an
+ * output one after another, 16 inputs at a time, from the first input to the last; a launch of awq_tensorcore
  * (a forced tile shape) and of dense_tensorcore has one tile of tokens, so that stream-K divides each matrix
  * in one way; dense_wgmma, dense_rows and awq_plain sum a row's products in one order; the sums of int8_token
  * and int8_bytes are exact. */

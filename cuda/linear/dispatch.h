@@ -118,11 +118,11 @@ typedef enum {
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
-  int min_tokens, max_tokens; /* tokens it is chosen for; 0: never chosen */
+  int min_tokens, max_tokens; /* tokens that the entry is chosen for; 0: never */
   int small_tokens;           /* max_tokens of a matrix of fewer than DISPATCH_SMALL weights */
-  int tiled_tokens;           /* the same if it has DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
-  int limit_tokens;           /* most tokens it can take, also when forced */
-  int group_multiple;         /* quantised: group % group_multiple == 0 (see group_fits()) */
+  int tiled_tokens;   /* max_tokens if such a matrix has DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
+  int limit_tokens;   /* most tokens that the kernel can take, also when forced */
+  int group_multiple; /* quantised: group % group_multiple == 0 (see group_fits()) */
   LinearHeld held;
   int min_arch, max_arch;
   LinearLaunch launch;

@@ -15,9 +15,9 @@ struct Epilogue {
   size_t stride;     /* elements between rows of y */
   int n_out;         /* rows of the matrix; rows past n_out are not stored */
   LinearOutput kind;
-  const float *factors; /* [n_out rounded up to 16, in slab order] or NULL: sums are multiplied by them */
+  const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
   Activation gated;     /* of LINEAR_SWIGLU_F16 */
-  /* [rows of y] or NULL. They multiply the gated product, or with other outputs the bias alone. */
+  /* [rows of y] or NULL. Factors of the gated product, or with other outputs of the bias alone. */
   const float *row_factors;
 };
 
@@ -31,8 +31,8 @@ __device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {
 }
 
 /* A sum times the factor of its output, plus the output's bias times the factor of the token. fmaf is written
- * out, since the compiler may fuse these differently in each kernel, and under LINEAR_INVARIANT several
- * kernels must round alike. */
+ * out, since the compiler may fuse multiplications and additions differently in each kernel, and under
+ * LINEAR_INVARIANT several kernels must round alike. */
 __device__ __forceinline__ float with_factor_and_bias(float sum, float by, float bias, float times) {
   return fmaf(sum, by, bias * times);
 }

@@ -6,7 +6,7 @@
  *
  * The chosen experts are multiplied as one matrix: stacked, or side by side. A block owns consecutive tile
  * rows (skinny_plan.h cuts the matrix, a batch being one unit of 16 outputs x 128 inputs). The units of a
- * block are one run. Each warp streams an equal part of it through its own ring in shared memory:
+ * block are one run. Each warp streams an equal part of the run through its own ring in shared memory:
  *
  *     units | tile row 0: u u u u u u | tile row 1: u u u u u u | ...
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...

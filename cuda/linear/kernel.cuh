@@ -53,8 +53,8 @@ extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kerne
  * separate kernel for heads. */
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device);
 
-/* The query for a call. With experts it is for one token's chosen experts as one matrix: stacked or, if
- * summed, side by side. */
+/* The query for a call. With experts the query is for one token's chosen experts as one matrix: stacked or,
+ * if summed, side by side. */
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,
                                 const DeviceLimits &device) {
   LinearQuery query = {w.type,           w.type == WEIGHT_INT8 ? ACT_INT8 : act,
@@ -219,7 +219,7 @@ template <class Work> auto with_weights(WeightType type, Work work) {
   }
 }
 
-/* The arguments of a kernel that reads x as it is and needs no workspace. */
+/* The arguments of a kernel that reads x unconverted and needs no workspace. */
 struct QuantArgs {
   QuantView w;
   const __half *x;

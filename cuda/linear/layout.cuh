@@ -27,7 +27,7 @@
  *     where s2 and n of a2 are stored ^ bits 9 and 9 8 7, s3 and n of a3 ^ bits 6 and 10 9 8, so that bits
  *     15 and 11 10 9 of w << 6 ^ w << 2 are those of a2, and of w << 9 ^ w << 1 those of a3
  *   FP4 scales [n_out / 16][n_in / 64][8 g][4 groups][2 rows] u8: the bits of an fp16 from bit 7 on (E4M3
- *     with a fifth bit of exponent in place of the sign), so an E4M3 code stands for 1 / 256 of its number
+ *     with a fifth bit of exponent in place of the sign), so an E4M3 code is read as 1 / 256 of its number
  *   factors    [n_out rounded up to 16] fp32
  *
  * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and
@@ -96,13 +96,13 @@ struct HalfZeros {
 
 /* Each type W of weights below has:
  *   Meta               the scales and zeros of rows g and g + 8 for a block of inputs, in registers: for one
- *                      group, or for FP4 of a tile
+ *                      group (FP4: one tile)
  *   kMetaBytes         of a tile row and block in shared memory, brought by kMetaCopies of copy_meta(), each
  *                      a piece of at most 16 bytes, 16 apart
  *   n_blocks, block_of how many blocks a tile row has (groups; FP4: tiles), and the block of input k
  *   piece, copy_piece  for a warp that brings the same pieces of many blocks: the address of piece i of a
  *                      block, and its copy. Blocks are numbered tile row after tile row; piece i of the next
- *                      one is piece_step(i) bytes further
+ *                      block is piece_step(i) bytes further
  *   staged_meta, meta  read a Meta from shared memory, and from the matrix for the block of input k
  *   operand            operand a of mma_f16 for k 16j .. 16j + 15 of a tile, with or without the scales
  *   weights            row g's and g + 8's weight of byte i in word j, without the factor, in fp32

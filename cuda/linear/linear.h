@@ -209,11 +209,11 @@ typedef struct {
   const char *kernel; /* forces an entry of the table, or NULL */
   int variant;        /* 0: the kernel chooses; n: its n-th tile shape (for measuring); or LINEAR_WHOLE */
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
-  /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 it multiplies the results, with
-   * other outputs the bias alone, since x has been multiplied by it before. */
+  /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 the factor multiplies the
+   * results, with other outputs the bias alone, since x has been multiplied by the factor before. */
   const float *row_factors;
   /* For matrices of experts, else NULL; n_tokens still counts tokens. y has a row for each place
-   * (LinearExperts); x has one for each place if the experts are `summed` or x is gathered, else one for each
+   * (LinearExperts); x has a row for each place if the experts are `summed` or x is gathered, else for each
    * token. Summed experts as one matrix (linear_experts_as_one()) give one row, their sum; row_factors are
    * then those of the rows of x, which are x_stride = n_in rounded up to 128 apart, with zeros between. */
   const LinearExperts *experts;
@@ -237,8 +237,8 @@ Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err);
 
 /* *device = the properties of a GPU that decide which kernels it runs. */
 Status linear_device(int gpu, DeviceLimits *device, Error *err);
-/* STATUS_MODEL if the device has no kernel for the matrix under LINEAR_INVARIANT. *fast = true if it is a
- * Hopper GPU, and multiplies many rows with fp16 activations about as fast as without LINEAR_INVARIANT. */
+/* STATUS_MODEL if the device has no kernel for the matrix under LINEAR_INVARIANT. *fast = true if the device
+ * is a Hopper GPU and multiplies many rows with fp16 activations about as fast as without LINEAR_INVARIANT. */
 Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *device, bool *fast,
                               Error *err);
 

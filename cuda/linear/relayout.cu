@@ -14,7 +14,7 @@ static bool tiled(WeightType type) {
   return weight_is_quantised(type) || type == WEIGHT_INT8;
 }
 
-constexpr int kFp4Group = 16; /* inputs of an FP4 scale as laid out; larger groups repeat theirs */
+constexpr int kFp4Group = 16; /* inputs of an FP4 scale as laid out; larger groups repeat the scale */
 
 static size_t element_bytes(WeightType type) {
   return type == WEIGHT_F32 ? 4 : 2;

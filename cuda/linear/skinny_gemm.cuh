@@ -188,7 +188,7 @@ template <class W, int kBlockIn> struct Groups {
 };
 
 /* Reads the inputs of n_units units and passes them on: store(inputs of the lane, unit, token, inside).
- * Tokens past n_tokens repeat the last one; their results are dropped, as is what is not inside. */
+ * Tokens past n_tokens repeat the last token. Their results, and inputs that are not inside, are dropped. */
 template <int kTokens, bool kWhole, class Store>
 __device__ __forceinline__ void read_units(const Args &a, int first_unit, int n_units, Store store) {
   constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads in flight before the first is used */

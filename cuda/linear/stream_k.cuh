@@ -125,7 +125,7 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
 /* The main loop of a tile kernel: the steps of the block in order, with the copies of the next kStages - 1
  * steps in flight. The kernel passes what differs:
  *
- *   load(stage, at, jumps)  starts the copies of step `at`; jumps: the step before was not loaded last
+ *   load(stage, at, jumps)  starts the copies of step `at`; jumps: step at - 1 was not loaded last
  *   multiply(stage)         adds a step to the sums of the tile
  *   finish(at, whole)       ends the tile, or the block's part of it, and resets the sums; whole(sums) calls
  *                           combine() and says whether this block stores the tile

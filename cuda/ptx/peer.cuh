@@ -1,7 +1,7 @@
 /* peer.cuh - loads and stores in the memory of other GPUs, as PTX. Sections are of the PTX ISA 9.0 manual.
  *
  * A packet carries two numbers, each with a tag beside it, in one store of 16 bytes. The reader takes a
- * packet when both tags are those that it waits for, so no fence is needed: a number and its tag are 8
+ * packet when both tags have the expected value, so no fence is needed: a number and its tag are 8
  * aligned bytes, which arrive together. */
 #pragma once
 

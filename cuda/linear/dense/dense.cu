@@ -4,8 +4,8 @@
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
  * The work is cut into units: 256 inputs of two rows that the epilogue needs together, g and g + 8 of a tile.
- * A block has consecutive row pairs. The units of the block are one run. Each of its warps has an equal part
- * of it, whether or not rows end there:
+ * A block has consecutive row pairs. The units of the block are one run. Each warp has an equal part of the
+ * run, whether or not rows end there:
  *
  *     units | row pair 0: u u u u u u | row pair 1: u u u u u u | ...
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
@@ -163,7 +163,7 @@ template <int kTokens> struct Parts {
 };
 
 /* Adds the sums of a warp's lanes for all tokens, and stores them: into y if the row pair is whole, else into
- * `part`, the warp's. */
+ * the warp's `part`. */
 template <int kTokens, bool kExperts>
 __device__ __forceinline__ void finish_pair(const Args &a, const int *ids, int pair, bool whole,
                                             float (&sum)[kTokens][2], float (*part)[2]) {

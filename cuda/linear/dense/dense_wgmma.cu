@@ -36,7 +36,7 @@ template <class T, int kRows_, int kTokens_> struct Shape {
   static constexpr int kRows = kRows_, kConsumers = 2 * kRows, kThreads = kConsumers + 128;
   static constexpr int kTokens = kTokens_, kWBytes = kRows * kIn * 2, kXBytes = kTokens * kIn * 2;
   static constexpr int kStageBytes = kWBytes + kXBytes, kStages = 192 * 1024 / kStageBytes;
-  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align it to 1024 */
+  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* 1024: to align the stages */
 };
 
 struct Args {

@@ -57,7 +57,7 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* A place in a ring. */
+/* A position in a ring. */
 struct Ring {
   int slot, phase;
   __device__ __forceinline__ void advance(int n_stages) {

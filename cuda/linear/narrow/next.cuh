@@ -195,7 +195,7 @@ __device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &n
     return;
   }
   constexpr int kWarps = S::kGroupThreads / 32, kTokensOfWarp = (8 * S::kOwn + kWarps - 1) / kWarps;
-  constexpr int kBarrier = 4; /* and the next one: a barrier for each group */
+  constexpr int kBarrier = 4; /* kBarrier + 1, too: a barrier for each group */
   static_assert(kTokensOfWarp <= S::kMine, "fetch() has room");
   const int tile = out_tile(a, part.tile), first = group * S::kOwn * 8, warp = threadIdx.x / 32 % kWarps;
   End end(a.out, next, tile, a.n_tokens);

@@ -6,7 +6,7 @@
  * tile after tile, are cut evenly over the blocks (stream-K, stream_k.cuh), so a block may begin in the
  * middle of a tile. Then it sends its sums of that tile through the mailbox to the block in which the tile
  * begins, which adds the sums of all blocks in the order of k. A value in the mailbox is its own flag: 0
- * means that it has not come yet. All blocks are resident, and a block sends before it waits.
+ * means that the value has not come yet. All blocks are resident, and a block sends before it waits.
  *
  *   stage  x of a unit; weights [tiles x vectors][kTileRows][512]; scales and zeros [kTileRows][kParts]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
@@ -263,7 +263,8 @@ __device__ __forceinline__ void collect(float (&y)[4 * S::kMine], float *mailbox
 }
 
 /* Finishes kMine fragments of a part of a tile: y has the block's sums. A part that does not begin its tile
- * is sent to the block that does. c.normalise() may multiply finished sums by a number for each token. */
+ * is sent to the block with the tile's first unit. c.normalise() may multiply finished sums by a number for
+ * each token. */
 template <class S, class Consumer>
 __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, float (&y)[4 * S::kMine],
                                        const Part &part, int group) {
@@ -373,9 +374,9 @@ __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stag
 
 #endif
 
-/* Divides n_tiles tiles among the blocks. If they are not even over n_sms blocks, every j blocks get k tiles
- * where that uses 95% of the SMs: then few blocks have parts of two tiles (gate and up of Qwen3-8B: three
- * tiles for two blocks). With fewer than least_units a block would only fill its pipeline. */
+/* Divides n_tiles tiles among the blocks. If n_sms blocks cannot have equally many, every j blocks get k
+ * tiles where that uses 95% of the SMs: then few blocks have parts of two tiles (gate and up of Qwen3-8B:
+ * three tiles for two blocks). With fewer than least_units units a block would only fill its pipeline. */
 inline stream_k::Work divide(int n_tiles, int n_units, int least_units, int n_sms) {
   stream_k::Work work = stream_k::even_work(n_tiles, n_units, n_sms, least_units);
   if (work.n_blocks < n_sms) return work;

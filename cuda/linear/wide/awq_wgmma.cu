@@ -257,8 +257,8 @@ Choice fastest_of(const LinearArgs &args) {
 }
 
 /* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is the
- * one that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 is low tiles,
- * 2 high ones. */
+ * variant that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 is low
+ * tiles, 2 high ones. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   const int n = (int)std::size(shapes);
   if (args.variant > (args.experts ? 2 : 2 * n))

@@ -6,7 +6,7 @@
  * that remain.
  *
  * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B and so
- * on. So blocks compute equally high tiles at the same time, and none has much more work than another. */
+ * on. So blocks compute equally high tiles at the same time, and no block has much more work than another. */
 #pragma once
 
 #include "cuda/linear/kernel.cuh"
@@ -33,7 +33,7 @@ template <int kMost_> struct ExpertTiles {
 
   /* How n rows are divided. */
   struct Division {
-    int n_tiles, rows; /* rows of each but the last */
+    int n_tiles, rows; /* rows of each tile but the last */
     __device__ __forceinline__ explicit Division(int n) : n_tiles((n + kMost - 1) / kMost), rows(0) {
       if (n_tiles > 0) rows = whole_steps((n + n_tiles - 1) / n_tiles);
     }

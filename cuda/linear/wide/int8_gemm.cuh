@@ -3,7 +3,7 @@
  *     y[m][o] = s[o] d[m] sum_k W[o][k] X[m][k]
  *
  * s is a scale for each output, d one for each token. W and X are bytes. Integers add up to the same whatever
- * the order, so that a row's bits depend neither on where tiles are cut nor on the rows beside it.
+ * the order, so that a row's bits depend neither on where tiles are cut nor on other rows.
  *
  * A block is two consumer warpgroups, each 64 outputs by kTokens tokens, and a producer thread that loads
  * kStages parts ahead. Stream-K divides the work (stream_k.cuh).

@@ -466,7 +466,7 @@ inline double narrow_us(const LinearArgs &args, int n_tokens) {
   return 3 + 0.04 * n + weights * ((args.w->type == WEIGHT_FP8 ? 0.23 : 0.12) + 0.0022 * n);
 }
 
-/* How many tiles of tokens a wave of pairs has; 0 if the tiles cannot be shared out in waves.
+/* How many tiles of tokens a wave of pairs has; 0 if the tiles cannot be divided into waves.
  *
  * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: t tiles of tokens (the
  * result) by n_blocks / t tiles of outputs. A pair has two neighbouring tiles of outputs and the same tokens.
