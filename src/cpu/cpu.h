@@ -290,9 +290,9 @@ enum { CONVOLUTION_BLOCK = 64 }; /* columns of a task */
 /* Convolves the block of columns that begins at `first`, and sets `tail` for the next rows. */
 void cpu_convolve(const Kernels *kernels, const Convolution *convolution, int first);
 
-/* These copy numbers as fp32 to place[*next] and advance *next; with place NULL they only count. In order: n
- * numbers that the caller sets; taps, transposed; n numbers padded with zeros (without data all are zeros); a
- * vector plus `plus`, or NULL for an absent vector; a linear layer's bias. */
+/* cpu_take_...() copy numbers as fp32 to place[*next] and advance *next; with place NULL they only count. In
+ * order: n numbers that the caller sets; taps, transposed; n numbers padded with zeros (without data all are
+ * zeros); a vector plus `plus`, or NULL for an absent vector; a linear layer's bias. */
 float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t *next);
 const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t *next);

@@ -73,7 +73,7 @@ static float share_among_near(const float *outputs, int n, int e, float near) {
   return 1 / sum;
 }
 
-/* Chooses the experts of a row. outputs: [n_experts] of the router, which is overwritten; weights:
+/* Chooses the experts of a row. outputs: the router's [n_experts], which are overwritten; weights:
  * [n_experts] scratch. */
 static void choose(const ExpertConfig *config, const CpuLayer *layer, float *outputs, float *weights,
                    ExpertChoice *chosen) {

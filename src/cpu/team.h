@@ -13,9 +13,9 @@ typedef struct Team Team;
 /* A thread's part of a job: 0 <= me < n. */
 typedef void TeamWork(void *context, int me, int n);
 
-/* How many threads a team should have if the program computes with n_threads: one less if that is at least 8
- * and takes every core. The free core runs the program's other threads and those of a GPU's library; a team
- * always waits for its slowest thread. */
+/* How many threads a team should have if the program computes with n_threads: one less if n_threads is at
+ * least 8 and takes every core. The free core runs the program's other threads and those of a GPU's library;
+ * a team always waits for its slowest thread. */
 int team_size(int n_threads);
 
 /* A team of n >= 1 threads: n - 1 of its own, and the one that calls team_run(). The team has fewer if

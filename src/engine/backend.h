@@ -102,7 +102,7 @@ typedef struct {
   /* After the step only its logits and the layers' caches are read, so that the last layer need not compute
    * rows without logits to their end. */
   bool only_logits;
-  int n_kept; /* set by forward(): OP_OUT_PROJ keeps only these many rows, those with logits; 0: all rows */
+  int n_kept; /* set by forward(): OP_OUT_PROJ keeps only so many rows, those with logits; 0: all rows */
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
@@ -122,8 +122,7 @@ typedef struct {
   size_t weights;    /* bytes of the device's memory that load() takes */
   size_t free_bytes; /* free bytes of that memory; on a CPU, mapped weights count as free */
   size_t on_host;    /* bytes of weights that stay in the host's memory though the device has its own */
-  int host_experts,
-      host_layers; /* how many of the last layers leave their experts, and all matrices, in it */
+  int host_experts, host_layers; /* how many of the last layers have experts, and all matrices, on the host */
   /* Bytes of copies of weights that make long prompts faster (BackendOptions.copies), not among `weights`. */
   size_t copies;
 } DeviceMemory;

@@ -496,7 +496,7 @@ static bool waits_for_turns(const Sequence *s) {
   return s->request.turn && (s->request.generate.allow || s->request.generate.may_force);
 }
 
-/* Gives the rows that are left to guesses, the oldest sequence's first. */
+/* Gives guesses the remaining rows, the oldest sequence's guesses first. */
 static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   int n_generating = 0;
   if (b->sizes.invariant && n_logits > GUESS_ROWS) n_logits = GUESS_ROWS;
@@ -607,7 +607,7 @@ static void report_prompt(const BatchJob *job, Sequence *s, int n) {
     job->progress(job->user, &s->request, &s->result, n > 0 ? s->n_ids : s->n_past, s->n_ids);
 }
 
-/* Takes a sequence's results of a step; *goes_on: it does not end. */
+/* Takes a sequence's results of a step; *goes_on: the sequence does not end. */
 static Status take_results(Batch *b, const BatchJob *job, Sequence *s, bool *goes_on, Error *err) {
   note_computed(b, s);
   const int before = s->n_past - s->n_rows, first = first_logits(s);

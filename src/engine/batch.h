@@ -48,7 +48,7 @@ typedef struct {
   const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size) */
   int n_ids;
   const SamplerSettings *sampler;
-  GenerateOptions generate; /* `interrupted` ends it with FINISH_INTERRUPTED if BatchJob's is NULL */
+  GenerateOptions generate; /* if BatchJob.interrupted is NULL, `interrupted` ends the answer */
   TokenSink sink;
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;

@@ -35,8 +35,8 @@ static Status sample(Session *session, const GenerateOptions *options, void *use
  * them unless that is decoded already. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the
  * device computes one token while the host shows another, and waits for the oldest. A mask depends on the
  * token before: then one step is enqueued, which the device computes while the host makes the next mask.
- * Guesses do, too: where guesses are likely, no more steps are enqueued, and those in flight are waited for.
- * The last wanted token is sampled and not decoded, since its logits have no use. */
+ * Guesses depend on it, too: where guesses are likely, no more steps are enqueued, and those in flight are
+ * waited for. The last wanted token is sampled and not decoded, since its logits have no use. */
 static Status next_token(Session *session, const GenerateOptions *options, void *user, int n_wanted,
                          int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };

@@ -15,7 +15,7 @@ typedef struct {
   int parent;                     /* the page before it in the text; NONE: it is the first */
   int n_users;                    /* sequences */
   int n_added;                    /* its tokens */
-  int n_computed;                 /* how many of them have keys and values */
+  int n_computed;                 /* how many of its tokens have keys and values */
   int next_of_hash;               /* the next page of its bucket, or NONE */
   int newer, older;               /* neighbours in the list of known pages without users, or NONE */
 } Page;

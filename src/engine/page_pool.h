@@ -28,7 +28,7 @@ void page_pool_close(PagePool *pool);
 size_t page_pool_bytes(int n_pages, int page_tokens); /* of memory that it takes at most */
 
 int page_pool_used(const PagePool *pool); /* pages that sequences use */
-int page_pool_free(const PagePool *pool); /* the others */
+int page_pool_free(const PagePool *pool); /* all other pages */
 
 /* The pages of a text before another page. */
 typedef struct {

@@ -374,7 +374,7 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
 }
 
 const size_t *session_kv_bytes(const Session *s) {
-  /* A drafter that reads hidden states has to see those of each token. */
+  /* A drafter that reads hidden states has to see the states of each token. */
   return s->backend->kv_read && s->backend->kv_write && s->sizes.taps.n == 0 ? s->kv_bytes : NULL;
 }
 

@@ -20,7 +20,7 @@ typedef struct {
   int max_logit_rows; /* 0: 1; eval keeps more */
   SamplerSettings sampler;
   /* Guesses what comes next (drafters/drafter.h), so that session_decode_held() computes several tokens in a
-   * step; NULL: nothing does. It stays the caller's and outlives the session. */
+   * step; NULL: no guesses. The drafter stays the caller's and outlives the session. */
   Drafter *drafter;
   int n_guesses;     /* of a step, at most DRAFT_MOST; 0: none */
   bool guess_always; /* even where guesses do not pay */
@@ -84,8 +84,8 @@ const size_t *session_kv_bytes(const Session *session);
 const size_t *session_state_bytes(const Session *session);
 /* The kept states (kept_states.h), by slot. */
 const KeptStates *session_kept_states(const Session *session);
-/* A new slot for the state after pos > session_length() tokens; frees a slot; Backend's state_read() and
- * state_write() of a slot. */
+/* session_state_add(): a new slot for the state after pos > session_length() tokens. session_state_drop()
+ * frees a slot. Then Backend's state_read() and state_write() of a slot. */
 int session_state_add(Session *session, int pos);
 void session_state_drop(Session *session, int slot);
 Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);

@@ -14,7 +14,7 @@ typedef struct {
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the
  * lm_head is not read). In the last layer only these rows go on after attention. The step reads the keys and
- * values of the past tokens that its first row sees (sliding windows), and makes its own rows'. */
+ * values of the past tokens that its first row sees (sliding windows), and writes those of its rows. */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
 /* Bytes of weights that a step of one token reads of experts in the last host_experts layers, and of all
