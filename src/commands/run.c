@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/output.h"
-#include "commands/answer/assistant.h"
+#include "commands/answer/answer.h"
 #include "commands/answer/choose.h"
 #include "commands/answer/prompt.h"
 #include "commands/answer/reply.h"

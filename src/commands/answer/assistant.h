@@ -1,7 +1,7 @@
 /* assistant.h - an open model that can answer: checkpoint, tokenizer, chat template, device, session and
- * sampler; and the single path from a prompt to an answer. The caller decides where the text goes.
- * In order: assistant_open() refuses all that can be refused before weights are read; assistant_encode();
- * assistant_start() reads the weights; assistant_answer(), any number of times. */
+ * sampler. In order: assistant_open() refuses all that can be refused before weights are read;
+ * assistant_encode(); assistant_start() reads the weights; assistant_answer() (answer.h), any number of
+ * times. */
 #pragma once
 
 #include <limits.h>
@@ -205,83 +205,5 @@ Status assistant_run(Assistant *assistant, const BatchJob *job, Error *err);
  * PRECOND no session */
 Status assistant_run_alone(Assistant *assistant, int n_at_once, const BatchJob *job, Error *err);
 
-/* TEXT_CALL: calls of functions, complete, as tools_read_calls() writes them. */
-typedef enum { TEXT_ANSWER, TEXT_THOUGHT, TEXT_CALL } TextKind;
-
-/* Log-probabilities of the tokens of an answer. */
-typedef struct {
-  TokenScore *items; /* [count] n_best + 1 for each token, in the order of log_probabilities() */
-  size_t count, capacity;
-  int n_best;
-} ScoreList;
-
-typedef struct {
-  /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
-   * FINISH_STOP. Excludes the marks of a thought and white space around them. */
-  Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
-  IdList *ids;       /* receives each token's id before its text; may be NULL */
-  ScoreList *scores; /* receives each token's scores; may be NULL */
-  /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens
-   * done and in total; may be NULL. */
-  void (*prefilling)(void *user, int done, int total);
-  void *user;
-} AnswerSink;
-
-typedef struct {
-  FinishReason reason;
-  int n_prompt;    /* tokens */
-  int n_reused;    /* tokens of the prompt already in the session */
-  int n_generated; /* thought, marks and answer, without the end token */
-  int n_thought;   /* part of n_generated: tokens of thought */
-  int n_forced;    /* part of n_generated: tokens that the answer's form left no choice for */
-  GuessCounts guesses;
-  bool thought;                                 /* the answer has a thought */
-  bool in_thought;                              /* the end came within the thought: no answer */
-  bool in_call;                                 /* the end came within a call of a function */
-  bool in_form;                                 /* the end came before the answer was complete in its form */
-  bool is_json;                                 /* complete, and its form (form.h) is JSON */
-  double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
-} AnswerResult;
-
 /* A SessionProgress without display; an interruption of `assistant` ends the prefill. */
 bool assistant_goes_on(void *assistant, int done, int total);
-
-/* Prefills the part of ids[0..n) that the session lacks, generates, and splits thought from answer (the
- * prompt may end in an open thought). Obeys end tokens, --stop (in the answer) and the limits above; without
- * -n an answer in a loop ends too (repetition.h). An interruption is a success with FINISH_INTERRUPTED.
- * Afterwards the session holds prompt and answer, perhaps without its last tokens. */
-Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
-                        AnswerResult *result, Error *err);
-
-/* assistant_answer() as a request to assistant->batch: answer_ask() prepares `request`; answer_end() passes
- * on the last text and completes `result`. Until then ids, sink and result must stay valid. */
-typedef struct Answer Answer;
-Status answer_ask(const Assistant *assistant, AnswerForm *form, const int32_t *ids, size_t n,
-                  const AnswerSink *sink, AnswerResult *result, Answer **answer, BatchRequest *request,
-                  Error *err);
-Status answer_end(Answer *answer, const BatchResult *done, Error *err);
-void answer_free(Answer *answer); /* NULL is fine */
-
-bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
-
-/* Says which part of an answer is incomplete: "the end came within the thought (length), there is no
- * answer"; empty: none. */
-typedef struct {
-  char text[128];
-} AnswerLack;
-AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
-/* True if a limit cut a form, a call or the code block of -x before it was complete: a failure, since the
- * reader cannot use the answer. code: -x; in_block: the end came within the code block. */
-bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant, bool code, bool in_block);
-
-double answer_per_second(long long n, double ms); /* 0 if either is 0 */
-
-/* The line after an answer on a terminal: "[49 tokens, 25.9/s; context 117 of 8192]". */
-typedef struct {
-  char text[96];
-} AnswerFigures;
-AnswerFigures answer_figures(const AnswerResult *result, const Assistant *assistant);
-double answer_per_step(const AnswerResult *result); /* tokens per step; 0 if guesses were off */
-
-/* Prints the statistics of an answer to standard error, for -v and -u. */
-void answer_print_usage(const AnswerResult *result);

@@ -1,4 +1,4 @@
-/* repetition.c - see repetition.h.   Called by: answer.c. A token costs up to 256 comparisons, less than a
+/* repetition.c - see repetition.h.   Called by: filters.c. A token costs up to 256 comparisons, less than a
  * microsecond. */
 #include "commands/answer/repetition.h"
 

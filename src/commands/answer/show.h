@@ -6,7 +6,7 @@
  * ends its style itself, so that the terminal is in order whenever the program ends. */
 #pragma once
 
-#include "commands/answer/assistant.h"
+#include "commands/answer/answer_result.h"
 #include "terminal/markdown.h"
 
 /* True if the descriptor is a terminal that may get colours: NO_COLOR is unset or empty, TERM is not "dumb"

@@ -1,4 +1,4 @@
-/* stop.c - see stop.h.   Called by: answer.c. */
+/* stop.c - see stop.h.   Called by: text_chain.c. */
 #include "commands/answer/stop.h"
 
 #include <string.h>

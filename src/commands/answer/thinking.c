@@ -1,4 +1,4 @@
-/* thinking.c - see thinking.h.   Called by: answer.c. */
+/* thinking.c - see thinking.h.   Called by: text_chain.c, filters.c. */
 #include "commands/answer/thinking.h"
 
 #include <string.h>

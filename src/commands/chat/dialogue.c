@@ -9,6 +9,7 @@
 
 #include "base/terminal_text.h"
 #include "base/utf8.h"
+#include "commands/answer/answer.h"
 #include "terminal/console.h"
 
 /* --- messages to the user */

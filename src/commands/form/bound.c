@@ -1,4 +1,4 @@
-/* bound.c - see bound.h. Called by: answer.c, calls.c, channels.c.
+/* bound.c - see bound.h. Called by: filters.c, calls.c, channels.c.
  * Always true: an end token is in a mask only where the form allows the answer to end. */
 #include "commands/form/bound.h"
 
@@ -148,7 +148,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
 /* --- what follows by force */
 
 /* Sets b->forced to the tokens that must follow the text of the last n tokens. */
-static Status force_after(Bound *b, const Tokenizer *tokenizer, int n, Error *err) {
+static Status force_after(Bound *b, int n, Error *err) {
   Buffer before = {0};
   Status status = STATUS_OK;
   for (int i = BOUND_LAST - n; i < BOUND_LAST && status == STATUS_OK; i++) {
@@ -159,23 +159,22 @@ static Status force_after(Bound *b, const Tokenizer *tokenizer, int n, Error *er
   Error inner;
   if (status == STATUS_OK && utf8_valid_prefix(before.data, before.size) == before.size)
     status = bound_check(b,
-                         constraint_forced_tokens(&b->form->constraint, tokenizer, before.data, before.size,
-                                                  &b->forced, &inner),
+                         constraint_forced_tokens(&b->form->constraint, b->form->tokenizer, before.data,
+                                                  before.size, &b->forced, &inner),
                          &inner, err);
   buffer_release(&before);
   return status;
 }
 
-Status bound_forced(Bound *b, const Tokenizer *tokenizer, const int32_t **ids, int *n, Error *err) {
-  *n = 0;
+Status bound_forced(Bound *b, TokenReply *reply, Error *err) {
   if (b->n_forced > 0 || b->ended || b->n_last == 0 || b->held.size > 0) return STATUS_OK;
   const bool were_forced = b->forced.count > 0;
   b->forced.count = 0;
   if (were_forced) return STATUS_OK; /* after forced tokens there is a choice */
-  TRY(force_after(b, tokenizer, b->n_last, err));
+  TRY(force_after(b, b->n_last, err));
   if (b->forced.count == 0) return STATUS_OK;
   b->n_forced = b->forced.count;
-  *ids = b->forced.ids;
-  *n = (int)b->forced.count;
+  reply->forced = b->forced.ids;
+  reply->n_forced = (int)b->forced.count;
   return STATUS_OK;
 }

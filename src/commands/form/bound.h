@@ -2,6 +2,7 @@
 #pragma once
 
 #include "commands/form/form.h"
+#include "engine/generate.h"
 
 enum { BOUND_LAST = 4 };
 
@@ -41,8 +42,8 @@ Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error
 Status bound_restart(Bound *bound, Error *err);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
-/* *ids: [*n] the tokens that must come next. *n is 0 if there is a choice, and until the ids of the last
- * call, which stay valid, are all taken. */
-Status bound_forced(Bound *bound, const Tokenizer *tokenizer, const int32_t **ids, int *n, Error *err);
+/* Puts the tokens that must come next into `reply`, unless there is a choice, or tokens of the last call are
+ * still to be taken: these stay valid. */
+Status bound_forced(Bound *bound, TokenReply *reply, Error *err);
 /* True for a token of white space alone. */
 bool bound_is_space(const Bound *bound, int32_t id);

@@ -14,6 +14,7 @@ typedef enum {
 
 typedef struct {
   const Tools *tools; /* or NULL: the answer has no calls */
+  Bound *bound;
   CallsState state, after;
   bool begun;     /* the answer has text other than white space */
   int n_spaces;   /* tokens of white space since the last mark */
@@ -22,7 +23,7 @@ typedef struct {
   size_t n_marks; /* how many of `marks` are still to come */
   WrittenCall written;
   IdList exit; /* tokens that follow the current part of a call */
-} Calls;       /* starts zeroed */
+} Calls;       /* starts zeroed, but for tools and bound */
 
 void calls_release(Calls *calls);
 
@@ -30,9 +31,9 @@ void calls_release(Calls *calls);
 bool calls_is_inside(const Calls *calls);
 
 /* Sets *mask to the tokens that may be next, after a thought if there was one; NULL: all. */
-Status calls_mask(Calls *calls, Bound *bound, const uint64_t **mask, Error *err);
+Status calls_mask(Calls *calls, const uint64_t **mask, Error *err);
 
 /* Takes a token. *is_call: it belongs to a call or a mark, not to text. Appends a complete call to `lines` as
- * tools_read_calls() does. *ended: nothing may follow. *forced: [*n_forced] tokens that come next. */
-Status calls_take(Calls *calls, Bound *bound, const Tokenizer *tokenizer, int32_t id, bool *is_call,
-                  Buffer *lines, bool *ended, const int32_t **forced, int *n_forced, Error *err);
+ * tools_read_calls() does. *ended: nothing may follow. Puts the tokens that must come next into `reply`. */
+Status calls_take(Calls *calls, int32_t id, bool *is_call, Buffer *lines, bool *ended, TokenReply *reply,
+                  Error *err);

@@ -1,4 +1,4 @@
-/* channels.c - see channels.h. Called by: answer.c. Calls: bound.h, tools.h. */
+/* channels.c - see channels.h. Called by: filters.c. Calls: bound.h, tools.h. */
 #include "commands/form/channels.h"
 
 #include <stdlib.h>
@@ -9,17 +9,18 @@
 #define FUNCTION "functions."
 
 Status channels_begin(Channels *c, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
-                      const AnswerForm *form, bool no_thought, Error *err) {
-  *c = (Channels){.message = -1};
+                      Bound *form, bool no_thought, Error *err) {
   if (!chat || !chat_writes(chat, CHANNEL) || tokenizer_find(tokenizer, CHANNEL) < 0) return STATUS_OK;
   c->start = tokenizer_find(tokenizer, "<|start|>");
   c->end = tokenizer_find(tokenizer, "<|end|>");
   c->message = tokenizer_find(tokenizer, MESSAGE);
-  if (c->start < 0 || c->end < 0 || c->message < 0 || (form->given && form->has_tokens)) return STATUS_OK;
+  if (c->start < 0 || c->end < 0 || c->message < 0 || (form->form && form->form->has_tokens))
+    return STATUS_OK;
   c->tokenizer = tokenizer;
   c->tools = tools->given ? tools : NULL;
+  c->form = form;
   c->no_thought = no_thought;
-  c->bound = form->given || no_thought;
+  c->bound = form->form || no_thought;
   c->is_first = true;
   return channels_next(c, false, err);
 }
@@ -29,7 +30,7 @@ void channels_release(Channels *c) {
   buffer_release(&c->arguments);
   id_list_release(&c->ids);
   free(c->headers);
-  *c = (Channels){.message = -1};
+  *c = (Channels){.state = CHANNEL_NONE};
 }
 
 /* --- headers that may come */
@@ -65,7 +66,7 @@ Status channels_next(Channels *c, bool closing, Error *err) {
   return STATUS_OK;
 }
 
-void channels_forced(const Channels *c, const int32_t **ids, int *n) {
+void channels_forced(Channels *c, TokenReply *reply) {
   size_t common = 0;
   if (c->state != CHANNEL_HEADER || c->n_headers == 0) return;
   const int32_t *first = c->ids.ids + c->headers[0].first;
@@ -74,16 +75,18 @@ void channels_forced(const Channels *c, const int32_t **ids, int *n) {
     for (size_t i = 0; i < c->n_headers && same; i++)
       same = at < c->headers[i].n && c->ids.ids[c->headers[i].first + at] == first[at];
   }
+  c->n_forced = common;
   if (common == 0) return;
-  *ids = first + c->n_taken;
-  *n = (int)common;
+  reply->forced = first + c->n_taken;
+  reply->n_forced = (int)common;
 }
 
-void channels_mask_header(const Channels *c, Bound *bound, const uint64_t **mask) {
+void channels_mask_header(const Channels *c, const uint64_t **mask) {
   *mask = NULL;
-  if (c->n_headers == 0 || !bound->form) return;
-  bound_mask_few(bound, -1, false, false, mask);
-  for (size_t i = 0; i < c->n_headers; i++) bound_allow(bound, c->ids.ids[c->headers[i].first + c->n_taken]);
+  if (c->n_headers == 0 || !c->form->form) return;
+  bound_mask_few(c->form, -1, false, false, mask);
+  for (size_t i = 0; i < c->n_headers; i++)
+    bound_allow(c->form, c->ids.ids[c->headers[i].first + c->n_taken]);
 }
 
 /* --- taking a header */
@@ -112,7 +115,7 @@ static const char *word_after(const Channels *c, const char *mark, size_t *size)
 }
 
 /* Begins the header's message. One with a recipient that is none of the functions counts as a thought. */
-static Status begin_message(Channels *c, AnswerForm *form, Error *err) {
+static Status begin_message(Channels *c, Error *err) {
   size_t n_channel = 0, n_to = 0;
   const char *channel = word_after(c, CHANNEL, &n_channel), *to = word_after(c, " to=", &n_to);
   const size_t prefix = strlen(FUNCTION);
@@ -127,16 +130,23 @@ static Status begin_message(Channels *c, AnswerForm *form, Error *err) {
   c->state = c->function ? CHANNEL_CALL : CHANNEL_TEXT;
   if (!c->function && (to || (n_channel == 8 && memcmp(channel, "analysis", 8) == 0)))
     c->state = CHANNEL_THOUGHT;
+  c->in_thought = c->state == CHANNEL_THOUGHT;
   c->arguments.size = 0;
-  return c->function ? form_set_part(form, form->flag, NULL, &c->function->parameters, err) : STATUS_OK;
+  if (!c->function) return STATUS_OK;
+  AnswerForm *form = c->form->form;
+  Error inner;
+  const Status status = form_set_part(form, form->flag, NULL, &c->function->parameters, &inner);
+  TRY(bound_check(c->form, status, &inner, err));
+  return bound_restart(c->form, err);
 }
 
-Status channels_take_header(Channels *c, int32_t id, AnswerForm *form, Error *err) {
+/* Takes a token of a header; the last one begins the message. */
+static Status take_header(Channels *c, int32_t id, Error *err) {
   Buffer bytes = {0};
   bool is_text = false;
   size_t size = 0;
   if (c->n_headers > 0) keep_headers(c, id);
-  if (id == c->message) return begin_message(c, form, err);
+  if (id == c->message) return begin_message(c, err);
   Status status = tokenizer_token_bytes(c->tokenizer, id, &bytes, &is_text, err);
   const char *content = is_text ? bytes.data : tokenizer_content(c->tokenizer, id, &size);
   if (is_text) size = bytes.size;
@@ -145,10 +155,37 @@ Status channels_take_header(Channels *c, int32_t id, AnswerForm *form, Error *er
   return status;
 }
 
-Status channels_write_call(const Channels *c, Buffer *lines, Error *err) {
+/* --- tokens */
+
+static Status write_call(const Channels *c, Buffer *lines, Error *err) {
   TRY(buffer_append_string(lines, "{\"name\": ", err));
   TRY(json_write_string(lines, c->function->name.data, c->function->name.size, err));
   TRY(buffer_append_string(lines, ", \"arguments\": ", err));
   TRY(form_compact(c->arguments.data ? c->arguments.data : "", c->arguments.size, lines, err));
   return buffer_append(lines, "}\n", 2, err);
+}
+
+/* Takes a token of a call's arguments, which end the answer. */
+static Status take_argument(Channels *c, int32_t id, Buffer *lines, bool *ended, TokenReply *reply,
+                            Error *err) {
+  TRY(bound_take(c->form, id, &c->arguments, err));
+  *ended = c->form->ended;
+  return *ended ? write_call(c, lines, err) : bound_forced(c->form, reply, err);
+}
+
+Status channels_take(Channels *c, int32_t id, bool *taken, Buffer *lines, bool *ended, TokenReply *reply,
+                     Error *err) {
+  *taken = true;
+  if (c->state == CHANNEL_CALL) return take_argument(c, id, lines, ended, reply, err);
+  if (c->state == CHANNEL_HEADER) {
+    TRY(take_header(c, id, err));
+    c->n_forced -= c->n_forced > 0;
+    if (c->n_forced == 0) channels_forced(c, reply);
+    return STATUS_OK;
+  }
+  *taken = id == c->end;
+  if (!*taken) return STATUS_OK;
+  TRY(channels_next(c, false, err));
+  channels_forced(c, reply);
+  return STATUS_OK;
 }

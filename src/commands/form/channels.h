@@ -12,7 +12,13 @@
 #include "commands/form/bound.h"
 #include "commands/form/tools.h"
 
-typedef enum { CHANNEL_HEADER, CHANNEL_THOUGHT, CHANNEL_TEXT, CHANNEL_CALL } ChannelState;
+typedef enum {
+  CHANNEL_NONE, /* the model has no channels */
+  CHANNEL_HEADER,
+  CHANNEL_THOUGHT,
+  CHANNEL_TEXT,
+  CHANNEL_CALL
+} ChannelState;
 
 /* The tokens of a header that the next message may have. */
 typedef struct {
@@ -20,38 +26,37 @@ typedef struct {
 } ChannelHeader;
 
 typedef struct {
-  int32_t start, end, message; /* ids; message -1: the model has no channels */
+  int32_t start, end, message; /* ids */
   const Tokenizer *tokenizer;
   const Tools *tools; /* or NULL */
+  Bound *form;        /* of the answer, or of a call's arguments */
   bool no_thought;    /* none is allowed */
   bool bound;         /* headers are chosen among `headers` */
   ChannelState state;
+  bool in_thought;        /* the last message that began is a thought */
   bool is_first;          /* the header is the answer's first */
   Buffer header;          /* text of the header so far, special tokens included */
   IdList ids;             /* tokens of all headers that the message may have */
   ChannelHeader *headers; /* [n_headers] those that begin with the tokens taken */
   size_t n_headers, capacity;
   size_t n_taken;                  /* tokens of the header taken so far */
+  size_t n_forced;                 /* tokens of the header that are forced and still to be taken */
   const WrittenFunction *function; /* the function that the message calls, or NULL */
   Buffer arguments;                /* text of the call's arguments so far */
 } Channels;                        /* starts zeroed; release with channels_release() */
 
 /* Finds the tokens of channels, if template and tokenizer have them, and begins the answer's first header. */
 Status channels_begin(Channels *channels, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
-                      const AnswerForm *form, bool no_thought, Error *err);
+                      Bound *form, bool no_thought, Error *err);
 void channels_release(Channels *channels);
-static inline bool channels_are_used(const Channels *channels) {
-  return channels->tokenizer != NULL;
-}
 
 /* Begins the header of the next message. closing: <|end|> comes first, and the message is not a thought. */
 Status channels_next(Channels *channels, bool closing, Error *err);
-/* Sets *ids to the [*n] tokens of the header that must come next; unchanged if there is none. */
-void channels_forced(const Channels *channels, const int32_t **ids, int *n);
+/* Puts the tokens of the header that must come next into `reply`, if there are any. */
+void channels_forced(Channels *channels, TokenReply *reply);
 /* Sets *mask to the tokens of a header that may be next; NULL: all. PRECOND state CHANNEL_HEADER */
-void channels_mask_header(const Channels *channels, Bound *bound, const uint64_t **mask);
-/* Takes a token of a header; the last one changes the state. If the message is a call, `form` becomes that of
- * its arguments. */
-Status channels_take_header(Channels *channels, int32_t id, AnswerForm *form, Error *err);
-/* Appends the call, {"name": ..., "arguments": ...} and a newline. */
-Status channels_write_call(const Channels *channels, Buffer *lines, Error *err);
+void channels_mask_header(const Channels *channels, const uint64_t **mask);
+/* Takes a token of a header or of a call's arguments, and <|end|>; *taken stays false for text of a message.
+ * Appends a complete call, {"name": ..., "arguments": ...} and a newline, to `lines`; then *ended is true. */
+Status channels_take(Channels *channels, int32_t id, bool *taken, Buffer *lines, bool *ended,
+                     TokenReply *reply, Error *err);

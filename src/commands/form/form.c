@@ -137,7 +137,8 @@ Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Token
                        .flag = "--tools",
                        .any_order = flags->key_order != 0,
                        .lenient = flags->lenient,
-                       .vocab_size = vocab_size};
+                       .vocab_size = vocab_size,
+                       .tokenizer = tokenizer};
   TRY(vocabulary_open(tokenizer, &form->own, err));
   form->has_vocabulary = true;
   form->vocabulary = &form->own;

@@ -41,7 +41,7 @@ typedef struct {
   const Vocabulary *vocabulary;
   Constraint constraint; /* compiled from `text` if is_open is set */
   bool has_vocabulary, is_open;
-  const Tokenizer *tokenizer; /* for tokens that --grammar names */
+  const Tokenizer *tokenizer;
   bool has_tokens; /* the grammar names tokens: it covers all that the model writes, thoughts too */
 } AnswerForm;      /* starts zeroed */
 

@@ -154,6 +154,10 @@ static void begin_answer(Mapping *m, size_t index) {
   m->show.open = m->assistant->thinking.open;
   m->show.close = m->assistant->thinking.close;
   show_begin(&m->show);
+  m->sink = (AnswerSink){.text = take_text,
+                         .ids = m->job->reply->ids ? &m->answer_ids : NULL,
+                         .scores = m->scores.n_best ? &m->scores : NULL,
+                         .user = m};
   m->assistant->sampler.seed = m->seed + index;
 }
 
@@ -178,12 +182,8 @@ static Status end_answer(Mapping *m, Error *err) {
 
 static Status write_answer(Mapping *m, const Record *record, Error *err) {
   begin_answer(m, record->index);
-  const AnswerSink sink = {.text = take_text,
-                           .ids = m->job->reply->ids ? &m->answer_ids : NULL,
-                           .scores = m->scores.n_best ? &m->scores : NULL,
-                           .user = m};
   if (m->reproducible) TRY(hold_prefix(m, err));
-  TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));
+  TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &m->sink, &m->result, err));
   if (m->result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   return end_answer(m, err);
 }
@@ -303,10 +303,6 @@ Status map_ask(Mapping *m, const Record *record, BatchRequest *request, Error *e
     return STATUS_OK;
   }
   begin_answer(m, record->index);
-  m->sink = (AnswerSink){.text = take_text,
-                         .ids = m->job->reply->ids ? &m->answer_ids : NULL,
-                         .scores = m->scores.n_best ? &m->scores : NULL,
-                         .user = m};
   return answer_ask(m->assistant, m->form, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer,
                     request, err);
 }

@@ -1,6 +1,7 @@
 /* map_answer.h - turns one record of --map into one result. */
 #pragma once
 
+#include "commands/answer/answer.h"
 #include "commands/map/map.h"
 #include "commands/map/map_prompt.h"
 #include "commands/map/map_results.h"

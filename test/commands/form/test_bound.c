@@ -135,10 +135,9 @@ static void what_may_follow(void **state) {
   assert_int_equal(bound_restart(&it.bound, NULL), STATUS_OK);
   assert_true(!it.bound.ended && !it.bound.begun);
   /* Nothing is forced after what was before. */
-  const int32_t *forced;
-  int n_forced;
-  assert_int_equal(bound_forced(&it.bound, tokenizer, &forced, &n_forced, NULL), STATUS_OK);
-  assert_int_equal(n_forced, 0);
+  TokenReply reply = {0};
+  assert_int_equal(bound_forced(&it.bound, &reply, NULL), STATUS_OK);
+  assert_int_equal(reply.n_forced, 0);
   assert_int_equal(bound_take(&it.bound, comma, &text, NULL), STATUS_OK);
   assert_true(text.size == 3 && memcmp(text.data, ",,,", 3) == 0);
   buffer_release(&text);

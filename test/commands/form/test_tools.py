@@ -486,3 +486,20 @@ def test_arguments_without_a_way_on_are_cut(talk, tmp_path):
         done = talk(format, "--tools", tmp_path / "hard.json", "--tool-choice", "required", "--temp", 0, "-n", 300,
                     status=4)
         assert b"no token of this model leads to its form" in done.stderr
+
+
+def test_an_answer_in_circles_ends_as_soon_with_tools_as_without(run, variant, tmp_path):
+    """Each token of text counts once, although a call may begin at any of them."""
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
+    model = variant(tokenizer=with_marks, name="circles", config={"max_position_embeddings": 20000},
+                    generation={"eos_token_id": None},
+                    files={"tokenizer_config.json": "{}", "chat_template.jinja": FORMATS["glm"]})
+    flags = ["--tools", tmp_path / "tools.json", "-c", 1500, "--temp", 0, "--repeat-penalty", "0.01"]
+    answer = json.loads(run("-m", model, "-t", 1, "-p", "Once", "--json", "--ids", *flags).stdout)
+    ids = answer["ids"]
+
+    def circles(ids):  # repetition.h, for passages of up to 16 tokens
+        return any(ids[-256:] == ids[-256 - n:-n] for n in range(1, 17) if len(ids) >= 256 + n)
+
+    assert answer["finish_reason"] == "repetition" and "tool_calls" not in answer
+    assert circles(ids) and not circles(ids[:-1])

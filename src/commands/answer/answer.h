@@ -1,0 +1,21 @@
+/* answer.h - the single path from the ids of a prompt to the text of an answer. The caller's sink decides where the
+ * text goes. */
+#pragma once
+
+#include "commands/answer/answer_result.h"
+
+/* Prefills the part of ids[0..n) that the session lacks, generates, and splits thought from answer (the
+ * prompt may end in an open thought). Obeys end tokens, --stop (in the answer) and the limits above; without
+ * -n an answer in a loop ends too (repetition.h). An interruption is a success with FINISH_INTERRUPTED.
+ * Afterwards the session holds prompt and answer, perhaps without its last tokens. */
+Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
+                        AnswerResult *result, Error *err);
+
+/* assistant_answer() as a request to assistant->batch: answer_ask() prepares `request`; answer_end() passes
+ * on the last text and completes `result`. Until then ids, sink and result must stay valid. */
+typedef struct Answer Answer;
+Status answer_ask(const Assistant *assistant, AnswerForm *form, const int32_t *ids, size_t n,
+                  const AnswerSink *sink, AnswerResult *result, Answer **answer, BatchRequest *request,
+                  Error *err);
+Status answer_end(Answer *answer, const BatchResult *done, Error *err);
+void answer_free(Answer *answer); /* NULL is fine */

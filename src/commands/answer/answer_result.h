@@ -1,0 +1,66 @@
+/* answer_result.h - where the text of an answer goes, and how an answer ended. */
+#pragma once
+
+#include "commands/answer/assistant.h"
+
+/* TEXT_CALL: calls of functions, complete, as tools_read_calls() writes them. */
+typedef enum { TEXT_ANSWER, TEXT_THOUGHT, TEXT_CALL } TextKind;
+
+/* Log-probabilities of the tokens of an answer. */
+typedef struct {
+  TokenScore *items; /* [count] n_best + 1 for each token, in the order of log_probabilities() */
+  size_t count, capacity;
+  int n_best;
+} ScoreList;
+
+typedef struct {
+  /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
+   * FINISH_STOP. Excludes the marks of a thought and white space around them. */
+  Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
+  IdList *ids;       /* receives each token's id before its text; may be NULL */
+  ScoreList *scores; /* receives each token's scores; may be NULL */
+  /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens
+   * done and in total; may be NULL. */
+  void (*prefilling)(void *user, int done, int total);
+  void *user;
+} AnswerSink;
+
+typedef struct {
+  FinishReason reason;
+  int n_prompt;    /* tokens */
+  int n_reused;    /* tokens of the prompt already in the session */
+  int n_generated; /* thought, marks and answer, without the end token */
+  int n_thought;   /* part of n_generated: tokens of thought */
+  int n_forced;    /* part of n_generated: tokens that the answer's form left no choice for */
+  GuessCounts guesses;
+  bool thought;                                 /* the answer has a thought */
+  bool in_thought;                              /* the end came within the thought: no answer */
+  bool in_call;                                 /* the end came within a call of a function */
+  bool in_form;                                 /* the end came before the answer was complete in its form */
+  bool is_json;                                 /* complete, and its form (form.h) is JSON */
+  double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
+} AnswerResult;
+
+bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
+
+/* Says which part of an answer is incomplete: "the end came within the thought (length), there is no
+ * answer"; empty: none. */
+typedef struct {
+  char text[128];
+} AnswerLack;
+AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
+/* True if a limit cut a form, a call or the code block of -x before it was complete: a failure, since the
+ * reader cannot use the answer. code: -x; in_block: the end came within the code block. */
+bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant, bool code, bool in_block);
+
+double answer_per_second(long long n, double ms); /* 0 if either is 0 */
+
+/* The line after an answer on a terminal: "[49 tokens, 25.9/s; context 117 of 8192]". */
+typedef struct {
+  char text[96];
+} AnswerFigures;
+AnswerFigures answer_figures(const AnswerResult *result, const Assistant *assistant);
+double answer_per_step(const AnswerResult *result); /* tokens per step; 0 if guesses were off */
+
+/* Prints the statistics of an answer to standard error, for -v and -u. */
+void answer_print_usage(const AnswerResult *result);

@@ -1,0 +1,58 @@
+/* text_chain.c - see text_chain.h.   Called by: filters.c. */
+#include "commands/answer/text_chain.h"
+
+Status text_chain_begin(TextChain *c, const Tokenizer *tokenizer, const AnswerSink *sink, Error *err) {
+  *c = (TextChain){.sink = sink};
+  return tokenizer_stream_open(tokenizer, false, &c->stream, err);
+}
+
+void text_chain_release(TextChain *c) {
+  tokenizer_stream_close(c->stream);
+  thinking_release(&c->splitter);
+  stop_filter_release(&c->stop);
+  buffer_release(&c->thought);
+  buffer_release(&c->answer);
+  buffer_release(&c->out);
+}
+
+Status text_chain_emit(TextChain *c, TextKind kind, Buffer *text, Error *err) {
+  Status status = STATUS_OK;
+  if (text->size && !c->stopped)
+    status = c->sink->text(c->sink->user, kind, text->data, text->size, &c->stopped, err);
+  text->size = 0;
+  return status;
+}
+
+/* Passes whole characters on: c->out. `end`: also what the filters hold back. */
+static Status pass(TextChain *c, bool end, Error *err) {
+  Buffer *text = &c->out;
+  if (c->is_thought)
+    TRY(buffer_append(&c->thought, text->data ? text->data : "", text->size, err));
+  else
+    TRY(thinking_push(&c->splitter, text->data, text->size, &c->thought, &c->answer, err));
+  if (end) TRY(thinking_end(&c->splitter, &c->thought, &c->answer, err));
+  text->size = 0;
+  TRY(text_chain_emit(c, TEXT_THOUGHT, &c->thought, err));
+  if (c->drops_answer) c->answer.size = 0;
+  TRY(stop_filter_push(&c->stop, c->answer.data, c->answer.size, text, err));
+  c->answer.size = 0;
+  if (end && !c->stop.stopped) TRY(stop_filter_end(&c->stop, text, err));
+  TRY(text_chain_emit(c, TEXT_ANSWER, text, err));
+  c->stopped |= c->stop.stopped;
+  return STATUS_OK;
+}
+
+Status text_chain_take(TextChain *c, int32_t id, Error *err) {
+  TRY(tokenizer_stream_push(c->stream, id, &c->out, err));
+  return pass(c, false, err);
+}
+
+Status text_chain_end_message(TextChain *c, Error *err) {
+  TRY(tokenizer_stream_end(c->stream, &c->out, err));
+  return pass(c, false, err);
+}
+
+Status text_chain_end(TextChain *c, Error *err) {
+  TRY(tokenizer_stream_end(c->stream, &c->out, err));
+  return pass(c, true, err);
+}

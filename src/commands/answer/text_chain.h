@@ -1,0 +1,35 @@
+/* text_chain.h - the filters that the text of an answer passes through, from tokens to the sink:
+ *
+ *   token -> whole characters -> thought or answer (thinking.h) -> stop strings in the answer (stop.h) -> sink
+ *
+ * Each filter holds back only what later text may change, so the sink gets the same text however it is cut into
+ * tokens. Text of a form and of calls is complete when it comes; it goes straight to the sink. */
+#pragma once
+
+#include "commands/answer/answer_result.h"
+#include "commands/answer/stop.h"
+#include "commands/answer/thinking.h"
+
+typedef struct {
+  const AnswerSink *sink;
+  TokenizerStream *stream;
+  ThinkingSplitter splitter;
+  StopFilter stop;
+  bool is_thought;             /* the text is one of a channel for thoughts (channels.h), whatever it says */
+  bool drops_answer;           /* the answer has a form: text after a thought's closing mark is dropped */
+  bool stopped;                /* the sink, or a stop string, ended the answer */
+  Buffer thought, answer, out; /* text of one token, filter by filter */
+} TextChain;                   /* starts zeroed; release with text_chain_release() */
+
+/* Begins a text; the caller sets the splitter, the stop strings and the flags above. */
+Status text_chain_begin(TextChain *chain, const Tokenizer *tokenizer, const AnswerSink *sink, Error *err);
+void text_chain_release(TextChain *chain);
+
+/* Takes a token. */
+Status text_chain_take(TextChain *chain, int32_t id, Error *err);
+/* Ends the text, or only a message of it: passes on the bytes of a character that will not be whole and, at the
+ * text's end, all that the filters held back. */
+Status text_chain_end_message(TextChain *chain, Error *err);
+Status text_chain_end(TextChain *chain, Error *err);
+/* Passes text straight to the sink, unless the answer was stopped, and empties it. */
+Status text_chain_emit(TextChain *chain, TextKind kind, Buffer *text, Error *err);

@@ -1,0 +1,149 @@
+/* test_text_chain.c - the text of an answer does not depend on how it is cut into tokens: each of many tokenizations
+ * of a text gives the sink the same thought and the same answer, those that a search in the whole text finds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/answer/text_chain.h"
+#include "test/constrain/small_vocabulary.h"
+
+static const char *const stops[] = {"sun", "ed ball", "\xc3\xa9\xc3\xa9"};
+
+static const struct {
+  const char *text, *thought, *answer; /* thought and answer without stop strings */
+  const char *stopped;                 /* the answer up to the first stop string; NULL: the same */
+} texts[] = {
+    {"Once upon a time", "", "Once upon a time", NULL},
+    {"<think>\nIs it the sun?\n</think>\n\nIt is. The sun!", "Is it the sun?", "It is. The sun!",
+     "It is. The "},
+    {"no mark</think> later", "", "no mark</think> later", NULL},
+    {"</think>\n\nan answer", "", "an answer", NULL},
+    {"<think>never closed </thin", "never closed </thin", "", NULL},
+    {"<think></think>", "", "", NULL},
+    {"a red bal, a red ball", "", "a red bal, a red ball", "a red bal, a r"},
+    {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x9e \xc3\xa9\xc3\xa9n", "",
+     "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x9e \xc3\xa9\xc3\xa9n",
+     "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x9e "},
+};
+enum { N_TEXTS = sizeof texts / sizeof *texts, N_CUTS = 60 };
+
+typedef struct {
+  Buffer of[3]; /* by TextKind */
+  bool after_stop;
+} Got;
+
+static Status see(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
+  Got *seen = user;
+  assert_true(size > 0);
+  assert_false(seen->after_stop);
+  seen->after_stop = *stop = kind == TEXT_ANSWER && memchr(text, '!', size) != NULL;
+  return buffer_append(&seen->of[kind], text, size, err);
+}
+
+static bool holds(const Buffer *buffer, const char *text) {
+  return buffer->size == strlen(text) && (buffer->size == 0 || memcmp(buffer->data, text, buffer->size) == 0);
+}
+
+/* Appends the tokens of a text. Cut 1 has tokens of single bytes in place of all but the first, the cuts after
+ * it in place of a third, by chance. */
+static void cut(const char *text, int number, IdList *ids) {
+  IdList whole = {0};
+  const PromptPiece piece = {text, strlen(text), false};
+  assert_int_equal(tokenizer_encode_pieces(tokenizer, &piece, 1, false, &whole, NULL), STATUS_OK);
+  for (size_t i = 0; i < whole.count; i++) {
+    Buffer bytes = {0};
+    bool is_text = false;
+    assert_int_equal(tokenizer_token_bytes(tokenizer, whole.ids[i], &bytes, &is_text, NULL), STATUS_OK);
+    const bool apart = i > 0 && is_text && number > 0 && (number == 1 || rand() % 3 == 0);
+    if (!apart) assert_int_equal(id_list_append(ids, whole.ids[i], NULL), STATUS_OK);
+    for (size_t at = 0; apart && at < bytes.size; at++) {
+      char name[8];
+      snprintf(name, sizeof name, "<0x%02X>", (unsigned char)bytes.data[at]);
+      assert_int_equal(id_list_append(ids, tokenizer_find(tokenizer, name), NULL), STATUS_OK);
+    }
+    buffer_release(&bytes);
+  }
+  id_list_release(&whole);
+}
+
+static void check(const char *text, int number, bool with_stops, bool is_thought, Got *seen) {
+  TextChain chain;
+  IdList ids = {0};
+  const AnswerSink sink = {.text = see, .user = seen};
+  cut(text, number, &ids);
+  assert_int_equal(text_chain_begin(&chain, tokenizer, &sink, NULL), STATUS_OK);
+  thinking_begin(&chain.splitter, is_thought ? NULL : "<think>", "</think>", false);
+  chain.is_thought = is_thought;
+  chain.stop.strings = stops;
+  chain.stop.n_strings = with_stops ? sizeof stops / sizeof *stops : 0;
+  for (size_t i = 0; i < ids.count && !chain.stopped; i++)
+    assert_int_equal(text_chain_take(&chain, ids.ids[i], NULL), STATUS_OK);
+  if (!chain.stopped) assert_int_equal(text_chain_end(&chain, NULL), STATUS_OK);
+  text_chain_release(&chain);
+  id_list_release(&ids);
+}
+
+static void the_cut_into_tokens_does_not_matter(void **state) {
+  (void)state;
+  srand(7);
+  for (int i = 0; i < N_TEXTS; i++)
+    for (int with_stops = 0; with_stops < 2; with_stops++)
+      for (int number = 0; number < N_CUTS; number++) {
+        Got seen = {0};
+        const char *answer = with_stops && texts[i].stopped ? texts[i].stopped : texts[i].answer;
+        check(texts[i].text, number, with_stops, false, &seen);
+        if (!holds(&seen.of[TEXT_THOUGHT], texts[i].thought) || !holds(&seen.of[TEXT_ANSWER], answer))
+          fail_msg("text %d, cut %d, stops %d: '%.*s' '%.*s'", i, number, with_stops,
+                   (int)seen.of[TEXT_THOUGHT].size, seen.of[TEXT_THOUGHT].data,
+                   (int)seen.of[TEXT_ANSWER].size, seen.of[TEXT_ANSWER].data);
+        for (int kind = 0; kind < 3; kind++) buffer_release(&seen.of[kind]);
+      }
+}
+
+/* A channel for thoughts says what its text is: marks and stop strings are text. */
+static void all_text_of_a_channel_for_thoughts_is_thought(void **state) {
+  (void)state;
+  for (int i = 0; i < N_TEXTS; i++) {
+    Got seen = {0};
+    check(texts[i].text, 1, true, true, &seen);
+    assert_true(holds(&seen.of[TEXT_THOUGHT], texts[i].text));
+    assert_int_equal(seen.of[TEXT_ANSWER].size, 0);
+    buffer_release(&seen.of[TEXT_THOUGHT]);
+  }
+}
+
+/* An answer with a form: text that shares a token with the closing mark is dropped, the thought is not. */
+static void with_a_form_only_the_thought_passes(void **state) {
+  (void)state;
+  Got seen = {0};
+  TextChain chain;
+  IdList ids = {0};
+  const AnswerSink sink = {.text = see, .user = &seen};
+  cut("<think>why</think> {", 0, &ids);
+  assert_int_equal(text_chain_begin(&chain, tokenizer, &sink, NULL), STATUS_OK);
+  thinking_begin(&chain.splitter, "<think>", "</think>", false);
+  chain.drops_answer = true;
+  for (size_t i = 0; i < ids.count; i++)
+    assert_int_equal(text_chain_take(&chain, ids.ids[i], NULL), STATUS_OK);
+  assert_int_equal(text_chain_end(&chain, NULL), STATUS_OK);
+  assert_true(holds(&seen.of[TEXT_THOUGHT], "why"));
+  assert_int_equal(seen.of[TEXT_ANSWER].size, 0);
+  text_chain_release(&chain);
+  id_list_release(&ids);
+  buffer_release(&seen.of[TEXT_THOUGHT]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_cut_into_tokens_does_not_matter),
+      cmocka_unit_test(all_text_of_a_channel_for_thoughts_is_thought),
+      cmocka_unit_test(with_a_form_only_the_thought_passes),
+  };
+  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
+}
