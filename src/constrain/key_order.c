@@ -22,7 +22,9 @@ static Status add_list(Machine *m, const NumberList *list, KeyOrder *order, KeyT
 
 static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, KeyTable *visited, Error *err) {
   if (schema <= SCHEMA_TRUE || schema == SCHEMA_NONE) return STATUS_OK;
+  if (!langs_work(&m->set->langs, 4)) return langs_check(&m->set->langs, err);
   if (key_table_find(visited, schema)) return STATUS_OK;
+  if (!langs_work(&m->set->langs, 16)) return langs_check(&m->set->langs, err);
   if (!key_table_add(visited, (KeyEntry){schema, {.number = 0}}))
     return error_set(err, STATUS_FAILED, "out of memory");
   const Schema *s = &m->set->schemas[schema];
@@ -118,7 +120,8 @@ const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n) {
     status = error_set(&err, STATUS_FAILED, "out of memory");
   if (status != STATUS_OK) {
     if (made) order_free(made);
-    return machine_fail(m, err.text), NULL;
+    if (langs_check(&m->set->langs, NULL) == STATUS_OK) machine_fail(m, err.text);
+    return NULL;
   }
   number_table_put(&m->orders_by_schemas, hash, (uint32_t)m->n_orders);
   return m->orders[m->n_orders++] = made;

@@ -276,6 +276,17 @@ static Lang expression(const char *text) {
   return made;
 }
 
+static void many_assertions_take_little_work(void **state) {
+  static char text[200000];
+  size_t n = 0;
+  for (int i = 0; i < 8000; i++) n += (size_t)snprintf(text + n, sizeof text - n, "(?!%d$)", i);
+  snprintf(text + n, sizeof text - n, "(?=.*7)(?=9)\\d+");
+  const Lang lang = expression(text);
+  assert_true(langs.lists_count < 20000);
+  assert_true(has(lang, "9007") && has(lang, "97000"));
+  assert_true(!has(lang, "979") && !has(lang, "8007") && !has(lang, "9000") && !has(lang, "7a"));
+}
+
 /* After dots the expression has one counter, not one for each way to divide the text. */
 static void counters_that_overlap_are_one(void **state) {
   Lang lang = lang_relaxed(&langs, expression("(.{1,63}\\.){1,99}[a-z]+"));
@@ -465,6 +476,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(an_interruption_ends_the_work, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(assertions_hold_where_another_matcher_has_them, open_langs,
                                       close_langs),
+      cmocka_unit_test_setup_teardown(many_assertions_take_little_work, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(short_strings_know_no_high_counts, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(the_shortest_string_is_found, open_langs, close_langs),

@@ -65,6 +65,13 @@ static Lang plain(Compiler *c, int index) {
 
 static Lang compile(Compiler *c, int index, bool at_start, Lang rest);
 
+/* The strings that a lookahead allows. */
+static Lang ahead(Compiler *c, int index, bool at_start) {
+  const RegexNode *node = &c->tree->nodes[index];
+  const Lang strings = compile(c, node->child, at_start, LANG_ALL);
+  return node->negative ? lang_not(c->langs, strings) : strings;
+}
+
 /* compile() of a sequence: parts up to the first that is not always empty begin where the sequence does. */
 static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_start, Lang rest) {
   Langs *l = c->langs;
@@ -80,10 +87,20 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
     may_be_later = !part->only_empty && part->can_be_empty;
   }
   if (!push_children(c, sequence)) rest = LANG_NONE;
-  for (; l->n_stack > start; at--) {
-    const int part = (int)l->stack[--l->n_stack];
-    rest = compile(c, part, at <= n_at_start, rest);
+  const size_t end = l->n_stack; /* above it lie lookaheads side by side, which are intersected at once */
+  for (size_t n = end - start; n > 0; n--) {
+    const int part = (int)l->stack[start + n - 1];
+    if (c->tree->nodes[part].kind != REGEX_AHEAD) {
+      rest = compile(c, part, n <= n_at_start, rest);
+      continue;
+    }
+    lang_push(l, ahead(c, part, n <= n_at_start));
+    if (n > 1 && c->tree->nodes[l->stack[start + n - 2]].kind == REGEX_AHEAD) continue;
+    lang_push(l, rest);
+    rest = lang_and_all(l, l->stack + end, l->n_stack - end);
+    l->n_stack = end;
   }
+  l->n_stack = start;
   return rest;
 }
 
@@ -127,10 +144,7 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
   switch (node->kind) {
   case REGEX_START: return at_start ? rest : LANG_NONE;
   case REGEX_END: return lang_has_empty(l, rest) ? LANG_EMPTY : LANG_NONE;
-  case REGEX_AHEAD: {
-    Lang ahead = compile(c, node->child, at_start, LANG_ALL);
-    return lang_and(l, rest, node->negative ? lang_not(l, ahead) : ahead);
-  }
+  case REGEX_AHEAD: return lang_and(l, rest, ahead(c, index, at_start));
   case REGEX_SEQUENCE: return compile_sequence(c, node, at_start, rest);
   case REGEX_EITHER: {
     const size_t start = l->n_stack;

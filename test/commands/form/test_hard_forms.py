@@ -41,6 +41,13 @@ def halves(n):
     return {"$defs": {**defs, f"d{n}": {"type": "object"}}}
 
 
+def fans(n):
+    """Alternatives that each refer to all later ones."""
+    defs = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{j}"} for j in range(i + 1, n)]
+                      + [{"type": "object", "required": [f"k{i}"]}]} for i in range(n)}
+    return {"$ref": "#/$defs/d0", "$defs": defs}
+
+
 def pigeons(n):
     """n keys with n - 1 values, no two of them equal: no text fits, which only a long search would show."""
     keys = [f"p{i}" for i in range(n)]
@@ -71,6 +78,7 @@ FORMS = {
     "chain": (chain(3000), {"p2": {"a": {"a": 1}}}),
     "halves": ({"$ref": "#/$defs/d0", **halves(400)}, f"#: {LONG}"),
     "halves of items": ({"type": "array", "items": {"$ref": "#/$defs/d0"}, "minItems": 1, **halves(400)}, LONG),
+    "fans": (fans(240), {"k239": 1}),
     "required": ({"type": "object", "required": listed(30000, lambda i: f"k{i}")}, None),
     "properties": ({"type": "object", "properties": {f"k{i}": {"type": "integer"} for i in range(9000)},
                     "required": listed(9000, lambda i: f"k{i}"), "additionalProperties": False}, None),
@@ -82,6 +90,9 @@ FORMS = {
     "distinct": ({"type": "array", "uniqueItems": True, "minItems": 9000, "items": {"enum": list(range(9000))}}, None),
     "constant": ({"const": {f"k{i}": i for i in range(9000)}}, None),
     "beginnings": ({"enum": listed(1000, lambda i: "a" * 200 + str(i))}, "a" * 200 + "999"),
+    "assertions": ({"type": "string", "pattern": "^" + "".join(f"(?!w{i}$)" for i in range(20000)) + "w\\d+$"},
+                   "w20000"),
+    "more assertions": ({"type": "string", "pattern": "^" + "".join(f"(?=.*w{i})" for i in range(60000))}, STEPS),
     "expression": ({"type": "string", "pattern": f"^(?:{'ab' * 90000})c$"}, "ab" * 90000 + "c"),
 }
 
