@@ -69,7 +69,8 @@ static void open_grammar(const char *json, bool regular, FILE *out) {
   read_string(json, &text);
   Status status = regular ? grammar_open_regular_expression("regex", text.data, text.size, &grammar, &err)
                           : grammar_open("g", text.data, text.size, tokenizer, &grammar, &err);
-  if (status == STATUS_OK) status = constraint_open_grammar(grammar, &vocabulary, &constraint, &err);
+  if (status == STATUS_OK)
+    status = constraint_open_grammar(regular ? "regex" : "g", grammar, &vocabulary, &constraint, &err);
   if (opened(status, &err, out)) now = GRAMMAR;
   buffer_release(&text);
 }
