@@ -101,6 +101,21 @@ static inline Tokenizer *with_controls(const char *const *controls, size_t n) {
   return tokenizer;
 }
 
+/* Appends the JSON string at *at to out, and moves *at to what follows. */
+static inline void read_string(const char **at, Buffer *out) {
+  const char *end = *at + 1;
+  Json *tree;
+  size_t size;
+  while (*end != '"') end += *end == '\\' ? 2 : 1;
+  end++;
+  assert_int_equal(json_parse("text", STATUS_FAILED, *at, (size_t)(end - *at), NULL, 0, &tree, NULL),
+                   STATUS_OK);
+  const char *text = json_string(tree, &size);
+  assert_int_equal(buffer_append(out, text, size, NULL), STATUS_OK);
+  json_free(tree);
+  *at = end;
+}
+
 /* "1 2 3" of ids. */
 static inline const char *ids_text(const IdList *ids, char *out, size_t size) {
   size_t n = 0;

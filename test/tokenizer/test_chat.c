@@ -99,45 +99,6 @@ static void conversations_are_rendered_as_the_models_templates_do(void **state) 
   tokenizer_close(t);
 }
 
-/* Each from its documentation. */
-static void every_built_in_format_is_what_is_documented(void **state) {
-  static const struct {
-    const char *name, *expected;
-  } formats[] = {
-      {"chatml",
-       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<|im_end|>\n"
-       "<|im_start|>user\nC<|im_end|>\n<|im_start|>assistant\n"},
-      {"llama2", "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nA [/INST] B </s><s>[INST] C [/INST]"},
-      {"llama3",
-       "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
-       "<|end_header_id|>\n\nA<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|>"
-       "<|start_header_id|>user<|end_header_id|>\n\nC<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-      {"mistral", "<s>[INST] S\n\nA [/INST] B</s>[INST] C [/INST]"},
-      {"deepseek",
-       "<｜begin▁of▁sentence｜>S<｜User｜>A<｜Assistant｜>B<｜end▁of▁sentence｜><｜User｜>C<｜Assistant｜>"},
-      {"gemma", "<bos><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n"
-                "<start_of_turn>user\nC<end_of_turn>\n<start_of_turn>model\n"},
-      {"phi", "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n<|"
-              "assistant|>\n"},
-  };
-  const ChatMessage messages[] = {{.role = "system", .text = "S", .size = 1},
-                                  {.role = "user", .text = "A", .size = 1},
-                                  {.role = "assistant", .text = "B", .size = 1},
-                                  {.role = "user", .text = "C", .size = 1}};
-  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-    Chat *chat = open_named(formats[i].name, NULL);
-    TrustedText text = {0};
-    Error err;
-    ChatOptions options = {.add_generation_prompt = true};
-    if (chat_render(chat, messages, 4, options, &text, &err) != STATUS_OK) fail_msg("%s", err.text);
-    assert_int_equal(buffer_append(&text.text, "", 1, &err), STATUS_OK);
-    assert_string_equal(text.text.data, formats[i].expected);
-    trusted_text_release(&text);
-    chat_close(chat);
-  }
-}
-
 /* Numbers in TZ count hours west of UTC. */
 static void the_present_time_is_the_one_of_the_zone(void **state) {
   static const struct {
@@ -386,32 +347,6 @@ static void a_template_is_given_what_transformers_gives(void **state) {
   chat_close(chat);
 }
 
-static void turns_end_where_the_template_ends_them(void **state) {
-  static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "</s>", "<|end|>"};
-  static const struct {
-    const char *text, *ends;
-  } cases[] = {
-      {"{{ '<|im_start|>' ~ messages ~ '<|im_end|>' }}", "257"},
-      {"{{ messages }}</s><|eom_id|><|im_end|>", "257 259"}, /* <|eom_id|> is no token here */
-      {"{{ messages }}<|end|>", "260"},
-      {"<|channel|>{{ messages }}<|end|><|im_end|>", "257"},
-      {"{{ messages }}", ""},
-  };
-  Tokenizer *t = with_controls(controls, 5);
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Chat *chat = open_text(cases[i].text, t);
-    IdList ids = {0};
-    Error err;
-    char found[64] = "";
-    assert_int_equal(chat_ends(chat, t, &ids, &err), STATUS_OK);
-    assert_int_equal(chat_ends(chat, t, &ids, &err), STATUS_OK); /* each once */
-    assert_string_equal(ids_text(&ids, found, sizeof found), cases[i].ends);
-    id_list_release(&ids);
-    chat_close(chat);
-  }
-  tokenizer_close(t);
-}
-
 /* Some models end their turns with the first token of the vocabulary. */
 static void a_turn_may_end_with_token_0(void **state) {
   char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
@@ -447,34 +382,9 @@ static void a_control_that_is_no_token_is_named(void **state) {
   tokenizer_close(both);
 }
 
-static void how_a_model_thinks_is_seen(void **state) {
+static void both_marks_of_thinking_are_tokens(void **state) {
   static const char *const controls[] = {"<think>", "</think>"};
-  Tokenizer *plain = with_controls(chatml_controls, 2), *thinks = with_controls(controls, 2);
-  static const struct {
-    const char *text, *open;
-    bool can_switch;
-  } cases[] = {
-      {"{{ messages }}", NULL, false},
-      {"{% if enable_thinking is false %}<think></think>{% endif %}", "<think>", true},
-      {"{{ content.split('</think>')[-1] }}", "<think>", false},
-      {"{{ '[/THINK]' if thinking }}", "[THINK]", true},
-      {"{{ messages[0].thinking }}", NULL, false},
-      {"<thinking>", NULL, false},
-      {"</thinking>", "<thinking>", false},
-      {"[/THINK]</thinking>", "<thinking>", false},
-      {"[/THINK]</thinking></think>", "<think>", false},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Chat *chat = open_text(cases[i].text, NULL);
-    ChatThinking thinking = chat_thinking(chat, plain);
-    if (cases[i].open)
-      assert_string_equal(thinking.open, cases[i].open);
-    else
-      assert_null(thinking.open);
-    assert_int_equal(thinking.can_switch, cases[i].can_switch);
-    assert_int_equal(!!thinking.open, !!thinking.close);
-    chat_close(chat);
-  }
+  Tokenizer *thinks = with_controls(controls, 2);
   Chat *chat = open_named("chatml", thinks);
   assert_string_equal(chat_thinking(chat, thinks).close, "</think>");
   Tokenizer *opens = with_controls(controls, 1), *closes = with_controls(controls + 1, 1);
@@ -485,13 +395,11 @@ static void how_a_model_thinks_is_seen(void **state) {
   assert_null(chat_thinking(chat, NULL).open);
   chat_close(chat);
   tokenizer_close(thinks);
-  tokenizer_close(plain);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(conversations_are_rendered_as_the_models_templates_do),
-      cmocka_unit_test(every_built_in_format_is_what_is_documented),
       cmocka_unit_test(every_built_in_is_listed),
       cmocka_unit_test(a_built_in_is_taken_where_both_its_tokens_are_special),
       cmocka_unit_test(a_rendering_is_appended),
@@ -503,9 +411,8 @@ int main(void) {
       cmocka_unit_test(a_template_that_knows_only_parts_gets_parts),
       cmocka_unit_test(what_a_template_raises_is_told),
       cmocka_unit_test(a_template_is_given_what_transformers_gives),
-      cmocka_unit_test(turns_end_where_the_template_ends_them),
       cmocka_unit_test(a_turn_may_end_with_token_0),
-      cmocka_unit_test(how_a_model_thinks_is_seen),
+      cmocka_unit_test(both_marks_of_thinking_are_tokens),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * program's own directory. */
 #include "small.h"
 #include "test/directory.h"
+#include "test/transcript.h"
 #include "tokenizer/chat/chat.h"
 
 /* Writes a file of the program's own directory. */
@@ -37,53 +38,59 @@ static void render_json(const Chat *chat, const char *json, TrustedText *text) {
   json_free(variables);
 }
 
-/* Several system turns, a content in parts, a null one, white space, a custom role, and the checkpoint's
- * own BOS and EOS; no generation prompt. */
-static void built_in_formats_take_any_conversation(void **state) {
-  static const char conversation[] =
-      "{\"messages\": [{\"role\": \"system\", \"content\": \"S \"}, {\"role\": \"user\", \"content\": "
-      "[{\"type\": "
-      "\"text\", \"text\": \"x\"}, {\"type\": \"image\"}, {\"type\": \"text\", \"text\": \"y\"}]}, "
-      "{\"role\": "
-      "\"assistant\", \"content\": \" t</think>B \"}, {\"role\": \"system\", \"content\": \"Z\"}, {\"role\": "
-      "\"user\", \"content\": \" C \"}, {\"role\": \"tool\", \"content\": \"r\"}, {\"role\": \"assistant\", "
-      "\"content\": null}]}";
-  static const struct {
-    const char *name, *expected;
-  } formats[] = {
-      {"chatml", "<|im_start|>system\nS <|im_end|>\n<|im_start|>user\nxy<|im_end|>\n<|im_start|>assistant\n "
-                 "t</think>B <|im_end|>\n<|im_start|>system\nZ<|im_end|>\n<|im_start|>user\n C <|im_end|>\n"
-                 "<|im_start|>tool\nr<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"},
-      {"llama2",
-       "<B>[INST] <<SYS>>\nS \n<</SYS>>\n\nxy [/INST] t</think>B <E><B>[INST] <<SYS>>\nZ\n<</SYS>>\n\nC "
-       "[/INST]  <E>"},
-      {"llama3",
-       "<B><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
-       "<|end_header_id|>\n\nxy<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nt</think>B"
-       "<|eot_id|><|start_header_id|>system<|end_header_id|>\n\nZ<|eot_id|><|start_header_id|>user"
-       "<|end_header_id|>\n\nC<|eot_id|><|start_header_id|>tool<|end_header_id|>\n\nr<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\n<|eot_id|>"},
-      {"mistral", "<B>[INST] S \n\nxy [/INST] t</think>B<E>[INST] Z\n\n C  [/INST] <E>"},
-      {"deepseek", "<B>S Z<｜User｜>xy<｜Assistant｜>B <｜end▁of▁sentence｜><｜User｜> C <｜Assistant｜>"
-                   "<｜end▁of▁sentence｜>"},
-      {"gemma",
-       "<B><start_of_turn>user\nS\n\nxy<end_of_turn>\n<start_of_turn>model\nt</think>B<end_of_turn>\n"
-       "<start_of_turn>user\nZ\n\nC<end_of_turn>\n<start_of_turn>tool\nr<end_of_turn>\n"
-       "<start_of_turn>model\n<end_of_turn>\n"},
-      {"phi", "<|system|>\nS <|end|>\n<|user|>\nxy<|end|>\n<|assistant|>\n t</think>B "
-              "<|end|>\n<|system|>\nZ<|end|>\n"
-              "<|user|>\n C <|end|>\n<|tool|>\nr<|end|>\n<|assistant|>\n<|end|>\n"},
-  };
+/* --- test/data/transcripts/chats: "built-in NAME" renders the last conversation with the last config as
+ * tokenizer_config.json; below "template TEXT" are the ids that end turns, and how the model thinks. */
+
+static void print_rendered(const char *name, const char *conversation, FILE *out) {
+  Chat *chat = open_in_directory(name, NULL);
+  TrustedText text = {0};
+  Buffer json = {0};
+  render_json(chat, conversation, &text);
+  assert_int_equal(json_write_string(&json, text.text.data, text.text.size - 1, NULL), STATUS_OK);
+  fprintf(out, "    %.*s\n", (int)json.size, json.data);
+  buffer_release(&json);
+  trusted_text_release(&text);
+  chat_close(chat);
+}
+
+static void print_facts(const char *template, FILE *out) {
+  static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "</s>", "<|end|>"};
+  Tokenizer *t = with_controls(controls, 5);
+  const char *text = template;
+  Buffer unquoted = {0};
+  IdList ids = {0};
+  char found[64];
+  read_string(&text, &unquoted);
+  put_file("chat_template.jinja", unquoted.data, unquoted.size);
+  Chat *chat = open_in_directory(NULL, t);
+  for (int i = 0; i < 2; i++) assert_int_equal(chat_ends(chat, t, &ids, NULL), STATUS_OK); /* each once */
+  fprintf(out, "    ends: %s\n", ids.count ? ids_text(&ids, found, sizeof found) : "none");
+  const ChatThinking thinking = chat_thinking(chat, t);
+  assert_int_equal(!!thinking.open, !!thinking.close);
+  if (thinking.open) fprintf(out, "    thinks from %s to %s\n", thinking.open, thinking.close);
+  if (thinking.can_switch) fprintf(out, "    can be told whether to think\n");
+  chat_close(chat);
+  id_list_release(&ids);
+  buffer_release(&unquoted);
+  tokenizer_close(t);
+}
+
+static void write_chats(const char *old, FILE *out) {
+  char line[TRANSCRIPT_LINE], conversation[TRANSCRIPT_LINE] = "";
   empty_own_directory();
-  put_config("{\"bos_token\": \"<B>\", \"eos_token\": {\"content\": \"<E>\"}}");
-  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-    Chat *chat = open_in_directory(formats[i].name, NULL);
-    TrustedText text = {0};
-    render_json(chat, conversation, &text);
-    assert_string_equal(text.text.data, formats[i].expected);
-    trusted_text_release(&text);
-    chat_close(chat);
+  put_config("{}");
+  while (transcript_next_line(&old, line)) {
+    if (*line == ' ') continue;
+    fprintf(out, "%s\n", line);
+    if (strncmp(line, "config ", 7) == 0) put_config(line + 7);
+    if (strncmp(line, "conversation ", 13) == 0) strcpy(conversation, line + 13);
+    if (strncmp(line, "built-in ", 9) == 0) print_rendered(line + 9, conversation, out);
+    if (strncmp(line, "template ", 9) == 0) print_facts(line + 9, out);
   }
+}
+
+static void chats_are_those_of_their_transcript(void **state) {
+  check_transcripts("test/data/transcripts/chats", write_chats);
 }
 
 /* Names that end in _token, with something before it; strings and objects with a content. */
@@ -322,7 +329,7 @@ static void each_usual_end_ends_turns(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(built_in_formats_take_any_conversation),
+      cmocka_unit_test(chats_are_those_of_their_transcript),
       cmocka_unit_test(special_tokens_are_known_by_their_names),
       cmocka_unit_test(the_hash_is_of_the_text_and_the_special_tokens),
       cmocka_unit_test(a_template_file_has_a_mebibyte_at_most),

@@ -127,21 +127,6 @@ static void open_tokenizer(const char *line, FILE *out) {
     fprintf(out, "    status %d: %s\n", status, err.text);
 }
 
-/* Appends the JSON string at *at to out, and moves *at to what follows. */
-static void read_string(const char **at, Buffer *out) {
-  const char *end = *at + 1;
-  Json *tree;
-  size_t size;
-  while (*end != '"') end += *end == '\\' ? 2 : 1;
-  end++;
-  assert_int_equal(json_parse("text", STATUS_FAILED, *at, (size_t)(end - *at), NULL, 0, &tree, NULL),
-                   STATUS_OK);
-  const char *text = json_string(tree, &size);
-  assert_int_equal(buffer_append(out, text, size, NULL), STATUS_OK);
-  json_free(tree);
-  *at = end;
-}
-
 /* Ids, or why there are none, in one line; not if it is the one that was printed first. */
 static void print_ids(FILE *out, const char *name, Status status, IdList *ids, const char *why, char *first) {
   char line[TRANSCRIPT_LINE] = "";
