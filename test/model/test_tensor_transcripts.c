@@ -147,7 +147,7 @@ static void open_checkpoint(const char *line, FILE *out) {
     fprintf(out, "    %s, %d bits, groups of %d; %zu tensors are not used\n", kinds[q->kind], q->bits,
             q->group, model->unused_tensors);
   }
-  if (is_open) model_close(model);
+  model_close(model);
   remove_directory(directory);
   tiny_free(&tiny);
 }
