@@ -2,7 +2,7 @@
  * step read of its rows.
  *
  * A step's rows are described once on the host, in pinned memory, and copied to the device in one piece.
- * Addresses on the device never change, so the graph of a step serves later ones. A step in which every
+ * Addresses on the device never change, so a step's graph serves later steps. A step in which every
  * sequence has one row is padded with rows of position -1, so that few sizes of steps occur:
  *
  *   ids | pos | first_page | is_long | logit_rows | singles | units | tiles of each size | pages

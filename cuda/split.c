@@ -133,7 +133,7 @@ static Status choose_sums(const BackendOptions *options, bool *reach, bool *by_n
                    which[1], reason.text);
 }
 
-/* Lets each GPU reach the memory of the others. */
+/* Lets each GPU reach the memory of all other GPUs. */
 static Status connect_gpus(const BackendOptions *options, Error *err) {
   for (int i = 0; i < options->split; i++) {
     TRY(cuda_status(cudaSetDevice(options->gpus[i]), "cannot use it", err));
@@ -149,7 +149,7 @@ static Status connect_gpus(const BackendOptions *options, Error *err) {
   return STATUS_OK;
 }
 
-/* Connects this part's GPU with the others by NCCL, for all that a prompt's steps need. */
+/* Connects this part's GPU with the others by NCCL, for sums as large as a prompt's steps have. */
 static Status connect_by_nccl(const BackendModel *part, Error *err) {
   TRY(use(part, err));
   return nccl_connect(part->nccl, (size_t)part->model->config.hidden * LARGEST_SUM, part->stream, err);
@@ -236,7 +236,7 @@ static Status agree_on_decode_step(BackendModel *loaded, bool demanded, Error *e
   return STATUS_OK;
 }
 
-/* Loads this process's part, and joins its GPU with those of the others. */
+/* Loads this process's part, and joins its GPU with the other processes' GPUs. */
 static Status load_among_ranks(BackendModel *loaded, const BackendOptions *options, Error *err) {
   loaded->first_part = ranks_rank(options->ranks);
   loaded->n_parts = 1;
@@ -348,7 +348,7 @@ static Status connect_fused(BackendState *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Gives each part the addresses of the others. */
+/* Gives each part the addresses of the other parts. */
 static Status connect_parts(BackendState *s, Error *err) {
   const int n = s->parts[0]->peers.n;
   int *lost;

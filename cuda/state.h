@@ -111,7 +111,7 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   void *memory;
-  float *x;      /* [max_chunk][hidden] the residual stream over residual_scale */
+  float *x;      /* [max_chunk][hidden] the residual stream divided by residual_scale */
   void *h;       /* f16 [max_chunk][h_stride] normalised x */
   float *wide_h; /* [max_chunk][hidden] normalised x in fp32, for a router that does not normalise x itself */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
@@ -133,7 +133,7 @@ struct BackendState {
   void *g;               /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
   ExpertChoices choices; /* of the last layer with experts */
   void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
-  void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] as g; zeros past the expert's width */
+  void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] like g; zeros past the expert's width */
   float *expert_up;      /* [max_chunk * n_chosen][expert_stride] if ungated */
   /* With L = ExpertConfig.latent: f16 [max_chunk][L, padded] latent_in's output, later the experts' sum;
    * [max_chunk][L] the experts' sum in fp32. */
@@ -150,7 +150,7 @@ struct BackendState {
   float *taps;          /* [max_chunk][taps.n][hidden] x after the layers of options.taps */
   /* A drafter's rows of the target's states (draft_take()), and the rows of a step in fp16. */
   float *draft_rows;    /* [max_chunk + 1][n_states * target_hidden] */
-  void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded]; of a join an embedding first */
+  void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded]; for W_join an embedding first */
   int *draft_seen;      /* DRAFT_GEMMA4: the last position that the target has computed */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
@@ -217,7 +217,7 @@ int query_outputs(const ModelConfig *config, const LayerConfig *layer);
  * if the model has no such layer. With a gate_rank the outputs of z_in and a_in count, too. With delta_beside
  * the outputs of q come after all these. */
 int delta_outputs(const DeltaConfig *delta);
-/* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
+/* Outputs of q, k and v together. If attn_gate is a layer, its outputs come next. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
 int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);

@@ -4,7 +4,7 @@
 
 #include "cuda/device_model.h"
 
-/* Checks that every matrix has a kernel for every number of rows up to those of the options, and makes the
+/* Checks that every matrix has a kernel for every number of rows that the options allow, and makes the
  * workspace of the kernels large enough. */
 Status prepare_matrices(BackendModel *loaded, const StateOptions *options, Error *err);
 

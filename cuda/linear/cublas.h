@@ -39,7 +39,7 @@ typedef struct {
 
 #define CUBLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* cuBLAS's recommendation for Hopper */
 
-/* Loads the library `name` (NULL: the one of this program's CUDA toolkit) and finds the functions;
+/* Loads the library `name` (NULL: the library of this program's CUDA toolkit) and finds the functions;
  * STATUS_FAILED says what is missing and where it comes from. The library stays loaded, as CUDA's libraries
  * keep threads and handlers. */
 Status cublas_load(const char *name, Cublas *cublas, Error *err);

@@ -72,7 +72,7 @@ __device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, i
 }
 
 /* Calls store(offset, n, i) for the tokens of [begin, end) among token0 + 8 n + 2 t + i of fragments n;
- * offset is that of the token's row of y. */
+ * offset is where the token's row of y begins. */
 template <int kN, class Store>
 __device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int begin, int end, Store store) {
   const int token = token0 + threadIdx.x % 4 * 2;
@@ -108,8 +108,8 @@ __device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, i
 
 /* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
  * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. Adds to the residual stream by atomics
- * without result, so that no thread waits for a load; each number gets one sum. A kernel of few tokens runs
- * this code once or twice and waits for its instructions, so the usual forms are short. */
+ * without result, so that no thread waits for a load; only one sum is added to a number. A kernel of few
+ * tokens runs this code once or twice and waits for its instructions, so the usual forms are short. */
 template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {

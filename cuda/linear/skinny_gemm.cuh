@@ -118,7 +118,7 @@ struct ExpertTable {
   }
 };
 
-/* Stores the sums of rows g and g + 8 of a tile row for one token; those of experts by table.store(). */
+/* Stores the sums of rows g and g + 8 of a tile row for one token; sums of experts by table.store(). */
 template <bool kExperts, class Table>
 __device__ __forceinline__ void store_sums(const Args &a, const Table &table, int token, int tile_row, int g,
                                            float low, float high) {

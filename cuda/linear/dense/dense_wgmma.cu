@@ -198,7 +198,7 @@ struct TimedShape {
   Status (*of_halves)(const Product &p, Error *err);
   Status (*of_bfloats)(const Product &p, Error *err);
   int rows, tokens;
-  double step_us; /* 64 inputs of a tile, fp16, on an H200: LOG.md, "Dense matrices on wgmma" */
+  double step_us; /* for 64 inputs of a tile in fp16 on an H200: LOG.md, "Dense matrices on wgmma" */
 };
 
 template <int kRows, int kTokens> constexpr TimedShape shape(double step_us) {

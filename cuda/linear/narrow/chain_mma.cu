@@ -94,7 +94,7 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
   }
 }
 
-/* A warp loads scales and zeros; past the matrix those of the last tile row, whose results are dropped. */
+/* A warp loads scales and zeros. Past the matrix it loads the last tile row's again: results are dropped. */
 template <class S>
 __device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, Barriers &bar) {
   typedef typename S::W W;

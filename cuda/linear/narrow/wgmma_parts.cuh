@@ -26,7 +26,7 @@
 
 namespace wgmma_parts {
 
-/* Sizes that follow from those of a shape. kMost: shared memory that its ring may take, in KB. */
+/* Sizes that follow from a shape's sizes. kMost: shared memory that its ring may take, in KB. */
 template <class W_, int kTokens_, int kUnit_, int kParts_, int kOutGroups, int kInGroups_, int kXBytes_,
           int kMost>
 struct ShapeOf {
@@ -73,7 +73,7 @@ struct PartArgs {
   int n_tokens, n_token_tiles, n_units; /* n_units: of a tile */
   Cut cut;
   Epilogue out;
-  float *mailbox; /* [blocks][kMine][kConsumers][4], 0 before and after */
+  float *mailbox; /* [blocks][kMine][kConsumers][4], 0 before and after a launch */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -170,7 +170,7 @@ __device__ __forceinline__ void load_weights(const PartArgs &a, unsigned char *s
   });
 }
 
-/* A warp loads scales and zeros, past the matrix those of the last tile row; results there are dropped. */
+/* A warp loads scales and zeros. Past the matrix it loads the last tile row's again: results are dropped. */
 template <class S>
 __device__ __forceinline__ void load_groups(const PartArgs &a, unsigned char *stages, Barriers<S> &bar) {
   typedef typename S::W W;

@@ -72,7 +72,7 @@ struct Tile {
 };
 
 /* The tile at a place of stream-K's sequence. A block has about `across` places in a row. Tiles are numbered
- * down the columns of such rows, those of the same outputs one after another, so that blocks read the same W
+ * down the columns of such rows, tiles of the same outputs in turn, so that blocks read the same W
  * and x at the same time: in the order of the sequence L2 would not hold the W of all blocks. `full` columns
  * have `down` places, the others one less. */
 __device__ __forceinline__ Tile tile_at(const Args &a, int place) {

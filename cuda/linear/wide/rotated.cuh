@@ -64,7 +64,7 @@ struct Hadamard {
     const int mask = mixed >= kMixedTile ? 15 : mixed == 128 ? 7 : 3; /* mixed bits of 2, 5, 6, 7 */
     const auto signs = [](int v) { return (v & (v >> 1) & 1) + ((v >> 2) & (v >> 3) & 1); };
 #pragma unroll
-    for (int r = 0; r < 4; r++) { /* rows g and g + 8, inputs' bit 1 = r / 2 */
+    for (int r = 0; r < 4; r++) { /* r % 2: row g or g + 8; r / 2: bit 1 of the inputs */
       a[r] = 0;
 #pragma unroll
       for (int i = 0; i < 2; i++) {

@@ -47,7 +47,7 @@ inline int most_tokens(const LinearArgs &args, int tile_outputs, int tile_tokens
   return std::max(kCounters / ceil_div(args.w->n_out, tile_outputs), 1) * tile_tokens;
 }
 
-/* Sizes that follow from those of a shape. kBlocks: blocks of inputs with a scale of their own in a tile. */
+/* Sizes that follow from a shape's sizes. kBlocks: blocks of inputs with a scale of their own in a tile. */
 template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2>
 struct ShapeOf {
   typedef W_ W;
