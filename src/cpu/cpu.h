@@ -301,7 +301,7 @@ CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);
 int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at most INT32_MAX */
 
 /* Recurrent states (states.c). cpu_layer_state(): a sequence's state of a layer. cpu_begin_states(): zeroes
- * the states of the sequences that begin at position 0, those of n-grams excepted. */
+ * the states of the sequences that begin at position 0, except the n-grams' states. */
 float *cpu_layer_state(const BackendState *state, int layer, int sequence);
 void cpu_begin_states(const BackendState *state, int layer, TokenRange range);
 size_t cpu_delta_numbers(const DeltaConfig *config); /* numbers of one state, rows padded */

@@ -25,7 +25,7 @@ int batch_drafters(const BatchOptions *options, const Backend *backend, const Mo
 /* Bytes that batch_open() takes of the memory that the backend computes in, drafters included. */
 size_t batch_bytes(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
-/* The options for n sequences with the fewest pages: those of one context. */
+/* The options for n sequences with the fewest pages: as many as one context needs. */
 BatchOptions batch_least(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                          int n);
 

@@ -8,7 +8,7 @@
  *   page 3: [32 tokens]     ->   page 8: [32 tokens]   ->  page 1: [5 tokens]    one sequence
  *                           ->   page 6: [20 tokens]                             another, with page 3 too
  *
- * Pages are found by a hash of all tokens before theirs. Since other tokens with the same hash can be
+ * A page is found by a hash of all tokens before its own. Since other tokens with the same hash can be
  * constructed, the parents' tokens are compared as well, unless they are the same pages.
  *
  * Host only. Called by: batch.c.

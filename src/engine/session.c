@@ -6,7 +6,7 @@
  *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here
  *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
  *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
- *              another position: settle() makes it that of n_past before a step.
+ *              another position: settle() brings it to n_past before a step.
  *              guesses.ids[n_right .. guesses.n) are computed after the session's tokens; their logits are
  *              the rows after logits_row. */
 #include "engine/session.h"
@@ -176,8 +176,7 @@ static Status compute_again(Session *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes the backend's recurrent state that of the last position up to n_past whose state is current or was
- * saved. */
+/* Sets the backend's recurrent state to the last state up to n_past that is current or was saved. */
 static Status restore_nearest(Session *s, Error *err) {
   int slot = kept_states_find(&s->kept, s->n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
   if (s->before_guesses > from && s->before_guesses <= s->n_past) {
@@ -462,7 +461,7 @@ static Status need_logits(const Session *s, Error *err) {
   return error_set(err, STATUS_FAILED, "the session has no logits: nothing was prefilled, or it was stopped");
 }
 
-/* Appends ids[0..n) in one step; log_p[i] is that of scored[i] after ids[i]. */
+/* Appends ids[0..n) in one step; log_p[i]: the log-probability of scored[i] after ids[i]. */
 static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
                          Error *err) {
   TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
