@@ -261,12 +261,7 @@ test-unit: $(TESTS)
 
 # Transcripts of what the program makes of many inputs (test/data/transcripts): the tests that compare them write them
 # anew. What changed is for people to review.
-GOLDEN_PROGRAMS := $(BUILD)/test/model/test_config_transcripts $(BUILD)/test/cuda/test_dispatch \
-                   $(BUILD)/test/tokenizer/test_transcripts $(BUILD)/test/constrain/test_transcripts \
-                   $(BUILD)/test/model/test_tensor_transcripts $(BUILD)/test/tokenizer/test_template_transcripts \
-                   $(BUILD)/test/tokenizer/test_regex $(BUILD)/test/base/test_json \
-                   $(BUILD)/test/tokenizer/test_declared $(BUILD)/test/model/test_safetensors \
-                   $(BUILD)/test/tokenizer/test_chat_open
+GOLDEN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(shell grep -rl check_transcript test --include='test_*.c'))
 GOLDEN_PYTESTS := $(wildcard test/commands/models/test_hostile_*.py) test/commands/models/test_architectures.py \
                   test/commands/models/test_program.py
 goldens: $(BUILD)/auk $(GOLDEN_PROGRAMS)
