@@ -2,6 +2,7 @@
  * of every directory that is refused. */
 #include <math.h>
 
+#include "test/transcript.h"
 #include "tiny_checkpoint.h"
 
 /* --- what is taken */
@@ -282,94 +283,48 @@ static void refuses_overrides(void **state) {
   tiny_free(&tiny);
 }
 
-static void refuses_other_weights(void **state) {
-  static const struct {
-    const char *file, *part, *second;
-  } cases[] = {
-      {NULL, "has no weights: expected model.safetensors or model.safetensors.index.json", ""},
-      {"model.onnx", "only model.onnx: an ONNX model", ""},
-      {".onnx", "only .onnx: an ONNX model", ""},
-      {"model.gguf", "only model.gguf: a GGUF file", ""},
-      {"another.gguf", "only another.gguf: a GGUF file", ""},
-      {"other.gguf", "only another.gguf: a GGUF file",
-       ""}, /* the first by name, as directories have no order */
-      {"weights.safetensors", "only weights.safetensors: expected it under the name model.safetensors",
-       "index"},
-      {"weights2.safetensors", "only weights.safetensors: expected it under the name", "index"},
-      {"adapter_model_2.safetensors", "only adapter_model_2.safetensors: an adapter (LoRA)", "merge it"},
-      {"consolidated.safetensors", "only consolidated.safetensors", "Mistral's own names"},
-      {"adapter_model.safetensors", "only consolidated.safetensors", "Mistral's own names"},
-      {"consolidated.00.safetensors", "only consolidated.00.safetensors", "Mistral's own names"},
-      {"weights.pth", "only weights.pth: a PyTorch pickle", "models.md"},
-      {"awq_model_w4_g128.pt", "only awq_model_w4_g128.pt: a PyTorch pickle", "models.md"},
-      {"pytorch_model.bin.index.json", "only awq_model_w4_g128.pt", "models.md"},
-      {"pytorch_model-00002-of-00002.bin", "only pytorch_model-00002-of-00002.bin: a PyTorch pickle",
-       "convert it once, in that directory"},
-      {"pytorch_model-00001-of-00002.bin", "only pytorch_model-00001-of-00002.bin: a PyTorch pickle",
-       "torch.load(f, map_location='cpu', weights_only=True)"},
-  };
+static void print_opened(const char *directory, FILE *out) {
+  Model *model;
+  Error err = {{0}};
+  const Status status = model_open(directory, NULL, &model, &err);
+  fprintf(out, "    status %d: ", status);
+  print_refusal(out, err.text, directory);
+  model_close(model);
+}
+
+/* test/data/transcripts/directories: "new" is a directory with a config alone, "file NAME TEXT" puts a file into
+ * it, and "shards FIRST SECOND" is another one, with an index of these two files. Each is opened. */
+static void write_directories(const char *old, FILE *out) {
+  char line[TRANSCRIPT_LINE], *directory = make_directory();
   Tiny tiny;
   tiny_llama(&tiny);
-  char *directory = make_directory();
-  write_config(&tiny, directory);
-  /* Each is named before those that were there already. */
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    if (cases[i].file) write_text(directory, cases[i].file, "x");
-    OPEN_REFUSED(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].second);
+  while (transcript_next_line(&old, line)) {
+    char name[100] = "", second[100] = "";
+    int n = 0;
+    if (*line == ' ') continue;
+    fprintf(out, "%s\n", line);
+    if (*line == '#') continue;
+    if (strcmp(line, "new") == 0) {
+      remove_directory(directory);
+      directory = make_directory();
+      write_config(&tiny, directory);
+      continue;
+    }
+    if (sscanf(line, "file %99s%n", name, &n) == 1) write_text(directory, name, line + n + (line[n] == ' '));
+    if (strncmp(line, "shards ", 7) == 0) {
+      if (sscanf(line, "shards \"%99[^\"]\" \"%99[^\"]\"", name, second) != 2) /* the first may be empty */
+        assert_int_equal(sscanf(line, "shards \"\" \"%99[^\"]\"", second), 1);
+      remove_directory(directory);
+      directory = write_shards(&tiny, name, second);
+    }
+    print_opened(directory, out);
   }
   remove_directory(directory);
   tiny_free(&tiny);
 }
 
-static void refuses_shards(void **state) {
-  static const struct {
-    const char *first, *second, *part, *more;
-  } cases[] = {
-      {"a.safetensors", "c.safetensors", "c.safetensors is missing", "index.json names it for tensor"},
-      {"a.safetensors", "a.safetensors", "a.safetensors: tensor ",
-       "is missing; model.safetensors.index.json says"},
-      {"../a.safetensors", "b.safetensors", "is in \"../a.safetensors\"", "a file in the same directory"},
-      {"/etc/passwd", "b.safetensors", "is in \"/etc/passwd\"", "a file in the same directory"},
-      {"..", "b.safetensors", "is in \"..\"", "a file in the same directory"},
-      {".", "b.safetensors", "is in \".\"", "a file in the same directory"},
-      {"", "b.safetensors", "is in \"\"", "a file in the same directory"},
-      {"a.safetensors\\u0000x", "b.safetensors", "expected a plain name", "index.json"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Tiny tiny;
-    tiny_llama(&tiny);
-    char *directory = write_shards(&tiny, cases[i].first, cases[i].second);
-    OPEN_REFUSED(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].more);
-    remove_directory(directory);
-    tiny_free(&tiny);
-  }
-}
-
-static void refuses_bad_indices(void **state) {
-  static const struct {
-    const char *index, *part;
-  } cases[] = {
-      {"{}", "weight_map is missing"},
-      {"{\"weight_map\": []}", "weight_map is [], expected an object"},
-      {"{\"weight_map\": {\"model.norm.weight\": 1}}",
-       "tensor model.norm.weight: its file is 1, expected a plain name"},
-      {"{\"weight_map\": {}}", "tensor model.embed_tokens.weight is missing"},
-      {"{\"weight_map\": {\"model.norm.weight\\u0000x\": \"a.safetensors\"}}",
-       "tensor model.norm.weight: its file is \"a.safetensors\", expected a plain name"},
-      {"{\"weight_map\": {\"a\": \"x\", \"a\": \"x\"}}", "duplicate key"},
-      {"{\"weight_map\"", "index.json"},
-      {"", "index.json"},
-  };
-  Tiny tiny;
-  tiny_llama(&tiny);
-  char *directory = make_directory();
-  write_config(&tiny, directory);
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    write_text(directory, "model.safetensors.index.json", cases[i].index);
-    OPEN_REFUSED(directory, NULL, STATUS_MODEL, "model.safetensors.index.json", cases[i].part);
-  }
-  remove_directory(directory);
-  tiny_free(&tiny);
+static void directories_are_refused_as_their_transcript_says(void **state) {
+  check_transcripts("test/data/transcripts/directories", write_directories);
 }
 
 /* --- what is refused: tensors */
@@ -496,9 +451,7 @@ int main(void) {
       cmocka_unit_test(finds_the_tokenizer),
       cmocka_unit_test(refuses_paths),
       cmocka_unit_test(refuses_overrides),
-      cmocka_unit_test(refuses_other_weights),
-      cmocka_unit_test(refuses_shards),
-      cmocka_unit_test(refuses_bad_indices),
+      cmocka_unit_test(directories_are_refused_as_their_transcript_says),
       cmocka_unit_test(refuses_every_missing_tensor),
       cmocka_unit_test(refuses_every_other_shape),
       cmocka_unit_test(refuses_every_other_dtype),

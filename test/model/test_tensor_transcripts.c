@@ -122,13 +122,6 @@ static void build(Tiny *tiny, const char *line) {
   }
 }
 
-/* A message with DIR for the directory. */
-static void print_refusal(FILE *out, const char *text, const char *directory) {
-  for (const char *at; (at = strstr(text, directory)); text = at + strlen(directory))
-    fprintf(out, "%.*sDIR", (int)(at - text), text);
-  fprintf(out, "%s\n", text);
-}
-
 static void open_checkpoint(const char *line, FILE *out) {
   static const char *const kinds[] = {"dense", "AWQ", "grouped", "INT8", "FP8", "FP4"};
   Tiny tiny;

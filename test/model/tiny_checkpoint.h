@@ -314,6 +314,13 @@ static inline char *write_tiny(const Tiny *tiny) {
 
 /* --- opening */
 
+/* A message with DIR for the directory. */
+static inline void print_refusal(FILE *out, const char *text, const char *directory) {
+  for (const char *at; (at = strstr(text, directory)); text = at + strlen(directory))
+    fprintf(out, "%.*sDIR", (int)(at - text), text);
+  fprintf(out, "%s\n", text);
+}
+
 static inline void assert_contains(const char *text, const char *part) {
   if (!strstr(text, part)) fail_msg("\"%s\" does not say \"%s\"", text, part);
 }
