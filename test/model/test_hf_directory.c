@@ -312,7 +312,8 @@ static void write_directories(const char *old, FILE *out) {
     }
     if (sscanf(line, "file %99s%n", name, &n) == 1) write_text(directory, name, line + n + (line[n] == ' '));
     if (strncmp(line, "shards ", 7) == 0) {
-      if (sscanf(line, "shards \"%99[^\"]\" \"%99[^\"]\"", name, second) != 2) /* the first may be empty */
+      /* The first may be empty. */
+      if (sscanf(line, "shards \"%99[^\"]\" \"%99[^\"]\"", name, second) != 2)
         assert_int_equal(sscanf(line, "shards \"\" \"%99[^\"]\"", second), 1);
       remove_directory(directory);
       directory = write_shards(&tiny, name, second);
