@@ -119,7 +119,7 @@ ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf1
 CUDA_FOLDERS := cuda cuda/* cuda/*/*
 KNOW_CUDA := src/commands/device.c src/commands/ranks/join.c $(wildcard $(CUDA_FOLDERS:=/*.c))
 objects  = $(foreach file,$(sort $(wildcard $(1)/*.c)),$(if $(filter $(KNOW_CUDA),$(file)),$(BUILD),$(HOST))/$(file:.c=.o))
-OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*)
+OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*) $(call objects,src/commands/*/*)
 OBJECTS_terminal  := $(call objects,src/terminal)
 OBJECTS_engine    := $(call objects,src/engine) $(call objects,src/engine/*)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(call objects,src/cpu/*) \
@@ -295,7 +295,7 @@ CLANG_READS = $(CC) $(AUK_CPPFLAGS) $(CUDA_CPPFLAGS) $(filter-out -fsanitize=%,$
   -Xclang -emit-llvm-only -Xclang -disable-llvm-passes
 READ_ALONE := $(wildcard $(patsubst $(BUILD)/%.o,%.c,$(filter-out $(OBJECTS_fuzz),$(foreach room,commands terminal \
   engine cpu cuda,$(OBJECTS_$(room))))))
-$(BUILD)/other-files-read: $(READ_ALONE) src/cpu/kernels.c $(wildcard src/*/*.h src/*/*/*.h cuda/*/*.h) $(BUILD)/flags
+$(BUILD)/other-files-read: $(READ_ALONE) src/cpu/kernels.c $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h cuda/*/*.h) $(BUILD)/flags
 	$(Q)$(CLANG_READS) $(READ_ALONE)
 	$(Q)$(foreach isa,$(ISAS),$(CLANG_READS) -DKERNELS_ISA=$(isa) $(ISA_FLAGS_$(isa)) src/cpu/kernels.c &&) touch $@
 

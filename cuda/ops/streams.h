@@ -68,8 +68,8 @@ Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStr
 /* streams += c + silu(convolution), and the state keeps the rows' inputs and tokens. */
 Status ops_ngram_add(const Ngrams *call, int n_rows, cudaStream_t stream, Error *err);
 
-/* gated = c = gate * values, and input = norm(c), as in Ngrams. Of the n-grams: keys fp32 [n_rows][S], values
- * fp32 [n_rows][hidden]. Each of the norms is [S]. */
+/* gated = c = gate * values, and input = norm(c), as in Ngrams. The n-grams' keys are fp32 [n_rows][S], their
+ * values fp32 [n_rows][hidden]. Each of the norms is [S]. */
 typedef struct {
   int n, hidden;
   float eps;

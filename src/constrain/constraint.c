@@ -1,5 +1,5 @@
 /* constraint.c - opens a schema or a grammar and takes tokens; see constraint.h. Called by: forced.c,
- * commands/schema.c, commands/form/, commands/answer/filters.c and assistant.c. */
+ * commands/schema.c, commands/form/, commands/answer/filters/filters.c and assistant.c. */
 #include "constrain/constraint.h"
 
 #include <stdio.h>

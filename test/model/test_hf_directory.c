@@ -293,7 +293,7 @@ static void print_opened(const char *directory, FILE *out) {
 }
 
 /* test/data/transcripts/directories: "new" is a directory with a config alone, "file NAME TEXT" puts a file
- * into it, and "shards FIRST SECOND" is another one, with an index of these two files. Each is opened. */
+ * into it, and "shards FIRST SECOND" is another one, with an index of both files. Each is opened. */
 static void write_directories(const char *old, FILE *out) {
   char line[TRANSCRIPT_LINE], *directory = make_directory();
   Tiny tiny;

@@ -278,8 +278,8 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
 }
 
 /* Writes those of block `of`'s candidates that are chosen, at their rank among all. For one warp, once all
- * candidates are there: four lanes compare a candidate, each with the candidates of two blocks. Of equal
- * logits that of the earlier block is better. */
+ * candidates are there: four lanes compare a candidate, each with the candidates of two blocks. If
+ * logits are equal, that of the earlier block is better. */
 template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
   const int n = b.n_candidates(), part = b.lane() & 3;
 #pragma unroll 1

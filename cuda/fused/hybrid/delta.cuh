@@ -5,7 +5,7 @@
  *
  *     | q of each key head | k of each key head | v of each value head | z of each value head |
  *
- * Every block gets all packs, and convolves and normalises them, a warp a pack. Of each value head a block
+ * Every block gets all packs, and convolves and normalises them, a warp a pack. For each value head a block
  * has the state of 16 values, [16][128 keys], which the loaders bring as a stage; warpgroup h takes head h. A
  * thread has 16 keys of one value, eight lanes have a value:
  *

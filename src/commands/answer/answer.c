@@ -1,13 +1,13 @@
 /* answer.c - see answer.h.   Called by: run.c, map_answer.c, dialogue.c.
- * Follow a token: generate.c or batch.c samples it and gives it to filters_take() (filters.c), which offers it
- * to channels.c, calls.c, bound.c and text_chain.c; the sink of reply.c, map_answer.c or dialogue.c gets the text. */
+ * A token's way: generate.c or batch.c samples it and gives it to filters_take() (filters.c), which offers it
+ * to channels.c, calls.c, bound.c and text_chain.c; reply.c, map_answer.c or dialogue.c gets the text. */
 #include "commands/answer/answer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "commands/answer/filters.h"
+#include "commands/answer/filters/filters.h"
 #include "commands/keep/remote.h"
 
 struct Answer {

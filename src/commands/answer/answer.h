@@ -1,5 +1,5 @@
-/* answer.h - the single path from the ids of a prompt to the text of an answer. The caller's sink decides where the
- * text goes. */
+/* answer.h - the single path from the ids of a prompt to the text of an answer. The caller's sink decides
+ * where the text goes. */
 #pragma once
 
 #include "commands/answer/answer_result.h"

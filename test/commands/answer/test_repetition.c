@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "commands/answer/repetition.h"
+#include "commands/answer/filters/repetition.h"
 
 enum { PASSAGE = REPETITION_PASSAGE, LONGEST = 4000 };
 

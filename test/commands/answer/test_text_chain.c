@@ -1,5 +1,5 @@
-/* test_text_chain.c - the text of an answer does not depend on how it is cut into tokens: each of many tokenizations
- * of a text gives the sink the same thought and the same answer, those that a search in the whole text finds. */
+/* test_text_chain.c - the text of an answer does not depend on how it is cut into tokens: each of many
+ * tokenizations of a text gives the sink the same thought and the same answer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/answer/text_chain.h"
+#include "commands/answer/filters/text_chain.h"
 #include "test/constrain/small_vocabulary.h"
 
 static const char *const stops[] = {"sun", "ed ball", "\xc3\xa9\xc3\xa9"};
@@ -50,8 +50,8 @@ static bool holds(const Buffer *buffer, const char *text) {
   return buffer->size == strlen(text) && (buffer->size == 0 || memcmp(buffer->data, text, buffer->size) == 0);
 }
 
-/* Appends the tokens of a text. Cut 1 has tokens of single bytes in place of all but the first, the cuts after
- * it in place of a third, by chance. */
+/* Appends the tokens of a text. Cut 1 has tokens of single bytes in place of all but the first, the cuts
+ * after it in place of a third, by chance. */
 static void cut(const char *text, int number, IdList *ids) {
   IdList whole = {0};
   const PromptPiece piece = {text, strlen(text), false};

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "commands/answer/thinking.h"
+#include "commands/answer/filters/thinking.h"
 
 static uint32_t random_below(uint64_t *state, uint32_t n) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;

@@ -1,9 +1,9 @@
 /* filters.c - see filters.h.   Called by: answer.c. */
-#include "commands/answer/filters.h"
+#include "commands/answer/filters/filters.h"
 
 #include <string.h>
 
-#include "commands/answer/thoughts.h"
+#include "commands/answer/filters/thoughts.h"
 
 static bool in_thought(const Filters *f) {
   return f->channels.state ? f->channels.in_thought : f->text.splitter.state == THINKING_INSIDE;

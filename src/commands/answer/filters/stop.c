@@ -1,5 +1,5 @@
 /* stop.c - see stop.h.   Called by: text_chain.c. */
-#include "commands/answer/stop.h"
+#include "commands/answer/filters/stop.h"
 
 #include <string.h>
 

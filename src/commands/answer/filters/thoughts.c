@@ -1,5 +1,5 @@
 /* thoughts.c - see thoughts.h.   Called by: filters.c. */
-#include "commands/answer/thoughts.h"
+#include "commands/answer/filters/thoughts.h"
 
 #include <string.h>
 
@@ -24,8 +24,8 @@ static Status encode_after(const Assistant *a, const char *before, IdList *ids, 
   return tokenizer_encode_pieces(a->tokenizer, pieces, sizeof pieces / sizeof *pieces, false, ids, err);
 }
 
-/* A tokenizer may insert a space at the beginning of a text. To avoid that, this encodes "a" and the mark, and
- * drops the ids of "a" if they are a proper prefix. */
+/* A tokenizer may insert a space at the beginning of a text. To avoid that, this encodes "a" and the mark,
+ * and drops the ids of "a" if they are a proper prefix. */
 Status thoughts_close(const Assistant *a, IdList *ids, Error *err) {
   IdList letter = {0}, whole = {0};
   Status status = tokenizer_encode(a->tokenizer, "a", 1, (EncodeOptions){0}, &letter, err);

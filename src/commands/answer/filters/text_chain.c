@@ -1,5 +1,5 @@
 /* text_chain.c - see text_chain.h.   Called by: filters.c. */
-#include "commands/answer/text_chain.h"
+#include "commands/answer/filters/text_chain.h"
 
 Status text_chain_begin(TextChain *c, const Tokenizer *tokenizer, const AnswerSink *sink, Error *err) {
   *c = (TextChain){.sink = sink};

@@ -1,5 +1,5 @@
 /* thinking.c - see thinking.h.   Called by: text_chain.c, filters.c. */
-#include "commands/answer/thinking.h"
+#include "commands/answer/filters/thinking.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* repetition.c - see repetition.h.   Called by: filters.c. A token costs up to 256 comparisons, less than a
  * microsecond. */
-#include "commands/answer/repetition.h"
+#include "commands/answer/filters/repetition.h"
 
 /* Number of tokens of a passage of length p that must repeat. */
 static int enough(int p) {

@@ -1,14 +1,14 @@
 /* text_chain.h - the filters that the text of an answer passes through, from tokens to the sink:
  *
- *   token -> whole characters -> thought or answer (thinking.h) -> stop strings in the answer (stop.h) -> sink
+ *   token -> whole characters -> thought or answer (thinking.h) -> stop strings, in answers (stop.h) -> sink
  *
- * Each filter holds back only what later text may change, so the sink gets the same text however it is cut into
- * tokens. Text of a form and of calls is complete when it comes; it goes straight to the sink. */
+ * Each filter holds back only what later text may change, so the sink gets the same text however it is cut
+ * into tokens. Text of a form and of calls is complete when it comes; it goes straight to the sink. */
 #pragma once
 
 #include "commands/answer/answer_result.h"
-#include "commands/answer/stop.h"
-#include "commands/answer/thinking.h"
+#include "commands/answer/filters/stop.h"
+#include "commands/answer/filters/thinking.h"
 
 typedef struct {
   const AnswerSink *sink;
@@ -27,8 +27,8 @@ void text_chain_release(TextChain *chain);
 
 /* Takes a token. */
 Status text_chain_take(TextChain *chain, int32_t id, Error *err);
-/* Ends the text, or only a message of it: passes on the bytes of a character that will not be whole and, at the
- * text's end, all that the filters held back. */
+/* Ends the text, or only a message of it: passes on the bytes of a character that will not be whole and, at
+ * the text's end, all that the filters held back. */
 Status text_chain_end_message(TextChain *chain, Error *err);
 Status text_chain_end(TextChain *chain, Error *err);
 /* Passes text straight to the sink, unless the answer was stopped, and empties it. */

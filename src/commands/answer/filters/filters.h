@@ -1,5 +1,5 @@
-/* filters.h - an answer in progress: the chain of filters that its tokens pass through, for one prompt, a chat and
- * --map alike.
+/* filters.h - an answer in progress: the chain of filters that its tokens pass through, for one prompt, a
+ * chat and --map alike.
  *
  *   token -> channels -> calls -> form -> text -> sink
  *
@@ -11,8 +11,8 @@
  * The filter also says which tokens come next by force, and whether the answer is complete. */
 #pragma once
 
-#include "commands/answer/repetition.h"
-#include "commands/answer/text_chain.h"
+#include "commands/answer/filters/repetition.h"
+#include "commands/answer/filters/text_chain.h"
 #include "commands/form/bound.h"
 #include "commands/form/calls.h"
 #include "commands/form/channels.h"
@@ -39,7 +39,8 @@ Status filters_begin(Filters *filters, const Assistant *assistant, AnswerForm *f
                      size_t n, const AnswerSink *sink, AnswerResult *result, Error *err);
 void filters_release(Filters *filters);
 
-/* GenerateOptions for the filters: their masks, scores and first forced tokens; `user` has to be the filters. */
+/* GenerateOptions for the filters: masks, scores and the first forced tokens. The sink's `user` has to be
+ * `filters`. */
 Status filters_options(Filters *filters, GenerateOptions *options, Error *err);
 /* The TokenSink. */
 Status filters_take(void *filters, int32_t id, TokenReply *reply, Error *err);
