@@ -3,14 +3,15 @@
 
 usage: make_template_cases.py
 
-Writes test/data/templates/cases.jsonl from the templates in cases.txt beside it, and sweeps.jsonl from those of
-template_sweeps.py. Each line has one and what it gives with VARIABLES (the first line): `rendered`, or the `error`
+Writes test/data/templates/cases.jsonl from the templates in cases.txt beside it, and sweeps.jsonl.gz from those
+of template_sweeps.py. Each line has one and what it gives with VARIABLES (the first line): `rendered`, or the `error`
 that raise_exception() raises, or `fails` with Python's exception where anything else goes wrong. The reference is
 jinja2 3.1.6 as transformers 5.23 sets it up, taken from transformers itself; the day is 26 July 2024. The
 cases leave out what auk refuses by name (integers beyond 64 bits, tags that read other templates), and what Python
 prints with an address."""
 
 import datetime
+import gzip
 import json
 import pathlib
 import re
@@ -86,12 +87,13 @@ def write_cases(name, texts, brief):
         if brief and "fails" in result:
             result["fails"] = result["fails"].split(":")[0]
         lines.append(json.dumps({"template": text, **result}, ensure_ascii=not brief))
-    (FOLDER / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = ("\n".join(lines) + "\n").encode()
+    (FOLDER / name).write_bytes(gzip.compress(text, 9, mtime=0) if name.endswith(".gz") else text)
 
 
 def main():
     write_cases("cases.jsonl", templates(), False)
-    write_cases("sweeps.jsonl", template_sweeps.templates(), True)
+    write_cases("sweeps.jsonl.gz", template_sweeps.templates(), True)
 
 
 if __name__ == "__main__":
