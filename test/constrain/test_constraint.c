@@ -64,6 +64,28 @@ static void numbers_fit_by_their_values(void **state) {
     }
 }
 
+/* A value fits a list of types if it fits one of them, in whichever order the list has them. */
+static void a_list_of_types_allows_what_each_of_them_does(void **state) {
+  static const struct {
+    const char *type, *takes; /* marks of the texts that fit */
+  } types[] = {{"null", "n"},   {"boolean", "b"}, {"integer", "i"}, {"number", "ir"},
+               {"string", "s"}, {"array", "a"},   {"object", "o"}};
+  static const char *const texts[] = {"nnull", "btrue",  "bfalse", "i7",
+                                      "r7.5",  "s\"7\"", "a[7]",   "o{\"a\": 7}"};
+  enum { N = sizeof types / sizeof *types };
+  for (int tuple = 0; tuple < N * N * N; tuple++)
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+      const int which[3] = {tuple % N, tuple / N % N, tuple / N / N};
+      char schema[80];
+      bool fits = false;
+      snprintf(schema, sizeof schema, "{\"type\": [\"%s\", \"%s\", \"%s\"]}", types[which[0]].type,
+               types[which[1]].type, types[which[2]].type);
+      for (int i = 0; i < 3; i++) fits |= strchr(types[which[i]].takes, *texts[t]) != NULL;
+      if ((taken_of(schema, texts[t] + 1) == strlen(texts[t])) != fits)
+        fail_msg("%s: %s", schema, texts[t] + 1);
+    }
+}
+
 /* 30,000 objects are looked at one by one, not each with all others. */
 static void many_objects_open_in_little_time(void **state) {
   Buffer text = {0};
@@ -200,6 +222,54 @@ static void how_many_items_must_fit_depends_on_the_draft(void **state) {
     }
 }
 
+/* The draft decides whether a member is a keyword, and its meaning. */
+static void keywords_mean_what_their_draft_says(void **state) {
+  static const char *const uris[] = {
+      "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-06/schema#",
+      "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema",
+      "https://json-schema.org/draft/2020-12/schema"};
+  static const struct {
+    const char *keywords, *text, *fits; /* '1' or '0' for each draft; '-': the schema is refused there */
+  } cases[] = {
+      {"\"type\": \"integer\"", "1.0", "01111"},
+      {"\"const\": 1", "2", "10000"},
+      {"\"exclusiveMinimum\": true, \"minimum\": 1", "1", "0----"},
+      {"\"exclusiveMinimum\": 1", "1", "10000"},
+      {"\"contains\": {\"const\": 1}", "[2]", "10000"},
+      {"\"propertyNames\": {\"maxLength\": 1}", "{\"ab\": 1}", "10000"},
+      {"\"if\": {\"minimum\": 5}, \"then\": false", "5", "11000"},
+      {"\"items\": [{\"type\": \"null\"}]", "[1]", "0000-"},
+      {"\"items\": [true], \"additionalItems\": false", "[1, 2]", "0000-"},
+      {"\"items\": true, \"additionalItems\": false", "[1, 2]", "11111"},
+      {"\"prefixItems\": [{\"type\": \"null\"}]", "[1]", "11110"},
+      {"\"dependencies\": {\"a\": [\"b\"]}", "{\"a\": 1}", "00011"},
+      {"\"dependentRequired\": {\"a\": [\"b\"]}", "{\"a\": 1}", "11100"},
+      {"\"dependentSchemas\": {\"a\": false}", "{\"a\": 1}", "11100"},
+      {"\"unevaluatedProperties\": false", "{\"a\": 1}", "11100"},
+      {"\"unevaluatedItems\": false", "[1]", "11100"},
+      {"\"contains\": {\"const\": 1}, \"unevaluatedItems\": false", "[1]", "11101"},
+      {"\"contains\": {\"const\": 1}, \"unevaluatedItems\": {\"const\": 2}", "[2, 1]", "11101"},
+      {"\"contains\": {\"const\": 1}, \"unevaluatedItems\": {\"const\": 2}", "[1, 3]", "11100"},
+      {"\"allOf\": [{\"contains\": {\"const\": 1}}], \"unevaluatedItems\": false", "[1, 1]", "11101"},
+      {"\"contains\": {\"const\": 1}, \"maxContains\": 1", "[1, 1]", "11100"},
+      {"\"allOf\": [{\"$ref\": \"#/x\", \"maximum\": 3}], \"x\": {\"minimum\": 1}", "4", "11100"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t draft = 0; draft < sizeof uris / sizeof *uris; draft++) {
+      Constraint c;
+      Error err;
+      char schema[300];
+      const char *text = cases[i].text;
+      snprintf(schema, sizeof schema, "{\"$schema\": \"%s\", %s}", uris[draft], cases[i].keywords);
+      const Status status = constraint_open("schema", schema, strlen(schema), any_order, NULL, &c, &err);
+      if ((status == STATUS_USAGE) != (cases[i].fits[draft] == '-')) fail_msg("%s: %d", schema, status);
+      if (status != STATUS_OK) continue;
+      constraint_close(&c);
+      if ((taken_of(schema, text) == strlen(text) + 1) != (cases[i].fits[draft] == '1'))
+        fail_msg("%s: %s", schema, text);
+    }
+}
+
 /* References that lie deep, or that double what is looked at, are refused and not followed without end. */
 static void references_are_followed_to_a_limit(void **state) {
   static const char *const parts[][2] = {
@@ -269,6 +339,45 @@ static void references_lead_to_members_of_their_own_object(void **state) {
     }
     constraint_close(&c);
   }
+}
+
+/* A pointer may lead into a document within the schema: what lies there has that document's URI and draft. */
+static void references_are_of_the_document_that_a_pointer_leads_into(void **state) {
+  static const char rest[] =
+      "\"$defs\": {\"k\": {\"$id\": \"k\", \"const\": 1}, "
+      "\"in\": {\"$id\": \"in/\", \"$defs\": {\"k\": {\"$id\": \"k\", \"const\": 2}, "
+      "\"a\": {\"$ref\": \"k\"}, \"b\": {\"allOf\": [{\"$ref\": \"../k\"}]}, "
+      "\"c\": {\"$ref\": \"#/$defs/d\"}, \"d\": {\"const\": 3}, \"e\": {\"$ref\": \"#f\"}, "
+      "\"f\": {\"$anchor\": \"f\", \"const\": 4}, "
+      "\"old\": {\"$id\": \"old/\", \"$schema\": \"http://json-schema.org/draft-07/schema#\", "
+      "\"definitions\": {\"g\": {\"const\": 5}, \"h\": {\"$ref\": \"#/definitions/g\", \"maximum\": 0}, "
+      "\"i\": {\"$ref\": \"../k\"}, \"j\": {\"items\": [{\"const\": 6}]}}}}}, "
+      "\"d\": {\"const\": 7}, \"f\": {\"$anchor\": \"f\", \"const\": 8}}}";
+  static const struct {
+    const char *reference, *text; /* the only digit that the schema takes */
+  } cases[] = {
+      {"#/$defs/in/$defs/a", "2"},
+      {"#/$defs/in/$defs/b", "1"},
+      {"#/$defs/in/$defs/b/allOf/0", "1"},
+      {"#/$defs/in/$defs/c", "3"},
+      {"#/$defs/in/$defs/e", "4"},
+      {"#/$defs/in/$defs/k", "2"},
+      {"in/#/$defs/a", "2"},
+      {"#/$defs/in/$defs/old/definitions/h", "5"},
+      {"#/$defs/in/$defs/old/definitions/i", "2"},
+      {"#/$defs/in/$defs/old/definitions/j/items/0", "6"},
+      {"#/$defs/d", "7"},
+      {"#f", "8"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (char digit = '1'; digit <= '9'; digit++) {
+      char schema[1000];
+      const char text[] = {digit, 0};
+      snprintf(schema, sizeof schema, "{\"$id\": \"http://example.com/s/\", \"$ref\": \"%s\", %s",
+               cases[i].reference, rest);
+      if ((taken_of(schema, text) == 2) != (digit == *cases[i].text))
+        fail_msg("%s: %s", cases[i].reference, text);
+    }
 }
 
 /* --- formulas */
@@ -487,6 +596,15 @@ static void white_space_is_written_within_limits(void **state) {
   assert_int_equal(plain_ids(schema, "{\n\"k\": [\n") & (ID(13) | ID(14)), ID(14));
 }
 
+/* The token of each byte that has one. */
+static void single_bytes(int32_t ids[256]) {
+  for (int32_t id = 0; id < vocabulary.n_ids; id++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(&vocabulary, id, &size);
+    if (size == 1) ids[(unsigned char)*bytes] = id;
+  }
+}
+
 /* Memory does not grow with the text: neither of frames nor of states of strings. */
 static void long_texts_need_no_more_memory(void **state) {
   const char *schema = "{\"items\": {\"pattern\": \"^(ab?)*$\", \"maxLength\": 60000}}";
@@ -496,11 +614,7 @@ static void long_texts_need_no_more_memory(void **state) {
   assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &vocabulary, &c, &err),
                    STATUS_OK);
   int32_t ids[256];
-  for (int32_t id = 0; id < vocabulary.n_ids; id++) {
-    size_t size;
-    const char *bytes = vocabulary_bytes(&vocabulary, id, &size);
-    if (size == 1) ids[(unsigned char)*bytes] = id;
-  }
+  single_bytes(ids);
   uint64_t *mask = malloc((vocabulary.n_words + 1) * sizeof *mask);
   assert_non_null(mask);
   assert_int_equal(constraint_take(&c, ids['['], &allowed, &err), STATUS_OK);
@@ -519,6 +633,45 @@ static void long_texts_need_no_more_memory(void **state) {
   }
   free(mask);
   constraint_close(&c);
+}
+
+/* The states of strings are forgotten where they have become many: also between two values, where a mask has
+ * just found those of the next one. */
+static void strings_begin_right_after_states_were_forgotten(void **state) {
+  enum { MANY = 1 << 15 };
+  const char *schema = "{\"prefixItems\": [{\"pattern\": \"^(ab?)*$\", \"maxLength\": 60000}, {\"pattern\": "
+                       "\"^[bc]d\"}]}";
+  static const char second[] = "\", \"cd\"]", others[] = "abe";
+  int32_t ids[256];
+  int n_forgotten = 0;
+  single_bytes(ids);
+  uint64_t *mask = malloc((vocabulary.n_words + 1) * sizeof *mask);
+  assert_non_null(mask);
+  for (size_t before = 0; before < 6; before++) {
+    Constraint c;
+    Error err;
+    bool allowed = true;
+    assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &vocabulary, &c, &err),
+                     STATUS_OK);
+    assert_int_equal(constraint_take_bytes(&c, "[\"", 2, &allowed, NULL, &err), STATUS_OK);
+    while (allowed && c.machine.n_lexes < MANY - before)
+      assert_int_equal(constraint_take_bytes(&c, "a", 1, &allowed, NULL, &err), STATUS_OK);
+    for (size_t at = 0; at < sizeof second - 1; at++) {
+      const size_t n_lexes = c.machine.n_lexes;
+      assert_int_equal(constraint_mask(&c, mask, &err), STATUS_OK);
+      assert_true(mask_has(mask, ids[(unsigned char)second[at]]));
+      for (int i = 0; others[i]; i++) /* in the first string; as the beginning of the second, and after it */
+        assert_int_equal(mask_has(mask, ids[(unsigned char)others[i]]),
+                         (at == 0 && i < 2) || (at == 4 && i == 1) || at == 6);
+      assert_int_equal(constraint_take(&c, ids[(unsigned char)second[at]], &allowed, &err), STATUS_OK);
+      assert_true(allowed);
+      n_forgotten += at > 0 && c.machine.n_lexes < n_lexes;
+    }
+    assert_true(constraint_may_end(&c));
+    constraint_close(&c);
+  }
+  assert_true(n_forgotten > 0);
+  free(mask);
 }
 
 /* Text in one piece needs no more memory than token by token, and what follows a refusal is as before it. */
@@ -589,18 +742,23 @@ int main(void) {
       cmocka_unit_test(what_was_is_known_in_long_texts),
       cmocka_unit_test(references_are_followed_to_a_limit),
       cmocka_unit_test(references_lead_to_members_of_their_own_object),
+      cmocka_unit_test(references_are_of_the_document_that_a_pointer_leads_into),
       cmocka_unit_test(numbers_fit_by_their_values),
+      cmocka_unit_test(a_list_of_types_allows_what_each_of_them_does),
       cmocka_unit_test(many_objects_open_in_little_time),
       cmocka_unit_test(constants_keep_branches_apart_where_they_are_required),
       cmocka_unit_test(what_is_let_go_refuses_nothing),
       cmocka_unit_test(second_halves_of_pairs_follow_first_ones),
       cmocka_unit_test(how_many_items_must_fit_depends_on_the_draft),
+      cmocka_unit_test(keywords_mean_what_their_draft_says),
       cmocka_unit_test(long_pieces_need_no_more_memory),
       cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
       cmocka_unit_test(formulas_are_true_where_their_parts_say_so),
       cmocka_unit_test_setup_teardown(forced_tokens_are_those_of_the_tokenizer, open_vocabulary,
                                       close_vocabulary),
       cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),
+      cmocka_unit_test_setup_teardown(strings_begin_right_after_states_were_forgotten, open_vocabulary,
+                                      close_vocabulary),
       cmocka_unit_test(escapes_are_written_only_where_they_must_be),
       cmocka_unit_test(white_space_is_written_within_limits),
       cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,

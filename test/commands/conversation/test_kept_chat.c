@@ -207,6 +207,44 @@ static void forgotten_turns_stay_in_the_file(void **state) {
   conversation_release(&read);
 }
 
+/* A conversation whose turns are all forgotten still has them in its file, which goes only when no turn is
+ * left. */
+static void a_chat_of_forgotten_turns_alone_stays(void **state) {
+  for (int with_system = 0; with_system < 2; with_system++) {
+    KeptChat kept = {0}, again = {0};
+    Conversation c = {0}, read = {0};
+    ConversationHead head = {0};
+    const size_t before = count_chats();
+    begin(&c, "all forgotten");
+    if (with_system) assert_int_equal(conversation_set_system(&c, "Be kind.", 8, NULL), STATUS_OK);
+    const size_t leading = (size_t)with_system;
+    keep(&kept, &c);
+    assert_int_equal(conversation_append(&kept.forgotten, &c, leading, leading + 2, NULL), STATUS_OK);
+    conversation_drop(&c, leading, 2);
+    assert_false(keep(&kept, &c));
+    assert_int_equal(count_chats(), before + 1);
+    assert_non_null(kept.path);
+    assert_int_equal(kept_open("all-forgotten", &again, &read, &head, NULL), STATUS_OK);
+    assert_string_equal(again.path, kept.path);
+    assert_int_equal(read.count, leading);
+    assert_int_equal(again.forgotten.count, 2);
+    assert_memory_equal(again.forgotten.messages[0].text.data, "all forgotten", 13);
+    assert_int_equal(head.n_turns, 1);
+    assert_int_equal(conversation_add(&read, ROLE_USER, "new", 3, NULL), STATUS_OK);
+    assert_false(keep(&again, &read));
+    assert_int_equal(count_messages("all-forgotten"), leading + 1);
+    conversation_truncate(&again.forgotten, 0);
+    conversation_truncate(&read, leading);
+    assert_false(keep(&again, &read));
+    assert_int_equal(count_chats(), before);
+    kept_release(&kept);
+    kept_release(&again);
+    conversation_head_release(&head);
+    conversation_release(&c);
+    conversation_release(&read);
+  }
+}
+
 static void parts_of_names_must_be_unique(void **state) {
   (void)state;
   Conversation c = {0};
@@ -379,6 +417,7 @@ int main(void) {
       cmocka_unit_test(an_undone_chat_goes_unless_it_is_anothers),
       cmocka_unit_test(no_more_is_forgotten_than_there_is),
       cmocka_unit_test(forgotten_turns_stay_in_the_file),
+      cmocka_unit_test(a_chat_of_forgotten_turns_alone_stays),
       cmocka_unit_test(parts_of_names_must_be_unique),
       cmocka_unit_test(names_that_are_not_shown_are_hinted_at),
       cmocka_unit_test(a_time_that_is_too_long_is_none),

@@ -183,6 +183,57 @@ static void a_text_is_the_same_with_each_drafter(void **state) {
   }
 }
 
+/* A guess is the target's pick from the drafter's logits: by its temperature, top-k and top-p, with the draw
+ * that the target makes there. Penalties are left out, and the target's own draws stay as they are. */
+static void guesses_are_picked_as_the_target_picks(void **state) {
+  enum { K = 4 };
+  const SamplerSettings settings = {.temperature = 1.5,
+                                    .top_k = 50,
+                                    .top_p = 0.95,
+                                    .seed = 12,
+                                    .repetition_penalty = 5,
+                                    .presence_penalty = 3,
+                                    .frequency_penalty = 2};
+  SamplerSettings plain = settings;
+  plain.repetition_penalty = 1;
+  plain.presence_penalty = plain.frequency_penalty = 0;
+  int32_t ids[40];
+  int n_other = 0;
+  for (int c = 0; c < N_CASES; c++) {
+    Pair pair;
+    Sampler *own;
+    Error err = {{0}};
+    char path[256];
+    snprintf(path, sizeof path, DRAFTERS "%s", cases[c].name);
+    open_pair(path, cases[c].target, &pair);
+    const int n_vocab = pair.model->config.vocab_size;
+    const int32_t *target_ids = pair.model->draft.target_ids;
+    float *logits = calloc((size_t)n_vocab, sizeof *logits);
+    must(sampler_open(&plain, n_vocab, &own, &err), &err);
+    must(sampler_set(pair.sampler, &settings, &err), &err);
+    for (int i = 0; i < 40; i++) ids[i] = (i * 5 + c) % 90;
+    for (int i = 0; i < 40; i++) sampler_count_token(pair.sampler, ids[i], i >= 20);
+    compute(&pair, ids, 0, 20);
+    for (uint64_t draws = 0; draws < 40; draws += 13)
+      for (int k = 0; k < K; k++) {
+        int32_t want;
+        sampler_set_draws(pair.sampler, draws);
+        const Guesses guesses = propose(&pair, ids, 21, k + 1);
+        assert_int_equal(guesses.n, k + 1);
+        assert_int_equal(sampler_draws(pair.sampler), draws);
+        must(published_logits(pair.drafter.self, logits, &err), &err);
+        sampler_set_draws(own, draws + (uint64_t)k);
+        must(sampler_pick(own, logits, &want, &err), &err);
+        assert_int_equal(guesses.ids[k], target_ids ? target_ids[want] : want);
+        n_other += want != largest(logits, n_vocab);
+      }
+    free(logits);
+    sampler_close(own);
+    close_pair(&pair);
+  }
+  assert_true(n_other > 20); /* a greedy guess would not do */
+}
+
 /* A text that begins anew is guessed as at first, and one that is cut in the middle goes on. */
 static void what_was_before_is_forgotten(void **state) {
   int32_t ids[40], other[40];
@@ -286,6 +337,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(guesses_are_those_of_the_public_implementations),
       cmocka_unit_test(a_text_is_the_same_with_each_drafter),
+      cmocka_unit_test(guesses_are_picked_as_the_target_picks),
       cmocka_unit_test(what_was_before_is_forgotten),
       cmocka_unit_test(a_text_may_begin_before_the_first_row),
       cmocka_unit_test(waiting_states_give_the_same_guesses),
