@@ -214,15 +214,15 @@ static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
   return arena.used;
 }
 
-/* As place_peers() does, sets the rows of a step, which are copied to the device in one piece. */
+/* As place_peers(), for the pointers to a step's rows, which are copied to the device in one piece. */
 static size_t place_rows(BackendState *s, void *base) {
   DeviceArena arena = {.base = base};
   step_rows_place(&s->rows, &s->options, &arena);
   return arena.used;
 }
 
-/* As place_peers() does, sets the parts of all layers' caches: pages are found at distances from the keys
- * (CachePlace). */
+/* As place_peers(), for the pointers to the parts of all layers' caches: pages are found at distances from
+ * the keys (CachePlace). */
 static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   DeviceArena arena = {.base = base};
   for (CachePart part = 0; part < CACHE_PARTS; part++)

@@ -138,7 +138,7 @@ struct System {
 };
 static_assert(kChunk * kFloats * sizeof(float) >= kChunk * kWide * sizeof(__half), "a tile fits");
 
-/* G, from each half's first token on, and beta; tokens past the last one have g = 1 and beta = 0. */
+/* beta, and G summed anew from each half's first token on; tokens past the last one have g = 1, beta = 0. */
 __device__ __forceinline__ void make_gates(const DeltaArgs &a, System &s, int first, int head) {
   const int i = threadIdx.x, lane = i % 32;
   if (i >= kChunk) return;

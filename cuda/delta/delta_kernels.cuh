@@ -156,6 +156,6 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
-/* Mamba-2: out = out_scale * rmsnorm over the heads of each group (heads' outputs * mamba_gate(z)) * norm;
- * without the norm if a.norm is NULL. `gated`: the projections have the products in place of z. */
+/* Mamba-2: with p = heads' outputs * mamba_gate(z), out = out_scale * rmsnorm(p) * norm, over each group's
+ * heads; if a.norm is NULL, out = out_scale * p. `gated`: the projections have p in place of z. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

@@ -68,8 +68,8 @@ typedef struct {
 } NormRows;
 Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Error *err);
 
-/* out = x * scale, clamped to fp16's range: for layers that have no norm here. Shapes as in ops_rms_norm(),
- * but rows of x are x_stride numbers apart. */
+/* out = x * scale, clamped to fp16's range: for inputs without a norm. Shapes as in ops_rms_norm(), but rows
+ * of x are x_stride numbers apart. */
 Status ops_round(const float *x, int x_stride, float scale, int n, int n_tokens, void *out, int out_stride,
                  cudaStream_t stream, Error *err);
 

@@ -51,7 +51,7 @@ typedef struct {
   int n, hidden, longest, taps;
   int empty;            /* the id that stands for tokens before the text */
   const int *ids, *pos; /* device [n_rows]; with singles [all rows of the step] */
-  float *state;         /* of the rows' sequence; with singles of sequence 0 */
+  float *state;         /* the state of the rows' sequence; with singles: of sequence 0 */
   size_t state_step;
   const SingleRow *singles; /* device [n_singles] or NULL */
   int n_singles;

@@ -318,8 +318,8 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
                    rule->why ? ")" : "");
 }
 
-/* With `setting`, one of parse->given, checks only the rules that involve this flag: the command line may
- * break other rules, which no setting is to report. */
+/* With `setting`, one of parse->given, checks only the rules that involve it: rules that the command line
+ * breaks without the setting are no reason to refuse the setting. */
 static Status check_rules(const FlagParse *parse, const Word *setting, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];

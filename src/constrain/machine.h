@@ -130,7 +130,7 @@ typedef struct {
   NumberTable orders_by_schemas;
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
-  KeyTable few;      /* key language + 1: has few strings; key hash of language and n: the n-th example */
+  KeyTable few;      /* language + 1: if it has few strings; hash of language and n: its n-th example */
   bool is_judging;   /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;
   uint32_t search_depth, search_left; /* of the present search of closing.c: depth, steps left */

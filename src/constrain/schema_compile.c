@@ -693,7 +693,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   return STATUS_OK;
 }
 
-/* Compiles a constant as the schema that only its value satisfies: const, or properties and required. */
+/* Compiles a constant as a schema that only its value satisfies: const, or for containers their children. */
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
   const Json *value = set->schemas[number].json;
   uint32_t child;

@@ -23,7 +23,8 @@
 
 namespace step::one {
 
-/* A stage has 4 kQuads rows of the folded router, and the gate; a block at most 16 kQuads experts. */
+/* Fours of rows of the folded router in each of a block's four stages. A block has a row per expert of its
+ * share. */
 template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of a warp at once */

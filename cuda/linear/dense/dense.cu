@@ -29,7 +29,7 @@ struct Args {
   size_t stride;
   const __half *x;
   int x_stride, n_tokens, n_in; /* summed experts: n_tokens counts experts, each with a row of x */
-  int row_units, pair_units;    /* units of a row; of a row pair, where summed experts lie side by side */
+  int row_units, pair_units;    /* units of a row; of a row pair, or of all summed experts' row pairs */
   int each, longer;             /* row pairs of a block; the first `longer` blocks have one more */
   Epilogue out;
   LinearNorm norm;      /* only with one token */

@@ -169,7 +169,7 @@ template <class S> struct Packed {
   }
 };
 
-/* A lane's weights of a part as operands a of k 32 j .. 32 j + 31, and the scales of rows g and g + 8. */
+/* A lane's weights of a part: q[j] is operand A for k 32 j .. 32 j + 31. scale: of rows g and g + 8. */
 template <class S> struct Weights {
   uint32_t q[S::kSteps][4];
   float scale[2];

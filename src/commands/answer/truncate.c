@@ -12,7 +12,7 @@ typedef struct {
   size_t *ends; /* [ids.count] */
 } Tokens;
 
-/* If the tokenizer changes a text (normalises it, inserts a space), assumes tokens of equal length. */
+/* For a text that the tokenizer changes (normalises, inserts a space): assumes tokens of equal length. */
 static void guess_ends(const char *text, size_t size, Tokens *tokens) {
   for (size_t i = 0; i < tokens->ids.count; i++) {
     size_t at = (size_t)((double)size * (double)(i + 1) / (double)tokens->ids.count);

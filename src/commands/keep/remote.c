@@ -149,7 +149,7 @@ static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *
   generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
   if (generated->first_token_ms < 0) generated->first_token_ms = 0;
   generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
-  /* The steps of a cancelled request are not known: counts them as without guesses, one for each token. */
+  /* A cancelled request's steps are not known: assumes one a token; if alone, none for the first token. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
     generated->guesses.n_steps = generated->n_generated - r->alone;
   const BatchResult result = a->result;

@@ -1,6 +1,6 @@
 /* map_records.h - reads the records of --map: lines, or texts that end in NUL.
- * Always true: at most one record is in memory, and no more of it than the limit, so that the input may
- *              be endless, and a record 256 MiB long; what exceeds the limit is dropped. */
+ * Always true: at most one record is in memory, and no more of it than the limit: bytes beyond the limit are
+ *              dropped. So the input and each record may have any length. */
 #pragma once
 
 #include <stdbool.h>

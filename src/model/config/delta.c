@@ -129,7 +129,7 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types and lists layers 5, 9 and so on, counted from 1, have attention. */
+/* If layer_types and the two lists are missing, layers 5, 9 and so on, counted from 1, have attention. */
 static Status parse_kimi_kinds(const ConfigReader *r, const ConfigReader *own, ModelConfig *config) {
   const Json *types = json_member(r->object, "layer_types");
   if (types) return parse_kinds(r, types, NULL, config);

@@ -72,7 +72,7 @@ static Status take_linears(HfLoader *loader, int index) {
 
 /* --- the model */
 
-/* Takes one of the parts that are joined to fp32 numbers at `to`. */
+/* Takes one stored part of a joined vector, and writes it to `to` as fp32 numbers. */
 static Status take_part(HfLoader *loader, const char *name, const char *suffix, int rank,
                         const int64_t *shape, float *to) {
   Vector own;

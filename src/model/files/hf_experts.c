@@ -45,7 +45,7 @@ typedef struct {
   StoredTensor *tensors[N_VIEW_KINDS];
 } AllExperts;
 
-/* The shape that the tensor must have: `rank` numbers, or 0 where the layout's own check follows. */
+/* Sets the shape that the tensor must have, and returns its rank; 0: the layout's reader checks the shape. */
 static int expected_shape(const AllExperts *all, int kind, int64_t *shape) {
   const int64_t wide = all->n_in / 32;
   const int64_t shapes[][MAX_SHAPE] = {
